@@ -42,15 +42,15 @@ class ProfileBook:
         if known is None:
             if provider not in self._profiles:
                 hint = self._meant(provider)
-                raise ProviderNotFound("there is no profile of this name", provider=provider, hint=hint)
+                raise ProviderNotFound("no profile has this name", provider=provider, hint=hint)
             known = self._profiles[provider].variant(variant)
             self._variants[provider, variant] = known
         return known
 
     def refuse_misspelt(self, provider: str, *, tenant: str | None = None) -> None:
-        """Raise InputInvalid where *provider* has no profile and is nearly the name of one.
+        """Raise InputInvalid if *provider* has no profile and is nearly the name of one.
 
-        Another name without a profile is a label of the caller's own.
+        Any other name without a profile is a label of the caller.
         """
         if provider not in self._profiles and (hint := self._meant(provider)):
             raise InputInvalid(f"there is no provider {shown(provider)}", tenant=tenant, hint=hint)

@@ -1,9 +1,9 @@
-"""Reads settings: flag over environment over file over default, and remembers where each came from (K1).
+"""Reads settings: flag over environment over file over default, and records the origin of each. Spec: K1.
 
 ``FAIRLEAD_WORKER__LEASE_S=10`` sets ``[worker] lease_s``; a trailing ``_FILE`` reads a secret from a file;
-``DATABASE_URL``, ``REDIS_URL``, ``LOG_LEVEL`` and ``LOG_FORMAT`` are understood as everywhere. Unknown
-keys are refused, all problems are told at once, and no value of a secret is ever repeated. A variable that
-only shares the prefix is a warning: see `env_names`.
+``DATABASE_URL``, ``REDIS_URL``, ``LOG_LEVEL`` and ``LOG_FORMAT`` have their usual meaning. Unknown keys are
+refused, all problems are reported together, and the value of a secret is never repeated. A variable that only
+shares the prefix causes a warning: see `env_names`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ Path_ = tuple[str, ...]
 class Config:
     """Settings with the origin of each value that is not a default.
 
-    *unknown_variables* are those of the environment that share the prefix and are not settings.
+    Attributes:
+        unknown_variables: Variables of the environment with the prefix that are not settings.
     """
 
     settings: Settings
@@ -54,7 +55,7 @@ class Config:
 
     @property
     def warning(self) -> str | None:
-        """What an operator should know about the environment, in one line; None where there is nothing."""
+        """One line for the operator about unknown variables; None without any."""
         if not self.unknown_variables:
             return None
         return f"{listed(self.unknown_variables, 10)} in the environment: not a setting of fairlead, ignored"
@@ -118,8 +119,8 @@ def _from_file(checked: CheckedFile) -> dict[Path_, tuple[Any, str]]:
     try:
         tree = tomllib.loads(checked.data.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        told = f"{checked.file} is not TOML: {error}"
-        raise ConfigInvalid(told, hint="correct the line named above") from None
+        what = f"{checked.file} is not TOML: {error}"
+        raise ConfigInvalid(what, hint="correct the line named above") from None
     return {path: (value, str(checked.file)) for path, value in _leaves(tree)}
 
 
@@ -147,9 +148,9 @@ def _from_environment(environ: Mapping[str, str]) -> dict[Path_, tuple[Any, str]
 
 
 def _check_may_be_empty(name: str, path: Path_ | None) -> None:
-    """Raise ConfigInvalid where an empty variable would quietly mean other servers or another key.
+    """Raise ConfigInvalid if an empty variable would silently select other servers or another key.
 
-    Any other empty variable counts as one that is not set.
+    Any other empty variable counts as unset.
     """
     places = {("database", "url"), ("redis", "url"), ("vault", "master_key"), ("vault", "kms")}
     if path and (*path[:-1], path[-1].removesuffix("_file")) in places:
@@ -157,14 +158,14 @@ def _check_may_be_empty(name: str, path: Path_ | None) -> None:
 
 
 def _unknown_variables(environ: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """Return the variables that share the prefix and mean nothing here, and what is to be refused of them."""
+    """Return the variables with the prefix that are not settings, and the problems among them."""
     foreign = {name for name, text in environ.items() if text and _is_foreign(name)} - NOT_SETTINGS
     unknown = sorted(name for name in foreign if not is_kubernetes(name, environ[name]))
     meant = {name: nearest_variable(name, variables()) for name in unknown}
     problems = [f"{name} is not a known setting, {near} is" for name, near in meant.items() if near]
     others = [name for name, near in meant.items() if near is None]
     if others and _is_strict(environ.get(STRICT, "")):
-        problems.append(f"{listed(others, 10)}: not a setting, and {STRICT} refuses what is none")
+        problems.append(f"{listed(others, 10)}: not a setting, and {STRICT} refuses these")
     return others, problems
 
 
@@ -178,7 +179,7 @@ def _is_strict(text: str) -> bool:
 
 
 def _is_foreign(name: str) -> bool:
-    """Return whether a variable has our prefix and the form of no setting."""
+    """Return whether a variable has the prefix but not the form of a setting."""
     if name in STANDARD or not name.startswith(PREFIX) or "__" in name:
         return False
     return name in NOT_SETTINGS or name.removeprefix(PREFIX).lower() not in Settings.model_fields
@@ -186,7 +187,7 @@ def _is_foreign(name: str) -> bool:
 
 @cache
 def variables() -> tuple[str, ...]:
-    """Return the variable of each setting, those of a provider's app aside."""
+    """Return the variable of each setting, except those of providers' apps."""
     names = [PREFIX + "__".join(path).upper() for path in _paths(Settings)]
     files = [PREFIX + "__".join(path).upper() + "_FILE" for path in sorted(SECRETS_FROM_FILES)]
     return (
@@ -224,7 +225,7 @@ def _file_secret(path: Path_, text: str, name: str) -> tuple[Path_, Any]:
         except OSError as error:
             raise ConfigInvalid(f"{name} cannot be read: {error.strerror}") from None
         except UnicodeDecodeError:
-            raise ConfigInvalid(f"{name} names a file that is no text") from None
+            raise ConfigInvalid(f"{name} names a file that is not text") from None
     return path, _listed(text) if _is_list(path) else text
 
 
@@ -298,7 +299,7 @@ def _flatten_value(value: Any, path: Path_) -> Iterator[tuple[Path_, Any]]:
 
 
 def masked(value: Any, name: str = "") -> Any:
-    """Return *value* with ``***`` for a secret, and for what an overlay names or forms as one; no address."""
+    """Return *value* with secrets masked, also those that only an overlay's names or forms show as such."""
     if isinstance(value, dict):
         return {key: masked(inner, key) for key, inner in value.items()}
     if name and "://" not in str(value):

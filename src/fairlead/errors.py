@@ -1,8 +1,8 @@
-"""Every error a user of fairlead can meet, as one tree with stable codes.
+"""All errors of fairlead, as one tree with stable codes.
 
-Two families matter to whoever handles them: *Refused* (nothing was sent; asking again later is free)
-and *Failed* (a request left; its effect may have happened). All else is a wrong call or a wrong
-set-up. Each class carries what its handler decides on, so nobody parses a message.
+A handler distinguishes two families: *Refused* (nothing was sent; retrying later is free) and *Failed* (a
+request was sent; it may have had its effect). All other errors are a wrong call or a wrong set-up. Each class
+carries the facts that a handler decides on, so that no message needs parsing.
 
 Over 400 lines because the whole tree is read in one place.
 """
@@ -42,13 +42,13 @@ class FairleadError(Exception):
         category: str | None = None,
         reason: str | None = None,
     ) -> None:
-        self.what = KNOWN.masked(what)  # it may repeat what a provider said
+        self.what = KNOWN.masked(what)  # it may repeat text of a provider
         super().__init__(self.what)
         self.tenant = tenant
         self.provider = provider
         self.way_out = hint or type(self).hint
         self.retry_after_s = retry_after_s
-        self.reason = reason  # a word that others decide by
+        self.reason = reason  # a code that handlers decide by
         if category is not None:
             self.category = category
             self.retryable = self.retryable and category.startswith("transient")
@@ -81,7 +81,7 @@ class RateLimited(Refused):
 
 
 class RefreshInProgress(Refused):
-    """A refresh of this connection is under way; its result was not there in time."""
+    """A refresh of this connection is under way, and its result did not arrive in time."""
 
     code = "refresh_in_progress"
     category = "transient_network"
@@ -140,7 +140,7 @@ class EndpointPaused(Refused):
 
 
 class NotSent(Refused):
-    """The request never left, at no attempt; ``reason``, in a dead letter the end of its code, says why."""
+    """No attempt was sent; ``reason``, which ends the code of a dead letter, says why."""
 
     code = "not_sent"
     category = "transient_network"
@@ -156,7 +156,7 @@ class DeadlineTooShort(Refused):
 
 
 class MasterKeyElsewhereError(Refused):
-    """A master key that this process lacks is held by another one, which can do the work."""
+    """This process lacks a master key that another process holds, which can do the work."""
 
     code = "master_key_elsewhere"
     category = "transient_network"
@@ -220,14 +220,15 @@ class TransientFailure(Failed):
 
 
 class IssuerClockError(TransientFailure):
-    """The provider refused a signed assertion, and its clock and the database's differ.
+    """The provider refused a signed assertion while its clock and the database's differ.
 
-    Either may be wrong. Permanent where they differ by more than an hour; never a reason to ask the customer.
+    Either clock may be wrong. The error is permanent if they differ by more than an hour. The customer need
+    not consent again.
     """
 
     code = "issuer_clock"
     category = "transient_network"
-    hint = "run `fairlead doctor` and have NTP set the clock that is wrong; the grant is as good as it was"
+    hint = "run `fairlead doctor` and have NTP set the clock that is wrong; the grant is still valid"
 
 
 class OutcomeUnknown(Failed):
@@ -249,11 +250,15 @@ class RequestRejected(Failed):
 
 
 class CallFailed(Failed):
-    """A call through a connection was sent and failed, after all that was to be tried.
+    """A call through a connection was sent and failed, after all its attempts.
 
-    ``verdict`` says what the answer meant and by which rule, ``answer`` and ``reply`` hold it where there was
-    one, ``attempts`` how often it was sent, ``may_have_acted`` whether the provider may have done it,
-    ``repeatable`` whether twice is harmless (else its job is not retried); ``reason`` is a stable word.
+    Attributes:
+        verdict: What the response meant, and by which rule.
+        answer, reply: The response, if there was one.
+        attempts: How often the request was sent.
+        may_have_acted: Whether the provider may have executed it.
+        repeatable: Whether repeating it is harmless; otherwise its job is not retried.
+        reason: A stable word.
     """
 
     code = "call_failed"
@@ -280,7 +285,7 @@ class CallFailed(Failed):
         self.may_have_acted = may_have_acted
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Leave the answer in this process: a provider may repeat in it what it was sent."""
+        """Pickle without the response, in which a provider may repeat secrets that it was sent."""
         return type(self), self.args, {**vars(self), "answer": None, "reply": None}
 
 
@@ -311,7 +316,7 @@ class InputInvalid(CallerError):
     code = "input_invalid"
     http_status = 422
     category = "permanent_request"
-    hint = "correct what it names, and try again"
+    hint = "correct what the message names, and try again"
 
 
 class NotFound(CallerError):

@@ -83,9 +83,11 @@ class NeedsReauth(Event):
 
 @dataclass(frozen=True, slots=True)
 class EndpointStateChanged(Event):
-    """A token endpoint, of the app or of its host in *client_id*, is open, paused or (healthy again) closed.
+    """The token endpoint of the app or host in *client_id* is open, paused, or closed (healthy again).
 
-    *open_s*: when the next try may be made. *said_by*: the first connections, or hosts, that closed it.
+    Attributes:
+        open_s: Seconds until the next attempt may be made.
+        said_by: The first connections or hosts whose responses closed it.
     """
 
     name = "endpoint_state"
@@ -100,7 +102,7 @@ class EndpointStateChanged(Event):
 
 @dataclass(frozen=True, slots=True)
 class JobFinished(Event):
-    """One run of a job ended, whatever its outcome."""
+    """One run of a job ended, with any outcome."""
 
     name = "job_finished"
     job_id: UUID
@@ -175,7 +177,7 @@ class TickTaken(Event):
 
 @dataclass(frozen=True, slots=True)
 class ScheduleReplaced(Event):
-    """A program declared a schedule whose name was taken: its jobs are of *kind* now, not *kind_before*."""
+    """A program declared a schedule under a name in use: its jobs are now of *kind*, not *kind_before*."""
 
     name = "schedule_replaced"
     level = "warning"
@@ -196,7 +198,7 @@ class StoreUnreachable(Event):
 
 @dataclass(frozen=True, slots=True)
 class TimelineChanged(Event):
-    """The database was failed over, restored or restarted; *settled* answers came from the journal."""
+    """The database was failed over, restored or restarted; *settled* responses came from the journal."""
 
     name = "timeline_changed"
     level = "warning"
@@ -217,7 +219,7 @@ class ServiceFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class ProcessUnhealthy(Event):
-    """This process cannot reach anybody, for a *fault* of its own; it claims no jobs until a check passes.
+    """This process cannot connect because of a *fault* of its own, and claims no jobs until a check passes.
 
     *places* are some of the destinations that it tried.
     """
@@ -231,7 +233,7 @@ class ProcessUnhealthy(Event):
 
 @dataclass(frozen=True, slots=True)
 class ProcessRecovered(Event):
-    """This process can reach others again, after *away_s* seconds, and claims jobs."""
+    """This process can connect again after *away_s* seconds, and claims jobs."""
 
     name = "process_recovered"
     fault: str

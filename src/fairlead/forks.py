@@ -1,9 +1,9 @@
-"""Cuts a forked child loose from its parent: signals, event loop, and whatever is open.
+"""Detaches a forked child from its parent's signals, event loop and open objects.
 
-A handler may run `multiprocessing`, which forks where that is the system's way. The child has the parent's
-signal handlers and its event loop's wake-up descriptor: a signal to the child would be read, and obeyed, by
-the parent. It has the loop's selector too, in which a destructor of the child would unregister the parent's
-sockets. Nothing that was open in the parent may be used or closed in the child: it is kept, and forgotten.
+A handler may use `multiprocessing`, which forks on some systems. The child inherits the parent's signal
+handlers and the wake-up descriptor of its event loop, so the parent would handle a signal to the child. It
+also inherits the loop's selector, in which a destructor of the child would unregister the parent's sockets.
+The child may neither use nor close objects that are open in the parent, so it holds references to them.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _left_behind: list[object] = []
 
 
 class Forgets(Protocol):
-    """Something that is open, on an event loop."""
+    """An object that is open on an event loop."""
 
     def forked(self) -> object:
-        """Forget what is open; return it, so that no destructor closes what belongs to the parent."""
+        """Drop the open objects and return them, so that no destructor closes the parent's."""
         ...
 
 
@@ -33,12 +33,12 @@ _open: WeakKeyDictionary[Forgets, asyncio.AbstractEventLoop] = WeakKeyDictionary
 
 
 def forget_in_children(opened: Forgets) -> None:
-    """Have a forked child forget *opened*, which is open on the running loop, and its signal handlers."""
+    """Detach forked children from *opened*, which is open on the running loop, and from signal handlers."""
     _open[opened] = asyncio.get_running_loop()
 
 
 def closed(opened: Forgets) -> None:
-    """Say that *opened* is closed: its children have nothing to forget."""
+    """Record that *opened* is closed."""
     _open.pop(opened, None)
 
 
@@ -46,13 +46,13 @@ _masks = threading.local()
 
 
 def _hold_signals() -> None:
-    """Let no signal reach the child before it has handlers of its own."""
-    _masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals()) if _open else None
+    """Block signals until the child has its own handlers."""
+    _masks.parents = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals()) if _open else None
 
 
 def _let_signals() -> None:
-    if (before := getattr(_masks, "before", None)) is not None:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    if (mask := getattr(_masks, "parents", None)) is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def _forked() -> None:
@@ -80,7 +80,7 @@ def _forget_signals() -> None:
 
 
 def _cut_selector(loop: asyncio.AbstractEventLoop) -> None:
-    """Put another file in the place of the selector that parent and child share."""
+    """Replace the selector that the child shares with its parent."""
     descriptor = getattr(getattr(loop, "_selector", None), "fileno", lambda: -1)()
     if descriptor < 0:
         return

@@ -1,18 +1,18 @@
-"""Masks the very secrets that this process holds, in whatever spelling a text repeats them.
+"""Masks the secrets that this process holds, in every encoding in which a text may repeat them.
 
-A vendor may echo the key that it was sent. Masking by shape (fairlead.policy.redact) misses what is only
-letters, only digits, words or short. So each ``Secret`` is remembered here, as a hash and never as text, and
-every text of somebody else is searched for it first: as it is, in upper or lower case, percent-encoded, with
-the escapes of C, JSON, JavaScript and HTML, in base64 (also of ``user:secret``) and in hex, and in these
-within each other to a depth of four. Names and codes of ours are no such texts: the key of one tenant may be
-one of these words, and would hide it from everybody.
+A vendor may echo the key that it received. Masking by shape (fairlead.policy.redact) misses secrets that are
+short, words, only letters or only digits. So each ``Secret`` is remembered here, as a hash and never as text,
+and every foreign text is searched for it first: as it is, in upper or lower case, percent-encoded, with the
+escapes of C, JSON, JavaScript and HTML, in base64 (also of ``user:secret``) and in hex, and in these
+encodings nested up to four deep. fairlead's own names and codes are not searched, because the key of one
+tenant may be one of these words, which would then be masked for all tenants.
 
-A text is searched in time that grows with its length alone, however many secrets are known: eight bytes of
-each, at a place that its hash chooses, are looked up at every place of the text, and only where they stand
-the rest is compared. Where a text is made so that this compares too often, it is masked whole.
+The time of a search depends only on the length of the text, however many secrets are known. Eight bytes of
+each secret, at an offset that its hash chooses, are looked up at every offset of the text, and the rest is
+compared only after a match. A text that is crafted to cause too many comparisons is masked whole.
 
-Limits: secrets below SHORTEST characters are not searched for, since they would take words out of every
-text; of more than MOST the oldest may be forgotten, but none of the settings.
+Limits: secrets shorter than SHORTEST characters are not searched for, because they would mask common words.
+Of more than MOST secrets the oldest may be forgotten, but none from the settings.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MASK = "***"
 SHORTEST = 8
 MOST = 16_384
 
-_MOST_ALIKE = 64  # secrets with the same eight bytes; beyond these the oldest is forgotten
+_MOST_ALIKE = 64  # secrets with the same eight bytes; of more the oldest is forgotten
 _MOST_COMPARED = 16  # bytes compared for each byte of the text
 _DEPTH = 4
 _FOLD = bytes.maketrans(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ+", b"abcdefghijklmnopqrstuvwxyz ")
@@ -42,17 +42,17 @@ _ESCAPE = re.compile(
 )
 _NAMED = {b"amp": b"&", b"lt": b"<", b"gt": b">", b"quot": b'"', b"apos": b"'"}
 _NAMED |= {b"n": b"\n", b"r": b"\r", b"t": b"\t"}
-_BASE64 = re.compile(rb"[A-Za-z0-9+/_-]{11,}={0,2}")  # as long as what says SHORTEST bytes
+_BASE64 = re.compile(rb"[A-Za-z0-9+/_-]{11,}={0,2}")  # the length that encodes SHORTEST bytes
 _HEX = re.compile(rb"[0-9A-Fa-f]{16,}")
 _PASSWORD = re.compile(r"://[^:/?#]*:([^/?#]+)@|[?&]password=([^&#]+)")
-_HIDDEN = re.compile(rb"\xff+")  # a byte that UTF-8 never has
+_HIDDEN = re.compile(rb"\xff+")  # a byte that never occurs in UTF-8
 
 Span = tuple[int, int]
-_Index = dict[int, tuple[int, ...]]  # by eight bytes: hash and length of each secret, one after the other
+_Index = dict[int, tuple[int, ...]]  # by eight bytes: hash and length of each secret in turn
 
 
 class _TooMuch(Exception):
-    """The text is made to be compared too often."""
+    """The text causes too many comparisons."""
 
 
 class KnownSecrets:
@@ -63,18 +63,18 @@ class KnownSecrets:
         self.clear()
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Forget all secrets."""
         self._lock = threading.Lock()
         self._new: _Index = {}
         self._old: _Index = {}
-        self._pinned: _Index = {}  # each of them stands in the new ones, too, before all others
+        self._pinned: _Index = {}  # also in the new ones, before all others
 
     def renew_lock(self) -> None:
         """Replace the lock, which another thread may have held while this process was forked."""
         self._lock = threading.Lock()
 
     def pin(self, secret: str) -> None:
-        """Remember *secret* for good, and of a URL the password by itself unless the URL repeats it."""
+        """Remember *secret* for good, and the password of a URL separately unless the URL repeats it."""
         self.add(secret, pinned=True)
         for userinfo, query in _PASSWORD.findall(secret):
             if secret.count(password := userinfo or query) == 1:
@@ -128,9 +128,9 @@ class KnownSecrets:
             view, places = read
 
     def _encoded(self, view: bytes) -> Iterator[Span]:
-        """Where *view* has a run of base64 or hex with a secret in it, wherever in the run it begins."""
-        runs = b"".join(_BASE64.findall(view))  # hex has no other characters
-        if runs and self._holds(runs):  # all at once first: mostly there is none
+        """Yield the runs of base64 or hex in *view* that encode a secret at any offset."""
+        runs = b"".join(_BASE64.findall(view))  # hex digits are also base64 characters
+        if runs and self._holds(runs):  # all runs at once first, because mostly none has a secret
             yield from (run.span() for run in _BASE64.finditer(view) if self._holds(run[0]))
 
     def _holds(self, run: bytes) -> bool:
@@ -139,32 +139,37 @@ class KnownSecrets:
         return bool(self._spans(decoded) or (inner is not None and self._spans(inner[0])))
 
     def _spans(self, view: bytes) -> list[Span]:
-        folded, left = view.translate(_FOLD), (len(view) + 4096) * _MOST_COMPARED
+        folded, budget = view.translate(_FOLD), (len(view) + 4096) * _MOST_COMPARED
         indexes = [index for index in (self._new, self._old) if index]
-        found: list[Span] = []
+        spans: list[Span] = []
         for shift in range(min(SHORTEST, len(folded))):
-            whole = (len(folded) - shift) // SHORTEST * SHORTEST
-            grams = memoryview(folded)[shift : shift + whole].cast("Q")
+            length_of_grams = (len(folded) - shift) // SHORTEST * SHORTEST
+            grams = memoryview(folded)[shift : shift + length_of_grams].cast("Q")
             for index in indexes:
                 if index.keys().isdisjoint(grams):
                     continue
                 for number, gram in enumerate(grams):
-                    known = index.get(gram, ())
-                    for digest, length in zip(known[::2], known[1::2], strict=True):
+                    secrets = index.get(gram, ())
+                    for digest, length in zip(secrets[::2], secrets[1::2], strict=True):
                         start = shift + number * SHORTEST - digest % (length - SHORTEST + 1)
                         fits = 0 <= start <= len(folded) - length
-                        left -= length if fits else 1
-                        if left < 0:
+                        budget -= length if fits else 1
+                        if budget < 0:
                             raise _TooMuch
                         if fits and hash(folded[start : start + length]) == digest:
-                            found.append((start, start + length))
-        return found
+                            spans.append((start, start + length))
+        return spans
 
 
 def _unescaped(view: bytes, places: Sequence[int]) -> tuple[bytes, Sequence[int]] | None:
-    """*view* with its escapes read once, and the place of each byte of that in the text; None if it has none.
+    """Decode the escapes of *view* once; return None if it has none.
 
-    *places*: those of *view*, and where it ends.
+    Args:
+        view: The bytes.
+        places: The offset in the text of each byte of *view*, and of its end.
+
+    Returns:
+        The decoded bytes, and their offsets in the text.
     """
     if not (b"%" in view or b"\\" in view or b"&" in view):
         return None
@@ -192,7 +197,7 @@ def _character(escape: re.Match[bytes]) -> bytes:
 
 
 def _of_base64(text: bytes) -> bytes:
-    """What the base64 in *text* says, read from each of the four places where a group may begin."""
+    """Decode the base64 in *text* at each of the four offsets at which a group may begin."""
     digits = text.translate(_STANDARD, b"=") + b"AAA"
     groups = (digits[shift : shift + (len(digits) - shift) // 4 * 4] for shift in range(4))
     return b"".join(map(binascii.a2b_base64, groups))

@@ -194,7 +194,7 @@ class LogHandler(logging.Handler):
         self._put(text.encode())
 
     def text_of(self, line: Line) -> str:
-        """The line as it is written: rendered and ended. Its fields were searched one by one."""
+        """Return the line to write, rendered and ended. Its fields were searched for secrets one by one."""
         return f"{self._render(line)}\n"
 
 

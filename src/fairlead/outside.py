@@ -26,6 +26,6 @@ def outside(settings: Settings) -> Outside:
 
 
 def caller_jobs(settings: Settings) -> CallerJobs:
-    """Return what stores jobs in transactions of their callers."""
+    """Return the store of jobs in transactions of their callers."""
     schema = settings.database.schema_name or DEFAULT_SCHEMA
     return PostgresCallerJobs(schema=schema, bound=settings.retention.dead_letter_bound)

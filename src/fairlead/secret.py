@@ -10,12 +10,12 @@ from fairlead.known_secrets import KNOWN
 class Secret:
     """Holds *value*; ``reveal()`` is the one way to read it, so a search for it finds every use.
 
-    Equality compares values; ``repr``, ``str``, ``format``, copies and pickling never show them. From then on
-    texts are searched for it (fairlead.known_secrets).
+    Equality compares values; ``repr``, ``str``, ``format``, copies and pickling never show them. Later texts
+    are searched for the value (fairlead.known_secrets).
 
     Args:
-        remember: False for what holds a secret that is known already, or may be a plain word. Default True.
-        pinned: Remember it for as long as the process lives. Default False.
+        remember: False for a value that contains a known secret, or may be a plain word. Default True.
+        pinned: Remember it for the life of the process. Default False.
     """
 
     __slots__ = ("_value",)
@@ -51,7 +51,7 @@ class Secret:
         raise TypeError("a Secret is not pickled: it would leave the process in clear")
 
     def __getstate__(self) -> None:
-        """Give serialisers that ask for the state nothing at all."""
+        """Return nothing to serialisers that ask for the state."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Secret:
         return self

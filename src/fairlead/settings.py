@@ -41,9 +41,9 @@ class Table(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _refuse_flags(cls, value: object, info: ValidationInfo) -> object:
-        """Refuse true and false where a number is meant: pydantic would read 1 and 0."""
+        """Refuse true and false in place of a number: pydantic would read 1 and 0."""
         if isinstance(value, bool) and not _takes_flag(cls.model_fields[str(info.field_name)].annotation):
-            raise ValueError("true and false are no numbers")
+            raise ValueError("true and false are not numbers")
         return value
 
     @model_validator(mode="after")
@@ -100,7 +100,7 @@ class Vault(Table):
 
 
 class Refresh(Table):
-    """The coordinator's numbers. Rarely worth a change, but for demonstrations and tests."""
+    """The coordinator's numbers. You rarely need to change them, except in demonstrations and tests."""
 
     request_deadline_s: Seconds = Field(
         15.0, description="One token request, and how long a replay waits for the one before. Default 15."
@@ -181,7 +181,7 @@ class Schedules(Table):
 
 
 class Retention(Table):
-    """How long ended work is kept."""
+    """How long ended work is retained."""
 
     completed_s: Seconds = Field(86_400.0, description="Done jobs. Default 24 h.")
     cancelled_s: Seconds = Field(7 * 86_400.0, description="Cancelled jobs. Default 7 days.")

@@ -132,7 +132,7 @@ def call_transport(settings: Settings) -> TransportSettings:
 
 
 def token_transport(settings: Settings) -> TransportSettings:
-    """Return the bounds of requests to token endpoints."""
+    """Return the limits of requests to token endpoints."""
     return TransportSettings(max_header_bytes=settings.http.max_header_bytes)
 
 

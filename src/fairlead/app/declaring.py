@@ -59,11 +59,14 @@ class Declaring(ABC):
         return register
 
     def on_error(self, hook: OnError) -> OnError:
-        """Call the decorated function with each exception by which a run of a job fails, and its context.
+        """Call the decorated function with each exception that fails a run, and the context of its job.
 
         ``@fl.on_error def report(error, ctx): sentry_sdk.capture_exception(error)``. It is called on the
-        event loop before the outcome is written, so it must not block. A wait, as for a limit, is no failure.
-        Raises ConfigInvalid for an ``async def``, and where the Fairlead is open.
+        event loop before the outcome is written, so it must not block. A wait, for example for a limit, is
+        not a failure.
+
+        Raises:
+            ConfigInvalid: It is an ``async def``, or the Fairlead is open.
         """
         self._check_in_time("on_error")
         if inspect.iscoroutinefunction(hook):
@@ -102,17 +105,22 @@ class Declaring(ABC):
     ) -> Any:
         """Run jobs of *kind* by the decorated function: ``@fl.job``, ``@fl.job("kind", timeout_s=10)``.
 
-        *kind*: default the function's name, so that renaming it makes another kind. The function takes the
-        context first, then the args of its jobs by name, checked by their types; an ``async def`` runs on the
-        event loop, a plain ``def`` on a thread, where a timeout ends the job's run but cannot stop the
-        function (look at ``ctx.remaining_s``). What it returns is the result, unless it is an outcome.
+        The function takes the context first, then the args of its jobs by name, checked by their types. An
+        ``async def`` runs on the event loop. A plain ``def`` runs on a thread, where a timeout ends the job's
+        run but cannot stop the function (check ``ctx.remaining_s``). The return value is the result, unless
+        it is an outcome.
 
-        *queue*, *priority*, *group*: of its jobs unless enqueue says otherwise; *group* may be a function of
-        the args. *timeout_s*: bounds a run, default 60. *retry*: a RetryPolicy, or how often a transient
-        failure, or an error of the handler, is tried again; default: by its category. *transient*: exceptions
-        of yours that may pass by themselves, ``transient=(VendorBusy,)``; other exceptions are errors of the
-        handler, tried again 3 times. Raises ConfigInvalid or InputInvalid for what cannot
-        be, a kind that is taken, and anything declared while the Fairlead is open.
+        Args:
+            kind: Default the function's name, so that renaming it makes another kind.
+            queue, priority, group: Defaults for its jobs; *group* may be a function of the args.
+            timeout_s: Bounds a run. Default 60.
+            retry: A RetryPolicy, or how often a transient failure or an error of the handler is retried.
+                Default: by its category.
+            transient: Your exceptions that may pass by themselves, ``transient=(VendorBusy,)``. Others are
+                errors of the handler, retried 3 times.
+
+        Raises:
+            ConfigInvalid, InputInvalid: A value is not valid, the kind is taken, or the Fairlead is open.
         """
 
         def register(function: Function[P, R]) -> JobFunction[P, R]:

@@ -94,7 +94,7 @@ class Fairlead(Declaring):
             self._let_threads_go()
 
     def forked(self) -> object:
-        """Be closed in a forked child, which may open it anew; return what is open in the parent."""
+        """Close this in a forked child, which may open it again; return what is open in the parent."""
         left, self._runtime, self._threads = (self._runtime, self._threads), None, None
         return left
 
@@ -235,12 +235,16 @@ class Fairlead(Declaring):
         transaction: object | None = None,
         **options: Unpack[JobOptions],
     ) -> UUID:
-        """Store one job; its id, or that of the waiting job with the same ``unique_key``.
+        """Store one job; return its id, or that of the waiting job with the same ``unique_key``.
 
-        *options* are those of `JobOptions`. *transaction*: an asyncpg connection or a psycopg AsyncConnection
-        on fairlead's database, in a transaction of yours: the job is there if that commits, and is seen by
-        the next poll of a worker. Raises InputInvalid for a field that is not acceptable or args that the
-        handler could not take, Refused where the queue's dead letters are full of this kind.
+        Args:
+            options: See `JobOptions`.
+            transaction: An asyncpg connection or a psycopg AsyncConnection on fairlead's database, in a
+                transaction of yours. The job exists if that commits, and the next poll of a worker finds it.
+
+        Raises:
+            InputInvalid: A field is not valid, or the handler could not take the args.
+            Refused: The queue has too many dead letters of this kind.
         """
         request = JobRequest(_kind(kind), {} if args is None else args, tenant=tenant, **options)
         (job_id,) = await self.enqueue_many([request], transaction=transaction)
@@ -249,9 +253,9 @@ class Fairlead(Declaring):
     async def enqueue_many(
         self, requests: Iterable[JobRequest], *, transaction: object | None = None
     ) -> list[UUID]:
-        """Store jobs, all or none; their ids in order. At most 10,000 of them, and 32 MiB of args.
+        """Store jobs, all or none; return their ids in order. At most 10,000 jobs and 32 MiB of args.
 
-        See `enqueue`. *requests* may be a generator: it is read to its end before the first job is stored.
+        See `enqueue`. *requests* may be a generator; it is read to its end before the first job is stored.
         """
         jobs = new_jobs(self._spelled(requests), self._functions.get, self._outside.ids.uuid7)
         if transaction is None:
@@ -277,7 +281,7 @@ class Fairlead(Declaring):
         return list(new_jobs(self._spelled(requests), self._functions.get, self._outside.ids.uuid7))
 
     def _spelled(self, requests: Iterable[JobRequest]) -> Iterator[JobRequest]:
-        """Yield *requests*; InputInvalid for a provider that is nearly the name of a known one."""
+        """Yield *requests*; raise InputInvalid for a provider that is nearly the name of a known one."""
         checked: set[str | None] = {None}
         for request in requests:
             provider = getattr(request, "provider", None)
@@ -338,7 +342,7 @@ class Fairlead(Declaring):
     def load_modules(self) -> None:
         """Import what *include* names, and the module of a KMS hook."""
         if hook := self._config.settings.vault.kms:
-            with suppress(Exception):  # opening tells what is wrong with it
+            with suppress(Exception):  # opening reports what is wrong with it
                 import_module(hook.partition(":")[0])
         for name in self._include:
             try:
@@ -353,7 +357,7 @@ class Fairlead(Declaring):
 
     def _twin(self) -> Fairlead:
         """Another one of the same settings and declarations, to be opened on another event loop."""
-        twin = Fairlead(self._config)  # on another thread: its caller has imported what *include* names
+        twin = Fairlead(self._config)  # on another thread: the caller has imported the modules of *include*
         twin._functions, twin._schedules = self._functions, self._schedules
         twin._subscribers = self._subscribers
         return twin

@@ -49,15 +49,15 @@ class Declaration:
         check_name("kind", self.kind)
         check_name("queue", self.queue)
         named: object = self.transient
-        if not isinstance(named, tuple) or not all(_is_exception(one) for one in named):
+        if not isinstance(named, tuple) or not all(map(_is_exception, named)):
             hint = "give a tuple of exception classes: transient=(VendorBusy,)"
-            raise ConfigInvalid(f"{named!r} is no transient= for kind {self.kind!r}", hint=hint)
+            raise ConfigInvalid(f"transient={named!r} of kind {self.kind!r} is not valid", hint=hint)
         if isinstance(self.group, str) and self.group:
             check_label("group", self.group, MAX_GROUP_KEY_BYTES)
 
 
-def _is_exception(given: object) -> bool:
-    return isinstance(given, type) and issubclass(given, Exception)
+def _is_exception(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, Exception)
 
 
 Store = Callable[[Iterable[JobRequest], object | None], Awaitable[list[UUID]]]
@@ -212,7 +212,7 @@ class Addressed(Generic[P]):
 
 
 def retry_policy(kind: str, retry: RetryPolicy | int | None) -> RetryPolicy:
-    """What *retry* of `fl.job` means: a number is how often a failure that may pass is tried again."""
+    """Return the policy for *retry* of `fl.job`, in which a number is how often a failure is retried."""
     if retry is None:
         return DEFAULT_POLICY
     if isinstance(retry, RetryPolicy):
@@ -235,7 +235,7 @@ def _check_function(kind: str, function: Callable[..., object]) -> None:
 
 
 def _plain(result: object) -> object:
-    """Return models, dataclasses and dates as the JSON they stand for; the executor sees to anything else."""
+    """Return models, dataclasses and dates as JSON values; the executor handles other objects."""
     if result is None or isinstance(result, str | int | float | Outcome):
         return result
     try:

@@ -1,7 +1,7 @@
-"""Values of a program as the JSON they stand for.
+"""Conversion of a program's values to JSON values.
 
-pydantic turns a NaN inside a model that stands in a value of type Any into null without a word. Here it stays
-NaN, so that whatever stores it can refuse it or mark it.
+pydantic silently turns a NaN inside a model that is part of a value of type Any into null. Here it stays NaN,
+so that the code that stores it can refuse or mark it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ Dump = Callable[[Literal["json", "python"]], Any]
 
 
 def json_form(dump: Dump) -> Any:
-    """Return what *dump* gives as JSON, with numbers that are not finite left as they are."""
-    told = dump("json")
-    return _with_numbers(told, dump("python")) if _holds_null(told) else told
+    """Return the JSON value of *dump*, in which numbers that are not finite stay as they are."""
+    value = dump("json")
+    return _with_numbers(value, dump("python")) if _holds_null(value) else value
 
 
 def _holds_null(value: Any) -> bool:
@@ -28,13 +28,13 @@ def _holds_null(value: Any) -> bool:
     return value is None
 
 
-def _with_numbers(told: Any, plain: Any) -> Any:
-    """Return *told* with each null replaced for which *plain* has a number that is not finite."""
-    if told is None and isinstance(plain, float) and not math.isfinite(plain):
+def _with_numbers(converted: Any, plain: Any) -> Any:
+    """Return *converted* with each null replaced for which *plain* has a number that is not finite."""
+    if converted is None and isinstance(plain, float) and not math.isfinite(plain):
         return plain
-    if isinstance(told, dict) and isinstance(plain, dict) and len(told) == len(plain):
-        pairs = zip(told.items(), plain.values(), strict=True)
+    if isinstance(converted, dict) and isinstance(plain, dict) and len(converted) == len(plain):
+        pairs = zip(converted.items(), plain.values(), strict=True)
         return {key: _with_numbers(value, at) for (key, value), at in pairs}
-    if isinstance(told, list) and isinstance(plain, list | tuple) and len(told) == len(plain):
-        return [_with_numbers(value, at) for value, at in zip(told, plain, strict=True)]
-    return told
+    if isinstance(converted, list) and isinstance(plain, list | tuple) and len(converted) == len(plain):
+        return [_with_numbers(value, at) for value, at in zip(converted, plain, strict=True)]
+    return converted

@@ -23,13 +23,13 @@ FIRST_LOOK_S, LAST_LOOK_S = 0.02, 1.0
 
 
 def checked_id(job_id: object) -> UUID:
-    """Return *job_id* as a UUID; InputInvalid where it is none."""
+    """Return *job_id* as a UUID; raise InputInvalid if it is not one."""
     if isinstance(job_id, UUID):
         return job_id
     with suppress(ValueError, TypeError, AttributeError):
         if isinstance(job_id, str):
             return UUID(job_id)
-    raise InputInvalid(f"{shown(job_id)} is no job id", hint="give the id that enqueue returned")
+    raise InputInvalid(f"{shown(job_id)} is no job id", hint="pass the id that enqueue returned")
 
 
 async def result_of(jobs: JobStore, clock: Clock, job_id: UUID, timeout_s: float) -> Any:
@@ -58,8 +58,8 @@ def _ended(job: JobView) -> Any:
     last = job.failures[-1] if job.failures else {}
     told = last.get("reason") if job.state == JobState.DISCARDED else (job.result or {}).get("cancelled")
     reason, hint = str(told), ""
-    if last.get("category") != Category.HANDLER_ERROR:  # what others raise has no hint, whatever its text is
-        reason, _, hint = reason.partition(" hint: ")  # that of the failure, which stands in its text
+    if last.get("category") != Category.HANDLER_ERROR:  # an exception of a handler has no hint
+        reason, _, hint = reason.partition(" hint: ")  # the hint of the failure, which is part of its text
     what = f"job {job.job_id} ({job.kind}) was {job.state}: {reason}"
     code = last.get("code")
     raise JobFailed(what, tenant=job.tenant_id, provider=job.provider, reason=code, hint=hint or None)

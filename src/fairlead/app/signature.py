@@ -86,13 +86,13 @@ class Signature:
             return self._shape.load(args)
         except ValidationError as error:
             hint = "mend what enqueues it, then redrive; `fairlead dlq show` tells the args"
-            self._refuse(_told(error), tenant, hint)
+            self._refuse(_problem_of(error), tenant, hint)
 
     def _checked(self, dump: Callable[[], dict[str, Any]], tenant: str | None) -> dict[str, Any]:
         try:
             return dump()
         except ValidationError as error:
-            self._refuse(_told(error), tenant)
+            self._refuse(_problem_of(error), tenant)
         except (TypeError, ValueError) as error:  # parameters that do not bind, values that JSON cannot say
             self._refuse(_without_names(str(error)), tenant)
 
@@ -222,24 +222,24 @@ CONTEXT_NAMES = frozenset({"ctx", "context", "job", "c", "_"})
 
 
 def _check_context(kind: str, function: Callable[..., object], parameter: inspect.Parameter) -> None:
-    """Raise ConfigInvalid where the first parameter is one of the args, and would be given the context."""
+    """Raise ConfigInvalid if the first parameter is meant for an arg, but would receive the context."""
     name, hint = parameter.name, parameter.annotation
     if hint is parameter.empty:
         is_context = name.lstrip("_") in CONTEXT_NAMES or name == "_" or name.endswith(("ctx", "context"))
-        told = f"{name!r}, which has no type"
+        description = f"{name!r}, which has no type"
     else:
         is_context = _takes_context(_hint_of(function, name, hint))
-        told = f"{name!r} of type {getattr(hint, '__name__', hint)}"
+        description = f"{name!r} of type {getattr(hint, '__name__', hint)}"
     if not is_context:
         raise ConfigInvalid(
-            f"the handler of kind {kind!r} takes no context: its first parameter is {told}",
-            hint=f"a handler is given its context first: (ctx: JobContext, {name}, ...)",
+            f"the handler of kind {kind!r} takes no context: its first parameter is {description}",
+            hint=f"a handler takes its context first: (ctx: JobContext, {name}, ...)",
         )
 
 
 def _hint_of(function: Callable[..., object], name: str, hint: Any) -> Any:
-    """Return the type of a parameter, or its text where that is imported for type checkers only."""
-    with suppress(Exception):  # whatever evaluating it raises
+    """Return the type of a parameter, or its text if the type is only imported for type checkers."""
+    with suppress(Exception):  # evaluating it may raise anything
         return _hints(function, [name])[name]
     return hint
 
@@ -296,21 +296,21 @@ def _check_no_secrets(kind: str, hints: Args) -> None:
 
 
 def _without_names(problem: str) -> str:
-    """Return *problem* without the name of an argument that is no name."""
-    before, quote, rest = problem.partition("keyword argument '")
-    return problem if rest.removesuffix("'").isidentifier() or not quote else f"{before}keyword argument"
+    """Return *problem* without the name of an argument that is not an identifier."""
+    prefix, quote, rest = problem.partition("keyword argument '")
+    return problem if rest.removesuffix("'").isidentifier() or not quote else f"{prefix}keyword argument"
 
 
-def _told(error: ValidationError) -> str:
-    """What does not fit, without values, and without keys that are no names: they may be anybody's data."""
+def _problem_of(error: ValidationError) -> str:
+    """Describe *error* without values and keys that are not identifiers, which may be private data."""
 
-    def place(loc: tuple[int | str, ...]) -> str:
+    def path(loc: tuple[int | str, ...]) -> str:
         return ".".join(redact(str(part)) if re.fullmatch(r"\w{1,64}", str(part)) else "*" for part in loc)
 
-    found = error.errors(include_input=False, include_url=False, include_context=False)
-    told = [
-        f"{place(each['loc']) or 'args'}: {each['msg'].removeprefix('Value error, ')}"
-        for each in found[:_MOST_TOLD]
+    details = error.errors(include_input=False, include_url=False, include_context=False)
+    shown = [
+        f"{path(detail['loc']) or 'args'}: {detail['msg'].removeprefix('Value error, ')}"
+        for detail in details[:_MOST_TOLD]
     ]
-    more = [f"{len(found) - _MOST_TOLD} more"] if len(found) > _MOST_TOLD else []
-    return "; ".join(told + more)
+    more = [f"{len(details) - _MOST_TOLD} more"] if len(details) > _MOST_TOLD else []
+    return "; ".join(shown + more)

@@ -38,9 +38,9 @@ class SyncFairlead:
     """``fl.sync``: tokens, enqueue and results for Django, Celery, scripts.
 
     It opens with its first call and closes with its process, or by ``close``; ``with fl.sync as sf:`` does
-    both. Any thread may use it, but no event loop: calls block, and raise InputInvalid there. A fork is no
-    harm: the child opens its own with its first call. With *transaction* neither thread nor connection of
-    ours is needed at all.
+    both. You may use it from any thread without a running event loop, where calls raise InputInvalid because
+    they block. After a fork the child opens its own with its first call. With *transaction* it needs no
+    thread and no connection of its own.
     """
 
     def __init__(self, fairlead: Fairlead, twin: Callable[[], Fairlead]) -> None:
@@ -61,11 +61,17 @@ class SyncFairlead:
         self.close()
 
     def close(self, within_s: float | None = None) -> None:
-        """Land what is in flight and let go; a later call opens it anew.
+        """Finish refreshes under way and close; a later call opens it again.
 
-        Calls of other threads that are still under way end with a Refused. TimeoutError where it takes longer
-        than *within_s* seconds (default: as long as it takes), a refresh whose request was sent not counted.
-        InputInvalid in a thread whose event loop runs, as of every call.
+        Calls of other threads that are still under way end with a Refused.
+
+        Args:
+            within_s: The longest wait in seconds, not counting refreshes whose request was sent. Default: no
+                limit.
+
+        Raises:
+            TimeoutError: Closing took longer.
+            InputInvalid: The thread has a running event loop.
         """
         if self._loop is not None:
             _check_no_loop()
@@ -126,7 +132,7 @@ class SyncFairlead:
         return self._opened().wait(work)
 
     def _opened(self) -> _Loop:
-        if self._loop is None:  # here and without the lock: an import of yours may wait for another thread's
+        if self._loop is None:  # without the lock: an import may wait for another thread's import
             self._fairlead.load_modules()
         with self._lock:
             if self._loop is None:
@@ -163,7 +169,7 @@ class _Loop:
             raise
 
     def wait(self, work: Callable[[Fairlead], Coroutine[Any, Any, T]], within_s: float | None = None) -> T:
-        """Return its result; interrupted or late, the work is cancelled. Refused once the loop has ended."""
+        """Run *work* and return its result; cancel it after an interrupt or *within_s*."""
         with self._lock:
             if self._ended:
                 raise _closed()
@@ -178,17 +184,17 @@ class _Loop:
             self._under_way.discard(answer)
 
     def close(self, within_s: float | None) -> None:
-        """Close the Fairlead, end the thread. A request that was sent gets the time of its answer first."""
+        """Close the Fairlead and end the thread, after waiting for responses to requests that were sent."""
         try:
             if within_s is not None:
-                self.wait(_nothing, within_s)  # late where code of yours blocks the loop
+                self.wait(_nothing, within_s)  # times out if a handler blocks the loop
                 self.wait(lambda fl: fl.runtime.coordinator.drain(within_s))
             self.wait(lambda fl: fl.__aexit__(None, None, None), within_s)
         finally:
             self._end()
 
     def _end(self) -> None:
-        """End what is left on the loop, and give each caller that waits for it an error."""
+        """Cancel what still runs on the loop, and raise an error in each waiting caller."""
         with self._lock:
             self._ended = True
         with suppress(TimeoutError, CancelledError):
@@ -196,18 +202,17 @@ class _Loop:
         for answer in list(self._under_way):
             answer.cancel()
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(
-            END_S
-        )  # longer only where code of yours blocks the loop: then it ends with the process
+        # a thread whose loop is blocked by a handler ends with the process
+        self._thread.join(END_S)
         if not self._thread.is_alive():
             self._loop.close()
 
 
 def _check_no_loop() -> None:
-    """Raise InputInvalid in a thread whose event loop runs: all of its tasks would stand still."""
+    """Raise InputInvalid in a thread with a running event loop, all of whose tasks would block."""
     with suppress(RuntimeError):
         asyncio.get_running_loop()
-        hint = "await the same method of the Fairlead itself, or call fl.sync through asyncio.to_thread"
+        hint = "await the same method of the Fairlead itself, or call fl.sync in asyncio.to_thread"
         raise InputInvalid("fl.sync would block the event loop of this thread", hint=hint)
 
 
@@ -223,7 +228,7 @@ async def _cancel_others() -> None:
 
 
 def _closed() -> Refused:
-    return Refused("fl.sync was closed while this call was under way", hint="call again: it opens anew")
+    return Refused("fl.sync was closed while this call was under way", hint="call again: it opens again")
 
 
 def _forked() -> None:

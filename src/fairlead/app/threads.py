@@ -1,8 +1,8 @@
-"""Plain functions beside the event loop: each runs on a thread of its own for as long as it runs.
+"""A thread pool for plain functions, each of which has a thread to itself while it runs.
 
-A thread cannot be stopped from outside. A run that is cut off (timeout, cancel, drain) keeps its place until
-its function has returned, so that no second run of its job begins beside it. Threads are daemons, so what is
-left behind when all is closed does not keep a process from ending.
+A thread cannot be stopped from outside. A run that ends early (timeout, cancellation, drain) counts as
+running until its function returns, so that no second run of its job starts beside it. Threads are daemons, so
+a function that still runs at the end does not keep the process alive.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Inbox = queue.SimpleQueue[Work | None]
 
 
 class Threads:
-    """Runs functions, one a thread; threads that have nothing to do are used again.
+    """Runs functions, one per thread. Idle threads are reused.
 
-    They are as many as runs of jobs, which the concurrency of the worker bounds.
+    The concurrency of the worker bounds their number.
     """
 
     def __init__(self) -> None:
@@ -34,9 +34,9 @@ class Threads:
         self._closed = False
 
     async def run(self, function: Callable[[], T]) -> T:
-        """Return what *function* returns, or raise what it raises, even where this is cancelled meanwhile.
+        """Return or raise the result of *function*, even if the wait is cancelled meanwhile.
 
-        Once all is closed, a cancelled wait ends at once; the function goes on.
+        After closing, a cancelled wait ends at once, and the function goes on.
         """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()

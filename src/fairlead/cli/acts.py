@@ -70,13 +70,13 @@ async def on_each(
         except but as told:
             tally.failed += 1
             error = told
-        more = _told(error) if error else {}
+        more = _error_fields(error) if error else {}
         tally.rows.append({**name(thing), "result": result, **more})
     return tally
 
 
-def _told(error: FairleadError) -> Record:
-    """Return what to say of *error*: a secret may stand in a file where a name should."""
+def _error_fields(error: FairleadError) -> Record:
+    """Return *error* as a record, with secrets masked: a file may hold a secret in place of a name."""
     return {"error": redact(error.what), "code": error.code, "hint": redact(error.way_out)}
 
 

@@ -1,4 +1,4 @@
-"""Breakers of calls as the command line shows them, by connection and host (G6, G12)."""
+"""Breakers of calls as the command line shows them, by connection and host. Spec: G6, G12."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ async def of_connection(runtime: Runtime, key: ConnectionKey, *, failures: int =
     if runtime.gate.viewer is None:
         return []
     domain = (await runtime.gate.entrance.plan(key)).plan.domain
-    found = await runtime.gate.viewer.breakers(domain, failures=failures)
-    return [view for view in found if view.destination[:3] == (key.provider, key.bucket, key.tenant)]
+    views = await runtime.gate.viewer.breakers(domain, failures=failures)
+    return [view for view in views if view.destination[:3] == (key.provider, key.bucket, key.tenant)]
 
 
 async def of_reach(runtime: Runtime, reach: Reach) -> list[DestinationView]:
-    """Return those of all connections that *reach* names."""
+    """Return the breakers of all connections in *reach*."""
     if runtime.gate.viewer is None:
         return []
     tenant, provider, bucket = reach.names
@@ -43,7 +43,7 @@ async def of_reach(runtime: Runtime, reach: Reach) -> list[DestinationView]:
 
 
 async def open_breakers(runtime: Runtime) -> list[Record]:
-    """Return each breaker that stops calls now, and how many lanes of jobs wait for it."""
+    """Return each breaker that stops calls now, with the number of job lanes that wait for it."""
     if runtime.gate.viewer is None:
         return []
     views = [view for view in await runtime.gate.viewer.breakers() if view.breaker.mode != "closed"]
@@ -69,7 +69,7 @@ def _lanes_held(view: DestinationView, pauses: Sequence[PauseView]) -> int:
 
 
 def breaker_record(view: DestinationView) -> Record:
-    """Return *view* as JSON has it."""
+    """Return *view* as a JSON record."""
     last = view.failures[0] if view.failures else None
     return {
         "host": view.destination.host or None,
@@ -80,12 +80,12 @@ def breaker_record(view: DestinationView) -> Record:
         "good": view.breaker.good,
         "bad": view.breaker.bad,
         "last_failure_s_ago": last and round(last.ago_s, 3),
-        "opened_s": next((one.opened_s for one in view.failures if one.opened_s), None),
+        "opened_s": next((failure.opened_s for failure in view.failures if failure.opened_s), None),
     }
 
 
 def failure_record(view: DestinationView, failure: FailureView) -> Record:
-    """Return one failure that the breaker of *view* counted, as JSON has it."""
+    """Return one failure that the breaker of *view* counted, as a JSON record."""
     return {
         "ago_s": round(failure.ago_s, 3),
         "host": view.destination.host or None,
@@ -97,13 +97,13 @@ def failure_record(view: DestinationView, failure: FailureView) -> Record:
 
 
 def worst_mode(views: Sequence[DestinationView]) -> str:
-    """Return the mode of the breaker that stops most."""
+    """Return the most restrictive mode of *views*."""
     modes = {view.breaker.mode for view in views}
     return next((mode for mode in ("open", "half-open") if mode in modes), "closed")
 
 
 def problem_of(breaker: Record) -> str:
-    """Return what is wrong, in words."""
+    """Describe an open breaker for the operator."""
     where = f"{breaker['provider']} at {breaker['host']}" if breaker["host"] else str(breaker["provider"])
     tenant = shlex.quote(breaker["tenant"])  # in a command that is copied
     return (

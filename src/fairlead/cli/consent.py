@@ -87,7 +87,7 @@ def reauthorize(
         bool, typer.Option("--link", help="Only print the page of yours where the customer reconnects.")
     ] = False,
 ) -> Exit | None:
-    """Give a connection a new grant by its owner's consent; its id, variant, endpoint and app stay."""
+    """Give a connection a new grant through its owner's consent; its id, variant, endpoint and app stay."""
     key = key_of(tenant, provider, bucket)
 
     async def work(fairlead: Fairlead) -> dict[str, Any]:

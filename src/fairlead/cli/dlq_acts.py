@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 Ids = Annotated[
     list[str] | None, typer.Argument(metavar="[ID]...", help="Ids of entries.", show_default=False)
 ]
-CHANGED = "left: it was closed, or died again, meanwhile"
+CHANGED = "unchanged: it was closed or failed again meanwhile"
 REPLAY = {
     "closed": "",
     "cancelled": ", its replay is cancelled",
-    "running": ", its replay is told to end and keeps its place until it has",
+    "running": ", its replay is asked to stop and runs until then",
 }
-"""What became of the replay of an entry that was closed."""
+"""The state of the replay when its entry is closed."""
 
 Why = Annotated[str, typer.Option("--why", help="Why; kept with the entry.")]
 
@@ -47,10 +47,10 @@ def redrive(
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> Exit | None:
-    """Try the work again: these entries, or all open ones that fit the filter, the oldest first.
+    """Retry the work of these entries, or of all open ones that match the filter, oldest first.
 
-    At most --limit at a time, of those whose work is not under way already. An entry stays open until its new
-    job succeeds; a failure reopens it. Each keeps its history and counts its replays.
+    At most --limit at a time, without entries whose work is already under way. An entry stays open until its
+    new job succeeds; a failure reopens it. Each retains its history and counts its replays.
     """
     chosen = _Chosen(entry_ids, fitting, limit, at_rest=True)
     over_s = 0.0 if over is None else seconds_of(over, "--over")
@@ -103,9 +103,9 @@ def abandon(
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> Exit | None:
-    """Give entries up, so that nobody tries their work again: these, or all open ones that fit.
+    """Give up these entries, or all open ones that match the filter: their work is not retried.
 
-    A replay of theirs that waits is cancelled, one that runs is told to end.
+    A waiting replay of theirs is cancelled, and a running one is asked to stop.
     """
     from fairlead.policy.states import DeadLetterStatus, Resolution
 
@@ -132,14 +132,14 @@ class _Chosen:
             raise InputInvalid("name entries by their ids, or choose them by a filter", hint=hint)
 
     async def find(self, runtime: Runtime) -> Mapping[str, datetime | None]:
-        """Return their ids, at most *limit*, and when those that fit had died last."""
+        """Return the ids of the chosen entries, at most *limit*, each with the time it last died if known."""
         if self.entry_ids:
             return dict.fromkeys(self.entry_ids)
         chosen = self.fitting.filter()
-        found = await runtime.dead_letters.find(
+        entries = await runtime.dead_letters.find(
             chosen, limit=self.limit, oldest_first=True, at_rest=self.at_rest
         )
-        return {str(entry.dead_letter_id): entry.last_at for entry in found}
+        return {str(entry.dead_letter_id): entry.last_at for entry in entries}
 
 
 Act = Callable[["Runtime", "DeadLetter", float], Awaitable[str]]
@@ -162,8 +162,8 @@ def _closing(call: Invocation, status: DeadLetterStatus, resolution: Resolution,
         )
         if closed is None:
             return CHANGED
-        told = {"resolution": resolution.value, "why": why}
-        await record_entry(call, runtime, f"dead_letter.{status.value}", entry, **told)
+        details = {"resolution": resolution.value, "why": why}
+        await record_entry(call, runtime, f"dead_letter.{status.value}", entry, **details)
         return f"{status.value}{REPLAY[closed]}"
 
     return act
@@ -174,8 +174,8 @@ def _on_entries(call: Invocation, chosen: _Chosen, act: Act, *, verb: str, dry_r
 
     async def work(fairlead: Fairlead) -> Tally:
         runtime = fairlead.runtime
-        seen = await chosen.find(runtime)
-        entry_ids = list(seen)
+        last_died = await chosen.find(runtime)
+        entry_ids = list(last_died)
         if entry_ids and not dry_run:
             call.confirm(f"{verb.capitalize()} {len(entry_ids)} dead letter(s)?", yes=yes)
         places = {entry_id: at / max(1, len(entry_ids)) for at, entry_id in enumerate(entry_ids)}
@@ -184,7 +184,7 @@ def _on_entries(call: Invocation, chosen: _Chosen, act: Act, *, verb: str, dry_r
             entry = await entry_of(runtime, entry_id)
             if entry.status != OPEN:
                 raise InputInvalid(f"the entry is {entry.status}", tenant=entry.tenant_id, hint="leave it")
-            if seen[entry_id] not in (None, entry.last_at):
+            if last_died[entry_id] not in (None, entry.last_at):
                 return CHANGED
             return f"would {verb}" if dry_run else await act(runtime, entry, places[entry_id])
 

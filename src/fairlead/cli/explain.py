@@ -23,11 +23,11 @@ ATTEMPTS = ("at", "attempt", "category", "code", "ran_s", "next_retry_s", "reaso
 def explain(
     call: Invocation, job_id: Annotated[str, typer.Argument(metavar="ID", help="Id of a job.")]
 ) -> Exit | None:
-    """Tell why a job waits, until when, and how many are before it; then its attempts one by one.
+    """Explain why a job waits, until when, and how many jobs are ahead of it; then list its attempts.
 
-    The reason is one of: finished, running, not_due, follows (it begins after the run that had its unique
-    key), expired, paused, capped, no_worker, no_handler (no worker takes its kind), suspect, turn (others
-    are before it), unseen (the next sweep makes its lane ready). Counts stop at 1,000.
+    The reason is one of: finished, running, not_due, follows (it starts after the run that had its unique
+    key), expired, paused, capped, no_worker, no_handler (no worker takes its kind), suspect, turn (other jobs
+    are ahead of it), unseen (the next sweep makes its lane ready). Counts stop at 1,000.
     """
     wanted = parsed_id(job_id, "job")
 

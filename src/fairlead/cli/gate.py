@@ -57,10 +57,10 @@ def status(
         int, typer.Option("--events", min=0, max=1000, help="Latest events and promotions.")
     ] = 50,
 ) -> Exit | None:
-    """Show the limits of one connection: breakers by host, buckets, slots, and who waits how long.
+    """Show the limits of one connection: breakers by host, buckets, slots, and waiting calls.
 
-    Also who was promoted, and which failures each breaker counted: the latest 50 and 20. A breaker that
-    counted no failure within a day is not shown: it is closed.
+    Also shows the latest 50 promotions, and the latest 20 failures of each breaker. A breaker without a
+    failure in the last day is closed, and is not shown.
     """
 
     key = key_of(tenant, provider, bucket)
@@ -76,8 +76,12 @@ def status(
         return {
             **_record(view, pool.lease_s if pool else 0.0, await _switches(gate.switched, key)),
             "breaker": {"mode": breakers.worst_mode(stopped)},
-            "breakers": [breakers.breaker_record(one) for one in stopped],
-            "failures": [breakers.failure_record(one, each) for one in stopped for each in one.failures]
+            "breakers": [breakers.breaker_record(destination) for destination in stopped],
+            "failures": [
+                breakers.failure_record(destination, failure)
+                for destination in stopped
+                for failure in destination.failures
+            ]
             if events
             else [],
         }
@@ -87,8 +91,8 @@ def status(
         call.out.record(record)
         return None
     call.out.record({name: record[name] for name in ("breaker", "slots")})
-    unreadable: list[Record] = [{"part": one} for one in record["unreadable"]]
-    _table(call, "unreadable, begun anew by the next call", unreadable, ("part",))
+    unreadable: list[Record] = [{"part": part} for part in record["unreadable"]]
+    _table(call, "unreadable, reset by the next call", unreadable, ("part",))
     _table(call, "switched by hand", record["switches"], gate_switches.COLUMNS)
     limits: list[Record] = [
         {**limit, "per second": limit["per_s"]}  # per_s is a rate; a column of this name, a time

@@ -45,10 +45,10 @@ def reset(
     ] = None,
     dry_run: DryRun = False,
 ) -> Exit | None:
-    """Lift an isolation, named as it was made, and close the open breakers of what is named, of all hosts.
+    """Lift the isolation of what you name, and close its open breakers, by default at all hosts.
 
-    Of a breaker that was open calls come back step by step, 2 in the first second. Jobs that waited for it
-    are due at once.
+    Name an isolation as it was made. After a reset, a breaker admits calls step by step, 2 in the first
+    second. Jobs that waited for it are due at once.
     """
     from fairlead.policy.gate.switch import Act
 
@@ -60,13 +60,13 @@ def reset(
         if lifted and not dry_run:
             await runtime.gate.switched.end(Act.ISOLATED, reach)
         closed = await _close_breakers(runtime, reach, host, dry_run=dry_run)
-        told: Record = {**named(reach), "isolation": _ended(lifted, dry_run), "breakers": closed}
+        result: Record = {**named(reach), "isolation": _ended(lifted, dry_run), "breakers": closed}
         if not lifted and not closed:
-            return {**told, "result": "nothing to reset"}
+            return {**result, "result": "nothing to reset"}
         if dry_run:
-            return {**told, "result": "would be reset"}
+            return {**result, "result": "would be reset"}
         await record_switch(call, runtime, "gate.reset", reach, isolated=lifted, breakers=closed)
-        return {**told, "result": "reset", "groups_due": await let_go(runtime, reach)}
+        return {**result, "result": "reset", "groups_due": await let_go(runtime, reach)}
 
     record = call.with_fairlead(work)
     call.out.record(record)
@@ -86,7 +86,7 @@ def _ended(lifted: bool, dry_run: bool) -> str:
 
 
 async def _close_breakers(runtime: Runtime, reach: Reach, host: str | None, *, dry_run: bool) -> list[Record]:
-    """Close what is open, and return each with the mode that it was in; none without Redis."""
+    """Close open breakers and return each with its former mode; none without Redis."""
     from fairlead.policy.gate.breaker import Mode
 
     closed: list[Record] = []
@@ -96,8 +96,8 @@ async def _close_breakers(runtime: Runtime, reach: Reach, host: str | None, *, d
         key = key_of(destination.tenant, destination.provider, destination.bucket)
         if await runtime.connections.described(key) is None:  # a breaker may outlive its connection
             continue
-        made = await runtime.gate.entrance.plan(key, host=destination.host)
-        was = await runtime.gate.operator.reset_breaker(made.plan, dry_run=dry_run)
+        planned = await runtime.gate.entrance.plan(key, host=destination.host)
+        was = await runtime.gate.operator.reset_breaker(planned.plan, dry_run=dry_run)
         if was is not Mode.CLOSED:
             mode = was.name.lower().replace("_", "-")
             closed.append({**destination._asdict(), "host": destination.host or None, "was": mode})
@@ -105,14 +105,14 @@ async def _close_breakers(runtime: Runtime, reach: Reach, host: str | None, *, d
 
 
 async def _open_destinations(runtime: Runtime, reach: Reach, host: str | None) -> list[Destination]:
-    """Return what may be open; where one host is named, also what no failure names any more."""
+    """Return the destinations whose breakers may be open; for one *host* also without a recorded failure."""
     from fairlead.policy.gate.breaker import Destination
 
     tenant, provider, bucket = reach.names
     if reach.is_connection and host is not None:
         return [Destination(provider, bucket, tenant, host)]
-    found = [view.destination for view in await of_reach(runtime, reach) if view.breaker.mode != "closed"]
-    return [one for one in found if host in (None, one.host)]
+    open_now = [view.destination for view in await of_reach(runtime, reach) if view.breaker.mode != "closed"]
+    return [destination for destination in open_now if host in (None, destination.host)]
 
 
 # ---- the line, and all of it ---------------------------------------------------------------------

@@ -154,7 +154,7 @@ def _table(annotation: Any) -> type[BaseModel] | None:
 
 
 def _first(table: type[BaseModel]) -> str:
-    """Return the first paragraph of what a table says of itself, without the ids of our requirements."""
+    """Return the first paragraph of a table's docstring as one line."""
     paragraph = (table.__doc__ or "").strip().partition("\n\n")[0]
     return " ".join(paragraph.split())
 

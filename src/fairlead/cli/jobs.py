@@ -131,10 +131,10 @@ def cancel(
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> Exit | None:
-    """Cancel jobs: these, or all that fit the filter, at most --limit.
+    """Cancel these jobs, or all that match the filter, at most --limit.
 
-    Waiting ones never run. A running one is told to end with the heartbeat of its worker; it keeps its place
-    until it has ended. Of those that fit a filter, what has begun or ended meanwhile is left alone.
+    A waiting job never runs. A running one is asked to stop with its worker's next heartbeat, and counts as
+    running until it has stopped. A job that starts or ends after the filter chose it is not cancelled.
     """
     chosen = None if job_ids else "running" if state == "running" else "available"
 
@@ -145,9 +145,9 @@ def cancel(
             return "would be cancelled"
         became = await runtime.jobs.cancel(job.job_id, reason, tenant_id=job.tenant_id, state=chosen)
         if became is None:
-            return "left: it has begun or ended meanwhile"
+            return "unchanged: it started or ended meanwhile"
         await _record(call, runtime, "job.cancelled", job, reason=reason)
-        return became if became == "cancelled" else "told to end: it keeps its place until it has ended"
+        return became if became == "cancelled" else "asked to stop: it counts as running until then"
 
     known = ("available", "scheduled", "retryable", "running")
     wanted = _Wanted(job_ids, fitting, state, known, limit, default=("available",))

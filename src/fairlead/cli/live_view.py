@@ -1,6 +1,6 @@
-"""How a person watches something that lasts: a picture on a terminal, in a pipe a line now and then.
+"""The live view of a long run: a picture on a terminal, a line now and then in a pipe.
 
-Words go to stderr, so that stdout holds the result alone.
+All of it goes to stderr, so that stdout holds only the result.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 class LiveView:
-    """Shows one run for the length of a ``with`` block. What it shows is its subclass's to say."""
+    """A view of one run, shown for the length of a ``with`` block. Subclasses define its contents."""
 
     line_every_s: float
     clock = ""
-    """What stands before the words of an event."""
+    """The prefix of an event's line."""
 
     def __init__(self, out: Output) -> None:
         self._out = out
@@ -43,7 +43,7 @@ class LiveView:
             self._live.stop()
 
     def tell(self, words: str) -> None:
-        """Leave one thing that happened behind as a line."""
+        """Print one event as a line."""
         if self._live is None:
             self._out.say(f"{self.clock}{words}")
             return
@@ -52,7 +52,7 @@ class LiveView:
         self._live.console.print(Text(self.clock, style="dim").append(Text(words, style="default not dim")))
 
     def show(self, at_s: float) -> None:
-        """Show how it stands *at_s* seconds after the start."""
+        """Show the state of the run *at_s* seconds after its start."""
         if self._live is not None:
             self._live.update(self._picture(), refresh=True)
         elif at_s >= self._next_s:

@@ -77,7 +77,7 @@ async def _plan(call: Invocation) -> tuple[list[Migration], None]:
 
 
 async def _apply(call: Invocation, upto: Phase) -> tuple[list[Migration], str | None]:
-    """Return what was applied, and what an administrator must run for row security where it is off."""
+    """Return the applied migrations, and the SQL an administrator must run if row security is off."""
     from fairlead.checkup import wall_check
     from fairlead.ground import migrator
 

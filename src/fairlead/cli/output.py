@@ -207,7 +207,7 @@ class Output:
     def _line(text: str, stream: IO[str]) -> None:
         try:
             stream.write(f"{text}\n")
-        except UnicodeEncodeError:  # the encoding of the terminal lacks a letter of a name
+        except UnicodeEncodeError:  # the terminal's encoding lacks a character of a name
             stream.write(text.encode("ascii", "backslashreplace").decode() + "\n")
         stream.flush()
 
@@ -296,10 +296,10 @@ def _heading(name: str) -> str:
 
 
 def json_text(value: object) -> str:
-    """Return *value* as JSON in ASCII. This never raises: one odd value that somebody stored ends no list.
+    """Return *value* as JSON in ASCII. Never raises, so that one odd value does not fail a whole list.
 
-    What JSON cannot say is said as text (fairlead.policy.safe): numbers that are none or infinite, integers
-    of over 256 bits, and what is nested too deep or endless.
+    Values without a JSON form become text (fairlead.policy.safe): NaN, infinity, integers of over 256 bits,
+    and values that are nested too deep.
     """
     try:
         return json.dumps(value, default=plain, ensure_ascii=True, allow_nan=False)
@@ -308,7 +308,7 @@ def json_text(value: object) -> str:
 
 
 def _shown(name: str, value: object) -> str:
-    """Return *value* for a person. This never raises, as json_text."""
+    """Return *value* for a person to read. Like json_text, this never raises."""
     try:
         return _readable(name, value)
     except (ValueError, TypeError, OverflowError, RecursionError):

@@ -91,7 +91,7 @@ def resume(
     client_id: Annotated[str | None, typer.Option("--client-id", help="Only of this app.")] = None,
     dry_run: DryRun = False,
 ) -> Exit | None:
-    """Lift a pause, a breaker and connections' waits once the cause is mended: refreshes go on at once.
+    """End a pause, a breaker and back-offs once the cause is repaired: refreshes resume at once.
 
     A pause after invalid_client also ends by itself when the client secret in the settings changes.
     """
@@ -106,7 +106,7 @@ def resume(
             if row["provider"] == provider
             and (
                 row["state"] != "closed" or " " not in str(row["client_id"])
-            )  # the app, for its connections' waits
+            )  # the app, for back-offs of its connections
             and (client_id is None or str(row["client_id"]).partition(" ")[0] == client_id)  # with its hosts
         ]
         if not found:
@@ -163,7 +163,7 @@ def _line(profile: Profile) -> Record:
 def _facts(call: Invocation, profile: Profile) -> dict[str, Any]:
     app_of = call.config().settings.providers.get(profile.name)
     tables = profile.model_dump(mode="json", exclude_none=True, exclude={"variants", "name", "title"})
-    if not call.manner.as_json and "rate" in tables:  # for people per_s is a rate, and this one is a time
+    if not call.manner.as_json and "rate" in tables:  # a column named per_s shows a rate, this is a duration
         tables["rate"]["window_s"] = tables["rate"].pop("per_s")
     return {
         "name": profile.label,
@@ -183,7 +183,7 @@ def _facts(call: Invocation, profile: Profile) -> dict[str, Any]:
 
 
 def _admitted(bucket: BucketLimit) -> str:
-    """Return what a limit lets through: a window's limit is never passed, so less than it comes at once."""
+    """Describe a limit. Only part of a window's calls pass at once, so that no window exceeds its limit."""
     return f"{bucket.capacity:g} at once, then {bucket.per_s:g}/s"
 
 

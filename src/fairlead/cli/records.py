@@ -27,13 +27,13 @@ NANGO_TENANT = ("end_user.organization.id", "end_user.id", "connection_id")
 """Where the tenant of a Nango connection is looked for, in this order."""
 
 Row = Mapping[str, Any]
-_JSON_LINE = re.compile(r'^\{"[^"]', re.MULTILINE)  # a quote within a cell of CSV stands twice
+_JSON_LINE = re.compile(r'^\{"[^"]', re.MULTILINE)  # in a cell of CSV a quote is doubled
 _Word = Annotated[str, Field(max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")]
 _Text = Annotated[str, Field(max_length=10_000, pattern=r"^[^\x00-\x1f\x7f]*$")]
 
 
 def _no_flag(value: object) -> object:
-    """Take true and false for what they are: pydantic would read 1.0 and 0.0."""
+    """Return true and false as text, which is refused: pydantic would read 1.0 and 0.0."""
     return str(value) if isinstance(value, bool) else value
 
 
@@ -41,7 +41,7 @@ _Seconds = Annotated[float, BeforeValidator(_no_flag), Field(strict=False, allow
 
 
 class OwnRow(BaseModel):
-    """A connection in our own form, without its secrets. Null counts as absent."""
+    """A connection in fairlead's own format, without its secrets. Null counts as absent."""
 
     model_config = ConfigDict(strict=True, frozen=True)
 
@@ -66,7 +66,7 @@ FIELDS = (*OwnRow.model_fields, *NAMES)
 
 
 class UnfitRow(dict[str, Any]):
-    """A row that cannot be read, though the file can: it alone is refused."""
+    """A row that cannot be read in a file that can. Only this row is refused."""
 
     problem: InputInvalid
 
@@ -97,39 +97,41 @@ def rows_of(text: str, form: str) -> tuple[str, list[Row]]:
 def _json_rows(text: str) -> list[Row]:
     """An array, an object with ``connections``, one object, or one object per line."""
     try:
-        found = _READER.decode(text)
+        document = _READER.decode(text)
     except (ValueError, RecursionError) as error:
         head = text.lstrip().partition("\n")[0].rstrip()
-        if head[:1] == "[" or head[-1:] in {"[", "{", ","}:  # one document over several lines
+        if head[:1] == "[" or head[-1:] in {"[", "{", ","}:  # a single document on several lines
             what = f"the file is not JSON at line {getattr(error, 'lineno', 1)}"
             raise InputInvalid(what, hint="correct that line") from None
-        found = [_json_line(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
-    if isinstance(found, Mapping):
-        found = found["connections"] if isinstance(found.get("connections"), list) else [found]
-    if not isinstance(found, list):
+        document = [
+            _json_line(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()
+        ]
+    if isinstance(document, Mapping):
+        document = document["connections"] if isinstance(document.get("connections"), list) else [document]
+    if not isinstance(document, list):
         raise InputInvalid(
             "the file holds no list of connections", hint="give an array of objects, or one per line"
         )
-    return [row if isinstance(row, Mapping) else _unfit({}, *_NO_OBJECT) for row in found]
+    return [row if isinstance(row, Mapping) else _unfit({}, *_NO_OBJECT) for row in document]
 
 
-def _unfit(found: Mapping[str, Any], what: str, hint: str) -> UnfitRow:
-    row = UnfitRow(found)
+def _unfit(members: Mapping[str, Any], what: str, hint: str) -> UnfitRow:
+    row = UnfitRow(members)
     row.problem = InputInvalid(what, hint=hint)
     return row
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The members of a JSON object; unfit, as what holds it, where a name stands twice."""
-    found = dict(pairs)
-    inner = next((value for value in found.values() if isinstance(value, UnfitRow)), None)
-    if len(found) < len(pairs):
-        return _unfit(found, "a name stands twice in it", "remove the one that is not meant")
-    return found if inner is None else _unfit(found, inner.problem.what, inner.problem.way_out)
+    """Return the members of a JSON object. One with a repeated name is unfit, and so is its parent."""
+    members = dict(pairs)
+    inner = next((value for value in members.values() if isinstance(value, UnfitRow)), None)
+    if len(members) < len(pairs):
+        return _unfit(members, "it has a name twice", "remove one of them")
+    return members if inner is None else _unfit(members, inner.problem.what, inner.problem.way_out)
 
 
 _READER = json.JSONDecoder(object_pairs_hook=_object)
-_NO_OBJECT = ("it is no JSON object", "compare it with an export")
+_NO_OBJECT = ("it is not a JSON object", "compare it with an export")
 
 
 def _json_line(number: int, line: str) -> Any:
@@ -146,10 +148,10 @@ def _csv_rows(text: str) -> Iterator[Row]:
     try:
         names = [name.strip() for name in reader.fieldnames or ()]
         if len(set(names)) < len(names):
-            raise InputInvalid("two columns have the same name", hint="remove the one that is not meant")
+            raise InputInvalid("two columns have the same name", hint="remove one of them")
         for cells in reader:
             if None in cells or None in cells.values():
-                yield _unfit({}, "it has more or fewer cells than there are columns", "quote commas")
+                yield _unfit({}, "its number of cells differs from the number of columns", "quote commas")
             else:
                 yield _nested({name.strip(): value for name, value in cells.items() if value.strip()})
     except csv.Error as error:
@@ -165,7 +167,7 @@ def _nested(cells: Mapping[str, str]) -> Row:
         table, dot, part = name.partition(".")
         here = row.setdefault(table, {} if dot else value)
         if isinstance(here, dict) != bool(dot):
-            return _unfit(row, "a column and a part of it both hold a value", "fill one of them")
+            return _unfit(row, "a column and a part of it both have a value", "fill in only one of them")
         if dot:
             here[part] = value
     return row
@@ -174,39 +176,43 @@ def _nested(cells: Mapping[str, str]) -> Row:
 # ---- our own form --------------------------------------------------------------------------------
 
 
-_NO_TEXT = ("no text", "write it in quotes")
+_NO_TEXT = ("not text", "write it in quotes")
 _UNFIT = {
     "missing": ("missing", "each connection names its tenant and provider"),
     "string_too_short": ("missing", "each connection names its tenant and provider"),
     "string_type": _NO_TEXT,
-    "string_too_long": ("too long", "look at what stands there"),
-    "string_unicode": ("no valid text", "it holds half of a surrogate pair"),
-    "dict_type": ("no table of names and values", '"endpoint": {"shop": "my-shop"}'),
-    "literal_error": (f"none of {', '.join(get_args(CredentialState))}", "leave it out for a new grant"),
-    "float_type": ("no number", "give seconds"),
-    "float_parsing": ("no number", "give seconds"),
-    "finite_number": ("no number", "give seconds"),
+    "string_too_long": ("too long", "check the value"),
+    "string_unicode": ("not valid text", "it holds half of a surrogate pair"),
+    "dict_type": ("not a table of names and values", 'write it like "endpoint": {"shop": "my-shop"}'),
+    "literal_error": (f"not one of {', '.join(get_args(CredentialState))}", "leave it out for a new grant"),
+    "float_type": ("not a number", "give seconds"),
+    "float_parsing": ("not a number", "give seconds"),
+    "finite_number": ("not a number", "give seconds"),
 }
 
 
 def own_entry(row: Row, now: datetime) -> Entry:
-    """Return the connection of a row in our own form; InputInvalid names what is wrong, and no value."""
+    """Return the connection of a row in fairlead's own format.
+
+    Raises:
+        InputInvalid: The row is not valid. The message names the field but no value.
+    """
     check_known(map(str, row), FIELDS, "field of a connection")
     try:
         read = OwnRow.model_validate({name: value for name, value in row.items() if value is not None})
     except ValidationError as error:
-        found = error.errors(include_input=False, include_url=False, include_context=False)[0]
-        what, hint = _UNFIT.get(found["type"], ("not as it should be", "compare it with an export"))
-        of = "a value in the" if len(found["loc"]) > 1 else "the"
-        raise InputInvalid(f"{of} {found['loc'][0]} is {what}", hint=hint) from None
-    told = read.model_dump(exclude={"tenant", "provider", "bucket", "expires_at"})
-    told["settings"] = told["settings"] or None
+        problem = error.errors(include_input=False, include_url=False, include_context=False)[0]
+        what, hint = _UNFIT.get(problem["type"], ("invalid", "compare it with an export"))
+        of = "a value in the" if len(problem["loc"]) > 1 else "the"
+        raise InputInvalid(f"{of} {problem['loc'][0]} is {what}", hint=hint) from None
+    fields = read.model_dump(exclude={"tenant", "provider", "bucket", "expires_at"})
+    fields["settings"] = fields["settings"] or None
     if read.expires_in_s is None:
-        told["expires_in_s"] = _left_s(read.expires_at, now)
+        fields["expires_in_s"] = _left_s(read.expires_at, now)
     secrets: dict[str, Any] = secrets_of(
         {name: row[name] for name in NAMES if row.get(name) not in (None, "")}
     )
-    return Entry(read.tenant, read.provider, read.bucket, Grant(**told, **secrets))
+    return Entry(read.tenant, read.provider, read.bucket, Grant(**fields, **secrets))
 
 
 def _table(row: Row, name: str) -> dict[str, Any]:

@@ -250,7 +250,7 @@ def _freeze_memory() -> None:
 def _write_if_read(words: str) -> None:
     """*words* on stderr, line by line, as far as that takes them at once; the rest is lost."""
     for line in words.removesuffix("\n").split("\n"):
-        data = line.encode()[: select.PIPE_BUF - 1] + b"\n"  # so few go whole, or not at all
+        data = line.encode()[: select.PIPE_BUF - 1] + b"\n"  # few enough for an atomic write
         try:
             if not select.select([], [STDERR], [], 0)[1]:
                 return

@@ -1,4 +1,4 @@
-"""``fairlead status``: how it stands, in numbers, and what is wrong."""
+"""``fairlead status``: the state of an installation in numbers, and its problems."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ OVERDUE_S = 60.0
 
 @command(app, "status")
 def status(call: Invocation) -> Exit | None:
-    """Show connections, jobs, dead letters, processes, breakers, schedules, pauses and who waits longest.
+    """Show connections, jobs, dead letters, processes, breakers, schedules, pauses and waiting tenants.
 
-    Ends with 4 where something is unhealthy: no process runs, one reaches nobody for a fault of its own, a
-    token endpoint is closed off by its breaker or a pause, calls of a connection are stopped by the breaker
-    of a host, a schedule was not kept, or no worker takes the kind of a job that is due (no_handler). A
-    vendor's outage is enough for that: it is no probe, do not restart processes by it.
+    Ends with 4 if something is unhealthy: no process runs, a process cannot connect to anything because of a
+    fault of its own, the breaker or a pause of a token endpoint stops refreshes, the breaker of a host stops
+    calls of a connection, a schedule is overdue, or no worker takes the kind of a due job (no_handler). An
+    outage of a provider is enough for that, so do not use this command as a probe that restarts processes.
     """
-    found = call.with_fairlead(_gather)
-    problems = list(_problems(found))
+    overview = call.with_fairlead(_gather)
+    problems = list(_problems(overview))
     if call.out.as_json:
-        call.out.record({"healthy": not problems, "problems": problems, **found})
+        call.out.record({"healthy": not problems, "problems": problems, **overview})
     else:
-        _show(call.out, found)
+        _show(call.out, overview)
         for problem in problems:
             call.out.warn(problem)
     return Exit.UNHEALTHY if problems else Exit.OK
@@ -62,7 +62,7 @@ async def _gather(fairlead: Fairlead) -> dict[str, Any]:
         **await _breakers(runtime),
         "schedules": [_schedule(view(state)) for state in await runtime.duties.schedules()],
         "row_security": "on" if runtime.database.walled else "off",
-        "unhandled": [asdict(each) for each in await runtime.lanes.unhandled_kinds(MOST_SHOWN)],
+        "unhandled": [asdict(kind) for kind in await runtime.lanes.unhandled_kinds(MOST_SHOWN)],
         "pauses": [pause_record(pause) for pause in await runtime.lanes.pauses(MOST_SHOWN)],
         "tenants": [
             turn_record(turn)
@@ -73,7 +73,7 @@ async def _gather(fairlead: Fairlead) -> dict[str, Any]:
 
 
 async def _breakers(runtime: Runtime) -> dict[str, Any]:
-    """Return the breakers that stop calls, or why they cannot be seen."""
+    """Return the breakers that stop calls, or why they cannot be read."""
     try:
         return {"breakers": await open_breakers(runtime), "breakers_unseen": None}
     except GateUnavailable as error:
@@ -81,8 +81,8 @@ async def _breakers(runtime: Runtime) -> dict[str, Any]:
 
 
 async def processes(runtime: Runtime) -> list[Record]:
-    """Return those that live, or are late; without this one, which only looks."""
-    own = runtime.heartbeat.session_id
+    """Return the processes that are alive or late, without this one."""
+    own_id = runtime.heartbeat.session_id
     return [
         {
             "session_id": session.session_id,
@@ -97,7 +97,7 @@ async def processes(runtime: Runtime) -> list[Record]:
             "trouble": session.trouble,
         }
         for session in await runtime.sessions.search()
-        if session.session_id != own and session.state in {"alive", "late"}
+        if session.session_id != own_id and session.state in {"alive", "late"}
     ]
 
 
@@ -127,17 +127,17 @@ def _process_problems(processes: Sequence[Record]) -> Iterator[str]:
     for process in processes:
         if process["trouble"]:
             named = f"{process['host']} {process['pid']}"
-            yield f"process {named} claims no jobs: it reaches nobody ({process['trouble']})"
+            yield f"process {named} claims no jobs: it cannot connect to anything ({process['trouble']})"
 
 
-def _problems(found: Mapping[str, Any]) -> Iterator[str]:
-    yield from _process_problems(found["processes"])
-    for each in found["unhandled"]:
+def _problems(overview: Mapping[str, Any]) -> Iterator[str]:
+    yield from _process_problems(overview["processes"])
+    for unhandled in overview["unhandled"]:
         yield (
-            f"no_handler: no worker takes {each['jobs']} due jobs of kind {each['kind']} in queue"
-            f" {each['queue']} (hint: start one that declares the kind)"
+            f"no_handler: no worker takes {unhandled['jobs']} due jobs of kind {unhandled['kind']} in queue"
+            f" {unhandled['queue']} (hint: start one that declares the kind)"
         )
-    for endpoint in found["endpoints"]:
+    for endpoint in overview["endpoints"]:
         if endpoint["state"] != "closed":
             way_out = (
                 "`fairlead providers resume`" if endpoint["state"] == "paused" else "it tries again by itself"
@@ -146,45 +146,47 @@ def _problems(found: Mapping[str, Any]) -> Iterator[str]:
                 f"the token endpoint of {endpoint['provider']} for client {endpoint['client_id']} is "
                 f"{endpoint['state']}: {endpoint['reason']} (hint: {way_out})"
             )
-    if found["breakers_unseen"]:
-        yield f"breakers cannot be seen: {found['breakers_unseen']} (hint: `fairlead doctor`)"
-    for breaker in found["breakers"][:MOST_SHOWN]:
+    if overview["breakers_unseen"]:
+        yield f"breakers cannot be read: {overview['breakers_unseen']} (hint: `fairlead doctor`)"
+    for breaker in overview["breakers"][:MOST_SHOWN]:
         yield problem_of(breaker)
-    if len(found["breakers"]) > MOST_SHOWN:
-        more = len(found["breakers"]) - MOST_SHOWN
+    if len(overview["breakers"]) > MOST_SHOWN:
+        more = len(overview["breakers"]) - MOST_SHOWN
         yield f"{more} more breakers stop calls (hint: `fairlead status --json`)"
-    yield from _schedule_problems(found)
+    yield from _schedule_problems(overview)
 
 
-def _schedule_problems(found: Mapping[str, Any]) -> Iterator[str]:
-    for schedule in found["schedules"]:
+def _schedule_problems(overview: Mapping[str, Any]) -> Iterator[str]:
+    for schedule in overview["schedules"]:
         if schedule["overdue_s"] > OVERDUE_S:
             yield f"schedule {schedule['schedule']} was not kept (hint: `fairlead run --role scheduler`)"
         if schedule["stopped"]:
-            told = f"schedule {schedule['schedule']} is paused: {schedule['stopped']}"
-            yield f"{told} (hint: it goes on once one does, or `fairlead schedules remove` it)"
+            problem = f"schedule {schedule['schedule']} is paused: {schedule['stopped']}"
+            yield f"{problem} (hint: it resumes once one does, or `fairlead schedules remove` it)"
         if schedule["problem"]:
             yield f"schedule {schedule['schedule']} takes no ticks: {schedule['problem']}"
 
 
-def _show(out: Output, found: Mapping[str, Any]) -> None:
+def _show(out: Output, overview: Mapping[str, Any]) -> None:
     for title in ("connections", "jobs", "dead_letters"):
         out.heading(title)
-        out.record(found[title])
-    _list(out, "processes", found["processes"], ("host", "pid", "state", "running_jobs", "heartbeat_age_s"))
+        out.record(overview[title])
+    _list(
+        out, "processes", overview["processes"], ("host", "pid", "state", "running_jobs", "heartbeat_age_s")
+    )
     endpoints = ("provider", "client_id", "state", "failures", "open_for_s", "reason")
-    _list(out, "endpoints", found["endpoints"], endpoints)
-    _list(out, "breakers", found["breakers"][:MOST_SHOWN], ALL_COLUMNS)
+    _list(out, "endpoints", overview["endpoints"], endpoints)
+    _list(out, "breakers", overview["breakers"][:MOST_SHOWN], ALL_COLUMNS)
     _list(
         out,
         "schedules",
-        found["schedules"],
+        overview["schedules"],
         ("schedule", "expression", "last_tick", "next_tick", "overdue_s"),
     )
-    _list(out, "unhandled", found["unhandled"], ("queue", "kind", "jobs"))
-    _list(out, "pauses", found["pauses"], PAUSES)
-    _list(out, "tenants", found["tenants"], WAITING)
-    if found["row_security"] == "off":
+    _list(out, "unhandled", overview["unhandled"], ("queue", "kind", "jobs"))
+    _list(out, "pauses", overview["pauses"], PAUSES)
+    _list(out, "tenants", overview["tenants"], WAITING)
+    if overview["row_security"] == "off":
         out.say("row security is off: only the statements keep tenants apart (hint: `fairlead doctor`)")
 
 

@@ -171,11 +171,11 @@ def export(
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="A new file (mode 0600).")
     ] = None,
 ) -> Exit | None:
-    """Write connections in the form that import reads, one JSON object per line; secrets only if asked.
+    """Write connections in the format that import reads, one JSON object per line; secrets only on request.
 
-    Refresh tokens that rotate belong to one program: stop this one before another uses what was exported.
-    A connection whose secrets cannot be relied on is told and left out: ends with 3 if some are, 1 if all.
-    The state is written too: what is revoked, unknown or in need of its customer stays so when imported.
+    A rotating refresh token works in one program only: stop this one before another uses an export. A
+    connection whose secrets may be outdated is reported and left out: ends with 3 if some are, 1 if all are.
+    The state is exported too: a connection that is revoked, unknown or needs consent stays so when imported.
     """
     if with_secrets and output is None:
         raise InputInvalid("secrets are not printed", hint="add --output FILE: it is made with mode 0600")

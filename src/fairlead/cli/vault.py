@@ -1,4 +1,4 @@
-"""``fairlead vault``: the master key, what it seals, and its rotation. Spec: T9."""
+"""``fairlead vault``: the master key, the data it seals, and its rotation. Spec: T9."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from fairlead.cli.output import duration
 from fairlead.errors import ConfigInvalid, InputInvalid
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from fairlead.app import Fairlead
     from fairlead.engine.ports import KeyHolder
     from fairlead.engine.reseal import RotationProgress, RotationReport, VerifyReport
@@ -27,12 +25,12 @@ app = group("The master key and what it seals.")
 
 PAGE = 1000
 MOST_BYTES = 1 << 16
-"""Of a key file."""
+"""The largest key file that is read, in bytes."""
 
 
 @command(app, "status")
 def status(call: Invocation) -> Exit | None:
-    """Show the newest master key, the one that seals now, those in use, and the processes that lack one.
+    """Show the newest master key, the one that seals now, the keys in use, and processes that lack one.
 
     New data is sealed under the newest key that every live process holds.
     """
@@ -47,7 +45,9 @@ def status(call: Invocation) -> Exit | None:
             "seals": await runtime.vault.sealing_master_id(),
             "in_use": used,
             "data_keys_to_rotate": await _keys_to_rotate(fairlead),
-            "processes_without_a_key": [told for told in map(_lacking({newest, *used}), holders) if told],
+            "processes_without_a_key": [
+                lack for holder in holders if (lack := _lacking({newest, *used}, holder))
+            ],
         }
 
     found = call.with_fairlead(work)
@@ -59,14 +59,10 @@ def status(call: Invocation) -> Exit | None:
     return None
 
 
-def _lacking(needed: set[str]) -> Callable[[KeyHolder], str | None]:
-    """Return what names a process that lacks one of the keys that are *needed*."""
-
-    def told(holder: KeyHolder) -> str | None:
-        lacks = [] if holder.master_ids is None else sorted(needed - set(holder.master_ids))
-        return f"pid {holder.pid} on {holder.host} lacks {', '.join(lacks)}" if lacks else None
-
-    return told
+def _lacking(needed: set[str], holder: KeyHolder) -> str | None:
+    """Name the process and the *needed* keys that it lacks; return None if it has all of them."""
+    lacks = [] if holder.master_ids is None else sorted(needed - set(holder.master_ids))
+    return f"pid {holder.pid} on {holder.host} lacks {', '.join(lacks)}" if lacks else None
 
 
 @command(app, "add-key")
@@ -78,10 +74,10 @@ def add_key(
     ] = False,
     dry_run: DryRun = False,
 ) -> Exit | None:
-    """Make a new master key and put it in front of those of the key file. Nothing is sealed anew.
+    """Make a new master key and put it in front of the others in the key file. Nothing is resealed.
 
     Then restart every process, one by one if you like: the old key seals until all of them hold the new one.
-    `fairlead vault rotate-key` comes after that. Keep a copy of the file in a safe place.
+    After that run `fairlead vault rotate-key`. Keep a copy of the file in a safe place.
     """
     from fairlead.ground import new_master_key
 
@@ -99,19 +95,23 @@ def add_key(
 
 
 def _key_file(settings: Settings) -> Path:
-    """Return the file that holds the master keys; InputInvalid where they come from somewhere else."""
-    given = settings.vault
-    file = given.master_key_file or settings.home / "master.key"
-    elsewhere = given.kms or given.master_key
+    """Return the file of the master keys.
+
+    Raises:
+        InputInvalid: The keys do not come from a file.
+    """
+    vault = settings.vault
+    file = vault.master_key_file or settings.home / "master.key"
+    elsewhere = vault.kms or vault.master_key
     if elsewhere or not file.exists():
         what = "the master key comes from the settings" if elsewhere else f"there is no key file {file}"
         hint = "use --print and put the key in front of the others" if elsewhere else "run `fairlead init`"
         raise InputInvalid(what, hint=hint)
-    return file.resolve()  # a link stays one
+    return file.resolve()  # so that a symbolic link is not replaced
 
 
 def _replaced(file: Path, data: bytes) -> None:
-    """Write *file* anew, whole or not at all, readable for its owner alone."""
+    """Replace *file* atomically; only its owner can read it."""
     beside = file.with_name(f"{file.name}.new")
     try:
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -122,7 +122,7 @@ def _replaced(file: Path, data: bytes) -> None:
         beside.replace(file)
     except FileExistsError:
         hint = f"remove {beside} if no other command is writing it"
-        raise ConfigInvalid(f"{beside} is there already", hint=hint) from None
+        raise ConfigInvalid(f"{beside} already exists", hint=hint) from None
     except OSError as error:
         beside.unlink(missing_ok=True)
         hint = "use --print, and put the key in front of the others yourself"
@@ -160,12 +160,12 @@ def rotate_key(
     ] = False,
     dry_run: DryRun = False,
 ) -> Exit | None:
-    """Seal everything under the first master key, so that older ones can be thrown away.
+    """Reseal everything under the first master key, so that you can delete the older ones.
 
-    Before: `fairlead vault add-key`, or put the new key in front of the old one (`new,old` in
-    FAIRLEAD_MASTER_KEY), and restart every process; it refuses while a live process lacks the new key. After:
-    take the old key away and restart again. It goes on where it was interrupted, and nothing stops meanwhile.
-    Ends with 3 if records are left that cannot be opened.
+    First run `fairlead vault add-key`, or put the new key in front of the old one (`new,old` in
+    FAIRLEAD_MASTER_KEY), and restart every process. The rotation is refused while a live process lacks the
+    new key. Afterwards remove the old key and restart again. Work goes on during a rotation, and an
+    interrupted one resumes where it stopped. Ends with 3 if records are left that cannot be opened.
     """
     if dry_run:
         keys = call.with_fairlead(_keys_to_rotate)

@@ -58,4 +58,4 @@ class Absence:
 
 
 def _silent() -> DependencyUnavailable:
-    return DependencyUnavailable(f"the database has not answered for {PATIENCE_S:g} s")
+    return DependencyUnavailable(f"the database has not responded for {PATIENCE_S:g} s")

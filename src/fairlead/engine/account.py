@@ -38,25 +38,28 @@ class Accounts:
         self._connections = connections
 
     async def revoke(self, key: ConnectionKey, *, actor: str, reason: str) -> tuple[bool, str]:
-        """Revoke here, then at the provider; return whether it was news here, and what the provider said.
+        """Revoke a connection here, then at the provider.
 
-        Here first: nothing may refresh or serve it from the moment somebody asked. Only an end of the newest
-        token is "confirmed"; the answer of a refresh that is under way is revoked by whoever gets it.
+        First here, so that from now on nothing refreshes or serves it. Only revoking the newest token is
+        "confirmed". The process that receives the response of a refresh under way revokes its token.
+
+        Returns:
+            Whether the connection was not revoked before, and the provider's answer in words.
         """
-        before = await self._rooms.store.read(key)
-        if before is None:
+        previous = await self._rooms.store.read(key)
+        if previous is None:
             raise NotFound("there is no such connection", tenant=key.tenant, provider=key.provider)
         news = await self._connections.revoke(key, actor=actor, reason=reason)
         self._reader.forget(key)
-        now = await self._rooms.store.read(key) or before
+        now = await self._rooms.store.read(key) or previous
         try:
             stored = await self._settler.stored(now)
         except FairleadError as unreadable:
             return news, f"not asked: {unreadable.what}"
-        told = await end_grant(self._rooms, self._grants, now, stored)
-        if told == CONFIRMED and before.rotation is not None and before.rotation.phase != "intent":
-            return news, "confirmed, but a refresh was under way: its token is revoked once its answer comes"
-        return news, told
+        result = await end_grant(self._rooms, self._grants, now, stored)
+        if result == CONFIRMED and previous.rotation is not None and previous.rotation.phase != "intent":
+            return news, "confirmed, but a refresh was under way: its token is revoked once it arrives"
+        return news, result
 
     async def test(self, key: ConnectionKey) -> Probed:
         """Call the profile's test endpoint with a valid token; InputInvalid where the profile has none."""

@@ -1,10 +1,11 @@
-"""Writes outcomes in batches: at once when idle, and all that came meanwhile when a write returns.
+"""Writes outcomes in batches: at once when idle, and all that arrived during a write when it returns.
 
-Finished work is not lost because the store is away (P14): it is kept, up to a bound, and written when the
-store is back. While it is kept too long, or is too much, ``accepting`` is False and no new work is begun.
-What the store refuses as not ours any more is counted and told (R1). An outcome that the store cannot take
-holds up no other. It is written alone, and if the store still refuses it, the run counts as a failed attempt,
-so that a handler whose result cannot be stored ends in a dead letter and does not run for ever.
+Finished work is not lost while the store is unavailable: it is held in memory, up to a bound, and written
+later. While outcomes are held for too long, or are too many, ``accepting`` is False and no new work starts.
+Outcomes that the store refuses because another process owns the job are counted and reported. An outcome
+that the store cannot take delays no other. It is written alone, and if the store still refuses it, the run
+counts as a failed attempt. So a handler whose result cannot be stored ends in a dead letter, and does not run
+for ever. Spec: P14, R1.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Acknowledger:
     """The one writer of a worker's outcomes.
 
     Args:
-        refused: Gives the outcome to write in place of one that the store refuses.
+        refused: Returns the outcome to write in place of one that the store refuses.
         on_flushed: Called whenever nothing is left to write.
     """
 
@@ -131,10 +132,10 @@ class Acknowledger:
         for substitute in self._substitutes(finished, error):
             if await self._is_written(substitute):
                 return 0.0
-        return self._keep(batch, error)  # not even a plain failure is accepted: the fault is the store's
+        return self._keep(batch, error)  # not even a plain failure is accepted, so the store is at fault
 
     def _substitutes(self, finished: Finished, error: Exception) -> list[Finished]:
-        """Return what to try in place of *finished*: a failure with what the run saved, then without it."""
+        """Return substitutes for *finished*: a failure with the run's saved state, then one without it."""
         job, failed = finished.job, self._refused(finished.job, error)
         saved = getattr(finished.outcome, "args", None)
         if saved is None or not isinstance(failed, Rescheduled | Discarded):
@@ -144,7 +145,7 @@ class Acknowledger:
     async def _is_written(self, finished: Finished) -> bool:
         try:
             accepted = await self._store.acknowledge([finished.outcome])
-        except Exception:  # noqa: BLE001 (the caller tries the next substitute, or keeps the original)
+        except Exception:  # noqa: BLE001 (the caller tries the next substitute, or retains the original)
             return False
         self._health.worked()
         self._tell([finished], accepted)

@@ -67,13 +67,17 @@ _Answer = asyncio.Future[Result] | _Posted[Result]
 
 
 class Batcher(Generic[Item, Result]):
-    """Call it with one item; *send* is called with many.
+    """A callable that takes one item and sends many together.
 
-    *max_size* bounds a batch (default 500), *parallel* the batches under way (default 1). An error of *send*
-    goes to every item of the batch; but where it is one of the values (InputInvalid, nothing was changed) the
-    batch is halved and sent again until only the bad items are left with it. *unclaimed* is told of each
-    result that nobody waits for any more, since its caller was cancelled or abandoned, and of an error if its
-    caller was cancelled: the item may have been done.
+    An error of *send* goes to every item of the batch. After InputInvalid, which means that a value was bad
+    and nothing was changed, the batch is halved and sent again until only the bad items get the error.
+
+    Args:
+        send: Sends a batch and returns a result for each item.
+        max_size: The most items of a batch. Default 500.
+        parallel: The most batches under way. Default 1.
+        unclaimed: Called with each result whose caller was cancelled or abandoned, and with an error if the
+            caller was cancelled, because the item may have been processed.
     """
 
     def __init__(
@@ -134,7 +138,7 @@ class Batcher(Generic[Item, Result]):
     def _missed(self, item: Item, answer: asyncio.Future[Result]) -> None:
         """A caller was cancelled: after its answer was there, but before it could take it?"""
         if answer.cancelled() or not answer.done():
-            return  # `_hand_out` finds that nobody waits
+            return  # `_hand_out` handles results without a caller
         if self._unclaimed is not None:
             error = answer.exception()
             self._unclaimed(item, error if isinstance(error, Exception) else answer.result())
@@ -210,7 +214,7 @@ class Batcher(Generic[Item, Result]):
         results: Sequence[Result | Exception],
     ) -> None:
         for item, answer, result in zip(items, answers, results, strict=True):
-            if not answer.done():  # its caller may have been cancelled
+            if not answer.done():  # the caller may have been cancelled
                 if isinstance(result, Exception):
                     answer.set_exception(result)
                 else:

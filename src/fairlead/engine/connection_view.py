@@ -1,4 +1,4 @@
-"""A connection as people and programs see it: nothing secret."""
+"""The public view of a connection, without secrets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fairlead.engine.ports import Credential
 
 @dataclass(frozen=True, slots=True)
 class ConnectionView:
-    """A connection for people and programs: nothing secret."""
+    """A connection without its secrets."""
 
     connection_id: UUID
     tenant: str
@@ -27,11 +27,11 @@ class ConnectionView:
     expires_at: datetime | None
     expires_in_s: float | None
     due_in_s: float | None
-    refreshing: str | None  # phase of the refresh in flight
+    refreshing: str | None  # phase of the refresh under way
 
 
 def view(credential: Credential) -> ConnectionView:
-    """*credential* without its secrets."""
+    """Return *credential* without its secrets."""
     connection = credential.connection
     return ConnectionView(
         connection_id=connection.connection_id,

@@ -50,16 +50,13 @@ WRITERS = 5
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a person or an import brings: secrets of one connection and how long the token lasts.
-
-    *expires_in_s* None: see given_lifetime; *lifetime_s* is what an answer of the issuer stated.
-    """
+    """The secrets of one connection, from a person or an import."""
 
     access_token: Secret | None = None
     refresh_token: Secret | None = None
     api_key: Secret | None = None
-    expires_in_s: float | None = None
-    lifetime_s: float | None = None
+    expires_in_s: float | None = None  # None: see given_lifetime
+    lifetime_s: float | None = None  # what the issuer's response stated
     token_type: str = "Bearer"
     scope: str | None = None
     account_id: str | None = None
@@ -87,11 +84,12 @@ class Connections:
     async def upsert(self, key: ConnectionKey, grant: Grant, *, actor: str) -> ConnectionView:
         """Store *grant* for *key*: a new connection, or a new grant for the one that is there.
 
-        A grant that is stored already changes nothing, also where it has been refreshed since: so whoever
-        does not know whether it was stored can ask again.
-        Raises InputInvalid, ProviderNotFound, ConfigInvalid for settings that no call could be made with and
-        for a host that may not have the app's secret, or StaleWrite if others keep writing the same
-        connection; then nothing is stored.
+        A grant that is stored already changes nothing, even if refreshed since. Errors store nothing.
+
+        Raises:
+            InputInvalid, ProviderNotFound: A value of the grant, or the provider's name, is not valid.
+            ConfigInvalid: The settings allow no call, or a host may not have the app's secret.
+            StaleWrite: Other processes keep writing the same connection.
         """
         profile = self.check(key, grant)
         _key = await self._rooms.vault.preflight(key.tenant)
@@ -234,7 +232,7 @@ class Connections:
         lifetime = given_lifetime(profile, connection_id, token, grant.expires_in_s, life_s)
         if grant.state == "active":
             return lifetime
-        # A scan finds an unknown one again once its access token has ended, the others never.
+        # A scan finds an unknown connection again once its access token has expired, and the others never.
         return replace(lifetime, due_in_s=lifetime.expires_in_s if grant.state == "unknown" else None)
 
     def _account_id(self, profile: Profile, grant: Grant, endpoint: Mapping[str, str]) -> str | None:
@@ -355,7 +353,7 @@ def _check_settings(
     profile: Profile,
     given: Mapping[str, Json] | None = None,
 ) -> None:
-    """Raise for *settings* that are too large or that no call could be made with; *given*: the new ones."""
+    """Raise for *settings* that are too large or allow no call; *given* are the new ones among them."""
     as_stored = {  # numbers of priority classes are keys of `minimum_slots`
         name: {str(of): value for of, value in given_one.items()}
         if isinstance(given_one, dict)
@@ -374,15 +372,15 @@ def _keeps_app(known: Credential, grant: Grant) -> bool:
 
 
 def _digest(grant: Grant) -> str:
-    """Name the secrets of *grant* and the life that it gives them, without telling them."""
+    """Return a digest of the secrets of *grant* and of their lifetime."""
     secrets = (grant.access_token, grant.refresh_token, grant.api_key, grant.client_secret, grant.private_key)
-    told = [secret and secret.reveal() for secret in secrets]
-    told += [grant.key_id, grant.scope, grant.token_type, str(grant.expires_in_s)]
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+    fields = [secret and secret.reveal() for secret in secrets]
+    fields += [grant.key_id, grant.scope, grant.token_type, str(grant.expires_in_s)]
+    return hashlib.sha256(json.dumps(fields).encode()).hexdigest()
 
 
 def _is_as_asked(known: Credential, new: NewCredential) -> bool:
-    """Return whether all of *new* but its secrets is stored already."""
+    """Return whether all of *new* except its secrets is stored already."""
     there = known.connection
     return (
         known.state == new.state == "active"

@@ -78,13 +78,15 @@ class Consents:
         scopes: Sequence[str] = (),
         client_id: str = "",
     ) -> tuple[str, Consent]:
-        """The consent page's address and what to keep.
+        """Return the address of the consent page, and the state to store until its callback.
 
-        *client_id* is that of the connection that reconnects, which may have an app of its own. Default: the
-        settings'.
+        Args:
+            client_id: The client of the connection that reconnects, which may have an app of its own.
+                Default: the client of the settings.
 
-        Raises InputInvalid where the provider has no such page, and for a *redirect_uri* that a code must not
-        travel to; ConfigInvalid where the app's secret would go to a host that the settings do not name.
+        Raises:
+            InputInvalid: The provider has no such page, or a code must not be sent to *redirect_uri*.
+            ConfigInvalid: The app's secret would be sent to a host that the settings do not name.
         """
         if not is_redirect(redirect_uri):
             raise InputInvalid(
@@ -125,9 +127,10 @@ class Consents:
         return url, consent
 
     async def finish(self, consent: Consent, answer: Mapping[str, str], *, actor: str) -> ConnectionView:
-        """Exchange the code of the callback's query *answer* and store the grant (reconnects in place).
+        """Exchange the code in the callback's query *answer* and store the grant (a reconnect replaces one).
 
-        A caller that is cancelled leaves it alone: the code is spent, and its tokens are nowhere else.
+        Cancelling the caller does not cancel the exchange: the code is spent, and its tokens are nowhere
+        else.
         """
         profile = self._rooms.profiles.profile(consent.key.provider, consent.variant)
         code = self._checked_code(consent, profile, answer)
@@ -141,7 +144,7 @@ class Consents:
             raise
 
     async def drain(self) -> None:
-        """Wait for the exchanges under way, and cut off those that the provider or the store holds up."""
+        """Wait for the exchanges under way, and cancel those that the provider or the store delays."""
         if self._under_way:
             _, late = await asyncio.wait(self._under_way, timeout=DEADLINE_S + STORE_FOR_S)
             for task in late:
@@ -163,7 +166,7 @@ class Consents:
         is_same = there == (consent.client_id, consent.endpoint)
         own = await self._connections.opened(known, Grant(client_id=consent.client_id)) if is_same else None
         app = self._rooms.apps.app(consent.key.provider, consent.client_id)
-        check_lent(profile, "token", consent.endpoint, app, consent.key, own)  # it may come from elsewhere
+        check_lent(profile, "token", consent.endpoint, app, consent.key, own)  # its address may be foreign
         own_secret = own.client_secret if own else None
         request = code_request(
             profile,

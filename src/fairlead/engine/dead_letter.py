@@ -108,7 +108,7 @@ class DeadLetterProcessor:
             return await self._put_off(entry)
 
     async def _put_off(self, entry: DeadLetter) -> str:
-        """Try again later; past the age at which an entry is abandoned, leave it to a person."""
+        """Try again later; leave an entry past the age of abandonment to a person."""
         later_s = PUT_OFF_S if entry.age_s < self._rules.abandon_after_s else None
         try:
             await self._entries.postpone(entry.dead_letter_id, later_s, last_at=entry.last_at)
@@ -216,7 +216,7 @@ def _notice(entry: DeadLetter, ids: Ids, *, last: bool) -> NewJob:
         group_key=str(entry.connection_id or ""),
         priority=Priority.URGENT,
         args=about,
-        # work that dies again and again is told of once, but each time that it is about to be given up
+        # repeated failures are reported once, and each abandonment is announced
         unique_key=f"last-notice:{entry.lineage_id}" if last else f"reauth:{entry.dead_letter_id}",
         unique_for_s=ONCE_FOR_S,
     )

@@ -77,9 +77,9 @@ class HandlersStuck(Event):
 
 @dataclass(frozen=True, slots=True)
 class TimeoutIgnored(Event):
-    """A handler goes on *over_s* seconds after its timeout; reported at 5 s, and when that has doubled.
+    """A handler still runs *over_s* seconds after its timeout; reported at 5 s, and each time that doubles.
 
-    Its job is running, and counts under caps, until the handler has ended, or its process has.
+    Its job stays running, and counts under caps, until the handler or its process ends.
     """
 
     name = "timeout_ignored"

@@ -163,19 +163,19 @@ class Executor:
         return outcome
 
     def refused(self, job: Job, error: Exception) -> Outcome:
-        """Return the outcome of a run whose own outcome the store refused with *error*: a failed attempt.
+        """Return a failed attempt in place of an outcome that the store refused with *error*.
 
         The text is plain ASCII, so that no database refuses it as well.
         """
         told = safe_text(error).encode("ascii", "backslashreplace").decode()
-        reason = f"what its run returned or raised cannot be stored: {told}"
+        reason = f"the result or error of its run cannot be stored: {told}"
         failure = Failure(Category.TRANSIENT_SERVER, "outcome_refused", reason)
         outcome = self._decide(job, self._handlers.get(job.kind), asked.Retry(failure), 0.0)
         self._emit(job_finished(job, outcome, 0.0))
         return outcome
 
     def cancelled(self, context: JobContext) -> Outcome:
-        """Return what to write for a run that was ended because a person has cancelled its job."""
+        """Return the outcome to write for a run that was stopped because its job was cancelled."""
         outcome = Cancelled(context.job.job_id, context.job.lease_id, "cancelled while it ran")
         self._emit(job_finished(context.job, outcome, 0.0))
         return outcome
@@ -194,12 +194,12 @@ class Executor:
         faultpoint("job.before_run")
         answer = await self._tried(handler, context, limit, started)
         faultpoint("job.after_run")
-        try:  # before the outcome: what comes next of the group meets the pause
+        try:  # before the outcome, so that the group's next job meets the pause
             for asked_pause in context.pauses:
                 await self._hold_back(context.job, asked_pause)
-        except asyncio.CancelledError:  # the work is done, and is not to be run again for a pause
+        except asyncio.CancelledError:  # the work is done, and must not run again because of a pause
             job = context.job
-            self._emit(GroupNotPaused(job.tenant_id, job.provider, job.kind, "its run was ended meanwhile"))
+            self._emit(GroupNotPaused(job.tenant_id, job.provider, job.kind, "its run was stopped meanwhile"))
         return answer
 
     async def _tried(
@@ -215,11 +215,11 @@ class Executor:
                 raise
             if limit.expired:
                 return asked.Retry(job_timeout(self._now() - started, handler.timeout_s))
-            return asked.Retry(unclassified(error))  # it awaited something that somebody cancelled
+            return asked.Retry(unclassified(error))  # it awaited something that was cancelled
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            if context.is_cut:  # what its clean-up raised is no failure of it
+            if context.is_cut:  # an error of its clean-up is not a failure of the job
                 raise asyncio.CancelledError from error
             if limit.expired:  # whatever the cut-off handler made of it
                 return asked.Retry(job_timeout(self._now() - started, handler.timeout_s))
@@ -275,13 +275,13 @@ class Executor:
     def _traced(
         self, context: JobContext, handler: Handler, error: Exception, outcome: asked.Retry | asked.Snooze
     ) -> asked.Outcome:
-        """Return *outcome* with the place of an error of the handler, once its hook was called."""
+        """Call the hook, and return *outcome* with the place where the handler raised its error."""
         if isinstance(outcome, asked.Snooze):
             return outcome
         if handler.on_error is not None:
             try:
                 handler.on_error(error, context)
-            except Exception as broken:  # noqa: BLE001 (what a hook raises fails no job)
+            except Exception as broken:  # noqa: BLE001 (an error of a hook fails no job)
                 self._emit(ServiceFailed("on_error", safe_text(broken)))
         return asked.Retry(_placed(outcome.failure, error))
 

@@ -1,6 +1,6 @@
 """The soft limits on memory: from 80 % on a warning, from 90 % on no new jobs (Q4).
 
-What all processes of a container use together gives a warning only: none of them knows that it is the cause.
+The total use of a container only gives a warning, because no process knows whether it is the cause.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Watches whether this process itself can reach anybody, and checks it until it can again.
+"""Detects that this process cannot connect to anything, and checks until it can again.
 
     a connection fails by a fault of ours ─► policy/process_health.py ─► sick: no claims ─► checks ─► well
 
-Transports report each new connection. A check opens spare descriptors and connects to what failed, and to
-what worked before.
+Transports report each new connection. A check opens spare descriptors, and connects to places that failed and
+to places that were reached before.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ class ProcessWatch:
     """The health of one process. See fairlead.engine.ports.http.DialObserver.
 
     Args:
-        reaches: Tells whether a new connection to a place can be made.
-        has_spare: Tells whether this process may open more descriptors.
+        reaches: Whether a new connection to a place succeeds.
+        has_spare: Whether this process may open more descriptors.
         clock: The process's clock.
-        draw: Spreads the checks.
-        emit: Takes the events.
+        draw: Spreads the checks in time.
+        emit: Receives the events.
     """
 
     def __init__(
@@ -47,24 +47,24 @@ class ProcessWatch:
         self._on_well: list[Callable[[], None]] = []
 
     def may_claim(self) -> bool:
-        """Return whether new jobs may be begun."""
+        """Return whether new jobs may start."""
         return not self._health.sick
 
     def trouble(self) -> str | None:
-        """Return what is wrong with this process, in words for the operator; None while it is well."""
+        """Describe the fault of this process for the operator; return None while it is well."""
         health = self._health
         return f"{health.sick}: {HINTS[health.sick]}" if health.sick else None
 
     def on_well(self, callback: Callable[[], None]) -> None:
-        """Have *callback* called whenever the process is well again."""
+        """Call *callback* whenever the process is well again."""
         self._on_well.append(callback)
 
     def reached(self, place: str) -> None:
-        """Note a new connection to *place*."""
+        """Record a new connection to *place*."""
         self._health = policy.reached(self._health, place)
 
     def failed(self, place: str, kind: str) -> None:
-        """Note that no connection to *place* could be made, for the reason *kind*."""
+        """Record that no connection to *place* could be made, for the reason *kind*."""
         was_sick = self._health.sick
         self._health = health = policy.failed(self._health, place, kind, self._clock.monotonic())
         if health.sick and not was_sick:
@@ -78,7 +78,7 @@ class ProcessWatch:
             await asyncio.wait({self._checks})
 
     async def _until_well(self) -> None:
-        before = self._health
+        at_start = self._health
         while self._health.sick:
             await self._clock.sleep(policy.next_check_s(self._health) * (0.9 + 0.2 * self._draw()))
             is_connected = await self._is_connected(self._health)
@@ -88,12 +88,12 @@ class ProcessWatch:
                 is_connected=is_connected,
                 now_s=self._clock.monotonic(),
             )
-        self._emit(ProcessRecovered(before.sick, round(self._clock.monotonic() - before.since_s, 3)))
-        for told in self._on_well:
-            told()
+        self._emit(ProcessRecovered(at_start.sick, round(self._clock.monotonic() - at_start.since_s, 3)))
+        for callback in self._on_well:
+            callback()
 
     async def _is_connected(self, health: ProcessHealth) -> bool:
-        if health.sick == "descriptors":  # spare descriptors decide, and connections would use them up
+        if health.sick == "descriptors":  # only spare descriptors count, and connections would use them up
             return True
         looks = map(self._reaches, health.places)
         found = await asyncio.gather(*looks, return_exceptions=True)  # no place may end the checks

@@ -1,13 +1,13 @@
-"""Key rotation and verification while everything runs: loops over ports; no key is ever seen here (T9, S12).
+"""Key rotation and verification while everything runs. Only ports are used; no key is visible here.
 
-    rotate           new data keys for every tenant whose key an older master wrapped, all records sealed
-                     anew under them, then the retired keys wrapped by the present master
+    rotate           makes new data keys for every tenant whose key an older master key wrapped, reseals all
+                     records under them, then wraps the retired keys with the newest master key
     rotate, rewrap   only the last step: cheap, but the data keys stay the same
     verify           opens every record and counts
 
-What is left to do is read from the rows, so a rotation that was killed goes on where it stood. Rows under a
-writer's hands are not waited for: they are found again in the next pass. A rotation begins only when every
-live process holds the newest master key, and it ends when each of them has looked up the new data keys.
+The remaining work is read from the rows, so an interrupted rotation resumes where it stopped. Locked rows are
+not waited for: the next pass finds them. A rotation begins only when every live process holds the newest
+master key, and it ends when each of them has looked up the new data keys. Spec: T9, S12.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ class RotationProgress:
 
 @dataclass(frozen=True, slots=True)
 class RotationReport:
-    """What a rotation did.
+    """The result of a rotation.
 
-    *left* are records still under retired keys: those that nobody can open, and those that stayed locked.
+    *left* counts records still under retired keys: those that cannot be opened, and those that stayed locked.
     """
 
     renewed: int
@@ -82,10 +82,14 @@ class VerifyReport:
 
 
 class Resealer:
-    """Rotates and verifies over *tables* of sealed records (name: table), *batch* rows at a time.
+    """Rotates and verifies the tables of sealed records.
 
-    *sessions* knows the other processes that seal (default: none is known, and a rotation waits for as long
-    as one may seal under a retired key); *own* gives the session of this process.
+    Args:
+        tables: The tables of sealed records, by name.
+        sessions: The sessions of the processes that seal. Default None: a rotation waits for as long as
+            another process may seal under a retired key.
+        own: Returns the session id of this process.
+        batch: Rows read at a time.
     """
 
     def __init__(
@@ -101,14 +105,14 @@ class Resealer:
         batch: int = 200,
     ) -> None:
         self._sessions = sessions
-        self._own = own
+        self._own_session = own
         self._vault = vault
         self._smith = smith
         self._keys = keys
         self._tables = tables
         self._clock = clock
         self._batch = batch
-        self._heard_s: float | None = None  # since when no other process is behind
+        self._heard_s: float | None = None  # monotonic time since which no other process is behind
 
     async def rotate(
         self,
@@ -116,10 +120,12 @@ class Resealer:
         rewrap_only: bool = False,
         progress: Callable[[RotationProgress], None] = lambda _: None,
     ) -> RotationReport:
-        """Leave nothing that an older master opens.
+        """Reseal everything that an older master key opens. An error is raised before the first change.
 
-        Raises, before the first change, KeyMissing or KeyWrong where this process cannot open everything, and
-        ConfigInvalid where another live process does not hold the newest master key.
+        Raises:
+            KeyMissing: This process lacks a master key that is in use.
+            KeyWrong: A master key of this process does not open what it should.
+            ConfigInvalid: Another live process does not hold the newest master key.
         """
         await self._smith.check()
         await self._check_holders()
@@ -145,8 +151,8 @@ class Resealer:
     # ---- other processes
 
     async def _others(self) -> list[KeyHolder]:
-        found = [] if self._sessions is None else await self._sessions.key_holders()
-        return [holder for holder in found if holder.session_id != self._own()]
+        holders = [] if self._sessions is None else await self._sessions.key_holders()
+        return [holder for holder in holders if holder.session_id != self._own_session()]
 
     async def _check_holders(self) -> None:
         newest = self._smith.master_id
@@ -162,7 +168,7 @@ class Resealer:
             )
 
     async def _late_writers_s(self, retired_s: float) -> float:
-        """Return for how long other processes may still seal under a retired key; 0.0: none does."""
+        """Return the seconds for which other processes may still seal under a retired key; 0.0: none may."""
         left_s = retired_s + self._smith.retired_writes_s - self._clock.monotonic()
         if self._sessions is None or left_s <= 0:
             return max(0.0, left_s)

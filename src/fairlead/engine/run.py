@@ -37,7 +37,7 @@ class Run:
         return self.context.job
 
     def cut(self) -> None:
-        """End it from outside."""
+        """Cancel the run from outside."""
         self.context.is_cut = True
         self.task.cancel()
 
@@ -53,5 +53,5 @@ def handed_back(job: Job, args: Mapping[str, Json] | None = None) -> Rescheduled
 
 
 async def raised(failure: asyncio.Future[None]) -> None:
-    """Wait for *failure*, and raise it."""
+    """Wait for *failure* and raise it."""
     await failure

@@ -46,10 +46,15 @@ class Schedules:
         self._ids = ids
 
     async def declare(self, schedules: Sequence[Schedule], emit: Emit | None = None) -> None:
-        """Insert or update these; others, last ticks and people's pauses stay as they are.
+        """Insert or update these schedules; others, last ticks and operators' pauses stay as they are.
 
-        Raises InputInvalid, before anything is stored, for one that cannot be kept or a name given twice.
-        *emit* is told of names that had jobs of another kind: another service may declare them, too.
+        Args:
+            schedules: The schedules of this program.
+            emit: Receives an event for each name whose jobs had another kind, because another service may
+                declare the same name. Default None.
+
+        Raises:
+            InputInvalid: A schedule is not valid or a name is repeated; nothing is stored.
         """
         for schedule in schedules:
             check_schedule(schedule)
@@ -57,11 +62,11 @@ class Schedules:
         for name in names:
             if names.count(name) > 1:
                 raise InputInvalid(f"two schedules are named {name!r}", hint="name one of them otherwise")
-        before = {state.schedule.name: state.schedule.kind for state in await self._duties.schedules()}
+        kinds = {state.schedule.name: state.schedule.kind for state in await self._duties.schedules()}
         await self._duties.sync_schedules(schedules)
-        for each in schedules:
-            if emit is not None and before.get(each.name, each.kind) != each.kind:
-                emit(ScheduleReplaced(each.name, before[each.name], each.kind))
+        for schedule in schedules:
+            if emit is not None and kinds.get(schedule.name, schedule.kind) != schedule.kind:
+                emit(ScheduleReplaced(schedule.name, kinds[schedule.name], schedule.kind))
 
     async def views(self) -> list[ScheduleView]:
         """All schedules, by name."""
@@ -127,7 +132,7 @@ def view(state: ScheduleState) -> ScheduleView:
 
 
 def stopped_because(state: ScheduleState) -> str | None:
-    """Return why fairlead has paused a schedule whose kind no worker takes; None for every other one."""
+    """Return why fairlead paused a schedule whose kind no worker takes; None for any other schedule."""
     pause = state.pause
     if pause is None or pause.by != STOPPED_BY or not pause.why.startswith(NO_HANDLER):
         return None

@@ -20,10 +20,14 @@ LEAVE_S = 2.0
 class TimeLimit:
     """``async with TimeLimit(clock, 5.0):`` raises TimeoutError where the block takes longer.
 
-    As asyncio.timeout, but on our clock: the block is cancelled from inside its own task, so a block that
-    finishes all the same keeps its result, and a cancellation from outside stays one. ``expired`` tells
-    afterwards whether the limit was passed, whatever the block made of it. None: only `expire` ends it.
-    *ignored* is called where the block goes on 5 s after that, and each time that this has doubled.
+    Like asyncio.timeout, but on the given clock. The block is cancelled from inside its own task, so a block
+    that finishes after all keeps its result, and a cancellation from outside stays one. ``expired`` says
+    afterwards whether the limit was exceeded.
+
+    Args:
+        clock: The clock.
+        limit_s: The limit in seconds. None: only `expire` ends the block.
+        ignored: Called if the block still runs 5 s after the limit, and each time that has doubled.
     """
 
     def __init__(

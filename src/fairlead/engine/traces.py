@@ -1,7 +1,7 @@
-"""Where an exception of a handler was raised: a traceback that can be stored and logged, and one place.
+"""The origin of a handler's exception: a traceback that can be stored and logged, and its innermost place.
 
-It holds files, lines, functions and source lines, and no values of variables. What is known or looks like a
-secret is masked, as in every text that is stored.
+It has files, lines, functions and source lines, and no values of variables. Known secrets, and text that
+looks like one, are masked, as in every stored text.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ def traceback_text(error: BaseException) -> str:
 
 
 def place_of(error: BaseException) -> str | None:
-    """Return file, line and function of the innermost frame that is no library's; None: there is none."""
+    """Return file, line and function of the innermost frame outside libraries; None if there is none."""
     with suppress(Exception):
         frames = list(traceback.walk_tb(_from_handler(error.__traceback__)))
-        own = [one for one in frames if not any(word in one[0].f_code.co_filename for word in _LIBRARIES)]
-        frame, line = (own or frames)[-1]
+        outside = [at for at in frames if not any(word in at[0].f_code.co_filename for word in _LIBRARIES)]
+        frame, line = (outside or frames)[-1]
         path = Path(frame.f_code.co_filename)
         return safe_text(f"{path.parent.name}/{path.name}:{line} in {frame.f_code.co_name}", 300)
     return None
 
 
 def _from_handler(trace: TracebackType | None) -> TracebackType | None:
-    """Return *trace* without the frames of fairlead that lead to the handler."""
+    """Return *trace* without fairlead's own frames before the handler."""
     first = trace
     while first is not None and first.tb_frame.f_code.co_filename.startswith(_OURS):
         first = first.tb_next

@@ -1,14 +1,14 @@
-"""Claims jobs as there is room, runs them, hands back what it may not finish.
+"""Claims jobs as capacity allows, runs them, and hands back those it may not finish.
 
     claim free capacity > run each in its own task > acknowledge in batches
 
-While there is work and room, the next claim is under way before the jobs of the last one are started: the
-store finds jobs while this process runs some. There is never more than one claim at a time.
+While there is work and capacity, the next claim is under way before the jobs of the last one start, so that
+the store finds jobs while this process runs some. There is never more than one claim at a time.
 
-One worker serves a process: a job that was in flight at a crash runs alone in it (R3), and alone means that
-nothing else of the process can be lost with it; `suspects` says when. A job's task is cancelled for three
-reasons only. Lease loss and drain are no failures, so the job goes back with its attempt restored; one that
-a person has cancelled ends. Everything else that ends a run is an outcome, under the lease id of its claim.
+A process has one worker. A job that was running when its process crashed is retried with nothing else
+running, so that a second crash costs no other job; see `suspects`. A job's task is cancelled for three
+reasons only. After a lost lease or a drain the job goes back with its attempt restored, and a job that a
+person cancelled ends (R3). Everything else that ends a run is an outcome under the lease id of its claim.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ CANCEL_HURRIED_S, WRITE_HURRIED_S, LAST_WRITE_S = 1.0, 2.0, 1.0
 
 
 class Worker:
-    """Runs jobs until ``stop``. *memory* None: no limit is watched; *watch* None: nor is this process."""
+    """Runs jobs until ``stop``. *memory* None: no limit is watched; *watch* None: no process health is."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Worker:
         )
         self._running: dict[int, Run] = {}  # by lease id: after a lost lease a job may be here twice
         self._handed_back: set[int] = set()
-        self._cut: dict[int, str] = {}  # runs that we have cancelled, and why
+        self._cut: dict[int, str] = {}  # runs that this worker cancelled, with the reason
         self._claiming: Claim | None = None
         self._stepping: TimeLimit | None = None
         self._suspect: tuple[Job, UUID] | None = None
@@ -257,7 +257,7 @@ class Worker:
     def _outcome(self, context: JobContext, task: asyncio.Task[Outcome]) -> Outcome:
         """What to write for a run that has ended, however it has."""
         cut = self._cut.pop(context.job.lease_id, None)
-        if task.cancelled() and cut is None:  # by itself: handed back it would do so again, for ever
+        if task.cancelled() and cut is None:  # by itself: a returned job would do so again for ever
             return self._executor.cancelled_itself(context)
         error = None if task.cancelled() else task.exception()
         if error is not None and self._failure is not None and not self._failure.done():
@@ -350,9 +350,9 @@ class Worker:
         self._cancel(lost, "lease_lost")
 
     def _end_cancelled(self, lease_ids: frozenset[int]) -> None:
-        """End what a person has cancelled; it keeps its place until it has ended (R55)."""
-        asked = [self._running[each] for each in lease_ids & self._running.keys()]
-        self._cancel([run for run in asked if run.job.lease_id not in self._cut], CANCELLED)
+        """Stop runs whose jobs a person cancelled; they count as running until they end. Spec: R55."""
+        runs = [self._running[lease_id] for lease_id in lease_ids & self._running.keys()]
+        self._cancel([run for run in runs if run.job.lease_id not in self._cut], CANCELLED)
 
     def _cancel(self, runs: list[Run], reason: str) -> None:
         for run in runs:

@@ -1,4 +1,4 @@
-"""What a run leaves behind, in the form in which it is stored."""
+"""The stored form of a run's results and failures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def failure_record(
     next_retry_s: float | None = None,
     details: dict[str, Json] | None = None,
 ) -> FailureRecord:
-    """Return one line of the history of *job*."""
+    """Return one entry of the history of *job*."""
     return FailureRecord(
         category=failure.category.value,
         code=failure.code,
@@ -40,22 +40,22 @@ def failure_record(
 
 
 def connection_of(job: Job) -> UUID | None:
-    """Return the connection that *job* names in its args, if any."""
+    """Return the connection that *job* names in its args, or None."""
     with suppress(ValueError, TypeError, AttributeError):
         return UUID(job.args["connection_id"]) if "connection_id" in job.args else None
     return None
 
 
 def storable(result: object) -> Json:
-    """Return *result* as JSON that the database takes; what JSON cannot say is marked as ``unstorable``."""
+    """Return *result* as JSON that the database accepts; other values are marked as ``unstorable``."""
     return None if result is None else json.loads(safe_json(result, MAX_RESULT_BYTES, marked=True))
 
 
 def unclassified(error: BaseException) -> Failure:
-    """Return the failure for an error of which nothing else is known, and that may raise in any method."""
+    """Return the failure for an unclassified error, any of whose methods may raise."""
     reason = type(error).__name__
     with suppress(Exception):
         reason = safe_text(error)
-    is_cancelled = issubclass(type(error), asyncio.CancelledError)  # of something that it awaited
+    is_cancelled = issubclass(type(error), asyncio.CancelledError)  # the cancellation of something it awaited
     category = Category.TRANSIENT_NETWORK if is_cancelled else Category.HANDLER_ERROR
     return Failure(category, "unclassified", reason, unclassified=True)

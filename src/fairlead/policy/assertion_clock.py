@@ -1,13 +1,13 @@
-"""`invalid_grant` for a signed assertion while the issuer's clock and the database's differ.
+"""Judges `invalid_grant` for a signed assertion while the issuer's clock and the database's differ.
 
-An assertion is valid for minutes, by the issuer's clock, and is signed by the database's. Where both differ,
-the answer says that a clock is wrong, and nothing of the grant:
+An assertion is valid for minutes. The database's clock signs it, and the issuer's clock judges it. If the
+clocks differ, the response says that one of them is wrong, and nothing about the grant:
 
 | the clocks differ by | the refresh                                                                      |
 | -------------------- | -------------------------------------------------------------------------------- |
 | up to 60 s           | is refused for good: the customer must consent again                             |
-| up to 1 h            | is tried once more with an assertion signed by the issuer's Date, if TLS vouches |
-|                      | for it; fails for now where that does not help                                   |
+| up to 1 h            | is retried once with an assertion signed by the issuer's Date if it came over    |
+|                      | TLS, and fails for now if that does not help                                     |
 | more                 | fails until the clock is set (permanent_config)                                  |
 """
 
@@ -32,30 +32,30 @@ _RESOLUTION_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class ClockSkew:
-    """What the issuer's clock and the database's showed at the same moment."""
+    """The times of the issuer's clock and the database's at one moment."""
 
     issuer_at: datetime
     ours_at: datetime
 
     @property
     def issuer_s(self) -> int:
-        """The issuer's Unix time."""
+        """The Unix time by the issuer's clock."""
         return int(self.issuer_at.timestamp())
 
     @property
     def apart_s(self) -> float:
-        """The difference, in seconds."""
+        """The difference in seconds."""
         return abs((self.issuer_at - self.ours_at).total_seconds())
 
     @property
     def outcome(self) -> TransientFailure | Rejected:
-        """What the answer means where it is not tried again."""
+        """The outcome if the request is not retried."""
         if self.apart_s > RESIGN_S:
             return Rejected(Category.PERMANENT_CONFIG, _CODE)
         return TransientFailure(Category.TRANSIENT_NETWORK, _CODE)
 
     def may_resign(self, url: str) -> bool:
-        """Return whether the issuer's time is good to sign with; over plain HTTP anybody can write a Date."""
+        """Return whether to sign with the issuer's time; over plain HTTP anyone may have written the Date."""
         return self.apart_s <= RESIGN_S and url.startswith("https://")
 
     def __str__(self) -> str:
@@ -70,12 +70,13 @@ class ClockSkew:
 def clock_skew(
     profile: Profile, outcome: TokenOutcome, date: str | None, sent_at: datetime, took_s: float
 ) -> ClockSkew | None:
-    """Return the skew that explains *outcome*; None where it has to be taken at its word.
+    """Return the skew that explains *outcome*; None if *outcome* stands.
 
     Args:
-        date: the answer's Date header as sent.
-        sent_at: the database's time of the send.
-        took_s: seconds from the send to the answer: at any moment of them the issuer may have read its clock.
+        date: The response's Date header as sent.
+        sent_at: The time of the send by the database's clock.
+        took_s: Seconds from the send to the response. The issuer may have read its clock at any moment of
+            them.
     """
     if profile.strategy != "assertion" or not isinstance(outcome, Rejected):
         return None

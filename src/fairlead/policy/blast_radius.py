@@ -1,10 +1,10 @@
-"""Whom each response, outcome or fault may stop: the one table of the whole product.
+"""The table of what each response, outcome or fault may stop.
 
-    what one connection, account, process or response says stops that one
-    what is shared closes only when `QUORUM` of its kind say so, with nothing to the contrary between
-    a fleet of one never closes what is shared: its own back-off is enough
+    a report of one connection, account or process stops only that one
+    a shared thing closes only after `QUORUM` reports of its kind, without one to the contrary between them
+    a fleet of one never closes a shared thing, because its own back-off is enough
 
-The engine and the stores act on a `Reach`; nothing else decides who is stopped.
+The engine and the stores act on a `Reach`; nothing else decides what is stopped.
 docs/explanation/blast-radius.md shows the table. Spec: R50.
 """
 
@@ -30,7 +30,7 @@ QUORUM = 2
 
 
 class Own(StrEnum):
-    """What stops of the connection, job or process that met it."""
+    """What stops at the connection, job or process that met it."""
 
     NOTHING = "nothing"
     ATTEMPT = "this attempt"
@@ -43,7 +43,7 @@ class Own(StrEnum):
 
 
 class Shared(StrEnum):
-    """What others share, and may close."""
+    """The shared things that may close."""
 
     NOTHING = "nothing"
     HOST = "the token endpoint of this host"
@@ -53,13 +53,13 @@ class Shared(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Whom something stops.
+    """What an outcome or error stops.
 
     Attributes:
-        own: What stops of the one that met it, at once.
+        own: What stops at once at the connection, job or process that met it.
         shared: What closes to others once `QUORUM` of its kind agree.
-        lifts: The shared closures that this speaks against, and ends.
-        by_process: Whether it may be the process's own fault, so that as many processes must agree, too.
+        lifts: The shared closures that this contradicts, and ends.
+        by_process: Whether the process itself may be at fault, so that as many processes must agree, too.
     """
 
     own: Own
@@ -109,7 +109,7 @@ TOKEN: Mapping[str, Reach] = MappingProxyType(
 
 CALL: Mapping[Category | Scope | Health, Reach] = MappingProxyType(
     {
-        **dict.fromkeys(Category, _ATTEMPT),  # also permanent_auth: only the token endpoint ends a grant
+        **dict.fromkeys(Category, _ATTEMPT),  # permanent_auth as well: only the token endpoint ends a grant
         Category.TRANSIENT_RATE_LIMIT: _LIMIT,
         Scope.CONNECTION: _LIMIT,
         Scope.DAY: _LIMIT,
@@ -136,12 +136,12 @@ ERROR: Mapping[type[errors.FairleadError], Reach] = MappingProxyType(
 
 
 def of_token(outcome: TokenOutcome) -> Reach:
-    """Return whom *outcome* of a token request stops."""
+    """Return what *outcome* of a token request stops."""
     return TOKEN[token_row(outcome)]
 
 
 def token_row(outcome: TokenOutcome) -> str:
-    """Return the name of *outcome*'s row in `TOKEN`."""
+    """Return the key of *outcome* in `TOKEN`."""
     words = [_row_of(type(outcome).__name__)]
     words += [str(word) for word in (getattr(outcome, "category", None),) if word]
     words += [scope for scope in (getattr(outcome, "scope", None),) if scope in ("client", "process")]
@@ -154,11 +154,11 @@ def _row_of(kind: str) -> str:
 
 
 def of_call(verdict: Verdict) -> Reach:
-    """Return whom a failed call stops, by the limit that refused it, or else by its category."""
+    """Return what a failed call stops, by the limit that refused it, or else by its category."""
     word = verdict.scope or verdict.category
     return _NOTHING if word is None else CALL[word]
 
 
 def of_error(error: errors.FairleadError) -> Reach:
-    """Return whom *error* stops."""
+    """Return what *error* stops."""
     return ERROR.get(type(error), _ATTEMPT)

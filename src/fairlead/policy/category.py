@@ -1,8 +1,8 @@
-"""What kind of failure it was: the eight categories of SPEC T, judged by type, never by words.
+"""The eight categories of failures, judged by type and never by message. Spec: T.
 
-A message is written for people and changes with every release of a library; a type is a contract. Errors of
-ours say their category themselves. What a handler raises that is neither ours nor an error of a network is
-an error of the handler: it is tried again a few times, and kept with its traceback for a person.
+A message is written for people and changes with every release of a library; a type is a contract. fairlead's
+own errors state their category. Any other exception of a handler that is not an error of a network is an
+error of the handler: the job is retried a few times, and then stored with the traceback for a person.
 """
 
 from __future__ import annotations
@@ -131,10 +131,10 @@ _GRAVITY = (
 
 
 def classify_exception(error: Exception, transient: tuple[type[Exception], ...] = ()) -> Failure:
-    """Return the failure behind *error*, by its type; never raises.
+    """Return the failure behind *error* by its type; never raise.
 
-    An ExceptionGroup (a handler's TaskGroup) is judged by its gravest member. What its handler declared as
-    *transient* is tried again like an error of the network.
+    An ExceptionGroup (a handler's TaskGroup) is judged by its gravest member. An exception that the handler
+    declared as *transient* is retried like an error of the network.
     """
     if isinstance(error, ExceptionGroup):
         return max((_classify_one(leaf, transient) for leaf in _leaves(error)), key=_gravity)
@@ -163,7 +163,7 @@ def _classify_one(error: Exception, transient: tuple[type[Exception], ...]) -> F
 
 
 def code_of(error: BaseException) -> str:
-    """Return the code of what a handler raised: the name of its class.
+    """Return the code of a handler's exception: the name of its class.
 
     >>> code_of(ZeroDivisionError())
     'zero_division_error'

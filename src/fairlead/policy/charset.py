@@ -1,8 +1,8 @@
-"""Which characters the bytes of a body are: byte-order mark, told charset, XML declaration, else UTF-8.
+"""The character encoding of a body: byte-order mark, declared charset, XML declaration, else UTF-8.
 
-Names are those of the WHATWG Encoding Standard and mean what they mean there: `iso-8859-1` is windows-1252,
-as servers use it. Any other name, Python's transforms (`rot13`, `hex`) and `utf-7` among them, says nothing.
-Content-Type is read as RFC 9110 §5.6.6 has it, and as leniently as the WHATWG MIME Sniffing Standard.
+Names have the meaning of the WHATWG Encoding Standard: `iso-8859-1` is windows-1252, as servers use it. Any
+other name is ignored, also `utf-7` and Python's transforms (`rot13`, `hex`). Content-Type is parsed by
+RFC 9110 §5.6.6, as leniently as the WHATWG MIME Sniffing Standard does.
 """
 
 from __future__ import annotations
@@ -80,63 +80,65 @@ _DECLARATION = re.compile(
 _SEVERAL_BYTES = frozenset(
     {UTF_8, "gb18030", "big5hkscs", "euc_jp", "iso2022_jp", "cp932", "cp949", "utf-16-be", "utf-16-le"}
 )
-"""Codecs that are no table of 256 characters."""
+"""Codecs that are not a table of 256 characters."""
 _UNDEFINED = "\ufffe"
-"""In such a table: no character at all."""
+"""The mark of a byte without a character in such a table."""
 
 
 def charset_of(content_type: str | None) -> str | None:
-    """Return Python's codec for the charset that *content_type* tells; None for none that is known.
+    """Return Python's codec for the charset in *content_type*; None for an unknown or missing one.
 
     >>> charset_of('text/csv; header=present; charset="ISO-8859-1"')
     'cp1252'
     """
     if content_type is None or len(content_type) > _LONGEST_TYPE:
         return None
-    for found in _PARAMETER.finditer(content_type):
-        if found[1].strip(_SPACE).lower() == "charset":
-            value = found[3] if found[2] is None else _QUOTED_PAIR.sub(r"\1", found[2])
+    for match in _PARAMETER.finditer(content_type):
+        if match[1].strip(_SPACE).lower() == "charset":
+            value = match[3] if match[2] is None else _QUOTED_PAIR.sub(r"\1", match[2])
             return _codec_of(value or "")
     return None
 
 
-def told_by(headers: Mapping[str, Sequence[str]]) -> str | None:
-    """Return the codec that the last Content-Type of *headers* tells; names are in lower case."""
+def declared_codec(headers: Mapping[str, Sequence[str]]) -> str | None:
+    """Return the codec of the last Content-Type in *headers*, whose names are in lower case."""
     values = headers.get("content-type")
     return charset_of(values[-1]) if values else None
 
 
-def codec_of(body: bytes, told: str | None) -> tuple[str, int]:
-    """Return the codec of *body*, and how many bytes of it are its mark.
+def codec_of(body: bytes, declared: str | None) -> tuple[str, int]:
+    """Return the codec of *body* and the length of its byte-order mark.
 
-    *told*: the codec that its Content-Type tells.
+    Args:
+        body: The bytes.
+        declared: The codec of its Content-Type, or None.
     """
     for mark, codec in _MARKS:
         if body.startswith(mark):
             return codec, len(mark)
-    if told is None and body.startswith(b"<?xml"):
-        found = _DECLARATION.match(body)
-        told = _codec_of(found[1].decode("ascii")) if found else None
-        told = None if told in _WIDE else told  # its declaration could not be read as ASCII
-    return told or UTF_8, 0
+    if declared is None and body.startswith(b"<?xml"):
+        declaration = _DECLARATION.match(body)
+        declared = _codec_of(declaration[1].decode("ascii")) if declaration else None
+        declared = None if declared in _WIDE else declared  # a declaration in ASCII contradicts it
+    return declared or UTF_8, 0
 
 
-def text_of(body: bytes, told: str | None) -> str:
-    """Return *body* as text; U+FFFD stands for what is none."""
-    codec, mark = codec_of(body, told)
+def text_of(body: bytes, declared: str | None) -> str:
+    """Return *body* as text, with U+FFFD in place of invalid bytes."""
+    codec, mark = codec_of(body, declared)
     return decoded(memoryview(body)[mark:], codec)
 
 
-def strict_text_of(body: bytes, told: str | None) -> str:
-    """Return *body* as text. Raise UnicodeDecodeError for what is none."""
-    codec, mark = codec_of(body, told)
+def strict_text_of(body: bytes, declared: str | None) -> str:
+    """Return *body* as text; raise UnicodeDecodeError for invalid bytes."""
+    codec, mark = codec_of(body, declared)
     return decoded(memoryview(body)[mark:], codec, "strict")
 
 
 def decoded(data: bytes | memoryview, codec: str, errors: str = "replace") -> str:
-    """Return *data* as text. *errors*: `replace` or `strict`, which are done in C.
+    """Return *data* as text. *errors* is `replace` or `strict`, which are implemented in C.
 
-    A handler of our own would take 8 us for each byte that is no text: 1 MiB of them, 8 s.
+    An error handler in Python would take 8 us for each invalid byte, 8 s for a MiB of them.
     """
     if codec in _SEVERAL_BYTES:
         return str(data, codec, errors)
@@ -145,14 +147,14 @@ def decoded(data: bytes | memoryview, codec: str, errors: str = "replace") -> st
 
 @cache
 def _table(codec: str) -> str:
-    """Return the character of each byte; what Python leaves out between 0x80 and 0x9F is a C1 control."""
+    """Return the character of each byte; bytes from 0x80 to 0x9F that Python lacks are C1 controls."""
     plain = [bytes((byte,)).decode(codec, "ignore") for byte in range(256)]
     instead = (chr(byte) if 0x80 <= byte <= 0x9F else _UNDEFINED for byte in range(256))
-    return "".join(found or other for found, other in zip(plain, instead, strict=True))
+    return "".join(known or other for known, other in zip(plain, instead, strict=True))
 
 
 class _ByTable(codecs.IncrementalDecoder):
-    """Decodes by a table, in pieces."""
+    """An incremental decoder that uses a table."""
 
     def __init__(self, codec: str) -> None:
         super().__init__()
@@ -163,29 +165,29 @@ class _ByTable(codecs.IncrementalDecoder):
         return decoded(data, self._codec)
 
 
-async def as_utf_8(chunks: AsyncIterable[bytes], told: str | None) -> AsyncIterator[bytes]:
-    """Yield *chunks* in UTF-8, without a mark; none of more text than one of them."""
+async def as_utf_8(chunks: AsyncIterable[bytes], declared: str | None) -> AsyncIterator[bytes]:
+    """Yield *chunks* in UTF-8 without a byte-order mark, each with the text of at most one of them."""
     decoder: codecs.IncrementalDecoder | None = None
     start, begun = b"", False
     async for chunk in chunks:
         if not begun:
-            start += chunk  # a mark may come in pieces
+            start += chunk  # a mark may be split between chunks
             if any(mark != start and mark.startswith(start) for mark, _codec in _MARKS):
                 continue
-            piece, decoder = _begun(start, told)
+            piece, decoder = _begun(start, declared)
             begun = True
         else:
             piece = chunk
         if text := piece if decoder is None else decoder.decode(piece).encode():
             yield text
-    rest, decoder = (b"", decoder) if begun else _begun(start, told)
+    rest, decoder = (b"", decoder) if begun else _begun(start, declared)
     if text := rest if decoder is None else decoder.decode(rest, final=True).encode():
         yield text
 
 
-def _begun(start: bytes, told: str | None) -> tuple[bytes, codecs.IncrementalDecoder | None]:
-    """Return *start* without its mark, and what decodes it; None: it is UTF-8 as it stands."""
-    codec, mark = codec_of(start, told)
+def _begun(start: bytes, declared: str | None) -> tuple[bytes, codecs.IncrementalDecoder | None]:
+    """Return *start* without its mark, and its decoder; None if it is UTF-8 already."""
+    codec, mark = codec_of(start, declared)
     if codec not in _SEVERAL_BYTES:
         return start[mark:], _ByTable(codec)
     return start[mark:], None if codec == UTF_8 else codecs.getincrementaldecoder(codec)("replace")

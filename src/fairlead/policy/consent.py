@@ -36,7 +36,7 @@ def is_redirect(redirect_uri: str) -> bool:
 
 
 def names_another(profile: Profile, endpoint: Mapping[str, str], account_id: str | None) -> bool:
-    """Return whether *account_id*, as told, is another than the one that *endpoint* leads to."""
+    """Return whether *account_id* differs from the account that *endpoint* leads to."""
     asked = endpoint.get(profile.account.param or "")
     if not asked or not account_id:
         return False

@@ -1,13 +1,12 @@
-"""What becomes of a dead letter: tried again by itself, sent to the customer, kept for a person, given up.
+"""The next action on a dead letter: replay it, ask the customer, leave it to a person, or give it up.
 
-Transient entries younger than an hour are replayed up to 3 times with a cool-down between; a setting keeps
-the last of these for later. Auth entries start the reauthorise workflow once, and are replayed once their
+Transient entries younger than an hour are replayed up to 3 times with a cool-down between; a setting reserves
+the last replay for later. Auth entries start the reauthorise workflow once, and are replayed once their
 connection has a new grant. All are abandoned after 7 days, auth entries only after a last notice. A closed
-entry is final; one whose replay is under way waits for it: it closes when that job succeeds, and a failure
-reopens it (Q10, R14, R19).
+entry is final. An entry whose replay is under way closes when that job succeeds, and reopens when it fails.
 
-The processor asks :func:`next_action`, acts, and stores :func:`action_in_s` as the time to look again, so
-that entries that wait for a person fill no batch.
+The processor calls :func:`next_action`, acts, and stores :func:`action_in_s` as the time of the next look, so
+that entries that wait for a person fill no batch. Spec: Q10, R14, R19.
 """
 
 from __future__ import annotations
@@ -77,9 +76,12 @@ DEFAULT_DEAD_LETTER_RULES = DeadLetterRules()
 
 
 class DeadEntry(Protocol):
-    """The fields of a dead letter that decide. *first_at*: when it first died, *last_at*: last.
+    """The fields of a dead letter that decide its next action.
 
-    *regranted*: its connection was given a new grant since.
+    Attributes:
+        first_at: When it first died.
+        last_at: When it last died.
+        regranted: Whether its connection was given a new grant since.
     """
 
     @property
@@ -188,7 +190,7 @@ def action_in_s(action: Action, now: datetime) -> float | None:
 
 
 def _auth_action(entry: DeadEntry, now: datetime, rules: DeadLetterRules) -> Action:
-    if entry.regranted:  # what it waited for is there
+    if entry.regranted:  # it has what it waited for
         return RedriveNow()
     if entry.reauth_started_at is None:
         return StartReauth()

@@ -1,4 +1,4 @@
-"""Network errors of the libraries that handlers use, known by the names of their classes."""
+"""Network errors of common client libraries, identified by class name, so that none is imported."""
 
 from __future__ import annotations
 

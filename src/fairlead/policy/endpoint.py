@@ -52,7 +52,7 @@ class EndpointRefused(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A parsed address template; *host* and *path* may hold ``{name}`` placeholders, which are *names*."""
+    """A parsed address template. *host* and *path* may have ``{name}`` placeholders; *names* lists them."""
 
     scheme: str
     host: str
@@ -150,7 +150,7 @@ def build_url(template: Template, values: Mapping[str, str], kinds: Mapping[str,
     >>> build_url(shopify, {"shop": "my-shop"}, kinds)
     'https://my-shop.myshopify.com/admin'
     """
-    if not template.names:  # nothing is put in, and its parts were checked when it was parsed
+    if not template.names:  # nothing is filled in, and its parts were checked when it was parsed
         return f"{template.scheme}://{template.host}{template.path}"
     checked = {}
     for name in sorted(template.names):

@@ -1,8 +1,8 @@
-"""Tell the environment's settings from variables that only share the prefix ``FAIRLEAD_``.
+"""Distinguishes settings in the environment from other variables with the prefix ``FAIRLEAD_``.
 
-Kubernetes adds variables to each container for every Service of its namespace, so a Service that is called
-``fairlead`` or ``fairlead-web`` makes names with this prefix, and a platform may add others, such as
-``FAIRLEAD_IMAGE_TAG``. Neither may stop a process, but a misspelt setting must.
+Kubernetes adds variables to each container for every Service of its namespace, so a Service named
+``fairlead`` or ``fairlead-web`` adds names with this prefix, and a platform may add others, such as
+``FAIRLEAD_IMAGE_TAG``. These must not stop a process, but a misspelt setting must.
 """
 
 from __future__ import annotations
@@ -30,12 +30,14 @@ def is_kubernetes(name: str, value: str) -> bool:
     return _PORT_OF_NAME.fullmatch(rest) is not None and _ADDRESS.match(value) is not None
 
 
-def nearest_variable(name: str, known: Iterable[str]) -> str | None:
-    """Return the variable among *known* that *name* nearly equals, whatever separators it uses."""
+def nearest_variable(name: str, settings: Iterable[str]) -> str | None:
+    """Return the one of *settings* that *name* nearly equals, whatever separators it uses."""
     if provider := _PROVIDER.fullmatch(name.removeprefix(PREFIX).upper()):
         return f"{PREFIX}PROVIDERS__{provider[1].strip('_')}__{provider[2]}{provider[3] or ''}"
     bare = _bare(name)
-    scored = [(SequenceMatcher(None, bare, _bare(other), autojunk=False).ratio(), other) for other in known]
+    scored = [
+        (SequenceMatcher(None, bare, _bare(other), autojunk=False).ratio(), other) for other in settings
+    ]
     ratio, best = max(scored, default=(0.0, None))
     return best if ratio >= _ALIKE else None
 

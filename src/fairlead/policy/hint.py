@@ -1,12 +1,12 @@
-"""What the server asked us to wait, read by one strict parser, bounded, and never undercut (R15).
+"""The wait that a server requests, read by one strict parser, bounded, and never undercut. Spec: R15.
 
-Retry-After is a number of seconds or a date. Python would take "1_000", Arabic digits, "nan" or "1e400"
-for a number; here a number is one to ten ASCII digits with up to three decimals (Shopify sends decimals),
-rounded up. A date is measured against the server's own Date header, whose clock wrote it. All else is
-ignored as if it had not been sent, but for an RFC 3339 date, which some vendors send.
+Retry-After is a number of seconds or a date. Python would accept "1_000", Arabic digits, "nan" or "1e400" as
+a number. Here a number is one to ten ASCII digits with up to three decimals (Shopify sends decimals), rounded
+up. A date is measured against the response's Date header, because the same clock wrote both. Some vendors
+send an RFC 3339 date, which is accepted; any other value is ignored.
 
-Two values, as two header lines or as "120, 5", are no legal Retry-After, but it is plain what happened: two
-layers each asked for a wait. The longest readable one counts, since it satisfies both.
+Two values, as two header lines or as "120, 5", are not a legal Retry-After, but mean that two layers each
+asked for a wait. The longest readable one counts, because it satisfies both.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ def parse_retry_after(
 
 
 def server_hint(headers: Mapping[str, Sequence[str]], *, now_epoch_s: float | None) -> float | None:
-    """Return the wait that a response's *headers* (lower-case names) ask for.
+    """Return the wait that a response's *headers* (lower-case names) request.
 
     ``retry-after-ms`` comes first, then Retry-After, then RateLimit.
     """
-    told_ms = [value.strip(" \t") for value in headers.get("retry-after-ms", ())[:_MOST_VALUES]]
-    waits = [int(found[1]) / 1000 for value in told_ms if (found := _MILLISECONDS.fullmatch(value))]
+    values = [value.strip(" \t") for value in headers.get("retry-after-ms", ())[:_MOST_VALUES]]
+    waits = [int(ms[1]) / 1000 for value in values if (ms := _MILLISECONDS.fullmatch(value))]
     if waits:
         return max(waits)
     dates = headers.get("date", ())

@@ -50,7 +50,7 @@ def parse_http_date(text: str) -> float | None:
 
 
 def parse_rfc_3339(text: str) -> float | None:
-    """Return the seconds since the epoch that *text* says in RFC 3339; None where it is another form."""
+    """Return the Unix time of *text* in RFC 3339, or None if it has another form."""
     if not _RFC_3339.fullmatch(text):
         return None
     try:

@@ -161,19 +161,23 @@ def outcome_of_exception(
     waits: int = 0,
     transient: tuple[type[Exception], ...] = (),
 ) -> Retry | Snooze:
-    """What an exception that left a handler means.
+    """Return the outcome of an exception that left a handler.
 
-    A refusal of ours that names a time (cooldown, a refresh in progress, an open breaker) sent nothing and is
-    a wait, not a failure: it burns no attempt. It is spread by up to 10 %, so that not all come back at once;
-    but the gate gave each a turn of its own. So is a vendor's refusal for a limit before it acted (C7), as
-    long as the job has had fewer than *MOST_WAITS* of those (*waits*) since it last saved how far it came: a
-    vendor that always says so is down. So is a fault of this process, as often at most.
+    These are waits, which burn no attempt, and not failures:
+
+    - A refusal by fairlead that names a time (cool-down, a refresh in progress, an open breaker): nothing was
+      sent. The wait is spread by up to 10 %, unless the gate gave the job a turn of its own.
+    - A vendor's refusal for a limit before it acted, up to *MOST_WAITS* times since the job last saved its
+      progress: a vendor that always refuses is down.
+    - A fault of this process, up to *MOST_WAITS* times.
 
     Args:
-        error: What left the handler.
-        draw: Chance, from 0 to 1.
-        waits: How many counted waits the job has had since it last saved how far it came.
-        transient: What its handler declared as such.
+        error: The exception.
+        draw: A random number from 0 to 1.
+        waits: How many counted waits the job has had since it last saved its progress.
+        transient: The exceptions that its handler declared as transient.
+
+    Spec: C7.
     """
     if waits < MOST_WAITS and _is_own_fault(error):
         nominal_s = nominal_delay_s(waits, base_s=OWN_FAULT_S, cap_s=OWN_FAULT_MOST_S)
@@ -188,13 +192,13 @@ def outcome_of_exception(
     if wait_s is None or not math.isfinite(wait_s):
         return Retry(classify_exception(error, transient))
     wait_s = min(max(wait_s, 0.0), LONGEST_DELAY_S / 2)
-    if of_error(error).own is Own.LIMIT:  # it has a turn of its own, or nobody of its group has one before
+    if of_error(error).own is Own.LIMIT:  # it has a turn of its own, or is the first of its group
         return Snooze(wait_s, safe_text(error), in_place=True)
     return Snooze(wait_s * (1 + checked_draw(draw) / 10), safe_text(error))
 
 
 def _is_own_fault(error: Exception) -> bool:
-    """Return whether *error* is a fault of this process, with nothing done that must not be done twice."""
+    """Return whether *error* is a fault of this process, and the job may safely run again."""
     if isinstance(error, CallFailed) and error.may_have_acted and not error.repeatable:
         return False
     return isinstance(error, CallFailed | NotSent) and is_own_fault(error.reason)

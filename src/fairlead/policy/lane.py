@@ -17,7 +17,7 @@ from typing import Protocol, TypeVar
 from fairlead.errors import InputInvalid
 from fairlead.policy.job import MAX_GROUP_KEY_BYTES
 from fairlead.policy.names import check_label, check_name, check_tenant, shown
-from fairlead.policy.names import connection_group as connection_group  # noqa: PLC0414 (it is of lanes)
+from fairlead.policy.names import connection_group as connection_group  # noqa: PLC0414 (part of the lanes' vocabulary)
 from fairlead.policy.number import number_of
 
 QUANTUM = 3

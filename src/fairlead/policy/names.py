@@ -67,7 +67,7 @@ def check_label(noun: str, value: object, max_bytes: int, *, tenant: str | None 
 
 
 def listed(names: Sequence[str], most: int = 3) -> str:
-    """Return the first names and how many more there are.
+    """Return the first names and the number of the others.
 
     >>> listed(["a", "b", "c", "d", "e"])
     'a, b, c and 2 more'
@@ -105,7 +105,7 @@ def _problem(value: str, max_bytes: int) -> str | None:
 
 
 def connection_group(provider: str, bucket: str = "default") -> str:
-    """The group of all work for one account: what a 429 or a revoked grant of it holds back.
+    """Return the group of all work for one account, which its 429 or revoked grant pauses.
 
     >>> connection_group("shopify")
     'shopify/default'

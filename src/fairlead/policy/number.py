@@ -1,4 +1,4 @@
-"""Numbers as people give them: `True` is none, though Python counts with it."""
+"""Checks of numbers from callers. `True` is not a number, although Python calculates with it."""
 
 from __future__ import annotations
 

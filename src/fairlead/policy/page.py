@@ -1,8 +1,8 @@
-"""How vendors hand out a list page by page: where the items are, and how the page after is asked for (C8).
+"""Providers' pagination: where the items of a page are, and how the next page is requested. Spec: C8.
 
-An answer is a stranger's: a cursor is a text of bounded length, and an address of a next page is only taken
-where it leads to the host and scheme that were asked; the caller's token goes nowhere else. A list ends only
-where the answer says so. An answer that says that there is more, or that cannot be read, and does not name a
+Responses are not trusted. A cursor is a text of bounded length, and the address of a next page is only used
+if it has the host and scheme of the request, so that the caller's token goes nowhere else. A list ends only
+if the response says so. A response that says that there is more, or cannot be read, and does not name a
 usable next page raises NextPageError.
 """
 
@@ -30,7 +30,7 @@ _PARAMETER = (
 _LINK = re.compile(rf'<([^<>"\s]{{1,4096}})>((?:{_PARAMETER})*+)')
 _PARAMETERS = re.compile(_PARAMETER)
 _NEXT_REL = re.compile(r"rel\s{0,8}=\s{0,8}\"?[^\";,]{0,200}\bnext\b", re.IGNORECASE)
-_LARGEST_ID = 10**100  # a longer one may not even become a text
+_LARGEST_ID = 10**100  # a longer one is not even converted to text
 _CREDENTIALS = frozenset({"access_token", "api_key", "apikey", "key", "sig", "token"})
 ParamName = Annotated[str, Field(strict=True, pattern=r"\A[A-Za-z_][A-Za-z0-9_.$\[\]-]{0,63}\z")]
 
@@ -45,7 +45,7 @@ class Asked:
 
 
 class NextPageError(ValueError):
-    """A list that has not ended, or may not have, and cannot be followed. The text repeats nothing of it."""
+    """A list that may not have ended and cannot be continued. The message repeats nothing of the response."""
 
     reason = "next_page_unreadable"
 
@@ -62,10 +62,10 @@ class _Paged(Table):
     )
 
     def found(self, reply: Reply) -> Sequence[Any]:
-        """Return the items of one page; none where the answer has no content (204).
+        """Return the items of one page; none if the response has no content (204).
 
         Raises:
-            NextPageError: There is no list where it should be: the place is missing, or holds something else.
+            NextPageError: The place of the items is missing or is not a list.
         """
         if reply.status == 204:
             return ()
@@ -150,7 +150,7 @@ class ByOffset(_Paged):
         count = len(self.found(reply))
         before = asked.params.get(self.param, "0")
         if not isinstance(before, str) or not re.fullmatch(r"[0-9]{1,12}", before):
-            raise NextPageError(f"the parameter {self.param} of the request is no number to count on from")
+            raise NextPageError(f"the parameter {self.param} of the request is not a number to count from")
         offset = int(before) + count
         total = None if self.total is None else _total(at(reply.body, self.total))
         if not count and self.total is not None and (total is None or offset < total):
@@ -199,10 +199,10 @@ def at(value: object, path: str) -> object:
 
 
 def _cursor(value: object) -> str | None:
-    """Return the cursor that *value* is; None where it is absent, null, false or empty.
+    """Return *value* as a cursor; None if it is absent, null, false or empty.
 
     Raises:
-        NextPageError: It is anything else that cannot be sent as a cursor.
+        NextPageError: It is another value that cannot be sent as a cursor.
     """
     if value is None or value is False or value == "":
         return None
@@ -220,7 +220,7 @@ def _has_more(value: object) -> bool:
 
 
 def _total(value: object) -> int | None:
-    """Return the number of all items, or None where it cannot be read."""
+    """Return the number of all items, or None if it cannot be read."""
     if isinstance(value, str) and re.fullmatch(r"[0-9]{1,15}", value):
         return int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
@@ -228,26 +228,26 @@ def _total(value: object) -> int | None:
 
 def _linked(reply: Reply) -> str | None:
     for value in reply.headers.get("link", ()):
-        for found in _LINK.finditer(value[: 4 * LONGEST_CURSOR]):
-            if "next" in _relations(found[2]):
-                return found[1]
+        for link in _LINK.finditer(value[: 4 * LONGEST_CURSOR]):
+            if "next" in _relations(link[2]):
+                return link[1]
         if _NEXT_REL.search(value):
             raise NextPageError("the header Link names a next page, and is too long or of an odd form")
     return None
 
 
 def _relations(parameters: str) -> list[str]:
-    """Return the relation types that the first parameter `rel` tells; later ones count nothing."""
-    for found in _PARAMETERS.finditer(parameters):
-        if (found[1] or "").lower() == "rel":
-            return re.sub(r"\\(.)", r"\1", (found[2] or "").strip('"')).lower().split()
+    """Return the relation types of the first parameter `rel`; later ones are ignored."""
+    for parameter in _PARAMETERS.finditer(parameters):
+        if (parameter[1] or "").lower() == "rel":
+            return re.sub(r"\\(.)", r"\1", (parameter[2] or "").strip('"')).lower().split()
     return []
 
 
 def _address(value: object) -> str | None:
     """A text, or the one of a list of links that is the next."""
     if isinstance(value, list):
-        links = [each for each in value if isinstance(each, dict) and each.get("rel") == "next"]
+        links = [link for link in value if isinstance(link, dict) and link.get("rel") == "next"]
         if not links:
             return None
         value = links[0].get("href", links)
@@ -257,20 +257,20 @@ def _address(value: object) -> str | None:
 
 
 def _without_credentials(url: str, asked: Asked, keep: Sequence[str]) -> str:
-    """Return *url* without the credentials in its query, which some vendors repeat there.
+    """Return *url* without the credentials that some vendors repeat in its query.
 
-    The header has the credential already (RFC 6750 §2: one of both), and the address of a next page is stored
-    and shown. Parameters that were *asked* with, and those to *keep*, stay.
+    The header has the credential already (RFC 6750 §2 allows one of both), and the address of a next page is
+    stored and shown. Parameters of the request *asked*, and those in *keep*, stay.
 
     >>> _without_credentials("https://x.example/a?api_key=b&after=1#b", Asked("https://x.example/a"), ())
     'https://x.example/a?after=1#b'
     """
-    own = {_name_of(pair) for pair in (*urlsplit(asked.url).query.split("&"), *asked.params)}
-    dropped = _CREDENTIALS - own - set(keep)
+    requested = {_name_of(pair) for pair in (*urlsplit(asked.url).query.split("&"), *asked.params)}
+    dropped = _CREDENTIALS - requested - set(keep)
     parts = urlsplit(url)
     pairs = parts.query.split("&")
-    kept = [pair for pair in pairs if _name_of(pair) not in dropped]
-    return url if len(kept) == len(pairs) else parts._replace(query="&".join(kept)).geturl()
+    rest = [pair for pair in pairs if _name_of(pair) not in dropped]
+    return url if len(rest) == len(pairs) else parts._replace(query="&".join(rest)).geturl()
 
 
 def _name_of(pair: str) -> str:

@@ -33,7 +33,7 @@ async def test_a_newcomer_goes_before_a_tenant_that_has_more_calls_to_make(most:
         places.give_back(busy)
         assert await task
     assert not any(task.done() for task in many)
-    assert places._held[new] == 1
+    assert places._counts[new] == 1
     for task in many:
         task.cancel()
     await asyncio.wait(many)

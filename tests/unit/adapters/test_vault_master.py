@@ -130,7 +130,7 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(ConfigInvalid):
         load_ring(file=tmp_path)
     os.mkfifo(tmp_path / "pipe", 0o600)
-    with pytest.raises(ConfigInvalid, match="no regular file"):
+    with pytest.raises(ConfigInvalid, match="not a regular file"):
         load_ring(file=tmp_path / "pipe")
     with pytest.raises(ConfigInvalid):
         load_ring(file=file_of(tmp_path, "\udcff\u20ac".encode("utf-8", "replace").decode()))

@@ -97,11 +97,11 @@ def test_a_row_of_our_own_form() -> None:
     [
         ({"provider": "p"}, "tenant is missing"),
         ({"tenant": "a"}, "provider is missing"),
-        ({"tenant": 7, "provider": "p"}, "tenant is no text"),
+        ({"tenant": 7, "provider": "p"}, "tenant is not text"),
         ({"tenant": "a", "provider": "p", "refresh_token": 7}, "refresh_token is no text"),
         ({"tenant": "a", "provider": "p", "secret": "canary"}, "'secret' is no field"),
-        ({"tenant": "a", "provider": "p", "endpoint": "canary"}, "endpoint is no table"),
-        ({"tenant": "a", "provider": "p", "expires_in_s": "canary"}, "expires_in_s is no number"),
+        ({"tenant": "a", "provider": "p", "endpoint": "canary"}, "endpoint is not a table"),
+        ({"tenant": "a", "provider": "p", "expires_in_s": "canary"}, "expires_in_s is not a number"),
         ({"tenant": "a", "provider": "p", "expires_at": "canary"}, "expires_at is no time"),
         ({"tenant": "a", "provider": "p", "expires_at": "2026-11-20T13:00:00"}, "no time zone"),
     ],
@@ -172,7 +172,7 @@ def test_the_state_of_an_exported_connection_is_read_and_nothing_else() -> None:
     entry = own_entry(row, NOW)
     assert (entry.grant.state, entry.grant.state_reason) == ("revoked", "left")
     assert own_entry({**row, "state": None}, NOW).grant.state == "active"
-    with pytest.raises(InputInvalid, match="the state is none of"):
+    with pytest.raises(InputInvalid, match="the state is not one of"):
         own_entry({**row, "state": "Revoked"}, NOW)
 
 
@@ -189,20 +189,20 @@ def _row(**fields: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("row", "what"),
     [
-        (_row(endpoint={"shop": 5}), "a value in the endpoint is no text"),
-        (_row(endpoint={"shop": ["a"]}), "a value in the endpoint is no text"),
-        (_row(endpoint={f"p{number}": "x" for number in range(33)}), "the endpoint is not as it should be"),
-        (_row(expires_in_s=[1]), "the expires_in_s is no number"),
-        (_row(expires_in_s=10**400), "the expires_in_s is no number"),
-        (_row(expires_in_s=float("nan")), "the expires_in_s is no number"),
-        (_row(expires_at=5), "the expires_at is no text"),
+        (_row(endpoint={"shop": 5}), "a value in the endpoint is not text"),
+        (_row(endpoint={"shop": ["a"]}), "a value in the endpoint is not text"),
+        (_row(endpoint={f"p{number}": "x" for number in range(33)}), "the endpoint is invalid"),
+        (_row(expires_in_s=[1]), "the expires_in_s is not a number"),
+        (_row(expires_in_s=10**400), "the expires_in_s is not a number"),
+        (_row(expires_in_s=float("nan")), "the expires_in_s is not a number"),
+        (_row(expires_at=5), "the expires_at is not text"),
         (_row(api_key=5), "the api_key is no text"),
-        (_row(settings=[1]), "the settings is no table"),
-        (_row(account_id="\0"), "the account_id is not as it should be"),
-        (_row(client_id="\ud800"), "the client_id is no valid text"),
+        (_row(settings=[1]), "the settings is not a table"),
+        (_row(account_id="\0"), "the account_id is invalid"),
+        (_row(client_id="\ud800"), "the client_id is not valid text"),
         (_row(scope="x" * 10_001), "the scope is too long"),
-        (_row(variant=["a"]), "the variant is no text"),
-        (_row(state="new"), "the state is none of active"),
+        (_row(variant=["a"]), "the variant is not text"),
+        (_row(state="new"), "the state is not one of active"),
         ({}, "the tenant is missing"),
     ],
 )

@@ -157,7 +157,7 @@ async def test_a_job_whose_result_the_database_refuses_ends_in_a_dead_letter() -
             await acks.flushed()
             await desk.clock.advance(60)
     (dead,) = desk.emit.of(JobDead)
-    assert (dead.code, "what its run returned" in dead.reason, dead.reason.isascii()) == (
+    assert (dead.code, "the result or error of its run" in dead.reason, dead.reason.isascii()) == (
         "outcome_refused",
         True,
         True,

@@ -163,7 +163,7 @@ def judge_one(
     verdict = judge(RULES[dialect], reply, told, now_epoch_s=NOW_S)
     delay_s = verdict.strategy.delay_s(0, draw=0.0, hint_s=verdict.hint_s, daily=verdict.daily)
     assert 0 <= delay_s <= (DAILY_PARK_CAP_S if verdict.daily else HINT_CAP_S)
-    before, slots = dict(doubts.told), doubts.slots
+    before, slots = dict(doubts.ignored), doubts.slots
     found = learnt(PLAN, told, doubts)
     assert found.slots is None or 1 <= found.slots <= 100_000
     assert found.slots is None or any(old and old / 20 <= found.slots <= old * 10 for old in (5, slots))

@@ -52,9 +52,9 @@ class Wheel:
         return found.group() if found else said.strip()
 
     def usable_by(self, account: Account, store: Path) -> Wheel:
-        """This wheel, or its copy in *store* if *account* cannot read it (a venv in a 0700 home).
+        """Return this wheel, or its copy in *store* if *account* cannot read it (a venv in a 0700 home).
 
-        Files that anybody may read are linked where the file system can, and take no room of their own. Other
+        World-readable files are hard-linked where the file system allows it, and use no further space. Other
         versions in *store* are removed, so the server must not be running.
         """
         if all(can_use_tree(account, self.base / part) for part in self.parts):
@@ -72,18 +72,18 @@ class Wheel:
                     copy_function=_linked,
                 )
             for path in (store, unfinished, *unfinished.rglob("*")):
-                if path.is_dir() or path.lstat().st_nlink == 1:  # a linked file stays the wheel's
+                if path.is_dir() or path.lstat().st_nlink == 1:  # a hard link has the wheel's owner
                     account.own(path)
             unfinished.rename(copy)  # last: a copy under its final name is complete
         return replace(self, base=copy)
 
 
 def _linked(source: str, copy: str) -> None:
-    """Link *copy* to *source* if anybody may read that; else copy it."""
+    """Hard-link *copy* to *source* if that is world-readable; otherwise copy it."""
     mode = os.lstat(source).st_mode
     needed = 0o005 if mode & 0o100 else 0o004
     if stat.S_ISREG(mode) and mode & needed == needed:
-        with suppress(OSError):  # another file system, or one without links
+        with suppress(OSError):  # another file system, or one without hard links
             os.link(source, copy)
             return
     shutil.copy2(source, copy, follow_symlinks=False)

@@ -1,9 +1,8 @@
 """Connections that are fit for a request that may be sent only once.
 
-A kept-alive connection may have been closed by the server, or may hold bytes that nobody asked for: an
-answer left over from before, which would be taken for the answer to the next request. Such a connection is
-dropped and the next one taken, before anything is sent. And an answer ends where what is neither its head
-nor its body goes on and on.
+The server may have closed a kept-alive connection, or sent bytes without a request. Such bytes would be
+taken for the response to the next request. Such a connection is dropped and the next one is tried, before
+anything is sent. A response fails once the bytes around its head and body exceed a bound.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ from aiohttp.tracing import Trace
 
 from fairlead.adapters.http.body import BodyMalformed
 
-AROUND_BYTES = 3 << 20  # a head may have 2 MiB
-_FRAMED = 6  # bytes for each of a body that comes in chunks of one byte
-_HEAD_PIECE = 16 << 10  # parsed in about 5 ms where it is full of 1xx answers
-_MOST_UNREAD = 100  # answers
+AROUND_BYTES = 3 << 20  # a head may take 2 MiB
+_FRAMED = 6  # bytes received for each byte of a body in chunks of one byte
+_HEAD_PIECE = 16 << 10  # parsed in about 5 ms if it is full of 1xx responses
+_MOST_UNREAD = 100  # responses
 
 
 class ConnectionUnfit(aiohttp.ClientConnectionError):
@@ -65,32 +64,32 @@ current_flight: ContextVar[Flight] = ContextVar("fairlead_flight")
 
 
 class BoundedHandler(ResponseHandler):
-    """A connection on which 1xx answers, chunk extensions and empty lines have an end."""
+    """A connection that bounds 1xx responses, chunk extensions and empty lines."""
 
-    _came = 0
+    _received = 0
 
     def set_response_params(self, **params: Any) -> None:
         """Prepare for the next response, which has bounds of its own."""
-        self._came = 0
+        self._received = 0
         super().set_response_params(**params)
 
     def data_received(self, data: bytes) -> None:
-        """Parse *data*; end the connection where more has come than a head and a body can be."""
-        self._came += len(data)
-        if self._came <= _HEAD_PIECE:  # as most answers are: no bound is near
+        """Parse *data*; close the connection once it exceeds what a head and its body can take."""
+        self._received += len(data)
+        if self._received <= _HEAD_PIECE:  # most responses are this small: no bound is near
             super().data_received(data)
             return
         in_body = self._payload is not None and not self._payload.is_eof()
         piece = len(data) if in_body else _HEAD_PIECE
-        for start in range(0, max(1, len(data)), piece or 1):  # none: what was held back goes on
+        for start in range(0, max(1, len(data)), piece or 1):  # empty data resumes a paused parser
             body = 0 if self._payload is None else self._payload.total_bytes
-            if self._came > AROUND_BYTES + _FRAMED * body or len(self._buffer) > _MOST_UNREAD:
+            if self._received > AROUND_BYTES + _FRAMED * body or len(self._buffer) > _MOST_UNREAD:
                 self._refuse()
                 return
             super().data_received(data[start : start + piece])
 
     def _refuse(self) -> None:
-        error = BodyMalformed("the answer has too much that is neither head nor body")
+        error = BodyMalformed("the response has too many bytes outside its head and body")
         self.set_exception(error)
         if self._payload is not None:
             self._payload.set_exception(error)
@@ -98,14 +97,15 @@ class BoundedHandler(ResponseHandler):
             self.transport.close()
 
 
-def _unobserved(_place: str, _failure: Exception | None) -> None:
+def _unobserved(_origin: str, _failure: Exception | None) -> None:
     return None
 
 
 class FitConnector(aiohttp.TCPConnector):
-    """Hands out connections that are open and silent.
+    """A connector that hands out connections which are open and have nothing to read.
 
-    *observe* is told of every new connection: where it leads, and what kept it from being made.
+    Args:
+        observe: Called for every new connection with its origin, and the error if it failed.
     """
 
     def __init__(
@@ -137,17 +137,21 @@ class FitConnector(aiohttp.TCPConnector):
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109
     ) -> ResponseHandler:
         current_flight.get().dialled = True
-        place = str(req.url.origin())
+        origin = str(req.url.origin())
         try:
             protocol = await super()._create_connection(req, traces, timeout)
         except Exception as error:
-            self._observe(place, error)
+            self._observe(origin, error)
             raise
-        self._observe(place, None)
+        self._observe(origin, None)
         return protocol
 
     async def dial(self, req: ClientRequest, timeout: aiohttp.ClientTimeout) -> None:  # noqa: ASYNC109
-        """Make a connection and close it. Raises what keeps it from being made."""
+        """Make a connection and close it.
+
+        Raises:
+            Exception: The error of aiohttp or of the system, if the connection fails.
+        """
         (await self._create_connection(req, [], timeout)).close()
 
 

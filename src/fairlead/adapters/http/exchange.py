@@ -20,7 +20,7 @@ from aiohttp.http_writer import StreamWriter
 from yarl import URL
 
 from fairlead.adapters.http.connector import FitConnector, Flight, TooLate, current_flight
-from fairlead.adapters.http.places import Place
+from fairlead.adapters.http.places import TenantAtHost
 
 _IN_ONE_PIECE = 256 << 10  # a larger body is written in parts, so that the loop runs on
 _PART_BYTES = 64 << 10
@@ -84,8 +84,8 @@ class CallFlight(Flight):
 
     due_s: float
     loop: asyncio.AbstractEventLoop
-    place: Place | None = None
-    """Of its connection, among those of its tenant."""
+    held_connection: TenantAtHost | None = None
+    """The host and tenant under which its connection is counted."""
 
     def leave(self) -> None:
         """The last moment at which nothing was sent."""

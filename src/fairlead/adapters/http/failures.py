@@ -32,7 +32,7 @@ _KINDS: tuple[tuple[type[Exception], NoAnswerKind, str], ...] = (  # the first t
     (BodyMalformed, "malformed", "answer does not decode"),
     (aiohttp.ClientPayloadError, "reset", "answer cut off"),
     (aiohttp.ServerDisconnectedError, "reset", "connection closed before the answer"),
-    (LineTooLong, "too_large", "a header of the answer is longer than http.max_header_bytes"),
+    (LineTooLong, "too_large", "a header of the response is longer than http.max_header_bytes"),
     (aiohttp.ClientResponseError, "malformed", "answer is not HTTP"),
     (HttpProcessingError, "malformed", "answer is not HTTP"),
     (aiohttp.ClientOSError, "reset", "connection lost"),
@@ -85,16 +85,16 @@ def _kind(failure: Exception, sent: bool, queued: bool) -> tuple[NoAnswerKind, s
 
 
 def _own_fault(failure: Exception) -> tuple[NoAnswerKind, str] | None:
-    """Return the kind of a failure that is not the destination's, in words; None for any other.
+    """Describe a failure for which the destination is not responsible; return None for any other.
 
-    What a destination can bring about, by its name or its address, is its own: else that of one tenant could
-    make this process look sick.
+    A failure that a destination can cause through its name or its address counts against the destination;
+    otherwise the destination of one tenant could make this process look sick.
     """
     if isinstance(failure, aiohttp.ClientHttpProxyError):
         return _OF_A_PROXY.get(failure.status)
-    if isinstance(failure, socket.gaierror):  # its numbers are no errno
+    if isinstance(failure, socket.gaierror):  # its codes are not errno values
         is_answer = failure.errno in NO_SUCH_NAME
-        return None if is_answer else ("resolver", "the name servers of this host did not answer")
+        return None if is_answer else ("resolver", "the name servers of this host did not respond")
     if not isinstance(failure, OSError) or failure.errno not in _OWN:
         return None
     if failure.errno == errno.EADDRNOTAVAIL and _has_local_port():  # no address of the destination's family

@@ -60,7 +60,7 @@ NO_SUCH_NAME = frozenset({socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socke
 
 
 class ProxyNotResolved(OSError):
-    """The name of our own proxy leads nowhere."""
+    """The name of the configured proxy does not resolve."""
 
 
 class AddressRefused(OSError):
@@ -107,16 +107,16 @@ class AddressPolicy:
         return None
 
     def may_be_private(self, host: str) -> bool:
-        """Return whether *host* may lead to a private address."""
+        """Return whether *host* may resolve to a private address."""
         return self.allow_private or host in self.private_hosts
 
 
 @lru_cache(maxsize=4096)
 def kind_of(text: str) -> tuple[str | None, bool]:
-    """Return what kind of address *text* is, where not everybody may call it, and whether it is private.
+    """Return the kind of the address *text* if it is restricted, and whether it is private.
 
-    A private one may be called where that is asked for; all other kinds never. Every request asks, mostly
-    about the same few addresses.
+    A private address may be called if the caller allows it; the other kinds never. The result is cached,
+    because every request checks, mostly the same few addresses.
     """
     address = ipaddress.ip_address(text)
     private = _kind(_PRIVATE_TABLE, address)
@@ -128,11 +128,11 @@ def kind_of(text: str) -> tuple[str | None, bool]:
 
 @lru_cache(maxsize=4096)
 def _literal(host: str) -> str | None:
-    """Return the address that *host* is itself, in the usual form; None where it is a name."""
+    """Return *host* as an address in canonical form, or None if it is a name."""
     try:
         return str(ipaddress.ip_address(host))
     except ValueError:
-        try:  # 127.1, 0x7f000001, 2130706433: what C takes for an address, an HTTP client may, too
+        try:  # 127.1, 0x7f000001, 2130706433: an HTTP client may accept what C accepts as an address
             return socket.inet_ntoa(socket.inet_aton(host))
         except (OSError, ValueError):
             return None
@@ -167,7 +167,7 @@ class CheckedResolver(AbstractResolver):
         try:
             found = await self._looked_up(host, port, family, ANSWER_S)
         except socket.gaierror as error:
-            # Without a descriptor the resolver says anything, even "no such name": then this raises EMFILE.
+            # Without a descriptor the resolver may report "no such name". This raises EMFILE instead.
             socket.socket().close()
             if host in self._exempt:
                 raise ProxyNotResolved(None, "no name") from error

@@ -54,9 +54,9 @@ class Proxies:
         return frozenset(urlsplit(proxy).hostname or "" for proxy in self._proxies.values())
 
     def refusal(self, scheme: str, host: str) -> str | None:
-        """Return why nothing may be sent to *host* itself: it is a proxy's, whose address is not checked."""
+        """Return why nothing may be sent to *host*: a proxy's own address is not checked."""
         is_direct = host in self.hosts and self.proxy_of(scheme, host) is None
-        return "it is the host of a proxy of this process" if is_direct else None
+        return "it is the host of this process's proxy" if is_direct else None
 
     def proxy_of(self, scheme: str, host: str) -> str | None:
         """The proxy for requests to *host*, if any."""
@@ -65,7 +65,7 @@ class Proxies:
         return self._proxies.get(scheme)
 
     def _is_direct(self, host: str) -> bool:
-        """Return whether *host* is an address in a network that NO_PROXY names; names are not resolved."""
+        """Return whether *host* is an address in a network listed in NO_PROXY; names are not resolved."""
         try:
             address = ip_address(host)
         except ValueError:
@@ -74,7 +74,7 @@ class Proxies:
 
 
 def _networks(no_proxy: str) -> tuple[IPv4Network | IPv6Network, ...]:
-    """Return the networks (`10.0.0.0/8`, `fd00::/8`) and addresses among the words of NO_PROXY."""
+    """Return the networks (`10.0.0.0/8`, `fd00::/8`) and addresses listed in NO_PROXY."""
     found = []
     for word in no_proxy.replace(",", " ").split():
         with suppress(ValueError):

@@ -84,10 +84,14 @@ async def _let_go(_session: aiohttp.ClientSession, context: Any, _params: object
 class AiohttpTokenTransport:
     """See ``fairlead.engine.ports.TokenTransport``.
 
-    *policy* tells which addresses may be called (default: public ones, by https). *tls* replaces the verified
-    default context, for a private certificate authority. *trust_env* has HTTPS_PROXY and NO_PROXY obeyed
-    (default off); behind a proxy only it can check what a name leads to. *dials* is told of each new
-    connection (default: nobody is). Made and used in one event loop.
+    Create and use it in one event loop.
+
+    Args:
+        policy: Which addresses may be called. Default: public ones, over https.
+        tls: A TLS context for a private certificate authority. Default: a context that verifies.
+        trust_env: Whether to obey HTTPS_PROXY and NO_PROXY. Behind a proxy only the proxy can check what a
+            name resolves to. Default False.
+        dials: An observer of each new connection. Default None.
     """
 
     def __init__(

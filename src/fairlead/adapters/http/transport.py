@@ -55,10 +55,14 @@ _DEFAULT_HEADERS = {
 class AiohttpTransport:
     """See ``fairlead.engine.ports.Transport``.
 
-    *policy* tells which addresses may be called (default: public ones, by https, at port 443). *tls*
-    replaces the verified default context, which obeys SSL_CERT_FILE and SSL_CERT_DIR. *trust_env* has
-    HTTPS_PROXY and NO_PROXY obeyed (default off); behind a proxy only it can check what a name leads to.
-    *dials* is told of each new connection (default: nobody is). Made and used in one event loop.
+    Create and use it in one event loop.
+
+    Args:
+        policy: Which addresses may be called. Default: public ones, over https, at port 443.
+        tls: A TLS context. Default: one that verifies and obeys SSL_CERT_FILE and SSL_CERT_DIR.
+        trust_env: Whether to obey HTTPS_PROXY and NO_PROXY. Behind a proxy only the proxy can check what a
+            name resolves to. Default False.
+        dials: An observer of each new connection. Default None.
     """
 
     def __init__(
@@ -90,7 +94,7 @@ class AiohttpTransport:
             await resolver.close()
 
     async def reaches(self, place: str) -> bool:
-        """Return whether a new connection to *place*, the origin of a URL, can be made."""
+        """Return whether a new connection to *place*, the origin of a URL, succeeds."""
         loop, at_most_s = asyncio.get_running_loop(), self._settings.connect_timeout_s
         origin, _ = self._place(place, loop)
         if origin.refusal is not None:
@@ -126,8 +130,8 @@ class AiohttpTransport:
             finally:
                 incoming.close()
         finally:
-            if flight.place is not None:
-                self._places.give_back(flight.place)
+            if flight.held_connection is not None:
+                self._places.give_back(flight.held_connection)
         assert flight.left_s is not None
         return HttpAnswer(
             incoming.status, lower(incoming.headers.items()), body, flight.loop.time() - flight.left_s
@@ -147,8 +151,8 @@ class AiohttpTransport:
             finally:
                 incoming.close()
         finally:
-            if flight.place is not None:
-                self._places.give_back(flight.place)
+            if flight.held_connection is not None:
+                self._places.give_back(flight.held_connection)
 
     async def _begin(self, request: HttpRequest, flight: CallFlight) -> Incoming | NoAnswer:
         """Send *request*; the answer's head has come, its body not yet."""
@@ -158,12 +162,12 @@ class AiohttpTransport:
             return NoAnswer(sent=False, kind="refused_address", why=f"address refused: {origin.refusal}")
         if request.deadline_s <= 0:
             return no_answer(TooLate(), flight)
-        place = origin, request.holder
-        if not self._places.take_at_once(place):
+        key = origin, request.holder
+        if not self._places.take_at_once(key):
             at_most_s = min(request.deadline_s, self._settings.connect_timeout_s)
-            if not await self._places.take(place, at_most_s):
+            if not await self._places.take(key, at_most_s):
                 return no_answer(TimeoutError(), flight)
-        flight.place = place
+        flight.held_connection = key
         try:
             incoming = await exchanged(
                 self._opened(), origin, flight, Outgoing(method, target, fields, request.body)

@@ -59,7 +59,7 @@ def is_token(name: str) -> bool:
 def lower(headers: Iterable[tuple[str, str]]) -> Mapping[str, tuple[str, ...]]:
     """Return all values of each header by its name in lower case, as text that can be stored.
 
-    What is not UTF-8 is read as ISO 8859-1, which RFC 9110 §5.5 names for it.
+    Bytes that are not UTF-8 are read as ISO 8859-1, as RFC 9110 §5.5 says.
     """
     told: dict[str, tuple[str, ...]] = {}
     for name, value in headers:

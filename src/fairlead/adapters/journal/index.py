@@ -1,10 +1,10 @@
-"""Where the entries of this host's journals are, and whether there is anything to look for.
+"""The search for entries in the journal files of this host.
 
-A look asks the table of newest epochs first, and mostly ends there: no file is opened and no thread is
-woken. The table is filled from the index of each file once, when the file is first seen, and with each
-entry that is written later: our own as they are acknowledged, those of other processes by following the end
-of their open files. Closed files are not looked at again until the table says that one holds an answer
-newer than the database's.
+A search checks the table of newest epochs first, and mostly ends there: no file is opened and no thread is
+woken. The table is filled from the index of each file once, when the file is first listed, and then with each
+new entry: our own when they are acknowledged, those of other processes by following the end of their open
+files. A closed file is not read again until the table says that it holds a response newer than the
+database's.
 
 All methods but `is_current`, `is_newer` and `add` run on the reader's thread.
 """
@@ -29,26 +29,26 @@ from fairlead.adapters.journal.trailer import MAGIC_INDEX, MOST, Entries, entrie
 from fairlead.engine.ports import JournalEntry, JournalHead
 
 _TICKS_NS = 30_000_000
-"""File times are this coarse: a file that is made so soon after the folder's last change may not change
-it."""
+"""The granularity of file times: a file created this soon after the folder's last change may leave its
+time unchanged."""
 _SECOND_NS = 1_000_000_000
-"""Some file systems keep whole seconds, or two."""
+"""Some file systems store times in whole seconds, or in steps of two."""
 PAGE = 256
 
 
 @dataclass(slots=True, eq=False)
-class Look:
-    """A search for the entry of the highest epoch above *newer_than* that *accepts* holds for."""
+class Search:
+    """A search for the entry with the highest epoch above *newer_than* that *accepts* allows."""
 
     key: int
     newer_than: int
     accepts: Callable[[JournalEntry], bool]
-    found: JournalEntry | None = None
+    result: JournalEntry | None = None
 
     @property
     def above(self) -> int:
-        """The epoch that an entry must exceed to be a better answer than the present one."""
-        return self.newer_than if self.found is None else self.found.epoch
+        """The epoch that a better entry must exceed."""
+        return self.newer_than if self.result is None else self.result.epoch
 
 
 @dataclass(slots=True, eq=False)
@@ -57,8 +57,8 @@ class _File:
     number: int
     lowest: int = 0
     highest: int = NONE
-    entries: Entries | None = None  # in memory until the file is closed
-    is_indexed: bool = False  # the file carries its index
+    entries: Entries | None = None  # held in memory until the file is closed
+    is_indexed: bool = False  # the file ends with its index
     descriptor: int | None = None  # of an open file of another process
     read_to: int = 0
 
@@ -69,8 +69,8 @@ class _File:
             self.descriptor = None
 
 
-class Taken(NamedTuple):
-    """A file that was taken over: when it was last written to, and which epochs it holds."""
+class AdoptedFile(NamedTuple):
+    """A file taken over from a dead owner: the time of its last write, and the range of its epochs."""
 
     name: str
     modified: float
@@ -79,7 +79,7 @@ class Taken(NamedTuple):
 
 
 class _Watch(NamedTuple):
-    """What must be unchanged for the table to be complete. Replaced as a whole: the event loop reads it."""
+    """The files' state for which the table is complete; replaced as a whole, as the event loop reads it."""
 
     folder: tuple[int, int] | None = None
     ends: tuple[tuple[int, int], ...] = ()
@@ -87,7 +87,7 @@ class _Watch(NamedTuple):
 
 @dataclass(slots=True)
 class Progress:
-    """Files read of those there are, and *steps*, which grows as long as the disk answers."""
+    """How many of the files are read, and *steps*, a count that grows while the disk responds."""
 
     files: int = 0
     total: int = 0
@@ -95,11 +95,11 @@ class Progress:
 
 
 class EntryIndex:
-    """The entries in *folder*; *own* names the files that this process writes."""
+    """The entries of all journal files in *folder*; *owner* is the owner name of our own files."""
 
-    def __init__(self, folder: Path, own: str) -> None:
+    def __init__(self, folder: Path, owner: str) -> None:
         self._folder = folder
-        self._own = own
+        self._owner = owner
         self._newest = NewestEpochs()
         self._files: dict[str, _File] = {}
         self._by_number: dict[int, _File] = {}
@@ -113,14 +113,15 @@ class EntryIndex:
     # ---- on the event loop
 
     def is_current(self) -> bool:
-        """Whether no process has written anything that the table does not know; False where that is unknown.
+        """Return whether the table has every entry that any process wrote; False if that is unknown.
 
-        Two system calls that never wait for the disk, and one more for each open file of another process.
+        Takes two system calls that never wait for the disk, and one more for each open file of another
+        process.
         """
         watch = self._watch
         try:
-            found = os.stat(self._folder)
-            return (found.st_mtime_ns, found.st_ino) == watch.folder and all(
+            status = os.stat(self._folder)
+            return (status.st_mtime_ns, status.st_ino) == watch.folder and all(
                 ends_at(descriptor, offset) for descriptor, offset in watch.ends
             )
         except OSError:
@@ -128,15 +129,15 @@ class EntryIndex:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether the table has to `grow`."""
+        """Whether `grow` is due."""
         return self._newest.is_crowded
 
     def is_newer(self, key: int, epoch: int) -> bool:
-        """Whether some file holds an entry of *key* above *epoch*."""
+        """Return whether some file holds an entry of *key* above *epoch*."""
         return self._newest.newest(key) > epoch
 
     def add(self, name: str, entries: Entries, key: int, epoch: int) -> None:
-        """Note an entry that is on disk in a file of our own, of which *entries* are all so far."""
+        """Record an entry that is on disk in our own file *name*, which holds *entries* so far."""
         file = self._files.get(name) or self._file(name)
         if file.entries is None and file.highest == NONE:
             file.entries = entries
@@ -148,11 +149,11 @@ class EntryIndex:
     # ---- keeping up
 
     def grow(self) -> None:
-        """Make room in the table."""
+        """Enlarge the table."""
         self._newest.grow()
 
     def catch_up(self, for_s: float | None = None) -> bool:
-        """Read what was written since the last time; False if that takes longer than *for_s*."""
+        """Read what was written since the last call; return False if that takes more than *for_s* seconds."""
         until_s = None if for_s is None else time.monotonic() + for_s
         self._list()
         while self._unread:
@@ -169,18 +170,18 @@ class EntryIndex:
         return True
 
     def _list(self) -> None:
-        """Take in new files and drop those that are gone, if the folder was changed."""
-        found = os.stat(self._folder)
-        stamp = (found.st_mtime_ns, found.st_ino)
+        """Add new files and drop deleted ones, if the folder has changed."""
+        status = os.stat(self._folder)
+        stamp = (status.st_mtime_ns, status.st_ino)
         if stamp == self._listed:
             return
-        grain = _TICKS_NS if found.st_mtime_ns % _SECOND_NS else 2 * _SECOND_NS + _TICKS_NS
-        is_young = time.time_ns() - found.st_mtime_ns < grain
-        known = set(self._files)  # before the listing: a file that is added meanwhile is not gone
+        grain = _TICKS_NS if status.st_mtime_ns % _SECOND_NS else 2 * _SECOND_NS + _TICKS_NS
+        is_young = time.time_ns() - status.st_mtime_ns < grain
+        listed = set(self._files)  # before the listing: a file that `add` adds meanwhile was not deleted
         names = {entry.name for entry in os.scandir(self._folder) if entry.name.endswith(JOURNAL)}
-        for name in known - names:
+        for name in listed - names:
             self._drop(name)
-        for name in sorted(names - known):  # the newest one last, which is read first
+        for name in sorted(names - listed):  # the newest one last, because it is read first
             file = self._file(name)
             if self._is_own(file):
                 self._open[name] = file
@@ -202,7 +203,7 @@ class EntryIndex:
         return file
 
     def _is_own(self, file: _File) -> bool:
-        return owner_of(file.name) == self._own
+        return owner_of(file.name) == self._owner
 
     def _drop(self, name: str) -> None:
         file = self._files.pop(name)
@@ -213,11 +214,11 @@ class EntryIndex:
         file.close()
 
     def _read_new(self, file: _File) -> None:
-        """Read the index of *file*, or, where it has none, what it holds."""
+        """Read the index of *file*, or its frames if it has none."""
         self.progress.steps += 1
         try:
             file.descriptor = os.open(self._path(file), os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:  # the next listing finds that it is gone
+        except FileNotFoundError:  # the next listing drops it
             return
         try:
             entries = read_trailer(file.descriptor)
@@ -229,7 +230,7 @@ class EntryIndex:
                 self._take(file, entries)
                 file.is_indexed = True
                 file.close()
-        except OSError:  # to be read from its beginning the next time
+        except OSError:  # the next call reads it from its beginning
             self._open.pop(file.name, None)
             file.close()
             file.read_to = 0
@@ -242,7 +243,7 @@ class EntryIndex:
             self._newest.update(entries.keys, entries.epochs, file.number, entries.lowest)
 
     def _follow(self, file: _File) -> None:
-        """Read on in an open file of another process, until it turns out to be closed."""
+        """Read new entries of another process's open file, and close it once that process has closed it."""
         assert file.descriptor is not None
         assert file.entries is not None
         self.progress.steps += 1
@@ -252,13 +253,13 @@ class EntryIndex:
             file.entries.extend(added)
             self._take(file, added)
         end = os.pread(file.descriptor, len(MAGIC_INDEX), file.read_to)
-        # a file without a byte is still being made: its name comes first
+        # an empty file is still being created: its name comes first
         if end == MAGIC_INDEX or (not end and file.read_to):
             self._open.pop(file.name, None)
             file.close()
 
     def _see_closed(self, file: _File) -> None:
-        """Let go of what is in memory of a file of our own once its index is on disk."""
+        """Free the entries of one of our own files once its index is on disk."""
         try:
             descriptor = os.open(self._path(file), os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -278,44 +279,44 @@ class EntryIndex:
         self._open.clear()
         self._watch = _Watch()
 
-    # ---- looking up
+    # ---- searching
 
-    def find(self, looks: Collection[Look]) -> None:
-        """Set what is *found* of each look, in one pass over the files that may hold any of it."""
+    def find(self, searches: Collection[Search]) -> None:
+        """Set the result of each search, in one pass over the files that may hold any of them."""
         self.catch_up()
-        wanted = [look for look in looks if self.is_newer(look.key, look.newer_than)]
-        self._search(wanted, list(self._files.values()))
+        pending = [search for search in searches if self.is_newer(search.key, search.newer_than)]
+        self._search(pending, list(self._files.values()))
 
-    def _search(self, looks: Collection[Look], files: Iterable[_File]) -> None:
-        above = min((look.above for look in looks), default=MOST)
+    def _search(self, searches: Collection[Search], files: Iterable[_File]) -> None:
+        above = min((search.above for search in searches), default=MOST)
         files = [file for file in files if file.highest > above]
-        newest = {look.key: self._newest.newest(look.key) for look in looks}
+        newest = {search.key: self._newest.newest(search.key) for search in searches}
         for file in sorted(files, key=lambda file: file.highest, reverse=True):
-            looks = [look for look in looks if look.above < min(file.highest, newest[look.key])]
-            if not looks:
+            searches = [search for search in searches if search.above < min(file.highest, newest[search.key])]
+            if not searches:
                 return
-            here = [look for look in looks if newest[look.key] >= file.lowest]
+            here = [search for search in searches if newest[search.key] >= file.lowest]
             if here:
                 self._search_file(file, here)
 
-    def _search_file(self, file: _File, looks: Collection[Look]) -> None:
+    def _search_file(self, file: _File, searches: Collection[Search]) -> None:
         self.progress.steps += 1
         try:
             descriptor = os.open(self._path(file), os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:  # kept for long enough, and gone
+        except FileNotFoundError:  # deleted after its retention
             return
         try:
             entries = file.entries or entries_in(descriptor)
-            for look in looks:
-                for epoch, offset in entries.of(look.key):
-                    if epoch > look.above and (frame := read_frame(descriptor, offset)) is not None:
+            for search in searches:
+                for epoch, offset in entries.of(search.key):
+                    if epoch > search.above and (frame := read_frame(descriptor, offset)) is not None:
                         entry = decode_entry(frame)
-                        look.found = entry if look.accepts(entry) else look.found
+                        search.result = entry if search.accepts(entry) else search.result
         finally:
             os.close(descriptor)
 
     def holds_any(self, name: str, keys: Collection[int]) -> bool:
-        """Whether a file has an entry of one of *keys*."""
+        """Return whether a file has an entry of one of *keys*."""
         file = self._files.get(name)
         if file is None or not keys:
             return False
@@ -328,10 +329,10 @@ class EntryIndex:
         finally:
             os.close(descriptor)
 
-    def take_over(self, paths: Iterable[Path]) -> list[Taken]:
-        """Close files that dead owners left, for good; those that hold anything."""
+    def take_over(self, paths: Iterable[Path]) -> list[AdoptedFile]:
+        """Close files of dead owners for good; return those that hold anything."""
         self.catch_up()
-        taken = []
+        adopted = []
         for path in paths:
             self.progress.steps += 1
             file = self._files.get(path.name)
@@ -344,13 +345,13 @@ class EntryIndex:
                 file.read_to = 0
                 self._read_new(file)
             with suppress(FileNotFoundError):
-                taken.append(Taken(file.name, os.stat(path).st_mtime, file.lowest, file.highest))
-        return taken
+                adopted.append(AdoptedFile(file.name, os.stat(path).st_mtime, file.lowest, file.highest))
+        return adopted
 
     # ---- the newest of each connection
 
     def heads(self, names: Collection[str]) -> Iterator[list[JournalHead]]:
-        """Yield, in pages, the newest entry of each connection, where it is in one of the files *names*."""
+        """Yield, in pages, the newest entry of each connection that has it in one of the files *names*."""
         self.catch_up()
         by_file: dict[int, array[int]] = {}
         damaged: list[int] = []
@@ -365,9 +366,9 @@ class EntryIndex:
         for file in sorted(files, key=lambda file: file.highest, reverse=True):
             keys = by_file[file.number]
             for at in range(0, len(keys), PAGE):
-                looks = self._newest_in([file], keys[at : at + PAGE])
-                damaged += [look.key for look in looks if look.found is None]
-                heads += _heads_of(looks)
+                searches = self._newest_in([file], keys[at : at + PAGE])
+                damaged += [search.key for search in searches if search.result is None]
+                heads += _heads_of(searches)
                 if len(heads) >= PAGE:
                     yield heads
                     heads = []
@@ -376,18 +377,18 @@ class EntryIndex:
             heads += _heads_of(self._newest_in(ours, damaged[at : at + PAGE]))
         yield heads
 
-    def _newest_in(self, files: Iterable[_File], keys: Iterable[int]) -> list[Look]:
-        looks = [Look(key, NONE, lambda _entry: True) for key in keys]
-        self._search(looks, files)
-        return looks
+    def _newest_in(self, files: Iterable[_File], keys: Iterable[int]) -> list[Search]:
+        searches = [Search(key, NONE, lambda _entry: True) for key in keys]
+        self._search(searches, files)
+        return searches
 
     def _path(self, file: _File) -> str:
         return f"{self._folder}/{file.name}"
 
 
-def _heads_of(looks: Iterable[Look]) -> list[JournalHead]:
+def _heads_of(searches: Iterable[Search]) -> list[JournalHead]:
     return [
         JournalHead(e.connection_id, e.rotation_id, e.from_generation, e.epoch, e.sent_at)
-        for e in (look.found for look in looks)
+        for e in (search.result for search in searches)
         if e is not None
     ]

@@ -17,7 +17,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from fairlead.adapters.journal.disk import Disk
-from fairlead.adapters.journal.index import EntryIndex, Look
+from fairlead.adapters.journal.index import EntryIndex, Search
 from fairlead.adapters.journal.newest import NONE, key_of
 from fairlead.adapters.journal.owners import Owners
 from fairlead.adapters.journal.record import encode_entry
@@ -35,7 +35,7 @@ _PROGRESS = "reading the journals of this host before the start: %d of %d files"
 
 MAX_FILE_BYTES = 1 << 24
 _SLICE_S = 0.25
-"""At the start files are read for so long at a time; in between is told how far it is."""
+"""Seconds of reading at the start between two reports of progress."""
 _TELL_EVERY_S = 2.0
 
 
@@ -54,13 +54,22 @@ class JournalSettings:
 
 
 class FileJournal:
-    """See ``fairlead.engine.ports.Journal``. *session_id* names our files; use it for one journal only.
+    """See ``fairlead.engine.ports.Journal``.
 
         async with FileJournal(folder, session_id) as journal: ...
 
-    The folder is made with mode 0700 if it is absent; ConfigInvalid if it is open to others. *now* is the
-    wall clock that judges the age of files, and nothing else. A start that reads for longer than 2 s logs
-    how far it is, as a warning: nobody has subscribed to events yet.
+    A start that reads for longer than 2 s logs its progress as a warning, because no event listener is
+    subscribed yet.
+
+    Args:
+        folder: Where the files are. It is created with mode 0700 if it is missing.
+        session_id: The name of this process's files. Use it for one journal only.
+        settings: See `JournalSettings`.
+        disk: The system calls that write. Default: the real ones.
+        now: The wall clock. Only the age of files is judged by it.
+
+    Raises:
+        ConfigInvalid: The folder is open to other users.
     """
 
     def __init__(
@@ -81,15 +90,17 @@ class FileJournal:
         self._index = EntryIndex(folder, self._name)
         self._retention = Retention(settings.keep_s, now)
         self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="fairlead-journal-reader")
-        self._looks: Batcher[Look, JournalEntry | None] = Batcher(self._look_up, name="journal")
+        self._searches: Batcher[Search, JournalEntry | None] = Batcher(self._look_up, name="journal")
         self._waiting = 0
         self._open = False
 
     async def open(self) -> None:
-        """Take our lock, read what the journals of this host hold, and have the first files on disk.
+        """Take the lock, read the journals of this host, and create the first files.
 
-        A full disk is left to `preflight` to tell, and one that cannot be read to `find`. Raises
-        ConfigInvalid for a folder that cannot be used.
+        A full disk is reported by `preflight`, and one that cannot be read by `find`.
+
+        Raises:
+            ConfigInvalid: The folder cannot be used.
         """
         await asyncio.to_thread(self._owners.open)
         with suppress(OSError):
@@ -158,7 +169,7 @@ class FileJournal:
             error = self._segments.trouble
             if error is None:
                 return "the journal's next file is not ready yet", "ask again in a moment"
-            return f"the journal cannot grow: {error.strerror}", f"see to the disk of {self._folder}"
+            return f"the journal cannot grow: {error.strerror}", f"check the disk of {self._folder}"
         return None
 
     async def append(self, entry: JournalEntry) -> None:
@@ -170,11 +181,11 @@ class FileJournal:
             raise OSError(errno.EFBIG, "the entry is larger than a journal file")
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
-        held = self._retention.hold(entry.connection_id, entry.epoch)
+        pending_entry = self._retention.hold(entry.connection_id, entry.epoch)
         self._waiting += 1
 
         def on_done(segment: Segment | None, error: OSError | None) -> None:
-            self._written(entry.connection_id, held, segment)
+            self._written(entry.connection_id, pending_entry, segment)
             if not done.done():
                 done.set_result(None) if error is None else done.set_exception(error)
 
@@ -185,26 +196,26 @@ class FileJournal:
         finally:
             timer.cancel()
 
-    def _written(self, connection_id: UUID, held: HeldEntry, segment: Segment | None) -> None:
+    def _written(self, connection_id: UUID, pending_entry: HeldEntry, segment: Segment | None) -> None:
         self._waiting -= 1
         if segment is None:
-            self._retention.failed(connection_id, held)
+            self._retention.failed(connection_id, pending_entry)
             return
         name = segment.path.name
-        self._index.add(name, segment.entries, key_of(connection_id), held.epoch)
-        if self._retention.written(held, name):
+        self._index.add(name, segment.entries, key_of(connection_id), pending_entry.epoch)
+        if self._retention.written(pending_entry, name):
             self._prune_later()
         if self._index.is_crowded:
             self._later(self._index.grow)
 
     def settled(self, connection_id: UUID, epoch: int, *, just_now: bool = True) -> None:
-        """Nothing up to *epoch* is needed any more; files are kept for *keep_s* from now, if it is news."""
+        """See ``Journal.settled``. Files are kept for *keep_s* from now if *just_now*."""
         names = self._retention.settled(connection_id, epoch, just_now=just_now)
         if names:
             self._later(partial(self._touch, names))
 
     def _later(self, work: Callable[[], None]) -> None:
-        with suppress(RuntimeError):  # at the interpreter's exit executors take no more
+        with suppress(RuntimeError):  # executors accept no work while the interpreter exits
             self._reader.submit(work)
 
     def _touch(self, names: Sequence[str]) -> None:
@@ -222,37 +233,37 @@ class FileJournal:
         *,
         newer_than: int = NONE,
     ) -> JournalEntry | None:
-        """The newest entry of this generation that fits, in anybody's files of this host.
+        """Return the newest entry of this generation that fits, from all files of this host.
 
-        Mostly there is none above *newer_than*: then it is known at once, and nothing is read or awaited.
+        If the table has none above *newer_than*, which is the common case, nothing is read or awaited.
         """
         key = key_of(connection_id)
         if self._index.is_current() and not self._index.is_newer(key, newer_than):
             return None
 
         def accepts(entry: JournalEntry) -> bool:
-            place = (entry.connection_id, entry.from_generation)
-            return place == (connection_id, from_generation) and fits(entry)
+            key_and_generation = (entry.connection_id, entry.from_generation)
+            return key_and_generation == (connection_id, from_generation) and fits(entry)
 
         try:
-            return await self._looks(Look(key, newer_than, accepts))
+            return await self._searches(Search(key, newer_than, accepts))
         except OSError as error:  # a time-out is one, too
             why = f"the journal cannot be read: {error.strerror or 'its disk does not answer'}"
             mine = isinstance(error, PermissionError)
-            hint = f"{f'chown -R {os.geteuid()}' if mine else 'see to the disk of'} {self._folder}"
+            hint = f"{f'chown -R {os.geteuid()}' if mine else 'check the disk of'} {self._folder}"
             raise _refused(why, hint) from error
 
-    async def _look_up(self, looks: Sequence[Look]) -> list[JournalEntry | None]:
-        await self._read(partial(self._index.find, looks), self._settings.sync_timeout_s)
-        return [look.found for look in looks]
+    async def _look_up(self, searches: Sequence[Search]) -> list[JournalEntry | None]:
+        await self._read(partial(self._index.find, searches), self._settings.sync_timeout_s)
+        return [search.result for search in searches]
 
     async def orphans(self) -> list[Path]:
         """Take over the files of dead owners; return those that were not ours before."""
         try:
             paths = await self._read(self._owners.take_over)
             paths = [path for path in paths if path.name not in self._retention]
-            for taken in await self._read(partial(self._index.take_over, paths)):
-                self._retention.take_over(*taken)
+            for adopted in await self._read(partial(self._index.take_over, paths)):
+                self._retention.take_over(*adopted)
         except PermissionError as error:
             what = f"the journal file {error.filename} belongs to another user"
             raise ConfigInvalid(what, hint=f"chown -R {os.geteuid()} {self._folder}") from error
@@ -260,7 +271,7 @@ class FileJournal:
         return paths
 
     async def heads(self) -> AsyncIterator[Sequence[JournalHead]]:
-        """The newest entry of each connection, where it is in our files or those we took over; in pages."""
+        """Yield, in pages, the newest entry of each connection that our or adopted files hold."""
         names = self._retention.names
         pages = self._index.heads(names)
         while (page := await self._read(partial(next, pages, None))) is not None:
@@ -269,9 +280,11 @@ class FileJournal:
         self._retention.compared(names)
 
     async def _read(self, work: Callable[[], T], within_s: float | None = None) -> T:
-        """Do *work* on the reader's thread; TimeoutError if the disk did not answer for *within_s* meanwhile.
+        """Run *work* on the reader's thread.
 
-        Much to read is no reason: work that comes forward may take longer.
+        Raises:
+            TimeoutError: The disk has not responded for *within_s* seconds. Work that makes progress may
+                take longer.
         """
         future = asyncio.get_running_loop().run_in_executor(self._reader, work)
         try:
@@ -292,7 +305,7 @@ class FileJournal:
         active = self._segments.active if self._open else None
         names = self._retention.due(None if active is None else active.path.name)
         if self._open and names:
-            with suppress(RuntimeError):  # at the interpreter's exit executors take no more; answers still do
+            with suppress(RuntimeError):  # executors accept no work while the interpreter exits
                 dropped = asyncio.get_running_loop().run_in_executor(
                     self._reader, self._prune, names, self._retention.owed_keys
                 )

@@ -1,8 +1,8 @@
-"""The newest journalled epoch of each connection: whether a look into the files can find anything at all.
+"""The newest epoch of each connection in the journal files: whether a search can find anything at all.
 
 An open hash table in three arrays, 20 bytes a slot and at most three slots in four used: 10^6 connections
 take 40 MiB, where a dict takes 140. The key is the random half of the connection's id. Two connections that
-share it share the higher epoch, which costs a needless look and never hides an entry.
+share it share the higher epoch, which costs a needless search and never hides an entry.
 
 Readers take no lock: a slot's key is set last, and a grown table replaces the old one in a single assignment.
 """
@@ -23,17 +23,17 @@ _Table = tuple[int, "array[int]", "array[int]", "array[int]"]
 
 
 def key_of(connection_id: UUID) -> int:
-    """Return the table's key for a connection; never 0, which marks an empty slot."""
+    """Return the key of a connection in the table; never 0, which marks an empty slot."""
     return key_of_half(connection_id.bytes[8:])
 
 
 def key_of_half(half: bytes) -> int:
-    """Return the key for the latter eight bytes of a connection's id."""
+    """Return the key for the last eight bytes of a connection's id."""
     return int.from_bytes(half, "big") or _MOST
 
 
 class NewestEpochs:
-    """Connection to highest epoch, and the number of the file that holds it."""
+    """A table from connections to their highest epoch and the number of the file that holds it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -41,26 +41,28 @@ class NewestEpochs:
         self._table = _empty(_FIRST_SLOTS)
         self._count = 0
         self._floor = 0
-        self._meanwhile: list[tuple[Sequence[int], Sequence[int], int]] | None = None  # added while it grows
+        self._meanwhile: list[tuple[Sequence[int], Sequence[int], int]] | None = (
+            None  # entries added while the table grows
+        )
 
     def newest(self, key: int) -> int:
         """Return the highest epoch of *key*, or NONE."""
         mask, keys, epochs, _ = self._table
         slot = key & mask
-        while (found := keys[slot]) != key:
-            if not found:
+        while (slot_key := keys[slot]) != key:
+            if not slot_key:
                 return NONE
             slot = (slot + 1) & mask
         return epochs[slot]
 
     def add(self, key: int, epoch: int, file: int) -> None:
-        """Raise the epoch of one key. Grow in time: when `is_crowded` says so, on another thread."""
+        """Raise the epoch of one key. To keep this fast, `grow` on another thread when `is_crowded`."""
         if self._is_filled(1, 15):
             self._make_room(1, 15)
         self._update((key,), (epoch,), file, epoch)
 
     def update(self, keys: Sequence[int], epochs: Sequence[int], file: int, lowest: int) -> None:
-        """Raise the epoch of each key to that of its entries in *file*, of which *lowest* is the first."""
+        """Raise the epoch of each key to that of its entry in *file*. *lowest* is the lowest of *epochs*."""
         self._make_room(len(keys), 12)
         self._update(keys, epochs, file, lowest)
 
@@ -78,21 +80,21 @@ class NewestEpochs:
 
     @property
     def floor(self) -> int:
-        """No file holds a lower epoch: what is below is dropped when the table grows."""
+        """The lowest epoch of all files. Entries below it are dropped when the table grows."""
         return self._floor
 
     def set_floor(self, lowest: Callable[[], int]) -> None:
-        """Have *lowest* tell the floor, of all that was added so far."""
+        """Set the floor to what *lowest* returns while nothing can be added."""
         with self._lock:
             self._floor = lowest()
 
     @property
     def is_crowded(self) -> bool:
-        """Whether `grow` is due."""
+        """Whether `grow` should be called."""
         return self._is_filled(0, 12)
 
     def grow(self) -> None:
-        """Make room, if it is due. What is added meanwhile waits for no more than a moment."""
+        """Enlarge the table if it is crowded. Concurrent calls of `add` are hardly delayed."""
         self._make_room(0, 12)
 
     def _is_filled(self, more: int, sixteenths: int) -> bool:
@@ -126,13 +128,13 @@ def _empty(slots: int) -> _Table:
 
 
 def _put(table: _Table, new_keys: Sequence[int], new_epochs: Sequence[int], file: int) -> int:
-    """Return how many keys were new. This loop is what a start beside many files waits for."""
+    """Put entries into *table*; return how many keys were new. With many files, starts wait for this loop."""
     mask, keys, epochs, files = table
     added = 0
     for key, epoch in zip(new_keys, new_epochs, strict=True):
         slot = key & mask
-        while (found := keys[slot]) != key:
-            if not found:
+        while (slot_key := keys[slot]) != key:
+            if not slot_key:
                 epochs[slot], files[slot] = epoch, file
                 keys[slot] = key
                 added += 1

@@ -52,7 +52,7 @@ class Owners:
             self._release(owner, has_files=owner in present)
 
     def forget(self) -> None:
-        """Close our descriptors and leave the locks to the process that we were forked from."""
+        """Close the descriptors after a fork, and leave the locks to the parent."""
         for descriptor in self._held.values():
             os.close(descriptor)
         self._held.clear()
@@ -98,7 +98,7 @@ _in_this_process: WeakSet[Owners] = WeakSet()
 
 
 def _forget_all() -> None:
-    """A child that outlives its parent would keep the lock, and nobody would take over the parent's files."""
+    """Drop inherited locks: a child that outlives its parent would keep other processes from its files."""
     for owners in _in_this_process:
         owners.forget()
 
@@ -107,7 +107,7 @@ os.register_at_fork(after_in_child=_forget_all)
 
 
 def owner_of(name: str) -> str:
-    """Return the owner that the name of a file begins with."""
+    """Return the owner of the file *name*."""
     return name.partition(".")[0]
 
 

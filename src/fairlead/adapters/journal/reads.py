@@ -1,4 +1,4 @@
-"""Reading from a journal file: its end, its index, one frame."""
+"""The system calls that read a journal file: its end, its index, one frame."""
 
 from __future__ import annotations
 
@@ -15,15 +15,19 @@ _NOTHING = bytes(4)
 
 
 def ends_at(descriptor: int, offset: int) -> bool:
-    """Return whether nothing is written at *offset*. Raises OSError where only the disk can say."""
+    """Return whether nothing is written at *offset*.
+
+    Raises:
+        OSError: The page is not in memory, so only the disk could answer.
+    """
     if _NO_WAIT is None:
         return False
-    found = bytearray(len(_NOTHING))
-    return os.preadv(descriptor, [found], offset, _NO_WAIT) == len(found) and found == _NOTHING
+    peeked = bytearray(len(_NOTHING))
+    return os.preadv(descriptor, [peeked], offset, _NO_WAIT) == len(peeked) and peeked == _NOTHING
 
 
 def entries_in(descriptor: int) -> Entries:
-    """Return the entries of a closed file, by its index or, where it has none, by its frames."""
+    """Return the entries of a closed file, from its index or, without one, from its frames."""
     indexed = read_trailer(descriptor)
     if indexed is not None:
         return indexed
@@ -31,7 +35,7 @@ def entries_in(descriptor: int) -> Entries:
 
 
 def written(descriptor: int, offset: int) -> bytes:
-    """Return what stands from *offset* on; a long stretch of zeros is room that waits to be written."""
+    """Return the bytes from *offset* to the next long run of zeros, which is unused space."""
     parts = []
     stretch = _PEEK_BYTES
     while chunk := os.pread(descriptor, stretch, offset):
@@ -44,9 +48,9 @@ def written(descriptor: int, offset: int) -> bytes:
 
 
 def read_frame(descriptor: int, offset: int) -> Frame | None:
-    """Return the frame at *offset*, if it checks."""
+    """Return the frame at *offset*, or None if its checksum is wrong."""
     data = os.pread(descriptor, _FRAME_BYTES, offset)
     frame = frame_at(data, 0)
-    if frame is None and len(data) == _FRAME_BYTES:  # it may be a longer one
+    if frame is None and len(data) == _FRAME_BYTES:  # the frame may be longer
         frame = frame_at(os.pread(descriptor, os.fstat(descriptor).st_size - offset, offset), 0)
     return frame

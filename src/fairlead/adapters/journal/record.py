@@ -1,9 +1,9 @@
-"""Frames on disk, each with one entry: a sealed answer.
+"""Frames on disk, each with one entry: a sealed response.
 
     magic (4) | length (4) | crc32 of length and payload (4) | payload
 
-A reader goes from frame to frame. Where one does not check, it looks for the next magic: a torn tail is the
-end, a damaged frame costs itself alone, and nothing that fails its checksum is ever given out.
+A reader goes from frame to frame. After a frame with a wrong checksum it searches for the next magic. A torn
+tail is the end, and a damaged frame costs no other. Nothing with a wrong checksum is ever returned.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def frames(data: bytes, start: int = 0) -> Iterator[Frame]:
 
 
 def frame_at(data: bytes, position: int) -> Frame | None:
-    """The frame that starts at *position*; None if it is torn or damaged, or holds no entry."""
+    """Return the frame that starts at *position*; None if it is torn or damaged, or holds no entry."""
     if len(data) < position + _HEAD.size:
         return None
     magic, length, crc = _HEAD.unpack_from(data, position)
@@ -75,7 +75,7 @@ def frame_at(data: bytes, position: int) -> Frame | None:
 
 
 def decode_entry(frame: Frame) -> JournalEntry:
-    """The entry that *frame* holds."""
+    """Return the entry that *frame* holds."""
     fields = _ENTRY.unpack_from(frame.payload)
     _, connection, generation, epoch, rotation, sent_us, key, tenant_length, provider_length = fields
     tenant_end = _ENTRY.size + tenant_length
@@ -93,7 +93,7 @@ def decode_entry(frame: Frame) -> JournalEntry:
 
 
 def place_of(frame: Frame) -> tuple[int, int]:
-    """Return the key of the connection (see `newest.key_of`) and the epoch of an entry, decoding no more."""
+    """Return the connection's key (see `newest.key_of`) and the epoch of an entry; decode no other field."""
     fields = _ENTRY.unpack_from(frame.payload)
     return key_of_half(fields[1][8:]), fields[3]
 

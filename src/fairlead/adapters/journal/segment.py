@@ -15,7 +15,7 @@ from fairlead.adapters.journal.trailer import Entries, encode_trailer
 
 @dataclass(slots=True)
 class Segment:
-    """A file of zeros, written from the front. *entries*: what is on the disk by now."""
+    """A file of zeros, written from the front. *entries* lists what is on disk so far."""
 
     path: Path
     descriptor: int
@@ -31,8 +31,8 @@ class Segment:
         return self.size - self.used
 
     def close(self, disk: Disk) -> None:
-        """Give back what was never used, and write the index of what was behind it."""
-        with suppress(OSError):  # a few zeros too many do no harm; without an index the file is read whole
+        """Cut off the unused space and append the index."""
+        with suppress(OSError):  # leftover zeros are harmless; a file without an index is read whole
             if not self.bad:
                 os.ftruncate(self.descriptor, self.used)
                 if self.used:
@@ -59,7 +59,7 @@ class Segments:
     def advance(self) -> Segment:
         """Close the active segment and go on in the spare; OSError if there is none and none can be made."""
         if self.active is not None:
-            self._maker.submit(self.active.close, self._disk)  # before the next spare is made
+            self._maker.submit(self.active.close, self._disk)  # frees space before the next spare
             self.active = None
         self.repair()
         spare = self._spare

@@ -1,13 +1,13 @@
-"""The index that a closed file carries at its end: where the entry of each connection is, without reading it.
+"""The index at the end of a closed file, which locates the entries of a connection without reading frames.
 
     magic (4) | keys (8 each) | epochs (8 each) | offsets (4 each) | footer
 
     footer: magic (4) | entries (4) | lowest epoch (8) | highest epoch (8) | crc32 of all before it (4)
 
-Integers are little-endian but for the footer's, and entries are in the order of key and epoch. The footer
-is the end of the file. A file whose end is none that checks has no index, and is read whole: a process died
-before it could write one, an older version wrote the file, or a byte flipped. The index is not synced; it
-repeats what the frames say. Readers of frames skip it, as its magics are none of theirs.
+Integers are little-endian, except in the footer, and entries are ordered by key and epoch. The footer is the
+end of the file. Without a valid footer a file has no index and is read whole: its process died before it
+wrote one, an older version wrote the file, or a byte flipped. The index is not synced, because the frames
+hold the same information. Readers of frames skip it, because its magics differ from theirs.
 """
 
 from __future__ import annotations
@@ -36,9 +36,11 @@ MOST = (1 << 64) - 1
 
 @dataclass(slots=True)
 class Entries:
-    """Key, epoch and offset of each entry of a file, in columns; *offsets* is the last one to grow.
+    """Key, epoch and offset of each entry of a file, in columns. *offsets* grows last.
 
-    *lowest* and *highest* bound the epochs.
+    Attributes:
+        lowest: The lowest epoch.
+        highest: The highest epoch.
     """
 
     keys: array[int] = field(default_factory=lambda: array("Q"))
@@ -69,7 +71,7 @@ class Entries:
         """Yield epoch and offset of each entry of *key*."""
         if not self.is_sorted:
             entries = zip(self.keys, self.epochs, self.offsets, strict=False)
-            yield from [(epoch, offset) for found, epoch, offset in entries if found == key]
+            yield from [(epoch, offset) for other, epoch, offset in entries if other == key]
             return
         position = bisect_left(self.keys, key)
         while position < len(self.keys) and self.keys[position] == key:
@@ -77,7 +79,7 @@ class Entries:
             position += 1
 
     def in_order(self) -> Entries:
-        """Return the same entries in the order of key and epoch."""
+        """Return the same entries, ordered by key and epoch."""
         count = len(self)
         order = sorted(range(count), key=lambda at: (self.keys[at], self.epochs[at]))
         keys, epochs, offsets = (
@@ -87,10 +89,10 @@ class Entries:
 
 
 def entries_of(data: bytes, start: int = 0) -> tuple[Entries, int]:
-    """Find the entries among the frames of *data*, which stands at *start* in its file.
+    """Find the entries in the frames of *data*, which begins at *start* in its file.
 
     Returns:
-        The entries, and where in the file the last of them ends (*start* if there is none).
+        The entries, and the offset in the file at which the last of them ends (*start* without any).
     """
     entries, end = Entries(), start
     for frame in frames(data):
@@ -100,7 +102,7 @@ def entries_of(data: bytes, start: int = 0) -> tuple[Entries, int]:
 
 
 def encode_trailer(entries: Entries) -> bytes:
-    """Return the index of *entries*, of which there is at least one."""
+    """Return the index of *entries*, which are not empty."""
     ordered = entries.in_order()
     columns = (_little_endian(c).tobytes() for c in (ordered.keys, ordered.epochs, ordered.offsets))
     data = b"".join((MAGIC_INDEX, *columns))
@@ -109,7 +111,7 @@ def encode_trailer(entries: Entries) -> bytes:
 
 
 def read_trailer(descriptor: int) -> Entries | None:
-    """Read the index at the end of an open file; None if there is none that checks."""
+    """Return the index at the end of an open file; None if it has no valid one."""
     size = os.fstat(descriptor).st_size
     footer = os.pread(descriptor, _FOOTER.size, max(0, size - _FOOTER.size))
     if len(footer) < _FOOTER.size:
@@ -133,11 +135,11 @@ def read_trailer(descriptor: int) -> Entries | None:
 
 
 def seal(path: Path) -> None:
-    """Close the file of a dead owner: give back its unused zeros and add an index, or delete it if empty.
+    """Close the file of a dead owner: cut off unused zeros and append an index, or delete it if it is empty.
 
-    What does not check stays: somebody may want to see it. The time of the last entry stays that of the file.
+    Damaged bytes stay, for analysis. The file's modification time does not change.
     """
-    with suppress(OSError):  # it saves space and time, no more
+    with suppress(OSError):  # sealing only saves space and time
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
             if read_trailer(descriptor) is None:
@@ -147,8 +149,8 @@ def seal(path: Path) -> None:
 
 
 def _close_behind(path: Path, descriptor: int) -> None:
-    kept = os.fstat(descriptor)
-    data = os.pread(descriptor, kept.st_size, 0)
+    status = os.fstat(descriptor)
+    data = os.pread(descriptor, status.st_size, 0)
     entries, end = entries_of(data)
     used = max(end, len(data.rstrip(b"\0")))
     if used == 0:
@@ -157,7 +159,7 @@ def _close_behind(path: Path, descriptor: int) -> None:
     os.ftruncate(descriptor, used)
     if len(entries):
         os.pwrite(descriptor, encode_trailer(entries), used)
-    os.utime(path, ns=(kept.st_atime_ns, kept.st_mtime_ns))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
 def _little_endian(column: array[int]) -> array[int]:

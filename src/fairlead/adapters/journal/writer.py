@@ -21,9 +21,14 @@ from fairlead.adapters.journal.segment import Segment, Segments
 
 @dataclass(slots=True, eq=False)
 class Append:
-    """A frame to be on disk before *on_done* is called, on *loop*, with its segment or with what went wrong.
+    """A request to write one frame.
 
-    *key* and *epoch* are those of its entry, for the index of the file.
+    Attributes:
+        frame: The bytes.
+        key: The connection's key, for the index of the file.
+        epoch: The epoch of the entry, for the index of the file.
+        loop: The event loop that *on_done* is called on.
+        on_done: Called once the frame is on disk with its segment, or else with the error.
     """
 
     frame: bytes
@@ -73,7 +78,7 @@ class Writer(threading.Thread):
     # ---- what goes together
 
     def _take(self) -> list[_Job]:
-        """All that waits."""
+        """Return all waiting jobs; wait for the first."""
         jobs = [self._jobs.get()]
         while True:
             try:

@@ -94,7 +94,7 @@ def _placed(
     by_name: dict[str, int | None] = {}
     for at in places:
         if (name := named(items[at])) is not None:
-            by_name[name] = None if name in by_name else at  # a name of several items tells none of them
+            by_name[name] = None if name in by_name else at  # a name shared by several items identifies none
     failed: dict[int, NotDone[T]] = {}
     unplaced = []
     for each in told:

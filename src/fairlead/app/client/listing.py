@@ -64,18 +64,18 @@ def _no_bookmark() -> Bookmark | None:
 
 
 class Listing:
-    """What `Client.paginate` gives: iterate over its items, or over ``pages()``, once.
+    """A list from `Client.paginate`. Iterate over its items, or over ``pages()``, once.
 
-    A page that cannot be had ends it early. As ``graceful_termination`` has it, `partial` is true then,
-    `error` says why, and `resume` holds what ``paginate(..., resume=...)`` goes on from, plain enough for the
-    arguments of a job. As ``requeue_job`` has it the reason is raised: the job comes back when it makes sense
-    (a lack of time burns no attempt, if a page was worked off in this run), and the list goes on behind the
-    last page that was worked off: what came before is not given again, and `resumed` is true. Whoever
-    collects items to use them at the end would have a part of them, so it has to be asked for by the call.
+    A page that cannot be read ends the list early. With ``graceful_termination``, `partial` is true then,
+    `error` says why, and `resume` is a JSON value with which ``paginate(..., resume=...)`` continues. With
+    ``requeue_job`` the reason is raised and the job runs again later. A lack of time burns no attempt if a
+    page was processed in this run. The next run continues behind the last processed page: earlier items are
+    not returned again, and `resumed` is true. A handler that collects items and uses them at the end would
+    then have only some of them, so you must choose this mode in the call.
 
-    A list whose next page cannot be asked for (it is on another host, or its cursor cannot be read) ends so,
-    too, with the page that says it. It has not ended, and no request leads on: whoever goes on asks for that
-    page again. A page that was answered in part makes the list `partial`, and it goes on.
+    A list also ends early if its next page cannot be requested, because it is on another host or its cursor
+    cannot be read. To continue, that last page is requested again. A page that was answered in part makes the
+    list `partial`, and the list continues.
     """
 
     def __init__(

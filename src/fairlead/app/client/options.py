@@ -161,7 +161,7 @@ def graphql_options(query: str, variables: Mapping[str, Any], options: CallOptio
 
 
 def _operation_of(query: str) -> str:
-    """Return the name of a GraphQL operation, or a mark of its text without the values in it."""
+    """Return the name of a GraphQL operation, or a digest of its text without the values in it."""
     if named := _NAMED.search(query):
         return named[1]
     return f"graphql.{blake2b(_VALUES.sub('', query).encode('utf-8', 'replace'), digest_size=6).hexdigest()}"

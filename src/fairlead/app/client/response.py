@@ -10,7 +10,7 @@ from xml.etree.ElementTree import Element
 from fairlead.app.client.headers import Headers
 from fairlead.engine.call.wish import Came
 from fairlead.errors import AnswerUnreadable
-from fairlead.policy.charset import text_of, told_by
+from fairlead.policy.charset import declared_codec, text_of
 from fairlead.policy.classify.verdict import FailedItem, Result, Verdict
 from fairlead.policy.feedback.reply import Reply
 from fairlead.policy.safe_xml import XmlRefused, read_xml
@@ -43,8 +43,8 @@ class Response:
 
     @cached_property
     def text(self) -> str:
-        """The body in the charset that its Content-Type tells, else UTF-8; what is no text is U+FFFD."""
-        return text_of(self.content, told_by(self._came.answer.headers))
+        """The body as text, by the charset of its Content-Type, else UTF-8; invalid bytes become U+FFFD."""
+        return text_of(self.content, declared_codec(self._came.answer.headers))
 
     def json(self) -> Any:
         """The body as JSON. AnswerUnreadable where it is none."""
@@ -56,8 +56,8 @@ class Response:
     def xml(self) -> Element:
         """The body as XML, names being ``{namespace}local``. AnswerUnreadable for none, and for a DTD."""
         try:
-            told = told_by(self._came.answer.headers)
-            return read_xml(self.content if told is None else text_of(self.content, told))
+            declared = declared_codec(self._came.answer.headers)
+            return read_xml(self.content if declared is None else text_of(self.content, declared))
         except XmlRefused as refused:
             raise self._unreadable(f"the answer cannot be read as XML: {refused}", "not_xml") from None
 

@@ -9,7 +9,7 @@ from fairlead.app.client.headers import Headers
 from fairlead.engine.call.lines import LONGEST_LINE_BYTES, LineTooLong, lines_of
 from fairlead.engine.ports import HttpStream
 from fairlead.errors import AnswerUnreadable
-from fairlead.policy.charset import as_utf_8, told_by
+from fairlead.policy.charset import as_utf_8, declared_codec
 
 STREAM_BYTES = 64 << 30
 """The most of an answer's body that is streamed unless a call says otherwise."""
@@ -46,13 +46,18 @@ class StreamedResponse:
         return self._came.__aiter__()
 
     async def aiter_lines(self, *, longest_bytes: int = LONGEST_LINE_BYTES) -> AsyncIterator[str]:
-        """The body line by line, in the charset that its Content-Type tells, without the ends of lines.
+        """Yield the body line by line, without line ends, by the charset of its Content-Type.
 
-        Default UTF-8; what is no text is U+FFFD. A line ends with LF or CR LF, and nowhere else.
-        AnswerUnreadable for a line longer than *longest_bytes*, default 16 MiB: no more is ever held.
+        The default charset is UTF-8; invalid bytes become U+FFFD. Only LF or CR LF ends a line.
+
+        Args:
+            longest_bytes: The longest line, and the most that is held in memory. Default 16 MiB.
+
+        Raises:
+            AnswerUnreadable: A line is longer than that.
         """
         try:
-            chunks = as_utf_8(self._came, told_by(self._came.headers))
+            chunks = as_utf_8(self._came, declared_codec(self._came.headers))
             async for line in lines_of(chunks, longest_bytes):
                 yield line.decode("utf-8", "replace")
         except LineTooLong as error:

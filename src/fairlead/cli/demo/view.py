@@ -1,4 +1,4 @@
-"""How a person sees the demo: live, and as two tables at the end."""
+"""The view of the demo: live, and as two tables at the end."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Scene:
 
 
 class DemoView(LiveView):
-    """Shows *scene* while the demo runs."""
+    """A view of *scene* while the demo runs."""
 
     line_every_s = 5.0
 
@@ -55,7 +55,7 @@ class DemoView(LiveView):
         self._scene = scene
 
     def tell(self, words: str) -> None:
-        """Leave one thing that happened behind as a line, at its moment."""
+        """Print one event as a line, with its time."""
         self.clock = self._scene.clock
         super().tell(words)
         if self._live is not None:

@@ -1,11 +1,11 @@
 """``fairlead gate simulate-load``: many calls on a real gate, judged at their destination.
 
 plan      the numbers of a load, and the limits that it meets
-caller    a process that calls (``python -m``)
-upstream  the destination: counts, holds, answers; its count is the truth
-stage     starts, looks, ends, and leaves nothing behind
-series    figures over time, and what they come to
-view      live on a terminal, lines in a pipe, charts at the end; chart: in characters
+caller    a process that makes calls (``python -m``)
+upstream  the destination: counts, delays and answers calls; its count is the truth
+stage     starts the load, samples it, ends it, and cleans up
+series    figures over time, and their summary
+view      live on a terminal, lines in a pipe, charts at the end; chart: charts as text
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How a person sees a load: live, and as four charts at the end."""
+"""The view of a load: live, and as four charts at the end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WIDTH, HEIGHT = 60, 5
 
 
 class LoadView(LiveView):
-    """Shows a load while it lasts."""
+    """A view of a load while it runs."""
 
     line_every_s = 2.0
 

@@ -31,7 +31,7 @@ from fairlead.policy.backoff import Jitter, backoff_s
 from fairlead.policy.bulk.way import BulkAsk, BulkDenied, BulkSeen, BulkState, BulkWay
 from fairlead.policy.call_settings import INLINE_WAIT_S
 from fairlead.policy.category import Category
-from fairlead.policy.charset import as_utf_8, told_by
+from fairlead.policy.charset import as_utf_8, declared_codec
 from fairlead.policy.classify.meaning import is_success, meaning_of
 from fairlead.policy.deadline import buffer_s, has_time
 from fairlead.policy.feedback.reply import Reply
@@ -44,7 +44,7 @@ RESULT_BYTES = 64 << 30
 _LOOK_BASE_S, _LOOK_CAP_S = 1.0, 30.0
 _RETRIES, _BASE_S, _CAP_S = 3, 1.0, 30.0  # of the fetch of its rows
 _IDLE_S = 60.0
-_CLOCKS_APART_S = 60.0  # of the vendor and of ours
+_CLOCKS_APART_S = 60.0  # the clocks of the vendor and of the database
 _CATEGORIES: Mapping[str, Category] = {
     "ACCESS_DENIED": Category.PERMANENT_PERMISSION,
     "INTERNAL_SERVER_ERROR": Category.TRANSIENT_SERVER,
@@ -74,7 +74,7 @@ class BulkOrder:
 
     @property
     def named(self) -> tuple[str, ...]:
-        """What tells it from others of the same job, which may run the same for several tenants."""
+        """What distinguishes it from other operations of the same job, which may serve several tenants."""
         return *self.key, self.kind, self.text, repr(sorted(self.variables.items()))
 
 
@@ -212,7 +212,7 @@ class BulkRun:
                 category = meaning_of(came.status) or Category.TRANSIENT_NETWORK
                 raise _FetchFailed(category, f"http_{came.status}", f"status {came.status}")
             number = 0
-            chunks = as_utf_8(steady(came, self._runs.clock, _IDLE_S), told_by(came.headers))
+            chunks = as_utf_8(steady(came, self._runs.clock, _IDLE_S), declared_codec(came.headers))
             try:
                 async for line in lines_of(chunks, longest_bytes):
                     number += 1
@@ -328,9 +328,9 @@ class BulkRuns:
         return run
 
     async def _found(self, place: BulkOperation, order: BulkOrder, ask: Asking) -> BulkSeen | None:
-        """Return one of the same kind and text that runs, or that has ended in a place that was ours before.
+        """Return an operation of the same kind and text that runs, or that ended in a place we held before.
 
-        The latter only where it was begun after this work: an older one has the rows of an earlier run.
+        An ended operation counts only if it began after this work: an older one has the rows of another run.
         """
         if not (place.resumed or order.way.may_share(order.kind)):
             return None
@@ -359,7 +359,7 @@ class _FetchFailed(Exception):
 
 
 def _began_s(place: BulkOperation) -> float:
-    """Return when this work began, in seconds of the epoch: its job was stored, or its place was taken."""
+    """Return the Unix time at which this work began: its job was stored, or its place was taken."""
     if (context := current_job.get()) is not None:
         return context.job.created_at.timestamp()
     token = parse_token(place.token)

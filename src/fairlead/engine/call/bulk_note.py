@@ -1,4 +1,4 @@
-"""Where a job keeps the token of its bulk operation between two runs."""
+"""The record in which a job stores the token of its bulk operation between two runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fairlead.policy.gate.key import digest
 
 
 class BulkNote:
-    """What a job saves of an operation for its next run: the token, until its block has ended well."""
+    """The state that a job saves for its next run: the token, until the block has ended without an error."""
 
     def __init__(self, *named: str) -> None:
         self._context = current_job.get()
@@ -19,12 +19,12 @@ class BulkNote:
 
     @property
     def token(self) -> str | None:
-        """Of an earlier block."""
+        """The token of an earlier block."""
         saved = None if self._context is None else self._context.saved.get(self._name)
         return saved if isinstance(saved, str) and parse_token(saved) else None
 
     def keep(self, token: str | None) -> None:
-        """For the next run; None: it has nothing to go on with."""
+        """Save *token* for the next run; None removes it."""
         if self._context is not None and (token or self._name in self._context.saved):
-            with suppress(InputInvalid):  # args so large leave no room: the vendor's list will do
+            with suppress(InputInvalid):  # no space left in the args: the next run searches the vendor's list
                 self._context.save(self._name, token)

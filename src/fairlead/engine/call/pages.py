@@ -1,8 +1,8 @@
-"""A list of a vendor, page by page (C8).
+"""A provider's list, page by page.
 
-Each page is a call of its own, tried again with patience. What was collected is never lost: where a page
-fails for good, the time of a job runs out, or it cannot be read what comes next, the pages so far stand,
-and PageFailed tells why there are no more, with the request that would go on from there.
+Each page is a call of its own, with retries. Collected pages are never lost: if a page fails for good, the
+job runs out of time, or the next page cannot be determined, the pages so far are valid, and PageFailed says
+why the list stopped and holds the request that continues it. Spec: C8.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ Fetch = Callable[[Asked], Awaitable[Came]]
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The items of one page, and the request that goes on from there (None: it was the last).
+    """The items of one page, and the request that continues the list (None: it was the last page).
 
-    That is the one for the next page; or, where the next page cannot be asked for, for this page once more:
-    there is no other, and the list has not ended. *incomplete*: why items of this page may be missing.
+    That request is for the next page, or for this page again if the next one cannot be requested.
+    *incomplete* says why items of this page may be missing.
     """
 
     items: Sequence[Any]
@@ -51,7 +51,7 @@ class Page:
 
 
 def time_of(job: JobContext | None) -> Callable[[float], bool]:
-    """Whether *job* has time for a wait so long and a page after it; without one there always is."""
+    """Return whether *job* has time for this wait and another page; without a job always True."""
 
     def may_wait(wait_s: float) -> bool:
         if job is None:
@@ -132,10 +132,10 @@ def _no_time(key: ConnectionKey) -> DeadlineTooShort:
 
 
 def _incomplete(key: ConnectionKey, came: Came) -> CallFailed | None:
-    """Return what a page lacks that was answered in part, such as data beside errors of GraphQL."""
+    """Return why a partly answered page is incomplete, such as GraphQL data beside errors."""
     if came.verdict.result is not Result.PARTIAL:
         return None
-    what = f"a page came in part: {came.verdict.why}"
+    what = f"a page is incomplete: {came.verdict.why}"
     return _failed(key, came, what, came.verdict.code, "compare the items with what the provider has")
 
 

@@ -224,7 +224,7 @@ class Pipeline:
 
     async def _within(self, left_s: float, asked: Awaitable[T], key: ConnectionKey, what: str) -> T:
         """What is *asked* for, in time; DeadlineTooShort where it is not. What others share goes on."""
-        late = partial(_no_time, key, f"{what} was not there before the end of the call's time")
+        late = partial(_no_time, key, f"{what} was not available before the call's deadline")
         return await in_time(asked, self._clock, left_s, late)
 
     async def _make_ready(self, on_way: Progress) -> None:

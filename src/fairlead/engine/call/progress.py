@@ -197,11 +197,11 @@ class Progress:
         )
 
     def refused(self, error: FairleadError) -> FairleadError:
-        """What *error* means for the call: after an attempt that left nobody may say that nothing was sent.
+        """Return the error of the call after *error* refused another attempt.
 
-        A fault of this process is told as that: what refuses its repetition is of no use to anybody.
-        It is the failure of that attempt then, caused by *error*. After a 401, which is no reason to give up
-        by itself, its category is that of *error*.
+        Once an attempt was sent, the result must not say that nothing was sent: it is the failure of that
+        attempt, caused by *error*. A fault of this process is reported as such. After a 401, which alone is
+        no reason to give up, the category is that of *error*.
         """
         if self.last is None:
             return error

@@ -65,7 +65,7 @@ class Records:
             self._tell_failed(event, now_s)
 
     def slot_lost(self, on_way: Progress, lost: SlotLost) -> None:
-        """Record a call that was sent and lost its slot, and note in *lost* whether it may be repeated."""
+        """Record a call that was sent and lost its slot, and set in *lost* whether it may be repeated."""
         lost.repeatable = on_way.call.is_repeatable
         self._tell_failed(self._ended(on_way, "slot lost", lost.category, lost.code), self._clock.monotonic())
 

@@ -44,7 +44,7 @@ class Call:
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether the call may be done twice: as its caller says, else by its method and headers."""
+        """Whether the call may be repeated: as the caller says, else by its method and headers."""
         return repeatable(self.method, self.headers) if self.repeatable is None else self.repeatable
 
 

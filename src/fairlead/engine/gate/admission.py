@@ -111,7 +111,7 @@ class Passage:
     slots: int | None = None
     """How many calls may be in flight, where the answer told it."""
     dialect: str = "standard"
-    doubts: Doubts | None = None  # of its plan
+    doubts: Doubts | None = None  # of the plan
     ignored: tuple[str, ...] = ()
     asked_s: float = 0.0
     """When it asked for what it was granted, by this process's clock; told where it has a slot."""
@@ -137,7 +137,7 @@ class Passage:
             self.unsent()
 
     def cut(self, after_s: float, whole_s: float) -> None:
-        """Its caller waits no longer. After a fair trial that is no good word for the destination."""
+        """End a call whose caller stopped waiting. After a fair time that counts against the destination."""
         if not is_hurried(after_s, whole_s):
             self.health = Health.UNHEALTHY
 
@@ -197,7 +197,7 @@ class Inside:
         return Finish(passage.admitted, passage.health, passage.actual, passage.observed, passage.keeps_slot)
 
     def begun(self) -> None:
-        """Tell the breaker that its probe began well."""
+        """Report a good beginning of the probe to the breaker."""
         self._admissions.begun(self)
 
 
@@ -244,7 +244,7 @@ class Admissions:
     def let_go(self, inside: Inside, error: BaseException | None) -> SlotLost | None:
         if not self._keeper.let_go(inside.held, error):
             return None
-        inside.passage.health = Health.NEUTRAL  # it was ended for its slot, whatever it waited for
+        inside.passage.health = Health.NEUTRAL  # it was cancelled because its slot was lost
         return SlotLost(LOST, tenant=inside.entry.tenant, provider=inside.entry.provider)
 
     def end(self, inside: Inside) -> None:
@@ -298,22 +298,22 @@ class Admissions:
                 was_in_line = was_in_line or isinstance(answer, Queued)
                 await self._wait(entry, answer, line, left_s)
                 if (plan := _plan_now(entry)) is not entry.plan:
-                    if isinstance(answer, Booked):  # its turn was reckoned by the limits of before
+                    if isinstance(answer, Booked):  # its turn was computed from the earlier limits
                         await self._keeper.through(self._gate.cancel(ask))
                     entry = entry._replace(plan=plan)
         except BaseException:
             if ask is not None and (undo := self._undo(entry, ask, answer, was_in_line)) is not None:
-                self._keeper.start(self._gate.cancel(undo))  # the caller's time may be over
+                self._keeper.start(self._gate.cancel(undo))  # the caller's deadline may have passed
             raise
         finally:
             self._keeper.leave(holder)
 
     def _answer(self, entry: Entry, ask: Ask, waited_s: float) -> Awaitable[Answer]:
-        """What the gate says; DeadlineTooShort where it says nothing before the end of the call's time."""
+        """Return the gate's answer; raise DeadlineTooShort if there is none before the call's deadline."""
         left_s = entry.call_s - waited_s if entry.wait_s <= entry.call_s else entry.call_s
-        if left_s > PROMPT_S:  # as most have, and a timer would cost each of them 25 us
+        if left_s > PROMPT_S:  # as for most calls: a timer would cost each of them 25 us
             return self._gate.admit(ask)
-        what = "the gate did not answer before the end of the call's time"
+        what = "the gate did not answer before the call's deadline"
         late = partial(DeadlineTooShort, what, tenant=entry.tenant, provider=entry.provider)
         return in_time(self._gate.admit(ask), self._clock, max(LAST_S, left_s), late)
 
@@ -337,7 +337,7 @@ class Admissions:
         )
 
     async def _wait(self, entry: Entry, answer: Answer, line: Line, left_s: float) -> None:
-        """Return when it is time to ask again; GateClosed where that is too late for a fair trial."""
+        """Wait until it is time to ask again; raise GateClosed if that is too late for the call."""
         spare_s = max(0.0, entry.call_s - entry.wait_s)
         match answer:
             case Booked(delay_s) if delay_s <= left_s:
@@ -356,10 +356,10 @@ class Admissions:
 
     @staticmethod
     def _undo(entry: Entry, ask: Ask, answer: Answer | None, was_in_line: bool) -> Ask | None:
-        """Return what the gate is to undo of *ask*, whose caller leaves; None: nothing.
+        """Return what the gate must undo of *ask*, whose caller leaves; None: nothing.
 
-        A turn that the caller means to come back for stays, but not a slot that it was handed in line. A
-        refusal holds nothing. Without an answer, the gate itself undoes what is under way.
+        A reservation for a later attempt stays, but not a slot that was handed over in line. A refusal holds
+        nothing. Without an answer the gate itself undoes the request.
         """
         if isinstance(answer, Booked) and entry.book_s > 0:
             return ask._replace(booking=0) if was_in_line else None
@@ -367,7 +367,7 @@ class Admissions:
 
 
 def _plan_now(entry: Entry) -> Plan:
-    """The newest limits, where they are of the same kind as those that *entry* came with."""
+    """Return the newest limits if they are of the same kind as the ones *entry* was made with."""
     now, then = entry.plan if entry.plan_now is None else entry.plan_now(), entry.plan
     return now if now is then or now.keys == then.keys else then
 

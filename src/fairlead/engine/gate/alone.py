@@ -1,16 +1,17 @@
-"""One time without Redis: what this process lets through by itself, and what it owes afterwards (R23, R27).
+"""The local decisions of this process while Redis is unavailable, and the debts it settles afterwards.
 
-Buckets begin empty and fill at this process's share of the rate. Slots: those it held when the store went
-away are its own to use again, until soon before the store, were it there, would give them to somebody else;
-from then on it keeps to its share of them, and whoever is beyond that share is ended. A process that was the
-only one for a lease has no others to think of: all are its own at once. So while the store is
-away from all, the fleet never holds more than the limit; while it is away from one, at most that one's share
-more.
+Buckets begin empty and fill at this process's share of the rate. The process may reuse the slots that it held
+when Redis became unavailable, until shortly before Redis would give them to another process. From then on it
+is limited to its share of the slots, and calls beyond that share are cancelled. A process that was the only
+one for the length of a lease may use all slots at once. While Redis is unavailable to all processes, the
+fleet never holds more than the limit. While it is unavailable to one, the excess is at most that process's
+share.
 
-Where there is no store at all, nobody can hold anything but other processes, and those count how many they
-are: a process without others begins with its share, one among others once they have heard of it.
+An installation without Redis divides the limits by the number of processes. A process without others begins
+with its share, and one among others begins once they have counted it.
 
-When the store is back it is first told what was spent and who holds what. Then it is asked again.
+When Redis is available again, the process first reports what was spent and which slots are held. Spec: R23,
+R27.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ class Alone:
         alone = self._plan(ask.plan)
         for bucket in ask.plan.buckets:
             self._limits[ask.plan.domain, bucket.key] = bucket
-        if len(self._limits) > self._most:  # of those that the gate has forgotten nothing is owed
+        if len(self._limits) > self._most:  # nothing is owed for limits that the gate has dropped
             known = {(domain, key) for domain, key, _ in self.gate.buckets()}
             self._limits = {key: limit for key, limit in self._limits.items() if key in known}
             self._most = max(MANY, 2 * len(self._limits))
@@ -251,19 +252,19 @@ class Alone:
         return [replace(renewal, adopt=True) for renewal in self._running.values()]
 
     def leave_behind(self, asks: Iterable[Ask]) -> None:
-        """Keep *asks* for a return: the store may have a slot, a place and a turn for each.
+        """Store *asks* for cancellation in Redis, which may have a slot, a place and a turn for each.
 
-        Of two with one lease the first stays, which the store may know. At most *MANY* are kept.
+        Of two with the same lease the first is stored, because Redis may know it. At most *MANY* are stored.
         """
         for ask in asks:
             if ask.holder is not None and ask.plan.pool is not None and len(self._left) < MANY:
                 self._left.setdefault(ask.holder.lease_id, ask)
 
     def left_behind(self) -> list[Ask]:
-        """Return what is to be cancelled in the store; the same again until a return succeeds.
+        """Return the asks to cancel in Redis, the same ones until that succeeds.
 
-        Else a slot that it grants unheard is idle for a lease, and a turn is kept until its time has passed.
-        A call that is still running keeps its slot, which the store knows of; only its turn is cancelled.
+        Without this a slot granted without a listener stays idle for a lease, and a turn stays reserved until
+        its time has passed. A call that still runs keeps its slot in Redis, and only its turn is cancelled.
         """
         return [
             ask._replace(holder=None) if lease_id in self._running else ask
@@ -295,10 +296,10 @@ class Alone:
                 self._paid[domain, key] = bucket.sent
 
 
-def renewal_of(held: Admitted | Renewal) -> Renewal:
-    """What keeps the slot that is *held*."""
-    if isinstance(held, Renewal):
-        return held
-    assert held.plan.pool is not None
-    assert held.holder is not None
-    return Renewal(held.plan.domain, held.plan.pool, held.holder, held=True)
+def renewal_of(admitted: Admitted | Renewal) -> Renewal:
+    """Return the renewal that keeps the slot of an admitted call."""
+    if isinstance(admitted, Renewal):
+        return admitted
+    assert admitted.plan.pool is not None
+    assert admitted.holder is not None
+    return Renewal(admitted.plan.domain, admitted.plan.pool, admitted.holder, held=True)

@@ -71,10 +71,10 @@ class CallWish:
         """InputInvalid for a cost or a wait that is none: less than nothing would fill the buckets."""
         most = (("cost", self.cost, MAX_UNITS), ("wait_s", self.wait_s, MAX_LEASE_S))
         for name, value, limit in most:
-            if value is not None and not 0 <= number_of(value) <= limit:  # NaN fails it, too
-                told = f"{value:g}" if type(value) in (int, float) else shown(value)
+            if value is not None and not 0 <= number_of(value) <= limit:  # NaN fails this comparison
+                text = f"{value:g}" if type(value) in (int, float) else shown(value)
                 raise InputInvalid(
-                    f"{name} is {told}",
+                    f"{name} is {text}",
                     tenant=self.key.tenant,
                     provider=self.key.provider,
                     hint=f"give 0 to {limit:g}",
@@ -211,7 +211,7 @@ class Entrance:
         """What is *asked* for, within the time of the call; DeadlineTooShort where it is not there then."""
         late = partial(
             DeadlineTooShort,
-            f"{what} was not there before the end of the call's time",
+            f"{what} was not available before the call's deadline",
             tenant=wish.key.tenant,
             provider=wish.key.provider,
         )
@@ -229,7 +229,7 @@ class Entrance:
             if call.observe:
                 self._emit_observed(entry, refused)
                 return None
-            if entry.booking and wish.cost is None:  # its turn is known by its cost, and the estimate moves
+            if entry.booking and wish.cost is None:  # a turn is identified by its cost, which changes
                 if len(self._turns) >= _MOST_TURNS:
                     self._turns.clear()
                 self._turns[entry.booking, wish.operation] = entry.costs
@@ -252,7 +252,7 @@ class Entrance:
             if len(self._ignored) >= _MOST_TURNS:
                 self._ignored.clear()
             self._ignored[wish.key, limit] = total = self._ignored.get((wish.key, limit), 0) + 1
-            if total & (total - 1) == 0:  # the first, then ever more rarely
+            if total & (total - 1) == 0:  # the first one, then at growing intervals
                 self._emit(LimitIgnored(wish.key.tenant, wish.key.provider, limit, total))
         if passage.observed or passage.slots is not None:
             self._notebook.heard(connection, plan, passage.observed, passage.slots)
@@ -312,7 +312,7 @@ class Entrance:
             host=wish.host,
             plan_now=partial(self._plan_now, wish, call),
         )
-        if call.observe:  # it is decided at once, and goes whatever that is
+        if call.observe:  # decided at once, and sent whatever the decision
             return entry._replace(wait_s=0.0)
         if context is None:
             return entry
@@ -360,7 +360,7 @@ def _operation(wish: CallWish) -> Hashable:
 
 
 def _note_wait(began_s: float) -> None:
-    """In a job: a call waits since *began_s*, or since an earlier refusal."""
+    """Record, within a job, that a call waits since *began_s* or since an earlier refusal."""
     context = current_job.get()
     if context is not None and context.call_waits_since_s is None:
         context.call_waits_since_s = began_s

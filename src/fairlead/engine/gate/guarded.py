@@ -114,7 +114,7 @@ class GuardedGate:
                 answer = await (self._fleet.admit(ask) if self._before is None else self._just_back(ask))
             except asyncio.CancelledError:
                 left = self._forsaken.extend if self._alone is None else self._alone.leave_behind
-                left([ask])  # should the store go away before it is undone there
+                left([ask])  # in case Redis becomes unavailable before it is undone there
                 raise
             except GateUnavailable as error:
                 alone = await self._goes_away(error)
@@ -146,7 +146,7 @@ class GuardedGate:
     def end(self, finish: Finish, told: Ended) -> None:
         """The same without anybody who waits; what the store is not told is settled here."""
         admitted, holder = finish.admitted, finish.admitted.holder
-        if finish.health is Health.BEGUN:  # whoever let the probe through is told, else its end decides
+        if finish.health is Health.BEGUN:  # for the breaker that admitted it; else the probe's end decides
             if self._returning is None and admitted.local is (self._alone is not None):
                 (self._alone or self._fleet).end(finish, told)
             return
@@ -253,7 +253,7 @@ class GuardedGate:
             self._in_line[ask.holder.lease_id] = ask
         else:
             self._forget(ask.plan, ask.holder)
-            if isinstance(answer, Booked) and answer.delay_s <= ask.wait_s:  # its caller may not come for it
+            if isinstance(answer, Booked) and answer.delay_s <= ask.wait_s:  # its caller may not collect it
                 self._forsaken.append(ask)
         return answer
 

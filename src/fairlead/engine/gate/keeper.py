@@ -245,7 +245,7 @@ class Keeper:
         return await asyncio.shield(self.start(ending))
 
     def start(self, ending: Awaitable[T]) -> asyncio.Future[T | None]:
-        """The same, and nobody need wait for it."""
+        """Start the same without waiting for it."""
         task = asyncio.ensure_future(self._quietly(ending))
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)

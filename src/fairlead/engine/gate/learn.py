@@ -1,13 +1,13 @@
-"""What a provider's answer changes in the buckets of the call it answers (G3).
+"""The observations that a provider's response adds to the limits of its call.
 
-What is told of a limit goes to the bucket of that name; how many calls may be in flight, to the pool. A
-refusal for a limit that no bucket stands for slows all buckets of the call: something that is not known here
-is spent. Refusals for want of a slot, for one endpoint, kind of operation or object are not the buckets'
-affair, unless a bucket bears the name.
+An observation of a limit goes to the bucket of that name, and one of concurrency to the pool. A refusal for
+a limit without a bucket slows all buckets of the call, because some unknown limit is used up. A refusal for
+want of a slot, or for one endpoint, kind of operation or object changes no bucket, unless a bucket has that
+name.
 
-What an answer says is bounded by what is known (R52): numbers that no bucket can have are ignored, and a
-limit that is ten times as large or small as the known one counts once two answers in a row tell it.
-Where several tenants share a limit, a number counts once answers to two of them tell it (R50).
+Responses are bounded by what is known. Numbers that no bucket can have are ignored. A limit that is ten times
+as large or as small as the known one counts once two responses in a row state it. A limit that several
+tenants share counts once responses to two of them state it. Spec: G3, R50, R52.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _OF_SOME_CALLS = frozenset({CONCURRENCY, ACCOUNT, BULK, SEARCH, ENDPOINT, OBJECT
 
 @dataclass(frozen=True, slots=True)
 class LimitIgnored(Event):
-    """An answer told numbers of a limit that are not believed.
+    """Numbers of a limit in a response were ignored.
 
-    No limit can have them, or they are far from the known ones and were told once. *total*: such answers to
-    this connection in this process; told of the 1st, 2nd, 4th, 8th, ...
+    They are impossible, or far from the known ones and stated only once. The event is emitted for the 1st,
+    2nd, 4th, 8th, ... such response to a connection in this process; *total* counts them.
     """
 
     name = "limit_ignored"
@@ -53,57 +53,57 @@ class Learnt:
     slots: int | None = None
     """Calls that may be in flight."""
     ignored: tuple[str, ...] = ()
-    """Limits whose numbers were not believed, by name."""
+    """The names of limits whose numbers were ignored."""
 
 
 @dataclass(slots=True)
 class Consensus:
-    """The numbers of a domain's limits on which its tenants agree; one per domain, in this process (R50)."""
+    """The limits on which the tenants of a domain agree. One per domain and process. Spec: R50."""
 
     only: str | None = ""  # the only tenant of the domain; None: several tenants share its limits
     latest: dict[str, tuple[tuple[float, ...], str | None]] = field(default_factory=dict)
-    """By limit: the numbers in the latest answer, and its tenant; None: they are agreed on."""
+    """By limit: the numbers in the latest response, and its tenant (None: two tenants agree on them)."""
 
     def agrees(self, limit: str, numbers: tuple[float, ...], tenant: str) -> bool:
-        """Return whether answers to two tenants have these *numbers*, and none had others in between."""
+        """Return whether responses to two tenants state these *numbers*, without others in between."""
         if self.only is not None:
             return True
-        before, teller = self.latest.get(limit, (None, None))
-        is_agreed = before == numbers and teller != tenant
+        latest, source = self.latest.get(limit, (None, None))
+        is_agreed = latest == numbers and source != tenant
         self.latest[limit] = numbers, None if is_agreed else tenant
         return is_agreed
 
 
 @dataclass(slots=True)
 class Doubts:
-    """What answers told last that was not believed yet, by bucket; one per plan, in this process."""
+    """The latest numbers that were ignored, by bucket. One per plan and process."""
 
-    told: dict[str, tuple[float, float]] = field(default_factory=dict)
+    ignored: dict[str, tuple[float, float]] = field(default_factory=dict)
     slots: float | None = None
     tenant: str = ""
     consensus: Consensus = field(default_factory=Consensus)
 
-    def believes(self, bucket: str, told: tuple[float, float], known: tuple[float, float]) -> bool:
-        """Return whether (capacity, per_s) as *told* counts: it is near the *known* one, or told twice."""
-        if not self.consensus.agrees(bucket, told, self.tenant):
+    def believes(self, bucket: str, stated: tuple[float, float], current: tuple[float, float]) -> bool:
+        """Return whether a stated (capacity, per_s) counts: it is near the current one, or stated twice."""
+        if not self.consensus.agrees(bucket, stated, self.tenant):
             return False
-        if _is_near(told, known):
-            self.told.pop(bucket, None)
+        if _is_near(stated, current):
+            self.ignored.pop(bucket, None)
             return True
-        before = self.told.get(bucket)
-        self.told[bucket] = told
-        return before is not None and _is_near(told, before)
+        previous = self.ignored.get(bucket)
+        self.ignored[bucket] = stated
+        return previous is not None and _is_near(stated, previous)
 
-    def slots_of(self, told: float, known: int | None) -> int | None:
-        """Return the number of slots that *told* is; None where it does not count, as `believes` has it."""
-        before, self.slots = self.slots, told
-        is_near = any(_is_near((told,), (one,)) for one in (known or told, before) if one is not None)
-        is_believed = self.consensus.agrees(CONCURRENCY, (told,), self.tenant) and is_near
-        return int(told) if is_believed and told <= MAX_SLOTS else None
+    def slots_of(self, stated: float, current: int | None) -> int | None:
+        """Return *stated* as a number of slots; None if it does not count, by the rule of `believes`."""
+        previous, self.slots = self.slots, stated
+        is_near = any(_is_near((stated,), (n,)) for n in (current or stated, previous) if n is not None)
+        is_believed = self.consensus.agrees(CONCURRENCY, (stated,), self.tenant) and is_near
+        return int(stated) if is_believed and stated <= MAX_SLOTS else None
 
 
 def learnt(plan: Plan, heard: Iterable[Heard], doubts: Doubts | None = None) -> Learnt:
-    """What *heard* says about the buckets of *plan*, with the *doubts* that earlier answers left."""
+    """Return what *heard* says about the buckets of *plan*; *doubts* holds what earlier responses stated."""
     doubts = Doubts() if doubts is None else doubts
     ignored: list[str] = []
     observed: dict[int, Observation] = {}
@@ -117,9 +117,9 @@ def learnt(plan: Plan, heard: Iterable[Heard], doubts: Doubts | None = None) -> 
         if index is not None:
             bucket = plan.buckets[index]
             observed[index], is_lost = _observation(item, bucket, doubts)
-            most = observed[index].capacity or bucket.capacity  # no call costs more than the bucket holds
+            most = observed[index].capacity or bucket.capacity  # no call costs more than the bucket can hold
             if item.actual is not None or item.refused:
-                actual[index] = min(item.actual or 0.0, most)  # what was refused was not run
+                actual[index] = min(item.actual or 0.0, most)  # a refused call was not run
             if (cost := item.requested or item.actual) is not None:
                 asked[index] = min(cost, most)
             ignored += [item.limit] * (is_lost or max(item.actual or 0.0, item.requested or 0.0) > most)
@@ -147,15 +147,16 @@ def _observation(item: Heard, bucket: BucketLimit, doubts: Doubts) -> tuple[Obse
     capacity, per_s = item.capacity, item.per_s
     is_lost = capacity is not None or per_s is not None
     if item.window_s and capacity is not None and capacity > 1:
-        burst = max(1.0, capacity / 10)  # as per_window has it, which raises where no bucket comes of it
+        burst = max(1.0, capacity / 10)  # as per_window computes it, which raises for an impossible bucket
         capacity, per_s = burst, (capacity - burst) / item.window_s
     elif item.window_s:
         capacity = None
     if capacity is not None or per_s is not None:
-        told, known = (capacity or bucket.capacity, per_s or bucket.per_s), (bucket.capacity, bucket.per_s)
-        is_lost = not (is_bucket(*told) and doubts.believes(bucket.key, told, known))
+        current = bucket.capacity, bucket.per_s
+        stated = capacity or bucket.capacity, per_s or bucket.per_s
+        is_lost = not (is_bucket(*stated) and doubts.believes(bucket.key, stated, current))
         if is_lost:
-            capacity, per_s, is_lost = None, None, told != known
+            capacity, per_s, is_lost = None, None, stated != current
     wait_s = _wait_s(item)
     unit_s = 1 / (per_s or bucket.per_s)
     if wait_s is None and item.left == 0 and item.reset_s is not None and item.reset_s < unit_s:

@@ -1,7 +1,8 @@
-"""Breakers of this process alone, for destinations that it did not reach (R50).
+"""Breakers of this process alone, for destinations that it cannot connect to. Spec: R50.
 
-The fleet's breaker counts such calls only once a second process reports them. Until then this process spares
-itself further tries, and nobody else waits. Any response of the destination closes the breaker.
+The fleet's breaker counts failures to connect only once a second process reports them. Until then the local
+breaker saves this process further attempts, and no other process waits. Any response of the destination
+closes the local breaker.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from fairlead.policy.gate.breaker import Breaker, Health
 from fairlead.policy.gate.limit import MICRO, BreakerRule, Domain
 
 OPEN_MOST_S = 15.0
-"""The longest time that one is open. Operators do not see it, and cannot reset it."""
+"""The longest time a local breaker stays open. An operator can neither see nor reset it."""
 _MOST = 10_000
 
 
@@ -41,11 +42,11 @@ class _Entry:
 
 
 class LocalBreakers:
-    """A gate in front of another one. See fairlead.engine.ports.gate.Gate.
+    """A gate with local breakers in front of another gate. See fairlead.engine.ports.gate.Gate.
 
     Args:
-        gate: The gate that has everything else to say.
-        reporter: The number by which this process is known to the fleet's breakers; above 1.
+        gate: The gate that decides everything else.
+        reporter: The number that identifies this process to the fleet's breakers; above 1.
         clock: The process's clock.
     """
 
@@ -56,7 +57,7 @@ class LocalBreakers:
         self._entries: dict[tuple[Domain, str], _Entry] = {}
 
     def admit(self, ask: Ask) -> Coroutine[Any, Any, Answer]:
-        """Refuse while this process's own breaker is open; else ask the gate."""
+        """Refuse while the local breaker is open; otherwise ask the gate."""
         rule = ask.plan.breaker
         if not self._entries or rule is None:
             return self._gate.admit(ask)
@@ -76,26 +77,26 @@ class LocalBreakers:
         finally:
             if isinstance(answer, Admitted):
                 entry.probe = answer
-            else:  # it is not sent: the next one may try
+            else:  # the probe is not sent, so the next call may be the probe
                 self._record(entry, rule, Health.NEUTRAL, passed.probe)
         return answer
 
     async def finish(self, finish: Finish) -> Finished:
-        """Tell both breakers."""
-        finish, opened_s, closed = self._noted(finish)
+        """Record the end of a call in the local breaker and at the gate."""
+        finish, opened_s, closed = self._recorded(finish)
         return _merged(await self._gate.finish(finish), opened_s, closed)
 
     def end(self, finish: Finish, told: Ended) -> None:
-        """The same without anybody who waits."""
-        noted, opened_s, closed = self._noted(finish)
+        """Record the end of a call without waiting; *told* receives the result."""
+        forwarded, opened_s, closed = self._recorded(finish)
         if opened_s is None and not closed:
-            self._gate.end(noted, told)
+            self._gate.end(forwarded, told)
             return
 
         def merged(result: Finished | Exception) -> None:
             told(_merged(result, opened_s, closed) if isinstance(result, Finished) else result)
 
-        self._gate.end(noted, merged)
+        self._gate.end(forwarded, merged)
 
     async def cancel(self, ask: Ask) -> None:
         """Cancel at the gate."""
@@ -109,8 +110,13 @@ class LocalBreakers:
         """Listen at the gate."""
         await self._gate.listen(wake)
 
-    def _noted(self, finish: Finish) -> tuple[Finish, float | None, bool]:
-        """Return what the gate is told, for how long our breaker opened by it, and whether it closed ours."""
+    def _recorded(self, finish: Finish) -> tuple[Finish, float | None, bool]:
+        """Record *finish* in the local breaker.
+
+        Returns:
+            The finish to pass to the gate, the seconds for which the local breaker opened (None: it did not),
+            and whether the local breaker closed.
+        """
         plan, health = finish.admitted.plan, finish.health
         rule = plan.breaker
         is_unreached = health is Health.UNREACHED
@@ -130,28 +136,28 @@ class LocalBreakers:
         if health is Health.NEUTRAL:
             self._record(entry, rule, health, _probe(entry, finish))
             return finish, None, False
-        del self._entries[key]  # it responded
+        del self._entries[key]  # the destination responded
         return finish, None, entry.breaker.mode is not policy.Mode.CLOSED
 
     def _record(self, entry: _Entry, rule: BreakerRule, health: Health, probe: int) -> float | None:
-        before, now_us = entry.breaker, self._now_us()
-        entry.breaker = after = policy.recorded(before, _short(rule), health, now_us, probe=probe)
+        previous, now_us = entry.breaker, self._now_us()
+        entry.breaker = current = policy.recorded(previous, _short(rule), health, now_us, probe=probe)
         if probe:
             entry.probe = None
-        opened = after.times_opened > before.times_opened
-        return (after.until_us - now_us) / MICRO if opened else None
+        opened = current.times_opened > previous.times_opened
+        return (current.until_us - now_us) / MICRO if opened else None
 
     def _now_us(self) -> int:
         return round(self._clock.monotonic() * MICRO)
 
 
 def _probe(entry: _Entry, finish: Finish) -> int:
-    """Return the name of the entry's probe if *finish* is its end; else 0."""
+    """Return the id of the entry's probe if *finish* ends it, else 0."""
     return entry.breaker.until_us if entry.probe is finish.admitted else 0
 
 
 def _short(rule: BreakerRule) -> BreakerRule:
-    """Return *rule* for a breaker that nobody can reset."""
+    """Return *rule* with shorter times, because no operator can reset a local breaker."""
     return replace(rule, open_s=min(rule.open_s, OPEN_MOST_S), open_max_s=min(rule.open_max_s, OPEN_MOST_S))
 
 

@@ -1,15 +1,15 @@
-"""Which limits a call meets: those of its provider's profile, with its connection's settings laid over.
+"""The limits of a call: those of its provider's profile, overridden by its connection's settings.
 
     slots, rate   counted where the vendor counts: per account, so that two connections to one account share
     quota         per tenant
-    breaker       per connection and host (R33)
+    breaker       per connection and host
 
-All of them lie in one domain, which the profile declares (R22). A rate begins as answers have told it under
-the same settings, else as the connection's settings or the profile have it (G3). Numbers of the settings are
-of the connection's version. A guess is as old as this process: what the profile says now reaches buckets that
-Redis knows, but never over what settings say (R52). What was learnt under a guess is older than any, so that
-nothing that a bucket has learnt since is unlearnt. Slots that an answer told of rule unless the connection
-says how many it wants.
+All of them are in one domain, which the profile declares. A rate begins with the numbers that responses
+stated under the same settings, else with those of the connection's settings or of the profile. Numbers from
+settings have the version of the connection. A guess has the start time of this process as its version, so
+that a changed profile reaches buckets that Redis knows, but never replaces settings. Numbers learnt under a
+guess have the oldest version, so that they replace nothing that a bucket has learnt since. A number of slots
+that a response stated applies unless the connection sets its own. Spec: G3, R22, R33, R52.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fairlead.policy.gate.key import digest
 from fairlead.policy.gate.limit import (
     EXPLICIT,
     GUESS,
-    TOLD,
+    OBSERVED,
     BreakerRule,
     BucketLimit,
     Domain,
@@ -79,7 +79,12 @@ class Plans:
     """Plans by connection and API; each is made once per version of its connection and what was learnt."""
 
     def __init__(self, profile: Callable[[str, str | None], Profile], since_us: int = 1) -> None:
-        """Args: *since_us* is when the profiles were read, in microseconds of the epoch."""
+        """Make an empty cache.
+
+        Args:
+            profile: Returns the profile of a provider and variant.
+            since_us: When the profiles were read, in microseconds since the epoch. Default 1.
+        """
         self._profile = profile
         self._since_us = since_us
         self._made: dict[tuple[UUID, str, str], tuple[Connection, CallPlan]] = {}
@@ -108,16 +113,18 @@ class Plans:
             self._made.clear()
             self._shared.clear()
         tenant = connection.key.tenant
-        own = call_settings_of(profile, connection.settings, tenant=tenant)
-        made = _made(connection, limits, api, host, self._since_us)
-        # An app has other tenants, even if this process has met none; an account mostly has one.
+        settings = call_settings_of(profile, connection.settings, tenant=tenant)
+        call_plan = _call_plan(connection, limits, api, host, self._since_us)
+        # An app has other tenants even if this process has seen none; an account mostly has one.
         only = None if limits.domain == "app" else tenant
-        doubts = Doubts(tenant=tenant, consensus=self._shared.setdefault(made.plan.domain, Consensus(only)))
+        doubts = Doubts(
+            tenant=tenant, consensus=self._shared.setdefault(call_plan.plan.domain, Consensus(only))
+        )
         if doubts.consensus.only != tenant:
             doubts.consensus.only = None
-        made = replace(made, inline_wait_s=own.inline_wait_s, doubts=doubts)
-        self._made[key] = (connection, made)
-        return made
+        call_plan = replace(call_plan, inline_wait_s=settings.inline_wait_s, doubts=doubts)
+        self._made[key] = (connection, call_plan)
+        return call_plan
 
     def bulk(self, connection: Connection, kind: str, api_version: str | None = None) -> BulkPlan:
         """The plan of a bulk operation of *kind* in *api_version* (default the profile's).
@@ -179,7 +186,7 @@ def check_settings(connection: Connection, limits: Limits) -> None:
             )
     for api in limits.apis:
         try:
-            _made(connection, limits, api, "")
+            _call_plan(connection, limits, api, "")
         except ConfigInvalid as error:  # of a limit, which knows no connection
             raise ConfigInvalid(error.what, tenant=tenant, provider=provider, hint=error.way_out) from None
 
@@ -189,7 +196,7 @@ def _version(connection: Connection, explicit: bool, since_us: int) -> int:
     return version_of(level, connection.connection_id.int, moment)
 
 
-def _made(connection: Connection, limits: Limits, api: str, host: str, since_us: int = 1) -> CallPlan:
+def _call_plan(connection: Connection, limits: Limits, api: str, host: str, since_us: int = 1) -> CallPlan:
     tenant, provider = connection.key.tenant, connection.key.provider
     own = limits_of(connection.settings, tenant=tenant, provider=provider)
     account = connection.account_id or connection.key.bucket
@@ -234,10 +241,14 @@ def _domain(connection: Connection, limits: Limits, account: str) -> Domain:
 def _pool(
     own: ConnectionLimits, limits: Limits, key: str, connection: Connection, since_us: int
 ) -> PoolLimit | None:
-    capacity, told = own.concurrency_limit or limits.slots or own.tenant_slots, connection.slots  # of a quota
+    capacity = own.concurrency_limit or limits.slots or own.tenant_slots
+    learnt = connection.slots
     version = _version(connection, own.concurrency_limit is not None, since_us)
-    if capacity is not None and own.concurrency_limit is None and told is not None:
-        capacity, version = told.capacity, version_of(TOLD, connection.connection_id.int, told.version)
+    if capacity is not None and own.concurrency_limit is None and learnt is not None:
+        capacity, version = (
+            learnt.capacity,
+            version_of(OBSERVED, connection.connection_id.int, learnt.version),
+        )
     if capacity is None:
         return None
     return PoolLimit(

@@ -23,12 +23,14 @@ _Word = Callable[[], Awaitable[object]]
 
 
 async def tell(fleet: FleetGate, alone: Alone, clock: Clock) -> list[Renewal]:
-    """Tell *fleet* all that *alone* knows, and give the slots that it was told of.
+    """Report the state of *alone* to *fleet*, and return the slots that were reported.
 
-    What the store refuses though it is there (keys of a domain are damaged) is given up, and keeps nobody
-    away. GateUnavailable where it did not hear the rest, and nothing of it is under way any more: the debts
-    that it confirmed are not told again, nor is what has ended: its lease ends there by itself. What was left
-    behind is, since a cancellation may be repeated.
+    A report that an available Redis refuses, because keys of a domain are damaged, is dropped. Confirmed
+    debts and ended calls are not reported again, because a lease expires by itself. Cancellations may be
+    repeated, so they are.
+
+    Raises:
+        GateUnavailable: Redis did not take the rest, and no report is under way any more.
     """
     late = GateUnavailable(f"Redis did not hear within {AT_MOST_S:g} s what it had missed")
     stop, adopted, heard = clock.call_later(AT_MOST_S, lambda: fleet.abandon(late)), alone.adopted(), False

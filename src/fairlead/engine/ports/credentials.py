@@ -174,7 +174,7 @@ class Intent:
 
 
 class Claim(NamedTuple):
-    """The right to send once: the place of this send among all, and the permit of the token endpoint."""
+    """The right to send once: the epoch of the send, and the permit of the token endpoint."""
 
     epoch: int
     permit: EndpointPermit
@@ -288,14 +288,19 @@ class CredentialStore(Protocol):
         ...
 
     async def claim(self, intent: Intent, ask: EndpointAsk) -> Claim | EndpointRefusal | None:
-        """Batched. Commit INTENT with the permit that *ask* gets, as in `EndpointGate.admit`, in one step.
+        """Take a permit for *ask*, as `EndpointGate.admit` does, and commit INTENT in one statement. Batched.
 
-        Without a permit nothing is claimed. None when the generation moved, or the rotation is held or was
-        sent; then no permit is used.
+        Without a permit nothing is claimed.
 
-        The epoch orders the sends of one token, and across a restore all sends (R51). It is the time of the
-        send in microseconds by the database's clock, raised above every earlier epoch of the connection and
-        above the floor of `raise_epochs`: a clock that is set back does no harm.
+        The epoch orders the sends of one token, and all sends across a restore. It is the time of the send in
+        microseconds by the database's clock, raised above every earlier epoch of the connection and above the
+        floor of `raise_epochs`, so a clock that is set back does no harm.
+
+        Returns:
+            The claim; the refusal of a permit; or None if the generation has changed, or the rotation is held
+            or was sent. Then no permit is used.
+
+        Spec: R51.
         """
         ...
 
@@ -348,7 +353,7 @@ class CredentialStore(Protocol):
         ...
 
     async def left_behind(self, limit: int, cool_down_s: float) -> Sequence[DueConnection]:
-        """Refreshes that were sent and whose owner is gone; a dead one stays out until it has cooled down."""
+        """Return refreshes that were sent and whose owner is gone, without those that died too recently."""
         ...
 
     async def postpone(self, connection_id: UUID, generation: int, due_in_s: float | None) -> None:
@@ -378,12 +383,15 @@ class CredentialStore(Protocol):
         ...
 
     async def timeline(self) -> str:
-        """Which history of the database this is: another one after a fail-over, a restore or a restart (R11).
+        """Return the name of the database's history, which changes with a fail-over, a restore or a restart.
 
-        Raises DependencyUnavailable on a server that is a stand-by still.
+        Raises:
+            DependencyUnavailable: The server is a stand-by.
+
+        Spec: R11.
         """
         ...
 
     async def raise_epochs(self, floor: int) -> None:
-        """Let every later send have an epoch above *floor*."""
+        """Give every later send an epoch above *floor*."""
         ...

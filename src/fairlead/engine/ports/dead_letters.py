@@ -46,7 +46,7 @@ class DeadLetter:
     first_at: datetime
     last_at: datetime
     age_s: float  # database's now - first_at
-    regranted: bool = False  # told by `due` alone: its connection was given a new grant after it died
+    regranted: bool = False  # set by `due` only: its connection was given a new grant after it died
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +94,10 @@ class DeadLetterStore(Protocol):
         oldest_first: bool = False,
         at_rest: bool = False,
     ) -> list[DeadLetter]:
-        """Entries that fit, the newest first or the oldest; *after* the last one of the page before.
+        """Return a page of matching entries, newest or oldest first, that begins behind *after*.
 
-        *at_rest*: only those whose work is not under way, as a replay or as an open job of their key.
+        With *at_rest* entries are left out whose work is under way, as a replay or as an open job of their
+        key.
         """
         ...
 
@@ -116,9 +117,13 @@ class DeadLetterStore(Protocol):
     ) -> bool:
         """Enqueue *job* as the entry's replay and count it.
 
-        *by*: who asked for it, and resolves the entry once that job succeeds; None: fairlead itself.
-        False if the entry is closed, already replaying, of another tenant than *job*, or has died again since
-        *last_at* (None: that does not matter).
+        Args:
+            by: The person on whose behalf the entry is resolved once the job succeeds. None: fairlead.
+            last_at: When the entry last died, as the caller read it. None: any time.
+
+        Returns:
+            False if the entry is closed, already replaying, of another tenant than *job*, or has died again
+            since *last_at*.
         """
         ...
 
@@ -133,12 +138,17 @@ class DeadLetterStore(Protocol):
         tenant_id: str | None = None,
         last_at: datetime | None = None,
     ) -> str | None:
-        """Close an open entry; one that is abandoned ends its replay, too (R55).
+        """Close an open entry. Abandoning an entry cancels its replay as well.
 
-        *tenant_id*: whose it must be; *last_at*: when it died last, as it was seen; None: any.
+        Args:
+            tenant_id: The tenant that the entry must be of. None: any.
+            last_at: When it last died, as the caller read it. None: any time.
 
         Returns:
-            ``closed``; what `JobStore.cancel` says of a replay that was ended; None where it is not open.
+            ``closed``; the result of `JobStore.cancel` for a replay that was cancelled; None if the entry is
+            not open.
+
+        Spec: R55.
         """
         ...
 
@@ -151,7 +161,7 @@ class DeadLetterStore(Protocol):
         reauth_started: bool = False,
         notified: bool = False,
     ) -> None:
-        """Set when the processor looks again, and note what it did; not if it died again since *last_at*."""
+        """Set the time of the next action and record the last one, unless the entry died again."""
         ...
 
     async def open_count(self, queue: str) -> int: ...

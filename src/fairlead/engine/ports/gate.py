@@ -92,9 +92,11 @@ class Queued:
 
 @dataclass(frozen=True, slots=True)
 class GateRefusal:
-    """Not admitted, and nothing was taken. *bucket*: which of the plan's, where one refused.
+    """A refusal of a call; nothing was taken.
 
-    *retry_after_s* None: never, the cost is larger than the bucket, which has *capacity*.
+    Attributes:
+        bucket: The index of the bucket that refused, if one did.
+        retry_after_s: None: never, because the cost exceeds the *capacity* of the bucket.
     """
 
     by: RefusedBy
@@ -103,7 +105,7 @@ class GateRefusal:
     capacity: float = field(default=0.0, compare=False)
 
     def clamped_costs(self, ask: Ask) -> tuple[float, ...] | None:
-        """Return costs that fit the learnt capacity; None where the settings allow no such call either."""
+        """Return costs clamped to the learnt capacity; None if the settings allow no such call either."""
         if self.bucket is None:
             return None
         costs, limit = ask.costs or (1.0,) * len(ask.plan.buckets), ask.plan.buckets[self.bucket]
@@ -129,11 +131,12 @@ class Observation:
 
 
 class Finish(NamedTuple):
-    """The end of an admitted call. *actual*: units really used, where the answer told.
+    """The end of an admitted call. With health BEGUN the call goes on, and only its breaker learns of it.
 
-    *keeps_slot*: the vendor may be at work on it still, so its slot ends with its lease. Of health BEGUN it
-    is no end: the call goes on, and the breaker is told that it began well. *reporter*: the number of the
-    process, where it did not reach the destination.
+    Attributes:
+        actual: Units that the response says were used.
+        keeps_slot: Whether the provider may still be working on it, so that its slot ends with its lease.
+        reporter: The number of this process, if it could not connect to the destination.
     """
 
     admitted: Admitted
@@ -145,7 +148,7 @@ class Finish(NamedTuple):
 
     @property
     def frees_slot(self) -> bool:
-        """Whether its slot may be another's now."""
+        """Whether its slot is free for another call."""
         return not self.keeps_slot and self.health is not Health.BEGUN
 
     def refund_micro(self, index: int) -> int:

@@ -84,7 +84,7 @@ class FailureView:
 
 @dataclass(frozen=True, slots=True)
 class DestinationView:
-    """The breaker of one destination, and its latest failures, newest first."""
+    """The breaker of one destination and its latest failures, newest first."""
 
     destination: Destination
     breaker: BreakerView
@@ -123,8 +123,8 @@ class GateViewer(Protocol):
         ...
 
     async def breakers(self, domain: Domain | None = None, *, failures: int = 1) -> list[DestinationView]:
-        """Return the breakers that counted a failure within the last day, of *domain* or of all.
+        """Return the breakers of *domain*, or of all, that counted a failure within the last day.
 
-        One that was found well since is closed. *failures*: how many of its latest are shown.
+        A breaker that has recovered since is closed. At most *failures* of each are returned.
         """
         ...

@@ -10,9 +10,11 @@ from fairlead.engine.ports.processes import ProcessIdentity
 
 @dataclass(frozen=True, slots=True)
 class MemoryUsage:
-    """Resident bytes of this process, and what it may have. *limit_bytes* None: no limit is known.
+    """The memory of this process.
 
-    *group_share* is what all processes of its control groups use of the limit of the fullest; 0.0: unknown.
+    Attributes:
+        limit_bytes: The most it may use. None: no limit is known.
+        group_share: The fraction of a control group's limit in use, for the fullest group; 0.0: unknown.
     """
 
     used_bytes: int

@@ -25,9 +25,9 @@ a door that takes requests of other libraries leaves them out."""
 NoAnswerKind = Literal[
     "refused_address",  # our address policy forbids the destination
     "pool",  # no free connection of ours in time: says nothing of the destination
-    "descriptors",  # this process, or its host, may open no more
+    "descriptors",  # this process or its host has no file descriptor left
     "resources",  # this host has no memory, buffers or local ports left
-    "resolver",  # the name servers of this host do not answer
+    "resolver",  # the name servers of this host do not respond
     "dns",
     "connect",
     "tls",
@@ -41,12 +41,14 @@ NoAnswerKind = Literal[
 
 @dataclass(slots=True)  # not to be changed; frozen, each field would cost a call 0.1 us
 class HttpRequest:
-    """One request, fully built. What it says is never shown.
+    """One request, fully built. Its contents are never shown.
 
-    *url* is absolute; http is for hosts that may be private only. *headers*: none of TRANSPORT_HEADERS.
-    *deadline_s* is for all of it, from the wait for a connection to the last byte of the answer.
-    *max_body_bytes* bounds the answer's body as it comes and as it is decoded. *holder*: whose call it is;
-    one holder does not get all connections.
+    Attributes:
+        url: Absolute. http is only for hosts that may be private.
+        headers: None of TRANSPORT_HEADERS.
+        deadline_s: Seconds from the wait for a connection to the last byte of the response.
+        max_body_bytes: Bounds the response's body as received and as decoded.
+        holder: The tenant of the call; one holder does not get all connections.
     """
 
     method: str
@@ -113,14 +115,14 @@ class HttpStream(Protocol):
 
 
 class DialObserver(Protocol):
-    """Is told of every new connection that is tried. A place is a scheme, a host and a port, as in a URL."""
+    """An observer of new connections. A place is a scheme, a host and a port, as in a URL."""
 
     def reached(self, place: str) -> None:
-        """Note that a connection was made."""
+        """Record a new connection to *place*."""
         ...
 
     def failed(self, place: str, kind: NoAnswerKind) -> None:
-        """Note that none could be made, and why."""
+        """Record that no connection to *place* could be made, and why."""
         ...
 
 

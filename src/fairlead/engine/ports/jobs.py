@@ -36,7 +36,7 @@ class NewJob:
 
 @dataclass(frozen=True, slots=True)
 class Enqueued:
-    """*inserted* is False where a job answers that has the unique key; *job_id* is then that job's."""
+    """The result of an enqueue. With *inserted* False, *job_id* is the earlier job with the unique key."""
 
     job_id: UUID
     inserted: bool
@@ -184,10 +184,10 @@ class JobStore(Protocol):
     """The queue's truth. All times are the database's."""
 
     async def enqueue(self, jobs: Iterable[NewJob]) -> list[Enqueued]:
-        """Store *jobs*, all or none; what iterating over them raises is raised, and nothing is stored.
+        """Store *jobs*, all or none. An error while iterating over them is raised, and nothing is stored.
 
-        A job that waits answers for one of the same unique key, and becomes as urgent. One that has begun
-        or expired hands its key on, unless the key holds for a time or the kind is our own.
+        A waiting job stands for a new one of the same unique key, and becomes as urgent. A job that has begun
+        or expired passes its key on, unless the key holds for a time or the kind is fairlead's own.
 
         Spec: R20, R53.
         """
@@ -247,14 +247,19 @@ class JobStore(Protocol):
     async def cancel(
         self, job_id: UUID, reason: str, *, tenant_id: str | None = None, state: str | None = None
     ) -> str | None:
-        """Cancel a job: an available one ends now, a running one once its handler has ended (R55).
+        """Cancel a job: an available one ends now, a running one once its handler has ended.
 
-        Until then it counts under its caps as running; it is completed where the handler completes all the
-        same, and is not run again. *tenant_id*: whose it must be; *state*: ``available`` or ``running``, as
-        it was seen; None: any.
+        Until then it counts under its caps as running. It is completed if the handler completes after all,
+        and is not run again.
+
+        Args:
+            tenant_id: The tenant that the job must be of. None: any.
+            state: The state that the job must be in, ``available`` or ``running``. None: either.
 
         Returns:
-            ``cancelled``; ``running`` until its worker has heard of it; None where there is no such job.
+            ``cancelled``; ``running`` if its worker has yet to stop it; None if there is no such job.
+
+        Spec: R55.
         """
         ...
 

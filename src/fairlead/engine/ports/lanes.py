@@ -77,13 +77,16 @@ class TenantTurn:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a job waits, or what became of it (Q14).
+    """Why a job waits, or how it ended. Spec: Q14.
 
-    *why* is one of: ``finished``, ``running``, ``not_due``, ``follows`` (it begins after the run that had its
-    unique key), ``expired``, ``suspect``, ``paused``, ``capped``, ``no_worker``, ``no_handler`` (no worker
-    takes its kind), ``turn`` (its lane is ready: others are before it), ``unseen`` (the next sweep makes its
-    lane ready). *until*: when that ends, if known. *ahead_in_lane*: jobs before it in its own lane,
-    *lanes_ahead*: ready lanes of its queue and class before its own; both stop at 1,000.
+    Attributes:
+        why: One of ``finished``, ``running``, ``not_due``, ``follows`` (it starts after the run that had its
+            unique key), ``expired``, ``suspect``, ``paused``, ``capped``, ``no_worker``, ``no_handler`` (no
+            worker takes its kind), ``turn`` (its lane is ready, and others are ahead of it), ``unseen`` (the
+            next sweep makes its lane ready).
+        until: When that ends, if known.
+        ahead_in_lane: Jobs ahead of it in its lane, up to 1,000.
+        lanes_ahead: Ready lanes of its queue and class ahead of its own, up to 1,000.
     """
 
     job: JobView
@@ -98,7 +101,7 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class UnhandledKind:
-    """A kind with due jobs that no worker takes from its queue. *jobs* stops at 1,000."""
+    """A kind with due jobs that no worker takes from its queue. *jobs* is at most 1,000."""
 
     queue: str
     kind: str
@@ -193,11 +196,11 @@ class LaneStore(Protocol):
     # ---- handlers ------------------------------------------------------------------------------
 
     async def report_kinds(self, queues: Sequence[str], kinds: Sequence[str]) -> None:
-        """Record that a worker takes *kinds* from *queues*. It counts for three minutes."""
+        """Record that a worker takes *kinds* from *queues*. The record is valid for three minutes."""
         ...
 
     async def unhandled_kinds(self, limit: int) -> list[UnhandledKind]:
-        """Return up to *limit* kinds with due jobs that no worker takes, those with the most jobs first."""
+        """Return up to *limit* kinds with due jobs that no worker takes, in descending order of jobs."""
         ...
 
     # ---- upkeep, once across the fleet by compare-and-set rows (R4) -----------------------------
@@ -211,12 +214,12 @@ class LaneStore(Protocol):
         ...
 
     async def sweep(self, every_s: float, share: float = 1.0) -> Swept | None:
-        """Make the invariant hold: available job => lane ready, or parked with a wake time.
+        """Restore the invariant that the lane of an available job is ready, or parked with a wake time.
 
         Args:
             every_s: The least number of seconds between two sweeps.
-            share: The most of the time that sweeps may take: one that took 2 s is followed by the next
-                one after 2 / *share* seconds, but after an hour at the latest.
+            share: The largest fraction of time that sweeps may take. After a sweep of 2 s the next one is
+                due 2 / *share* seconds later, at most an hour later.
 
         Returns:
             What was repaired, or None where no sweep is due.

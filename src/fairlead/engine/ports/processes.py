@@ -45,8 +45,10 @@ class SessionView:
 class Renewed:
     """A session that was renewed.
 
-    *cancelled*: lease ids of jobs that were cancelled while they run. *data_keys_renewed_at*: when a key
-    rotation has last asked this process to look up the current data keys again; None: never.
+    Attributes:
+        cancelled: Lease ids of running jobs that were cancelled.
+        data_keys_renewed_at: When a key rotation last asked this process to look up the current data keys;
+            None: never.
     """
 
     cancelled: frozenset[int] = frozenset()
@@ -55,9 +57,11 @@ class Renewed:
 
 @dataclass(frozen=True, slots=True)
 class KeyHolder:
-    """A live process and the master keys it holds. *master_ids* None: an older version, which does not say.
+    """A live process and the master keys it holds.
 
-    *is_behind*: it was asked to look up the data keys again, and has not renewed its session since.
+    Attributes:
+        master_ids: None: an older version, which does not report them.
+        is_behind: Whether it was asked to look up the data keys, and has not renewed its session since.
     """
 
     session_id: UUID
@@ -94,9 +98,10 @@ class SessionStore(Protocol):
     async def heartbeat(
         self, session_id: UUID, running: Sequence[UUID] = (), trouble: str | None = None
     ) -> Renewed | None:
-        """Renew, say what *trouble* the process has, and ask which of the jobs *running* here shall end.
+        """Renew the session, report *trouble*, and return which of the *running* jobs must stop.
 
-        None if this session was declared lost or stopped: the process must stop its work.
+        Returns:
+            None if this session was declared lost or stopped: the process must stop its work.
         """
         ...
 
@@ -105,7 +110,7 @@ class SessionStore(Protocol):
         ...
 
     async def key_holders(self, seen_within_s: float = 0.0) -> list[KeyHolder]:
-        """Return the live processes with the master keys they hold, by host and pid.
+        """Return the live processes with their master keys, by host and pid.
 
         Args:
             seen_within_s: Also return those that ended at most so many seconds ago. Default 0.
@@ -113,7 +118,7 @@ class SessionStore(Protocol):
         ...
 
     async def data_keys_renewed(self) -> None:
-        """Ask every live process to look up the current data keys again, with its next renewal."""
+        """Ask every live process to look up the current data keys with its next renewal."""
         ...
 
     async def local_sessions(self, identity: ProcessIdentity) -> list[tuple[UUID, ProcessIdentity]]:
@@ -194,10 +199,10 @@ class DutyStore(Protocol):
     """Cron ticks, each taken once by compare-and-set (R4)."""
 
     async def sync_schedules(self, schedules: Sequence[Schedule]) -> None:
-        """Insert or update these entries; last ticks and people's pauses stay as they are.
+        """Insert or update these schedules. Last ticks and pauses set by an operator stay as they are.
 
-        A new one begins now. So does one that its program had paused and pauses no more, and one whose
-        expression or time zone has changed.
+        A new schedule begins now. So does one that its program no longer pauses, and one whose expression or
+        time zone has changed.
         """
         ...
 
@@ -221,9 +226,9 @@ class DutyStore(Protocol):
         ...
 
     async def rewind(self) -> list[str]:
-        """Let those begin now whose last tick is over a minute in the future; their names.
+        """Restart schedules whose last tick is over a minute in the future, and return their names.
 
-        The clock was set back. Ticks that were taken before that are not taken again.
+        Their clock was set back. Ticks that were taken before that are not taken again.
         """
         ...
 

@@ -26,9 +26,9 @@ class Vault(Protocol):
     """Seals and opens secrets under a data key per tenant (T9)."""
 
     async def preflight(self, tenant: str) -> object:
-        """Have the tenant's data key in memory, so that sealing an answer cannot fail later.
+        """Load the tenant's data key, so that sealing a response cannot fail later.
 
-        Hold what is returned until all is sealed: nothing else keeps the key from making room for others.
+        Hold the returned object until everything is sealed; otherwise the key may be evicted.
         """
         ...
 
@@ -144,7 +144,7 @@ class SealedRecords(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class JournalHead:
-    """Which send an answer is of."""
+    """The send that a journal entry is the response to."""
 
     connection_id: UUID
     rotation_id: UUID
@@ -187,9 +187,9 @@ class Journal(Protocol):
         ...
 
     def settled(self, connection_id: UUID, epoch: int, *, just_now: bool = True) -> None:
-        """Say that nothing of this connection up to *epoch* is needed any more: the database has it, or more.
+        """Record that no entry of this connection up to *epoch* is needed any more: the database is as new.
 
-        What was *just_now* settled is kept for 24 h, and then dropped.
+        Entries that were settled *just_now* are deleted after 24 h.
         """
         ...
 
@@ -201,12 +201,13 @@ class Journal(Protocol):
         *,
         newer_than: int = -1,
     ) -> JournalEntry | None:
-        """Return the newest entry of this generation in the journals of this host, whoever wrote it.
+        """Return the newest matching entry of this generation in the journals of this host.
 
         Args:
-            fits: Which entries come into question; it may be called on another thread. newer_than: Only
-            entries of a higher epoch do. Where this host has none of the connection, nothing is
-                read.
+            connection_id: The connection of the entry.
+            from_generation: The generation that was spent.
+            fits: Whether an entry matches. It may be called on another thread.
+            newer_than: Only entries with a higher epoch match. If this host has none, nothing is read.
 
         Raises:
             Refused: The journals cannot be read.
@@ -214,17 +215,20 @@ class Journal(Protocol):
         ...
 
     async def orphans(self) -> Sequence[object]:
-        """Take over the files of dead owners: no other process gets them while this one lives.
+        """Take over the files of dead owners. No other process gets them while this one lives.
 
-        Returns what was not ours before.
+        Returns:
+            The files that this process did not own before.
         """
         ...
 
     def heads(self) -> AsyncIterator[Sequence[JournalHead]]:
-        """Yield, in pages, the newest entry of each connection on this host, settled or not (R11).
+        """Yield, in pages, the newest entry of each connection, settled or not.
 
-        Of those that lie in our files and in those we took over: each connection is another's or ours. The
-        entry of the highest epoch is in the first page. What is `settled` of a page before the next one is
-        asked for may be dropped in time; the rest is kept.
+        Only connections whose newest entry is in our own or adopted files are included, so each is handled
+        by one process. The entry with the highest epoch is in the first page. Settle the entries of a page
+        before requesting the next one; entries that are not settled then stay.
+
+        Spec: R11.
         """
         ...

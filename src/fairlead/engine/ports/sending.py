@@ -39,17 +39,17 @@ class TokenTransport(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EndpointPermit:
-    """Permission to send one request to a token endpoint; *probe*: it decides the breaker or the pause."""
+    """A permit to send one request to a token endpoint. A *probe* decides the breaker or the pause."""
 
     probe: bool = False
-    dirty: bool = False  # something stands against this endpoint: a success must be written
+    dirty: bool = False  # failures are recorded for this endpoint, so a success must be written
 
 
 @dataclass(frozen=True, slots=True)
 class EndpointRefusal:
-    """No permission: *by* names the guard.
+    """A refusal of a permit by the guard *by*.
 
-    "connection" is the back-off of the one connection that asked; "busy": the guards could not be looked at.
+    "connection" is the back-off of the one connection that asked; "busy": the guards' rows were locked.
     """
 
     by: Literal["connection", "rate", "breaker", "pause", "busy"]
@@ -59,10 +59,12 @@ class EndpointRefusal:
 
 @dataclass(frozen=True, slots=True)
 class EndpointKey:
-    """A token endpoint as its limits see it.
+    """The names under which the limits of a token endpoint are counted.
 
-    *host* is set where the connections of one app have hosts of their own: health and refusals are counted
-    there. *account* is set where the provider counts the rate per account.
+    Attributes:
+        host: Set if the connections of one app have hosts of their own; health and refusals are counted per
+            host.
+        account: Set if the provider counts the rate per account.
     """
 
     provider: str
@@ -91,15 +93,17 @@ class EndpointLimits:
     open_s: float = 60.0
     open_max_s: float = 600.0
     probe_s: float = 60.0  # how long the one probe may take before another may be sent
-    backoff_s: float = 1.0  # of one connection after its first failure; doubles up to open_s
+    backoff_s: float = 1.0  # back-off of a connection after its first failure; doubles up to open_s
 
 
 @dataclass(frozen=True, slots=True)
 class EndpointAsk:
-    """One connection's request for permission to refresh *generation*.
+    """One connection's request for a permit to refresh *generation*.
 
-    *secret_fingerprint* None: the secret is the connection's own, so no pause of the app applies to it.
-    *session_id*: the process. *at_once*: a person asks, so the connection's back-off does not hold it.
+    Attributes:
+        secret_fingerprint: None: the secret is the connection's own, so no pause of the app applies.
+        session_id: The process.
+        at_once: Whether a person asks, so that the connection's back-off does not apply.
     """
 
     key: EndpointKey
@@ -116,17 +120,20 @@ PAUSE_LOOK_S = 60.0
 
 
 def endpoint_answer(row: Any, limits: EndpointLimits) -> EndpointPermit | EndpointRefusal:
-    """Return what one ask of a group gets: permits go to the first, the rest is told its own turn.
+    """Return the answer to one ask of a group: the first get permits, the others the time of their turn.
 
     Args:
-        row: What ``endpoint_take`` gives for it.
-        limits: Those of the ask.
+        row: The row that ``endpoint_take`` returned for it.
+        limits: The limits of the ask.
     """
     if row["held_s"] is not None:
         return EndpointRefusal("connection", row["held_s"], f"its last refresh failed: {row['reason']}")
     if row["turn"] < row["granted"]:
         return EndpointPermit(probe=row["probe"], dirty=row["dirty"])
-    reason, wait_s = row["reason"] or "the token endpoint was ill", max(1.0, row["retry_after_s"] or 1.0)
+    reason, wait_s = (
+        row["reason"] or "the token endpoint was unhealthy",
+        max(1.0, row["retry_after_s"] or 1.0),
+    )
     if row["guard"] == "pause":
         return EndpointRefusal("pause", min(PAUSE_LOOK_S, wait_s), f"paused: {reason}")
     if row["guard"] == "breaker":
@@ -137,9 +144,11 @@ def endpoint_answer(row: Any, limits: EndpointLimits) -> EndpointPermit | Endpoi
 
 @dataclass(frozen=True, slots=True)
 class EndpointChange:
-    """What a response closed to others or opened to them again, under which name.
+    """A token endpoint, app or rate that a response closed for other connections, or reopened.
 
-    *news* is False where it was closed before. *said_by*: some of the connections, or hosts, that closed it.
+    Attributes:
+        news: False if it was closed before.
+        said_by: Some of the connections or hosts whose responses closed it.
     """
 
     client_id: str
@@ -153,28 +162,32 @@ class EndpointGate(Protocol):
     """Rate, breaker and pause of token endpoints, and the back-off of connections, for the whole fleet."""
 
     async def admit(self, ask: EndpointAsk) -> EndpointPermit | EndpointRefusal:
-        """Return a permit, or which guard refused and when to ask again. Batched."""
+        """Return a permit, or the guard that refused and when to ask again. Batched."""
         ...
 
     async def record(
         self, ask: EndpointAsk, permit: EndpointPermit, reach: Reach, reason: str, hint_s: float = 0.0
     ) -> EndpointChange | None:
-        """Apply what the response to a permitted request may stop (policy/blast_radius.py).
+        """Apply the response to a permitted request, by the rules of policy/blast_radius.py.
 
-        *hint_s* is the wait that the response asked for. Returns what changed for others because of it.
+        Args:
+            hint_s: The wait that the response asked for.
+
+        Returns:
+            The changes for other connections.
         """
         ...
 
     async def resume(self, key: EndpointKey) -> bool:
-        """End breaker, pause and debt of *key*, and the back-offs of its app; False if there was none."""
+        """End the breaker, pause and debt of *key* and the back-offs of its app; return False without any."""
         ...
 
     async def backoff(self, connection_id: UUID, generation: int) -> Mapping[str, Json]:
-        """Return *held_s* and *held_for* (why) of what holds up the next refresh of this connection alone."""
+        """Return the back-off of a connection: *held_s*, and *held_for*, the reason."""
         ...
 
     async def search(self) -> list[Mapping[str, Json]]: ...
 
     async def prune(self, older_than_s: float) -> int:
-        """Delete what no refresh has asked about for so long, whatever its state; return how much."""
+        """Delete endpoints and back-offs unused for so long, whatever their state; return how many."""
         ...

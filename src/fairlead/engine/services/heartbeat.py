@@ -39,8 +39,10 @@ OnLost = Callable[[UUID, str], None]
 class Heartbeat:
     """Opens this process's session, renews it, and replaces it when it is lost.
 
-    *lease_s* is how long the others wait for a sign of life (default 30). *master_keys* are the ids of those
-    that this process holds; *app_version* is the application's version, for the operator.
+    Args:
+        lease_s: Seconds without a renewal after which other processes declare this one lost. Default 30.
+        master_keys: The ids of the master keys that this process holds.
+        app_version: The application's version, for the operator.
     """
 
     def __init__(
@@ -113,7 +115,7 @@ class Heartbeat:
     def on_cancelled(
         self, running: Callable[[], Sequence[UUID]], callback: Callable[[frozenset[int]], None]
     ) -> None:
-        """Ask with each renewal which of the jobs *running* here shall end, and pass their lease ids on."""
+        """Request with each renewal which *running* jobs were cancelled, and pass their lease ids on."""
         self._running, self._on_cancelled = running, callback
 
     def on_keys_renewed(self, look_again: Callable[[], Awaitable[None]]) -> None:
@@ -121,7 +123,7 @@ class Heartbeat:
         self._look_again = look_again
 
     def report(self, trouble: Callable[[], str | None]) -> None:
-        """Write with each renewal what *trouble* this process has; None: it has none."""
+        """Report the *trouble* of this process with each renewal; None: it is well."""
         self._trouble = trouble
 
     async def opened(self) -> UUID:
@@ -172,7 +174,7 @@ class Heartbeat:
             await heard(self._stop, self._clock, self._health.failed(error))
             return
         self._health.worked()
-        if self._had_one:  # a rotation has not asked the session that was lost
+        if self._had_one:  # the lost session has no pending request of a rotation
             await self._look_up_keys(None)
         self._session_id, self._confirmed, self._had_one = session_id, sent, True
         self._opened.set()
@@ -216,7 +218,7 @@ class Heartbeat:
         return None
 
     async def _look_up_keys(self, asked_at: datetime | None) -> None:
-        """Have the current data keys looked up again; a failure is met by whatever seals next."""
+        """Look up the current data keys again. An error is left to the next seal."""
         self._keys_renewed_at = asked_at
         if self._look_again is not None:
             with suppress(Exception):

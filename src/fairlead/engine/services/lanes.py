@@ -1,12 +1,12 @@
-"""Looks after the lanes, so that claims stay cheap, nobody waits for ever, and nothing is left lying (Q6).
+"""Maintains the lanes, so that claims stay cheap, no lane starves, and no job is missed. Spec: Q6, R4.
 
-each second    claims begin to read where the ready lanes are
-each 5 s       lanes that waited too long for their turn move into a more urgent class
-each 60 s      a process that runs jobs reports which kinds it takes: work that no worker takes is noticed
-each 30 s      the sweep: whatever was missed, an available job's lane is ready, or parked with a wake time.
-               With many lanes less often, so that sweeps take at most a hundredth of the time
+each second    moves the point at which claims begin to read
+each 5 s       moves lanes that waited too long into a more urgent class
+each 60 s      a process that runs jobs reports the kinds it takes, so that kinds without a worker are noticed
+each 30 s      the sweep, which makes the lane of each available job ready, or parked with a wake time. With
+               many lanes it runs less often, so that sweeps take at most a hundredth of the time
 
-Every process tries; the store lets one at a time do each of them (R4).
+Every process tries; the store lets one process at a time do each of them.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ SWEEP_SHARE = 0.01
 
 
 class LaneKeeper:
-    """Two services: the small things of each second, and the sweep, which may take longer.
+    """The services of the lanes: one for the short tasks, and one for the sweep, which may take longer.
 
-    A third one where *wanted* is given: what this process's worker claims.
+    A third service reports kinds if *claims*, the filter of this process's worker, is set.
     """
 
-    def __init__(self, lanes: LaneStore, wanted: ClaimFilter | None = None, *, emit: Emit) -> None:
+    def __init__(self, lanes: LaneStore, claims: ClaimFilter | None = None, *, emit: Emit) -> None:
         self._lanes = lanes
-        self._wanted = wanted
+        self._claims = claims
         self._emit = emit
 
     def services(self, *, clock: Clock, draw: Draw) -> list[Service]:
         """These as services."""
         passes = {"lanes": (self.tend, FLOORS_EVERY_S), "lane_sweep": (self.sweep, SWEEP_EVERY_S)}
-        if self._wanted is not None:
+        if self._claims is not None:
             passes["kind_report"] = (self.report, REPORT_EVERY_S)
         return [
             Service(name, one_pass, interval_s=every_s, clock=clock, draw=draw, emit=self._emit)
@@ -64,6 +64,6 @@ class LaneKeeper:
             self._emit(LanesMended(swept.opened, swept.parked, swept.woken))
 
     async def report(self) -> None:
-        """Report which kinds this process takes."""
-        if self._wanted is not None:
-            await self._lanes.report_kinds(self._wanted.queues, self._wanted.kinds)
+        """Report the kinds that this process takes."""
+        if self._claims is not None:
+            await self._lanes.report_kinds(self._claims.queues, self._claims.kinds)

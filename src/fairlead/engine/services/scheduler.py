@@ -1,12 +1,12 @@
-"""Takes the ticks of schedules: every process tries, the store lets one succeed per tick (R4).
+"""Takes the ticks of schedules: every process tries, and the store lets one succeed per tick.
 
-A tick is taken by moving the schedule's last tick from the one that was seen; the record of the duty and the
-job come with it or not at all. So whoever dies at whatever moment, a tick is taken once: by the dead before
-its death, or by another after. Ticks that nobody was there for are made up: all of them (``catch_up``), or by
-one (``coalesce``, T3).
+A tick is taken by a compare-and-set of the schedule's last tick; the record of the tick and its job are
+written in the same transaction. So each tick is taken exactly once, whenever a process dies. Missed ticks are
+made up for: all of them (``catch_up``), or by one job (``coalesce``).
 
-A schedule may outlive the code that handles its kind. Once no worker takes it, its ticks are coalesced, and
-after an hour it is paused with the reason ``no_handler``, until a worker takes its kind again.
+A schedule may outlive the code that handles its kind. Once no worker takes its kind, its ticks are coalesced,
+and after an hour it is paused with the reason ``no_handler``, until a worker takes the kind again. Spec: R4,
+T3.
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ class Scheduler:
         states = await self._duties.schedules()
         if any(state.last_tick > state.now for state in states):
             for name in await self._duties.rewind():
-                told = f"schedule {name!r} begins now: the clock was set back behind its last tick"
-                self._emit(ServiceFailed("scheduler", told))
+                what = f"schedule {name!r} begins now: the clock was set back behind its last tick"
+                self._emit(ServiceFailed("scheduler", what))
         for state in states:
             wait_s = min(wait_s, await self._with_handler(state, session_id))
         return wait_s
 
     async def _with_handler(self, state: ScheduleState, session_id: UUID) -> float:
-        """Do what is due for one schedule, while a worker takes its kind; the seconds until it is again."""
+        """Run one schedule while a worker takes its kind, else pause it; return the seconds to wait."""
         self._began = self._began or state.now
         watched_s = (state.now - self._began).total_seconds()
         schedule = state.schedule
@@ -91,7 +91,7 @@ class Scheduler:
         return await self._one_schedule(replace(state, schedule=replace(schedule, missed=missed)), session_id)
 
     async def _continue(self, state: ScheduleState) -> None:
-        """Resume a schedule that was paused for want of a handler, if there is one; skip what it missed."""
+        """Resume a schedule paused for lack of a handler once there is one; skip the ticks it missed."""
         if stopped_because(state) is not None and state.unhandled_s < COALESCE_AFTER_S:
             await self._duties.resume(state.schedule.name, make_up=False)
 

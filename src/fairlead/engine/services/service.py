@@ -152,6 +152,6 @@ class Service:
 
 
 async def ended(task: asyncio.Task[None], stop: Callable[[], None]) -> None:
-    """Stop a background task and wait for it; its failure is raised here."""
+    """Stop a background task and wait for it; raise its failure."""
     stop()
     await task

@@ -1,7 +1,7 @@
-"""What a fail-over or a restore took back is settled again from the journals of the hosts.
+"""Settles again, from the journals of the hosts, what a fail-over or a restore of the database took back.
 
-Each process settles what its host's journals hold when it starts, and again when the database is another one
-than before. It asks that every few seconds, whether it works on jobs or only asks for tokens. Spec: R11, R51.
+Each process settles the entries of its host's journals when it starts, and again when the history of the
+database has changed. It checks that every few seconds, even if it runs no jobs. Spec: R11, R51.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LOOK_EVERY_S = 5.0
 
 
 class TimelineWatch:
-    """Settles the journals of this host at the start, and whenever the history of the database changes."""
+    """A watch that settles this host's journals at the start, and when the database's history changes."""
 
     def __init__(self, rooms: Rooms, unknown: UnknownOutcomes) -> None:
         self._rooms = rooms
@@ -30,7 +30,11 @@ class TimelineWatch:
         return Service("timeline", self.one_pass, interval_s=LOOK_EVERY_S, clock=clock, draw=draw, emit=emit)
 
     async def begin(self) -> None:
-        """Settle the journals before anything is refreshed here. Raises DependencyUnavailable."""
+        """Settle the journals before this process refreshes anything.
+
+        Raises:
+            DependencyUnavailable: The database is not available.
+        """
         timeline = None
         try:
             timeline = await self._rooms.store.timeline()
@@ -42,10 +46,10 @@ class TimelineWatch:
         self._settled_on = timeline
 
     async def one_pass(self) -> None:
-        """Settle the journals again if the database has another history than before."""
-        timeline, before = await self._rooms.store.timeline(), self._settled_on
-        if timeline == before:
+        """Settle the journals again if the history of the database has changed."""
+        timeline, previous = await self._rooms.store.timeline(), self._settled_on
+        if timeline == previous:
             return
         settled = await self._unknown.replay_journal()
-        self._settled_on = timeline  # only now: a replay that failed is tried again
-        self._rooms.emit(TimelineChanged(before or "", timeline, settled))
+        self._settled_on = timeline  # not earlier, so that a failed replay is tried again
+        self._rooms.emit(TimelineChanged(previous or "", timeline, settled))

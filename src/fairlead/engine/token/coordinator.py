@@ -78,11 +78,15 @@ class Coordinator:
     ) -> Fresh:
         """Return a token newer than generation *newer_than* (None: any that lasts), refreshed if need be.
 
-        Callers share one flight. A caller that is cancelled leaves it alone, as does one that has waited for
-        *wait_s* seconds (default `RefreshSettings.wait_s`), also after the request was sent. The flight waits
-        for another process for *others_s* (default *wait_s*). Raises NotFound, RateLimited,
-        RefreshInProgress, EndpointUnavailable, EndpointPaused, ReauthRequired, OutcomeUnknown, NotSent,
-        TransientFailure, RequestRejected, or a SetupError.
+        Callers share one flight. It goes on when a caller is cancelled or its wait ends, even after the
+        request was sent.
+
+        Args:
+            wait_s: The longest wait of this caller. Default `RefreshSettings.wait_s`.
+            others_s: The flight's longest wait for another process. Default *wait_s*.
+
+        Raises NotFound, RateLimited, RefreshInProgress, EndpointUnavailable, EndpointPaused, ReauthRequired,
+        OutcomeUnknown, NotSent, TransientFailure, RequestRejected, or a SetupError.
         """
         wait_s = self._settings.wait_s if wait_s is None else wait_s
         until_s = self._rooms.clock.monotonic() + wait_s
@@ -102,12 +106,12 @@ class Coordinator:
             elif not joined or not isinstance(error, FairleadError):
                 raise error
             elif flight.newer_than == newer_than:
-                raise copy(error) from error  # one object would collect the frames of all who share it
-            # It answered another question than ours; ask our own now that it has landed.
+                raise copy(error) from error  # a shared object would collect the frames of every caller
+            # That flight was for another generation; start our own now that it has landed.
         raise self._in_progress_error(connection_id)
 
     async def _landed(self, flight: asyncio.Task[Fresh], until_s: float, connection_id: UUID) -> None:
-        """Wait for *flight* without owning it; RefreshInProgress where it takes longer."""
+        """Wait for *flight* without owning it; raise RefreshInProgress if it takes longer."""
         left_s = until_s - self._rooms.clock.monotonic()
         late = partial(self._in_progress_error, connection_id)
         await in_time(_ended(flight), self._rooms.clock, left_s, late)
@@ -139,7 +143,7 @@ class Coordinator:
         error = asyncio.CancelledError() if done.cancelled() else done.exception()
         is_cut_off = done.cancelled() and self._closing
         if error is not None and not is_cut_off and not isinstance(error, FairleadError):
-            # its callers may all have gone
+            # it may have no caller any more
             self._rooms.emit(ServiceFailed("coordinator", f"{type(error).__name__} in a refresh"))
 
     async def _fly(self, connection_id: UUID, newer_than: int | None, others_s: float, actor: str) -> Fresh:
@@ -236,7 +240,7 @@ class Coordinator:
             if self._rooms.clock.monotonic() < until_s:
                 raise copy(refusal) from refusal
             del self._refused[connection_id]
-        # a database that was failed over or restored may have forgotten the answer: its token is spent (R11)
+        # a fail-over or a restore may have lost the response, whose request spent the token (R11)
         if not await self._unknown.may_start(credential):
             return None
         try:
@@ -264,11 +268,11 @@ class Coordinator:
         return RefreshInProgress(what, retry_after_s=1.0)
 
     async def drain(self, grace_s: float) -> int:
-        """Take no new flights and let the present ones land; return how many were cut off.
+        """Refuse new flights and wait for the present ones; return how many were cancelled.
 
-        A flight whose request was sent gets the whole time for its answer beyond *grace_s*: the answer is the
-        only copy of the next refresh token. What is cut off stays as it is in the database: an unsent one is
-        taken over, a sent one is recovered from the journal or judged.
+        After *grace_s* a flight whose request was sent still gets the whole time for its response, which is
+        the only copy of the next refresh token. The rotation of a cancelled flight stays in the database: an
+        unsent one is taken over, and a sent one is recovered from the journal or judged.
         """
         self._closing = True
         tasks = {flight.task: connection_id for connection_id, flight in self._flights.items()}
@@ -287,9 +291,9 @@ class Coordinator:
 
 
 async def _ended(flight: asyncio.Task[Fresh]) -> None:
-    """Wait until *flight* has ended, however; it goes on when the caller is cancelled.
+    """Wait until *flight* has ended in any way. It goes on if the caller is cancelled.
 
-    As asyncio.wait, which makes sets and iterators for many.
+    Does the same as asyncio.wait, which makes sets and iterators.
     """
     if flight.done():
         return

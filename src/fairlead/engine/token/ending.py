@@ -1,4 +1,4 @@
-"""End a grant at the provider: on request, and for an answer that came after its connection was revoked."""
+"""Revoke a grant at the provider: on request, and for a token that arrived after the revocation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONFIRMED = "confirmed"
 
 
 async def end_grant(rooms: Rooms, grants: Grants, credential: Credential, stored: Stored) -> str:
-    """Ask the provider to revoke the tokens of *stored*; return what became of that, in words."""
+    """Ask the provider to revoke the tokens of *stored*; describe the result."""
     try:
         profile, app = profile_of(rooms, credential), grants.app(credential, stored)
         endpoint, key = credential.connection.endpoint, credential.connection.key
@@ -45,18 +45,19 @@ async def end_grant(rooms: Rooms, grants: Grants, credential: Credential, stored
 async def end_if_revoked(
     rooms: Rooms, grants: Grants, credential: Credential, stored: Stored, granted: Granted
 ) -> None:
-    """Revoke *granted* at the provider where it was not stored because the connection is revoked by now."""
+    """Revoke *granted* at the provider if it was not stored because the connection is revoked."""
     now = await rooms.store.read_id(credential.connection.connection_id)
     if now is None or now.state != "revoked" or now.generation != credential.generation:
         return
     refresh_token = granted.refresh_token or stored.tokens.refresh_token
     tokens = replace(stored.tokens, access_token=granted.access_token, refresh_token=refresh_token)
-    told = await end_grant(rooms, grants, credential, replace(stored, tokens=tokens))
-    if told != CONFIRMED:
+    result = await end_grant(rooms, grants, credential, replace(stored, tokens=tokens))
+    if result != CONFIRMED:
         key = credential.connection.key
-        what = f"{key.tenant} {key.provider}: a token that came after its revocation may live on: {told}"
+        whose = f"{key.tenant} {key.provider}"
+        what = f"{whose}: a token that arrived after its revocation may still be valid: {result}"
         rooms.emit(ServiceFailed("revoke", what))
 
 
 async def nothing_to_mark() -> None:
-    """Allow the request: revoking and testing spend nothing, and a code is spent at the provider once."""
+    """Record nothing before a send: revocations and tests spend nothing, and a code works only once."""

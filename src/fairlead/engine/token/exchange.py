@@ -1,9 +1,9 @@
-"""One send of one refresh, and what its answer means (T4, T5, R6-R9, R13).
+"""One send of one refresh, and the interpretation of its response. Spec: T4, T5, R6-R9, R13.
 
-    secrets > data key and journal ready > permit and INTENT > connect > SENT > POST > answer
+    secrets > data key and journal ready > permit and INTENT > connect > SENT > POST > response
 
-The order is the design: whatever can refuse does so before INTENT, whatever can fail without harm
-before SENT. After SENT nothing is sent twice but by the provider's replay policy.
+The order is the design: every refusal comes before INTENT, and every harmless failure before SENT. After SENT
+a request is only repeated by the provider's replay policy.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class _MayNotLeave(Exception):
 
 @dataclass(slots=True)
 class _Try:
-    """One send of one refresh. *recorded*: its permit is used, or the gate knows that it was not."""
+    """One send of one refresh. *recorded* is set once its permit was used, or returned to the gate."""
 
     credential: Credential
     profile: Profile
@@ -82,11 +82,11 @@ class _Try:
     asked_s: float
     actor: str
     recorded: bool = False
-    issuer_s: int | None = None  # the time of the issuer that signed this request
+    issuer_s: int | None = None  # the issuer's time that this request was signed with
 
 
 class Exchange:
-    """Sends one refresh and concludes it. Holds no state between refreshes but *sent*: what has left."""
+    """Sends one refresh and concludes it. Its only state between refreshes is *sent*."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class Exchange:
     async def run(
         self, credential: Credential, *, replay: Replay | None, actor: str, issuer_s: int | None = None
     ) -> Fresh | None:
-        """Send once; the fresh token, or None where another owner or a newer generation came first.
+        """Send once; return the fresh token, or None if another owner or a newer generation came first.
 
         *issuer_s*: see Grants.build.
         """
@@ -115,7 +115,7 @@ class Exchange:
         stored = await self._settler.stored(credential)
         app = self._grants.app(credential, stored)
         call = self._grants.build(profile, credential, stored, app, issuer_s)
-        _key = await self._rooms.vault.preflight(credential.connection.key.tenant)  # held until the end
+        _key = await self._rooms.vault.preflight(credential.connection.key.tenant)  # stays in memory
         self._rooms.journal.preflight()
         ask = self._grants.ask(profile, credential, app, call.url, at_once=actor not in PROGRAMS)
         intent = self._intent(credential)
@@ -145,7 +145,7 @@ class Exchange:
     async def _claim(
         self, intent: Intent, ask: EndpointAsk, replay: Replay | None
     ) -> Claim | EndpointRefusal | None:
-        """Commit INTENT with a permit of the endpoint. A replay is rare, and takes two statements."""
+        """Commit INTENT with a permit of the endpoint in one statement; a replay, a rare case, takes two."""
         if replay is None:
             return await self._rooms.store.claim(intent, ask)
         permit = await self._rooms.gate.admit(ask)
@@ -240,7 +240,7 @@ class Exchange:
         self, step: _Try, send: Send, answer: HttpAnswer, outcome: outcomes.TokenOutcome
     ) -> Fresh | None:
         if isinstance(outcome, outcomes.Unknown) and answer.status < 300 and not self._repeats(step):
-            await self._settler.keep(send, answer)  # it may hold the only copy of a paid-for token (R12)
+            await self._settler.keep(send, answer)  # it may hold the only copy of the next token (R12)
         hint_s = outcomes.hint_s(outcome)
         change = await self._note(step, outcome, outcomes.why(outcome), hint_s or 0.0)
         match outcome:
@@ -248,7 +248,7 @@ class Exchange:
                 await self._release(step)
                 raise self._failed(step, TransientFailure, outcome.code, outcome.category, hint_s)
             case outcomes.Rejected() if change is not None and change.state == "paused":
-                await self._release(step)  # the rest of the app waits with this one (R13)
+                await self._release(step)  # all connections of the app wait (R13)
                 wait_s = min(60.0, max(1.0, change.for_s))
                 raise error_of(EndpointPaused, step.credential, outcome.code, retry_after_s=wait_s)
             case outcomes.Rejected(category="permanent_auth"):
@@ -295,13 +295,13 @@ class Exchange:
     async def _assertion_refused(
         self, step: _Try, outcome: outcomes.TokenOutcome, skew: ClockSkew
     ) -> Fresh | None:
-        """Sign once more with the issuer's time, or fail for now; the grant may be as good as ever."""
+        """Sign once more with the issuer's time, or fail for now, because the grant may still be valid."""
         await self._release(step)
         url = step.profile.url("token", step.credential.connection.endpoint)
         spent_s = self._rooms.clock.monotonic() - step.asked_s + self._settings.request_deadline_s
         in_time = spent_s <= self._settings.total_deadline_s
         if step.issuer_s is None and in_time and skew.may_resign(url):
-            await self._note(step, outcome)  # stops nobody, the connection least of all
+            await self._note(step, outcome)  # stops no connection, not even this one
             return await self.run(step.credential, replay=None, actor=step.actor, issuer_s=skew.issuer_s)
         await self._note(step, skew.outcome, str(skew))
         raise self._failed(step, IssuerClockError, "issuer_clock", skew.outcome.category, what=str(skew))
@@ -352,7 +352,7 @@ class Exchange:
     async def _note(
         self, step: _Try, outcome: outcomes.TokenOutcome, why: str = "", hint_s: float = 0.0
     ) -> EndpointChange | None:
-        """Have *outcome* stop whom it may stop; return what changed for others because of it."""
+        """Apply *outcome* to the connections it may stop; return the changes for other connections."""
         change = await self._record(step, blast_radius.of_token(outcome), why, hint_s)
         if change is not None and change.news:
             self._rooms.emit(

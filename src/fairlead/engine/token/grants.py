@@ -42,7 +42,7 @@ class Grants:
     def ask(
         self, profile: Profile, credential: Credential, app: AppCredential, url: str, *, at_once: bool
     ) -> EndpointAsk:
-        """Return whose limits count for a refresh that is sent to *url*."""
+        """Return the request for a permit to send a refresh to *url*."""
         key, limits = self.endpoint(profile, credential, app, url)
         return EndpointAsk(
             key,
@@ -57,10 +57,10 @@ class Grants:
     def endpoint(
         self, profile: Profile, credential: Credential, app: AppCredential, url: str | None = None
     ) -> tuple[EndpointKey, EndpointLimits]:
-        """Whose limits count, and the first guess at them.
+        """Return the names under which a refresh is limited, and the first guess at the limits.
 
-        What happens at a host says nothing of another one. A host that the tenant chose has even the rate to
-        itself.
+        The health of a host says nothing about another host. A host that the tenant chose also has its own
+        rate.
         """
         connection = credential.connection
         client_id, host = app.client_id or "-", ""
@@ -89,9 +89,13 @@ class Grants:
         app: AppCredential,
         issuer_s: int | None = None,
     ) -> TokenCall:
-        """The request, fully built; ConfigInvalid or InputInvalid where something is missing.
+        """Build the request.
 
-        *issuer_s*: the Unix time to sign an assertion by. Default the database's.
+        Args:
+            issuer_s: The Unix time to sign an assertion with. Default: the database's time.
+
+        Raises:
+            ConfigInvalid, InputInvalid: A setting or a value of the connection is missing.
         """
         connection = credential.connection
         try:

@@ -1,7 +1,7 @@
-"""Which of two answers to a refresh is the newer one, also where the database was restored in between (R51).
+"""Decides which of two responses to a refresh is newer, even across a restore of the database. Spec: R51.
 
-Generations count within one history of the database: after a restore the same number names another token.
-What orders the sends of all histories is the epoch, which is their time by the database's clock.
+Generations are valid within one history of the database: after a restore the same number names another token.
+The epoch, which is the time of a send by the database's clock, orders the sends of all histories.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 def is_of_grant(credential: Credential, sent: Sent) -> bool:
     """Return whether a send was of the grant that is stored, by the database's clock.
 
-    Where a restore took back a reconnect, the next one gets its generations again: the answer for the first
-    would take the place of the second. A send that the row still names needs no clock, which may be set back.
+    After a restore that undid a reconnect, the next reconnect gets the same generations, and a response for
+    the first grant would replace the second. A send that the row still names needs no clock, which may be
+    set back.
     """
     rotation, generation = credential.rotation, credential.generation
     if rotation and (rotation.from_generation, rotation.rotation_id) == (generation, sent.rotation_id):
@@ -29,10 +30,10 @@ def is_of_grant(credential: Credential, sent: Sent) -> bool:
 
 
 def is_newer(credential: Credential, sent: Sent) -> bool:
-    """Return whether the answer of *sent* is newer than what is stored, and may take its place.
+    """Return whether the response to *sent* is newer than the stored token and may replace it.
 
-    It was sent after the stored token was got, and spent that one, or a later one that the database has lost.
-    Or it spent the one before: of two answers to one token, on two hosts, the later replaces the first.
+    It was sent after the stored token was received, and spent that one or a later one that the database lost.
+    Or it spent the previous one: of two responses to one token, on two hosts, the later replaces the first.
     """
     if not is_of_grant(credential, sent) or sent.epoch <= credential.settled_epoch:
         return False

@@ -57,10 +57,12 @@ class RefreshSettings:
 
 @dataclass(frozen=True, slots=True)
 class AppCredential:
-    """Your app at a provider. *fingerprint* names the secret without telling it (R13).
+    """Your app at a provider.
 
-    None: the secret is a connection's own, and its refusal says nothing of any other. *hosts* may have the
-    app's secret though who connects chose them.
+    Attributes:
+        fingerprint: A digest that identifies the secret. None: the secret is a connection's own, and its
+            refusal says nothing about other connections. Spec: R13.
+        hosts: Hosts that may receive the app's secret although the tenant chose them.
     """
 
     client_id: str
@@ -161,7 +163,7 @@ def _context(credential: Credential, field: str, generation: int) -> SealContext
 
 
 def names_of(connection: Connection) -> dict[str, Any]:
-    """Return what events call *connection*."""
+    """Return the fields that name *connection* in events."""
     return {**connection.key._asdict(), "connection_id": connection.connection_id}
 
 

@@ -38,7 +38,7 @@ def places(
 
 @lru_cache(maxsize=1024)
 def _shared_places(variant: str | None, client_id: str) -> str:
-    """Return the digest of connections without an endpoint and hosts of their own: most have none."""
+    """Return the digest for connections without an endpoint or hosts of their own, as most are."""
     return _digest([variant, client_id, {}, None])
 
 

@@ -56,7 +56,7 @@ class Send:
 
     @property
     def from_generation(self) -> int:
-        """The generation that was spent."""
+        """The generation whose token was spent."""
         return self.credential.generation
 
 
@@ -88,12 +88,12 @@ def given_lifetime(
     expires_in_s: float | None,
     earlier_s: float | None,
 ) -> Lifetime:
-    """Return the lifetime of a grant that a person, an import or a consent gives.
+    """Return the lifetime of a grant from a person, an import or a consent.
 
     Args:
-        access_token: None: there is none that lives, so a refresh is due at once.
-        expires_in_s: what is left of it, where that is known. A JWT that ends earlier wins.
-        earlier_s: the lifetime that the connection's earlier answers stated. Default the profile's.
+        access_token: None: there is no valid one, so a refresh is due at once.
+        expires_in_s: The rest of its lifetime, if known. A JWT that expires earlier wins.
+        earlier_s: The lifetime that earlier responses to the connection stated. Default: the profile's.
     """
     if profile.ttl_default_s is None:
         return NEVER
@@ -156,7 +156,7 @@ class Settler:
         await self._is_kept(self._entry(send, answer))
 
     async def keep(self, send: Send, answer: HttpAnswer) -> None:
-        """Have on disk, once, what cannot be published, until the connection has a newer token (R12)."""
+        """Write a response that cannot be published to disk, until the connection has a newer token (R12)."""
         connection_id, digest = send.credential.connection.connection_id, sha256(answer.body).digest()
         kept = self._unusable.setdefault(connection_id, set())
         if digest not in kept and len(self._unusable) <= MOST_UNUSABLE:

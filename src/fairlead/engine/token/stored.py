@@ -16,10 +16,11 @@ from fairlead.secret import Secret
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """All secrets of a connection: its tokens, and its own app's where it does not use the shared one.
+    """All secrets of a connection: its tokens, and those of its own app if it does not use the shared one.
 
-    *places*: a digest of where they may go; None in records from before there was one. *granted*: a digest of
-    the grant that these tokens descend from, so that a grant which is stored twice is recognised.
+    Attributes:
+        places: A digest of the hosts they may be sent to; None in records of earlier versions.
+        granted: A digest of the grant that these tokens descend from, which identifies a repeated grant.
     """
 
     tokens: TokenSet

@@ -51,8 +51,8 @@ class Sends:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """What a look into the journal came to: an answer was settled, or the newest one is *unusable*."""
+class _SearchResult:
+    """The result of a journal search: an entry was settled, or the newest one is *unusable*."""
 
     settled: bool = False
     unusable: JournalEntry | None = None
@@ -110,16 +110,16 @@ class UnknownOutcomes:
         return Replay(rotation.replays, None if within_s is None else read_s + within_s)
 
     async def _judge(self, credential: Credential, sends: Sends) -> ReplayNow | None:
-        """Judge a send whose answer is lost. None: look again. Raises OutcomeUnknown or ReauthRequired."""
+        """Judge a send whose response is lost; None: look again. Raise OutcomeUnknown or ReauthRequired."""
         decision = self._decide(credential, sends)
         if isinstance(decision, ReplayNow):
             return decision
         if isinstance(decision, WaitUntil):
-            what = "a refresh was sent and its answer never came"
+            what = "a refresh was sent and its response never arrived"
             raise error_of(OutcomeUnknown, credential, what, retry_after_s=decision.delay_s)
         if not await self.condemn(credential, decision.reason, rotation_id=_held_by(credential)):
             return None
-        what = "the answer of a refresh was lost and the provider does not repeat it"
+        what = "the response of a refresh was lost and the provider does not repeat it"
         raise error_of(ReauthRequired, credential, what, reason=decision.reason)
 
     def _decide(self, credential: Credential, sends: Sends) -> ReplayNow | WaitUntil | GiveUp:
@@ -164,10 +164,10 @@ class UnknownOutcomes:
     # ---- the journal
 
     async def from_journal(self, credential: Credential, *, yields: bool = True) -> bool:
-        """Settle what this host's journals hold for the stored generation; False if that decides nothing.
+        """Settle the entry of the stored generation in this host's journals; return whether that decided.
 
-        Nor does it where it *yields*: the token was sent again since, and may be once more. What was got with
-        another grant, or before the stored token was, stays where it is.
+        With *yields* the entry does not decide, because the token was sent again since. Responses to another
+        grant, and those older than the stored token, stay in the journal.
         """
         found = await self._look(credential, credential.generation, yields=yields)
         return found.settled
@@ -175,8 +175,11 @@ class UnknownOutcomes:
     async def may_start(self, credential: Credential) -> bool:
         """Return whether to send the stored token for the first time. False: look again.
 
-        After a restore the database may not know that it was sent. Where the journal has the answer and it
-        cannot be read, it is lost, and the replay policy decides. Raises OutcomeUnknown or ReauthRequired.
+        After a restore the database may not know that it was sent. If the journal has the response and it
+        cannot be read, it is lost, and the replay policy decides.
+
+        Raises:
+            OutcomeUnknown, ReauthRequired: The response is lost, and the token may not be sent again.
         """
         found = await self._look(credential, credential.generation)
         if found.settled or found.unusable is None:
@@ -189,22 +192,22 @@ class UnknownOutcomes:
             await self._rooms.store.postpone(connection_id, credential.generation, wait.retry_after_s)
             raise
 
-    async def _look(self, credential: Credential, generation: int, *, yields: bool = True) -> _Found:
-        """Settle the newest usable answer to *generation* that is newer than what is stored."""
+    async def _look(self, credential: Credential, generation: int, *, yields: bool = True) -> _SearchResult:
+        """Settle the newest usable response to *generation* that is newer than the stored token."""
         unusable: dict[int, JournalEntry] = {}
 
         def fits(entry: JournalEntry) -> bool:
             return entry.epoch not in unusable and is_newer(credential, entry)
 
         connection_id = credential.connection.connection_id
-        find = partial(self._rooms.journal.find, newer_than=credential.settled_epoch)  # as is_newer has it
+        find = partial(self._rooms.journal.find, newer_than=credential.settled_epoch)  # as in is_newer
         while (entry := await find(connection_id, generation, fits)) is not None:
             if yields and self._gives_way(credential, entry):
-                return _Found()
+                return _SearchResult()
             if await self.settle_entry(credential, entry, yields=yields):
-                return _Found(settled=True)
+                return _SearchResult(settled=True)
             unusable[entry.epoch] = entry
-        return _Found(unusable=next(iter(unusable.values()), None))
+        return _SearchResult(unusable=next(iter(unusable.values()), None))
 
     def _gives_way(self, credential: Credential, entry: JournalEntry) -> bool:
         """As the store judges it, too; see Settlement."""
@@ -215,14 +218,14 @@ class UnknownOutcomes:
         return is_later and (rotation.age_sent_s or 0.0) <= within_s
 
     async def settle_entry(self, credential: Credential, entry: JournalEntry, *, yields: bool = True) -> bool:
-        """Publish a journaled answer; one that cannot be stays in the journal (R12). True: look again."""
+        """Publish a journaled response, or leave it in the journal if that fails. True: look again."""
         stored = await self._settler.stored(credential)
         try:
             plain = await self._rooms.vault.open(
                 answer_context(credential, entry.from_generation), entry.sealed
             )
             status, headers, body = decode_answer(plain)
-        except (KeyMissing, CredentialUnreadable) as error:  # its data key is gone after a restore
+        except (KeyMissing, CredentialUnreadable) as error:  # a restore has removed its data key
             self._rooms.emit(ServiceFailed("journal", f"{entry.tenant} {entry.provider}: {error}"))
             return False
         _key = await self._rooms.vault.preflight(credential.connection.key.tenant)  # publishing seals
@@ -250,57 +253,57 @@ class UnknownOutcomes:
         return True
 
     async def replay_journal(self) -> int:
-        """Settle what the journals of this host hold and the database does not; how many answers it took.
+        """Settle responses in this host's journals that the database lacks; return how many it took.
 
-        The files of processes that died are taken over first. For each start, and for a database that was
-        failed over or restored.
+        Takes over the files of dead processes first. Called at each start, and after a fail-over or a restore
+        of the database.
         """
         await self._rooms.journal.orphans()
         return await self.replay_all()
 
     async def replay_all(self) -> int:
-        """As replay_journal, of the files that this process has."""
-        taken = highest = 0
+        """Do the same as replay_journal for the files that this process owns."""
+        settled = highest = 0
         async for page in self._rooms.journal.heads():
             newest = max((head.epoch for head in page), default=0)
             if newest > highest:
                 await self._rooms.store.raise_epochs(newest)
                 highest = newest
-            # side by side: what is read of database and journals is read for all of them at once
+            # in parallel, so that reads of database and journals are batched
             done = await asyncio.gather(*(self._catch_up(head) for head in page), return_exceptions=True)
             for error in done:
                 if isinstance(error, BaseException):
                     raise error
-            taken += sum(count for count in done if isinstance(count, int))
-        return taken
+            settled += sum(count for count in done if isinstance(count, int))
+        return settled
 
     async def _catch_up(self, head: JournalHead) -> int:
-        """Settle one answer after the other until *head*'s is stored; how many.
+        """Settle one response after the other until that of *head* is stored; return how many.
 
-        What is wrong with one connection (a profile or key that is gone) concerns no other.
+        An error of one connection, such as a missing profile or key, affects no other connection.
         """
         credential = await self._rooms.store.read_id(head.connection_id)
-        taken, generation = 0, 0 if credential is None else max(0, credential.generation - 1)
+        settled, generation = 0, 0 if credential is None else max(0, credential.generation - 1)
         try:
             while (
                 credential is not None and is_newer(credential, head) and generation <= head.from_generation
             ):
-                found = await self._look(credential, generation)
+                result = await self._look(credential, generation)
                 generation += 1
-                if found.settled:
-                    after = await self._rooms.store.read_id(head.connection_id)
-                    taken += after is not None and after.generation > credential.generation
-                    credential = after
+                if result.settled:
+                    current = await self._rooms.store.read_id(head.connection_id)
+                    settled += current is not None and current.generation > credential.generation
+                    credential = current
         except DependencyUnavailable:
             raise
         except FairleadError as error:
-            assert credential is not None  # else nothing was looked at
+            assert credential is not None  # otherwise nothing was read
             key = credential.connection.key
             whose = f"{key.tenant} {key.provider} {key.bucket}, connection {head.connection_id}"
             self._rooms.emit(ServiceFailed("journal", f"{whose}: {error}"))
         if credential is None or not is_newer(credential, head):
             self._rooms.journal.settled(head.connection_id, head.epoch, just_now=False)
-        return taken
+        return settled
 
 
 def _held_by(credential: Credential) -> UUID | None:

@@ -31,10 +31,14 @@ class BulkAsk:
 
 @dataclass(frozen=True, slots=True)
 class BulkSeen:
-    """An operation as the vendor tells of it. *status*, *code*: the vendor's words; *text*: what it runs.
+    """A bulk operation as the vendor reports it.
 
-    *count*: objects so far. *url*: where its rows are, for a while; None where it has none. *created_s*: when
-    it was begun, in seconds of the epoch; None: not told.
+    Attributes:
+        status, code: In the vendor's words.
+        text: The operation's query or mutation.
+        count: Objects so far.
+        url: The temporary address of its rows, or None.
+        created_s: The Unix time of its beginning; None if unknown.
     """
 
     id: str

@@ -1,7 +1,7 @@
-"""An answer as bytes, made a Reply: JSON where it is JSON, text where it is not (V7). Never raises.
+"""Parses the bytes of a response into a Reply: JSON if it is JSON, else text. Never raises. Spec: V7.
 
-Its characters are those of the charset that its Content-Type tells, else UTF-8. Bad text, brackets without
-end, numbers of thousands of digits: what Python cannot read as JSON is text, and rules see it as such.
+The charset is that of the Content-Type, else UTF-8. A body that Python cannot read as JSON, because of bad
+text, endless brackets or numbers of thousands of digits, is text.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from fairlead.policy.charset import UTF_8, codec_of, decoded, strict_text_of, text_of, told_by
+from fairlead.policy.charset import UTF_8, codec_of, declared_codec, decoded, strict_text_of, text_of
 from fairlead.policy.feedback.reply import Reply, stands_in
 
 LONGEST_TEXT = 256 * 1024
@@ -38,7 +38,7 @@ def reply_of(status: int, headers: Mapping[str, str | Sequence[str]], body: byte
     {'error': 'slow down'}
     """
     reply = Reply(status, headers)
-    value, text = _read(body, told_by(reply.headers))
+    value, text = _read(body, declared_codec(reply.headers))
     return replace(reply, body=value, text=text)
 
 
@@ -98,7 +98,7 @@ class Unread(Reply):
     def _both(self) -> tuple[object, str | None]:
         value = self._value
         if value is None:
-            value = _read(self._raw, told_by(self.headers))
+            value = _read(self._raw, declared_codec(self.headers))
             object.__setattr__(self, "_value", value)
         return value
 
@@ -131,27 +131,27 @@ class Outline(Reply):
 
 
 def _outline(reply: Unread) -> Outline:
-    raw, told = reply._raw, told_by(reply.headers)
-    if reply.is_markup or not (members := outer_members(raw, told)):
-        return Outline(reply, None, _as_text(raw, told))
+    raw, declared = reply._raw, declared_codec(reply.headers)
+    if reply.is_markup or not (members := outer_members(raw, declared)):
+        return Outline(reply, None, _as_text(raw, declared))
     return Outline(reply, members, None)
 
 
-def outer_members(raw: bytes, told: str | None = None) -> dict[str, object]:
+def outer_members(raw: bytes, declared: str | None = None) -> dict[str, object]:
     """What a large answer of GraphQL tells beside its data: ``errors`` and ``extensions``, which stand before
     or after it; ``data`` itself only as being there. Empty where it is no such answer.
 
     >>> outer_members(b'{"data":{"a":[1,2]},"extensions":{"cost":{"requestedQueryCost":7}}}')["extensions"]
     {'cost': {'requestedQueryCost': 7}}
     """
-    beginning = text_of(raw[:OUTER_BYTES], told)
+    beginning = text_of(raw[:OUTER_BYTES], declared)
     if not _GRAPHQL.match(beginning):
         return {}
     found = dict(_members_from(beginning, _GRAPHQL.match(beginning).end() - 1))  # type: ignore[union-attr]
-    end = decoded(raw[-OUTER_BYTES:], codec_of(raw, told)[0])
+    end = decoded(raw[-OUTER_BYTES:], codec_of(raw, declared)[0])
     for start in [*_MEMBER.finditer(end)][-_MOST_TRIES:]:
         last = dict(_members_from(end, start.start()))
-        if "" in last:  # nothing but the end of the object came after them
+        if "" in last:  # the object ends right after them
             found |= last
             break
     found.pop("", None)
@@ -179,20 +179,20 @@ def _members_from(text: str, at: int) -> Iterator[tuple[str, object]]:
             return
 
 
-def _read(body: bytes, told: str | None) -> tuple[object, str | None]:
+def _read(body: bytes, declared: str | None) -> tuple[object, str | None]:
     """(JSON value, None) or (None, text); (None, None) for a body without anything."""
     beginning = body[:64].lstrip(_BLANK)
     if not beginning and not body.strip(_BLANK):
         return None, None
     if not beginning.startswith(b"<"):
-        with suppress(ValueError, RecursionError):  # the latter: brackets without end
-            if told not in (None, UTF_8):
-                return json.loads(strict_text_of(body, told)), None
+        with suppress(ValueError, RecursionError):  # RecursionError: endless brackets
+            if declared not in (None, UTF_8):
+                return json.loads(strict_text_of(body, declared)), None
             is_utf_8 = 0 not in body[:4] and body[:2] not in _WIDE_MARKS
-            # In bytes json passes each half of a surrogate pair to a handler: 0.5 s for 1 MiB of UTF-16.
+            # json passes each half of a surrogate pair in bytes to a handler: 0.5 s for 1 MiB of UTF-16.
             return json.loads(body if is_utf_8 else str(body, json.detect_encoding(body))), None
-    return None, _as_text(body, told)
+    return None, _as_text(body, declared)
 
 
-def _as_text(body: bytes, told: str | None) -> str:
-    return text_of(body[: 4 * LONGEST_TEXT], told)[:LONGEST_TEXT]
+def _as_text(body: bytes, declared: str | None) -> str:
+    return text_of(body[: 4 * LONGEST_TEXT], declared)[:LONGEST_TEXT]

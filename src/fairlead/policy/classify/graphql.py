@@ -57,9 +57,9 @@ def graphql(reply: Reply) -> Said | None:
 
 
 def _executed(errors: tuple[object, ...], has_data: bool, codes: tuple[str, ...]) -> bool:
-    """Return whether the operation was run: an error names a field, or the answer has ``data`` (§7.1).
+    """Return whether the operation was run: an error names a field, or the response has ``data`` (§7.1).
 
-    Shopify refuses with THROTTLED before it runs anything, also where it adds ``data: null``.
+    Shopify refuses with THROTTLED before it runs anything, even if it adds ``data: null``.
     """
     if any(member(error, "path") is not None for error in errors):
         return True

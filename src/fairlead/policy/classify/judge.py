@@ -81,7 +81,9 @@ def _by_rule(case: Case, match: Match, rules: Rules) -> Verdict:
     category = category_of(rule, _meaning(case))
     strategy = rule.as_strategy()
     is_limit = strategy.name is StrategyName.PARKED and category is Category.TRANSIENT_RATE_LIMIT
-    is_day = is_limit and (_hint_s(case) or strategy.nominal_s(0)) >= HINT_CAP_S  # a shorter park is no day's
+    is_day = (
+        is_limit and (_hint_s(case) or strategy.nominal_s(0)) >= HINT_CAP_S
+    )  # a daily limit pauses for longer
     if refusal is not None and refusal.limit == BULK and match.origin == BUILT_IN:
         strategy = Strategy(StrategyName.PARKED, later_s=_BULK_AGAIN_S)
     named = match.sign if match.step in (Step.PROTOCOL_BODY, Step.PROVIDER_CODE) else ""
@@ -134,7 +136,7 @@ def _by_meaning(case: Case, rules: Rules) -> Verdict:
 
 
 def _as_header_says(case: Case, verdict: Verdict, rules: Rules) -> Verdict:
-    """Return *verdict* with the retry that a header of the vendor decides; the category stays."""
+    """Return *verdict* with the retry that a header of the vendor sets, and the same category."""
     told = next((case.reply.headers[name] for name in _SHOULD_RETRY if name in case.reply.headers), ())
     if tuple(told) == ("false",):
         return replace(verdict, strategy=NO_MORE, max_attempts=0)
@@ -190,7 +192,7 @@ def _health(case: Case, category: Category) -> Health:
 def _never_acted(case: Case, category: Category, step: Step) -> bool:
     """Return whether the provider refused before it ran anything.
 
-    Of a success or a 5xx only a code says so, because the words of an error may be about anything.
+    For a success or a 5xx only a code counts, because an error message may be about anything.
     """
     if category not in (Category.TRANSIENT_RATE_LIMIT, Category.PERMANENT_AUTH) or _executed(case):
         return False
@@ -200,12 +202,12 @@ def _never_acted(case: Case, category: Category, step: Step) -> bool:
 
 
 def _executed(case: Case) -> bool:
-    """Return whether the provider ran what was asked, or a part of it."""
+    """Return whether the provider executed the request, at least in part."""
     if case.said is not None:
         return case.said.executed or case.said.partial
     if case.refusal is None or case.refusal.limit != BULK:
         return False
-    data = member(case.reply.body, "data")  # fields beside the one that refused were run
+    data = member(case.reply.body, "data")  # the other fields were run
     return isinstance(data, dict) and len(data) > 1
 
 
@@ -226,9 +228,9 @@ def _weight(item: Heard) -> tuple[bool, float]:
 
 
 def _code(case: Case, named: str, *, is_ours: bool = False) -> str:
-    """A short word that can be stored and counted: the provider's own where it looks like one.
+    """Return a short code that can be stored and counted: the provider's own if it looks like a code.
 
-    *is_ours*: a rule or a dialect names it, so it is no secret that the provider echoes.
+    *is_ours*: a rule or a dialect names it, so it is not a secret that the provider echoes.
     """
     told = safe_text(named, 64, known=not is_ours)
     return told if _CODE.fullmatch(told) and named else f"http_{case.reply.status}"

@@ -61,7 +61,7 @@ def _from_json(raw: bytes) -> Reply:
     if not isinstance(headers, dict) or not all(_is_header(value) for value in headers.values()):
         raise InputInvalid("headers is no object of texts, or of lists of texts", hint=_HINT)
     if isinstance(body, str):
-        marked = f"\ufeff{body}"  # it is text already, whatever charset its headers tell
+        marked = f"\ufeff{body}"  # the recording is text already, whatever its charset header says
         return reply_of(status, headers, marked.encode("utf-8", "surrogatepass"))
     return Reply(status, headers, body=body)
 

@@ -72,12 +72,15 @@ _ENTRY_MESSAGES = (("message",), ("Message",), ("detail",), ("Detail",))
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a body says of its failure by a protocol of its own, whatever the status.
+    """The failure that a body states by a protocol of its own, independent of the status.
 
-    *partial*: a part was done. *category*: what the protocol's own words mean; None: they do not say.
-    *items*: those of a batch that failed; *readable* False: it is a batch, and its items cannot be told.
-    *wordy*: its messages may tell what its codes do not; False: they are about the request.
-    *executed*: the provider ran what was asked, at least in part, whatever the error says.
+    Attributes:
+        partial: Whether a part was done.
+        category: The category of the protocol's codes. None: they do not determine one.
+        items: The failed items of a batch.
+        readable: False: it is a batch whose items cannot be identified.
+        wordy: Whether its messages may say more than its codes. False: they are about the request.
+        executed: Whether the provider ran the request, at least in part, whatever the error says.
     """
 
     protocol: str

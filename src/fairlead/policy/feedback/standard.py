@@ -45,7 +45,7 @@ def standard(reply: Reply, now_epoch_s: float | None) -> tuple[Heard, ...]:
     Source: draft-ietf-httpapi-ratelimit-headers 07 to 11; reference/gate.md §2.3.
     """
     items = _heard(_states(reply, now_epoch_s))
-    is_spent = reply.status == 403 and any(item.left == 0 for item in items)  # a limit, as GitHub says it
+    is_spent = reply.status == 403 and any(item.left == 0 for item in items)  # a limit, in GitHub's spelling
     if refusal_s(reply, now_epoch_s) is None and not is_spent:
         return items
     asked_s = retry_after_s(reply, now_epoch_s)
@@ -76,7 +76,7 @@ def _without_kind(value: str) -> str:
 
 def _older(headers: Mapping[str, Sequence[str]], now_epoch_s: float | None) -> tuple[QuotaState, ...]:
     told = {new: headers[old] for new, old in _OLDER.items() if old in headers}
-    if "ratelimit-reset" in told:  # milliseconds of the epoch, at some
+    if "ratelimit-reset" in told:  # Unix milliseconds at some vendors
         resets = told["ratelimit-reset"]
         told["ratelimit-reset"] = [value[:-3] if _EPOCH_MS.fullmatch(value) else value for value in resets]
     states = parse_ratelimit(told)

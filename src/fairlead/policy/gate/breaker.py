@@ -1,18 +1,18 @@
-"""A circuit breaker of one destination, shared by the fleet (G6, R33).
+"""A circuit breaker of one destination, shared by the fleet. Spec: G6, R33, R50.
 
     closed ──failures──► open ──time──► half-open, one probe ──healthy──► closed, ramping up
                           ▲                         └──unhealthy──► open, twice as long
 
-Only the health of the destination counts: an answer that refuses a request is a healthy one, a 429 feeds
-the bucket. What was sent before the breaker opened, and answers while it is not closed, decide nothing;
-only the probe does, and only until another begins: who was frozen for so long has nothing to say. A probe
-whose head has come (a stream) lets others through by the ramp, and decides by how its body ends, unless the
-ramp is over by then. A probe is known by the end of its time. A clock that is set back by more than
-*open_max_s* moves that end (`in_time`): then nobody decides until it has passed.
+Only the health of the destination counts: a response that refuses a request is healthy, and a 429 goes to the
+bucket. While the breaker is not closed, only the probe decides, and only until another probe begins: earlier
+requests and late responses are ignored. A probe whose head has arrived (a stream) admits other calls by the
+ramp, and decides by the end of its body, unless the ramp is over by then. A probe is identified by the end of
+its time. A clock that is set back by more than *open_max_s* moves that end (`in_time`): then nothing decides
+until it has passed.
 
-A call that did not reach its destination may have met a fault of its own process. Such calls count only once
-two processes report them while none has succeeded in the window (R50); engine/gate/local_breakers.py is the
-breaker of one process alone.
+A call that could not connect may have met a fault of its own process. Such calls count only once two
+processes report them while none has succeeded in the window; engine/gate/local_breakers.py is the breaker of
+one process alone.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ SEVERAL = 1
 
 
 class Destination(NamedTuple):
-    """What one breaker stands for: the calls of one connection to one host."""
+    """The scope of one breaker: the calls of one connection to one host."""
 
     provider: str
     bucket: str
@@ -66,7 +66,7 @@ class Destination(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The key of its breaker; only a tenant's name may hold a bar.
+        """The key of its breaker. Only the name of a tenant may contain a bar.
 
         >>> Destination.of(Destination("shopify", "default", "a|b", "shop.example").name).tenant
         'a|b'
@@ -75,7 +75,7 @@ class Destination(NamedTuple):
 
     @classmethod
     def of(cls, name: str) -> Destination | None:
-        """Return the destination that is called *name*; None where *name* is none."""
+        """Return the destination with this *name*, or None if *name* is not valid."""
         provider, _, rest = name.partition("|")
         bucket, _, rest = rest.partition("|")
         tenant, bar, host = rest.rpartition("|")
@@ -117,7 +117,7 @@ class Pass:
 
 
 def idle(breaker: Breaker, now_us: int) -> bool:
-    """Whether it is closed and nothing of its window is left: as a new one."""
+    """Whether it is closed and its window is empty, like a new one."""
     passed = now_us // TICK_US - breaker.tick
     return (
         breaker.mode is Mode.CLOSED and not breaker.closed_at_us and not breaker.in_a_row and passed > TICKS
@@ -164,10 +164,11 @@ def _ramped(breaker: Breaker, rule: BreakerRule, now_us: int) -> Pass | int:
 def recorded(
     breaker: Breaker, rule: BreakerRule, health: Health, now_us: int, *, probe: int, reporter: int = 0
 ) -> Breaker:
-    """The state after a call ended. Neutral ones count for nothing; a neutral probe lets the next one try.
+    """Return the state after a call. A neutral one does not count; after a neutral probe another may begin.
 
-    *probe*: the name under which it was let through (`Pass`), 0: as one of many. *reporter*: the number of
-    its process, which matters where it did not reach its destination.
+    Args:
+        probe: The id under which the call was admitted as a probe (`Pass`); 0 for other calls.
+        reporter: The number of its process, used if it could not connect to its destination.
     """
     if probe:
         return _probed(breaker, rule, health, now_us, probe, reporter)
@@ -188,16 +189,16 @@ def _probed(
     if health in (Health.HEALTHY, Health.BEGUN):
         ramping = replace(breaker, closed_at_us=breaker.closed_at_us or now_us)
         return ramping if health is Health.BEGUN else replace(ramping, mode=Mode.CLOSED, until_us=0)
-    again = health is Health.UNREACHED and breaker.reporter == reporter  # others may reach it: let them try
+    again = health is Health.UNREACHED and breaker.reporter == reporter  # another process may reach it
     if health is Health.NEUTRAL or again:
         return replace(breaker, mode=Mode.OPEN, until_us=now_us, closed_at_us=0)
     return replace(_opened(breaker, rule, now_us), reporter=reporter if health is Health.UNREACHED else 0)
 
 
 def _rolled(breaker: Breaker, now_us: int) -> Breaker:
-    """Move the window on to *now_us*."""
+    """Move the window to *now_us*."""
     tick = now_us // TICK_US
-    passed = max(0, tick - breaker.tick)  # a clock that was set back counts into the newest part
+    passed = max(0, tick - breaker.tick)  # after a clock was set back the newest part is used
     if not passed:
         return breaker
     good, bad = list(breaker.good), list(breaker.bad)

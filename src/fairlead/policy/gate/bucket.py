@@ -85,7 +85,7 @@ def _under(bucket: Bucket, limit: BucketLimit) -> Bucket:
 
 
 def idle(bucket: Bucket, now_us: int) -> bool:
-    """Whether it is full and nothing holds it: as one that is met for the first time long after its birth."""
+    """Whether it is full and not held, like a bucket first used long after its creation."""
     return (
         bucket.booked == 0
         and bucket.blocked_until_us <= now_us
@@ -134,9 +134,9 @@ def unbooked(bucket: Bucket, cost: int) -> Bucket:
 
 
 def settled(bucket: Bucket, refund: int) -> Bucket:
-    """*refund* of what was spent was not used; a negative one: more was used than estimated.
+    """Return the bucket after *refund* units were not used, or, if negative, more were used than estimated.
 
-    ``sent`` stays: it may only say too much, never too little. It makes no debt above one capacity (R52).
+    ``sent`` stays, because it may be too high but never too low. The debt is at most one capacity. Spec: R52.
     """
     least = min(bucket.level, -bucket.capacity - bucket.booked)
     level = max(least, min(bucket.level + refund, bucket.capacity - bucket.booked))

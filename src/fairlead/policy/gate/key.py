@@ -1,10 +1,10 @@
-"""The keys of the gate in Redis: one table, one form, no collision whatever a tenant is called (G9, R22).
+"""The keys of the gate in Redis, without collisions whatever the names of tenants are. Spec: G9, R22.
 
     fairlead4:{u3FbJ0w...}:b:kQ9...        prefix, domain as hash tag, kind, name within the domain
 
-Names are hashed with their lengths in front, so no name can reach into another's, and none is too long for
-a key. The number in the prefix is the version of what the values look like: versions that differ live side
-by side and know nothing of each other.
+Names are hashed with their lengths in front, so that no two combinations of names are equal and none is too
+long for a key. The number in the prefix is the version of the format of values. Different versions coexist
+without sharing state.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class Keyspace:
         return f"{self.prefix}{shape[1]}{KeyKind.MARKER}" if shape and shape[1] else None
 
     def breaker_at(self, failures: str) -> tuple[str, str]:
-        """Return the cell and the field of the breaker whose latest failures the key *failures* holds.
+        """Return the cell and the field of the breaker whose latest failures are at the key *failures*.
 
         >>> keys, domain = Keyspace(), Domain(("tenant", "acme"))
         >>> failures = keys.key(KeyKind.BREAKER, domain, "host") + Part.FAILURES

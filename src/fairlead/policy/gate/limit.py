@@ -25,33 +25,34 @@ MAX_BUCKETS = 8
 MIN_LEASE_S, MAX_LEASE_S = 0.05, 30 * 86_400.0
 
 
-GUESS, TOLD, EXPLICIT = 0, 1, 2
+GUESS, OBSERVED, EXPLICIT = 0, 1, 2
 """Where the numbers of a limit are from: the profile, answers, or the settings of a connection."""
 _LEVEL, _OWNER, _YEAR_2020_MS = 1 << 51, 1 << 40, 1_577_836_800_000
 
 
 def version_of(level: int, owner: int, moment: int) -> int:
-    """Return the version of a limit's numbers, exact as a double; see `is_newer`.
+    """Return the version of a limit's numbers, which is exact as a double; see `is_newer`.
 
     Args:
-        level: GUESS, TOLD or EXPLICIT.
+        level: GUESS, OBSERVED or EXPLICIT.
         owner: The id of the connection whose plan has them.
-        moment: When they came to be, in microseconds of the epoch.
+        moment: Their time in microseconds since the epoch.
     """
     moment_ms = moment if moment < _OWNER else moment // 1000 - _YEAR_2020_MS
     return level * _LEVEL + owner % (_LEVEL // _OWNER) * _OWNER + moment_ms
 
 
-def is_newer(given: int, known: int) -> bool:
-    """Return whether the numbers of version *given* replace those of *known* (R52).
+def is_newer(offered: int, current: int) -> bool:
+    """Return whether numbers of version *offered* replace those of version *current*.
 
-    Within a level the later ones do. A higher level replaces a lower one. A lower level replaces a higher one
-    only for the same connection, which has taken its setting back: no other connection's guess undoes it.
+    Within a level later numbers win. A higher level replaces a lower one. A lower level replaces a higher one
+    only for the same connection, which has removed its setting: another connection's guess does not undo it.
+    Spec: R52.
     """
-    if given // _LEVEL == known // _LEVEL:
-        return given % _OWNER > known % _OWNER
-    is_same = given % _LEVEL // _OWNER == known % _LEVEL // _OWNER
-    return given // _LEVEL > known // _LEVEL or is_same
+    if offered // _LEVEL == current // _LEVEL:
+        return offered % _OWNER > current % _OWNER
+    is_same = offered % _LEVEL // _OWNER == current % _LEVEL // _OWNER
+    return offered // _LEVEL > current // _LEVEL or is_same
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +64,14 @@ class Domain:
 
 @dataclass(frozen=True, slots=True)
 class BucketLimit:
-    """A token bucket: *capacity* units at most, *per_s* come back each second.
+    """A token bucket. In any W seconds no more than capacity + per_s · W units are sent.
 
-    *key* names it within its domain, *name* is the limit's own among the provider's (policy.feedback), by
-    which answers speak of it. *version*: of these numbers; the newest that was ever presented counts (R28),
-    see `is_newer`. In any W seconds no more than capacity + per_s · W units are sent.
+    Attributes:
+        key: Its name within the domain.
+        capacity: The most units.
+        per_s: Units added each second.
+        name: The provider's name of the limit, which responses use (policy.feedback).
+        version: Of these numbers. The newest version ever presented counts, see `is_newer`. Spec: R28.
     """
 
     key: str
@@ -94,7 +98,7 @@ class BucketLimit:
 
 
 def is_bucket(capacity: float, per_s: float) -> bool:
-    """Return whether a bucket can have these numbers."""
+    """Return whether these numbers are valid for a bucket."""
     return MIN_CAPACITY <= capacity <= MAX_UNITS and MIN_PER_S <= per_s <= MAX_UNITS
 
 
@@ -117,14 +121,19 @@ def per_window(key: str, limit: float, window_s: float, *, burst: float | None =
 
 @dataclass(frozen=True, slots=True)
 class PoolLimit:
-    """Slots: at most *capacity* calls in flight, each under a lease of its own (G4, and bulk locks, G5).
+    """Slots for at most *capacity* calls in flight, each with its own lease; also locks of bulk operations.
 
-    *classes*: how many priority classes there are, 1 serves first; 1 (default) is FIFO. *minimum*: slots
-    kept for a class. *lease_s*: a lease that is not renewed ends after it. *claim_s*: how long a slot that
-    was handed over waits for its new holder. *promote_s*: who waited longer goes first, whatever its class.
-    *max_waiters*: further ones are refused, but for one of each tenant up to twice as many. *fenced*: the
-    fence of a later lease is larger even where the clock of the store was set back meanwhile; for locks
-    whose fence is written down elsewhere (G5).
+    Attributes:
+        classes: The number of priority classes; class 1 is served first. Default 1: FIFO.
+        minimum: Slots reserved for a class.
+        lease_s: A lease that is not renewed expires after it.
+        claim_s: How long a slot that was handed over waits for its new holder.
+        promote_s: A call that waited longer goes first, whatever its class.
+        max_waiters: Further waiters are refused, except one of each tenant up to twice as many.
+        fenced: Whether the fence of a later lease is larger even if Redis's clock was set back meanwhile,
+            for locks whose fence is stored elsewhere.
+
+    Spec: G4, G5.
     """
 
     key: str
@@ -159,7 +168,7 @@ class PoolLimit:
 
 @dataclass(frozen=True, slots=True)
 class QuotaLimit:
-    """At most *capacity* slots of one tenant, whatever pools of the domain they are of. A share may be 0."""
+    """At most *capacity* slots of one tenant, in all pools of the domain together. A share may be 0."""
 
     key: str
     capacity: int
@@ -227,11 +236,11 @@ class Plan:
         if any(one == other for one, other in pairwise(keys)):
             raise ConfigInvalid("two buckets of one call have the same key", hint="name one otherwise")
         if self.quota is not None and self.pool is None:
-            raise ConfigInvalid("a quota of slots, and no pool", hint="give the pool whose slots it counts")
+            raise ConfigInvalid("a quota of slots needs a pool", hint="add the pool whose slots it counts")
 
     @property
     def keys(self) -> tuple[object, ...]:
-        """The domain and the keys of all limits but the breaker's; equal ones differ in numbers only."""
+        """Return the domain and the keys of all limits except the breaker's."""
         pool, quota = self.pool and self.pool.key, self.quota and self.quota.key
         return self.domain, pool, quota, *(bucket.key for bucket in self.buckets)
 

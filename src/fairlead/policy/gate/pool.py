@@ -126,7 +126,7 @@ class Pool:
         return Take.QUEUED, granted
 
     def _is_crowded(self, tenant: str) -> bool:
-        """Beyond the bound each tenant may have one place, as long as they are not twice as many."""
+        """Return whether *tenant* may not join: beyond the bound each has one place, up to twice that."""
         waiting, most = len(self.waiting), self.limit.max_waiters
         if most <= waiting < 2 * most:
             return any(holder.tenant == tenant for holder in self.waiting)

@@ -12,9 +12,10 @@ NOTHING_UNITS, NOTHING_PER_S = 0.001, 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One of *processes*, in an order that all of them know: this one is number *rank*, from 0.
+    """The share of one of *processes*, whose *rank*, from 0, is its place in an order that all of them know.
 
-    *steady*: there were never more of them during the last lease, so nobody else holds a slot of that time.
+    *steady*: there were never more of them during the last lease, so no other process holds a slot of that
+    time.
     """
 
     processes: int
@@ -30,7 +31,7 @@ class Share:
         return capacity // self.processes + (self.rank < capacity % self.processes)
 
     def bucket(self, limit: BucketLimit) -> BucketLimit:
-        """The share of *limit*: never less than one call at once, so the last ranks may have none of it.
+        """Return the share of *limit*: at least one call at once, so that the last ranks may have none.
 
         >>> [Share(3, rank).bucket(BucketLimit("b", 2, 10)).per_s for rank in range(3)]
         [5.0, 5.0, 1e-06]
@@ -43,9 +44,9 @@ class Share:
 
 
 def share_of(plan: Plan, share: Share) -> Plan:
-    """*plan* with the share of one process: rates by their number, slots, quotas and calls in whole ones.
+    """Return *plan* with the share of one process: rates are divided, slots, quotas and calls in whole units.
 
-    Breakers are not divided: each process judges by its own calls.
+    Breakers are not divided, because each process judges by its own calls.
     """
     return replace(
         plan,

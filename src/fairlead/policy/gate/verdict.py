@@ -1,4 +1,4 @@
-"""What the log of a bucket proves: that it was never over the limit (G4)."""
+"""The proof from a bucket's log that it was never over the limit. Spec: G4."""
 
 from __future__ import annotations
 
