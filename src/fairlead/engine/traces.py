@@ -17,6 +17,8 @@ from fairlead.policy.safe import safe_end, safe_text
 MAX_BYTES = 4096
 MAX_FRAMES = 20
 """The innermost of each exception of a chain."""
+MOST_ERRORS = 100
+"""Of a larger group only the first exception is shown."""
 _OURS = str(Path(fairlead.__file__).parent)
 _LIBRARIES = ("site-packages", "dist-packages", "lib/python")
 
@@ -24,10 +26,29 @@ _LIBRARIES = ("site-packages", "dist-packages", "lib/python")
 def traceback_text(error: BaseException) -> str:
     """Return the traceback of *error* from its handler on, with the exceptions that caused it."""
     with suppress(Exception):  # any method of a hostile exception may raise
-        trace = _from_handler(error.__traceback__)
-        lines = "".join(traceback.format_exception(type(error), error, trace, limit=-MAX_FRAMES))
-        return safe_end(lines, MAX_BYTES)
+        shown, told = error, ""
+        if (first := _first_of_many(error)) is not None:
+            shown, told = first, f"The first of more than {MOST_ERRORS} in one {type(error).__name__}:\n"
+        trace = _from_handler(shown.__traceback__)
+        lines = traceback.format_exception(type(shown), shown, trace, limit=-MAX_FRAMES)
+        return safe_end("".join((told, *lines)), MAX_BYTES)
     return type(error).__name__
+
+
+def _first_of_many(error: BaseException) -> BaseException | None:
+    """Return the first exception of a group that has more than MOST_ERRORS; None for any other.
+
+    The standard library formats each of them before it leaves most of them out: 10,000 take seconds.
+    """
+    found: list[BaseException] = []
+    waiting = [error]
+    while waiting and len(found) <= MOST_ERRORS:
+        one = waiting.pop()
+        if isinstance(one, BaseExceptionGroup):
+            waiting += reversed(one.exceptions)
+        else:
+            found.append(one)
+    return found[0] if len(found) > MOST_ERRORS else None
 
 
 def place_of(error: BaseException) -> str | None:

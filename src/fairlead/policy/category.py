@@ -137,8 +137,10 @@ def classify_exception(error: Exception, transient: tuple[type[Exception], ...] 
     declared as *transient* is retried like an error of the network.
     """
     if isinstance(error, ExceptionGroup):
-        return max((_classify_one(leaf, transient) for leaf in _leaves(error)), key=_gravity)
-    return _classify_one(error, transient)
+        error = max(  # texts are made of one alone: of 10,000 that takes seconds
+            _leaves(error), key=lambda leaf: _gravity(_classify_one(leaf, transient, "one of several"))
+        )
+    return _classify_one(error, transient, safe_text(error))
 
 
 def job_timeout(ran_s: float, timeout_s: float) -> Failure:
@@ -147,8 +149,7 @@ def job_timeout(ran_s: float, timeout_s: float) -> Failure:
     return Failure(Category.TRANSIENT_NETWORK, "job_timeout", reason, timed_out_after_s=ran_s)
 
 
-def _classify_one(error: Exception, transient: tuple[type[Exception], ...]) -> Failure:
-    reason = safe_text(error)
+def _classify_one(error: Exception, transient: tuple[type[Exception], ...], reason: str) -> Failure:
     if isinstance(error, FairleadError):
         return _classify_ours(error, reason)
     for kind, code in _NETWORK_ERRORS:

@@ -8,6 +8,7 @@ from fairlead.engine.handler import Handler, JobContext
 from fairlead.engine.ports import DeadLetterFilter
 from fairlead.engine.traces import MAX_BYTES, traceback_text
 from fairlead.events import JobFinished, ServiceFailed
+from fairlead.policy.category import classify_exception
 from fairlead.secret import Secret
 from tests.support.process import Fleet
 
@@ -93,3 +94,22 @@ def test_a_traceback_is_masked_before_it_is_cut_and_keeps_its_end() -> None:
             text = traceback_text(error)
         assert "lives" not in text
         assert text.endswith("the end")
+
+
+def test_a_group_of_thousands_is_kept_by_its_first_exception_and_judged_without_texts() -> None:
+    formatted = 0
+
+    class CountedError(Exception):
+        def __str__(self) -> str:
+            nonlocal formatted
+            formatted += 1
+            return "counted"
+
+    try:
+        raise ExceptionGroup("all of them", [CountedError() for _ in range(10_000)])
+    except ExceptionGroup as error:
+        text, failure = traceback_text(error), classify_exception(error)
+    assert text.startswith("The first of more than 100 in one ExceptionGroup:")
+    assert "CountedError: counted" in text
+    assert failure.code == "counted_error"
+    assert formatted < 10
