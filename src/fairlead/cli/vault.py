@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -86,9 +88,9 @@ def add_key(
         call.out.record({"master_key": key})
         return None
     file = _key_file(call.config().settings)
-    keys = read_checked(file, most_bytes=MOST_BYTES, is_secret=True).data
+    before = read_checked(file, most_bytes=MOST_BYTES, is_secret=True)
     if not dry_run:
-        _replaced(file, f"{key}\n".encode() + keys)
+        _replaced(file, f"{key}\n".encode() + before.data, before.about)
     call.out.record({"master_key": key.partition(":")[0], "file": file, "added": not dry_run})
     call.out.say("next: restart every process, then `fairlead vault rotate-key`; keep a copy of the file")
     return None
@@ -110,12 +112,18 @@ def _key_file(settings: Settings) -> Path:
     return file.resolve()  # so that a symbolic link is not replaced
 
 
-def _replaced(file: Path, data: bytes) -> None:
-    """Replace *file* atomically; only its owner can read it."""
+def _replaced(file: Path, data: bytes, about: os.stat_result) -> None:
+    """Replace *file* atomically, with its owner, group and mode as *about* has them.
+
+    Where this user may not set the owner, only this user can read the file.
+    """
     beside = file.with_name(f"{file.name}.new")
     try:
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as written:
+            with suppress(PermissionError):
+                os.fchown(descriptor, about.st_uid, about.st_gid)
+                os.fchmod(descriptor, stat.S_IMODE(about.st_mode))
             written.write(data)
             written.flush()
             os.fsync(written.fileno())
