@@ -52,9 +52,16 @@ def _first_of_many(error: BaseException) -> BaseException | None:
 
 
 def place_of(error: BaseException) -> str | None:
-    """Return file, line and function of the innermost frame outside libraries; None if there is none."""
+    """Return file, line and function of the innermost frame outside libraries; None if there is none.
+
+    Of a group it is where its first member was raised.
+    """
     with suppress(Exception):
-        frames = list(traceback.walk_tb(_from_handler(error.__traceback__)))
+        trace = error.__traceback__
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+            trace = error.__traceback__ or trace
+        frames = list(traceback.walk_tb(_from_handler(trace)))
         outside = [at for at in frames if not any(word in at[0].f_code.co_filename for word in _LIBRARIES)]
         frame, line = (outside or frames)[-1]
         path = Path(frame.f_code.co_filename)

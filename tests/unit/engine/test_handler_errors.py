@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
+
+import pytest
 
 from fairlead.engine.handler import Handler, JobContext
 from fairlead.engine.ports import DeadLetterFilter
-from fairlead.engine.traces import MAX_BYTES, traceback_text
+from fairlead.engine.traces import MAX_BYTES, place_of, traceback_text
 from fairlead.events import JobFinished, ServiceFailed
 from fairlead.policy.category import classify_exception
 from fairlead.secret import Secret
@@ -113,3 +116,16 @@ def test_a_group_of_thousands_is_kept_by_its_first_exception_and_judged_without_
     assert "CountedError: counted" in text
     assert failure.code == "counted_error"
     assert formatted < 10
+
+
+async def test_the_place_of_a_group_is_where_its_member_was_raised() -> None:
+    async def member() -> None:
+        raise KeyError("price")
+
+    with pytest.raises(ExceptionGroup) as several:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(member())
+    assert str(place_of(several.value)).endswith(" in member")
+    with pytest.raises(ExceptionGroup) as by_hand:
+        raise ExceptionGroup("made by hand", [KeyError("never raised")])
+    assert "test_the_place_of_a_group" in str(place_of(by_hand.value))
