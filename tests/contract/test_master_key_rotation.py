@@ -121,6 +121,30 @@ async def test_a_rotation_does_not_begin_while_a_live_process_lacks_the_newest_k
     assert (report.renewed, report.rewrapped) == (1, 1)
 
 
+async def test_a_rotation_ends_though_a_process_starts_meanwhile_without_the_newest_key(fleet: Fleet) -> None:
+    old = await _minted(fleet, "acme")
+    own, vault = await fleet.process(MASTER_2, MASTER_1, pid=2)
+    resealer = fleet.resealer(vault, own)
+    _, lacking = await fleet.process(MASTER_1, pid=7)
+
+    async def checked_before() -> None:
+        """The other process starts once it was looked for."""
+
+    async def sleep(delay_s: float) -> None:
+        await fleet.clock.advance(delay_s)
+
+    resealer._check_holders = checked_before  # type: ignore[method-assign]
+    fleet.clock.sleep = sleep  # type: ignore[method-assign]
+    report = await resealer.rotate()
+    assert (report.renewed, report.left) == (1, 0)
+    assert {key.master_id for key in fleet.keys.keys.values()} == {NEW}
+    _held = await vault.preflight("acme")
+    sealed = vault.seal(context_of(), PLAIN)
+    assert sealed.key_id != old
+    with pytest.raises(MasterKeyElsewhereError):
+        await lacking.open(context_of(), sealed)
+
+
 async def test_a_rotation_does_not_wait_for_processes_that_are_gone(fleet: Fleet) -> None:
     gone, _ = await fleet.process(MASTER_2, MASTER_1, pid=1)
     await fleet.stores.sessions.close(gone)

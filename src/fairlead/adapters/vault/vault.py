@@ -102,7 +102,9 @@ class TenantVault:
         """Have the tenant's data key in memory while what is returned is held; mint one for a new tenant."""
         held, now = self._held.get(tenant), self._clock.monotonic()
         if held is None or now - held.looked_s >= self._recheck_s:
-            key = await self._keys.current(tenant) or await self._keys.adopt(await self._mint(tenant))
+            key = await self._keys.current(tenant) or await self._keys.adopt(
+                await self._mint(tenant, await self.sealing_master_id())
+            )
             opened = await self._unwrap(key)
             if held is None:
                 held = self._held.setdefault(tenant, _Current(opened, now))
@@ -168,8 +170,12 @@ class TenantVault:
             await self._masters.unwrap(key.wrapped, key.tenant, key.key_id.bytes, key.master_id)
 
     async def renew(self, old: DataKey) -> bool:
-        """Retire *old* and make a new data key current."""
-        renewed = await self._keys.succeed(old, await self._mint(old.tenant))
+        """Retire *old* and make a new data key current, under the newest master key whoever lacks it.
+
+        A rotation begins when every process holds that one. One that starts later without it hands its work
+        back; under its older key what is renewed would be to renew again, without end.
+        """
+        renewed = await self._keys.succeed(old, await self._mint(old.tenant, self.master_id))
         if (held := self._held.get(old.tenant)) is not None:
             held.looked_s = -math.inf  # what is in flight seals under the retired key, as elsewhere
         return renewed
@@ -179,8 +185,7 @@ class TenantVault:
         plain = await self._masters.unwrap(old.wrapped, old.tenant, old.key_id.bytes, old.master_id)
         return await self._keys.rewrap(old, await self._wrap(old.key_id, old.tenant, plain, self.master_id))
 
-    async def _mint(self, tenant: str) -> DataKey:
-        master_id = await self.sealing_master_id()
+    async def _mint(self, tenant: str, master_id: str) -> DataKey:
         return await self._wrap(self._ids.uuid7(), tenant, os.urandom(KEY_BYTES), master_id)
 
     async def _wrap(self, key_id: UUID, tenant: str, plain: bytes, master_id: str) -> DataKey:
