@@ -21,6 +21,7 @@ class NameServers:
 
     def __init__(self) -> None:
         self.are_down = False
+        self.lame = "lame"
         self.asked: list[str] = []
         self.release = threading.Event()
 
@@ -28,7 +29,7 @@ class NameServers:
         self.asked.append(host)
         if host.startswith("slow"):
             self.release.wait(30)
-        if self.are_down or host.startswith(("lame", "slow")):
+        if self.are_down or host.startswith((self.lame, "slow")):
             raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
         return [ADDRESS]
 
@@ -55,6 +56,15 @@ async def test_name_without_an_answer_is_at_fault_itself_while_others_are_found(
     servers.are_down = True
     for host in ("vendor.example", "lame-1.example"):
         assert isinstance(await failure(resolver, host), socket.gaierror)
+    await resolver.close()
+
+
+async def test_the_names_of_one_tenant_are_not_all_that_is_asked_about(servers: NameServers) -> None:
+    resolver = CheckedResolver(AddressPolicy())
+    for host in ("vendor.example", *(f"theirs-{number}.example" for number in range(5))):
+        await resolver.resolve(host, 443)
+    servers.lame = "theirs"
+    assert not isinstance(await failure(resolver, "theirs-0.example"), socket.gaierror)
     await resolver.close()
 
 

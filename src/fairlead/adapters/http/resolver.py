@@ -216,8 +216,12 @@ class CheckedResolver(AbstractResolver):
         return found
 
     async def _finds_others(self, host: str) -> bool:
-        """Return whether one of the names that were found last is found now."""
-        names = [name for name in reversed(self._found) if name != host][:_OPINIONS]
+        """Return whether a name that was found before is found now.
+
+        Of those that were found lately and those that were not: one tenant may have chosen the latest.
+        """
+        others = [name for name in self._found if name != host]
+        names = {others[len(others) * part // _OPINIONS] for part in range(_OPINIONS)} if others else ()
         looks = [self._looked_up(name, 0, socket.AF_UNSPEC, OPINION_S) for name in names]
         found = await asyncio.gather(*looks, return_exceptions=True)
         return any(isinstance(each, list) for each in found)
