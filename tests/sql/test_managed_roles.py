@@ -155,6 +155,9 @@ async def test_a_schema_that_another_user_has_made_is_refused(
     other = await customer(admin, servers, made, url, f"{USER}.2")
     squatter = await asyncpg.connect(other.settings.dsn)
     await squatter.execute(f'CREATE SCHEMA fairlead; GRANT ALL ON SCHEMA fairlead TO "{USER}"')
+    await squatter.execute("CREATE SCHEMA bait")
+    for table in ("migration", "worker_session", "lane", "job"):  # looks like an installation to go on with
+        await squatter.execute(f"CREATE TABLE bait.{table} ()")
     await squatter.close()
     with pytest.raises(ConfigInvalid, match=f'belongs to "{USER}.2"') as refused:
         await Migrator(first.settings).apply()
