@@ -282,7 +282,7 @@ def snapshot_check(facts: ServerFacts, warn_s: float = SNAPSHOT_WARN_S) -> Check
         told = f"{facts.behind_of} holds a snapshot that is {facts.behind} transactions old"
         return Check("old snapshots", "warn", told, f"let it catch up, or drop what nobody uses: {harm}")
     if facts.unseen:
-        hint = "run GRANT pg_read_all_stats TO this user"
+        hint = f"have an administrator run GRANT pg_read_all_stats TO {facts.user}"
         return Check("old snapshots", "warn", "cannot see other users' sessions", hint)
     return Check("old snapshots", "ok", f"the oldest is held for {facts.snapshot_s:.0f} s")
 

@@ -170,6 +170,7 @@ async def test_another_master_key_is_missing_the_right_one(keys: KeyStore) -> No
             await refused
         assert MASTER_1.master_id in missing.value.what
         assert missing.value.tenant == "acme"
+        assert "put that key behind the newest one" in missing.value.way_out
     assert await vault_over(keys, MASTER_2, MASTER_1).open(context_of(), sealed) == PLAIN
 
 

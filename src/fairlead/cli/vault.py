@@ -190,7 +190,7 @@ async def _rotate(call: Invocation, fairlead: Fairlead, rewrap_only: bool) -> Ro
     runtime = fairlead.runtime
     if not rewrap_only:
         most = duration(runtime.vault.retired_writes_s)
-        call.out.say(f"this waits until every process has the new data keys: seconds, at most {most}")
+        call.out.say(f"this takes seconds; at most {most} beside processes of an older version")
     words = {"renew": "data keys made", "reseal": "records sealed anew", "rewrap": "data keys wrapped"}
     with call.out.progress("rotating") as tell:
 

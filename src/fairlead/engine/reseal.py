@@ -164,7 +164,7 @@ class Resealer:
         if lacking:
             raise ConfigInvalid(
                 f"{len(lacking)} live processes lack the master key {newest}: {listed(lacking)}",
-                hint="put the key in front of theirs, restart them, and rotate again",
+                hint="restart them with the new key in front of the old one, and rotate again",
             )
 
     async def _late_writers_s(self, retired_s: float) -> float:

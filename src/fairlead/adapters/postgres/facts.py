@@ -60,6 +60,8 @@ class ServerFacts:
     """Roles that may create objects where sessions look for names, and should not; empty: none."""
     revokes: str = ""
     """The SQL that takes that right from them."""
+    user: str = ""
+    """This user, as SQL writes it."""
 
     @property
     def major(self) -> int:
@@ -98,6 +100,7 @@ async def server_facts(settings: DatabaseSettings) -> ServerFacts:
         engine_role=found["engine_role"] or COMMON.engine,
         creators=found["creators"],
         revokes=found["revokes"],
+        user=found["me"],
     )
 
 

@@ -87,7 +87,10 @@ def not_done(error: BaseException) -> FairleadError:
         hint = "run GRANT fairlead_engine TO this user, or `fairlead migrate` as the owner of the schema"
         return ConfigInvalid(_told("the database user may not do this", error), hint=hint)
     if state == "08P01":
-        hint = "behind a pooler in transaction mode set database.pooler; `fairlead migrate` must go past it"
+        hint = (
+            "behind a pooler in transaction mode set database.pooler, but run `fairlead migrate` with the "
+            "DATABASE_URL of the server itself"
+        )
         return ConfigInvalid(_told("the server refuses how we connect", error), hint=hint)
     if state == "25006":
         return ReadOnlyServer(_told("this database server is read-only", error), hint=READ_ONLY_HINT)

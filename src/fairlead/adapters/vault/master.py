@@ -40,6 +40,7 @@ _HEX = re.compile(r"[0-9A-Fa-f]{64}")
 _MAX_FILE_BYTES = 1 << 16
 KMS_S = 5.0
 """How long a KMS hook may take for one answer; whoever asks next asks anew."""
+_OLDER = "put that key behind the newest one, in a line of the key file or as new,old in FAIRLEAD_MASTER_KEY"
 _FEWEST_DISTINCT_BYTES = 8  # 32 random bytes have fewer once in 10^40
 
 
@@ -138,6 +139,7 @@ class MasterRing:
                 f"the data is sealed under the master key {master_id!r}, "
                 f"but this process has only {', '.join(self.ids)}",
                 tenant=tenant,
+                hint=_OLDER,
             )
         async with _asking(master):
             plain = await master.unwrap(wrapped, _context(tenant, key_id, master_id))

@@ -4,7 +4,7 @@
 --         (the role that sees all tenants; NULL where there are no tables), engine (whether this user has its rights),
 --         creators (roles beside the schema's owner, that of the tables and this user that may CREATE there, or in a
 --         schema of this session's search_path, as SQL writes them: what they make could run with others' rights),
---         revokes (the SQL that ends it)
+--         revokes (the SQL that ends it), me (this user, as SQL writes it)
 -- Locks   nothing
 -- Needs   nothing
 SELECT
@@ -14,7 +14,7 @@ SELECT
     current_setting('server_encoding') AS encoding,
     sees_all.rolname AS engine_role,
     pg_has_role(current_user, sees_all.oid, 'USAGE') AS engine,
-    opened.creators, opened.revokes
+    opened.creators, opened.revokes, quote_ident(current_user) AS me
 FROM (SELECT) AS always LEFT JOIN (
     pg_policy p JOIN pg_roles sees_all ON sees_all.oid = p.polroles[1]
     JOIN pg_class c ON c.oid = p.polrelid JOIN pg_namespace s ON s.oid = c.relnamespace
