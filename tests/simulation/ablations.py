@@ -124,7 +124,7 @@ ABLATIONS: tuple[Ablation, ...] = (
         ("I6",),
         lambda: Parts(alter=careless.replays_at_once),
         ("issuer_late",),
-        (836,),
+        (752,),
     ),
     Ablation(
         "a late send counts as of its mark",

@@ -38,7 +38,7 @@ FOUND_BEFORE = {
     "a probe for everybody": 37,
     "save without compare-and-set": 207,
     "a refusal is taken for a loss": 20,
-    "replay at once": 836,
+    "replay at once": 752,
     "a late send counts as of its mark": 8,
     "a claim takes the job out": 0,
     "a timeout cancels the job": 4,
