@@ -120,7 +120,7 @@ async def test_want_of_local_ports_is_no_fault_of_the_destination(monkeypatch: p
 
 
 @pytest.mark.parametrize(
-    ("status", "kind"), [(403, "refused_address"), (407, "proxy"), (502, "connect"), (503, "connect")]
+    ("status", "kind"), [(403, "connect"), (407, "proxy"), (502, "connect"), (503, "connect")]
 )
 async def test_proxy_that_does_not_reach_a_destination_is_not_at_fault(
     monkeypatch: pytest.MonkeyPatch, status: int, kind: str

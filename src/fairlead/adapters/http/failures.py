@@ -45,11 +45,7 @@ _OWN: Mapping[int | None, tuple[NoAnswerKind, str]] = {
     **dict.fromkeys((errno.ENOMEM, errno.ENOBUFS), ("resources", "no memory left in the system")),
     errno.EADDRNOTAVAIL: ("resources", "no local port left"),
 }
-_OF_A_PROXY: Mapping[int, tuple[NoAnswerKind, str]] = {
-    403: ("refused_address", "the proxy refused the address (403)"),
-    407: ("proxy", "the proxy wants another password (407)"),
-}
-"""Answers of a proxy that are not about whether it reached the destination, as 502 and 503 are."""
+_PROXY_LOGIN = 407
 
 
 def no_answer(failure: Exception, flight: Flight, status: int | None = None) -> NoAnswer:
@@ -90,8 +86,8 @@ def _own_fault(failure: Exception) -> tuple[NoAnswerKind, str] | None:
     A failure that a destination can cause through its name or its address counts against the destination;
     otherwise the destination of one tenant could make this process look sick.
     """
-    if isinstance(failure, aiohttp.ClientHttpProxyError):
-        return _OF_A_PROXY.get(failure.status)
+    if isinstance(failure, aiohttp.ClientHttpProxyError) and failure.status == _PROXY_LOGIN:
+        return "proxy", "the proxy refuses its password (407)"
     if isinstance(failure, socket.gaierror):  # its codes are not errno values
         is_answer = failure.errno in NO_SUCH_NAME
         return None if is_answer else ("resolver", "the name servers of this host did not respond")
@@ -118,6 +114,8 @@ def _with_detail(failure: Exception, words: str) -> str:
         return f"{words}: {failure}"
     if isinstance(failure, BodyMalformed):
         return str(failure)
+    if isinstance(failure, aiohttp.ClientHttpProxyError):
+        return f"{words} ({failure.status})"
     if isinstance(failure, OSError) and not isinstance(failure, aiohttp.ClientSSLError):
         name = errno.errorcode.get(failure.errno or 0)
         return f"{words} ({name})" if name else words
