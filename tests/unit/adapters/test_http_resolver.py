@@ -14,6 +14,7 @@ from fairlead.adapters.http import resolver as looking
 from fairlead.adapters.http.resolver import AddressPolicy, CheckedResolver
 
 ADDRESS = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("8.8.8.8", 443))
+INNER = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("10.1.2.3", 443))
 
 
 class NameServers:
@@ -29,6 +30,8 @@ class NameServers:
         self.asked.append(host)
         if host.startswith("slow"):
             self.release.wait(30)
+        if host == "of-hosts-file":
+            return [INNER]
         if self.are_down or host.startswith((self.lame, "slow")):
             raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
         return [ADDRESS]
@@ -65,6 +68,15 @@ async def test_the_names_of_one_tenant_are_not_all_that_is_asked_about(servers: 
         await resolver.resolve(host, 443)
     servers.lame = "theirs"
     assert not isinstance(await failure(resolver, "theirs-0.example"), socket.gaierror)
+    await resolver.close()
+
+
+async def test_a_name_in_a_file_of_the_host_says_nothing_of_its_name_servers(servers: NameServers) -> None:
+    resolver = CheckedResolver(AddressPolicy(allow_private=True))
+    await resolver.resolve("of-hosts-file", 443)
+    await resolver.resolve("vendor.example", 443)
+    servers.are_down = True
+    assert isinstance(await failure(resolver, "vendor.example"), socket.gaierror)
     await resolver.close()
 
 

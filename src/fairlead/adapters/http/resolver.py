@@ -154,7 +154,7 @@ class CheckedResolver(AbstractResolver):
     def __init__(self, policy: AddressPolicy, exempt: Iterable[str] = (), threads: int = 8) -> None:
         self._policy = policy
         self._exempt = frozenset(exempt)
-        self._found: OrderedDict[str, None] = OrderedDict()  # the one that was found last stands last
+        self._found: OrderedDict[str, bool] = OrderedDict()  # the latest last; whether it is a public one
         self._of_found, self._of_others = (
             ThreadPoolExecutor(max_workers=threads, thread_name_prefix=f"fairlead-dns-{lane}")
             for lane in ("found", "others")
@@ -209,18 +209,19 @@ class CheckedResolver(AbstractResolver):
             if isinstance(error, TimeoutError):
                 raise socket.gaierror(socket.EAI_AGAIN, "no answer in time") from None
             raise
-        self._found[host] = None
+        self._found[host] = all(kind_of(str(each[4][0]))[0] is None for each in found)
         self._found.move_to_end(host)
         if len(self._found) > _MOST_FOUND:
             self._found.popitem(last=False)
         return found
 
     async def _finds_others(self, host: str) -> bool:
-        """Return whether a name that was found before is found now.
+        """Return whether a public name that was found before is found now.
 
-        Of those that were found lately and those that were not: one tenant may have chosen the latest.
+        Some are old and some new: one tenant may have chosen the newest. Private names may stand in a file of
+        this host, and say nothing of its name servers.
         """
-        others = [name for name in self._found if name != host]
+        others = [name for name, is_public in self._found.items() if is_public and name != host]
         names = {others[len(others) * part // _OPINIONS] for part in range(_OPINIONS)} if others else ()
         looks = [self._looked_up(name, 0, socket.AF_UNSPEC, OPINION_S) for name in names]
         found = await asyncio.gather(*looks, return_exceptions=True)
