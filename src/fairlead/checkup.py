@@ -193,9 +193,11 @@ def _in_memory(place: Path) -> bool:
 
 async def _master_key(settings: Settings) -> Check:
     ring = master_ring(settings)
-    told = f"seals by {ring.current_id}"
     others = [known for known in ring.ids if known != ring.current_id]
-    return Check("master key", "ok", f"{told}; also opens {', '.join(others)}" if others else told)
+    if not others:
+        return Check("master key", "ok", f"seals by {ring.current_id}")
+    told = f"seals by {ring.current_id} once every live process holds it; also opens {', '.join(others)}"
+    return Check("master key", "ok", told)
 
 
 # ---- the stores ----------------------------------------------------------------------------------

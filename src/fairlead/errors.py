@@ -53,11 +53,15 @@ class FairleadError(Exception):
             self.category = category
             self.retryable = self.retryable and category.startswith("transient")
 
-    def __str__(self) -> str:
+    @property
+    def subject(self) -> str:
+        """What happened, with tenant and provider, and without the hint."""
         named = {"tenant": self.tenant, "provider": self.provider}
         where = ", ".join(f"{name}={value!r}" for name, value in named.items() if value)
-        subject = f"{self.what} ({where})" if where else self.what
-        return f"{subject} hint: {self.way_out}"
+        return f"{self.what} ({where})" if where else self.what
+
+    def __str__(self) -> str:
+        return f"{self.subject} hint: {self.way_out}"
 
 
 # ---- nothing was sent -------------------------------------------------------------------------

@@ -13,9 +13,10 @@ from redis.asyncio import RedisCluster
 
 from fairlead.adapters.redis.gate import RedisGate
 from fairlead.adapters.redis.operator import RedisOperator
+from fairlead.adapters.redis.viewer import RedisViewer
 from fairlead.engine.ports.gate import Admitted, Ask, Finish, GateRefusal, Queued, RefusedBy
 from fairlead.errors import GateUnavailable
-from fairlead.policy.gate.breaker import Health, Mode
+from fairlead.policy.gate.breaker import Destination, Health, Mode
 from fairlead.policy.gate.key import LAYOUT, KeyKind, Keyspace
 from fairlead.policy.gate.limit import BreakerRule, BucketLimit, Domain, Plan, PoolLimit
 from fairlead.policy.gate.pool import Holder
@@ -115,6 +116,17 @@ async def test_a_closed_breaker_stays_as_it_is(world: World) -> None:
     assert await world.reset() is Mode.CLOSED
     done = await world.timed.gate.finish(Finish(await world.timed.admitted(Ask(BROKEN)), Health.UNHEALTHY))
     assert done.opened_s == 60.0
+
+
+async def test_the_cause_of_a_failure_is_shown_with_its_breaker(world: World) -> None:
+    destination = Destination("stripe", "default", "a|b", "api.test")
+    plan = Plan(DOMAIN, breaker=BreakerRule(destination.name))
+    for cause in ("http_500", "dns"):
+        admitted = await world.timed.admitted(Ask(plan))
+        await world.timed.gate.finish(Finish(admitted, Health.UNHEALTHY, cause=cause))
+    (view,) = await RedisViewer(Secret(world.url), Keyspace(world.name)).breakers(DOMAIN, failures=9)
+    assert view.destination == destination
+    assert [failure.cause for failure in view.failures] == ["dns", "http_500"]
 
 
 # ---- lines ---------------------------------------------------------------------------------------

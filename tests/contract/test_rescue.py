@@ -199,7 +199,7 @@ async def test_the_third_crash_ends_among_the_dead_letters(stores: Stores) -> No
         status=None, category=None, tenant_id=None, kind=None, limit=9
     )
     assert entry.code == "poison"
-    assert entry.reason
+    assert entry.reason == "its worker died or did not renew its lease in time, 3 times"
     assert await stores.jobs.counts() == {"discarded": 1}
 
 

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from fairlead.policy.gate.switch import Reach
     from fairlead.runtime import Runtime
 
-COLUMNS = ("host", "mode", "left_s", "in_a_row", "bad", "good", "last_failure_s_ago", "opened_s")
-ALL_COLUMNS = ("tenant", "provider", "bucket", *COLUMNS, "lanes_held")
+_STATE = ("host", "mode", "left_s", "last_failure", "last_failure_ago_s")
+COLUMNS = (*_STATE, "in_a_row", "bad", "good", "opened_s")
+ALL_COLUMNS = ("tenant", "provider", "bucket", *_STATE, "lanes_held")
 MOST_PAUSES = 1000
 
 
@@ -79,7 +80,8 @@ def breaker_record(view: DestinationView) -> Record:
         "times_opened": view.breaker.times_opened,
         "good": view.breaker.good,
         "bad": view.breaker.bad,
-        "last_failure_s_ago": last and round(last.ago_s, 3),
+        "last_failure": (last and last.cause) or None,
+        "last_failure_ago_s": last and round(last.ago_s, 3),
         "opened_s": next((failure.opened_s for failure in view.failures if failure.opened_s), None),
     }
 
@@ -89,6 +91,7 @@ def failure_record(view: DestinationView, failure: FailureView) -> Record:
     return {
         "ago_s": round(failure.ago_s, 3),
         "host": view.destination.host or None,
+        "cause": failure.cause or None,
         "process": failure.process or None,
         "tenant": failure.tenant or None,
         "job": failure.job or None,
@@ -105,10 +108,13 @@ def worst_mode(views: Sequence[DestinationView]) -> str:
 def problem_of(breaker: Record) -> str:
     """Describe an open breaker for the operator."""
     where = f"{breaker['provider']} at {breaker['host']}" if breaker["host"] else str(breaker["provider"])
-    tenant = shlex.quote(breaker["tenant"])  # in a command that is copied
+    cause = f" ({breaker['last_failure']})" if breaker["last_failure"] else ""
+    lanes = "1 lane" if breaker["lanes_held"] == 1 else f"{breaker['lanes_held']} lanes"
+    named = ["-t", breaker["tenant"], "-p", breaker["provider"]]
+    if breaker["bucket"] != "default":
+        named += ["-b", breaker["bucket"]]
     return (
         f"calls of tenant {breaker['tenant']} to {where} are stopped: the breaker is {breaker['mode']}, "
-        f"the last failure was {breaker['last_failure_s_ago']:.0f} s ago, and {breaker['lanes_held']} lanes "
-        f"of jobs wait "
-        f"(hint: `fairlead gate status -t {tenant} -p {breaker['provider']}`)"
+        f"the last failure{cause} was {breaker['last_failure_ago_s']:.0f} s ago, jobs wait in {lanes} "
+        f"(hint: `fairlead gate status {shlex.join(named)}`)"
     )

@@ -24,7 +24,7 @@ HOLDERS = ("lease", "process", "tenant", "job", "class", "renewed_s_ago", "ends_
 WAITERS = ("lease", "process", "tenant", "job", "class", "waits_s", "alive_for_s")
 CLASSES = ("class", "waiting", "p50_s", "longest_s")
 PROMOTIONS = ("ago_s", "lease", "process", "tenant", "job", "class")
-FAILURES = ("ago_s", "host", "process", "tenant", "job", "opened_s")
+FAILURES = ("ago_s", "host", "cause", "process", "tenant", "job", "opened_s")
 MOST_FAILURES = 20
 EVENTS = ("k", "n", "c", "h")
 

@@ -69,7 +69,13 @@ def reset(
         return {**result, "result": "reset", "groups_due": await let_go(runtime, reach)}
 
     record = call.with_fairlead(work)
-    call.out.record(record)
+    if call.out.as_json:
+        call.out.record(record)
+    else:
+        call.out.record({name: value for name, value in record.items() if name != "breakers"})
+        if record["breakers"]:
+            call.out.heading("breakers")
+            call.out.rows(record["breakers"], ("tenant", "provider", "bucket", "host", "was"))
     if record["result"] == "nothing to reset":
         call.out.warn(f"nothing is isolated and no breaker is open{_named(host)} (hint: `fairlead status`)")
     return None

@@ -297,8 +297,7 @@ class ServedFromMemory(Event):
 class GateBreakerOpened(Event):
     """A destination fails: calls of this connection to *host* are refused for *open_s*, then one is tried.
 
-    *host* is empty for calls that name none. Told by the process whose call opened the breaker; while Redis
-    is away each process has breakers of its own.
+    *cause* is the code of the last failure (``http_500``). Without Redis each process has its own breakers.
     """
 
     name = "gate_breaker_opened"
@@ -308,6 +307,7 @@ class GateBreakerOpened(Event):
     bucket: str
     host: str
     open_s: float
+    cause: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
 
-from fairlead.errors import CallFailed, InputInvalid, NotSent, Refused
+from fairlead.errors import CallFailed, FairleadError, InputInvalid, NotSent, Refused
 from fairlead.policy.backoff import checked_draw, jittered_s, nominal_delay_s
 from fairlead.policy.blast_radius import Own, of_call, of_error
 from fairlead.policy.category import Category, Failure, classify_exception
@@ -181,7 +181,7 @@ def outcome_of_exception(
     """
     if waits < MOST_WAITS and _is_own_fault(error):
         nominal_s = nominal_delay_s(waits, base_s=OWN_FAULT_S, cap_s=OWN_FAULT_MOST_S)
-        return Snooze(nominal_s * (1 + checked_draw(draw)) / 2, safe_text(error), counted=True)
+        return Snooze(nominal_s * (1 + checked_draw(draw)) / 2, _wait_reason(error), counted=True)
     if isinstance(error, CallFailed) and waits < MOST_WAITS:
         wait = _vendors_wait(error, waits, draw)
         if wait is not None:
@@ -193,8 +193,13 @@ def outcome_of_exception(
         return Retry(classify_exception(error, transient))
     wait_s = min(max(wait_s, 0.0), LONGEST_DELAY_S / 2)
     if of_error(error).own is Own.LIMIT:  # it has a turn of its own, or is the first of its group
-        return Snooze(wait_s, safe_text(error), in_place=True)
-    return Snooze(wait_s * (1 + checked_draw(draw) / 10), safe_text(error))
+        return Snooze(wait_s, _wait_reason(error), in_place=True)
+    return Snooze(wait_s * (1 + checked_draw(draw) / 10), _wait_reason(error))
+
+
+def _wait_reason(error: Exception) -> str:
+    """Return why a job waits, without the hint, which is for callers of the API."""
+    return safe_text(error.subject if isinstance(error, FairleadError) else error)
 
 
 def _is_own_fault(error: Exception) -> bool:
@@ -218,7 +223,7 @@ def _vendors_wait(error: CallFailed, waits: int, draw: float) -> Snooze | None:
     rule = DEFAULT_RULES[Category.TRANSIENT_RATE_LIMIT]
     nominal_s = nominal_delay_s(waits, base_s=rule.base_s, cap_s=rule.cap_s)
     wait_s = min(max(asked_s, jittered_s(nominal_s, rule.jitter, draw)), LONGEST_DELAY_S / 2)
-    return Snooze(wait_s, safe_text(error), in_place=of_call(verdict).own is Own.LIMIT, counted=True)
+    return Snooze(wait_s, _wait_reason(error), in_place=of_call(verdict).own is Own.LIMIT, counted=True)
 
 
 def budget_snooze(remaining_s: float | None, timeout_s: float | None) -> Snooze | None:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from fairlead.policy.grant_wait import NEEDS_REAUTH
 from fairlead.policy.lane import Scope, ScopeKind
 from fairlead.policy.names import shown
 from fairlead.policy.states import JobState
@@ -18,6 +19,9 @@ from fairlead.policy.states import JobState
 FINISHED, RUNNING, NOT_DUE, EXPIRED, SUSPECT = "finished", "running", "not_due", "expired", "suspect"
 PAUSED, CAPPED, NO_WORKER, TURN, UNSEEN = "paused", "capped", "no_worker", "turn", "unseen"
 NO_HANDLER, FOLLOWS = "no_handler", "follows"
+
+BY_FAIRLEAD = "fairlead"
+"""The author of the pause of a group whose grant is gone, as the database writes it."""
 
 STARVED_AFTER_S = 30.0
 """The first of its class for so long: probably no worker takes its queue or its kind."""
@@ -140,8 +144,10 @@ def _held(facts: Facts) -> Reason | None:
         until = max(ends) if len(ends) == len(facts.pauses) else None
         told = "; ".join(_by(one) for one in facts.pauses)
         asked = [one.scope for one in facts.pauses if one.scope.kind is not ScopeKind.RATE]
-        hint = f" (hint: `fairlead jobs resume {scope_options(asked[0])}`)" if asked else ""
-        return Reason(PAUSED, f"{told}{hint}", until)
+        way_out = next((_reauthorize(one) for one in facts.pauses if _needs_grant(one)), None)
+        if way_out is None and asked:
+            way_out = f"`fairlead jobs resume {scope_options(asked[0])}`"
+        return Reason(PAUSED, f"{told} (hint: {way_out})" if way_out else told, until)
     if facts.full_caps:
         told = "; ".join(_full(cap) for cap in facts.full_caps)
         return Reason(CAPPED, f"{told}: one of them has to end (hint: `fairlead tenants caps`)")
@@ -191,6 +197,19 @@ def scope_options(scope: Scope) -> str:
     """
     whose = f" --tenant {shlex.quote(scope.tenant)}" if scope.tenant is not None else ""
     return f"--{scope.kind} {shlex.quote(scope.key)}{whose}"
+
+
+def _needs_grant(held: HeldBy) -> bool:
+    return held.by == BY_FAIRLEAD and held.reason == NEEDS_REAUTH and held.scope.kind is ScopeKind.GROUP
+
+
+def _reauthorize(held: HeldBy) -> str:
+    """Return the way out where only a new grant ends the pause: to resume it would only fail again."""
+    provider, _, bucket = held.scope.key.partition("/")
+    named = ["-t", held.scope.tenant or "", "-p", provider]
+    if bucket != "default":
+        named += ["-b", bucket]
+    return f"the customer has to reconnect: `fairlead connections reauthorize {shlex.join(named)}`"
 
 
 def _by(held: HeldBy) -> str:

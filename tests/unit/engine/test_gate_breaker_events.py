@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from fairlead.engine.events import GateBreakerClosed, GateBreakerOpened
 from fairlead.errors import GateClosed
 from fairlead.events import Event
+from fairlead.policy.feedback.reply import Reply
 from fairlead.policy.gate.breaker import Health
 from tests.support.entrances import Way, begun
 
@@ -43,6 +45,14 @@ async def test_what_opens_it_is_told_once(way: Way) -> None:
     with pytest.raises(GateClosed, match="breaker"):
         await call(way, Health.HEALTHY)
     assert breaker_events(way) == [OPENED]
+
+
+async def test_the_event_names_the_last_failure(way: Way) -> None:
+    async with way.entrance.enter(way.wish(host="api.test", wait_s=0.0)) as passage:
+        passage.heard(Reply(500))
+    async with way.entrance.enter(way.wish(host="api.test", wait_s=0.0)) as passage:
+        passage.unanswered(Health.UNHEALTHY, "timeout", sent=True, hurried=False)
+    assert breaker_events(way) == [replace(OPENED, cause="timeout")]
 
 
 async def test_a_probe_that_does_well_closes_it_and_the_calls_after_it_tell_nothing(way: Way) -> None:

@@ -31,6 +31,7 @@ from fairlead.policy.waiting import (
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
 UNPAID = HeldBy(Scope(ScopeKind.TENANT, "acme"), None, "unpaid", "ann")
+NO_GRANT = HeldBy(Scope(ScopeKind.GROUP, "shopify/eu", "Ann's"), None, "needs_reauth", "fairlead")
 LIMIT = HeldBy(Scope(ScopeKind.GROUP, "shopify/default", "acme"), NOW + HOUR, "429", "job 7")
 WAITS = Facts(
     now=NOW,
@@ -78,6 +79,11 @@ def told(**changes: object) -> tuple[str, str, datetime | None]:
             "attempt 3 failed (http_503); it is due in 1 s",
         ),
         ({"pauses": [UNPAID]}, PAUSED, "`fairlead jobs resume --tenant acme`"),
+        (
+            {"pauses": [NO_GRANT, UNPAID]},
+            PAUSED,
+            "`fairlead connections reauthorize -t 'Ann'\"'\"'s' -p shopify -b eu`",
+        ),
         (
             {"full_caps": [FullCap("acme", None, 5)]},
             CAPPED,

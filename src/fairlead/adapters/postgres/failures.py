@@ -8,6 +8,7 @@ committed (CommitInDoubt): whoever asked reads back what stands, and nobody repl
 
 from __future__ import annotations
 
+import socket
 from typing import NoReturn
 
 import asyncpg
@@ -95,7 +96,16 @@ def not_done(error: BaseException) -> FairleadError:
     if state == "25006":
         return ReadOnlyServer(_told("this database server is read-only", error), hint=READ_ONLY_HINT)
     what = "ended a statement that took too long" if state == "57014" else "is not available"
-    return DependencyUnavailable(_told(f"the database {what}", error))
+    return DependencyUnavailable(_told(f"the database {what}", error), hint=_way_out(error))
+
+
+def _way_out(error: BaseException) -> str | None:
+    """Return what to do about a database that is not available, where it is known; None: the usual hint."""
+    if isinstance(error, socket.gaierror):
+        return "check the host name of DATABASE_URL, and the name servers of this host"
+    if isinstance(error, asyncpg.TooManyConnectionsError):
+        return "raise max_connections, or lower database.pool_size (of each process): see pg_stat_activity"
+    return None
 
 
 def of_statement(error: Exception, *, connected: bool) -> Exception:

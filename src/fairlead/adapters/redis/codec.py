@@ -49,6 +49,8 @@ _DONE = Struct("<Bd")
 _STAMP = Struct("<dd")
 
 ADMIT, FINISH, CANCEL, RENEW = 1, 2, 3, 4
+CAUSE = "\x1f"
+"""Between the name of a breaker and the cause of a failure that it counted; no name holds one."""
 _PLAIN_ENDS: dict[Health, bytes] = {
     health: _FINISH.pack(FINISH, 0, health, 0) for health in Health if health is not Health.UNREACHED
 }
@@ -273,11 +275,11 @@ def stamp(told: bytes) -> tuple[int, int]:
 
 
 def _destination(finish: Finish) -> bytes:
-    """The name of the breaker that counts a failure, for people to read: keys hold only its digest."""
+    """Return the name of the breaker that counts a failure, and its cause: keys hold only a digest."""
     rule = finish.admitted.plan.breaker
     if rule is None or finish.health not in (Health.UNHEALTHY, Health.UNREACHED):
         return b""
-    return rule.key.encode("utf-8", "surrogatepass")
+    return f"{rule.key}{CAUSE}{finish.cause}".encode("utf-8", "surrogatepass")
 
 
 def _quota_text(quota: QuotaLimit | None) -> str:

@@ -16,6 +16,7 @@ from fairlead.adapters.redis.asking import (
     told,
     who,
 )
+from fairlead.adapters.redis.codec import CAUSE
 from fairlead.engine.ports.gate_view import (
     BreakerView,
     BucketView,
@@ -71,7 +72,7 @@ class RedisViewer:
     async def _destination(self, client: Any, key: str, most: int) -> DestinationView | None:
         """Return the breaker whose failures *key* holds; None where they do not name it."""
         latest = await _newest(client, key, max(1, most))
-        named = Destination.of(latest[0].get("n", "")) if latest else None
+        named = Destination.of(latest[0].get("n", "").partition(CAUSE)[0]) if latest else None
         if named is None:
             return None
         seconds, micros = await client.time()
@@ -213,10 +214,11 @@ def _number(event: Mapping[str, str], name: str) -> float:
 
 def _failure(event: Mapping[str, str], now_us: int) -> FailureView:
     ago_s, opened_s = (now_us - _number(event, "t")) / MICRO, _number(event, "o") / MICRO
+    cause = event.get("n", "").partition(CAUSE)[2]
     if not event.get("h"):
-        return FailureView(ago_s, opened_s or None)
+        return FailureView(ago_s, opened_s or None, cause=cause)
     _, process, tenant, job, _ = who(event["h"])
-    return FailureView(ago_s, opened_s or None, process, tenant, job)
+    return FailureView(ago_s, opened_s or None, process, tenant, job, cause)
 
 
 async def _newest(client: Any, key: str, most: int) -> list[Mapping[str, str]]:

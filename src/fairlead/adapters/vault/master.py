@@ -109,7 +109,7 @@ class MasterRing:
 
     def __init__(self, masters: Sequence[Kms]) -> None:
         if not masters:
-            raise KeyMissing("there is no master key")
+            raise KeyMissing("there is no master key", hint=_NO_KEY)
         self._masters = {master.master_id: master for master in masters}
         if len(self._masters) != len(masters):
             raise ConfigInvalid("two master keys have the same id", hint="give each key an id of its own")
@@ -260,5 +260,9 @@ def _context(tenant: str, key_id: bytes, master_id: str) -> bytes:
     return prefixed(b"fairlead data key", tenant.encode(), key_id, master_id.encode())
 
 
+_NO_KEY = (
+    "make one with `fairlead init`; where data is sealed already, set FAIRLEAD_MASTER_KEY or"
+    " FAIRLEAD_MASTER_KEY_FILE to the key that sealed it"
+)
 _MAKE_ONE = "make one with `fairlead init`, or `openssl rand -base64 32`"
 _RESTORE = "restore the table data_key from a backup of the same time as the credentials"

@@ -333,13 +333,13 @@ class Pipeline:
         if isinstance(came, NoAnswer):
             hurried = head_given or is_hurried(on_way.given_s, on_way.whole_s)
             verdict = lost(came.kind, sent=came.sent, why=came.why, rules=rules, hurried=hurried)
-            passage.unanswered(verdict.health, sent=came.sent, slow=came.kind == "timeout" and not hurried)
+            passage.unanswered(verdict.health, came.kind, sent=came.sent, hurried=hurried)
             return Tried(came, None, verdict)
         reply, now_epoch_s = Unread(came.status, came.headers, came.body), self._epoch_s()
         judged = reply.judged()
         told = heard(passage.dialect, judged, now_epoch_s=now_epoch_s)
         verdict = judge(rules, judged, told, now_epoch_s=now_epoch_s)
-        passage.learnt(told, verdict.health)
+        passage.learnt(told, verdict.health, verdict.code)
         return Tried(came, reply, verdict)
 
     def _note_head(self, came: HttpStream, on_way: Progress, passage: Passage) -> None:

@@ -104,6 +104,7 @@ class Passage:
     admitted: Admitted
     waited_s: float
     health: Health = Health.NEUTRAL
+    cause: str = ""  # the code of the failure that *health* tells of, such as dns or http_500
     actual: dict[int, float] = field(default_factory=dict)
     observed: dict[int, Observation] = field(default_factory=dict)
     asked: dict[int, float] = field(default_factory=dict)
@@ -129,27 +130,27 @@ class Passage:
         """Nothing was sent: what was taken of the buckets goes back."""
         self.actual = dict.fromkeys(range(len(self.admitted.spent)), 0.0)
 
-    def unanswered(self, health: Health, *, sent: bool, slow: bool) -> None:
-        """No answer came, which says *health* of the destination; *slow*: not in time that was enough."""
-        self.health = health
-        self.keeps_slot = sent and slow
+    def unanswered(self, health: Health, kind: str, *, sent: bool, hurried: bool) -> None:
+        """Note that no response came, for a reason of this *kind*; *hurried*: its time was too short."""
+        self.health, self.cause = health, kind
+        self.keeps_slot = sent and kind == "timeout" and not hurried
         if not sent:
             self.unsent()
 
     def cut(self, after_s: float, whole_s: float) -> None:
         """End a call whose caller stopped waiting. After a fair time that counts against the destination."""
         if not is_hurried(after_s, whole_s):
-            self.health = Health.UNHEALTHY
+            self.health, self.cause = Health.UNHEALTHY, "timeout"
 
     def heard(self, reply: Reply, *, now_epoch_s: float | None = None) -> None:
         """What the provider's answer says of its limits and of its health; 5xx is an outage of it."""
         health = Health.UNHEALTHY if reply.status >= 500 else Health.HEALTHY
-        self.learnt(heard(self.dialect, reply, now_epoch_s=now_epoch_s), health)
+        self.learnt(heard(self.dialect, reply, now_epoch_s=now_epoch_s), health, f"http_{reply.status}")
 
-    def learnt(self, told: tuple[Heard, ...], health: Health) -> None:
+    def learnt(self, told: tuple[Heard, ...], health: Health, cause: str = "") -> None:
         """What an answer *told* of the provider's limits, and its *health* as its classification has it."""
+        self.health, self.cause = health, cause
         if not told:
-            self.health = health
             return
         from_answer = learnt(self.admitted.plan, told, self.doubts)
         self.told(health, from_answer.observed)
@@ -192,9 +193,9 @@ class Inside:
         await self._admissions.ended(self)
 
     def finish(self) -> Finish:
-        """What the gate is told."""
-        passage = self.passage
-        return Finish(passage.admitted, passage.health, passage.actual, passage.observed, passage.keeps_slot)
+        """Return what the gate is told."""
+        now = self.passage
+        return Finish(now.admitted, now.health, now.actual, now.observed, now.keeps_slot, cause=now.cause)
 
     def begun(self) -> None:
         """Report a good beginning of the probe to the breaker."""
@@ -270,7 +271,7 @@ class Admissions:
         entry = inside.entry
         named = (entry.tenant, entry.provider, entry.bucket, entry.host)
         if finished.opened_s is not None:
-            self._emit(GateBreakerOpened(*named, finished.opened_s))
+            self._emit(GateBreakerOpened(*named, finished.opened_s, inside.passage.cause))
         elif finished.closed:
             self._emit(GateBreakerClosed(*named))
 

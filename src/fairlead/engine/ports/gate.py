@@ -137,6 +137,7 @@ class Finish(NamedTuple):
         actual: Units that the response says were used.
         keeps_slot: Whether the provider may still be working on it, so that its slot ends with its lease.
         reporter: The number of this process, if it could not connect to the destination.
+        cause: The code of the failure, such as ``http_500``.
     """
 
     admitted: Admitted
@@ -145,6 +146,7 @@ class Finish(NamedTuple):
     observed: Mapping[int, Observation] = MappingProxyType({})
     keeps_slot: bool = False
     reporter: int = 0
+    cause: str = ""
 
     @property
     def frees_slot(self) -> bool:

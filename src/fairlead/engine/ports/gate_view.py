@@ -73,13 +73,17 @@ class PromotionView:
 
 @dataclass(frozen=True, slots=True)
 class FailureView:
-    """A failure that a breaker counted, and for how long it opened by it. Empty where no slot was held."""
+    """A failure that a breaker counted, and for how long it opened by it.
+
+    *cause* is its code, such as ``http_500``. Process, tenant and job are empty where no slot was held.
+    """
 
     ago_s: float
     opened_s: float | None
     process: str = ""
     tenant: str = ""
     job: str = ""
+    cause: str = ""
 
 
 @dataclass(frozen=True, slots=True)

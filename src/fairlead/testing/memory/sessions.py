@@ -144,10 +144,10 @@ class MemorySessionStore(MemoryStore):
             row.crash_count += 1
             ran_s = (self.database.now - row.started_at).total_seconds()
             if row.crash_count >= max_crashes:
-                reason = f"it killed its worker {row.crash_count} times"
+                reason = f"its worker died or did not renew its lease in time, {row.crash_count} times"
                 bury_unrun(self.database, row, category, "poison", reason, ran_s=ran_s)
                 return True
-            reason = "its worker died; this counts as no attempt"
+            reason = "its worker died or did not renew its lease in time; this counts as no attempt"
             crashed = FailureRecord(category.value, "crashed", reason, ran_s, row.attempt)
             row.add_failure(failure_json(crashed, self.database.now))
         row.attempt -= 1

@@ -69,7 +69,7 @@ freed AS (
         failures = CASE WHEN NOT judged.crashed THEN failures ELSE failure_added(failures, jsonb_build_object(
             'category', 'transient_server', 'code', 'crashed', 'attempt', attempt,
             'ran_s', extract(epoch FROM now() - started_at),
-            'reason', 'its worker died; this counts as no attempt')) END
+            'reason', 'its worker died or did not renew its lease in time; this counts as no attempt')) END
     FROM judged
     WHERE job.job_id = judged.job_id AND NOT judged.dies
     RETURNING job.queue, job.lane_id, job.run_at, job.crash_count
@@ -85,7 +85,7 @@ dead AS (
         failures = failure_added(failures, jsonb_build_object(
             'category', 'transient_server', 'code', 'poison', 'attempt', attempt,
             'ran_s', extract(epoch FROM now() - started_at),
-            'reason', format('it killed its worker %s times', judged.crashes)))
+            'reason', format('its worker died or did not renew its lease in time, %s times', judged.crashes)))
     FROM judged
     WHERE job.job_id = judged.job_id AND judged.dies
     RETURNING job AS final, judged.dead_letter_id

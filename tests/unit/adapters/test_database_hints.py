@@ -1,0 +1,25 @@
+"""A database that is not available says what to do about it, where that is known."""
+
+from __future__ import annotations
+
+import socket
+
+import asyncpg
+import pytest
+
+from fairlead.adapters.postgres.failures import not_done
+from fairlead.errors import DependencyUnavailable
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (asyncpg.TooManyConnectionsError("sorry, too many clients already"), "max_connections"),
+        (socket.gaierror(-2, "Name or service not known"), "host name of DATABASE_URL"),
+        (ConnectionRefusedError(111, "Connect call failed"), "`fairlead doctor`"),
+    ],
+)
+def test_the_hint_fits_the_cause(error: Exception, words: str) -> None:
+    found = not_done(error)
+    assert isinstance(found, DependencyUnavailable)
+    assert words in found.way_out
