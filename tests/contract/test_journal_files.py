@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -194,18 +195,38 @@ async def test_a_file_made_within_the_tick_of_a_listing_is_seen(
 async def test_a_disk_that_is_slow_with_much_to_read_refuses_nothing(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The disk answers once within each of some forty time-outs."""
     entries = await left_behind_often(folder, 40)
-    settings = replace(SMALL, sync_timeout_s=0.2)
+    settings = replace(SMALL, sync_timeout_s=123.0)
     async with FileJournal(folder, uuid4(), settings) as journal:
-        read = reads.read_trailer
+        read, wait = reads.read_trailer, asyncio.wait
+        reading, may_read = threading.Event(), threading.Semaphore(0)
+        timeouts = 0
 
         def slowly(descriptor: int) -> object:
-            time.sleep(0.02)  # 40 times: four times what a disk may be silent
+            reading.set()
+            may_read.acquire()
             return read(descriptor)
 
+        async def until_the_next_read(work: Any, *, timeout: float | None = None, **options: Any) -> Any:
+            """Let the disk answer once, and end as if the time were over."""
+            nonlocal timeouts
+            if timeout != settings.sync_timeout_s:
+                return await wait(work, timeout=timeout, **options)
+            timeouts += 1
+            reading.clear()
+            may_read.release()
+            next_read = asyncio.ensure_future(asyncio.to_thread(reading.wait))
+            await wait({*work, next_read}, return_when=asyncio.FIRST_COMPLETED)
+            reading.set()
+            await next_read
+            return set(), set()
+
         monkeypatch.setattr(reads, "read_trailer", slowly)
+        monkeypatch.setattr(asyncio, "wait", until_the_next_read)
         entry = entries[0]
         assert await journal.find(entry.connection_id, 2) is None  # no such generation: all files are read
+        assert timeouts > 20
 
 
 async def test_one_pass_over_the_files_serves_all_that_look(folder: Path, calls: Counter[str]) -> None:

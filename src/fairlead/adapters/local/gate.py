@@ -113,7 +113,7 @@ class LocalGate:
         return len(self._buckets) + len(self._breakers) + len(self._pools) + len(self._quotas)
 
     def _forget(self) -> None:
-        """Let go of all that is as it would be if it were met for the first time."""
+        """Drop all state that equals the state of a first use."""
         now_us = self._now_us()
         self._turns = defaultdict(dict, {key: turns for key, turns in self._turns.items() if turns})
         _drop(self._buckets, lambda bucket: buckets.idle(bucket, now_us))
@@ -195,7 +195,7 @@ class LocalGate:
         for bucket, cost in zip(paid_from, costs, strict=True):
             early_us = max(early_us, buckets.redeemable_in_us(bucket, cost))
         if early_us > 0 and not blocked:
-            if early_us > SOON_US:  # else a slot that it was handed waits with it
+            if early_us > SOON_US:  # otherwise a slot that was handed to it stays unused
                 self._leave(ask)
             return Booked(early_us / MICRO)
         self._take_turns(ask, costs)
@@ -204,7 +204,7 @@ class LocalGate:
         return not blocked
 
     def _slot(self, ask: Ask, costs: Sequence[int], now_us: int, *, redeemed: bool) -> int | Answer:
-        """As `_take`; who stands in line has his turn when he gets a slot."""
+        """Do the same as `_take`; a call in line has its turn when it gets a slot."""
         fence = self._take(ask, now_us) if ask.plan.pool is not None else 0
         if redeemed and not isinstance(fence, int):
             self._unbook(ask.plan, costs)

@@ -45,7 +45,7 @@ class LineWriter:
         _in_this_process.add(self)
 
     def forked(self) -> None:
-        """Write at once from now on: a forked child has no thread, and a lock that may be held for ever."""
+        """Write at once from now on: a forked child has no thread, and its lock may never be released."""
         self._is_inherited, self._changed = True, threading.Condition()
         self._lines.clear()
         self._bytes = 0

@@ -72,7 +72,7 @@ def _limit_files(root: Path) -> Iterator[Path]:
 
 
 def _used_share(limit_file: Path) -> float:
-    """What a control group of version 2 uses of its limit, without files that the kernel can drop."""
+    """Return the fraction of its limit that a cgroup v2 uses, without page cache that the kernel can drop."""
     limit, used = _number(limit_file), _number(limit_file.with_name("memory.current"))
     if limit is None or used is None:
         return 0.0

@@ -88,10 +88,10 @@ class SystemIds:
         self._last = 0
 
     def uuid7(self) -> UUID:
-        """Return a version 7 UUID, greater than all before it: jobs of one call run in their order.
+        """Return a version 7 UUID greater than all earlier ones, so that jobs of one call run in order.
 
-        Where the RFC allows for it, it holds a fraction of the millisecond instead of chance. Threads may get
-        two of one such fraction, and other processes have clocks of their own: no promise there.
+        As the RFC allows, it has a fraction of the millisecond in place of random bits. Order is not
+        guaranteed between threads or processes.
         """
         ms, rest_ns = divmod(time.time_ns(), 1_000_000)
         self._last = now = max(ms << 12 | rest_ns * 4096 // 1_000_000, self._last + 1)

@@ -39,7 +39,7 @@ UNREADABLE = "unreadable"
 
 @contextmanager
 def passing_over(*moving: type[RedisError]) -> Iterator[None]:
-    """Keys of another type than ours are passed over, and those that are *moving* to another server."""
+    """Ignore keys of another type than expected, and keys that are *moving* to another server."""
     try:
         yield
     except moving:
@@ -50,7 +50,7 @@ def passing_over(*moving: type[RedisError]) -> Iterator[None]:
 
 
 def numbers(form: Struct, kept: bytes | None) -> tuple[float, ...] | None:
-    """What was packed as *form*; None where it is missing or cannot have been."""
+    """Unpack *form*; return None if the value is missing or does not fit."""
     if kept is None or len(kept) != form.size:
         return None
     read: tuple[float, ...] = form.unpack(kept)
@@ -157,9 +157,9 @@ def told(raw: bytes) -> str:
 
 
 def who(holder: str) -> tuple[int, str, str, str, int]:
-    """The fields of a holder's text: lease id, process, tenant, job, class; see include/pool.lua.
+    """Return the fields of a holder: lease id, process, tenant, job, class; see include/pool.lua.
 
-    One that is none of ours is lease 0 of a process that is called unreadable.
+    A foreign text becomes lease 0 of a process named unreadable.
     """
     try:
         lease_id, process, number, _, _, tenant, job = holder.split("\x1f")

@@ -147,19 +147,19 @@ class Codec:
             return self.cancel(request.ask)
         return self.renew(request)
 
-    def read(self, request: Request, told: Any) -> Answer | Finished | Lease | Exception:
-        """What the script said to *request*, or the error in its place: a bad answer is nobody else's."""
+    def read(self, request: Request, result: Any) -> Answer | Finished | Lease | Exception:
+        """Return the script's answer to *request*, or an error if it is bad, which affects no other request."""
         try:
             if isinstance(request, Ask):
-                return self.answer(request, told)
-            number, opened_us = _DONE.unpack(told)
+                return self.answer(request, result)
+            number, opened_us = _DONE.unpack(result)
             if isinstance(request, Renewal):
                 return Lease(number)
             opened_s = opened_us / MICRO if opened_us else None
             return Finished(number & _KEPT > 0, opened_s, number & _CLOSED > 0)
         except (struct.error, TypeError, ValueError, OverflowError) as error:
             unreadable = GateUnavailable(f"the gate's answer cannot be read: {error}")
-            return told if isinstance(told, Exception) else unreadable
+            return result if isinstance(result, Exception) else unreadable
 
     def admit(self, ask: Ask) -> Item:
         """The item of one admission."""
@@ -287,14 +287,14 @@ def _quota_text(quota: QuotaLimit | None) -> str:
 
 
 def _keys(plan: Plan, keys: Keyspace) -> Iterator[bytes]:
-    """The cell of its domain, and where *plan* has a pool its leases."""
+    """Return the cell of the domain of *plan*, and the leases of its pool if it has one."""
     yield keys.key(KeyKind.CELL, plan.domain).encode()
     if plan.pool:
         yield (keys.key(KeyKind.POOL, plan.domain, plan.pool.key) + Part.LEASES).encode()
 
 
 def _names(plan: Plan) -> Iterator[str]:
-    """The fields of the cell that *plan* meets; see include/cell.lua for their order."""
+    """Return the fields of the cell that *plan* uses; see include/cell.lua for their order."""
     if plan.pool:
         yield Keyspace.field("p", plan.pool.key)
     if plan.breaker:

@@ -196,7 +196,7 @@ class RedisGate:
         return self._batch.is_idle and not self._undoing
 
     def _unclaimed(self, request: Request, answer: Any) -> None:
-        """Undo an ask whose caller is gone; after an error it may have been booked."""
+        """Undo an ask whose caller is gone. After an error it may have a reservation."""
         if not isinstance(request, Ask) or isinstance(answer, GateRefusal):
             return
         if isinstance(answer, Admitted):
@@ -209,7 +209,7 @@ class RedisGate:
         task.add_done_callback(self._undone)
 
     async def _cancelled(self, ask: Ask) -> None:
-        """Once more where the first word got lost: a turn lasts until somebody looks."""
+        """Cancel, and try once more if the first request got lost: a reservation lasts until it is read."""
         try:
             await self.cancel(ask)
         except GateUnavailable:

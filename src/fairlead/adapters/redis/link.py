@@ -188,11 +188,11 @@ def _told(error: BaseException) -> str:
 
 
 def connection_to(url: Secret) -> Connection:
-    """Make a connection, not opened yet.
+    """Make a connection that is not open yet.
 
     Raises:
-        ConfigInvalid: *url* is no URL of a Redis.
-        GateUnavailable: None can be made, for want of descriptors.
+        ConfigInvalid: *url* is not a Redis URL.
+        GateUnavailable: No file descriptor is left.
     """
     try:
         given = parse_url(url.reveal())
@@ -209,14 +209,14 @@ def connection_to(url: Secret) -> Connection:
         "socket_timeout": None,  # reads have their own
     }
     try:
-        made: Connection = kind(**{**given, **options})
-    except OSError as error:  # the driver reads its own version from a file, each time
+        connection: Connection = kind(**{**given, **options})
+    except OSError as error:  # the driver reads its own version from a file each time
         raise unavailable(error) from None
-    return made
+    return connection
 
 
 async def opened(connection: Connection) -> None:
-    """Open *connection*; TimeoutError where the server takes it and says nothing more."""
+    """Open *connection*; raise TimeoutError if the server accepts it and does not respond."""
     async with asyncio.timeout(CONNECT_TIMEOUT_S + ANSWER_TIMEOUT_S):
         await connection.connect()  # type: ignore[no-untyped-call]
 

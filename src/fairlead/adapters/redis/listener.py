@@ -22,11 +22,11 @@ QUIET_S = 5.0
 _LONGEST_ID = 16
 
 
-def wake(of: Wake, told: bytes) -> None:
-    """Wake the holder of the lease that *told* names; what names none is somebody else's word."""
+def wake(of: Wake, message: bytes) -> None:
+    """Wake the holder of the lease that *message* names; ignore foreign messages."""
     with suppress(ValueError):
-        if len(told) <= _LONGEST_ID:
-            of(int(told, 16))
+        if len(message) <= _LONGEST_ID:
+            of(int(message, 16))
 
 
 class Listener:
@@ -45,7 +45,7 @@ class Listener:
     async def run(self) -> None:
         """Until cancelled."""
         for turn in count():
-            with suppress(RedisError, OSError, TimeoutError, GateUnavailable):  # the gate tells of it
+            with suppress(RedisError, OSError, TimeoutError, GateUnavailable):  # the gate reports it
                 connection = connection_to(self._places[turn % len(self._places)])
                 try:
                     await self._hear(connection)
@@ -61,13 +61,13 @@ class Listener:
             others = {address: place for part in found for address, place in part.servers.items()}
             self._places = [self._url, *others.values()]
         await connection.send_command("SUBSCRIBE", self._channel, check_health=False)
-        asked = False
+        has_pinged = False
         while True:
-            told = await connection.read_response(timeout=ANSWER_TIMEOUT_S if asked else QUIET_S)
-            if told is None and asked:
-                raise TimeoutError(f"no answer within {ANSWER_TIMEOUT_S:g} s")
-            asked = told is None
-            if asked:
+            message = await connection.read_response(timeout=ANSWER_TIMEOUT_S if has_pinged else QUIET_S)
+            if message is None and has_pinged:
+                raise TimeoutError(f"no response within {ANSWER_TIMEOUT_S:g} s")
+            has_pinged = message is None
+            if has_pinged:
                 await connection.send_command("PING", check_health=False)
-            elif told[0] == b"message":
-                wake(self._wake, told[2])
+            elif message[0] == b"message":
+                wake(self._wake, message[2])

@@ -263,7 +263,7 @@ class Node:
             self.birth_us = birth_us
         self._learn(now_us, sent_s)
         end = len(call.items) + 1
-        for granted in told[end:]:  # no channel need be heard for these
+        for granted in told[end:]:  # these need no channel
             for start in range(0, len(granted), LEASE_ID):
                 wake(self._terms.wake, granted[start : start + LEASE_ID])
         return told[1:end]

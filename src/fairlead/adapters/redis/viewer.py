@@ -58,19 +58,19 @@ class RedisViewer:
 
     async def breakers(self, domain: Domain | None = None, *, failures: int = 1) -> list[DestinationView]:
         prefix = self._keys.prefix if domain is None else self._keys.key(KeyKind.BREAKER, domain) + ":"
-        found: list[DestinationView] = []
+        views: list[DestinationView] = []
         async with asking(self._url) as servers:
             clients = servers.each.values() if domain is None else (servers.of(prefix),)
             for client in clients:
                 async for page in pages(client, prefix, PAGE):
                     keys = [key for key in map(told, page) if self._keys.named(key) == "failures"]
-                    found += [
+                    views += [
                         view for key in keys if (view := await self._destination(client, key, failures))
                     ]
-        return sorted(found, key=lambda view: view.destination)
+        return sorted(views, key=lambda view: view.destination)
 
     async def _destination(self, client: Any, key: str, most: int) -> DestinationView | None:
-        """Return the breaker whose failures *key* holds; None where they do not name it."""
+        """Return the breaker whose failures are at *key*; None if they do not name it."""
         latest = await _newest(client, key, max(1, most))
         named = Destination.of(latest[0].get("n", "").partition(CAUSE)[0]) if latest else None
         if named is None:
@@ -78,9 +78,9 @@ class RedisViewer:
         seconds, micros = await client.time()
         now_us = seconds * MICRO + micros
         with passing_over():
-            kept = await client.hget(*self._keys.breaker_at(key))
-            state = numbers(_BREAKER, kept) or (0.0,) * 20
-            shown = tuple(_failure(one, now_us) for one in latest[:most])
+            stored = await client.hget(*self._keys.breaker_at(key))
+            state = numbers(_BREAKER, stored) or (0.0,) * 20
+            shown = tuple(_failure(event, now_us) for event in latest[:most])
             return DestinationView(named, _breaker(state, now_us), shown)
         return None
 
@@ -101,8 +101,8 @@ class RedisViewer:
         latest: Sequence[Mapping[str, str]] = ()
         promoted: Sequence[PromotionView] = ()
         if plan.pool:
-            kept = _kept(cell, "p", plan.pool.key, _POOL, "slots", unreadable)
-            capacity = int(kept[1]) if kept else plan.pool.capacity
+            state = _part(cell, "p", plan.pool.key, _POOL, "slots", unreadable)
+            capacity = int(state[1]) if state else plan.pool.capacity
             base = self._keys.key(KeyKind.POOL, plan.domain, plan.pool.key)
             holders = await _holders(client, base, now_us)
             waiters = await _waiters(client, base, plan.pool, now_us)
@@ -128,33 +128,33 @@ class RedisViewer:
     ) -> tuple[BreakerView | None, tuple[FailureView, ...]]:
         if plan.breaker is None:
             return None, ()
-        kept = _kept(cell, "k", plan.breaker.key, _BREAKER, "breaker", unreadable)
+        state = _part(cell, "k", plan.breaker.key, _BREAKER, "breaker", unreadable)
         failures: Sequence[Mapping[str, str]] = ()
         if events:
             key = self._keys.key(KeyKind.BREAKER, plan.domain, plan.breaker.key) + Part.FAILURES
             failures = await _newest(client, key, MOST_FAILURES)
-        shown = tuple(_failure(one, now_us) for one in failures)
-        return None if kept is None else _breaker(kept, now_us), shown
+        shown = tuple(_failure(event, now_us) for event in failures)
+        return None if state is None else _breaker(state, now_us), shown
 
 
-def _kept(
+def _part(
     cell: Mapping[bytes, bytes], letter: str, key: str, form: Struct, part: str, unreadable: list[str]
 ) -> tuple[float, ...] | None:
-    """What is kept of a part; one that cannot be read is put down in *unreadable*."""
-    kept = cell.get(Keyspace.field(letter, key).encode())
-    read = numbers(form, kept)
-    if read is None and kept is not None:
+    """Return the stored value of a part; add its name to *unreadable* if it cannot be read."""
+    stored = cell.get(Keyspace.field(letter, key).encode())
+    state = numbers(form, stored)
+    if state is None and stored is not None:
         unreadable.append(part)
-    return read
+    return state
 
 
 def _bucket(
     limit: BucketLimit, cell: Mapping[bytes, bytes], now_us: int, unreadable: list[str]
 ) -> BucketView:
-    kept = _kept(cell, "b", limit.key, _BUCKET, f"limit {limit.name or limit.key}", unreadable)
-    if kept is None:
+    state = _part(cell, "b", limit.key, _BUCKET, f"limit {limit.name or limit.key}", unreadable)
+    if state is None:
         return BucketView(limit.name or limit.key, limit.capacity, limit.capacity, limit.per_s, 0.0, 0.0)
-    level, rest, at_us, blocked_us, _, booked, capacity, rate, _ = kept
+    level, rest, at_us, blocked_us, _, booked, capacity, rate, _ = state
     grown = level + max(0.0, now_us - max(at_us, min(blocked_us, now_us))) * rate / MICRO + rest / MICRO
     return BucketView(
         limit.name or limit.key,
@@ -166,8 +166,8 @@ def _bucket(
     )
 
 
-def _breaker(kept: Sequence[float], now_us: int) -> BreakerView:
-    mode, in_a_row, times, until_us, *rest = kept
+def _breaker(state: Sequence[float], now_us: int) -> BreakerView:
+    mode, in_a_row, times, until_us, *rest = state
     return BreakerView(
         Mode(int(mode)).name.lower().replace("_", "-") if mode in list(Mode) else UNREADABLE,
         int(in_a_row),
@@ -194,11 +194,11 @@ async def _waiters(client: Any, base: str, pool: PoolLimit, now_us: int) -> tupl
 
 
 async def _sorted(client: Any, key: str) -> Sequence[tuple[bytes, float]]:
-    """Members and scores; none where it is no sorted set."""
-    found: list[tuple[bytes, float]] = []
+    """Return members and scores; none if *key* is not a sorted set."""
+    members: list[tuple[bytes, float]] = []
     with passing_over():
-        found += await client.zrange(key, 0, -1, withscores=True)
-    return found
+        members += await client.zrange(key, 0, -1, withscores=True)
+    return members
 
 
 def _promotion(event: Mapping[str, str], now_us: int) -> PromotionView:
@@ -222,8 +222,8 @@ def _failure(event: Mapping[str, str], now_us: int) -> FailureView:
 
 
 async def _newest(client: Any, key: str, most: int) -> list[Mapping[str, str]]:
-    """The latest of a stream, newest first; none where it is no stream."""
-    found: Sequence[tuple[bytes, Mapping[bytes, bytes]]] = ()
+    """Return the latest entries of a stream, newest first; none if it is not a stream."""
+    entries: Sequence[tuple[bytes, Mapping[bytes, bytes]]] = ()
     with passing_over():
-        found = await client.xrevrange(key, count=most)
-    return [{told(name): told(value) for name, value in fields.items()} for _, fields in found]
+        entries = await client.xrevrange(key, count=most)
+    return [{told(name): told(value) for name, value in fields.items()} for _, fields in entries]

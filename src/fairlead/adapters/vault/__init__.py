@@ -1,11 +1,11 @@
-"""Secrets at rest: a master key wraps a data key per tenant, which seals that tenant's records (T9).
+"""Secrets at rest: a master key wraps a data key per tenant, which seals that tenant's records. Spec: T9.
 
-    MasterRing   the master keys: the newest that all processes hold wraps, all unwrap
-    Envelope     the sealed record, bound to the place where it is stored
-    TenantVault  data keys in memory, minted on first use; the port Vault
+    MasterRing   the master keys: the newest that all processes hold wraps, and all of them unwrap
+    Envelope     the sealed record, bound to the row and column where it is stored
+    TenantVault  data keys in memory, created on first use; the port Vault
 
-Losing the master key loses everything; losing the database's data keys does too. Neither is ever changed
-by a failure to open something.
+Without the master key, or without the database's data keys, everything is lost. A failure to open a record
+changes neither.
 """
 
 from __future__ import annotations

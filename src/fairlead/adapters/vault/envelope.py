@@ -27,7 +27,7 @@ _VERSION = b"\x01"
 _HEADER_BYTES = 1 + 16
 _SHORTEST = _HEADER_BYTES + NONCE_BYTES + TAG_BYTES
 _HEADER_LENGTH, _ID_LENGTH = _HEADER_BYTES.to_bytes(4, "big"), (16).to_bytes(4, "big")
-_GENERATION = struct.Struct(">IQ")  # its length, and itself
+_GENERATION = struct.Struct(">IQ")  # the length, and the word
 
 
 def prefixed(*words: bytes) -> bytes:
@@ -75,7 +75,7 @@ def unreadable(context: SealContext, why: str) -> CredentialUnreadable:
 
 
 def _bound_to(header: bytes, context: SealContext) -> bytes:
-    """Return what `prefixed` makes of *header* and the words of *context*."""
+    """Return *header* and the words of *context*, each with its length in front."""
     return b"".join(
         (
             _HEADER_LENGTH,

@@ -47,9 +47,9 @@ _FEWEST_DISTINCT_BYTES = 8  # 32 random bytes have fewer once in 10^40
 class Kms(Protocol):
     """A key management service that wraps data keys; its own key never leaves it.
 
-    *context* names the data key and must be given again, unchanged, to unwrap. Raise KeyWrong where the
-    service says that it cannot open *wrapped*; any other error is told as DependencyUnavailable,
-    and so is an answer that takes longer than five seconds.
+    *context* names the data key, and the same context is passed to unwrap. Raise KeyWrong if the service says
+    that it cannot open *wrapped*. Any other error, and a call of over five seconds, is reported as
+    DependencyUnavailable.
     """
 
     @property
@@ -105,7 +105,7 @@ class MasterKey:
 
 
 class MasterRing:
-    """The master keys of this process, the newest first; all unwrap."""
+    """The master keys of this process, newest first. All of them unwrap."""
 
     def __init__(self, masters: Sequence[Kms]) -> None:
         if not masters:
@@ -117,7 +117,7 @@ class MasterRing:
 
     @property
     def current_id(self) -> str:
-        """Id of the newest master key."""
+        """The id of the newest master key."""
         return self._current.master_id
 
     @property
@@ -150,7 +150,7 @@ class MasterRing:
 
 @asynccontextmanager
 async def _asking(master: Kms) -> AsyncIterator[None]:
-    """Bound a hook's answer, and put its errors into our own words: its text may hold secrets."""
+    """Bound the time of a hook and replace its error messages, which may hold secrets."""
     try:
         async with asyncio.timeout(KMS_S):
             yield

@@ -1,11 +1,11 @@
 """Data keys in memory: one current per tenant to seal with, any number to open with, both bounded.
 
-A tenant's first key is minted where it is first needed. Two processes may mint at once; the store keeps
-one, and the other process adopts it. What is current is looked up again after `recheck_s`, so that a key
-rotation elsewhere is followed in that time, or as soon as `look_again` is called.
+A tenant's first key is created when it is first needed. If two processes create one at once, the store takes
+one, and the other process adopts it. The current key is looked up again after `recheck_s`, or when `look_again`
+is called, so that this process follows a key rotation by another one.
 
-A data key is wrapped by the newest master key that every live process holds: while processes are restarted
-one by one with a new key, those that lack it open what the others seal.
+The newest master key that every live process holds wraps data keys. So while processes are restarted one by
+one with a new key, those that lack it can open what the others seal.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _Opened:
 
 @dataclass(slots=True, weakref_slot=True)
 class _Current:
-    """A tenant's current data key; a preflight hands it out, and who holds it can seal."""
+    """A tenant's current data key, returned by a preflight. Sealing works while it is referenced."""
 
     opened: _Opened
     looked_s: float  # when the store last said that it is the current one
@@ -66,10 +66,12 @@ async def _nobody_else(seen_within_s: float = 0.0) -> Sequence[KeyHolder]:
 class TenantVault:
     """The ports Vault and KeySmith over a key store and a ring of master keys.
 
-    *max_keys* bounds the data keys held (default 10,000). *recheck_s* is for how long a key counts as the
-    current one without asking the store (default 300). A key stays while what its preflight returned is held,
-    so the bound may be passed by what is in flight; *promise_s* (default 120) is longer than any refresh.
-    *holders* gives the live processes with their master keys (default: there are none).
+    Args:
+        max_keys: The most data keys in memory. Keys whose preflight result is referenced stay in addition.
+            Default 10,000.
+        recheck_s: Seconds for which a key counts as the current one before it is looked up. Default 300.
+        promise_s: Seconds that are longer than any refresh. Default 120.
+        holders: Returns the live processes with their master keys. Default: none.
     """
 
     def __init__(
@@ -93,7 +95,9 @@ class TenantVault:
         self._promise_s = promise_s
         self._holders = holders
         self._current: OrderedDict[str, _Current] = OrderedDict()  # least recently used first
-        self._held: WeakValueDictionary[str, _Current] = WeakValueDictionary()  # those, and what is in flight
+        self._in_use: WeakValueDictionary[str, _Current] = (
+            WeakValueDictionary()
+        )  # cached keys, and those in use by refreshes
         self._opened: OrderedDict[UUID, _Opened] = OrderedDict()
 
     # ---- Vault
@@ -106,32 +110,32 @@ class TenantVault:
                 await self._mint(tenant, await self.sealing_master_id())
             )
             opened = await self._unwrap(key)
-            if held is None:
-                held = self._held.setdefault(tenant, _Current(opened, now))
-            held.opened, held.looked_s = opened, now
-        self._current[tenant] = held
+            if current is None:
+                current = self._in_use.setdefault(tenant, _Current(opened, now))
+            current.opened, current.looked_s = opened, now
+        self._current[tenant] = current
         self._current.move_to_end(tenant)
         if len(self._current) > self._max_keys:
             self._current.popitem(last=False)
-        return held
+        return current
 
     async def look_again(self) -> None:
-        """Ask the store again for every current data key; what is in flight seals under the new one, too."""
-        self._current.clear()  # what is still held after this is in flight
-        for tenant, held in list(self._held.items()):
-            held.looked_s = -math.inf
-            with suppress(FairleadError):  # the next preflight raises it
+        """Look up every current data key again. Refreshes under way seal under the new one as well."""
+        self._current.clear()  # keys that are still referenced after this are in use by refreshes
+        for tenant, current in list(self._in_use.items()):
+            current.looked_s = -math.inf
+            with suppress(FairleadError):  # the next preflight raises the error
                 await self.preflight(tenant)
 
     def seal(self, context: SealContext, plain: bytes) -> Sealed:
         """Seal under the tenant's current key; RuntimeError without a preflight."""
-        held = self._held.get(context.tenant)
-        if held is None:
+        current = self._in_use.get(context.tenant)
+        if current is None:
             raise RuntimeError("seal() without preflight(): the tenant's data key is not in memory")
-        return seal(held.opened.cipher, held.opened.key_id, context, plain)
+        return seal(current.opened.cipher, current.opened.key_id, context, plain)
 
     async def open(self, context: SealContext, sealed: Sealed) -> bytes:
-        """Open a record; raises KeyMissing, KeyWrong, CredentialUnreadable or MasterKeyElsewhereError."""
+        """Open a record; raise KeyMissing, KeyWrong, CredentialUnreadable or MasterKeyElsewhereError."""
         try:
             opened = await self._key(key_of(context, sealed))
         except FairleadError as error:
@@ -145,18 +149,18 @@ class TenantVault:
 
     @property
     def master_id(self) -> str:
-        """The newest master key of this process, under which a rotation leaves everything."""
+        """The newest master key of this process, which wraps everything after a rotation."""
         return self._masters.current_id
 
     @property
     def master_ids(self) -> tuple[str, ...]:
-        """The master keys of this process, the newest first."""
+        """The master keys of this process, newest first."""
         return self._masters.ids
 
     async def sealing_master_id(self) -> str:
-        """Return the newest master key that every live process holds; without one, the first of ours."""
-        held = [holder.master_ids for holder in await self._holders() if holder.master_ids is not None]
-        common = (mine for mine in self._masters.ids if all(mine in ids for ids in held))
+        """Return the newest master key that every live process holds, or else the first of this process."""
+        current = [holder.master_ids for holder in await self._holders() if holder.master_ids is not None]
+        common = (mine for mine in self._masters.ids if all(mine in ids for ids in current))
         return next(common, self._masters.current_id)
 
     @property

@@ -26,7 +26,7 @@ def bury(
     """End *row* as discarded, in the entry it replayed, the open one of the same work, or a new one."""
     now = database.now
     row.add_failure(failure_json(failure, now))
-    if row.cancelling:  # a person did not want it any more: it has no entry
+    if row.cancelling:  # a person cancelled it: it has no entry
         end_cancelled(database, row)
         return
     row.end(JobState.DISCARDED, now)
@@ -35,7 +35,7 @@ def bury(
     same = _entry_of_same_work(database, row, entry)
     if same is not None:
         entry = same
-        if row.replay_of is None:  # new work, which is tried as such
+        if row.replay_of is None:  # new work, with attempts of its own
             _renew(entry, row, connection_id, now)
         entry.job_id, entry.token_expires_at = row.job_id, token_expires_at
         entry.category, entry.code, entry.reason = failure.category, failure.code, failure.reason
@@ -63,13 +63,13 @@ def bury(
 
 
 def end_cancelled(database: MemoryDatabase, row: JobRow) -> None:
-    """End *row*, which was to be cancelled while it ran."""
+    """End *row*, which was cancelled while it ran."""
     row.end(JobState.CANCELLED, database.now)
     replay_ended(database, row)
 
 
 def _renew(entry: DeadLetterRow, row: JobRow, connection_id: UUID | None, now: datetime) -> None:
-    """Have *entry* be about *row*, another job of its key, from now on."""
+    """Make *entry* about *row*, another job of its key."""
     entry.lineage_id, entry.queue, entry.provider = row.job_id, row.queue, row.provider
     entry.group_key, entry.priority, entry.args = row.group_key, row.priority, dict(row.args)
     entry.connection_id = connection_id or entry.connection_id

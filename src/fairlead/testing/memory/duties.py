@@ -79,14 +79,16 @@ class MemoryDutyStore(MemoryStore):
         if row is None or row.last_tick != seen or row.schedule.paused or row.pause is not None:
             return False
         row.last_tick = tick
-        if (name, tick) in self.database.duties:  # before the clock was set back
+        if (name, tick) in self.database.duties:  # from before the clock was set back
             return True
         late_s = max(0.0, (self.database.now - tick).total_seconds())
         holder = covering(self.database, job)
         if holder is None:
             insert(self.database, replace(job, delay_s=max(0.0, job.delay_s - late_s)))
         elif not holder.attempt and not holder.settled_lease_id and holder.follow_at is None:
-            holder.run_at = min(holder.run_at, self.database.now)  # it waits for its turn, and runs instead
+            holder.run_at = min(
+                holder.run_at, self.database.now
+            )  # the waiting job runs in place of the tick's
         job_id = job.job_id if holder is None else None
         self.database.duties[name, tick] = DutyRow(
             name, tick, session_id, coalesced, job_id, self.database.now

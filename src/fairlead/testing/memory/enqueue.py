@@ -25,7 +25,7 @@ def insert_all(database: MemoryDatabase, jobs: Iterable[NewJob]) -> list[Enqueue
 
 
 def insert(database: MemoryDatabase, job: NewJob) -> Enqueued:
-    """Store *job*, or find the one that holds its unique key and can still do the work (R53)."""
+    """Store *job*, or return the one that holds its unique key and can still do the work. Spec: R53."""
     holder = holder_of(database, job)
     if holder is not None and not is_answered(database, job):
         holder.unique_live = False
@@ -42,7 +42,7 @@ def insert(database: MemoryDatabase, job: NewJob) -> Enqueued:
 
 
 def hurry(database: MemoryDatabase, holder: JobRow, job: NewJob) -> None:
-    """Have *holder* answer for *job*: as the SQL function key_answered has it."""
+    """Let *holder* stand for *job*, as the SQL function key_answered does."""
     holder.priority = min(holder.priority, job.priority)
     asked_at = database.now + seconds(job.delay_s)
     if holder.follow_at is not None:
@@ -84,14 +84,14 @@ def holder_of(database: MemoryDatabase, job: NewJob) -> JobRow | None:
 
 
 def covering(database: MemoryDatabase, job: NewJob) -> JobRow | None:
-    """Return the holder of *job*'s key if it runs, or will."""
+    """Return the holder of *job*'s key if it runs or will run."""
     row = holder_of(database, job)
     runs = row is not None and row.state is JobState.RUNNING
     return row if runs or is_answered(database, job) else None
 
 
 def is_answered(database: MemoryDatabase, job: NewJob) -> bool:
-    """Whether the holder of *job*'s key answers for it: as the SQL function key_is_held has it."""
+    """Return whether the holder of *job*'s key stands for it, as the SQL function key_is_held does."""
     row = holder_of(database, job)
     if row is None:
         return False

@@ -205,7 +205,7 @@ class MemoryJobStore(MemoryStore):
             if row.state is JobState.AVAILABLE and row.expires_at is not None and row.expires_at <= now
         ]
         for row in late[:limit]:
-            if row.cancelling:  # it did not expire: its history says nothing of that
+            if row.cancelling:  # it did not expire, so its history has no entry of that
                 end_cancelled(self.database, row)
                 continue
             reason = f"not run before its expiry at {row.expires_at:%Y-%m-%dT%H:%M:%SZ}"

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def copied(of: Callable[..., T], row: object, **others: object) -> T:
-    """Return an *of* whose fields are *others*, and for the rest what *row* has of the same names."""
+    """Return an instance of *of* with the fields *others*, and the other fields copied from *row*."""
     names = {each.name for each in fields(of)} - others.keys()  # type: ignore[arg-type]
     return of(**{name: getattr(row, name) for name in names if hasattr(row, name)}, **others)
 
@@ -55,17 +55,17 @@ class JobRow:
     failures: list[dict[str, Json]] = field(default_factory=list)
     result: Json = None
     call_waits_since: datetime | None = None
-    follow_at: datetime | None = None  # when it runs, once the run that it follows has ended
+    follow_at: datetime | None = None  # its time to run, once the run that it follows has ended
     follower: JobRow | None = field(default=None, compare=False, repr=False)
-    unique_live: bool = True  # False: it has handed its unique key on to a later job
+    unique_live: bool = True  # False: it has passed its unique key on to a later job
 
     @property
     def cancelling(self) -> bool:
-        """Whether it is open, and was to be cancelled while it ran."""
+        """Whether it is open and was cancelled while it ran."""
         return self.result is not None and self.state in OPEN
 
     def cancel(self, reason: str, now: datetime) -> str:
-        """End now if it waits; else as soon as it is given back, which makes it one that has expired."""
+        """End now if it waits; otherwise expire, so that it ends as soon as it is returned."""
         self.result = self.result or {"cancelled": reason}
         if self.state is JobState.AVAILABLE:
             self.crash_count = 0
@@ -87,7 +87,7 @@ class JobRow:
         self._let_follower_go()
 
     def follow(self, runner: JobRow, later: datetime) -> None:
-        """Wait for the end of *runner*'s run, as the trigger job_run_ended has it."""
+        """Wait for the end of *runner*'s run, as the trigger job_run_ended does."""
         self.follow_at, self.run_at, runner.follower = self.run_at, later, self
 
     def _let_follower_go(self) -> None:

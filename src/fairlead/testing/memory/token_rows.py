@@ -135,7 +135,7 @@ class EndpointRow:
 
 @dataclass(slots=True)
 class BackoffRow:
-    """Table ``refresh_backoff``."""
+    """A row of the table ``refresh_backoff``."""
 
     generation: int
     failures: int
@@ -159,7 +159,7 @@ class TokenTables:
     """The sequence ``send_epoch``: its last number."""
 
     def next_epoch(self, now: datetime, above: int = 0) -> int:
-        """Return *now* in microseconds, or more: above the sequence and *above*."""
+        """Return *now* in microseconds, raised above the sequence and *above*."""
         self.sends += 1
         return max(self.sends, above + 1, (now - _EPOCH) // _MICROSECOND)
 
