@@ -13,7 +13,7 @@ from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.engine.ports.credentials import LearntSlots
 from fairlead.errors import ConfigInvalid, InputInvalid
 from fairlead.policy.feedback.reply import CONCURRENCY, Heard
-from fairlead.policy.gate.limit import EXPLICIT, TOLD, Degraded, Domain, is_newer, version_of
+from fairlead.policy.gate.limit import EXPLICIT, OBSERVED, Degraded, Domain, is_newer, version_of
 from fairlead.policy.profile_load import load_profiles
 
 PROFILES = load_profiles([])
@@ -210,7 +210,7 @@ def test_slots_that_an_answer_told_of_are_the_pools_until_settings_say_otherwise
     told = LearntSlots(8, 1_000)
     pool = plans.of(connection("netsuite", version=7, slots=told)).plan.pool
     assert pool is not None
-    assert (pool.capacity, pool.version) == (8, version_of(TOLD, OWNER, 1_000)), "a pool keeps the newest"
+    assert (pool.capacity, pool.version) == (8, version_of(OBSERVED, OWNER, 1_000)), "a pool keeps the newest"
     asked = connection("netsuite", version=2_000, settings={"concurrency_limit": 2}, slots=told)
     pool = plans.of(asked).plan.pool
     assert pool is not None

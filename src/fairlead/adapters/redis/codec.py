@@ -148,7 +148,7 @@ class Codec:
         return self.renew(request)
 
     def read(self, request: Request, result: Any) -> Answer | Finished | Lease | Exception:
-        """Return the script's answer to *request*, or an error if it is bad, which affects no other request."""
+        """Return the script's answer to *request*, or an error if it is bad; it affects no other request."""
         try:
             if isinstance(request, Ask):
                 return self.answer(request, result)

@@ -1,8 +1,8 @@
 """Data keys in memory: one current per tenant to seal with, any number to open with, both bounded.
 
 A tenant's first key is created when it is first needed. If two processes create one at once, the store takes
-one, and the other process adopts it. The current key is looked up again after `recheck_s`, or when `look_again`
-is called, so that this process follows a key rotation by another one.
+one, and the other process adopts it. The current key is looked up again after `recheck_s`, or when
+`look_again` is called, so that this process follows a key rotation by another one.
 
 The newest master key that every live process holds wraps data keys. So while processes are restarted one by
 one with a new key, those that lack it can open what the others seal.
