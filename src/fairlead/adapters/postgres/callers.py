@@ -28,9 +28,11 @@ _MAX_WORDS = 300
 
 
 class PostgresCallerJobs:
-    """See the port. *schema*: where fairlead's tables are.
+    """See the port.
 
-    *bound*: open dead letters of a queue that refuse new work of a kind they are full of.
+    Args:
+        schema: The schema of fairlead's tables.
+        bound: The number of open dead letters of one kind in a queue at which new work of it is refused.
     """
 
     def __init__(self, *, schema: str, bound: int) -> None:

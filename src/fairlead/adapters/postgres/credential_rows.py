@@ -54,7 +54,7 @@ def connection_of(
 
 
 def _object(text: str) -> dict[str, Any]:
-    """Return the JSON object *text*; mostly it has no members."""
+    """Return the JSON object in *text*, which mostly has no members."""
     return {} if text == "{}" else json.loads(text)
 
 

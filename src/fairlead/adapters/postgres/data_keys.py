@@ -97,7 +97,7 @@ class PostgresKeyStore:
 
 
 class PostgresSealedRecords:
-    """See ``fairlead.engine.ports.SealedRecords``; over the statements ``sealed_credential_*``."""
+    """See ``fairlead.engine.ports.SealedRecords``. Uses the statements ``sealed_credential_*``."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

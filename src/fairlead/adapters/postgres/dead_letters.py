@@ -24,12 +24,12 @@ LOOK_EVERY_S = 5.0
 
 
 class Bound:
-    """Refuses new work of the kinds that dead letters are full of, or of one tenant alone (Q10, R19).
+    """Refuses new work of a kind, or of one tenant, that has too many open dead letters.
 
-    Asked at each enqueue, so it must be cheap: the answer of the database is kept for 5 s, per queue. Entries
-    are thus bounded by *bound* and what dies in these seconds. Ticks of schedules and redrives are not asked
-    about: they are how a full queue gets empty again. Nor are our own kinds: a tenant's
-    dead letters must not stop the refreshes of others, and each connection has one open job of them.
+    Each enqueue checks this, so the result of the query is cached for 5 s per queue. The number of entries is
+    thus bounded by *bound* and the failures within these seconds. Ticks of schedules and redrives are exempt,
+    because they empty a full queue. So are fairlead's own kinds: a tenant's dead letters must not stop the
+    refreshes of others, and each connection has only one open job of these kinds. Spec: Q10, R19.
     """
 
     def __init__(self, database: Database, bound: int) -> None:

@@ -1,4 +1,4 @@
-"""Rate, breaker and pause of token endpoints and the back-off of connections, as rows of PostgreSQL.
+"""Rate, breaker and pause of token endpoints and the back-off of connections, as rows in PostgreSQL.
 
 Spec: R13, R50.
 """
@@ -43,7 +43,7 @@ class PostgresEndpointGate:
         self, ask: EndpointAsk, permit: EndpointPermit, reach: Reach, reason: str, hint_s: float = 0.0
     ) -> EndpointChange | None:
         if reach == GRANTED and not (permit.dirty or permit.probe):
-            return None  # a token, and nothing was closed: that says nothing new
+            return None  # a token while nothing was closed changes nothing
         return await self._write(ask, permit, reach, reason, hint_s)
 
     async def _write(
@@ -101,7 +101,7 @@ class PostgresEndpointGate:
 
 
 def _facts(ask: EndpointAsk, permit: EndpointPermit, reach: Reach) -> dict[str, object]:
-    """What the statements about one permitted request may take, by name."""
+    """Return the parameters, by name, of the statements about one permitted request."""
     limits = ask.limits
     return {
         **endpoint_names(ask.key),

@@ -57,7 +57,7 @@ class Undone(DependencyUnavailable):
 
 
 class RowLocked(DependencyUnavailable):
-    """Another transaction holds the row; nothing was changed, and nobody else waits for it."""
+    """Another transaction holds the row. Nothing was changed, and no other caller waits for it."""
 
     hint = "end that transaction: pg_stat_activity and pg_blocking_pids() name it"
 

@@ -1,7 +1,7 @@
 """Make a new installation in one transaction, so that a failure leaves nothing in the database.
 
-Nobody is at work in it yet. So an index need not be built beside the work, and locks need no patience. Only
-what calls a procedure that commits step by step stays for the caller.
+No process uses it yet, so indexes need not be built concurrently, and locks are never contended. Only
+migrations that call a procedure which commits step by step are left to the caller.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ _IS_TAKEN = (
     asyncpg.DuplicateTableError,
     asyncpg.DuplicateObjectError,
     asyncpg.DuplicateFunctionError,
-    asyncpg.UndefinedColumnError,  # of another program's table `migration`
+    asyncpg.UndefinedColumnError,  # the table `migration` of another program
 )
 _AGAIN = "nothing was kept; run `fairlead migrate` again once the reason is gone"
 
 
 async def install(connection: Connection, migrations: Sequence[Migration], schema: str) -> list[Migration]:
-    """Apply *migrations* to a *schema* that has none, and return those that are left to call.
+    """Apply *migrations* to an empty *schema*, and return those that are left to call.
 
-    Where this user may not have the common roles, its own take their place: see `roles`.
+    If this user may not have the common roles, roles of its own take their place: see `roles`.
 
     Raises:
-        ConfigInvalid: The schema cannot be used, with the SQL that helps.
-        MigrationNeeded: A migration failed. Nothing was kept.
+        ConfigInvalid: The schema cannot be used. The hint has the SQL for an administrator.
+        MigrationNeeded: A migration failed. All changes were undone.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + LOCK_WITHIN_S
@@ -51,7 +51,7 @@ async def install(connection: Connection, migrations: Sequence[Migration], schem
             if not roles.are_common or not own.are_usable:
                 raise refused.cause from refused
             roles = own
-        except _Locked as locked:  # another database of this server makes the same roles
+        except _Locked as locked:  # another database of this server creates the same roles
             if loop.time() > deadline:
                 raise locked.cause from locked
             await asyncio.sleep(PATIENCE_PAUSE_S)
@@ -83,7 +83,7 @@ async def _installed(
 
 
 async def check_ground(connection: Connection, schema: str) -> None:
-    """Raise ConfigInvalid unless the database and *schema* are ones to rely on."""
+    """Raise ConfigInvalid unless the database and *schema* are safe to use."""
     found = (await run(connection, statement("server_check").text, schema))[0]
     check_encoding(found["encoding"])
     if found["creators"]:
@@ -145,20 +145,20 @@ async def _apply_within(connection: Connection, migration: Migration, schema: st
 
 
 async def _restore_owner(connection: Connection, schema: str, roles: Roles) -> None:
-    """Give the owner what migrations take from the role for doors, where it stands in for that."""
+    """Restore the rights that migrations revoke from the role for doors, if the owner takes its place."""
     if not roles.are_common:
         (made,) = await run(connection, statement("owner_rights").text, schema)
         await connection.execute(made["text"])
 
 
 async def complete_rights(connection: Connection, schema: str, roles: Roles) -> None:
-    """Give the owner its rights back, and raise row security where it is off and this user may.
+    """Restore the owner's rights, and enable row security if it is off and this user may do so.
 
-    It stays off where the role for it is missing: roles are optional, and `doctor` says what helps.
+    It stays off if its role is missing: roles are optional, and `doctor` prints the remedy.
     """
     if not (await run(connection, statement("tenant_wall_exists").text, schema))[0]["exists"]:
         return
     await _restore_owner(connection, schema, roles)
     if not (await wall_state(connection, schema)).stands:
-        with suppress(asyncpg.InsufficientPrivilegeError):  # not the owner of the tables
+        with suppress(asyncpg.InsufficientPrivilegeError):  # this user is not the owner of the tables
             await connection.execute(statement("tenant_wall_call").text)

@@ -1,9 +1,9 @@
-"""How new jobs get into the database: one statement for a few, a stream of them for many.
+"""Stores new jobs: one statement for a few of them, a stream of statements for many.
 
-All of them are made first: a caller's generator runs while nothing is locked and no transaction is open. Many
-jobs are written down in slices: while the server stores one, the next is made ready. All of it is one short
-transaction, whose lanes are touched at its end. Jobs with unique keys are one statement, which takes the keys
-in their order, so that two callers never wait for each other.
+All jobs are created first, so that a caller's generator runs without locks or an open transaction. Many jobs
+are written in slices: while the server stores one, the next is prepared. All of it is one short transaction,
+which touches its lanes at the end. Jobs with unique keys are one statement, which takes the keys in order, so
+that two callers never wait for each other.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Intake:
         stored = await self._database.again(lambda: self._store(made), lambda: self._store_rest(made))
         took_s = loop.time() - began
         if took_s > LATE_S:
-            with suppress(FairleadError):  # they are stored, and the sweep finds what nobody looks for
+            with suppress(FairleadError):  # the jobs are stored, and the sweep finds them
                 await self._touch(self._database, {lane_of(job) for job in made}, took_s)
         return stored
 
@@ -111,7 +111,7 @@ class Intake:
                         await sending
                     work = transaction.fetch(plain, touch=False, notify=self._notify(slice_), **columns)
                     sending = asyncio.create_task(work)
-                    await asyncio.sleep(0)  # it is on its way before the next slice is made ready
+                    await asyncio.sleep(0)  # sent before the next slice is prepared
                 if sending is not None:
                     await sending
                 await self._touch(transaction, lane_ids)
@@ -124,12 +124,12 @@ class Intake:
     async def _touch(
         self, within: Database | Transaction, lane_ids: Iterable[UUID], since_s: float = 0.0
     ) -> None:
-        """Let claims find what was stored in these lanes within the last *since_s* seconds."""
+        """Let claims find jobs stored in these lanes within the last *since_s* seconds."""
         await within.fetch(statement("lane_touch"), lane_ids=list(lane_ids), since_s=since_s)
 
 
 def _key_locked(jobs: Sequence[NewJob]) -> RowLocked:
-    """Return the error for unique keys of which another transaction has taken one and not ended."""
+    """Return the error for unique keys one of which belongs to another open transaction."""
     keyed = [job for job in jobs if job.unique_key is not None]
     names = ", ".join(f"{shown(job.unique_key)} of {job.kind}" for job in keyed[:_KEYS_NAMED])
     if len(keyed) == 1:
@@ -146,7 +146,7 @@ def _key_locked(jobs: Sequence[NewJob]) -> RowLocked:
 
 
 async def _made(jobs: Iterable[NewJob]) -> list[NewJob]:
-    """Return *jobs* as a list; whatever else this process does goes on meanwhile."""
+    """Return *jobs* as a list, and let other tasks run in between."""
     made: list[NewJob] = []
     rest = iter(jobs)
     while slice_ := list(islice(rest, SLICE)):

@@ -44,7 +44,7 @@ def new_job_columns(jobs: Sequence[NewJob]) -> dict[str, list[Any]]:
 
 
 def plain_job_columns(jobs: Sequence[NewJob]) -> dict[str, list[Any]]:
-    """The parameters of job_enqueue_plain."""
+    """Return the parameters of job_enqueue_plain."""
     columns = new_job_columns(jobs)
     for name in ("unique_keys", "unique_for_s"):
         del columns[name]
@@ -66,7 +66,7 @@ def one_job_values(job: NewJob) -> dict[str, Any]:
 
 
 def job_values(job: NewJob, names: str) -> dict[str, Any]:
-    """Return the fields *names* of *job*, and its args, as parameters of a statement."""
+    """Return the fields *names* and the args of *job* as parameters of a statement."""
     values = {name: getattr(job, name) for name in names.split()}
     return values | {"args": job.args_json or args_text(job.args, job.tenant_id)}
 

@@ -23,7 +23,7 @@ MAX_TAMED_BYTES = 64 * 1024
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _parse = TypeAdapter(Any).validate_json
 _SHOWN = 200
-_LONG_DIGITS = 309  # of the largest float; jsonb writes all of them out
+_LONG_DIGITS = 309  # the digits of the largest float, which jsonb writes out
 _LONG_NUMBER = re.compile(r"\d{309}")
 
 
@@ -55,7 +55,7 @@ def decoded(text: str | None) -> Any:
     """The value of *text* (None for SQL's NULL), or ``{"unreadable": "<its beginning>"}``."""
     if text is None:
         return None
-    # Only foreign SQL stores numbers without a value in Python, over 200 levels, or over 4,300 digits.
+    # Only foreign SQL stores numbers that Python cannot represent, over 200 levels, or over 4,300 digits.
     if len(text) < _LONG_DIGITS or _LONG_NUMBER.search(text) is None:
         with suppress(ValueError):
             return _parse(text)

@@ -268,7 +268,7 @@ class PostgresLaneStore:
             return None
         try:
             return await self._swept()
-        finally:  # a sweep that runs into a timeout each time must not be tried each time
+        finally:  # a sweep that always times out must not be tried at every interval
             await self._database.fetch(statement("sweep_cost"), sweep=SWEEP)
 
     async def _swept(self) -> Swept:

@@ -95,7 +95,7 @@ class Lender:
         except TimeoutError:
             if self._full is None or not limit.expired():
                 raise
-            raise copy(self._full) from None  # one object would collect the frames of all that wait
+            raise copy(self._full) from None  # a shared object would collect the frames of all waiters
 
     async def _from_pool(self, urgent: bool) -> Connection:
         """Where the server is full callers take turns with those that we have, the urgent one first.
@@ -126,7 +126,7 @@ class Lender:
         if self._before_it and not urgent:
             return self._pool.get_idle_size() > self._before_it
         may_connect = asyncio.get_running_loop().time() >= self._ask_from_s
-        return may_connect or self._pool.get_idle_size() > 0  # that walks over all connections
+        return may_connect or self._pool.get_idle_size() > 0  # which iterates over all connections
 
     async def _turn(self, urgent: bool) -> None:
         """Of the first in line, and of who is urgent."""

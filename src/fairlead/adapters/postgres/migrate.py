@@ -1,7 +1,7 @@
 """Apply migrations in the order of their numbers, each once.
 
-What was applied stands in the table ``migration``, with a checksum: an applied file is never edited. For the
-files and their headers see `migration_files`.
+The table ``migration`` records the applied ones with a checksum, because an applied file is never edited. For
+the files and their headers see `migration_files`.
 """
 
 from __future__ import annotations
@@ -74,11 +74,11 @@ class Migrator:
             raise MigrationNeeded(f"the database lacks {listed(lacking)}")
 
     async def apply(self, upto: Phase = "post") -> list[Migration]:
-        """Apply what is pending and return it; with *upto* ``pre`` stop before the first ``post``.
+        """Apply the pending migrations and return them; with *upto* ``pre`` stop before the first ``post``.
 
-        Waits up to 120 s for another run to end. A new installation is one transaction: a failure leaves
-        nothing. In an installation that is there each migration is one with its record, so a failed run
-        leaves whole migrations behind and can be repeated.
+        Waits up to 120 s for another run to end. A new installation is one transaction, so a failure leaves
+        nothing behind. In an existing installation each migration is one transaction with its record, so a
+        failed run leaves only whole migrations and can be repeated.
         """
         own_session = replace(self._settings, transaction_pooler=False)
         schema = self._settings.in_schema
@@ -99,12 +99,12 @@ class Migrator:
         return wanted
 
     async def wall(self) -> WallState:
-        """Return what is there of row security between tenants."""
+        """Return the state of row security between tenants."""
         async with self._connected(self._settings) as connection:
             return await wall_state(connection, self._settings.in_schema)
 
     async def sql(self, *, pending_only: bool = False) -> str:
-        """Return the text for a DBA to run by hand: everything, or what the database lacks."""
+        """Return the SQL for an administrator to run: all migrations, or those that the database lacks."""
         schema = self._settings.in_schema
         if not pending_only:
             return as_script(self._migrations, schema)
@@ -130,10 +130,10 @@ class Migrator:
             raise ConfigInvalid(what, hint=hint)
 
     async def _applied(self, connection: Connection) -> list[_Applied]:
-        """Return what was applied to this schema: nothing where it was never migrated.
+        """Return the migrations applied to this schema; none if it was never migrated.
 
         Raises:
-            ConfigInvalid: No schema is set, and the database holds an installation in another one.
+            ConfigInvalid: No schema is set, and the database has an installation in another one.
         """
         schema = self._settings.in_schema
         if (await run(connection, statement("migration_table_exists").text, schema))[0]["exists"]:

@@ -3,9 +3,9 @@
 A file is ``migrations/NNNN_name.sql``. Its header says ``-- Phase pre`` (safe while the version before it
 still runs: to be applied before the new version starts) or ``-- Phase post`` (only once no older process is
 left). ``-- transaction: none`` marks a file of one statement that cannot run inside a transaction: an index
-built beside the work, or a CALL that commits step by step and has its own patience with locks. Such an index
-waits for every transaction that is older than itself, and keeps nobody waiting meanwhile. In a new
-installation it is built like any other, and a CALL comes last.
+built concurrently, or a CALL that commits step by step and sets its own lock timeouts. Such an index waits
+for every older transaction and blocks none meanwhile. In a new installation it is built like any other, and
+a CALL comes last.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ INDEX_PATIENCE_MS = 600_000
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """One file. *checksum* is of its text, whatever its line ends."""
+    """One migration file. *checksum* is of its text with line ends normalised."""
 
     number: int
     name: str
@@ -47,12 +47,12 @@ class Migration:
 
     @property
     def title(self) -> str:
-        """Its file name without the ending."""
+        """The file name without its extension."""
         return f"{self.number:04}_{self.name}"
 
     @property
     def index(self) -> str | None:
-        """The index that it builds beside the work. Where that fails, one that is INVALID is left."""
+        """The index that it builds concurrently. A failure leaves one that is INVALID."""
         built = None if self.transactional else _INDEX.search(self.text)
         return None if built is None else built[1]
 
@@ -63,12 +63,12 @@ class Migration:
 
     @property
     def record(self) -> dict[str, object]:
-        """What the table ``migration`` keeps of it."""
+        """Its row in the table ``migration``."""
         return {"number": self.number, "name": self.name, "phase": self.phase, "checksum": self.checksum}
 
 
 def read_migration(file_name: str, text: str) -> Migration:
-    """The migration of one file; ValueError if name or header break the rules above."""
+    """Return the migration in one file; raise ValueError if its name or header breaks the rules above."""
     named, phase = _FILE.fullmatch(file_name), _PHASE.search(text)
     if named is None or phase is None:
         raise ValueError(f"{file_name}: must be NNNN_name.sql with a line `-- Phase pre` or `-- Phase post`")
@@ -85,14 +85,14 @@ def read_migration(file_name: str, text: str) -> Migration:
 
 @cache
 def shipped_migrations() -> tuple[Migration, ...]:
-    """The migrations of this version, in order."""
+    """Return the migrations of this version in order."""
     folder = resources.files("fairlead.adapters.postgres").joinpath("migrations")
     files = [file for file in folder.iterdir() if file.name.endswith(".sql")]
     return in_order([read_migration(file.name, file.read_text(encoding="utf-8")) for file in files])
 
 
 def in_order(migrations: Sequence[Migration]) -> tuple[Migration, ...]:
-    """*migrations* by number; ValueError unless they are numbered 1, 2, 3, ..."""
+    """Return *migrations* by number; raise ValueError unless they are numbered 1, 2, 3, ..."""
     ordered = tuple(sorted(migrations, key=lambda migration: migration.number))
     if [migration.number for migration in ordered] != list(range(1, len(ordered) + 1)):
         raise ValueError(f"not numbered without gaps: {[migration.title for migration in ordered]}")

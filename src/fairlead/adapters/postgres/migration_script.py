@@ -11,7 +11,7 @@ from fairlead.adapters.postgres.sqlfiles import Statement, statement
 
 
 def as_script(migrations: Sequence[Migration], schema: str, roles: Roles = COMMON) -> str:
-    """*migrations* with their records as one psql script, as patient with locks as one try of `apply`."""
+    """Return *migrations* and their records as one psql script, with the lock timeouts of `apply`."""
     as_first = f"SET lock_timeout = '{LOCK_TIMEOUT}';"
     parts = ["\\set ON_ERROR_STOP on", as_first]
     parts.append(f"{_inlined(statement('schema_create'), schema=schema)} \\gexec")
@@ -29,10 +29,10 @@ def as_script(migrations: Sequence[Migration], schema: str, roles: Roles = COMMO
     return "\n\n".join(parts) + "\n"
 
 
-def _inlined(made: Statement, **values: object) -> str:
-    """The text of *made* with literals in the place of its parameters."""
-    args = made.args(**values)
-    return re.sub(r"\$(\d+)", lambda match: _literal(args[int(match[1]) - 1]), made.text)
+def _inlined(statement: Statement, **values: object) -> str:
+    """Return the text of *statement* with literals in place of its parameters."""
+    args = statement.args(**values)
+    return re.sub(r"\$(\d+)", lambda match: _literal(args[int(match[1]) - 1]), statement.text)
 
 
 def _literal(value: object) -> str:

@@ -20,7 +20,7 @@ PATIENCE_PAUSE_S = 1.0
 
 
 async def apply_one(connection: Connection, migration: Migration, roles: Roles) -> None:
-    """Raises MigrationNeeded where it fails. One that gets no lock is undone and tried again, for 120 s."""
+    """Apply *migration*, and retry it for 120 s while it gets no lock; raise MigrationNeeded if it fails."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + LOCK_WITHIN_S
     while True:
@@ -30,7 +30,7 @@ async def apply_one(connection: Connection, migration: Migration, roles: Roles) 
 
 
 async def _applied_now(connection: Connection, migration: Migration, roles: Roles, *, last: bool) -> bool:
-    """False: it got no lock in time, and nothing was done; on the *last* try that is a failure, too."""
+    """Apply it once; return False if it got no lock in time, which is a failure on the *last* attempt."""
     try:
         if migration.transactional:
             async with connection.transaction(isolation=ISOLATION):
@@ -59,9 +59,9 @@ async def _applied_now(connection: Connection, migration: Migration, roles: Role
 
 
 def _left_by(migration: Migration) -> str:
-    """What there is of *migration* once it failed."""
+    """Describe what a failed *migration* has left in the database."""
     if migration.transactional:
-        return "nothing of it was kept"
+        return "nothing of it was left"
     if migration.index is not None:
         return f"the next run drops what it left ({migration.index}, INVALID)"
     return "the steps that it has done are kept, and done again"
@@ -74,7 +74,7 @@ async def _be_patient(connection: Connection, patience_ms: int, *, within_transa
 
 
 async def record(connection: Connection, migration: Migration) -> None:
-    """Note in the table ``migration`` that *migration* was applied."""
+    """Record in the table ``migration`` that *migration* was applied."""
     made = statement("migration_record")
     await connection.fetch(made.text, *made.args(**migration.record))
 

@@ -1,7 +1,7 @@
-"""Permits of token endpoints, each with the INTENT of the refresh that is to use it, in one statement.
+"""Permits of token endpoints, each with the INTENT of the refresh that will use it, in one statement.
 
-Permits of one endpoint that are asked for at the same moment are taken in one statement. Each app is asked
-for by itself: what fails one of them, or holds its rows, stops no other.
+Permits of one endpoint that are requested at the same moment are taken in one statement. Each app has its own
+statement, so that an error or locked rows of one app stop no other.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _Group = tuple[EndpointKey, EndpointLimits, str | None]
 
 
 class Taken(NamedTuple):
-    """A permit, and the epoch of the INTENT that was committed with it; None: lost, or not asked for."""
+    """A permit and the epoch of the INTENT committed with it (None: lost, or not requested)."""
 
     permit: EndpointPermit
     epoch: int | None
@@ -53,11 +53,11 @@ class Permits:
         )
 
     async def close(self) -> None:
-        """Answer what was asked, then take no more."""
+        """Answer pending requests, then accept no more."""
         await self._requests.close()
 
     async def take(self, ask: EndpointAsk, intent: Intent | None = None) -> Taken | EndpointRefusal:
-        """Return a permit with *intent* committed, or a refusal; a claim that loses frees the permit."""
+        """Return a permit with *intent* committed, or a refusal. A lost claim frees its permit."""
         taken = await self._requests((ask, intent))
         if isinstance(taken, EndpointRefusal):
             return taken
@@ -79,13 +79,13 @@ class Permits:
         requests: Sequence[PermitRequest],
         answers: list[Row | EndpointRefusal | Exception],
     ) -> None:
-        """Fill in *answers*. Where a row is locked, it and those that follow stay `BUSY`, after one wait."""
+        """Fill in *answers*. If a row is locked, its answer and later ones stay `BUSY` after one wait."""
         for group, indexes in groups.items():
             try:
                 rows = await self._take(group, [requests[index] for index in indexes])
             except RowLocked:
                 return
-            except Exception as error:  # noqa: BLE001 (it is its askers' to handle, and nobody else's)
+            except Exception as error:  # noqa: BLE001 (only the callers of this app get it)
                 for index in indexes:
                     answers[index] = error
             else:
@@ -109,7 +109,7 @@ class Permits:
             if rows:
                 return rows
             await insert_endpoints(self._database, key, limits, key.bucket)
-        raise RuntimeError("an endpoint's row vanishes as soon as it is made")
+        raise RuntimeError("an endpoint's row disappears as soon as it is created")
 
 
 def _columns(requests: Sequence[PermitRequest]) -> dict[str, list[object]]:
@@ -125,12 +125,12 @@ def _columns(requests: Sequence[PermitRequest]) -> dict[str, list[object]]:
 
 
 async def insert_endpoints(database: Database, key: EndpointKey, limits: EndpointLimits, *names: str) -> None:
-    """Make the rows *names* of an endpoint where there are none."""
+    """Create the rows *names* of an endpoint that are missing."""
     await database.fetch(
         statement("endpoint_insert"), provider=key.provider, names=[*names], burst=limits.burst
     )
 
 
 def endpoint_names(key: EndpointKey) -> dict[str, str]:
-    """Return the names of an endpoint's rows as its statements take them."""
+    """Return the names of an endpoint's rows as parameters of its statements."""
     return {"provider": key.provider, "app": key.client_id, "place": key.place, "bucket": key.bucket}

@@ -1,9 +1,10 @@
-"""Qualify the names of our tables and functions in a statement with the schema that they live in.
+"""Qualifies the names of fairlead's tables and functions in a statement with their schema.
 
 The files name no schema, because each installation chooses one. A session setting such as ``search_path``
-cannot supply it behind a pooler in transaction mode, so names are qualified when a statement is loaded. They
-are the names that the migrations create, and count only where the grammar wants a table, a type or a
-function: a column or an alias of the same name stays as it is. A test compares the plans of all statements.
+cannot supply it behind a pooler in transaction mode, so names are qualified when a statement is loaded. Only
+names that the migrations create are qualified, and only where the grammar expects a table, a type or a
+function, so columns and aliases of the same name stay as they are. A test compares the plans of all
+statements.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _TAKES_A_NAME = frozenset({"nextval", "setval", "pg_relation_filenode"})
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What the migrations create in their schema."""
+    """The names that the migrations create in their schema."""
 
     relations: frozenset[str]
     functions: frozenset[str]
@@ -56,7 +57,7 @@ def our_names() -> Names:
 
 
 class QualifiedTexts(dict[str, str]):
-    """The texts of statements by their text as loaded, each qualified when it is first asked for."""
+    """A mapping from the texts of statements to their qualified texts, computed on first use."""
 
     def __init__(self, schema: str) -> None:
         super().__init__()
@@ -69,7 +70,7 @@ class QualifiedTexts(dict[str, str]):
 
 @lru_cache(maxsize=1024)
 def qualified(text: str, schema: str) -> str:
-    """Return *text* with each name of ours qualified by *schema*."""
+    """Return *text* with each of fairlead's names qualified by *schema*."""
     tokens = [(match.lastgroup or "", match[0]) for match in _TOKEN.finditer(text)]
     said = [index for index, (kind, _) in enumerate(tokens) if kind != "space"]
     words = ["", "", *[tokens[index][1].lower() for index in said], "", ""]
@@ -96,7 +97,7 @@ def _is_ours(words: Sequence[str], at: int, local: frozenset[str]) -> bool:
 
 
 def _named_by_with(words: Sequence[str]) -> frozenset[str]:
-    """Return the names that the statement's own WITH clauses define."""
+    """Return the names that the statement's WITH clauses define."""
     return frozenset(
         word
         for at, word in enumerate(words[:-2])

@@ -1,9 +1,9 @@
-"""The roles of an installation: common ones of the server, or its owner alone.
+"""The roles of an installation: the common ones of the server, or its owner alone.
 
 The migrations name `fairlead_engine`, which sees all tenants, `fairlead_door`, which sees one, and
-`fairlead_tenant`, which row security binds. Roles belong to the whole server. Where this user may not create
-them, and may not grant those of another installation either, the owner of the tables stands in for the first
-two. The third has a name of this installation then: nothing of another one is granted to it.
+`fairlead_tenant`, which row security binds. Roles belong to the whole server. If this user may neither create
+them nor grant those of another installation, the owner of the tables takes the place of the first two. The
+third then has a name that is unique to this installation, so that it has no rights in another one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fairlead.adapters.postgres.driver import Connection
 from fairlead.adapters.postgres.sqlfiles import statement
 
 _NAMED = re.compile(r"'fairlead_(engine|door|tenant)'|\bfairlead_(engine|door|tenant)\b")
-_PLAIN = re.compile(r"[\w@.$-]{1,63}")  # fits into a string and a format of SQL as it is
+_PLAIN = re.compile(r"[\w@.$-]{1,63}")  # needs no quoting in SQL strings and formats
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +28,16 @@ class Roles:
 
     @property
     def are_common(self) -> bool:
-        """Whether they are those that other installations on the server may use, too."""
+        """Whether they are the common roles, which other installations on the server may use."""
         return self == COMMON
 
     @property
     def are_usable(self) -> bool:
-        """Whether their names may stand in the texts of migrations."""
+        """Whether their names may be used in the texts of migrations."""
         return _PLAIN.fullmatch(self.engine) is not None
 
     def in_text(self, text: str) -> str:
-        """Return the *text* of a migration with these roles in it."""
+        """Return the *text* of a migration with these roles."""
         return text if self.are_common else _NAMED.sub(self._name, text)
 
     def _name(self, match: re.Match[str]) -> str:
@@ -49,7 +49,7 @@ COMMON = Roles()
 
 
 async def installed_roles(connection: Connection, schema: str) -> Roles:
-    """Return the roles of the installation in *schema*; the common ones where there is none."""
+    """Return the roles of the installation in *schema*; the common ones without an installation."""
     names = statement("role_names")
     (found,) = await connection.fetch(names.text, *names.args(schema=schema))
     if found["engine"] in {None, COMMON.engine}:
@@ -58,7 +58,7 @@ async def installed_roles(connection: Connection, schema: str) -> Roles:
 
 
 async def owner_roles(connection: Connection, schema: str) -> Roles:
-    """Return the roles of a new installation in *schema* that this user alone owns."""
+    """Return the roles for a new installation in *schema* without the common roles."""
     names = statement("role_names")
     (found,) = await connection.fetch(names.text, *names.args(schema=schema))
     return Roles(found["owner"], found["owner"], found["own_tenant"])

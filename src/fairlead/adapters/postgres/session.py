@@ -81,7 +81,7 @@ def quoted(identifier: str) -> str:
 
 
 def named(identifier: str) -> str:
-    """*identifier* as a person writes it: quoted only where it must be."""
+    """Return *identifier*, quoted only if necessary."""
     return identifier if _PLAIN_NAME.fullmatch(identifier) else quoted(identifier)
 
 
@@ -93,7 +93,7 @@ def _server_settings(settings: DatabaseSettings) -> dict[str, str]:
         "search_path": settings.search_path or quoted(settings.in_schema),
         "default_transaction_isolation": "read committed",
         "statement_timeout": str(round(settings.statement_timeout_s * 1000)),
-        # first, so that a wait for another transaction is told from a server that is slow
+        # first, to distinguish a lock of another transaction from a slow server
         "lock_timeout": str(round(settings.statement_timeout_s * 1000 * 5 / 6)),
         "idle_in_transaction_session_timeout": str(round(settings.command_timeout_s * 2000)),
         "jit": "off",  # our statements are short: compiling one costs more than it saves
@@ -116,7 +116,7 @@ async def guard_socket(connection: Connection) -> None:
 
 
 def check_encoding(encoding: str) -> None:
-    """Raise ConfigInvalid unless a database of this encoding can store every text."""
+    """Raise ConfigInvalid unless a database with this encoding can store every text."""
     if encoding != ENCODING:
         raise ConfigInvalid(
             f"the encoding of the database is {encoding}, which cannot store every text", hint=ENCODING_HINT
@@ -124,7 +124,7 @@ def check_encoding(encoding: str) -> None:
 
 
 async def checked_server(connection: Connection, settings: DatabaseSettings) -> None:
-    """Raise ConfigInvalid unless the server is one to rely on."""
+    """Raise ConfigInvalid unless the server can be relied on."""
     check = statement("server_check")
     found = (await connection.fetch(check.text, *check.args(schema=settings.in_schema)))[0]
     if found["version"] < MIN_VERSION * 10_000:

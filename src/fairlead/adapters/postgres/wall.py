@@ -50,7 +50,7 @@ class WallState:
 
 
 async def wall_state(connection: Connection, schema: str) -> WallState:
-    """Ask the server of *connection* about the tables in *schema*."""
+    """Return the state of row security for the tables in *schema*."""
     state = statement("tenant_wall_state")
     found = (await connection.fetch(state.text, *state.args(schema=schema)))[0]
     return WallState(**dict(found.items()))

@@ -103,9 +103,9 @@ class TenantVault:
     # ---- Vault
 
     async def preflight(self, tenant: str) -> object:
-        """Have the tenant's data key in memory while what is returned is held; mint one for a new tenant."""
-        held, now = self._held.get(tenant), self._clock.monotonic()
-        if held is None or now - held.looked_s >= self._recheck_s:
+        """Load the tenant's data key, which stays while the result is referenced, or create the first one."""
+        current, now = self._in_use.get(tenant), self._clock.monotonic()
+        if current is None or now - current.looked_s >= self._recheck_s:
             key = await self._keys.current(tenant) or await self._keys.adopt(
                 await self._mint(tenant, await self.sealing_master_id())
             )
@@ -180,8 +180,10 @@ class TenantVault:
         back; under its older key what is renewed would be to renew again, without end.
         """
         renewed = await self._keys.succeed(old, await self._mint(old.tenant, self.master_id))
-        if (held := self._held.get(old.tenant)) is not None:
-            held.looked_s = -math.inf  # what is in flight seals under the retired key, as elsewhere
+        if (current := self._in_use.get(old.tenant)) is not None:
+            current.looked_s = (
+                -math.inf
+            )  # refreshes under way seal under the retired key, as in other processes
         return renewed
 
     async def rewrap(self, old: DataKey) -> bool:

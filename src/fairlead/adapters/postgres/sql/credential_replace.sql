@@ -37,7 +37,7 @@ healed AS (
     WHERE :state::text = 'active' AND dead_letter.connection_id = moved.connection_id AND dead_letter.tenant_id = moved.tenant_id
         AND dead_letter.status = 'pending_review' AND dead_letter.kind = 'token.refresh'
 ),
-unblocked AS (  -- work that asked for the grant is done with it, by dead_letter.process; other work has its own cause
+unblocked AS (  -- dead_letter.process retries work that lacked the grant; other work failed for another cause
     UPDATE dead_letter SET action_due_at = now()
     FROM moved
     WHERE :state::text = 'active' AND dead_letter.connection_id = moved.connection_id AND dead_letter.tenant_id = moved.tenant_id

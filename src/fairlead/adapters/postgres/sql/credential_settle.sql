@@ -84,5 +84,5 @@ goes_on AS MATERIALIZED (  -- of those that were not active just now
 SELECT connection_id, epoch, false AS busy FROM settled CROSS JOIN (SELECT count(*) FROM goes_on) AS done
 UNION ALL
 SELECT connection_id, NULL, true FROM credential
-WHERE (SELECT count(*) FROM credentials) < cardinality(:connection_ids::uuid[])  -- else nothing is to be looked for
+WHERE (SELECT count(*) FROM credentials) < cardinality(:connection_ids::uuid[])  -- otherwise there is nothing to search
     AND connection_id = ANY(:connection_ids::uuid[]) AND connection_id NOT IN (SELECT connection_id FROM credentials);

@@ -22,7 +22,7 @@ hurried AS (
         AND job.attempt = 0 AND job.settled_lease_id IS NULL AND job.follow_at IS NULL  -- never begun, and follows no run
     RETURNING job.queue, job.run_at, job.lane_id
 ),
-lapsed AS (  -- it will not run: the key is free again
+lapsed AS (  -- it will not run, so the key is free
     UPDATE job SET unique_live = false
     FROM fresh
     WHERE job.kind = :kind::text AND job.tenant_id = :tenant_id::text AND job.unique_key = :unique_key::text

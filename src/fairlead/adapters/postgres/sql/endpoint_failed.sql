@@ -1,13 +1,13 @@
--- endpoint_failed: the endpoint did not answer, or with a 5xx; enough connections that say so open its breaker (R50).
+-- endpoint_failed: record that the endpoint did not answer, or answered 5xx; enough connections open its breaker (R50).
 -- Takes   provider, place (the host's row), connection_id, session_id (the process whose request never left, which may
 --         be its own fault; NULL: it left), threshold (connections since the last answer), open_s, open_max_s, probe
 --         (ours was the probe), reason
--- Gives   opened_s: how long it is open for if the breaker opened by this, else null; said_by; no row if the host has
+-- Gives   opened_s: seconds for which the breaker opened by this, else null; said_by; no row if the host has
 --         none
 -- Locks   the host's row (endpoint_gates)
--- Needs   the primary key. A connection counts once, and one whose request never left only once two processes say so;
---         of each process as many are kept as would be enough. While it is open only a probe opens it again, for twice
---         as long, and only that of a connection, and process, that had not failed before: others may probe at once
+-- Needs   the primary key. A connection counts once, and one whose request was not sent only once two processes report
+--         it; of each process as many are stored as would suffice. While it is open only a probe opens it again, for
+--         twice as long, and only that of a connection and process that had not failed before: others may probe at once
 WITH before AS MATERIALIZED (
     SELECT g.*, greatest(2, :threshold::integer) AS enough,
         concat_ws(' ', :connection_id::uuid, :session_id::uuid) AS word,

@@ -1,4 +1,4 @@
--- endpoint_give_back: a permitted request never left: its permit is free again, and so is the place of the probe.
+-- endpoint_give_back: release the permit of a request that was not sent, and the place of its probe.
 -- Takes   provider, app, place, bucket (row names), probe (ours was the probe)
 -- Gives   nothing
 -- Locks   the endpoint's rows (endpoint_gates)

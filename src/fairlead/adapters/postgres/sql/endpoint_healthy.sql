@@ -1,4 +1,4 @@
--- endpoint_healthy: the endpoint answered, so its breaker closes; a token also lifts the pause of its secret, and a
+-- endpoint_healthy: close the breaker of an endpoint that answered; a token also ends the pause of its secret and a
 --         debt of the rate (R50).
 -- Takes   provider, app, place, bucket (row names), granted (it gave a token), secret_fingerprint (NULL: the
 --         connection's own, which says nothing of the app's)

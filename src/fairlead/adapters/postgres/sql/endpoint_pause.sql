@@ -1,12 +1,12 @@
--- endpoint_pause: the provider refused the client id or secret to one connection; to two at this host it pauses the
---         host; two hosts that are paused pause the app (R50).
+-- endpoint_pause: record that the provider refused the client id or secret of one connection; two connections pause
+--         their host, and two paused hosts pause the app (R50).
 -- Takes   provider, app, place (row names, which may be one), host, connection_id, secret_fingerprint, reason, probe
 --         (ours was the probe), open_max_s (then one connection may try again)
 -- Gives   client_id (the row), for_s, news, said_by of what is paused for this secret; the widest first
 -- Locks   the endpoint's rows (endpoint_gates)
 -- Needs   the primary key; a token given to the same secret in between starts the count again (endpoint_healthy). Only
 --         the probe of a connection that was not refused before keeps it paused for longer: others may probe at once.
---         Who was refused is kept, the last hundred
+--         The last hundred refused connections are stored
 WITH gates AS MATERIALIZED (
     SELECT g.client_id, g.secret_fingerprint IS NOT DISTINCT FROM :secret_fingerprint::text AS halted,
         ARRAY(SELECT said FROM unnest(g.refusing) AS said
@@ -18,7 +18,7 @@ words AS (
         WHEN client_id = :place OR halted THEN :connection_id::uuid::text ELSE :host END AS word
     FROM gates
 ),
-heard AS (  -- the app hears of a host only when that is paused
+heard AS (  -- a host counts for the app only once it is paused
     SELECT words.*, word <> ALL (refusing) AND (client_id = :place OR halted OR (
         SELECT p.halted OR cardinality(array_remove(p.refusing, p.word)) > 0 FROM words p WHERE p.client_id = :place)) AS fresh
     FROM words

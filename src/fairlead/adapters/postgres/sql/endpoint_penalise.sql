@@ -1,8 +1,8 @@
--- endpoint_penalise: the endpoint said "too many" to one connection; told to two, the bucket is empty for a while (R50).
+-- endpoint_penalise: record a 429 for one connection; 429s for two empty the bucket for a while (R50).
 -- Takes   provider, bucket (the rate's row), connection_id, per_s (NULL: no rate, so nothing to empty), burst, hint_s
 -- Gives   nothing
 -- Locks   the rate's row (endpoint_gates)
--- Needs   the primary key; a token in between starts the count again; a longer hint that runs already stays. The debt
+-- Needs   the primary key; a token in between resets the count; a longer hint that is running stays. The debt
 --         is at most one bucket (R52)
 UPDATE endpoint_gate g SET
     limited = CASE WHEN :connection_id::uuid = ANY (g.limited) OR cardinality(g.limited) > 1

@@ -1,4 +1,4 @@
--- endpoint_prune: forget token endpoints, and back-offs, that no refresh has asked about for long.
+-- endpoint_prune: delete token endpoints and back-offs that no refresh has used for a long time.
 -- Takes   older_than_s
 -- Gives   one row: deleted
 -- Locks   the rows deleted; never waits for another process

@@ -1,4 +1,4 @@
--- endpoint_resume: a person says that this endpoint may be tried again, by all of its app's connections.
+-- endpoint_resume: let all connections of an app use this endpoint again, on an operator's request.
 -- Takes   provider, client_id (the row)
 -- Gives   a row if there was anything to lift
 -- Locks   the endpoint's row (endpoint_gates), and the back-offs

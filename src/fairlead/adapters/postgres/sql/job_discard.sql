@@ -1,4 +1,4 @@
--- job_discard: jobs end for good, each with its dead letter (Q9, R19); one that was to be cancelled has none (R55).
+-- job_discard: jobs end for good, each with its dead letter (Q9, R19); a cancelled one has none (R55).
 -- Takes   arrays of one length: job_ids, lease_ids, dead_letter_ids, failures, connection_ids,
 --         token_expires_ats, actions_in_s (NULL: only a person can act), args (NULL: the same)
 -- Gives   job_id of those accepted; the others were not running under that lease any more

@@ -51,7 +51,7 @@ raised AS (
         WHERE held.asked_id = held.kept_id AND waiting.state = 'available'
             AND ((waiting.priority, waiting.run_at, waiting.expires_at) IS DISTINCT FROM (a.priority, a.run_at, a.expires_at)
                 OR waiting.follow_at > held.run_at)
-        FOR NO KEY UPDATE OF waiting SKIP LOCKED  -- who is at it claims, cancels or hurries it
+        FOR NO KEY UPDATE OF waiting SKIP LOCKED  -- the transaction that locks it claims, cancels or hurries it
     ) AS wanted
     WHERE job.job_id = wanted.job_id
     RETURNING job.queue, job.lane_id, job.run_at, job.crash_count

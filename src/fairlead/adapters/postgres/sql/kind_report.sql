@@ -1,8 +1,8 @@
 -- kind_report: record that a worker takes these kinds from these queues.
 -- Takes   queues, kinds
 -- Gives   nothing
--- Locks   the rows that change, in the order of their key; most were changed lately by another worker
--- Needs   the primary key. Rows that no worker has reported for a month go
+-- Locks   the changed rows, in key order; another worker changed most of them recently
+-- Needs   the primary key. Rows that no worker has reported for a month are deleted
 WITH old AS (DELETE FROM kind_handler WHERE handled_at < now() - interval '30 days')
 INSERT INTO kind_handler AS h (queue, kind)
 SELECT queue, kind FROM unnest(:queues::text[]) AS queue CROSS JOIN unnest(:kinds::text[]) AS kind

@@ -1,4 +1,4 @@
--- lane_touch: jobs of these lanes have come, due now, in this transaction or within the last seconds.
+-- lane_touch: let claims find due jobs stored in these lanes in this transaction or within the last seconds.
 -- Takes   lane_ids, since_s (0: in this transaction)
 -- Gives   nothing
 -- Locks   those lanes that are not ready, or that read past these jobs, and floors; never waits for a claim

@@ -13,7 +13,7 @@ credentials AS MATERIALIZED (
     SELECT connection_id FROM credential WHERE connection_id = ANY(:connection_ids::uuid[])
     ORDER BY connection_id FOR NO KEY UPDATE SKIP LOCKED
 ),
-busy AS MATERIALIZED (  -- looked for only where a row is missing; a connection that is gone is not busy
+busy AS MATERIALIZED (  -- only read if a row is missing; a deleted connection is not busy
     SELECT connection_id FROM credential
     WHERE (SELECT count(*) FROM credentials) < cardinality(:connection_ids::uuid[])
         AND connection_id = ANY(:connection_ids::uuid[]) AND connection_id NOT IN (SELECT connection_id FROM credentials)

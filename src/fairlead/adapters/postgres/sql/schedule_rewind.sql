@@ -1,4 +1,4 @@
--- schedule_rewind: schedules whose last tick lies in the future begin now: the clock was set back.
+-- schedule_rewind: restart schedules whose last tick is in the future, because the clock was set back.
 -- Takes   nothing
 -- Gives   name of each
 -- Locks   their rows

@@ -1,4 +1,4 @@
--- send_epoch_raise: let later sends have greater epochs than *floor*, also where the clock was set back (R51).
+-- send_epoch_raise: give later sends epochs above *floor*, even if the clock was set back (R51).
 -- Takes   floor
 -- Gives   nothing
 -- Locks   nothing. Of two that raise at once the lower may win; the next process that starts raises again

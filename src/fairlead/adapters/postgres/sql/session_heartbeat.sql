@@ -1,4 +1,4 @@
--- session_heartbeat: renew the lease of all that a process holds, and tell it what it shall end (R2, R55).
+-- session_heartbeat: renew the leases of a process, and return the jobs that it must stop (R2, R55).
 -- Takes   session_id, running (ids of the jobs that it runs, as text), trouble (what keeps it from claiming; NULL: nothing)
 -- Gives   cancelled (lease ids, as text, of those that are to be cancelled), data_keys_renewed_at (when a key rotation has
 --         asked it to look up the data keys again; NULL: never); no row if it was declared lost or has stopped

@@ -22,7 +22,7 @@ WITH swept AS (
             THEN s.uninterrupted_since ELSE now() END
     WHERE s.last_at <= now() - :every_s::float8 * interval '1 second'
         OR s.last_at > now() + interval '1 minute'  -- the clock was set back
-    RETURNING s.uninterrupted_since, coalesce(  -- what the row was: this is the first pass of a minute
+    RETURNING s.uninterrupted_since, coalesce(  -- the row's former value: this is the first pass of a minute
         date_trunc('minute', now()) <> (SELECT date_trunc('minute', last_at) FROM sweep WHERE name = 'rescue'), true
     ) AS thorough
 ),

@@ -1,4 +1,4 @@
--- tenant_wall_call: raise row security between tenants, or repair it.
+-- tenant_wall_call: enable row security between tenants, or repair it.
 -- Takes   nothing
 -- Gives   nothing
 -- Locks   each table of tenants for a moment, one after the other; see migration 0013

@@ -1,4 +1,4 @@
--- tenant_wall_exists: whether the procedure that raises row security between tenants is there.
+-- tenant_wall_exists: whether the procedure that enables row security between tenants exists.
 -- Takes   schema
 -- Gives   one row: exists
 -- Locks   nothing

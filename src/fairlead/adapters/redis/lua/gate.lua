@@ -14,7 +14,7 @@
 --- @include cell
 --- @include swift
 
-local handed = ''  -- lease ids of those who were given a slot: their process may be the asker, and need not hear of it
+local handed = ''  -- lease ids that were given a slot: their process may be the caller, which needs no message
 local mended = ''  -- the cell that was damaged
 
 local whole, mend
@@ -33,7 +33,7 @@ for i = 3, #ARGV, 4 do
     local act = string.byte(ask)
     local done, answer
     if calm and not states and act <= 2 then
-        done, answer = pcall(swift[act], plan, ask, holder)  -- what it cannot read the whole judgement can
+        done, answer = pcall(swift[act], plan, ask, holder)  -- the whole judgement handles what this cannot read
     end
     if not done or not answer then
         if not whole then

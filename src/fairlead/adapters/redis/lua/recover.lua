@@ -2,7 +2,7 @@
 -- Takes   KEYS  the slots of its pool
 --         ARGV  the holder's text, the end of its lease as it was seen, in us
 -- Gives   1 if it was taken out, 0 if it was renewed, or gone by itself
--- Writes  the slots, the log of the pool, and that its tenant's quota must be counted anew; who waits asks again
+-- Writes  the slots, the log of the pool, and that its tenant's quota must be counted anew; a waiting call asks again
 --         within a second and finds the slot
 -- Needs   all keys under one hash tag
 

@@ -2,15 +2,15 @@
 
 --- @include forms
 
--- What is read is a stranger's: a number that ours cannot be makes the whole of its field unknown, as if it were
--- missing. NaN fails each comparison.
+-- Stored values are not trusted: an impossible number makes its whole field unknown, as if it were missing. NaN
+-- fails each comparison.
 local function sound(number)
     return number >= 0 and number < MOST
 end
 
 local RAMP_FIRST = 2
 local SEVERAL = 1  -- in place of a reporter: two processes did not reach the destination
-local TICKS_OFF = 17280  -- a clock that was set back by more than a day: what was counted by it is not known
+local TICKS_OFF = 17280  -- the clock was set back by more than a day, so the counts are unknown
 
 local function breaker_pack(b)
     return struct.pack(BREAKER, b.mode, b.in_a_row, b.times, b.until_us, b.closed_at, b.ramp_second, b.ramp_used,
@@ -93,7 +93,7 @@ local function breaker_open(breaker, rule)
 end
 
 -- Counts a call that ended; gives for how long the breaker opened by it, or 0, and whether it closed.
--- probe: the end of its time, by which one is known; 0: it was none. reporter: the process that did not reach it.
+-- probe: the end of its time, which identifies it; 0: no probe. reporter: the process that could not connect.
 local function breaker_record(breaker, rule, health, probe, reporter)
     if probe > 0 then
         if breaker.mode ~= HALF_OPEN or breaker.until_us ~= probe then

@@ -9,7 +9,7 @@ local function bucket_pack(bucket)
         bucket.capacity, bucket.rate, bucket.version)
 end
 
--- One that is missing is as the birth of what is known left it; one that cannot be read is empty from now on (R23).
+-- A missing bucket begins with its initial state; one that cannot be read is empty from now on (R23).
 local function bucket_read(kept, limit, version_given, full)
     local bucket = { pack = bucket_pack, dirty = false, met = false, name = false }
     if kept and #kept == struct.size(BUCKET) then
@@ -57,7 +57,7 @@ local function refill(bucket)
         bucket.at, bucket.dirty = now, true
     end
     if bucket.blocked > now + LONGEST_HOLD_US then
-        bucket.blocked = 0  -- no vendor was ever obeyed for so long
+        bucket.blocked = 0  -- no hint of a vendor is obeyed for so long
     end
     local elapsed_us = now - math.max(bucket.at, math.min(bucket.blocked, now))
     bucket.at = now

@@ -42,7 +42,7 @@ local function born(birth)
     marker.birth, marker.grants_from = birth, birth + lease_us
 end
 
--- A marker that cannot be one is as good as none.
+-- An invalid marker counts as none.
 local kept = redis.pcall('GET', KEYS[1])
 if type(kept) == 'table' then
     redis.call('DEL', KEYS[1])

@@ -13,5 +13,5 @@ local BREAKER = '<dddddddddddddddddddddd'  -- eight numbers, good and bad of eac
 local call, pack, parse = redis.call, struct.pack, struct.unpack
 local sub, byte, floor, max, min = string.sub, string.byte, math.floor, math.max, math.min
 
--- No number of ours is larger: slots, units in micro-units, anything. No bucket holds less than LEAST_UNITS.
+-- The largest number that the gate writes: slots, micro-units, anything. No bucket holds less than LEAST_UNITS.
 local LEAST_UNITS, MOST_SLOTS, MOST_UNITS, MOST = MICRO / 1000, 100000, 1000000000 * MICRO, 9007199254740992

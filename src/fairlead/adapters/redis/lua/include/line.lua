@@ -4,7 +4,7 @@ local function make_line(found)
     local SCANNED = 64
     local GONE, HELD, WAITING = 0, 1, 2
 
-    -- One of the fields of a holder, see pool.lua; empty where it has none.
+    -- One of the fields of a holder, see pool.lua; empty if it has none.
     local function field(holder, number)
         local from = 1
         for _ = 2, number do
@@ -54,7 +54,7 @@ local function make_line(found)
         census = {}
         local from_us = now < marker.reap_from and 0 or now
         for key in pairs(sets) do
-            local leases = redis.pcall('ZRANGE', key, 0, -1, 'WITHSCORES')  -- in one of another type are none
+            local leases = redis.pcall('ZRANGE', key, 0, -1, 'WITHSCORES')  -- a key of another type has none
             for i = 1, #leases, 2 do
                 local name, until_us = 'q' .. field(leases[i], 4), tonumber(leases[i + 1])
                 if until_us > from_us and until_us <= now + LONGEST_LEASE_US then
@@ -104,7 +104,7 @@ local function make_line(found)
 
     -- Takes out what has ended, and learns when the next one may.
     function found.reap(pool)
-        redis.call('ZREMRANGEBYSCORE', pool.leases, string.format('(%.0f', now + LONGEST_LEASE_US), '+inf')  -- none of ours
+        redis.call('ZREMRANGEBYSCORE', pool.leases, string.format('(%.0f', now + LONGEST_LEASE_US), '+inf')  -- a foreign value
         pool.used = redis.call('ZCARD', pool.leases)
         local ended = redis.call('ZRANGEBYSCORE', pool.leases, '-inf', now, 'WITHSCORES')
         for i = 1, #ended, 2 do
@@ -116,7 +116,7 @@ local function make_line(found)
         pool.first_end, pool.dirty = first[2] and tonumber(first[2]) or NEVER, true
     end
 
-    -- The cell knows nothing of a pool that has leases: what they say of quotas counts.
+    -- The cell has no field for a pool with leases, so the leases determine the quotas.
     function found.recollect(pool)
         local holders = redis.call('ZRANGE', pool.leases, 0, -1)
         if holders[1] then
@@ -253,7 +253,7 @@ local function make_line(found)
             end
             if not out_of_line(pool, holder) then
                 -- The set of the living was lost, the line was not (somebody cleared the keys one by one): nobody
-                -- is there to take the slot. While he stood at the head, of whatever class, this loop would not end.
+                -- is there to take the slot. While such a waiter were first, in any class, this loop would not end.
                 redis.call('ZREM', pool.line .. class, holder)
             elseif holder == asker then
                 served = true
@@ -296,7 +296,7 @@ local function make_line(found)
         redis.call('PEXPIRE', pool.line .. class, ttl_ms)
     end
 
-    -- Beyond the bound each tenant has one place, as far as twice it. Who waits is looked at once a run.
+    -- Beyond the bound each tenant has one place, up to twice the bound. Waiters are counted once a run.
     local function crowded(pool, limit, holder)
         if pool.waiting == 0 or pool.in_line >= 2 * limit.max_waiters then
             return true

@@ -1,4 +1,4 @@
--- states: what is kept of a cell, as tables of the whole judgement.
+-- states: the stored state of a cell, as tables of the whole judgement.
 
 local census  -- by name, of the quotas of the cell, where this run had to count; see line.lua
 

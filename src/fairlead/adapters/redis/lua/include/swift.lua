@@ -37,7 +37,7 @@ local function meet(blob)
         until_us = now + pool_lease_us
         strange = minimum_or_fenced > 0 or pool_lease_us > LONG_US
     end
-    -- As text: the server spells each number that it is given out at length.
+    -- As text, because the server writes out each number in full.
     until_text = string.format('%.0f', until_us)
     lasts_ms = string.format('%.0f', math.ceil((until_us - now) / 1000) + HOUR_MS)
 end
@@ -80,7 +80,7 @@ local function spend(ask)
         end
         level, rest = filled(level, rest, now - (since > blocked and since or blocked), capacity, rate)
         local cost = parse('<d', ask, 34 + 8 * i)
-        if not (level >= cost) then  -- nor is what is no number
+        if not (level >= cost) then  -- NaN fails this comparison
             return false
         end
         fresh[i] = pack(BUCKET, level - cost, rest, now, blocked, sent + cost, 0, capacity, rate, version)

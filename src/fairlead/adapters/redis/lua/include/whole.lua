@@ -1,4 +1,4 @@
--- whole: the judgement of every item, whatever is in its way.
+-- whole: the judgement of every item, in every state.
 
 local makers = {}
 local made
@@ -83,14 +83,14 @@ local function breaker_at(plan)
     return state_at(plan.breaker_place, plan.last, breaker_read)
 end
 
--- The latest failures, for people to look at.
+-- The latest failures, for the operator.
 local function log_failure(breaker, holder, opened_us, name)
     local key = string.sub(cell_key, 1, -2) .. 'k:' .. string.sub(breaker.name, 2) .. ':f'
     redis.call('XADD', key, 'MAXLEN', 20, '*', 't', now, 'h', holder, 'o', opened_us, 'n', name)
     redis.call('PEXPIRE', key, FAILURES_MS)
 end
 
--- Nothing is sent: what is held in pool and quota goes back.
+-- Nothing is sent, so the slot and the quota are released.
 local function refuse(plan, holder, verdict, by, wait_us, which, capacity)
     if holder ~= '' then
         local pool, quota = slots_at(plan)
@@ -134,12 +134,12 @@ local function admit(blob, ask, holder)
         if booking ~= NO_BOOKING then
             redeemed = rare().redeem(buckets, costs, booking)
             if type(redeemed) == 'number' then
-                if redeemed <= SOON_US then  -- a slot that it was handed waits with it
+                if redeemed <= SOON_US then  -- a slot that was handed to it waits with it
                     return struct.pack('<BBBBdd', BOOKED, BY_BUCKET, 0, 0, redeemed, 0)
                 end
                 return refuse(plan, holder, BOOKED, BY_BUCKET, redeemed)
             end
-            if not redeemed and longest_us >= 0 then  -- a promise that was void has gone back
+            if not redeemed and longest_us >= 0 then  -- a void reservation was released
                 longest_us, which = 0, 0
                 for i, bucket in ipairs(buckets) do
                     local wait_us = bucket_wait(bucket, costs[i])
@@ -169,7 +169,7 @@ local function admit(blob, ask, holder)
                 rare().all_unbooked(buckets, costs)
             end
             local booking = struct.unpack('<c16', ask, at)
-            if queued and booking ~= NO_BOOKING then  -- who gets a slot finds his turn
+            if queued and booking ~= NO_BOOKING then  -- a call that gets a slot has its turn
                 rare().all_booked(buckets, costs, booking, 0)
             end
             return struct.pack('<BBBBdd', queued and QUEUED or REFUSED, queued and BY_SLOT or taken, 0, 0, wait_us, 0)
@@ -261,7 +261,7 @@ local function keep(blob, ask, holder)
     return struct.pack('<Bd', rare().renew(pool, quota, holder, line_us, held), 0)
 end
 
--- Keys that somebody has put another type in are of no use to anybody: they go, and what they told begins anew.
+-- Keys of another type are deleted, and their state begins anew.
 function mend()
     local kinds, base = { [cell_key] = 'hash' }, sub(cell_key, 1, -2)
     local function meet_name(name)
