@@ -15,7 +15,7 @@ from fairlead.adapters.postgres.dead_letters import PostgresDeadLetterStore
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.adapters.postgres.pool import Database
 from fairlead.config import load
-from fairlead.engine.ports import ClaimFilter, Discarded, FailureRecord, NewJob
+from fairlead.engine.ports import ClaimFilter, Completed, Discarded, FailureRecord, NewJob
 from tests.support.cli import Shell
 from tests.support.engine import IDS, a_job, new_job
 from tests.support.passing_time import pass_time
@@ -69,6 +69,18 @@ async def test_redrive_by_filter_capped_and_spread(shell: Shell, database: Datab
     assert [row["dead_letter_id"] for row in rest.rows] == old[3:], "what is under way is passed over"
     given_up = await shell("dlq", "abandon", old[0], "--why", "the customer left", "--json")
     assert given_up.record["result"] == "abandoned, its replay is cancelled"
+
+
+async def test_an_entry_that_a_person_redrives_is_resolved_by_that_person(
+    shell: Shell, database: Database
+) -> None:
+    (entry_id,) = await dead(database, new_job("mail", tenant_id="a"))
+    assert (await shell("dlq", "redrive", entry_id)).code == 0
+    jobs = PostgresJobStore(database, IDS)
+    (replay,) = await jobs.claim(ClaimFilter(), 9, await a_session(database))
+    assert await jobs.acknowledge([Completed(replay.job_id, replay.lease_id)])
+    entry = (await shell("dlq", "show", entry_id, "--json")).record
+    assert (entry["status"], entry["resolved_by"].partition(":")[0]) == ("manual_resolved", "cli")
 
 
 async def test_what_is_counted(shell: Shell, database: Database) -> None:
