@@ -60,8 +60,9 @@ async def test_an_expired_token_is_never_served(fl, issuer, database) -> None:
         await fl.reader.token(KEY)
     issuer.be_polite()
     issuer.revoke("strict", "acme")
-    with pytest.raises(ReauthRequired):
+    with pytest.raises(ReauthRequired) as gone:
         await fl.reader.token(KEY)
+    assert gone.value.bucket == KEY.bucket, "by which a job without a group waits for it"
 
 
 async def test_a_revoked_connection_serves_nothing(fl, issuer) -> None:
