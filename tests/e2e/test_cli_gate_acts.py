@@ -366,6 +366,10 @@ async def test_what_is_not_there_is_told(with_redis: Shell) -> None:
 async def test_without_redis_switches_hold_and_the_rest_tells_the_way_out(shell: Shell) -> None:
     assert (await done(shell, "isolate", "--all", *WHY))["result"] == "isolated"
     assert (await done(shell, "breaker", "reset", "--all"))["isolation"] == "lifted"
-    for arguments in (("clear", "--confirm"), ("clear", "--dry-run")):
+    for arguments in (("clear", "--confirm"), ("clear", "--dry-run"), ("breaker", "reset", "--all")):
         told = await shell("gate", *arguments)
         assert (told.code, "REDIS_URL" in told.err) == (69, True)
+    assert (
+        "each process has breakers of its own" in (await shell("status", "--json")).record["breakers_unseen"]
+    )
+    assert "breakers are not shown" in (await shell("status")).err

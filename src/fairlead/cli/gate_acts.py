@@ -61,6 +61,8 @@ def reset(
             await runtime.gate.switched.end(Act.ISOLATED, reach)
         closed = await _close_breakers(runtime, reach, host, dry_run=dry_run)
         result: Record = {**named(reach), "isolation": _ended(lifted, dry_run), "breakers": closed}
+        if not lifted and runtime.gate.operator is None:
+            raise no_redis()
         if not lifted and not closed:
             return {**result, "result": "nothing to reset"}
         if dry_run:

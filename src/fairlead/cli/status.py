@@ -25,6 +25,8 @@ app = single()
 MOST_SHOWN = 20
 OVERDUE_S = 60.0
 """A tick that nobody took for this long means that no scheduler runs."""
+WITHOUT_REDIS = "no Redis is set, so each process has breakers of its own"
+"""Why breakers are not shown, where that is no fault."""
 
 
 @command(app, "status")
@@ -74,6 +76,8 @@ async def _gather(fairlead: Fairlead) -> dict[str, Any]:
 
 async def _breakers(runtime: Runtime) -> dict[str, Any]:
     """Return the breakers that stop calls, or why they cannot be read."""
+    if runtime.gate.viewer is None:
+        return {"breakers": [], "breakers_unseen": WITHOUT_REDIS}
     try:
         return {"breakers": await open_breakers(runtime), "breakers_unseen": None}
     except GateUnavailable as error:
@@ -146,7 +150,7 @@ def _problems(overview: Mapping[str, Any]) -> Iterator[str]:
                 f"the token endpoint of {endpoint['provider']} for client {endpoint['client_id']} is "
                 f"{endpoint['state']}: {endpoint['reason']} (hint: {way_out})"
             )
-    if overview["breakers_unseen"]:
+    if overview["breakers_unseen"] not in (None, WITHOUT_REDIS):
         yield f"breakers cannot be read: {overview['breakers_unseen']} (hint: `fairlead doctor`)"
     for breaker in overview["breakers"][:MOST_SHOWN]:
         yield problem_of(breaker)
@@ -186,6 +190,8 @@ def _show(out: Output, overview: Mapping[str, Any]) -> None:
     _list(out, "unhandled", overview["unhandled"], ("queue", "kind", "jobs"))
     _list(out, "pauses", overview["pauses"], PAUSES)
     _list(out, "tenants", overview["tenants"], WAITING)
+    if overview["breakers_unseen"] == WITHOUT_REDIS:
+        out.say(f"breakers are not shown: {WITHOUT_REDIS} (hint: set REDIS_URL to share them)")
     if overview["row_security"] == "off":
         out.say("row security is off: only the statements keep tenants apart (hint: `fairlead doctor`)")
 
