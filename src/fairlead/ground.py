@@ -17,9 +17,12 @@ from fairlead.adapters.local.dumps import forbid_dumps
 from fairlead.adapters.postgres.data_keys import sealed_tables
 from fairlead.adapters.postgres.migrate import Migration, Migrator
 from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.adapters.postgres.sqlfiles import read_statements
 from fairlead.adapters.redis import redis_facts
+from fairlead.adapters.redis.scripts import read_scripts
 from fairlead.adapters.vault import MasterRing, generate, load_ring
 from fairlead.engine.reseal import Resealer
+from fairlead.policy.classify.rules import shipped
 from fairlead.secret import Secret
 from fairlead.settings import Settings
 
@@ -37,6 +40,7 @@ __all__ = [
     "migrator",
     "new_master_key",
     "places",
+    "read_texts",
     "redis_place",
     "resealer",
     "stop_servers",
@@ -51,6 +55,16 @@ class Places:
     redis_url: Secret | None
     embedded_postgres: str | None = None
     embedded_valkey: str | None = None
+
+
+def read_texts() -> None:
+    """Read the files of this package that work is done with, once for the process.
+
+    A process without file descriptors could neither write what its jobs came to nor say why calls fail.
+    """
+    read_statements()
+    read_scripts()
+    shipped()
 
 
 @asynccontextmanager

@@ -65,7 +65,7 @@ from fairlead.engine.token.unknown import UnknownOutcomes
 from fairlead.engine.worker import Worker
 from fairlead.errors import DependencyUnavailable, Refused
 from fairlead.gatehouse import GateRooms, GateSettings
-from fairlead.ground import check_schema, database_settings, master_ring
+from fairlead.ground import check_schema, database_settings, master_ring, read_texts
 from fairlead.outside import caller_jobs
 from fairlead.secret import Secret
 from fairlead.settings import Settings
@@ -137,6 +137,7 @@ class Runtime:
         await check_schema(self.migrator, apply=self.settings.database.url is None)
         self.database = await Database.open(settings)
         self._stack.push_async_callback(self.database.close)
+        await asyncio.to_thread(read_texts)
 
     async def _database_url(self) -> Secret:
         given, redis = self.settings.database.url, self.settings.redis.url

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import socket
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +45,45 @@ apis.rest.url = "http://localhost:{stripe}/acme/v1"
 [providers.openai.overlay]
 allow_http = true
 apis.rest.url = "http://localhost:{openai}/acme"
+"""
+
+FEW_DESCRIPTORS = """
+import asyncio, collections, json, os, resource
+from fairlead import Fairlead
+from fairlead.engine.events import GateBreakerOpened
+
+def leave_free(count):
+    opened = {int(name) for name in os.listdir("/proc/self/fd")}
+    limit = 0
+    while count:
+        count -= limit not in opened
+        limit += 1
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+
+async def main():
+    fl = Fairlead.from_env()
+
+    @fl.job
+    async def nothing(context):
+        pass
+
+    async with fl:
+        opened = []
+        fl.runtime.bus.subscribe(lambda event: isinstance(event, GateBreakerOpened) and opened.append(event))
+        leave_free(12)
+
+        async def call():
+            async with fl.client("tenant-0", "stripe") as api:
+                await api.get("/charges", deadline_s=5.0)
+
+        ends = await asyncio.gather(*(call() for _ in range(80)), return_exceptions=True)
+        told = collections.Counter(f"{type(each).__name__} {getattr(each, 'reason', '')}" for each in ends)
+        trouble = fl.runtime.wires.watch.trouble()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+        await fl.enqueue(nothing, tenant="tenant-0")  # on a connection that is open, by a statement not used yet
+        print(json.dumps({"ends": told, "opened": len(opened), "trouble": trouble}))
+
+asyncio.run(main())
 """
 
 
@@ -89,24 +132,38 @@ class Process:
         return found[0]
 
 
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """What all processes of a fleet are started with."""
+
+    environ: dict[str, str]
+    file: Path
+
+
 @pytest.fixture
-async def fleet(
+async def configuration(
     servers: Endpoints, database_settings: DatabaseSettings, tmp_path: Path
-) -> AsyncIterator[tuple[Process, Process]]:
-    """A process that is cut off, and one that is well."""
-    async with AsyncExitStack() as stack:
-        stripe, openai = [await stack.enter_async_context(RawServer(well)) for _ in range(2)]
+) -> AsyncIterator[Configuration]:
+    """Two providers on this host that answer everything."""
+    async with RawServer(well) as stripe, RawServer(well) as openai:
         file = tmp_path / "fairlead.toml"
         file.write_text(SETTINGS.format(home=tmp_path / "home", stripe=stripe.port, openai=openai.port))
-        known = {
+        file.chmod(0o600)
+        environ = {
             "DATABASE_URL": database_settings.dsn,
             "REDIS_URL": servers.redis_url,
             "FAIRLEAD_REDIS__PREFIX": tmp_path.name[-20:],
             "FAIRLEAD_MASTER_KEY": "k1:" + "0123456789abcdef" * 4,
             "FAIRLEAD_DATABASE__SCHEMA_NAME": database_settings.schema or "",
         }
-        both = [Process(Fairlead(load({name: value for name, value in known.items() if value}, file)))
-                for _ in range(2)]  # fmt: skip
+        yield Configuration({name: value for name, value in environ.items() if value}, file)
+
+
+@pytest.fixture
+async def fleet(configuration: Configuration) -> AsyncIterator[tuple[Process, Process]]:
+    """A process that is cut off, and one that is well."""
+    async with AsyncExitStack() as stack:
+        both = [Process(Fairlead(load(configuration.environ, configuration.file))) for _ in range(2)]
         for process in both:
             await process.begin(stack)
         for tenant in TENANTS:
@@ -132,7 +189,37 @@ async def called(process: Process, tenant: str, provider: str) -> None:
         await api.get("/charges", deadline_s=3.0)
 
 
-async def test_local_fault_of_one_process_holds_up_no_other(fleet: tuple[Process, Process]) -> None:
+async def ends_with_few_descriptors(configuration: Configuration) -> dict[str, Any]:
+    """Return how 80 calls ended in a process with 12 free descriptors, as that process prints it."""
+    environ = {**os.environ, **configuration.environ, "FAIRLEAD_CONFIG": str(configuration.file)}
+    pipe = asyncio.subprocess.PIPE
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", FEW_DESCRIPTORS, env=environ, stdout=pipe, stderr=pipe
+    )
+    out, err = await child.communicate()
+    assert child.returncode == 0, err.decode()
+    printed: dict[str, Any] = json.loads(out)
+    return printed
+
+
+async def test_80_calls_in_a_process_with_12_free_descriptors_hold_up_no_other_process(
+    fleet: tuple[Process, Process], configuration: Configuration
+) -> None:
+    _, healthy = fleet
+    printed = await ends_with_few_descriptors(configuration)
+    ends = printed["ends"]
+    assert sum(ends.values()) == 80
+    assert ends["NotSent descriptors"] > 0
+    assert ends.keys() <= {"NoneType ", "NotSent descriptors", "GateUnavailable "}, "no bare OSError"
+    assert printed["opened"] == 0
+    assert printed["trouble"].startswith("descriptors: ")
+    await called(healthy, TENANTS[0], "stripe")
+    assert not [event for event in healthy.told if isinstance(event, GateBreakerOpened)]
+
+
+async def test_15_calls_in_a_process_whose_resolver_fails_hold_up_no_other_process(
+    fleet: tuple[Process, Process],
+) -> None:
     sick, healthy = fleet
     calls = [called(sick, TENANTS[0], "stripe") for _ in range(15)]
     refused = await asyncio.gather(*calls, return_exceptions=True)
@@ -142,7 +229,7 @@ async def test_local_fault_of_one_process_holds_up_no_other(fleet: tuple[Process
     assert not [event for event in (*sick.told, *healthy.told) if isinstance(event, GateBreakerOpened)]
 
 
-async def test_sick_process_spends_no_attempt_of_a_job(
+async def test_one_sick_and_one_well_process_finish_1000_jobs_without_a_spent_attempt_or_dead_letter(
     fleet: tuple[Process, Process], database: Database
 ) -> None:
     sick, healthy = fleet

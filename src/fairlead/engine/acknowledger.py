@@ -124,7 +124,7 @@ class Acknowledger:
         return 0.0
 
     async def _not_written(self, batch: Sequence[Finished], error: Exception) -> float:
-        if is_outage(error) or isinstance(error, SetupError):
+        if is_outage(error) or isinstance(error, SetupError | OSError):  # nothing was asked of the store
             return self._keep(batch, error)
         if len(batch) > 1:  # something in it cannot be stored: find it, and write the others
             return max([await self._write([replace(finished, in_doubt=True)]) for finished in batch])

@@ -204,6 +204,8 @@ def _wait_reason(error: Exception) -> str:
 
 def _is_own_fault(error: Exception) -> bool:
     """Return whether *error* is a fault of this process, and the job may safely run again."""
+    if isinstance(error, ExceptionGroup):  # of a handler's TaskGroup
+        return all(map(_is_own_fault, error.exceptions))
     if isinstance(error, CallFailed) and error.may_have_acted and not error.repeatable:
         return False
     return isinstance(error, CallFailed | NotSent) and is_own_fault(error.reason)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from uuid import UUID
@@ -138,7 +139,7 @@ async def test_an_outcome_that_cannot_be_stored_holds_up_no_other() -> None:
     assert row.run_at > desk.store.database.now
 
 
-async def test_a_job_whose_result_the_database_refuses_ends_in_a_dead_letter() -> None:
+async def test_emoji_that_the_database_refuses_ends_in_a_dead_letter() -> None:
     """Each refusal spends an attempt; its text is ASCII, whatever the database says."""
     desk = Desk()
     desk.refuse = lambda outcomes: (
@@ -202,10 +203,13 @@ async def test_a_store_that_takes_nothing_is_asked_again_and_again_and_told_once
         assert acks.pending == 0
 
 
-async def test_a_wrong_set_up_is_no_fault_of_the_outcome() -> None:
+@pytest.mark.parametrize(
+    "error", [MigrationNeeded("the schema is old"), OSError(errno.EMFILE, "Too many open files")]
+)
+async def test_a_wrong_set_up_or_a_want_of_descriptors_is_no_fault_of_the_outcome(error: Exception) -> None:
     desk = Desk()
     (job,) = await desk.running(1)
-    desk.refuse = lambda outcomes: MigrationNeeded("the schema is old")
+    desk.refuse = lambda outcomes: error
     async with desk.acknowledger() as acks:
         acks.put(job, Completed(job.job_id, job.lease_id, "kept"))
         await desk.clock.advance(30)

@@ -165,6 +165,20 @@ def test_what_is_no_refusal_for_a_limit_is_a_failure(error: errors.CallFailed) -
     assert isinstance(outcome_of_exception(error, draw=0.0), Retry)
 
 
+@pytest.mark.parametrize("kind", ["descriptors", "resources", "resolver", "proxy", "pool"])
+def test_fault_of_this_process_is_a_wait_and_spends_no_attempt(kind: str) -> None:
+    """Also where a TaskGroup of the handler raises it."""
+    unsent = errors.NotSent("the request never left", reason=kind)
+    for error in (unsent, ExceptionGroup("", [unsent, ExceptionGroup("", [unsent])])):
+        wait = outcome_of_exception(error, draw=0.0)
+        assert isinstance(wait, Snooze)
+        assert (wait.delay_s, wait.counted) == (1.0, True)
+        assert isinstance(outcome_of_exception(error, draw=0.0, waits=MOST_WAITS), Retry), "it has a bound"
+    assert isinstance(outcome_of_exception(ExceptionGroup("", [unsent, KeyError()]), draw=0.0), Retry)
+    elsewhere = errors.NotSent("the request never left", reason="connect")
+    assert isinstance(outcome_of_exception(elsewhere, draw=0.0), Retry)
+
+
 # ---- the time budget (Q5) ----------------------------------------------------------------------
 
 

@@ -81,7 +81,9 @@ def granted(token: str = "APP_USR-1", *, date: str | None = DATE, before: float 
         (granted(), SIX_HOURS),
     ],
 )
-def test_lifetime_of_a_token_is_what_its_answer_states(outcome: Granted, expected_s: float) -> None:
+def test_lifetime_comes_from_expires_in_expires_at_jwt_last_answer_or_profile(
+    outcome: Granted, expected_s: float
+) -> None:
     assert outcome.expires_in_s == pytest.approx(expected_s, abs=1e-5)
 
 

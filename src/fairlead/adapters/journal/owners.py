@@ -48,6 +48,8 @@ class Owners:
             present = self._with_files()
         except FileNotFoundError:  # the folder was removed
             present = set()
+        except OSError:  # no descriptor is left to look with: a lock too many does no harm
+            present = set(self._held)
         for owner in list(self._held):
             self._release(owner, has_files=owner in present)
 

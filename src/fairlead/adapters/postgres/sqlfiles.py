@@ -98,6 +98,12 @@ def statement(name: str) -> Statement:
     return compile_sql(name, file.read_text(encoding="utf-8"))
 
 
+def read_statements() -> None:
+    """Read every statement, which takes about 60 ms, so that none is read where no descriptor is left."""
+    for name in statement_names():
+        statement(name)
+
+
 def statement_names() -> list[str]:
     """Every statement there is, in the order of their names."""
     folder = resources.files("fairlead.adapters.postgres").joinpath("sql")

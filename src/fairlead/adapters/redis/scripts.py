@@ -73,6 +73,12 @@ def script(name: str) -> Script:
     return assemble(name, folder.joinpath(f"{name}.lua").read_text(encoding="utf-8"), included)
 
 
+def read_scripts() -> None:
+    """Read every script, so that none is read where no descriptor is left."""
+    for name in script_names():
+        script(name)
+
+
 def script_names() -> list[str]:
     """Every script there is, in the order of their names."""
     folder = resources.files("fairlead.adapters.redis").joinpath("lua")
