@@ -52,7 +52,9 @@ async def test_a_job_that_has_begun_hands_its_unique_key_on(stores: Stores) -> N
 
 
 @pytest.mark.parametrize("end", ["completed", "discarded", "closed", "lost"])
-async def test_a_change_that_a_run_did_not_see_is_worked_on_after_it(stores: Stores, end: str) -> None:
+async def test_unique_job_enqueued_while_its_key_runs_begins_when_that_run_ends(
+    stores: Stores, end: str
+) -> None:
     """Whichever way the run ends; and as soon as the soonest that was asked for."""
     session_id, other = await a_session(stores, 1), await a_session(stores, 2)
     begun = await claimed(stores, session_id, unique_key="k")

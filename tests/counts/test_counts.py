@@ -27,14 +27,14 @@ def measured() -> dict[str, Figures]:
     return figures
 
 
-def passed(figures: Figures) -> list[str]:
-    """Return the ceilings that *figures* pass, in words."""
+def passed(figures: Figures) -> dict[str, str]:
+    """Return the figures that pass their ceiling, in words."""
     found = [ceiling for ceiling in CEILINGS if ceiling.figure in figures and is_judged(ceiling)]
-    return [
-        f"{ceiling.figure}: {figures[ceiling.figure]:g} is above {ceiling.at_most:g} ({ceiling.reason})"
+    return {
+        ceiling.figure: f"{figures[ceiling.figure]:g} is above {ceiling.at_most:g} ({ceiling.reason})"
         for ceiling in found
         if ceiling.is_passed_by(figures[ceiling.figure])
-    ]
+    }
 
 
 def is_judged(ceiling: Ceiling) -> bool:
@@ -42,9 +42,13 @@ def is_judged(ceiling: Ceiling) -> bool:
     return not ceiling.calls or sys.version_info[:2] == PYTHON
 
 
-def test_no_hot_operation_costs_more_than_its_ceiling(measured: dict[str, Figures]) -> None:
+def test_each_figure_has_a_ceiling(measured: dict[str, Figures]) -> None:
     assert measured["as_is"].keys() == {ceiling.figure for ceiling in CEILINGS}
-    assert passed(measured["as_is"]) == []
+
+
+@pytest.mark.parametrize("figure", [ceiling.figure for ceiling in CEILINGS])
+def test_no_hot_operation_costs_more_than_its_ceiling(measured: dict[str, Figures], figure: str) -> None:
+    assert passed(measured["as_is"]).get(figure) is None
 
 
 @pytest.mark.parametrize(
@@ -55,7 +59,7 @@ def test_no_hot_operation_costs_more_than_its_ceiling(measured: dict[str, Figure
         ("index", {"job.claim.wal_bytes", "job.completion.wal_bytes"}),
     ],
 )
-def test_a_planted_cost_passes_its_ceiling(
+def test_a_planted_executor_job_statement_or_index_fails_the_guard(
     measured: dict[str, Figures], plant: str, figures: set[str]
 ) -> None:
-    assert {line.partition(":")[0] for line in passed(measured[plant])} == figures
+    assert passed(measured[plant]).keys() == figures

@@ -26,7 +26,7 @@ import time
 from fairlead import Fairlead
 
 fl = Fairlead.from_env()
-forking = multiprocessing.get_context("fork")
+multiprocessing.set_start_method("fork")
 
 
 def square(number):
@@ -43,7 +43,7 @@ def use():
 
 @fl.job("terminate")
 async def terminate(context):
-    child = forking.Process(target=time.sleep, args=(60,))
+    child = multiprocessing.Process(target=time.sleep, args=(60,))
     child.start()
     child.terminate()
     child.join(20)
@@ -52,19 +52,19 @@ async def terminate(context):
 
 @fl.job("pool")
 async def pool(context):
-    with forking.Pool(2) as workers:
+    with multiprocessing.Pool(2) as workers:
         return workers.map(square, range(4))
 
 
 @fl.job("in_thread")
 def in_thread(context):
-    with forking.Pool(2) as workers:
+    with multiprocessing.Pool(2) as workers:
         return workers.map(square, range(4))
 
 
 @fl.job("use")
 async def uses(context):
-    child = forking.Process(target=use)
+    child = multiprocessing.Process(target=use)
     child.start()
     child.join(20)
     return child.exitcode
@@ -79,7 +79,9 @@ async def ended(database: Database, job_id: UUID) -> dict[str, Any] | None:
     return row and {**row, "result": json.loads(row["result"] or "null")}
 
 
-async def test_children_of_a_handler_do_not_touch_the_worker(shell: Shell, database: Database) -> None:
+async def test_process_terminate_and_a_pool_of_two_in_a_handler_do_nothing_to_the_worker(
+    shell: Shell, database: Database
+) -> None:
     (shell.folder / "mine.py").write_text(APP)
     child = shell.start("run", "--app", "mine:fl", "--concurrency", "3", "--json")
     await ready(child)

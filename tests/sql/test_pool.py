@@ -75,20 +75,6 @@ async def test_a_server_that_may_lose_commits_is_refused_unless_asked(
     await allowed.close()
 
 
-async def test_a_database_that_cannot_store_every_text_is_refused_when_opened(
-    database: Database, database_settings: DatabaseSettings
-) -> None:
-    await run(database, "CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
-    try:
-        dsn = urlsplit(database_settings.dsn)._replace(path="/latin").geturl()
-        for opening in (Database.open, lambda settings: Migrator(settings).apply()):
-            with pytest.raises(ConfigInvalid, match=r"LATIN1.*ENCODING 'UTF8'"):
-                await opening(replace(database_settings, dsn=dsn))
-        assert await Migrator(replace(database_settings, dsn=dsn)).plan()  # and nothing is left in it
-    finally:
-        await run(database, "DROP DATABASE latin WITH (FORCE)")
-
-
 async def test_a_user_without_our_role_is_refused_and_told(
     database: Database, database_settings: DatabaseSettings, servers: Endpoints
 ) -> None:

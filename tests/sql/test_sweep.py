@@ -50,7 +50,7 @@ async def test_one_of_eight_does_it_and_the_clock_may_go_back(
         assert await upkeep(30.0) is not not_due
 
 
-async def test_a_sweep_that_took_long_is_followed_by_a_later_one(
+async def test_lane_sweep_takes_at_most_a_hundredth_of_the_time(
     database: Database, lanes: PostgresLaneStore
 ) -> None:
     """At most a hundredth of the time, though each connection with a refresh job is a lane."""
