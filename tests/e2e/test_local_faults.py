@@ -80,7 +80,7 @@ async def main():
         told = collections.Counter(f"{type(each).__name__} {getattr(each, 'reason', '')}" for each in ends)
         trouble = fl.runtime.wires.watch.trouble()
         resource.setrlimit(resource.RLIMIT_NOFILE, (3, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-        await fl.enqueue(nothing, tenant="tenant-0")  # on a connection that is open, by a statement not used yet
+        await fl.enqueue(nothing, tenant="tenant-0")  # by a statement that was not used yet
         print(json.dumps({"ends": told, "opened": len(opened), "trouble": trouble}))
 
 asyncio.run(main())

@@ -209,7 +209,7 @@ async def test_a_store_that_takes_nothing_is_asked_again_and_again_and_told_once
 async def test_a_wrong_set_up_or_a_want_of_descriptors_is_no_fault_of_the_outcome(error: Exception) -> None:
     desk = Desk()
     (job,) = await desk.running(1)
-    desk.refuse = lambda outcomes: error
+    desk.refuse = lambda outcomes: error if isinstance(outcomes[0], Completed) else None
     async with desk.acknowledger() as acks:
         acks.put(job, Completed(job.job_id, job.lease_id, "kept"))
         await desk.clock.advance(30)
