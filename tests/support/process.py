@@ -15,6 +15,7 @@ from fairlead.clock import Draw
 from fairlead.engine.executor import Executor
 from fairlead.engine.handler import Handler, JobContext
 from fairlead.engine.ports import ClaimFilter, Job, JobView, MemoryGauge, NewJob, ProcessIdentity
+from fairlead.engine.process_watch import ProcessWatch
 from fairlead.engine.services.heartbeat import Heartbeat
 from fairlead.engine.services.rescuer import Rescuer
 from fairlead.engine.services.scheduler import Scheduler
@@ -123,7 +124,14 @@ class Process:
         self._works = bool(handlers)
         self.task = asyncio.create_task(self._run())
 
-    def _worker(self, executor: Executor, *, memory: MemoryGauge | None = None, **settings: Any) -> Worker:
+    def _worker(
+        self,
+        executor: Executor,
+        *,
+        memory: MemoryGauge | None = None,
+        watch: ProcessWatch | None = None,
+        **settings: Any,
+    ) -> Worker:
         return Worker(
             self.jobs,
             executor,
@@ -133,6 +141,7 @@ class Process:
             emit=self.emit,
             settings=WorkerSettings(**({"claim_gap_s": 0.0, "concurrency": 10} | settings)),
             memory=memory,
+            watch=watch,
         )
 
     async def _count(self, operation: str) -> None:

@@ -6,6 +6,8 @@ import asyncio
 
 from fairlead.engine.process_watch import ProcessWatch
 from fairlead.events import Event, ProcessRecovered, ProcessUnhealthy
+from tests.support.engine import Recorder, half
+from tests.support.process import Fleet, Gate
 
 
 class PatientClock:
@@ -42,3 +44,25 @@ async def test_a_place_that_cannot_be_tried_does_not_end_the_checks() -> None:
             await asyncio.sleep(0)
     assert [type(event) for event in told] == [ProcessUnhealthy, ProcessRecovered]
     await watch.close()
+
+
+async def test_sick_process_claims_no_job_until_a_check_passes() -> None:
+    fleet, gate, emit = Fleet(), Gate(), Recorder()
+    is_well = False
+
+    async def reaches(_place: str) -> bool:
+        return is_well
+
+    watch = ProcessWatch(reaches, lambda: True, clock=fleet.clock, draw=half, emit=emit)
+    process = await fleet.start(gate.handler, watch=watch)
+    for place in ("https://a", "https://b"):
+        watch.failed(place, "resolver")
+    await fleet.enqueue()
+    await fleet.advance(30)
+    assert (process.operations["claim"], gate.started) == (0, [])
+    is_well = True
+    await fleet.advance(11)
+    assert gate.running == 1
+    assert [type(event) for event in emit.events] == [ProcessUnhealthy, ProcessRecovered]
+    await watch.close()
+    await fleet.close()
