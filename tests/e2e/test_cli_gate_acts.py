@@ -273,7 +273,9 @@ async def test_a_vendor_that_answers_500_to_all_is_seen_by_host_and_reset_withou
         assert seen.code == 4
         stopped = seen.record["breakers"]
         assert [(one["times_opened"], one["lanes_held"]) for one in stopped] == [(1, 1), (1, 1)]
-        assert all(0 <= one["last_failure_s_ago"] < 60 for one in stopped)
+        assert all(
+            0 <= one["last_failure_ago_s"] < 60 and one["last_failure"] == "http_500" for one in stopped
+        )
         assert [(one["tenant"], one["host"], one["mode"]) for one in stopped] == [
             ("acme", "api.stripe.com", "open"),
             ("acme", "files.stripe.com", "open"),

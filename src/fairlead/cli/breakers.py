@@ -49,7 +49,7 @@ async def open_breakers(runtime: Runtime) -> list[Record]:
         return []
     views = [view for view in await runtime.gate.viewer.breakers() if view.breaker.mode != "closed"]
     pauses = await runtime.lanes.pauses(MOST_PAUSES) if views else []
-    return [
+    records = [
         {
             **{name: getattr(view.destination, name) for name in ("tenant", "provider", "bucket")},
             **breaker_record(view),
@@ -57,6 +57,15 @@ async def open_breakers(runtime: Runtime) -> list[Record]:
         }
         for view in views
     ]
+    return [record for record in records if stops_calls(record)]
+
+
+def stops_calls(breaker: Record) -> bool:
+    """Return whether an open breaker refuses calls now, or holds jobs.
+
+    One whose time is over lets the next call through as its probe. Without calls it stays so for a day.
+    """
+    return bool(breaker["left_s"] > 0 or breaker["lanes_held"] > 0)
 
 
 def _lanes_held(view: DestinationView, pauses: Sequence[PauseView]) -> int:
@@ -109,12 +118,13 @@ def problem_of(breaker: Record) -> str:
     """Describe an open breaker for the operator."""
     where = f"{breaker['provider']} at {breaker['host']}" if breaker["host"] else str(breaker["provider"])
     cause = f" ({breaker['last_failure']})" if breaker["last_failure"] else ""
-    lanes = "1 lane" if breaker["lanes_held"] == 1 else f"{breaker['lanes_held']} lanes"
+    held = breaker["lanes_held"]
+    waits = f", jobs wait in {held} {'lane' if held == 1 else 'lanes'}" if held else ""
     named = ["-t", breaker["tenant"], "-p", breaker["provider"]]
     if breaker["bucket"] != "default":
         named += ["-b", breaker["bucket"]]
     return (
         f"calls of tenant {breaker['tenant']} to {where} are stopped: the breaker is {breaker['mode']}, "
-        f"the last failure{cause} was {breaker['last_failure_ago_s']:.0f} s ago, jobs wait in {lanes} "
+        f"the last failure{cause} was {breaker['last_failure_ago_s']:.0f} s ago{waits} "
         f"(hint: `fairlead gate status {shlex.join(named)}`)"
     )

@@ -43,7 +43,9 @@ _GOOD, _DOUBTFUL, _BAD = "green", "yellow", "red"
 _STYLES = {
     **dict.fromkeys(("ok", "active", "alive", "completed", "created", "replaced", "done", "closed"), _GOOD),
     **dict.fromkeys(("warn", "late", "unknown", "retryable", "half_open", "kept", "skipped"), _DOUBTFUL),
-    **dict.fromkeys(("fail", "failed", "needs_reauth", "discarded", "lost", "open", "paused"), _BAD),
+    **dict.fromkeys(
+        ("fail", "failed", "needs_reauth", "discarded", "lost", "open", "paused", "unhealthy"), _BAD
+    ),
 }
 
 

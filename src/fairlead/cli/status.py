@@ -125,6 +125,11 @@ def _schedule(view: ScheduleView) -> Record:
     }
 
 
+def with_trouble(processes: Sequence[Record]) -> list[Record]:
+    """Return *processes* for a table: one that claims no jobs has the state ``unhealthy``."""
+    return [{**process, "state": "unhealthy"} if process["trouble"] else process for process in processes]
+
+
 def _process_problems(processes: Sequence[Record]) -> Iterator[str]:
     if not any(process["state"] == "alive" for process in processes):
         yield "no process runs: nothing is refreshed (hint: start `fairlead run`)"
@@ -175,9 +180,8 @@ def _show(out: Output, overview: Mapping[str, Any]) -> None:
     for title in ("connections", "jobs", "dead_letters"):
         out.heading(title)
         out.record(overview[title])
-    _list(
-        out, "processes", overview["processes"], ("host", "pid", "state", "running_jobs", "heartbeat_age_s")
-    )
+    columns = ("host", "pid", "state", "running_jobs", "heartbeat_age_s")
+    _list(out, "processes", with_trouble(overview["processes"]), columns)
     endpoints = ("provider", "client_id", "state", "failures", "open_for_s", "reason")
     _list(out, "endpoints", overview["endpoints"], endpoints)
     _list(out, "breakers", overview["breakers"][:MOST_SHOWN], ALL_COLUMNS)

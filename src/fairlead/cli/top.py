@@ -15,7 +15,7 @@ from fairlead.cli.exits import Exit
 from fairlead.cli.invocation import Invocation, command, single
 from fairlead.cli.live_view import figures_table
 from fairlead.cli.output import Output, Record, printable, rich_table
-from fairlead.cli.status import processes
+from fairlead.cli.status import processes, with_trouble
 from fairlead.cli.turns import WAITING, turn_record
 from fairlead.errors import DependencyUnavailable
 
@@ -116,14 +116,15 @@ def _show(out: Output, found: Found) -> None:
     """One look as text."""
     out.record({name: _in_words(found[name]) for name in ("connections", "due", "jobs", "dead_letters")})
     out.record({"refreshes per second": found["refreshes_per_s"]})
+    shown = {**found, "processes": with_trouble(found["processes"])}
     for title, columns in (
         ("processes", _PROCESS),
         ("tenants", WAITING),
         ("endpoints_closed_off", _ENDPOINT),
     ):
-        if found[title]:
+        if shown[title]:
             out.heading(title)
-            out.rows(found[title], columns)
+            out.rows(shown[title], columns)
 
 
 def _in_words(counts: Mapping[str, int]) -> str:
@@ -161,7 +162,10 @@ def _picture(found: Found) -> RenderableType:
         figures_table("dead letters", found["dead_letters"].items()),
         figures_table("refreshes", [("per second", found["refreshes_per_s"])]),
     )
-    parts: list[RenderableType] = [figures, rich_table(found["processes"], _PROCESS, "processes")]
+    parts: list[RenderableType] = [
+        figures,
+        rich_table(with_trouble(found["processes"]), _PROCESS, "processes"),
+    ]
     if found["tenants"]:
         parts.append(rich_table(found["tenants"], WAITING, "tenants that have work"))
     if found["endpoints_closed_off"]:

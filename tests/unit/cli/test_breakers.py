@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from fairlead.cli.breakers import breaker_record, problem_of
+from fairlead.cli.breakers import breaker_record, problem_of, stops_calls
+from fairlead.cli.status import with_trouble
 from fairlead.engine.ports.gate_view import BreakerView, DestinationView, FailureView
 from fairlead.policy.gate.breaker import Destination
 
@@ -33,6 +34,24 @@ def record(bucket: str = "default", tenant: str = "acme", lanes: int = 1) -> dic
 def test_the_last_failure_is_named() -> None:
     assert (record()["last_failure"], record()["last_failure_ago_s"]) == ("http_500", 19.26)
     assert "the last failure (http_500) was 19 s ago, jobs wait in 1 lane (" in problem_of(record())
+
+
+def test_a_breaker_whose_time_is_over_stops_nothing_unless_jobs_wait() -> None:
+    over = {**record(lanes=0), "left_s": 0.0}
+    assert [stops_calls(one) for one in (record(lanes=0), over, {**over, "lanes_held": 2})] == [
+        True,
+        False,
+        True,
+    ]
+    assert "lane" not in problem_of(record(lanes=0))
+
+
+def test_a_process_that_claims_nothing_is_shown_as_unhealthy() -> None:
+    processes = [
+        {"pid": 1, "state": "alive", "trouble": None},
+        {"pid": 2, "state": "alive", "trouble": "dns"},
+    ]
+    assert [process["state"] for process in with_trouble(processes)] == ["alive", "unhealthy"]
 
 
 @pytest.mark.parametrize(

@@ -149,6 +149,14 @@ async def test_a_refusal_after_an_attempt_is_how_the_call_failed() -> None:
         assert len(failures(world)) == 1
 
 
+async def test_a_failed_call_is_reported_with_its_failure_and_not_with_what_prevented_a_retry() -> None:
+    world = World([answer(500), CLOSED])
+    with pytest.raises(CallFailed):
+        await world.call(GET)
+    assert attempts(world)[-1].code == "rate"
+    assert [(event.code, event.category) for event in failures(world)] == [("http_500", "transient_server")]
+
+
 async def test_what_never_left_and_is_refused_then_has_not_failed() -> None:
     world = World([NoAnswer(False, "connect", "refused"), CLOSED])
     with pytest.raises(GateClosed):

@@ -8,12 +8,13 @@ so is how many answers no rule knew.
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import replace
 
 from fairlead.clock import Clock
 from fairlead.engine.call.progress import Progress, Tried
 from fairlead.engine.call.unclassified import Unclassified
 from fairlead.engine.events import CallAttempted, CallsFailed
-from fairlead.errors import FairleadError, SlotLost
+from fairlead.errors import CallFailed, FairleadError, SlotLost
 from fairlead.events import Emit
 from fairlead.policy.call import Follow, Then
 from fairlead.policy.job import Snooze, outcome_of_exception
@@ -96,7 +97,7 @@ class Records:
         event = on_way.event(None, "refused", error.category, code, after, stands_for=stands_for)
         self._emit(event)
         if then is Then.FAIL and not _is_wait(on_way, raised):
-            self._tell_failed(event, now_s)
+            self._tell_failed(_of_last(on_way, event, raised), now_s)
 
     def _stands_for(self, now_s: float) -> int:
         """For how many the next record is to stand; 0: there is to be none."""
@@ -117,6 +118,17 @@ class Records:
             self._failed.clear()
         self._failed[what] = now_s + FAILED_EACH_S, 0
         self._emit(CallsFailed(*what, event.code, event.category, silent + 1, event.unclassified))
+
+
+def _of_last(on_way: Progress, refusal: CallAttempted, raised: FairleadError) -> CallAttempted:
+    """Return *refusal* with the failure of the last attempt, if it only prevented another attempt."""
+    if on_way.last is None or not isinstance(raised, CallFailed):
+        return refusal
+    verdict = on_way.last.verdict
+    category = str(verdict.category or "")
+    if not category.startswith("transient"):  # a 401, after which *refusal* is the cause
+        return refusal
+    return replace(refusal, rule=verdict.rule, code=verdict.code, category=category)
 
 
 def _is_wait(on_way: Progress, raised: FairleadError) -> bool:
