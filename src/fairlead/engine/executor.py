@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 
 from fairlead.clock import Clock, Draw
 from fairlead.engine.events import GroupNotPaused, GroupPaused, TimeoutIgnored
-from fairlead.engine.grant_waits import Grants, GrantWaits, RefusedRun, credential_of
+from fairlead.engine.grant_waits import Grants, GrantWaits, RefusedRun, credential_of, with_connection
 from fairlead.engine.handler import AskedPause, Handler, JobContext, by_kind, current_job
 from fairlead.engine.holds import Holds, Pauses
 from fairlead.engine.job_events import job_finished
@@ -126,29 +126,26 @@ class Executor:
         if type(answer) is asked.Snooze and answer.in_place:  # type: what a handler gave may lie
             answer = await self._holds.held(job, answer)
         ran_s = self._clock.monotonic() - started
-        outcome = _with_saved(await self._concluded(context, handler, answer, ran_s), context)
+        if handler is not None and (type(answer) is RefusedRun or type(answer) is asked.NeedsReauth):
+            outcome = await self._without_credential(context, handler, answer, ran_s)
+        else:
+            outcome = self._decide(_counted(context), handler, answer, ran_s)
+        outcome = _with_saved(outcome, context)
         if isinstance(outcome, Rescheduled) and context.call_waits_since_s is not None:
             outcome = replace(outcome, call_waited_s=started + ran_s - context.call_waits_since_s)
         self._emit(job_finished(job, outcome, ran_s))
         return outcome
 
-    async def _concluded(
-        self, context: JobContext, handler: Handler | None, answer: asked.Outcome | RefusedRun, ran_s: float
+    async def _without_credential(
+        self, context: JobContext, handler: Handler, answer: RefusedRun | asked.NeedsReauth, ran_s: float
     ) -> Outcome:
-        """Return what to write, once it is known what a refused credential means."""
+        """Return what to write for a run whose credential was refused, once the grant was looked at."""
         job = _counted(context)
-        if type(answer) is not RefusedRun and type(answer) is not asked.NeedsReauth:  # type: as in `carry_out`
-            return self._decide(job, handler, answer, ran_s)
-        wait, connection_id = await self._grant_waits.wait_of(job, answer, ran_s)
-        if wait is not None:
-            answer = wait
-        elif type(answer) is RefusedRun:
-            assert handler is not None
-            answer = self._traced(context, handler, answer.error, answer.outcome)
-        outcome = self._decide(job, handler, answer, ran_s)
-        if isinstance(outcome, Discarded) and connection_id is not None:
-            return replace(outcome, connection_id=connection_id)
-        return outcome
+        ended, connection_id = await self._grant_waits.look(job, answer, ran_s)
+        if type(ended) is RefusedRun:
+            ended = self._traced(context, handler, ended.error, ended.outcome)
+        outcome = self._decide(job, handler, ended, ran_s)
+        return with_connection(outcome, connection_id)
 
     def cancelled_itself(self, context: JobContext) -> Outcome:
         """What to write for a run that ended as cancelled though nobody outside had cancelled it."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 from uuid import UUID
 
 from fairlead.engine.holds import Holds
-from fairlead.engine.ports import ConnectionKey, GrantState, Job
+from fairlead.engine.ports import ConnectionKey, Discarded, GrantState, Job, Outcome
 from fairlead.policy.grant_wait import Grant, RefusedCredential, grant_wait, refused_credential
-from fairlead.policy.job import WAITS, NeedsReauth, Retry, Snooze
+from fairlead.policy.job import WAITS, NeedsReauth, Retry
+from fairlead.policy.job import Outcome as AnyOutcome
 
 
 class Grants(Protocol):
@@ -34,25 +35,24 @@ class GrantWaits:
         self._grants = grants
         self._holds = holds
 
-    async def wait_of(
+    async def look(
         self, job: Job, answer: RefusedRun | NeedsReauth, ran_s: float
-    ) -> tuple[Snooze | None, UUID | None]:
-        """Return how *job* waits after a run of *ran_s*, and its connection where that is known.
+    ) -> tuple[AnyOutcome | RefusedRun, UUID | None]:
+        """Return how *job* waits after a run of *ran_s*, or *answer* where the run has failed.
 
-        No wait: the run has failed.
+        And its connection, where that is known.
         """
         refused = answer.credential if isinstance(answer, RefusedRun) else credential_of(job, None)
         assert refused is not None
-        grant, state = await self._look(refused, ran_s)
+        grant, state = await self._grant_of(refused, ran_s)
         waits = job.streaks.get(WAITS, 0)
         wait = grant_wait(refused, grant, tenant=job.tenant_id, group=job.group_key, waits=waits)
         if wait is not None and wait.in_place and grant is not Grant.GONE:
             wait = await self._holds.held(job, wait)
-        if state is None or refused.tenant != job.tenant_id:
-            return wait, None
-        return wait, state.connection_id
+        is_of_tenant = refused.tenant == job.tenant_id
+        return wait or answer, state.connection_id if state is not None and is_of_tenant else None
 
-    async def _look(self, refused: RefusedCredential, ran_s: float) -> tuple[Grant, GrantState | None]:
+    async def _grant_of(self, refused: RefusedCredential, ran_s: float) -> tuple[Grant, GrantState | None]:
         if self._grants is None or not refused.group:
             return Grant.UNKNOWN, None
         key = ConnectionKey(refused.tenant, refused.provider, refused.bucket)
@@ -70,3 +70,10 @@ class GrantWaits:
 def credential_of(job: Job, error: Exception | None) -> RefusedCredential | None:
     """Return whose credential was refused in a run of *job* that ended by *error*; None: none was."""
     return refused_credential(error, tenant=job.tenant_id, provider=job.provider, group=job.group_key)
+
+
+def with_connection(outcome: Outcome, connection_id: UUID | None) -> Outcome:
+    """Return *outcome*; one that makes a dead letter names the connection there, if it is known."""
+    if connection_id is None or not isinstance(outcome, Discarded):
+        return outcome
+    return replace(outcome, connection_id=connection_id)
