@@ -13,6 +13,7 @@ __all__ = [
     "Client",
     "Discard",
     "Done",
+    "EnqueuedJob",
     "Fairlead",
     "Health",
     "JobContext",
@@ -31,7 +32,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from fairlead.app import Fairlead, JobRequest
+    from fairlead.app import EnqueuedJob, Fairlead, JobRequest
     from fairlead.app.client import Client
     from fairlead.app.client.batch import BatchResult, NotDone
     from fairlead.app.client.listing import Listing
@@ -53,6 +54,7 @@ _HOMES = {
     "Client": "fairlead.app.client",
     "Discard": "fairlead.policy.job",
     "Done": "fairlead.policy.job",
+    "EnqueuedJob": "fairlead.app",
     "Fairlead": "fairlead.app",
     "Health": "fairlead.policy.gate.breaker",
     "JobContext": "fairlead.engine.handler",

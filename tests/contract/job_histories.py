@@ -70,6 +70,7 @@ class Draft:
         if draw.random() < 0.4:
             fields["unique_key"] = f"key{draw.randrange(3)}"
             fields["unique_for_s"] = draw.choice([None, 10.0, 60.0])
+            fields["unique_while"] = draw.choice(["follow_up", "follow_up", "waiting", "open"])
         self._do("enqueue", draw.randint(1, 3), fields)
         if draw.random() < 0.1:
             self._do("enqueue_again", draw.choice([-1, draw.randrange(50)]))

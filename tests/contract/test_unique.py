@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.engine.ports import ClaimFilter, Completed, Rescheduled
+from fairlead.engine.ports import ClaimFilter, Completed, Enqueued, Rescheduled
+from fairlead.policy.job import UniqueWhile
 from tests.contract.stores import ANY, Stores, a_session, claimed, discarded
 from tests.support.engine import new_job
 
@@ -148,3 +149,88 @@ async def test_a_unique_key_may_outlive_its_job(stores: Stores) -> None:
     assert (found.job_id, found.inserted) == (job.job_id, False)
     await stores.pass_time(110_000)
     assert (await stores.jobs.enqueue([new_job(unique_key="outbox-1")]))[0].inserted
+
+
+async def asked(stores: Stores, unique_while: UniqueWhile = "follow_up", **fields: object) -> Enqueued:
+    """What one more enqueue of the key ``k`` gives."""
+    (found,) = await stores.jobs.enqueue([new_job(unique_key="k", unique_while=unique_while, **fields)])
+    return found
+
+
+async def test_unique_while_decides_what_becomes_of_a_job_while_one_runs(stores: Stores) -> None:
+    session_id = await a_session(stores)
+    run = await claimed(stores, session_id, unique_key="k")
+    found = await asked(stores, "open")
+    assert (found.job_id, found.inserted, found.met) == (run.job_id, False, "running")
+    beside = await asked(stores, "waiting")
+    assert (beside.inserted, beside.met) == (True, "running")
+    for unique_while in ("waiting", "open", "follow_up"):
+        found = await asked(stores, unique_while)
+        assert (found.job_id, found.inserted, found.met) == (beside.job_id, False, "waiting")
+    assert [job.job_id for job in await stores.jobs.claim(ANY, 9, session_id)] == [beside.job_id]
+    follower = await asked(stores)
+    assert (follower.inserted, follower.met) == (True, "running")
+    assert await stores.jobs.claim(ANY, 9, session_id) == []
+    for unique_while in ("waiting", "open", "follow_up"):
+        found = await asked(stores, unique_while)
+        assert (found.job_id, found.inserted, found.met) == (follower.job_id, False, "waiting")
+    assert await stores.jobs.claim(ANY, 9, session_id) == []
+
+
+async def test_an_enqueue_says_what_its_unique_key_met(stores: Stores) -> None:
+    session_id = await a_session(stores)
+    assert (await stores.jobs.enqueue([new_job()]))[0].met == "none"
+    ended = await claimed(stores, session_id, queue="default", priority=0, unique_key="k")
+    await stores.jobs.acknowledge([Completed(ended.job_id, ended.lease_id)])
+    assert (await asked(stores)).met == "none"
+    first, second = await stores.jobs.enqueue([new_job(unique_key="two"), new_job(unique_key="two")])
+    assert (first.met, second.met, second.job_id) == ("none", "waiting", first.job_id)
+    kept = await claimed(stores, session_id, priority=0, unique_key="kept", unique_for_s=60.0)
+    again = new_job(unique_key="kept")
+    assert (await stores.jobs.enqueue([again]))[0].met == "running"
+    await stores.jobs.acknowledge([Completed(kept.job_id, kept.lease_id)])
+    assert (await stores.jobs.enqueue([again]))[0].met == "finished"
+    await stores.pass_time(61.0)
+    assert (await stores.jobs.enqueue([again]))[0].met == "none"
+
+
+@pytest.mark.parametrize("end", ["cancelled", "expired", "expired unseen"])
+async def test_a_run_whose_follower_is_gone_is_followed_by_the_next(stores: Stores, end: str) -> None:
+    """It has handed its unique key on, and nobody holds that now: yet it runs."""
+    session_id = await a_session(stores)
+    run = await claimed(stores, session_id, unique_key="k")
+    gone = await asked(stores, expires_in_s=5.0)
+    if end == "cancelled":
+        await stores.jobs.cancel(gone.job_id, "no longer wanted")
+    else:
+        await stores.pass_time(6.0)
+        if end == "expired":
+            assert await stores.jobs.expire_due(9) == 1
+    assert (await asked(stores, "open")).job_id == run.job_id
+    follower = await asked(stores)
+    assert (follower.inserted, follower.met) == (True, "running")
+    assert await stores.jobs.claim(ANY, 9, session_id) == []
+    await stores.jobs.acknowledge([Completed(run.job_id, run.lease_id)])
+    assert [job.job_id for job in await stores.jobs.claim(ANY, 9, session_id)] == [follower.job_id]
+
+
+async def test_a_run_that_is_being_cancelled_does_not_answer(stores: Stores) -> None:
+    session_id = await a_session(stores)
+    run = await claimed(stores, session_id, unique_key="k")
+    await stores.jobs.cancel(run.job_id, "no longer wanted")
+    found = await asked(stores, "open")
+    assert (found.inserted, found.met) == (True, "running")
+
+
+@pytest.mark.parametrize("choices", [("open", "follow_up"), ("follow_up", "open", "waiting")])
+async def test_jobs_of_one_key_in_one_call_choose_what_asks_for_most(
+    stores: Stores, choices: tuple[UniqueWhile, ...]
+) -> None:
+    session_id = await a_session(stores)
+    await claimed(stores, session_id, unique_key="k")
+    jobs = [new_job(unique_key="k", unique_while=choice) for choice in choices]
+    found = await stores.jobs.enqueue(jobs)
+    assert {one.job_id for one in found} == {jobs[0].job_id}
+    assert [one.met for one in found] == ["running"] + ["waiting"] * (len(jobs) - 1)
+    free = {job.job_id for job in await stores.jobs.claim(ANY, 9, session_id)}
+    assert free == ({jobs[0].job_id} if "waiting" in choices else set())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -16,10 +17,10 @@ import asyncpg
 import psycopg
 import pytest
 
-from fairlead import Fairlead, JobContext, JobRequest
+from fairlead import EnqueuedJob, Fairlead, JobContext, JobRequest
 from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.session import DatabaseSettings
-from fairlead.errors import ConfigInvalid, JobFailed, JobUnfinished, RequestRejected
+from fairlead.errors import ConfigInvalid, InputInvalid, JobFailed, JobUnfinished, RequestRejected
 from tests.support.cli import MASTER_KEY, ROOT
 from tests.support.rows import rows
 
@@ -60,6 +61,44 @@ async def at_work(fl: Fairlead) -> AsyncIterator[Fairlead]:
         finally:
             fl.stop()
             await working
+
+
+async def test_a_unique_job_is_enqueued_while_its_key_runs(fl: Fairlead, database: Database) -> None:
+    """The second one sees what the first one read too early; unless its caller chose otherwise."""
+    stock, began, go_on = {"sku": 1}, asyncio.Event(), asyncio.Event()
+
+    @fl.job(queue="stock")
+    async def publish(ctx: JobContext) -> int:
+        read = stock["sku"]
+        began.set()
+        await go_on.wait()
+        return read
+
+    async with at_work(fl):
+        first = await publish.enqueue(tenant="acme", unique_key="sku")
+        await began.wait()
+        stock["sku"] = 2
+        second = await publish.enqueue(tenant="acme", unique_key="sku")
+        third = await asyncio.to_thread(fl.sync.enqueue, publish, tenant="acme", unique_key="sku")
+        async with database.transaction() as transaction:
+            ours = transaction._connection
+            fourth = await publish.enqueue(
+                tenant="acme", unique_key="sku", unique_while="open", transaction=ours
+            )
+        go_on.set()
+        assert await fl.result(first, timeout_s=20) == 1
+        assert await fl.result(second, timeout_s=20) == 2
+        assert [job.met for job in (first, second, third, fourth)] == [
+            "none",
+            "running",
+            "waiting",
+            "waiting",
+        ]
+        assert second != first
+        assert second == third == fourth
+        assert isinstance(pickle.loads(pickle.dumps(third)), EnqueuedJob)
+        with pytest.raises(InputInvalid, match="did you mean waiting"):
+            await publish.enqueue(tenant="acme", unique_key="sku", unique_while="wait")
 
 
 async def kinds(database: Database) -> list[str]:

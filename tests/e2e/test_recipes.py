@@ -116,6 +116,8 @@ async def main():
     async with fl:
         first, again = await orders.once(1), await orders.once(1)
         assert first == again
+        assert (first.met, again.met) == ("none", "waiting")
+        assert [await orders.unless_one_is_under_way("c") for _ in range(2)] == ["none", "waiting"]
         await orders.everyday(2)
         await orders.many(["a", "b"])
         await sync.everybody()
@@ -141,7 +143,7 @@ async def test_jobs(shop: Shell, database: Database, database_settings: Database
     await connection.execute(in_sql.replace("fairlead.", f"{quoted(database_settings.in_schema)}."))
     await connection.close()
     async with worker(shop, "shop.all:fl"):
-        assert len(await finished(database, "resize", 2)) == 2
+        assert len(await finished(database, "resize", 3)) == 3
         invoices = await finished(database, "send_invoice", 3)
         assert all(json.loads(str(row["result"]))["due"] == "2026-03-01" for row in invoices)
         (other,) = await finished(database, "sync_stock")

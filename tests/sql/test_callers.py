@@ -267,7 +267,7 @@ async def test_who_wants_the_same_key_waits_for_the_other_transaction_alone(
     (stored,) = await waiting
     await second.commit()
     kept = one if end == "commit" else two
-    assert stored == Enqueued(kept.job_id, kept is two)
+    assert stored == Enqueued(kept.job_id, kept is two, "none" if kept is two else "waiting")
     found = await rows(database, "SELECT job_id, priority FROM job")
     assert found == [{"job_id": kept.job_id, "priority": 0}], "the more urgent one counts"
     await other.close(timeout=5)

@@ -111,10 +111,13 @@ async def test_enqueue_uses_nothing_that_was_planted(database: Database, maker: 
         "'k', 'acme', unique_key => 'waiting', unique_for_s => 0, group_key => 'g'",
         "'k', 'acme', unique_key => 'waiting', priority => 0",
         "'k', 'acme', unique_key => 'running', priority => 0",
+        "'k', 'acme', unique_key => 'running', unique_while => 'open'",
+        "'k', 'acme', unique_key => 'running', unique_while => 'waiting'",
     ):
         assert await maker.fetchval(f"SELECT {ENQUEUE}({arguments})"), arguments
-    with pytest.raises(asyncpg.InvalidParameterValueError):
-        await maker.fetchval(f"SELECT {ENQUEUE}('k', 'acme', tags => ARRAY[''])")
+    for arguments in ("tags => ARRAY['']", "unique_key => 'waiting', unique_while => 'wating'"):
+        with pytest.raises(asyncpg.InvalidParameterValueError):
+            await maker.fetchval(f"SELECT {ENQUEUE}('k', 'acme', {arguments})")
     with pytest.raises(asyncpg.ConfigurationLimitExceededError):
         await maker.fetchval(f"SELECT {ENQUEUE}('k', 'acme', dead_letter_bound => 1)")
 

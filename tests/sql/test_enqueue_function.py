@@ -172,6 +172,7 @@ BAD = {
     "priority": ["4", "-1", "NULL"],
     "delay_s": ["-1", "'NaN'", "'Infinity'", "31622401", "NULL"],
     "unique_key": ["''", "E'\\x7f'", f"'{'u' * 201}'"],
+    "unique_while": ["'running'", "''", "NULL"],
     "expires_in_s": ["'NaN'", "-1", "0"],
     "tags": ["ARRAY['']", "ARRAY[NULL]", "NULL", "array_fill('t'::text, ARRAY[17])", f"ARRAY['{'t' * 65}']"],
 }
@@ -375,7 +376,8 @@ async def test_it_reads_few_rows_however_full_the_tables_are(database: Database,
         await run(database, sql)
     jobs = (
         f'[{{"job_id": "{IDS.uuid7()}", "kind": "kind1", "tenant": "tenant1", "args": {{}},'
-        ' "queue": "default", "priority": 1, "delay_s": 0, "unique_key": "key4901", "tags": []}]'
+        ' "queue": "default", "priority": 1, "delay_s": 0, "unique_key": "key4901",'
+        ' "unique_while": "follow_up", "tags": []}]'
     )
     read = await touched(database, "caller_enqueue", generic=generic, jobs=jobs, bound=10_000)
     assert {table: scans for table, (_, scans) in read.items() if scans} == {}

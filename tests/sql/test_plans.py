@@ -91,6 +91,7 @@ def new_jobs(*, unique: bool) -> dict[str, object]:
         "delays_s": [0.0] * BATCH,
         "args": ["{}"] * BATCH,
         "unique_keys": keys,
+        "unique_while": ["follow_up"] * BATCH,
         "notify": False,
     }
     return columns | {

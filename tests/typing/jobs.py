@@ -10,7 +10,7 @@ from uuid import UUID
 
 from pydantic import BaseModel
 
-from fairlead import Fairlead, JobContext, JobRequest, RetryPolicy, Snooze
+from fairlead import EnqueuedJob, Fairlead, JobContext, JobRequest, RetryPolicy, Snooze
 from fairlead.testing import MemoryFairlead
 
 fl = Fairlead.from_env()
@@ -56,22 +56,22 @@ async def used(ctx: JobContext) -> None:
     await bare(ctx, "seven")  # type: ignore[arg-type]
     await bare(ctx)  # type: ignore[call-arg]
 
-    assert_type(await bare.enqueue(order_id=7, tenant="acme", delay_s=5), UUID)
+    assert_type(await bare.enqueue(order_id=7, tenant="acme", delay_s=5), EnqueuedJob)
     await bare.enqueue(order_id=7)  # type: ignore[call-arg]
-    assert_type(await bare.to("acme", unique_key="k").enqueue(7, note="x"), UUID)
+    assert_type(await bare.to("acme", unique_key="k").enqueue(7, note="x"), EnqueuedJob)
     await bare.to("acme").enqueue("seven")  # type: ignore[arg-type]
     await bare.to("acme").enqueue(7, nots="x")  # type: ignore[call-arg]
     bare.to("acme", prioritiy=1)  # type: ignore[call-arg]
     assert_type(bare.to("acme").request(7), JobRequest)
-    assert_type(await plain.enqueue_many([{"order_id": 1}], tenant="acme"), list[UUID])
+    assert_type(await plain.enqueue_many([{"order_id": 1}], tenant="acme"), list[EnqueuedJob])
 
 
 async def stored() -> None:
-    assert_type(await fl.enqueue("kind", {"a": 1}, tenant="acme", tags=["x"]), UUID)
-    assert_type(await fl.enqueue(bare, {"order_id": 1}, tenant="acme", transaction=object()), UUID)
+    assert_type(await fl.enqueue("kind", {"a": 1}, tenant="acme", tags=["x"]), EnqueuedJob)
+    assert_type(await fl.enqueue(bare, {"order_id": 1}, tenant="acme", transaction=object()), EnqueuedJob)
     await fl.enqueue("kind", {"a": 1})  # type: ignore[call-arg]
     await fl.enqueue("kind", tenant="acme", delay_s="soon")  # type: ignore[arg-type]
-    assert_type(await fl.enqueue_many([JobRequest("kind", tenant="acme", priority="low")]), list[UUID])
+    assert_type(await fl.enqueue_many([JobRequest("kind", tenant="acme", priority="low")]), list[EnqueuedJob])
     assert_type(await fl.result(UUID(int=1), timeout_s=5), Any)
     fl.schedule("nightly.acme", "@daily", nightly, tenant="acme", args={"dry": True})
     fl.schedule("x", "@daily", "kind", missed="sometimes")  # type: ignore[arg-type]
@@ -79,8 +79,8 @@ async def stored() -> None:
 
 def blocking() -> None:
     with fl.sync as sf:
-        assert_type(sf.enqueue(bare, {"order_id": 1}, tenant="acme"), UUID)
-        assert_type(sf.enqueue_many([]), list[UUID])
+        assert_type(sf.enqueue(bare, {"order_id": 1}, tenant="acme"), EnqueuedJob)
+        assert_type(sf.enqueue_many([]), list[EnqueuedJob])
         sf.enqueue("kind")  # type: ignore[call-arg]
     assert_type(fl.sync.token("acme", "shopify").access_token.reveal(), str)
 

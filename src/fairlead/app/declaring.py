@@ -7,8 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
-from uuid import UUID
 
+from fairlead.app.enqueued import EnqueuedJob
 from fairlead.app.functions import Declaration, JobFunction, retry_policy
 from fairlead.app.requests import GroupOf, JobRequest, checked_args
 from fairlead.app.threads import Threads
@@ -266,5 +266,7 @@ class Declaring(ABC):
         """ConfigInvalid where it is too late to declare *what*."""
 
     @abstractmethod
-    async def _store_requests(self, requests: Iterable[JobRequest], transaction: object | None) -> list[UUID]:
+    async def _store_requests(
+        self, requests: Iterable[JobRequest], transaction: object | None
+    ) -> list[EnqueuedJob]:
         """Store jobs, in the caller's *transaction* if there is one; their ids."""

@@ -17,6 +17,7 @@ from fairlead import forks
 from fairlead.app.client import Client
 from fairlead.app.connections import ConnectionsDoor
 from fairlead.app.declaring import Declaring
+from fairlead.app.enqueued import EnqueuedJob
 from fairlead.app.functions import JobFunction
 from fairlead.app.requests import JobOptions, JobRequest, new_jobs
 from fairlead.app.results import result_of
@@ -234,8 +235,10 @@ class Fairlead(Declaring):
         tenant: str,
         transaction: object | None = None,
         **options: Unpack[JobOptions],
-    ) -> UUID:
+    ) -> EnqueuedJob:
         """Store one job; return its id, or that of the waiting job with the same ``unique_key``.
+
+        The id is a UUID whose ``met`` says what the key met; see `EnqueuedJob`.
 
         Args:
             options: See `JobOptions`.
@@ -252,7 +255,7 @@ class Fairlead(Declaring):
 
     async def enqueue_many(
         self, requests: Iterable[JobRequest], *, transaction: object | None = None
-    ) -> list[UUID]:
+    ) -> list[EnqueuedJob]:
         """Store jobs, all or none; return their ids in order. At most 10,000 jobs and 32 MiB of args.
 
         See `enqueue`. *requests* may be a generator; it is read to its end before the first job is stored.
@@ -262,7 +265,7 @@ class Fairlead(Declaring):
             stored = await self._stores.jobs.enqueue(jobs)
         else:
             stored = await self.callers.store(transaction, list(jobs))
-        return [each.job_id for each in stored]
+        return [EnqueuedJob(each.job_id, each.met) for each in stored]
 
     async def result(self, job_id: UUID, *, timeout_s: float = 0.0) -> Any:
         """What a job returned, waiting up to *timeout_s* seconds (default 0) for its end by looking again.
@@ -331,7 +334,9 @@ class Fairlead(Declaring):
             hint = "declare it before; name its module in include=[...] of the Fairlead"
             raise ConfigInvalid(f"{what} comes too late: this Fairlead is open", hint=hint)
 
-    async def _store_requests(self, requests: Iterable[JobRequest], transaction: object | None) -> list[UUID]:
+    async def _store_requests(
+        self, requests: Iterable[JobRequest], transaction: object | None
+    ) -> list[EnqueuedJob]:
         return await self.enqueue_many(requests, transaction=transaction)
 
     def _let_threads_go(self) -> None:

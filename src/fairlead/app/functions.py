@@ -7,10 +7,10 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack
-from uuid import UUID
 
 from pydantic import ConfigDict, TypeAdapter
 
+from fairlead.app.enqueued import EnqueuedJob
 from fairlead.app.json_form import json_form
 from fairlead.app.requests import GroupOf, JobOptions, JobRequest
 from fairlead.app.signature import Signature
@@ -60,7 +60,7 @@ def _is_exception(value: object) -> bool:
     return isinstance(value, type) and issubclass(value, Exception)
 
 
-Store = Callable[[Iterable[JobRequest], object | None], Awaitable[list[UUID]]]
+Store = Callable[[Iterable[JobRequest], object | None], Awaitable[list[EnqueuedJob]]]
 """Stores jobs, in a transaction of the caller's if one is given; their ids in order."""
 
 
@@ -128,7 +128,9 @@ class JobFunction(Generic[P, R]):
 
     # ---- jobs of this kind ---------------------------------------------------------------------
 
-    async def enqueue(self, *args: Any, tenant: str, transaction: object | None = None, **given: Any) -> UUID:
+    async def enqueue(
+        self, *args: Any, tenant: str, transaction: object | None = None, **given: Any
+    ) -> EnqueuedJob:
         """Store one job; parameters of the handler and the words of `JobOptions` stand side by side.
 
         ``await send.enqueue(order_id=42, tenant="acme", delay_s=60)``. Gives the id of the job, or of the
@@ -147,7 +149,7 @@ class JobFunction(Generic[P, R]):
         tenant: str,
         transaction: object | None = None,
         **options: Unpack[JobOptions],
-    ) -> list[UUID]:
+    ) -> list[EnqueuedJob]:
         """Store a job for each args of *many*, in one statement; the options hold for all of them.
 
         Gives their ids in order. Bounds and errors are those of `Fairlead.enqueue_many`.
@@ -195,7 +197,7 @@ class Addressed(Generic[P]):
         self._args_of = args_of
         self._transaction = transaction
 
-    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> UUID:
+    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> EnqueuedJob:
         """Store one job; its id, or that of the open one with the same unique key."""
         (job_id,) = await self._store([self._filled(args, kwargs)], self._transaction)
         return job_id

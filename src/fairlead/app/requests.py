@@ -9,7 +9,7 @@ from uuid import UUID
 
 from fairlead.engine.ports import NewJob
 from fairlead.errors import InputInvalid
-from fairlead.policy.job import Priority, check_job_fields, parse_priority
+from fairlead.policy.job import Priority, UniqueWhile, check_job_fields, parse_priority
 from fairlead.policy.lane import connection_group, is_own
 from fairlead.policy.names import check_name, shown
 from fairlead.policy.payload import encode_args
@@ -39,10 +39,15 @@ class JobOptions(TypedDict, total=False):
     delay_s: float
     """Not before so many seconds, 0 to 366 days; default 0."""
     unique_key: str | None
-    """A job of this kind and tenant with this key that has not begun answers for this one. While one runs,
-    this one is stored and begins once that run has ended. Default none."""
+    """A job of this kind and tenant with this key that has not begun answers for this one: it is not stored,
+    and you get the other one's id. Default none."""
     unique_for_s: float | None
     """The key holds for so many seconds, even if the job has begun or ended; default: until it begins."""
+    unique_while: UniqueWhile
+    """What happens while a job with this key runs. ``follow_up`` (default): this one is stored and begins
+    once that run has ended. ``waiting``: this one is stored and may begin beside it. ``open``: the running
+    job answers and this one is not stored, although that run may have read what you have changed since.
+    (``while`` alone is a keyword of Python.)"""
     expires_in_s: float | None
     """Not begun within so many seconds it becomes a dead letter (``expired``); default never."""
     tags: Sequence[str]
@@ -77,6 +82,7 @@ class JobRequest:
     delay_s: float = 0.0
     unique_key: str | None = None
     unique_for_s: float | None = None
+    unique_while: UniqueWhile = "follow_up"
     expires_in_s: float | None = None
     tags: Sequence[str] = ()
 
@@ -105,6 +111,7 @@ def new_job(request: JobRequest, declared: Declared | None, job_id: UUID) -> tup
         args=args,
         unique_key=request.unique_key,
         unique_for_s=request.unique_for_s,
+        unique_while=request.unique_while,
         expires_in_s=request.expires_in_s,
         tags=_tags(request),
         args_json=text,

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from uuid import UUID
 
+from fairlead.app.enqueued import EnqueuedJob
 from fairlead.app.requests import JobOptions, JobRequest
 from fairlead.errors import InputInvalid, Refused
 from fairlead.policy.token import PublicToken
@@ -100,7 +101,7 @@ class SyncFairlead:
         tenant: str,
         transaction: object | None = None,
         **options: Unpack[JobOptions],
-    ) -> UUID:
+    ) -> EnqueuedJob:
         """See `Fairlead.enqueue`. *transaction*: a psycopg Connection, or Django's ``connection``."""
         name = kind if isinstance(kind, str) else kind.kind
         (job_id,) = self.enqueue_many(
@@ -111,13 +112,14 @@ class SyncFairlead:
 
     def enqueue_many(
         self, requests: Iterable[JobRequest], *, transaction: object | None = None
-    ) -> list[UUID]:
+    ) -> list[EnqueuedJob]:
         """See `Fairlead.enqueue_many`."""
         if transaction is None:
             made = list(requests)  # here: a generator may be bound to the thread that made it
             return self._wait(lambda fl: fl.enqueue_many(made))
         jobs = self._fairlead.new_jobs(requests)
-        return [stored.job_id for stored in self._fairlead.callers.store_blocking(transaction, jobs)]
+        stored = self._fairlead.callers.store_blocking(transaction, jobs)
+        return [EnqueuedJob(each.job_id, each.met) for each in stored]
 
     def result(self, job_id: UUID, *, timeout_s: float = 0.0) -> Any:
         """See `Fairlead.result`."""

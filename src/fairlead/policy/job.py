@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from enum import IntEnum
-from typing import Protocol
+from typing import Literal, Protocol, get_args
 
 from fairlead.errors import CallFailed, FairleadError, InputInvalid, NotSent, Refused
 from fairlead.policy.backoff import checked_draw, jittered_s, nominal_delay_s
@@ -27,6 +28,10 @@ from fairlead.policy.states import JobState
 
 LONGEST_DELAY_S = 366 * 86_400.0
 """The furthest a job may be put off, and the longest it may live before it expires."""
+UniqueWhile = Literal["follow_up", "waiting", "open"]
+"""While a job of its unique key runs, a new one begins after it, may begin beside it, or is not stored."""
+KeyMet = Literal["none", "waiting", "running", "finished"]
+"""What a unique key met: no job, or one in that state."""
 MAX_UNIQUE_KEY_BYTES = 200
 MAX_GROUP_KEY_BYTES = 400
 MAX_TAGS = 16
@@ -270,6 +275,8 @@ class JobFields(Protocol):
     @property
     def unique_for_s(self) -> float | None: ...
     @property
+    def unique_while(self) -> UniqueWhile: ...
+    @property
     def expires_in_s(self) -> float | None: ...
     @property
     def tags(self) -> tuple[str, ...]: ...
@@ -308,11 +315,24 @@ def _check_keys(job: JobFields, tenant: str) -> None:
         check_label("group key", job.group_key, MAX_GROUP_KEY_BYTES, tenant=tenant)
     if job.unique_key is not None:
         check_label("unique key", job.unique_key, MAX_UNIQUE_KEY_BYTES, tenant=tenant)
+    if job.unique_while != "follow_up":
+        _check_unique_while(job.unique_while, job.unique_key, tenant)
     if len(job.tags) > MAX_TAGS:
         hint = f"use at most {MAX_TAGS}"
         raise InputInvalid(f"{len(job.tags)} tags are too many", tenant=tenant, hint=hint)
     for tag in job.tags:
         check_label("tag", tag, MAX_TAG_BYTES, tenant=tenant)
+
+
+def _check_unique_while(chosen: object, unique_key: str | None, tenant: str) -> None:
+    known = get_args(UniqueWhile)
+    if chosen not in known:
+        near = get_close_matches(chosen, known, n=1, cutoff=0.5) if isinstance(chosen, str) else []
+        hint = f"did you mean {near[0]}?" if near else f"use {', '.join(known[:-1])} or {known[-1]}"
+        raise InputInvalid(f"{shown(chosen)} is no unique_while", tenant=tenant, hint=hint)
+    if unique_key is None:
+        what = "unique_while without a unique_key"
+        raise InputInvalid(what, tenant=tenant, hint="give both, or neither")
 
 
 def _check_times(job: JobFields, tenant: str) -> None:

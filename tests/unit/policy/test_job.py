@@ -20,6 +20,7 @@ from fairlead.policy.job import (
     Priority,
     Retry,
     Snooze,
+    UniqueWhile,
     budget_snooze,
     check_new_job,
     job_label,
@@ -229,6 +230,7 @@ class Fields:
     args: dict[str, object] = field(default_factory=lambda: {"connection": "x"})
     unique_key: str | None = None
     unique_for_s: float | None = None
+    unique_while: UniqueWhile = "follow_up"
     expires_in_s: float | None = None
     tags: tuple[str, ...] = ()
 
@@ -256,6 +258,10 @@ def test_an_acceptable_job_gives_the_text_of_its_args() -> None:
         ({"unique_key": "k" * 201}, "is no unique key"),
         ({"unique_key": "a\0"}, "is no unique key"),
         ({"unique_for_s": 5}, "unique_for_s without a unique_key"),
+        ({"unique_while": "open"}, "unique_while without a unique_key"),
+        ({"unique_key": "k", "unique_while": "wait"}, "did you mean waiting?"),
+        ({"unique_key": "k", "unique_while": "followup"}, "did you mean follow_up?"),
+        ({"unique_key": "k", "unique_while": None}, "use follow_up, waiting or open"),
         ({"unique_key": "k", "unique_for_s": math.inf}, "is no delay for unique_for_s"),
         ({"group_key": "g" * 401}, "is no group key"),
         ({"tags": ("a",) * 17}, "17 tags are too many"),

@@ -105,8 +105,11 @@ def _fields(job: NewJob) -> dict[str, Any]:
 
 
 def _enqueued(jobs: Sequence[NewJob], rows: Iterable[Any]) -> list[Enqueued]:
-    stored = {UUID(str(asked)): UUID(str(job_id)) for asked, job_id in map(tuple, rows)}
-    return [Enqueued(stored[job.job_id], stored[job.job_id] == job.job_id) for job in jobs]
+    stored = {UUID(str(asked)): (UUID(str(job_id)), met) for asked, job_id, met in map(tuple, rows)}
+    return [
+        Enqueued(stored[job.job_id][0], stored[job.job_id][0] == job.job_id, stored[job.job_id][1])
+        for job in jobs
+    ]
 
 
 # ---- connections -------------------------------------------------------------------------------

@@ -69,7 +69,7 @@ class Intake:
             rows = await self._database.fetch(statement("job_enqueue"), **values)
         except RowLocked as error:
             raise _key_locked(jobs) from error
-        stored = {row["asked_id"]: Enqueued(row["job_id"], row["inserted"]) for row in rows}
+        stored = {row["asked_id"]: Enqueued(row["job_id"], row["inserted"], row["met"]) for row in rows}
         return [stored[job.job_id] for job in jobs]
 
     async def _store_plain(self, jobs: Sequence[NewJob]) -> None:
@@ -82,7 +82,10 @@ class Intake:
     async def _store_rest(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """Store what a commit in doubt did not: our ids tell which."""
         rows = await self._database.fetch(statement("job_present"), job_ids=[job.job_id for job in jobs])
-        stored = {row["job_id"]: Enqueued(row["job_id"], True) for row in rows}
+        stored = {
+            row["job_id"]: Enqueued(row["job_id"], True, "running" if row["follows"] else "none")
+            for row in rows
+        }
         rest = [job for job in jobs if job.job_id not in stored]
         if rest:
             try:

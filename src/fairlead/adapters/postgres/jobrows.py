@@ -37,6 +37,7 @@ def new_job_columns(jobs: Sequence[NewJob]) -> dict[str, list[Any]]:
         "args": [job.args_json or args_text(job.args, job.tenant_id) for job in jobs],
         "unique_keys": [job.unique_key for job in jobs],
         "unique_for_s": [job.unique_for_s for job in jobs],
+        "unique_while": [job.unique_while for job in jobs],
         "expires_in_s": [job.expires_in_s for job in jobs],
         "tags": [encoded(job.tags) if job.tags else None for job in jobs],
         "replay_of": [job.replay_of for job in jobs],
@@ -46,7 +47,7 @@ def new_job_columns(jobs: Sequence[NewJob]) -> dict[str, list[Any]]:
 def plain_job_columns(jobs: Sequence[NewJob]) -> dict[str, list[Any]]:
     """Return the parameters of job_enqueue_plain."""
     columns = new_job_columns(jobs)
-    for name in ("unique_keys", "unique_for_s"):
+    for name in ("unique_keys", "unique_for_s", "unique_while"):
         del columns[name]
     lanes: dict[tuple[object, ...], UUID] = {}
     columns["lane_ids"] = lane_ids = []

@@ -9,6 +9,7 @@ from typing import Protocol
 from uuid import UUID
 
 from fairlead.engine.ports.values import Json
+from fairlead.policy.job import KeyMet, UniqueWhile
 
 
 @dataclass(slots=True)  # frozen, making one would cost three times as much
@@ -26,6 +27,7 @@ class NewJob:
     args: Mapping[str, Json] = field(default_factory=dict)
     unique_key: str | None = None
     unique_for_s: float | None = None  # whatever its state (R20); None: until it has begun (R53)
+    unique_while: UniqueWhile = "follow_up"
     expires_in_s: float | None = None
     tags: tuple[str, ...] = ()
     replay_of: UUID | None = None
@@ -36,10 +38,14 @@ class NewJob:
 
 @dataclass(frozen=True, slots=True)
 class Enqueued:
-    """The result of an enqueue. With *inserted* False, *job_id* is the earlier job with the unique key."""
+    """The result of an enqueue. With *inserted* False, *job_id* is the earlier job with the unique key.
+
+    *met* says what the unique key met when the job was enqueued.
+    """
 
     job_id: UUID
     inserted: bool
+    met: KeyMet = "none"
 
 
 @dataclass(slots=True)

@@ -104,7 +104,7 @@ class MemoryDeadLetterStore(MemoryStore):
         kept_until = self._give_up_key(row.job_id)
         if covering(self.database, job) is not None:
             return False
-        insert(self.database, replace(job, replay_of=dead_letter_id))
+        insert(self.database, replace(job, replay_of=dead_letter_id, unique_while="waiting"))
         self.database.jobs[job.job_id].unique_until = kept_until
         row.replay_job_id, row.action_due_at = job.job_id, None
         row.replays += 1

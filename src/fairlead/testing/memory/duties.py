@@ -84,7 +84,9 @@ class MemoryDutyStore(MemoryStore):
         late_s = max(0.0, (self.database.now - tick).total_seconds())
         holder = covering(self.database, job)
         if holder is None:
-            insert(self.database, replace(job, delay_s=max(0.0, job.delay_s - late_s)))
+            insert(
+                self.database, replace(job, delay_s=max(0.0, job.delay_s - late_s), unique_while="waiting")
+            )
         elif not holder.attempt and not holder.settled_lease_id and holder.follow_at is None:
             holder.run_at = min(
                 holder.run_at, self.database.now

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from fairlead.engine.ports import Enqueued, NewJob
 from fairlead.errors import InputInvalid
+from fairlead.policy.job import KeyMet, UniqueWhile
 from fairlead.policy.lane import is_own
 from fairlead.policy.states import JobState
 from fairlead.testing.memory.database import MemoryDatabase, seconds
@@ -14,6 +16,8 @@ from fairlead.testing.memory.turns import note_work
 
 FOLLOW_LATER_S = 400 * 86_400.0
 """Beyond every delay: where a job stands that waits for the end of a run."""
+MET: dict[JobState, KeyMet] = {JobState.AVAILABLE: "waiting", JobState.RUNNING: "running"}
+"""What a holder in this state is for a new job of its key; any other has finished."""
 
 
 def insert_all(database: MemoryDatabase, jobs: Iterable[NewJob]) -> list[Enqueued]:
@@ -21,24 +25,39 @@ def insert_all(database: MemoryDatabase, jobs: Iterable[NewJob]) -> list[Enqueue
     wanted = list(jobs)
     if any(job.job_id in database.jobs and not is_answered(database, job) for job in wanted):
         raise InputInvalid("the database refuses these values: a job of this id is there", reason="23505")
-    return [insert(database, job) for job in wanted]
+    return [insert(database, job) for job in _of_one_choice(wanted)]
+
+
+def _of_one_choice(jobs: Sequence[NewJob]) -> Iterator[NewJob]:
+    """Yield *jobs*; those of one key all choose what asks for most."""
+    most: dict[tuple[str, str, str | None], UniqueWhile] = {}
+    for job in jobs:
+        key = (job.kind, job.tenant_id, job.unique_key)
+        chosen = {job.unique_while, most.get(key, job.unique_while)}
+        most[key] = chosen.pop() if len(chosen) == 1 else "waiting" if "waiting" in chosen else "follow_up"
+    for job in jobs:
+        choice = most[job.kind, job.tenant_id, job.unique_key]
+        yield job if job.unique_while == choice else replace(job, unique_while=choice)
 
 
 def insert(database: MemoryDatabase, job: NewJob) -> Enqueued:
     """Store *job*, or return the one that holds its unique key and can still do the work. Spec: R53."""
-    holder = holder_of(database, job)
-    if holder is not None and not is_answered(database, job):
-        holder.unique_live = False
-    elif holder is not None:
+    holder, runs = holder_of(database, job), runs_of(database, job)
+    if holder is not None and is_answered(database, job):
         if holder.state is JobState.AVAILABLE:
             hurry(database, holder, job)
-        return Enqueued(holder.job_id, inserted=False)
+        return Enqueued(holder.job_id, False, MET.get(holder.state, "finished"))
+    answering = [run for run in runs if run.result is None]
+    if job.unique_while == "open" and answering:
+        return Enqueued(answering[0].job_id, False, "running")
+    if holder is not None:
+        holder.unique_live = False
     store(database, job)
-    if holder is not None and holder.state is JobState.RUNNING:
-        database.jobs[job.job_id].follow(holder, database.now + seconds(FOLLOW_LATER_S))
+    if runs and job.unique_while != "waiting":
+        database.jobs[job.job_id].follow(runs, database.now + seconds(FOLLOW_LATER_S))
     elif job.delay_s <= 0:
         database.notify(job.queue)
-    return Enqueued(job.job_id, inserted=True)
+    return Enqueued(job.job_id, True, "running" if runs else "none")
 
 
 def hurry(database: MemoryDatabase, holder: JobRow, job: NewJob) -> None:
@@ -81,6 +100,18 @@ def holder_of(database: MemoryDatabase, job: NewJob) -> JobRow | None:
         if (row.kind, row.tenant_id, row.unique_key) == wanted and holds_key(database, row):
             return row
     return None
+
+
+def runs_of(database: MemoryDatabase, job: NewJob) -> list[JobRow]:
+    """Return the running jobs of *job*'s unique key, whether they have handed it on or not."""
+    if job.unique_key is None:
+        return []
+    wanted = (job.kind, job.tenant_id, job.unique_key)
+    return [
+        row
+        for row in database.jobs.values()
+        if (row.kind, row.tenant_id, row.unique_key) == wanted and row.state is JobState.RUNNING
+    ]
 
 
 def covering(database: MemoryDatabase, job: NewJob) -> JobRow | None:

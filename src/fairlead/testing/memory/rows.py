@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import TypeVar
@@ -86,9 +86,11 @@ class JobRow:
         self.lease_id = self.session_id = self.started_at = None
         self._let_follower_go()
 
-    def follow(self, runner: JobRow, later: datetime) -> None:
-        """Wait for the end of *runner*'s run, as the trigger job_run_ended does."""
-        self.follow_at, self.run_at, runner.follower = self.run_at, later, self
+    def follow(self, runs: Iterable[JobRow], later: datetime) -> None:
+        """Wait until one of *runs* has ended, as the trigger job_run_ended does."""
+        self.follow_at, self.run_at = self.run_at, later
+        for run in runs:
+            run.follower = self
 
     def _let_follower_go(self) -> None:
         row, self.follower = self.follower, None

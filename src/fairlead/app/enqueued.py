@@ -1,0 +1,30 @@
+"""What `enqueue` returns: the id of the job, and what its unique key met."""
+
+from __future__ import annotations
+
+from uuid import UUID, SafeUUID
+
+from fairlead.policy.job import KeyMet
+
+
+class EnqueuedJob(UUID):
+    """The id of a job that does the work, as a UUID; *met* says what its unique key met at the enqueue.
+
+    - ``none``: no job with this key, or none was given; this one is stored.
+    - ``waiting``: a job that has not begun answers, and this is its id.
+    - ``running``: a job runs. This one is stored (``unique_while="follow_up"`` or ``"waiting"``), or the
+      running one answers (``"open"``, or its ``unique_for_s``).
+    - ``finished``: a job that has ended answers, since its ``unique_for_s`` is not over.
+    """
+
+    __slots__ = ("met",)
+    is_safe = SafeUUID.unknown  # type: ignore[misc]  # that of each id of ours, without a field for it
+    met: KeyMet
+
+    def __init__(self, job_id: UUID, met: KeyMet = "none") -> None:
+        put = object.__setattr__  # that of a UUID refuses, and its __init__ costs more than the rest of this
+        put(self, "int", job_id.int)
+        put(self, "met", met)
+
+    def __reduce__(self) -> tuple[type[EnqueuedJob], tuple[UUID, KeyMet]]:
+        return EnqueuedJob, (UUID(int=self.int), self.met)
