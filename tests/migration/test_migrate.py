@@ -147,7 +147,7 @@ async def test_a_version_starts_while_its_post_migrations_are_to_come(empty: Dat
 async def test_a_failed_migration_leaves_the_whole_ones_before_it(empty: DatabaseSettings) -> None:
     broken = migration(2, "CREATE TABLE half (x integer); SELECT 1 / 0;")
     await Migrator(empty, [A]).apply()
-    with pytest.raises(MigrationNeeded, match=r"0002_step.*division by zero.*nothing of it was kept"):
+    with pytest.raises(MigrationNeeded, match=r"0002_step.*division by zero.*nothing of it was left"):
         await Migrator(empty, [A, broken]).apply()
     assert await applied(empty) == [1]
     database = await Database.open(empty)

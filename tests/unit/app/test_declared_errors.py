@@ -15,7 +15,7 @@ def test_transient_exceptions_are_declared_as_a_tuple_of_classes(fl: Fairlead) -
 
     assert busy.handler.transient == (LookupError,)
     for wrong in (LookupError, [LookupError], ("LookupError",), (LookupError(),)):
-        with pytest.raises(ConfigInvalid, match="no transient= for kind 'x'"):
+        with pytest.raises(ConfigInvalid, match="of kind 'x' is not valid"):
             fl.job("x", transient=wrong)(busy)  # type: ignore[call-overload]
 
 

@@ -95,5 +95,5 @@ def test_a_plan_is_bounded_and_unambiguous() -> None:
     for buckets in (limits, (limits[0], limits[0])):
         with pytest.raises(ConfigInvalid, match="hint"):
             Plan(Domain(("tenant", "a")), buckets=buckets)
-    with pytest.raises(ConfigInvalid, match="hint: give the pool"):
+    with pytest.raises(ConfigInvalid, match="hint: add the pool"):
         Plan(Domain(("tenant", "a")), quota=QuotaLimit("q", 1))
