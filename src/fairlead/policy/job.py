@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from enum import IntEnum
 from typing import Literal, Protocol, get_args
 
-from fairlead.errors import CallFailed, FairleadError, InputInvalid, NotSent, Refused
+from fairlead.errors import CallFailed, DependencyUnavailable, FairleadError, InputInvalid, NotSent, Refused
 from fairlead.policy.backoff import checked_draw, jittered_s, nominal_delay_s
 from fairlead.policy.blast_radius import Own, of_call, of_error
 from fairlead.policy.category import Category, Failure, classify_exception
@@ -213,7 +213,8 @@ def _is_own_fault(error: Exception) -> bool:
         return all(map(_is_own_fault, error.exceptions))
     if isinstance(error, CallFailed) and error.may_have_acted and not error.repeatable:
         return False
-    return isinstance(error, CallFailed | NotSent) and is_own_fault(error.reason)
+    kinds = CallFailed | NotSent | DependencyUnavailable
+    return isinstance(error, kinds) and is_own_fault(error.reason)
 
 
 def _vendors_wait(error: CallFailed, waits: int, draw: float) -> Snooze | None:

@@ -8,6 +8,7 @@ One busy tenant can use up its own connections (pool) at any number of places: t
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -22,6 +23,10 @@ HINTS: Mapping[str, str] = MappingProxyType(
     }
 )
 """What to do, by the kind of the fault. These kinds are faults of the process."""
+_KINDS: Mapping[int | None, str] = {
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), "descriptors"),
+    **dict.fromkeys((errno.ENOMEM, errno.ENOBUFS, errno.EADDRNOTAVAIL), "resources"),
+}
 
 PLACES = 2
 """How many destinations must be out of reach before the process counts as sick."""
@@ -34,6 +39,11 @@ TRIAL_S = 60.0
 its jobs can tell."""
 MOST_PLACES = 8
 """How many destinations are remembered."""
+
+
+def own_fault_of(error: BaseException) -> str | None:
+    """Return the kind of fault of this process that *error* is, by its errno; None where it is none."""
+    return _KINDS.get(error.errno) if isinstance(error, OSError) else None
 
 
 def is_own_fault(kind: str | None) -> bool:

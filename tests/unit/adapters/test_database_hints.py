@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 
 import asyncpg
@@ -16,6 +17,7 @@ from fairlead.errors import DependencyUnavailable
     [
         (asyncpg.TooManyConnectionsError("sorry, too many clients already"), "max_connections"),
         (socket.gaierror(-2, "Name or service not known"), "host name of DATABASE_URL"),
+        (OSError(errno.EMFILE, "Too many open files"), "ulimit -n"),
         (ConnectionRefusedError(111, "Connect call failed"), "`fairlead doctor`"),
     ],
 )
@@ -23,3 +25,4 @@ def test_the_hint_fits_the_cause(error: Exception, words: str) -> None:
     found = not_done(error)
     assert isinstance(found, DependencyUnavailable)
     assert words in found.way_out
+    assert found.reason == ("descriptors" if words == "ulimit -n" else None)

@@ -176,6 +176,8 @@ def test_fault_of_this_process_is_a_wait_and_spends_no_attempt(kind: str) -> Non
         assert (wait.delay_s, wait.counted) == (1.0, True)
         assert isinstance(outcome_of_exception(error, draw=0.0, waits=MOST_WAITS), Retry), "it has a bound"
     assert isinstance(outcome_of_exception(ExceptionGroup("", [unsent, KeyError()]), draw=0.0), Retry)
+    no_connection = errors.DependencyUnavailable("the database is not available", reason=kind)
+    assert isinstance(outcome_of_exception(no_connection, draw=0.0), Snooze)
     elsewhere = errors.NotSent("the request never left", reason="connect")
     assert isinstance(outcome_of_exception(elsewhere, draw=0.0), Retry)
 

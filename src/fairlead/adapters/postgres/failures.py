@@ -20,6 +20,7 @@ from fairlead.errors import (
     InputInvalid,
     MigrationNeeded,
 )
+from fairlead.policy.process_health import HINTS, own_fault_of
 from fairlead.policy.safe import clipped
 
 DRIVER_ERRORS = (
@@ -96,13 +97,16 @@ def not_done(error: BaseException) -> FairleadError:
     if state == "25006":
         return ReadOnlyServer(_told("this database server is read-only", error), hint=READ_ONLY_HINT)
     what = "ended a statement that took too long" if state == "57014" else "is not available"
-    return DependencyUnavailable(_told(f"the database {what}", error), hint=_way_out(error))
+    own = own_fault_of(error)
+    return DependencyUnavailable(_told(f"the database {what}", error), hint=_way_out(error), reason=own)
 
 
 def _way_out(error: BaseException) -> str | None:
     """Return what to do about a database that is not available, where it is known; None: the usual hint."""
     if isinstance(error, socket.gaierror):
         return "check the host name of DATABASE_URL, and the name servers of this host"
+    if (own := own_fault_of(error)) is not None:
+        return HINTS[own]
     if isinstance(error, asyncpg.TooManyConnectionsError):
         return "raise max_connections, or lower database.pool_size (of each process): see pg_stat_activity"
     return None
