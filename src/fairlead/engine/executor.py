@@ -300,10 +300,11 @@ class Executor:
         match answer:
             case asked.Done(result):
                 return Completed(job.job_id, job.lease_id, storable(result))
-            case asked.Snooze(delay_s, in_place=in_place, counted=counted):
+            case asked.Snooze(delay_s, reason, in_place, counted):
                 after_s = float(check_delay("snooze", delay_s))
                 wait_s = None if in_place else after_s
-                return Rescheduled(job.job_id, job.lease_id, wait_s, streaks=_waited(job, counted))
+                streaks, why = _waited(job, counted), safe_text(reason)
+                return Rescheduled(job.job_id, job.lease_id, wait_s, streaks=streaks, why=why)
             case asked.Cancel(reason):
                 return Cancelled(job.job_id, job.lease_id, safe_text(reason))
             case asked.Discard(reason, category):

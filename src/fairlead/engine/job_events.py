@@ -9,7 +9,7 @@ from fairlead.events import JobFinished
 def job_finished(job: Job, outcome: Outcome, ran_s: float) -> JobFinished:
     """Return the event for a run of *job* that took *ran_s* seconds and ended with *outcome*."""
     failure = outcome.failure if isinstance(outcome, Rescheduled | Discarded) else None
-    delay_s = outcome.delay_s if isinstance(outcome, Rescheduled) else None
+    delay_s, why = (outcome.delay_s, outcome.why) if isinstance(outcome, Rescheduled) else (None, "")
     return JobFinished(
         job_id=job.job_id,
         kind=job.kind,
@@ -20,7 +20,7 @@ def job_finished(job: Job, outcome: Outcome, ran_s: float) -> JobFinished:
         ran_s=ran_s,
         category=failure.category if failure else None,
         code=failure.code if failure else None,
-        reason=failure.reason if failure else None,
+        reason=failure.reason if failure else why or None,
         next_retry_s=delay_s,
         traceback=failure.details.get("traceback") if failure else None,
     )

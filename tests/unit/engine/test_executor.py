@@ -276,6 +276,15 @@ async def test_an_unknown_kind_is_given_back_and_burns_nothing() -> None:
     assert emit.of(JobFinished)[0].outcome == "snoozed"
 
 
+async def test_the_log_says_why_a_job_waits() -> None:
+    emit = Recorder()
+    full = NotSent("the journal cannot grow: No space left on device", tenant="acme", retry_after_s=1.0)
+    await outcome_of(raising(full), emit=emit)
+    (event,) = emit.of(JobFinished)
+    assert (event.outcome, event.category) == ("snoozed", None)
+    assert event.reason == "the journal cannot grow: No space left on device (tenant='acme')"
+
+
 @pytest.mark.parametrize(("left_s", "timeout_s", "runs"), [(14.9, 60, False), (15, 60, True), (3, 10, True)])
 async def test_with_too_little_time_left_it_is_not_begun(left_s: float, timeout_s: float, runs: bool) -> None:
     clock = ManualClock(100.0)

@@ -118,6 +118,8 @@ class Rescheduled:
     streaks: Mapping[str, int] = field(default_factory=dict)
     call_waited_s: float | None = None
     args: Mapping[str, Json] | None = None
+    why: str = field(default="", compare=False)
+    """Why a job without *failure* waits, for the log; it is not stored."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,7 +80,7 @@ class TokenJobs:
         return Done({"generation": fresh.generation, "refreshed": fresh.refreshed})
 
     def _snoozed(self, refused: FairleadError) -> Snooze:
-        return Snooze(max(refused.retry_after_s or 0.0, BUSY_SNOOZE_S * self._rooms.draw()), refused.code)
+        return Snooze(max(refused.retry_after_s or 0.0, BUSY_SNOOZE_S * self._rooms.draw()), refused.subject)
 
     async def scan(self, context: JobContext) -> object:
         """Enqueue a refresh for each connection that is due; at most one is open for each (T3)."""
