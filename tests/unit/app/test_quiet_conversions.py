@@ -115,6 +115,8 @@ async def test_tags_that_are_no_list_and_a_pause_that_is_no_flag_are_refused(fl:
         for tags in ("import", {"import": 1}, None, 7):
             with pytest.raises(InputInvalid, match="tags are"):
                 await fl.enqueue("work", tenant="acme", tags=tags)  # type: ignore[arg-type]
+        with pytest.raises(InputInvalid, match="queue"):
+            await fl.enqueue("work", tenant="acme", queue="")
     for paused in ("false", 0, None):
         with pytest.raises(InputInvalid, match="paused is"):
             fl.schedule("nightly", "@daily", "work", paused=paused)  # type: ignore[arg-type]
