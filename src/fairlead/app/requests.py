@@ -162,6 +162,8 @@ def _group(request: JobRequest, declared: Declared | None, args: Mapping[str, An
 
 
 def _tags(request: JobRequest) -> tuple[str, ...]:
+    if isinstance(request.tags, tuple):  # as almost all are: by default there are none
+        return request.tags
     if isinstance(request.tags, str):  # else each of its letters would be one
         hint = f"give a list: tags=[{shown(request.tags)}]"
         raise InputInvalid("tags are given as one text", tenant=request.tenant, hint=hint)
