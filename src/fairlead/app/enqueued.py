@@ -15,6 +15,8 @@ class EnqueuedJob(UUID):
     - ``running``: a job runs. This one is stored (``unique_while="follow_up"`` or ``"waiting"``), or the
       running one answers (``"open"``, or its ``unique_for_s``).
     - ``finished``: a job that has ended answers, since its ``unique_for_s`` is not over.
+
+    A library that serializes exact UUIDs only, such as orjson, needs ``str(job)`` or ``default=str``.
     """
 
     __slots__ = ("met",)
