@@ -69,7 +69,7 @@ class Declaring(ABC):
             ConfigInvalid: It is an ``async def``, or the Fairlead is open.
         """
         self._check_in_time("on_error")
-        if inspect.iscoroutinefunction(hook):
+        if inspect.iscoroutinefunction(hook) or inspect.iscoroutinefunction(type(hook).__call__):
             raise ConfigInvalid(
                 "on_error takes a plain function", hint="start a task in it, or log the error"
             )

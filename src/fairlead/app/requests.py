@@ -7,6 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Protocol, TypedDict
 from uuid import UUID
 
+from fairlead.engine.handler import SAVED
 from fairlead.engine.ports import NewJob
 from fairlead.errors import InputInvalid
 from fairlead.policy.job import Priority, UniqueWhile, check_job_fields, parse_priority
@@ -144,6 +145,9 @@ def checked_args(args: object, *, tenant: str) -> dict[str, Any]:
     if not isinstance(args, Mapping):
         hint = "pass a dict; json.loads reads one from a text"
         raise InputInvalid(f"args are {shown(args)}, no object", tenant=tenant, hint=hint)
+    if SAVED in args:  # a payload of a tenant could say where the run goes on
+        hint = "rename it: the name is reserved for what a run saves"
+        raise InputInvalid(f"args have the field {SAVED!r}", tenant=tenant, hint=hint)
     return dict(args)
 
 

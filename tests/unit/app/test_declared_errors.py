@@ -39,6 +39,12 @@ async def test_on_error_is_called_with_each_exception_by_which_a_run_fails(fl: F
         @fl.on_error  # type: ignore[arg-type]
         async def waits(error: Exception, ctx: JobContext) -> None: ...
 
+    class Waits:
+        async def __call__(self, error: Exception, ctx: JobContext) -> None: ...
+
+    with pytest.raises(ConfigInvalid, match="on_error takes a plain function"):
+        fl.on_error(Waits())
+
     async with MemoryFairlead(fl) as memory:
         await breaks.enqueue(tenant="acme")
         await memory.drain()

@@ -122,6 +122,12 @@ async def test_tags_that_are_no_list_and_a_pause_that_is_no_flag_are_refused(fl:
             fl.schedule("nightly", "@daily", "work", paused=paused)  # type: ignore[arg-type]
 
 
+async def test_args_cannot_say_what_a_run_has_saved(fl: Fairlead) -> None:
+    async with MemoryFairlead(fl):
+        with pytest.raises(InputInvalid, match=r"fairlead\.saved"):
+            await fl.enqueue("work", {"fairlead.saved": {"page": 9}}, tenant="acme")
+
+
 def test_a_context_may_be_called_and_typed_as_people_do(fl: Fairlead) -> None:
     async def bare(ctx, order_id: int) -> None: ...  # type: ignore[no-untyped-def]
     async def unused(_, order_id: int) -> None: ...  # type: ignore[no-untyped-def]
