@@ -74,7 +74,7 @@ async def main():
 
         async def call():
             async with fl.client("tenant-0", "stripe") as api:
-                await api.get("/charges", deadline_s=5.0)
+                await api.get("/charges", deadline_s=30.0)
 
         ends = await asyncio.gather(*(call() for _ in range(80)), return_exceptions=True)
         told = collections.Counter(f"{type(each).__name__} {getattr(each, 'reason', '')}" for each in ends)
@@ -210,7 +210,8 @@ async def test_80_calls_in_a_process_with_12_free_descriptors_hold_up_no_other_p
     ends = printed["ends"]
     assert sum(ends.values()) == 80
     assert ends["NotSent descriptors"] > 0
-    assert ends.keys() <= {"NoneType ", "NotSent descriptors", "GateUnavailable "}, "no bare OSError"
+    ours = {"NoneType", "NotSent", "GateUnavailable", "DependencyUnavailable"}
+    assert {each.partition(" ")[0] for each in ends} <= ours, "no bare OSError"
     assert printed["opened"] == 0
     assert printed["trouble"].startswith("descriptors: ")
     await called(healthy, TENANTS[0], "stripe")
