@@ -8,6 +8,7 @@ from typing import Any
 from fairlead.engine.connection_view import ConnectionView
 from fairlead.engine.connections import Grant
 from fairlead.engine.ports import ConnectionKey
+from fairlead.errors import InputInvalid
 from fairlead.runtime import Runtime
 from fairlead.secret import Secret
 
@@ -44,22 +45,22 @@ class ConnectionsDoor:
         Raises InputInvalid, ProviderNotFound, or ConfigInvalid for impossible *settings*, before anything is
         changed.
         """
+        key = ConnectionKey(tenant, provider, bucket)
         grant = Grant(
-            access_token=_secret(access_token),
-            refresh_token=_secret(refresh_token),
-            api_key=_secret(api_key),
+            access_token=_secret("access_token", access_token, key),
+            refresh_token=_secret("refresh_token", refresh_token, key),
+            api_key=_secret("api_key", api_key, key),
             expires_in_s=expires_in_s,
             scope=scope,
             account_id=account_id,
             client_id=client_id,
-            client_secret=_secret(client_secret),
-            private_key=_secret(private_key),
+            client_secret=_secret("client_secret", client_secret, key),
+            private_key=_secret("private_key", private_key, key),
             key_id=key_id,
             variant=variant,
             endpoint=dict(endpoint or {}),
             settings=None if settings is None else dict(settings),
         )
-        key = ConnectionKey(tenant, provider, bucket)
         view = await self._runtime().connections.upsert(key, grant, actor=actor)
         self._runtime().reader.forget(key)
         return view
@@ -119,5 +120,8 @@ class ConnectionsDoor:
         return removed
 
 
-def _secret(text: str | None) -> Secret | None:
-    return None if text is None else Secret(text)
+def _secret(name: str, text: object, key: ConnectionKey) -> Secret | None:
+    if text is None or isinstance(text, str):
+        return None if text is None else Secret(text)
+    what = f"{name} must be a text, not {type(text).__name__}"
+    raise InputInvalid(what, tenant=key.tenant, provider=key.provider, hint="give the secret itself as a str")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 from fairlead.app.enqueued import EnqueuedJob
+from fairlead.app.error_hooks import check_error_hook
 from fairlead.app.functions import Declaration, JobFunction, retry_policy
 from fairlead.app.requests import GroupOf, JobRequest, checked_args
 from fairlead.app.threads import Threads
@@ -66,13 +66,10 @@ class Declaring(ABC):
         not a failure.
 
         Raises:
-            ConfigInvalid: It is an ``async def``, or the Fairlead is open.
+            ConfigInvalid: It is an ``async def``, takes other parameters, or the Fairlead is open.
         """
         self._check_in_time("on_error")
-        if inspect.iscoroutinefunction(hook) or inspect.iscoroutinefunction(type(hook).__call__):
-            raise ConfigInvalid(
-                "on_error takes a plain function", hint="start a task in it, or log the error"
-            )
+        check_error_hook(hook)
         self._error_hooks.append(hook)
         return hook
 

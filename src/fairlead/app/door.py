@@ -30,9 +30,10 @@ from fairlead.engine.gate.admission import Passage
 from fairlead.engine.gate.bulk import BulkOperation, BulkWish
 from fairlead.engine.gate.entrance import CallWish
 from fairlead.engine.ports import CallerJobs, ConnectionKey, NewJob
-from fairlead.errors import ConfigInvalid, FairleadError
+from fairlead.errors import ConfigInvalid, FairleadError, InputInvalid
 from fairlead.outside import Outside, outside
 from fairlead.policy.job import check_delay
+from fairlead.policy.names import shown
 from fairlead.policy.safe import safe_text
 from fairlead.policy.token import PublicToken
 from fairlead.runtime import Roles, Runtime
@@ -139,6 +140,10 @@ class Fairlead(Declaring):
 
         Without it, one that lasts for more than a minute will do, and is refreshed only otherwise.
         """
+        if newer_than is not None and type(newer_than) is not int:  # no bool either
+            hint = "give the generation of the token that was refused: newer_than=token.generation"
+            what = f"newer_than is {shown(newer_than)}, not a number"
+            raise InputInvalid(what, tenant=tenant, provider=provider, hint=hint)
         return await self._stores.reader.newer(ConnectionKey(tenant, provider, bucket), newer_than)
 
     # ---- calls ---------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import functools
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack
 
 from pydantic import ConfigDict, TypeAdapter
@@ -19,7 +20,7 @@ from fairlead.engine.handler import JOB_TIMEOUT_S, Handler, JobContext
 from fairlead.errors import ConfigInvalid, InputInvalid
 from fairlead.policy.category import RETRIED
 from fairlead.policy.job import MAX_GROUP_KEY_BYTES, Outcome, Priority
-from fairlead.policy.names import check_label, check_name
+from fairlead.policy.names import check_label, check_name, shown
 from fairlead.policy.retry import DEFAULT_POLICY, DEFAULT_RULES, MAX_ATTEMPTS, RetryPolicy
 from fairlead.policy.safe import unstorable
 
@@ -31,6 +32,9 @@ _AS_JSON = TypeAdapter(Any, config=ConfigDict(ser_json_inf_nan="constants")).dum
 OPTIONS = frozenset(JobOptions.__annotations__)
 NOT_ARGS = OPTIONS | {"tenant", "transaction"}
 """Words of `enqueue`: no parameter of a handler may be called so."""
+
+_ALIKE = 0.8
+"""How alike (0 to 1) a name is to an option that was meant: `delay` is, `key` is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +142,8 @@ class JobFunction(Generic[P, R]):
         `Fairlead.enqueue`. Where a type checker shall know the parameters: ``send.to("acme").enqueue(...)``.
         """
         options: dict[str, Any] = {name: given.pop(name) for name in OPTIONS & given.keys()}
+        if unknown := given.keys() - self._signature.names:
+            _refuse_misspelt(unknown, self.kind, tenant)
         request = JobRequest(self.kind, self._args(args, given, tenant), tenant=tenant, **options)
         (job_id,) = await self._store([request], transaction)
         return job_id
@@ -211,6 +217,24 @@ class Addressed(Generic[P]):
 
     def _filled(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> JobRequest:
         return replace(self._request, args=self._args_of(args, kwargs, self._request.tenant))
+
+
+def _refuse_misspelt(names: Iterable[str], kind: str, tenant: str) -> None:
+    """Raise InputInvalid if a name that the handler does not declare is nearly an option of `enqueue`.
+
+    A handler that reads `ctx.args`, or a model that ignores other fields, would accept it without a word.
+    """
+    for name in names:
+        if option := _nearest_option(name):
+            what = f"{shown(name)} is neither an option of enqueue nor a parameter of kind {kind!r}"
+            hint = f"did you mean {option}? An arg of that name has to be a parameter of the handler"
+            raise InputInvalid(what, tenant=tenant, hint=hint)
+
+
+@functools.lru_cache(maxsize=1_000)  # a handler of the context alone declares no names: each enqueue asks
+def _nearest_option(name: str) -> str | None:
+    near = get_close_matches(name, NOT_ARGS, n=1, cutoff=_ALIKE)
+    return near[0] if near else None
 
 
 def retry_policy(kind: str, retry: RetryPolicy | int | None) -> RetryPolicy:

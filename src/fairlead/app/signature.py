@@ -46,6 +46,11 @@ Call = tuple[tuple[Any, ...], dict[str, Any]]
 class Shape(Protocol):
     """Between the args of a kind, as they are stored, and the parameters of its handler."""
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of args that the handler declares."""
+        ...
+
     def dump_call(self, args: tuple[Any, ...], kwargs: Args) -> dict[str, Any]:
         """What to store for a call. ValidationError, TypeError or ValueError where it does not fit."""
         ...
@@ -65,6 +70,8 @@ class Signature:
     def __init__(self, kind: str, function: Callable[..., object]) -> None:
         self._kind = kind
         self._shape = _shape(kind, function)
+        self.names = self._shape.names
+        """The names of args that the handler declares; it may accept others, too."""
 
     def of_call(self, args: tuple[Any, ...], kwargs: Args, *, tenant: str | None = None) -> dict[str, Any]:
         """What a call says as args by name; InputInvalid names what does not fit."""
@@ -107,6 +114,8 @@ class Signature:
 class _Untyped:
     """A handler that takes the context alone: any args, read from it."""
 
+    names: frozenset[str] = frozenset()
+
     def dump_call(self, args: tuple[Any, ...], kwargs: Args) -> dict[str, Any]:
         if args:
             raise TypeError("its handler has no parameters, so give args by name")
@@ -127,6 +136,7 @@ class _OneModel:
         self._parameters = inspect.Signature([parameter])
         self._model = TypeAdapter(model)
         self._in_tuple = TypeAdapter(tuple[model], config=_NUMBERS_STAY)  # a model alone takes no config
+        self.names = frozenset((parameter.name, *_arg_names(model)))
 
     def dump_call(self, args: tuple[Any, ...], kwargs: Args) -> dict[str, Any]:
         whole = bool(args) or set(kwargs) == {self._name}
@@ -151,6 +161,7 @@ class _Named:
         named = [each for each in parameters if each not in open_ended]
         self._parameters = inspect.Signature(parameters)
         self._rest = open_ended[0].name if open_ended else None
+        self.names = frozenset(parameter.name for parameter in named)
         # Fields have names of their own: a parameter may be called what no field of a model may be.
         self._names = {f"p{place}": parameter.name for place, parameter in enumerate(named)}
         fields: dict[str, Any] = {
@@ -279,6 +290,14 @@ def _fields(model: type) -> dict[str, Any]:
     if issubclass(model, BaseModel):
         return {name: field.annotation for name, field in model.model_fields.items()}
     return get_type_hints(model)
+
+
+def _arg_names(model: type) -> list[str]:
+    """Return the names of the model's fields, and their aliases."""
+    if not issubclass(model, BaseModel):
+        return list(_fields(model))
+    aliases = [alias for field in model.model_fields.values() if (alias := field.alias)]
+    return [*model.model_fields, *aliases]
 
 
 def _check_parameter(kind: str, parameter: inspect.Parameter) -> None:

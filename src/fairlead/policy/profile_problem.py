@@ -38,10 +38,12 @@ def problems_of(error: ValidationError, model: type[BaseModel], file: str, at: s
     for finding in error.errors(include_url=False, include_input=False, include_context=False):
         place = [str(part) for part in finding["loc"]]
         path = ".".join(([at] if at else []) + place)
+        what = finding["msg"].removeprefix("Value error, ")
         hint = _HINTS.get(finding["type"], "see docs/reference/providers.md")
         if finding["type"] == "extra_forbidden":
             hint = _nearest(place, model)
-        found.append(Problem(file, path, finding["msg"].removeprefix("Value error, "), hint))
+            what = "is not a field of a profile"
+        found.append(Problem(file, path, what, hint))
     return found
 
 
