@@ -328,8 +328,16 @@ def _problem_of(error: ValidationError) -> str:
 
     details = error.errors(include_input=False, include_url=False, include_context=False)
     shown = [
-        f"{path(detail['loc']) or 'args'}: {detail['msg'].removeprefix('Value error, ')}"
+        f"{path(detail['loc']) or 'args'}: {_reason_of(detail['type'], detail['msg'])}"
         for detail in details[:_MOST_TOLD]
     ]
     more = [f"{len(details) - _MOST_TOLD} more"] if len(details) > _MOST_TOLD else []
     return "; ".join(shown + more)
+
+
+def _reason_of(kind: str, message: str) -> str:
+    return (
+        "its handler has no such parameter"
+        if kind == "extra_forbidden"
+        else message.removeprefix("Value error, ")
+    )

@@ -23,7 +23,8 @@ app = single()
 USUAL_FILE = Path("fairlead.toml")
 
 HEAD = """\
-# Settings of fairlead. A line like `#name = value` shows a default: take the "#" away to change it.
+# Settings of fairlead. A line like `#name = value` shows a default; where it shows "", the comment says it.
+# Take the "#" away to change it.
 # The environment rules over this file: FAIRLEAD_WORKER__CONCURRENCY=8 sets [worker] concurrency;
 # DATABASE_URL, REDIS_URL, LOG_LEVEL and LOG_FORMAT are understood as everywhere.
 # `fairlead config show --origin` tells what counts, `fairlead doctor` whether it works.
