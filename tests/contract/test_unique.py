@@ -53,14 +53,15 @@ async def test_a_job_that_has_begun_hands_its_unique_key_on(stores: Stores) -> N
 
 
 @pytest.mark.parametrize("end", ["completed", "discarded", "closed", "lost"])
+@pytest.mark.parametrize("first_delay_s", [0.0, 3600.0])
 async def test_unique_job_enqueued_while_its_key_runs_begins_when_that_run_ends(
-    stores: Stores, end: str
+    stores: Stores, end: str, first_delay_s: float
 ) -> None:
     """Whichever way the run ends; and as soon as the soonest that was asked for."""
     session_id, other = await a_session(stores, 1), await a_session(stores, 2)
     begun = await claimed(stores, session_id, unique_key="k")
     asked = [
-        new_job(unique_key="k", delay_s=3600.0),
+        new_job(unique_key="k", delay_s=first_delay_s),
         new_job(unique_key="k"),
         new_job(unique_key="k", delay_s=5.0),
     ]
