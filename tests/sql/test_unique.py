@@ -301,7 +301,7 @@ async def test_unique_key_that_another_commit_is_taking(
 async def test_unique_key_that_an_open_transaction_holds_is_named(
     database: Database, database_settings: DatabaseSettings, *, many: bool
 ) -> None:
-    impatient = await Database.open(replace(database_settings, statement_timeout_s=0.6))
+    impatient = await Database.open(replace(database_settings, statement_timeout_s=2.0))
     jobs = PostgresJobStore(impatient, IDS, notify=False)
     keys = ["shop/7", "a", "b", "c"] if many else ["shop/7"]
     asked = [new_job(unique_key=key, tenant_id="acme") for key in keys]
