@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from fairlead.adapters.postgres.failures import CommitInDoubt
-from fairlead.engine.ports import ConnectionKey
+from fairlead.engine.ports import ConnectionKey, EndpointRefusal
 from fairlead.errors import (
     DependencyUnavailable,
     EndpointPaused,
     InputInvalid,
+    RateLimited,
     ReauthRequired,
     RequestRejected,
     TransientFailure,
@@ -57,6 +58,22 @@ async def test_an_answer_recovered_too_late_is_not_served(fl, peer, issuer, data
     token = await fl.reader.token(KEY)
     assert token.access_token.reveal() == issuer.grant(STRICT, "acme").access_token
     assert judge(issuer.ledger()).provider_posts == before == 1, "the journal had it"
+
+
+async def test_a_refresh_waits_while_others_hold_the_rows_of_its_endpoint(fl, issuer, monkeypatch) -> None:
+    connection_id = await fl.connect(issuer, STRICT)
+    busy = EndpointRefusal("busy", 0.01, "another transaction holds a row")
+    claim, refusals = fl.rooms.store.claim, [busy, busy]
+
+    async def locked_twice(*asked: Any) -> object:
+        return refusals.pop() if refusals else await claim(*asked)
+
+    monkeypatch.setattr(fl.rooms.store, "claim", locked_twice)
+    assert (await fl.coordinator.refresh(connection_id, 1)).generation == 2
+    refusals.append(busy)
+    with pytest.raises(RateLimited) as refused:
+        await fl.coordinator.refresh(connection_id, 2, others_s=0.0)
+    assert refused.value.reason == "busy"
 
 
 async def test_a_release_is_asked_until_it_is_heard(fl, issuer, monkeypatch) -> None:

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from fairlead.engine.ports import Credential
 from fairlead.engine.timing import LEAVE_S, in_time
-from fairlead.engine.token.exchange import BACKED_OFF, Exchange
+from fairlead.engine.token.exchange import WAITABLE, Exchange
 from fairlead.engine.token.parts import Fresh, RefreshSettings, Rooms, error_of
 from fairlead.engine.token.settle import Settler
 from fairlead.engine.token.unknown import UnknownOutcomes
@@ -167,7 +167,7 @@ class Coordinator:
                 fresh = await self._step(plan, credential, read_s, actor)
             except RateLimited as refused:
                 until_s = started_s + others_s - self._rooms.clock.monotonic()
-                if refused.reason != BACKED_OFF or (refused.retry_after_s or 0.0) > until_s:
+                if refused.reason not in WAITABLE.values() or (refused.retry_after_s or 0.0) > until_s:
                     raise
                 await self._rooms.clock.sleep(refused.retry_after_s or 0.0)
                 continue

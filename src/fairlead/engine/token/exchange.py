@@ -8,7 +8,7 @@ a request is only repeated by the provider's replay policy.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from uuid import UUID
@@ -58,8 +58,11 @@ BeforeSent = Callable[[], Awaitable[None]]
 
 JITTER_SHARE = 0.1
 """Waits of many connections for one endpoint are spread by this share, so that they do not return at once."""
-BACKED_OFF = "backed_off"
-"""Reason of the refusal of a connection that waits after its own failure; no other refusal has it."""
+WAITABLE: Mapping[str, str] = {"connection": "backed_off", "busy": "busy"}
+"""Refusals that a caller may wait out, by guard, and the reason of their error: no other refusal has one.
+
+A connection waits after its own failure, or other refreshes of its endpoint hold the rows of the guards.
+"""
 PROGRAMS = frozenset({"fairlead", "caller"})
 """Actors that wait for a connection's back-off. Others are people, who ask once."""
 
@@ -163,7 +166,7 @@ class Exchange:
     def _refused(self, credential: Credential, refusal: EndpointRefusal) -> FairleadError:
         kind = {"breaker": EndpointUnavailable, "pause": EndpointPaused}.get(refusal.by, RateLimited)
         spread_s = refusal.retry_after_s * JITTER_SHARE * self._rooms.draw()
-        reason = BACKED_OFF if refusal.by == "connection" else None
+        reason = WAITABLE.get(refusal.by)
         wait_s = refusal.retry_after_s + spread_s
         return error_of(kind, credential, refusal.reason, retry_after_s=wait_s, reason=reason)
 
