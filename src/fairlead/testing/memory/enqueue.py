@@ -22,10 +22,10 @@ MET: dict[JobState, KeyMet] = {JobState.AVAILABLE: "waiting", JobState.RUNNING: 
 
 def insert_all(database: MemoryDatabase, jobs: Iterable[NewJob]) -> list[Enqueued]:
     """Store *jobs*, all or none. InputInvalid where an id is taken already, but by who holds its key, too."""
-    wanted = list(jobs)
-    if any(job.job_id in database.jobs and not is_answered(database, job) for job in wanted):
+    wanted = list(_of_one_choice(list(jobs)))
+    if any(job.job_id in database.jobs and answering(database, job) is None for job in wanted):
         raise InputInvalid("the database refuses these values: a job of this id is there", reason="23505")
-    return [insert(database, job) for job in _of_one_choice(wanted)]
+    return [insert(database, job) for job in wanted]
 
 
 def _of_one_choice(jobs: Sequence[NewJob]) -> Iterator[NewJob]:
@@ -42,14 +42,12 @@ def _of_one_choice(jobs: Sequence[NewJob]) -> Iterator[NewJob]:
 
 def insert(database: MemoryDatabase, job: NewJob) -> Enqueued:
     """Store *job*, or return the one that holds its unique key and can still do the work. Spec: R53."""
+    other = answering(database, job)
+    if other is not None:
+        if other.state is JobState.AVAILABLE:
+            hurry(database, other, job)
+        return Enqueued(other.job_id, False, MET.get(other.state, "finished"))
     holder, runs = holder_of(database, job), runs_of(database, job)
-    if holder is not None and is_answered(database, job):
-        if holder.state is JobState.AVAILABLE:
-            hurry(database, holder, job)
-        return Enqueued(holder.job_id, False, MET.get(holder.state, "finished"))
-    answering = [run for run in runs if run.result is None]
-    if job.unique_while == "open" and answering:
-        return Enqueued(answering[0].job_id, False, "running")
     if holder is not None:
         holder.unique_live = False
     store(database, job)
@@ -119,6 +117,17 @@ def covering(database: MemoryDatabase, job: NewJob) -> JobRow | None:
     row = holder_of(database, job)
     runs = row is not None and row.state is JobState.RUNNING
     return row if runs or is_answered(database, job) else None
+
+
+def answering(database: MemoryDatabase, job: NewJob) -> JobRow | None:
+    """Return the job that does the work of *job*: the holder of its key, or for an `open` one a run of it."""
+    holder = holder_of(database, job)
+    if holder is not None and is_answered(database, job):
+        return holder
+    if job.unique_while != "open":
+        return None
+    runs = sorted(runs_of(database, job), key=lambda run: not run.unique_live)
+    return next((run for run in runs if run.result is None), None)
 
 
 def is_answered(database: MemoryDatabase, job: NewJob) -> bool:
