@@ -59,10 +59,7 @@ BeforeSent = Callable[[], Awaitable[None]]
 JITTER_SHARE = 0.1
 """Waits of many connections for one endpoint are spread by this share, so that they do not return at once."""
 WAITABLE: Mapping[str, str] = {"connection": "backed_off", "busy": "busy"}
-"""Refusals that a caller may wait out, by guard, and the reason of their error: no other refusal has one.
-
-A connection waits after its own failure, or other refreshes of its endpoint hold the rows of the guards.
-"""
+"""Reasons of the refusals that a caller may wait out, by guard. No other refusal has a reason."""
 PROGRAMS = frozenset({"fairlead", "caller"})
 """Actors that wait for a connection's back-off. Others are people, who ask once."""
 
