@@ -264,7 +264,7 @@ def test_a_real_limit_of_the_kernel_refuses_too(tmp_path: Path) -> None:
         [sys.executable, "-c", LIMITED, str(tmp_path / "j")], capture_output=True, text=True, check=True
     )
     assert "File too large" in done.stdout
-    assert "hint: see to the disk" in done.stdout
+    assert "hint: check the disk" in done.stdout
     assert [path.name for path in (tmp_path / "j").iterdir()] == []  # nothing half-made is left
 
 

@@ -63,6 +63,7 @@ MADE: Mapping[str, str] = {
     "0037_narrow_rights.sql": "the same, and columns of our tables, quoted by the catalogue or constants",
     "0041_own_search_path.sql": "signatures of our functions out of the catalogue, and the schema, quoted",
     "0047_follow_up.sql": "a definition of ours, and the schema, quoted, as in 0041",
+    "0050_unique_while.sql": "signatures of ours, schemas and roles, quoted, out of the catalogue",
     "0013_tenant_wall.sql": "rights and conditions that stand in the same statement as constants",
 }
 """Where a statement is made of something else, and why that is safe."""
