@@ -200,6 +200,11 @@ async def _read_connection(world: World) -> object:
     return found and tuple(found.connection.key)
 
 
+async def _await_grant(world: World) -> object:
+    found = await world.credentials.await_grant(HERE._replace(provider="xero"))
+    return found and found.connection_id
+
+
 async def _read_for_the_gate(world: World) -> object:
     found = await world.notes.connection(HERE._replace(provider="xero"))
     return found and tuple(found.key)
@@ -370,6 +375,7 @@ ACTS: dict[str, tuple[DoneAct, ...]] = {
     "gate_switch_end": (_end_switch,),
     "gate_switch_fade": (_fade,),
     "gate_switch_set": (_switch,),
+    "grant_await": (_await_grant,),
     "group_cap_clear": (_uncap_group,),
     "group_cap_set": (_cap_group,),
     "job_cancel": (_cancel,),

@@ -161,7 +161,7 @@ async def test_a_run_that_is_cut_off_while_its_pause_is_written_has_ended() -> N
     run.cancel()
     _, outcome = await run
     assert isinstance(outcome, Completed)
-    assert "ended meanwhile" in emit.of(GroupNotPaused)[0].reason
+    assert "stopped meanwhile" in emit.of(GroupNotPaused)[0].reason
 
 
 async def test_an_impossible_time_is_a_failure_and_pauses_nothing() -> None:

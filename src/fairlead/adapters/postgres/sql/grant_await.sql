@@ -6,8 +6,8 @@
 WITH known AS MATERIALIZED (
     SELECT cr.connection_id, cr.state IN ('needs_reauth', 'revoked') AS is_gone,
         greatest(0, extract(epoch FROM clock_timestamp() - cr.state_at))::float8 AS changed_s
-    FROM connection c JOIN credential cr USING (connection_id)
-    WHERE c.tenant_id = :tenant_id AND c.provider = :provider AND c.bucket = :bucket
+    FROM connection c JOIN credential cr USING (connection_id, tenant_id)
+    WHERE tenant_id = :tenant_id AND c.provider = :provider AND c.bucket = :bucket
     FOR SHARE OF cr
 ),
 held AS MATERIALIZED (
