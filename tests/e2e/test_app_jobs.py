@@ -99,6 +99,7 @@ async def test_a_unique_job_is_enqueued_while_its_key_runs(fl: Fairlead, databas
         assert isinstance(pickle.loads(pickle.dumps(third)), EnqueuedJob)
         with pytest.raises(InputInvalid, match="did you mean waiting"):
             await publish.enqueue(tenant="acme", unique_key="sku", unique_while="wait")
+    await asyncio.to_thread(fl.sync.close)
 
 
 async def kinds(database: Database) -> list[str]:
