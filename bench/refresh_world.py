@@ -21,6 +21,7 @@ from fairlead.adapters.postgres.session import DatabaseSettings
 from fairlead.app import Fairlead
 from fairlead.config import Config, load
 from fairlead.engine.ports import HttpAnswer, TokenCall
+from fairlead.ground import tune_collector
 from fairlead.secret import Secret
 from fairlead.testing.issuer import IssuerConfig, IssuerProcess, ProviderConfig
 
@@ -95,6 +96,7 @@ async def opened(
         async with fl:
             world = World(fl, issuer.url, {}, {}, {})
             await _connect(world, issuer, connections)
+            tune_collector()  # as `fairlead run` does; it serves both sides
             yield world
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fairlead.adapters.embedded import EmbeddedServers
+from fairlead.adapters.local.collector import tune_collector
 from fairlead.adapters.local.dumps import forbid_dumps
 from fairlead.adapters.postgres.data_keys import sealed_tables
 from fairlead.adapters.postgres.migrate import Migration, Migrator
@@ -44,6 +45,7 @@ __all__ = [
     "redis_place",
     "resealer",
     "stop_servers",
+    "tune_collector",
 ]
 
 

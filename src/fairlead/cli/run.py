@@ -7,7 +7,6 @@ SIGTERM or SIGINT: claim no more, let jobs end, hand the rest back, exit 0. A se
 from __future__ import annotations
 
 import asyncio
-import gc
 import importlib
 import os
 import pkgutil
@@ -148,6 +147,8 @@ class _Process:
 
     async def work(self) -> Exit:
         """Until stopped; how it ended."""
+        from fairlead.ground import tune_collector
+
         loop = asyncio.get_running_loop()
         for number in SIGNALS:
             loop.add_signal_handler(number, self._asked, number)
@@ -157,7 +158,7 @@ class _Process:
             try:
                 self._is_open = True
                 if not self._signals:  # somebody may have thought better of it while we started
-                    _freeze_memory()
+                    tune_collector()
                     self._announce()
                     await self._fairlead.run(self._roles)
             finally:
@@ -235,16 +236,6 @@ class _Process:
             told = f"{' and '.join(roles)}, {settings.concurrency} jobs at once, pid {os.getpid()}"
             self._say(f"fairlead {__version__} is ready: {told}")
         _notify_supervisor("READY=1")
-
-
-def _freeze_memory() -> None:
-    """Take what was loaded at the start out of the garbage collector's view.
-
-    Each full collection stops the event loop for as long as it walks all objects: 60 ms with fairlead alone,
-    and ten times as long beside a large application.
-    """
-    gc.collect()
-    gc.freeze()
 
 
 def _write_if_read(words: str) -> None:
