@@ -130,6 +130,10 @@ async def start(stage: Stage) -> None:
         pass
 
 
+async def hook_errors(stage: Stage) -> None:
+    stage.done.append(Fairlead.from_env(stage.environ).on_error(lambda _error, _context: None))
+
+
 async def migrate(stage: Stage) -> None:
     stage.done.append(await Migrator(stage.database.settings).apply())
 
@@ -183,6 +187,7 @@ AT: Mapping[Callable[[Stage], Awaitable[None]], tuple[str, ...]] = {
     paginate: ("check_options", "check_kind", "check_list", "check_bounds"),
     graphql: ("check_graphql", "check_no_body"),
     start: ("check_schema",),
+    hook_errors: ("check_error_hook",),
     migrate: ("check_ground", "check_encoding"),
     weigh: ("check_weight",),
     cap: ("check_cap",),
