@@ -20,11 +20,11 @@ class EnqueuedJob(UUID):
     """
 
     __slots__ = ("met",)
-    is_safe = SafeUUID.unknown  # type: ignore[misc]  # that of each id of ours, without a field for it
+    is_safe = SafeUUID.unknown  # type: ignore[misc]  # the same for every id, so no slot is needed
     met: KeyMet
 
     def __init__(self, job_id: UUID, met: KeyMet = "none") -> None:
-        put = object.__setattr__  # that of a UUID refuses, and its __init__ costs more than the rest of this
+        put = object.__setattr__  # UUID.__setattr__ refuses, and UUID.__init__ is slow
         put(self, "int", job_id.int)
         put(self, "met", met)
 
