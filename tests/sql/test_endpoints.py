@@ -9,15 +9,24 @@ from uuid import UUID
 import pytest
 
 from fairlead.adapters.postgres.endpoints import PostgresEndpointGate
+from fairlead.adapters.postgres.permits import insert_endpoints
 from fairlead.adapters.postgres.sqlfiles import Statement
 from fairlead.engine.ports import EndpointAsk, EndpointKey, EndpointLimits, EndpointPermit, EndpointRefusal
 from fairlead.policy.blast_radius import TOKEN
-from tests.support.rows import run
+from tests.support.rows import rows, run
 
 KEY = EndpointKey("mercadolibre", "app", "host")
 UNLIMITED = EndpointLimits(per_s=None, burst=1.0, breaker_failures=3)
 LOCK = Statement("lock", "SELECT FROM endpoint_gate WHERE provider = 'mercadolibre' FOR UPDATE", ())
 TEN = EndpointLimits(per_s=0.001, burst=10.0)
+LATE_GATES = """
+CREATE FUNCTION endpoint_gates(of_provider text, names text[]) RETURNS SETOF endpoint_gate
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock(4711);
+    RETURN QUERY SELECT * FROM endpoint_gates_now(of_provider, names);
+END $$"""
+"""Reads the rows later than the statement that calls it began: as if another process ran in between."""
 
 
 def ask(who: int = 0, limits: EndpointLimits = UNLIMITED) -> EndpointAsk:
@@ -38,6 +47,21 @@ async def test_the_fleet_shares_one_bucket_exactly(gates) -> None:
     assert len(answers) - len(refused) == 10
     assert {answer.by for answer in refused} == {"rate"}
     assert all(answer.retry_after_s > 0 for answer in refused)
+
+
+async def test_a_row_that_is_newer_than_the_statement_gives_no_permit_for_nothing(gates, database) -> None:
+    await run(database, "ALTER FUNCTION endpoint_gates RENAME TO endpoint_gates_now")
+    await run(database, LATE_GATES)
+    async with database._lender.lent() as holder:
+        await holder.fetch("SELECT pg_advisory_lock(4711)")
+        asked = asyncio.create_task(gates[0].admit(ask(0, TEN)))
+        while not await holder.fetch("SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"):
+            await asyncio.sleep(0)
+        await insert_endpoints(database, KEY, TEN, KEY.bucket)
+        await holder.fetch("SELECT pg_advisory_unlock(4711)")
+    assert isinstance(await asked, EndpointPermit)
+    (gate,) = await rows(database, "SELECT permits FROM endpoint_gate WHERE client_id = $1", KEY.bucket)
+    assert gate["permits"] == pytest.approx(9, abs=0.1)
 
 
 async def test_waiters_are_told_their_own_turn(gates) -> None:

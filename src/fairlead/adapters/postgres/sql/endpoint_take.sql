@@ -12,7 +12,8 @@
 --         in this order, and none that holds a rotation asks for an endpoint. A rotation that others hold is lost and
 --         not waited for, so that it holds up no other connection of the endpoint
 -- Needs   the primary keys; after the time of a breaker or pause the first one is the one probe of the fleet.
---         A snapshot may be older than the insert, so rotation_sent looks again.
+--         A snapshot may be older than the insert, so rotation_sent looks again. endpoint_gates has a newer snapshot than
+--         the statement: a row that was inserted between the two could be read, but not written. The join leaves it out.
 --         Time alone takes over only what was never sent (R7): phase intent without a sent_at.
 --         A process takes over its own intent too: it has one flight per connection at most.
 --         Asked again with the same rotation_id (a commit in doubt) it grants again, for one more permit.
@@ -30,6 +31,7 @@ WITH asked AS MATERIALIZED (
 gates AS MATERIALIZED (
     SELECT g.*, coalesce(g.secret_fingerprint = :secret_fingerprint::text, false) AS halted
     FROM endpoint_gates(:provider, ARRAY[:app, :place, :bucket]) g
+    JOIN endpoint_gate USING (provider, client_id)
 ),
 facts AS (
     SELECT
