@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bench.claims import KIND, Queue, queue
 from bench.report import Row
-from fairlead.adapters.postgres.sqlfiles import Statement, compile_sql, statement
+from fairlead.adapters.postgres.statements import Statement, compile_sql, statement
 
 FIFO = Path(__file__).parent / "limits" / "fifo_claim.sql"
 FIFO_INDEX = """

@@ -10,14 +10,14 @@ from typing import Any
 from uuid import UUID
 
 from bench.databases import connected, fresh_database, settle
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.adapters.postgres.lanes import PostgresLaneStore
 from fairlead.adapters.postgres.migrate import Migrator
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.session import DatabaseSettings
-from fairlead.adapters.postgres.sessions import PostgresSessionStore
+from fairlead.adapters.postgres.worker_sessions import PostgresSessionStore
 from fairlead.engine.ports import ClaimFilter, Completed, Job, NewJob, ProcessIdentity
-from fairlead.testing.ids import CountedIds
+from fairlead.testing._kit.ids import CountedIds
 
 KIND = "noop"
 WANTED = ClaimFilter(kinds=(KIND,))

@@ -13,7 +13,7 @@ from pathlib import Path
 from redis import Redis
 from redis.exceptions import RedisError
 
-from fairlead.adapters.embedded.valkey import SETTINGS
+from fairlead.adapters.embedded.valkey_server import SETTINGS
 from fairlead.adapters.embedded.wheels import valkey_wheel
 
 PRIMARIES = 3

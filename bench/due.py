@@ -9,9 +9,9 @@ from uuid import UUID
 import asyncpg
 
 from bench.databases import server
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.adapters.postgres.migrate import Migrator
-from fairlead.adapters.postgres.session import DatabaseSettings
-from fairlead.adapters.postgres.sqlfiles import statement
+from fairlead.adapters.postgres.statements import statement
 
 _LONG_AGO = datetime(1, 1, 1, tzinfo=UTC)
 _FIRST = UUID(int=0)

@@ -30,8 +30,8 @@ from bench.databases import server
 from bench.report import Row
 from fairlead.engine.ports import Job
 from fairlead.engine.ports.lanes import TenantShare
-from fairlead.policy.job import Priority
-from fairlead.policy.lane import QUANTUM
+from fairlead.policy.jobs.job import Priority
+from fairlead.policy.jobs.lane import QUANTUM
 
 SEED = 20_260
 DEMANDS = (1, 3, 10, 100)

@@ -23,12 +23,12 @@ from redis.asyncio import Redis
 
 from bench.databases import servers
 from bench.report import Row
+from fairlead._core.secret import Secret
 from fairlead.adapters.local.system import SystemClock, SystemIds, draw
-from fairlead.engine.gate.admission import Entry
-from fairlead.gatehouse import Gatehouse, GateSettings
-from fairlead.policy.gate.key import KeyKind, Keyspace
-from fairlead.policy.gate.limit import MICRO, Domain, Plan, PoolLimit
-from fairlead.secret import Secret
+from fairlead.assembly.gate import Gatehouse, GateSettings
+from fairlead.engine.limits.admission import Entry
+from fairlead.policy.limits.key import KeyKind, Keyspace
+from fairlead.policy.limits.limit import MICRO, Domain, Plan, PoolLimit
 
 PROCESSES = 4
 HOLD_S = 0.1

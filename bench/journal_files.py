@@ -25,10 +25,10 @@ from bench.refresh_world import World, opened
 from bench.report import Row
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.journal import FileJournal
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.adapters.postgres.migrate import Migrator
-from fairlead.adapters.postgres.session import DatabaseSettings
 from fairlead.app import Fairlead
-from fairlead.config import load
+from fairlead.assembly.config import load
 from fairlead.engine.ports import JournalEntry, Sealed
 
 READY_S, MORE_MIB = 20.0, 64.0

@@ -16,10 +16,10 @@ from typing import Any
 from bench.databases import fresh_database
 from bench.gate_sides import PLENTY, Decide, must
 from fairlead import Fairlead
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.adapters.postgres.migrate import Migrator
-from fairlead.adapters.postgres.session import DatabaseSettings
-from fairlead.config import Config, load
-from fairlead.policy.gate.limit import MAX_SLOTS
+from fairlead.assembly.config import Config, load
+from fairlead.policy.limits.limit import MAX_SLOTS
 
 PACKAGE = None
 SETTINGS: Mapping[str, Any] = {"limits": "breaker, slots, two buckets; tenants of their own"}

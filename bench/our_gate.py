@@ -15,11 +15,12 @@ from itertools import count
 from typing import Any
 
 from bench.gate_sides import PLENTY, Decide, must
+from fairlead._core.secret import Secret
 from fairlead.adapters.local.system import SystemClock
-from fairlead.adapters.redis.gate import RedisGate
+from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.engine.ports.gate import Admitted, Ask, Finish
-from fairlead.policy.gate.breaker import Health
-from fairlead.policy.gate.limit import (
+from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.limit import (
     MAX_SLOTS,
     BreakerRule,
     BucketLimit,
@@ -28,8 +29,7 @@ from fairlead.policy.gate.limit import (
     PoolLimit,
     QuotaLimit,
 )
-from fairlead.policy.gate.pool import Holder
-from fairlead.secret import Secret
+from fairlead.policy.limits.pool import Holder
 
 PACKAGE = None
 ENDED_AT_ONCE = 1_000

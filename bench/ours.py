@@ -12,10 +12,10 @@ from typing import Any
 
 from bench.sides import OUR_LOOP, Sample, Watch
 from fairlead import Fairlead
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.adapters.postgres.migrate import Migrator
-from fairlead.adapters.postgres.session import DatabaseSettings
 from fairlead.app import JobRequest
-from fairlead.logs import configure, log_event
+from fairlead.assembly.logs import configure, log_event
 
 PACKAGE = None
 LOOP = OUR_LOOP

@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from fairlead._core.secret import Secret
 from fairlead.adapters.embedded import Endpoints
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.adapters.postgres.migrate import Migrator
-from fairlead.adapters.postgres.session import DatabaseSettings
 from fairlead.app import Fairlead
-from fairlead.config import Config, load
+from fairlead.assembly.config import Config, load
+from fairlead.assembly.stores import tune_collector
 from fairlead.engine.ports import HttpAnswer, TokenCall
-from fairlead.ground import tune_collector
-from fairlead.secret import Secret
 from fairlead.testing.issuer import IssuerConfig, IssuerProcess, ProviderConfig
 
 POLICIES = ("strict", "stable")

@@ -35,9 +35,9 @@ import aiohttp
 from bench.databases import fresh_database, servers
 from bench.report import Row
 from fairlead import Fairlead
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.adapters.postgres.migrate import Migrator
-from fairlead.adapters.postgres.session import DatabaseSettings
-from fairlead.config import load
+from fairlead.assembly.config import load
 from fairlead.errors import FairleadError
 from fairlead.testing.api.process import ApiProcess
 

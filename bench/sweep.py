@@ -12,11 +12,11 @@ import time
 
 from bench.databases import connected, server, settle
 from bench.report import Row
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.lanes import PostgresLaneStore
 from fairlead.adapters.postgres.migrate import Migrator
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.session import DatabaseSettings
-from fairlead.engine.services.lanes import SWEEP_EVERY_S, SWEEP_SHARE
+from fairlead.engine.jobs.lane_maintenance import SWEEP_EVERY_S, SWEEP_SHARE
 
 LANES = 100_000
 PROCESSES = 4

@@ -24,15 +24,15 @@ import aiohttp
 
 from bench.databases import servers
 from bench.report import Row
+from fairlead._core.secret import Secret
 from fairlead.adapters.local.system import SystemClock, SystemIds, draw
-from fairlead.engine.gate.admission import Entry
-from fairlead.engine.gate.learn import learnt
-from fairlead.gatehouse import Gatehouse, GateSettings
-from fairlead.policy.feedback.dialect import heard
-from fairlead.policy.feedback.reply import Reply
-from fairlead.policy.gate.breaker import Health
-from fairlead.policy.gate.limit import BucketLimit, Domain, Plan
-from fairlead.secret import Secret
+from fairlead.assembly.gate import Gatehouse, GateSettings
+from fairlead.engine.limits.admission import Entry
+from fairlead.engine.limits.observations import learnt
+from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.feedback.dialect import heard
+from fairlead.policy.limits.feedback.raw_response import Reply
+from fairlead.policy.limits.limit import BucketLimit, Domain, Plan
 from fairlead.testing.api import ShopifyApi, ShopLimits
 
 PROCESSES = 8

@@ -10,10 +10,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import settings
 
+from fairlead._core.known_secrets import KNOWN
 from fairlead.adapters.embedded import Endpoints
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.session import DatabaseSettings
-from fairlead.known_secrets import KNOWN
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
+from fairlead.adapters.postgres.database import Database
 from tests.faults.support.cluster import own_cluster
 from tests.support import page_hooks, standstill_hooks
 from tests.support.databases import migrated_database, settings_of

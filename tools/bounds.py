@@ -9,29 +9,29 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-from fairlead.adapters.embedded.process import START_TIMEOUT_S
+from fairlead._checked_file import SETTINGS_BYTES
+from fairlead.adapters.embedded.server_process import START_TIMEOUT_S
 from fairlead.adapters.journal.journal import JournalSettings
-from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.adapters.vault.master import KMS_S
-from fairlead.app.requests import MOST_BYTES, MOST_JOBS
+from fairlead.app.job_requests import MOST_BYTES, MOST_JOBS
 from fairlead.app.sync import AT_EXIT_S
-from fairlead.checked_file import SETTINGS_BYTES
-from fairlead.engine.call.pages import MOST_PAGES
-from fairlead.engine.call.wish import MAX_BODY_BYTES
-from fairlead.engine.consent import DEADLINE_S as CODE_S
-from fairlead.engine.consent import STORE_FOR_S
-from fairlead.engine.timing import LEAVE_S
-from fairlead.engine.token.ending import DEADLINE_S
-from fairlead.engine.token.parts import RefreshSettings
-from fairlead.engine.written import MAX_RESULT_BYTES
-from fairlead.policy.gate.limit import MAX_BUCKETS, MAX_SLOTS, PoolLimit
-from fairlead.policy.job import MAX_TAGS, MAX_UNIQUE_KEY_BYTES, MOST_WAITS
-from fairlead.policy.names import MAX_TENANT_BYTES
-from fairlead.policy.payload import MAX_ARGS_BYTES, MAX_ARGS_DEPTH
-from fairlead.policy.safe import MAX_SAFE_BYTES
-from fairlead.policy.token_parse import LARGEST_BODY, LARGEST_TOKEN
-from fairlead.runtime import SESSION_WITHIN_S
-from fairlead.settings import Http, Retention, Worker
+from fairlead.assembly.runtime import SESSION_WITHIN_S
+from fairlead.assembly.settings import Http, Retention, Worker
+from fairlead.engine.base.timing import LEAVE_S
+from fairlead.engine.calls.pages import MOST_PAGES
+from fairlead.engine.calls.request import MAX_BODY_BYTES
+from fairlead.engine.jobs.stored_results import MAX_RESULT_BYTES
+from fairlead.engine.tokens.consent import DEADLINE_S as CODE_S
+from fairlead.engine.tokens.consent import STORE_FOR_S
+from fairlead.engine.tokens.deps import RefreshSettings
+from fairlead.engine.tokens.revocation import DEADLINE_S
+from fairlead.policy.jobs.job import MAX_TAGS, MAX_UNIQUE_KEY_BYTES, MOST_WAITS
+from fairlead.policy.jobs.payload import MAX_ARGS_BYTES, MAX_ARGS_DEPTH
+from fairlead.policy.limits.limit import MAX_BUCKETS, MAX_SLOTS, PoolLimit
+from fairlead.policy.text.names import MAX_TENANT_BYTES
+from fairlead.policy.text.safe import MAX_SAFE_BYTES
+from fairlead.policy.tokens.parse import LARGEST_BODY, LARGEST_TOKEN
 
 
 @dataclass(frozen=True, slots=True)

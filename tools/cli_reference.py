@@ -15,7 +15,7 @@ from typing import Any
 import typer
 
 from fairlead.cli.entry import root
-from fairlead.cli.exits import MEANINGS, Exit, exit_of
+from fairlead.cli.kit.exits import MEANINGS, Exit, exit_of
 from fairlead.cli.registry import Later
 from fairlead.errors import FairleadError, all_errors
 

@@ -11,10 +11,10 @@ from typing import Literal, get_args, get_origin
 
 from pydantic import BaseModel
 
-from fairlead.policy.profile import Profile
-from fairlead.policy.profile_limits import CallLimit, Limits
-from fairlead.policy.profile_load import load_profiles
-from fairlead.policy.window import windows
+from fairlead.policy.providers.profile import Profile
+from fairlead.policy.providers.profile_limits import CallLimit, Limits
+from fairlead.policy.providers.profile_load import load_profiles
+from fairlead.policy.tokens.window import windows
 
 _HEAD = """\
 # Providers

@@ -18,14 +18,13 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 import fairlead
-import fairlead.engine.events
-import fairlead.engine.gate.learn
+import fairlead.engine.limits.observations
 import fairlead.events
-from fairlead.config import SECRETS_FROM_FILES, STANDARD
+from fairlead.assembly.config import SECRETS_FROM_FILES, STANDARD
+from fairlead.assembly.settings import Settings
 from fairlead.errors import FairleadError, all_errors
 from fairlead.events import Event
-from fairlead.policy.env_names import PREFIX
-from fairlead.settings import Settings
+from fairlead.policy.settings.env_names import PREFIX
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs/reference"
 _NOTE = "<!-- Written by `python -m tools.reference`. Do not edit. -->"
@@ -217,7 +216,7 @@ def our_events() -> list[type[Event]]:
     """All events that the engine emits, by name."""
     found = {
         kind
-        for module in (fairlead.events, fairlead.engine.events, fairlead.engine.gate.learn)
+        for module in (fairlead.events, fairlead.engine.limits.observations)
         for kind in vars(module).values()
         if isinstance(kind, type) and issubclass(kind, Event) and kind is not Event
     }

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable
 from uuid import NAMESPACE_URL, uuid5
 
-from fairlead import __version__
+from fairlead._version import __version__
 from tools.packages import LOCK, OURS, Pinned, licence, locked, needed
 
 Part = dict[str, object]

@@ -31,8 +31,8 @@ from fairlead.adapters.redis.codec import Codec, Item, arguments, head
 from fairlead.adapters.redis.node import NEW_US
 from fairlead.adapters.redis.scripts import script
 from fairlead.engine.ports.gate import Admitted, Ask, Finish
-from fairlead.policy.gate.breaker import Health
-from fairlead.policy.gate.key import Keyspace
+from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.key import Keyspace
 
 CONNECTIONS = 4
 IN_FLIGHT = 128

@@ -5,7 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+from fairlead._version import __version__
+
 __all__ = [
     "BatchResult",
     "CallOptions",
@@ -35,39 +36,39 @@ if TYPE_CHECKING:
     from fairlead.app import EnqueuedJob, Fairlead, JobRequest
     from fairlead.app.client import Client
     from fairlead.app.client.batch import BatchResult, NotDone
-    from fairlead.app.client.listing import Listing
     from fairlead.app.client.options import CallOptions
+    from fairlead.app.client.paginator import Listing
     from fairlead.app.client.response import Response
     from fairlead.app.client.streaming import StreamedResponse
-    from fairlead.engine.handler import JobContext
-    from fairlead.policy.feedback.reply import Reply
-    from fairlead.policy.gate.breaker import Health
-    from fairlead.policy.job import Cancel, Discard, Done, NeedsReauth, Snooze
-    from fairlead.policy.retry import RetryPolicy, RetryRule
-    from fairlead.runtime import Roles
+    from fairlead.assembly.runtime import Roles
+    from fairlead.engine.jobs.handler import JobContext
+    from fairlead.policy.failures.retry import RetryPolicy, RetryRule
+    from fairlead.policy.jobs.job import Cancel, Discard, Done, NeedsReauth, Snooze
+    from fairlead.policy.limits.breaker import Health
+    from fairlead.policy.limits.feedback.raw_response import Reply
 
 
 _HOMES = {
     "BatchResult": "fairlead.app.client.batch",
     "CallOptions": "fairlead.app.client.options",
-    "Cancel": "fairlead.policy.job",
+    "Cancel": "fairlead.policy.jobs.job",
     "Client": "fairlead.app.client",
-    "Discard": "fairlead.policy.job",
-    "Done": "fairlead.policy.job",
+    "Discard": "fairlead.policy.jobs.job",
+    "Done": "fairlead.policy.jobs.job",
     "EnqueuedJob": "fairlead.app",
     "Fairlead": "fairlead.app",
-    "Health": "fairlead.policy.gate.breaker",
-    "JobContext": "fairlead.engine.handler",
+    "Health": "fairlead.policy.limits.breaker",
+    "JobContext": "fairlead.engine.jobs.handler",
     "JobRequest": "fairlead.app",
-    "Listing": "fairlead.app.client.listing",
-    "NeedsReauth": "fairlead.policy.job",
+    "Listing": "fairlead.app.client.paginator",
+    "NeedsReauth": "fairlead.policy.jobs.job",
     "NotDone": "fairlead.app.client.batch",
-    "Reply": "fairlead.policy.feedback.reply",
+    "Reply": "fairlead.policy.limits.feedback.raw_response",
     "Response": "fairlead.app.client.response",
-    "RetryPolicy": "fairlead.policy.retry",
-    "RetryRule": "fairlead.policy.retry",
-    "Roles": "fairlead.runtime",
-    "Snooze": "fairlead.policy.job",
+    "RetryPolicy": "fairlead.policy.failures.retry",
+    "RetryRule": "fairlead.policy.failures.retry",
+    "Roles": "fairlead.assembly.runtime",
+    "Snooze": "fairlead.policy.jobs.job",
     "StreamedResponse": "fairlead.app.client.streaming",
 }
 

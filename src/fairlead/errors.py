@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from fairlead.known_secrets import KNOWN
+from fairlead._core.known_secrets import KNOWN
 
 
 class FairleadError(Exception):

@@ -7,7 +7,7 @@ Needs `pip install 'fairlead[httpx]'`.
 
 from __future__ import annotations
 
-from fairlead.app.client.mounted import Mounted, MountedBody, extensions_of
+from fairlead.app.client.connection_transport import Mounted, MountedBody, extensions_of
 from fairlead.errors import DependencyUnavailable
 
 try:

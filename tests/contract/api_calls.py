@@ -9,8 +9,8 @@ from typing import Any
 
 import aiohttp
 
-from fairlead.policy.feedback.dialect import heard
-from fairlead.policy.feedback.reply import Heard, Reply
+from fairlead.policy.limits.feedback.dialect import heard
+from fairlead.policy.limits.feedback.raw_response import Heard, Reply
 
 
 class Caller:

@@ -11,26 +11,26 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
-from fairlead.adapters.local.gate import LocalGate
+from fairlead.adapters.local.local_gate import LocalGate
 from fairlead.adapters.local.system import SystemIds
-from fairlead.adapters.redis.losses import RedisLosses
-from fairlead.engine.gate.admission import Admissions
-from fairlead.engine.gate.bulk import Bulks, BulkWish
-from fairlead.engine.gate.guarded import GuardedGate
-from fairlead.engine.gate.keeper import Keeper
-from fairlead.engine.gate.plans import Plans
-from fairlead.engine.gate.switches import Switches
-from fairlead.engine.handler import JobContext, current_job
+from fairlead.adapters.redis.data_loss import RedisLosses
+from fairlead.engine.jobs.handler import JobContext, current_job
+from fairlead.engine.limits.admission import Admissions
+from fairlead.engine.limits.bulk_slots import Bulks, BulkWish
+from fairlead.engine.limits.failover_gate import GuardedGate
+from fairlead.engine.limits.lease_renewer import Keeper
+from fairlead.engine.limits.limit_plans import Plans
+from fairlead.engine.limits.override_cache import Switches
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.engine.ports.gate_view import GateView, HolderView
-from fairlead.engine.ports.switches import Switch
+from fairlead.engine.ports.overrides import Switch
 from fairlead.errors import BulkBusy
-from fairlead.policy.gate.bulk_token import parse_token
-from fairlead.policy.gate.limit import Domain, Plan
-from fairlead.policy.gate.share import Share
-from fairlead.policy.gate.switch import Act, Reach
-from fairlead.policy.profile_load import load_profiles
-from fairlead.testing.clock import ManualClock
+from fairlead.policy.limits.bulk_token import parse_token
+from fairlead.policy.limits.limit import Domain, Plan
+from fairlead.policy.limits.override import Act, Reach
+from fairlead.policy.limits.share import Share
+from fairlead.policy.providers.profile_load import load_profiles
+from fairlead.testing._kit.clock import ManualClock
 from tests.contract.gates import Timed
 from tests.support.engine import Recorder, half
 

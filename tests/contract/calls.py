@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from fairlead._core.secret import Secret
 from fairlead.adapters.http import AddressPolicy
 from fairlead.engine.ports import HttpRequest
-from fairlead.secret import Secret
 
 PRIVATE = AddressPolicy(allow_private=True)
 SECRET = "access-token-canary"

@@ -7,7 +7,7 @@ from secrets import token_hex
 
 import pytest
 
-from fairlead.adapters.redis.gate import RedisGate
+from fairlead.adapters.redis.redis_gate import RedisGate
 from tests.contract.gates import Timed, local_gate, redis_gate
 from tests.contract.postgres import postgres_stores
 from tests.contract.stores import Stores, memory_stores

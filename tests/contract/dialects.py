@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from fairlead.policy.classify.judge import judge
-from fairlead.policy.classify.pattern import Pattern
-from fairlead.policy.classify.rules import Rules, rules_of
-from fairlead.policy.classify.verdict import Verdict
-from fairlead.policy.feedback.reply import Reply
-from fairlead.policy.profile_load import load_profiles
+from fairlead.policy.calls.classify.classifier import judge
+from fairlead.policy.calls.classify.rules import Rules, rules_of
+from fairlead.policy.calls.classify.verdict import Verdict
+from fairlead.policy.limits.feedback.raw_response import Reply
+from fairlead.policy.providers.pattern import Pattern
+from fairlead.policy.providers.profile_load import load_profiles
 
 PROFILES = load_profiles()
 RULES = {name: rules_of(profile) for name, profile in PROFILES.items()}

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis, RedisCluster
 
-from fairlead.adapters.local.gate import LocalGate
+from fairlead._core.secret import Secret
+from fairlead.adapters.local.local_gate import LocalGate
 from fairlead.adapters.local.system import SystemClock
-from fairlead.adapters.redis.gate import RedisGate
 from fairlead.adapters.redis.node import Call
+from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.engine.ports.gate import (
     Admitted,
     Answer,
@@ -28,9 +29,8 @@ from fairlead.engine.ports.gate import (
     Wake,
 )
 from fairlead.errors import GateUnavailable
-from fairlead.policy.gate.key import Keyspace
-from fairlead.policy.gate.limit import MICRO
-from fairlead.secret import Secret
+from fairlead.policy.limits.key import Keyspace
+from fairlead.policy.limits.limit import MICRO
 from tests.simulation.redis import SimRedis
 from tests.simulation.watch import NOBODY, Watch
 

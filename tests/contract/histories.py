@@ -15,11 +15,11 @@ from random import Random
 from secrets import token_hex
 from typing import NamedTuple
 
-from fairlead.adapters.redis.gate import RedisGate
+from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.engine.ports.gate import Admitted, Ask, Finish, GateRefusal, Observation, Queued, Renewal
-from fairlead.policy.gate.breaker import Health
-from fairlead.policy.gate.limit import BreakerRule, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
-from fairlead.policy.gate.pool import Holder
+from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.limit import BreakerRule, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
+from fairlead.policy.limits.pool import Holder
 from tests.contract.gates import Timed, local_gate, redis_gate, simulated_gate
 
 DOMAIN = Domain(("tenant", "a"))

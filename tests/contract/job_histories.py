@@ -13,7 +13,7 @@ from dataclasses import replace
 from random import Random
 
 from fairlead.adapters.postgres.jobs import PostgresJobStore
-from fairlead.testing.memory import MemoryDutyStore, MemoryJobStore, MemorySessionStore
+from fairlead.testing._memory import MemoryDutyStore, MemoryJobStore, MemorySessionStore
 from tests.contract.job_steps import GROUPS, KINDS, QUEUES, SCHEDULES, TENANTS, Side
 from tests.contract.losses import LossyDatabase, MemoryRoad
 from tests.contract.pairs import Do, Histories, Look, Pass, Step, run_many

@@ -28,7 +28,7 @@ from fairlead.engine.ports import (
     Schedule,
 )
 from fairlead.errors import InputInvalid
-from fairlead.testing.ids import CountedIds
+from fairlead.testing._kit.ids import CountedIds
 from tests.contract.losses import LOST, Loss, Road
 from tests.contract.pairs import Pass, Step
 from tests.contract.stores import Stores, discarded, failed, identity

@@ -7,7 +7,7 @@ from itertools import groupby
 from uuid import UUID
 
 from fairlead.engine.ports import ClaimFilter, Completed, Job, NewJob
-from fairlead.policy.lane import Scope, ScopeKind
+from fairlead.policy.jobs.lane import Scope, ScopeKind
 from tests.contract.stores import ANY, Stores
 from tests.support.engine import new_job
 

@@ -13,12 +13,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from typing import Literal, Protocol, TypeVar
 
+from fairlead.adapters.postgres.database import Database, Transaction
 from fairlead.adapters.postgres.driver import Row
-from fairlead.adapters.postgres.failures import CommitInDoubt
-from fairlead.adapters.postgres.pool import Database, Transaction
-from fairlead.adapters.postgres.sqlfiles import Statement
+from fairlead.adapters.postgres.postgres_errors import CommitInDoubt
+from fairlead.adapters.postgres.statements import Statement
 from fairlead.errors import DependencyUnavailable
-from fairlead.testing.memory import MemoryLink
+from fairlead.testing._memory import MemoryLink
 
 Loss = Literal["request", "answer", "answers", "caller"]
 LOST = (DependencyUnavailable, asyncio.CancelledError)

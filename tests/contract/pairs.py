@@ -17,8 +17,8 @@ from datetime import timedelta
 from random import Random
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from fairlead.testing.clock import ManualClock
-from fairlead.testing.memory.database import STARTED
+from fairlead.testing._kit.clock import ManualClock
+from fairlead.testing._memory.database import STARTED
 from tests.contract.losses import LossyDatabase
 from tests.contract.postgres import PostgresStores, postgres_stores
 from tests.contract.stores import MemoryStores, memory_stores

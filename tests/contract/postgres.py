@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from fairlead.adapters.postgres.audit import PostgresAuditStore
 from fairlead.adapters.postgres.credentials import PostgresCredentialStore
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.dead_letters import PostgresDeadLetterStore
-from fairlead.adapters.postgres.duties import PostgresDutyStore
 from fairlead.adapters.postgres.endpoints import PostgresEndpointGate
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.adapters.postgres.lanes import PostgresLaneStore
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.sessions import PostgresSessionStore
+from fairlead.adapters.postgres.schedule_runs import PostgresDutyStore
+from fairlead.adapters.postgres.worker_sessions import PostgresSessionStore
 from fairlead.engine.ports import AuditRecord
 from tests.support.engine import IDS
 from tests.support.passing_time import pass_time

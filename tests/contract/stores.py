@@ -23,9 +23,9 @@ from fairlead.engine.ports import (
     SessionStore,
 )
 from fairlead.engine.ports.lanes import LaneStore
-from fairlead.testing.clock import ManualClock
-from fairlead.testing.ids import CountedIds
-from fairlead.testing.memory import (
+from fairlead.testing._kit.clock import ManualClock
+from fairlead.testing._kit.ids import CountedIds
+from fairlead.testing._memory import (
     MemoryDatabase,
     MemoryDeadLetterStore,
     MemoryDutyStore,

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from fairlead.policy.feedback.reply import BULK, POINTS, REQUESTS, Reply
+from fairlead.policy.limits.feedback.raw_response import BULK, POINTS, REQUESTS, Reply
 from fairlead.testing import ManualClock
 from fairlead.testing.api import ShopifyApi, ShopLimits
 from tests.contract.api_calls import Caller, calling

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.policy.feedback.reply import (
+from fairlead.policy.limits.feedback.raw_response import (
     CONCURRENCY,
     DAILY,
     ENDPOINT,

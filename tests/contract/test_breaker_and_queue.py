@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fairlead.engine.handler import JobContext
+from fairlead.engine.jobs.handler import JobContext
 from fairlead.engine.ports import Rescheduled
-from fairlead.policy.gate.breaker import Health
+from fairlead.policy.limits.breaker import Health
 from tests.contract.stores import ANY, Stores, a_session
 from tests.support.engine import new_job
 from tests.support.entrances import Way

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from fairlead.engine.handler import JobContext
+from fairlead.engine.jobs.handler import JobContext
 from fairlead.engine.ports import Job, Outcome, Rescheduled
 from tests.contract.stores import ANY, Stores, a_session, claimed, failed
 from tests.support.engine import new_job

@@ -15,7 +15,7 @@ from fairlead.engine.ports import (
     EndpointRefusal,
     Intent,
 )
-from fairlead.policy.blast_radius import TOKEN
+from fairlead.policy.calls.blast_radius import TOKEN
 from tests.contract.credential_steps import KEY, connected, found, intent
 from tests.contract.stores import Stores, a_session
 

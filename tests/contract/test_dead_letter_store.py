@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from fairlead.engine.dead_letter import replay_of
+from fairlead.engine.jobs.dead_letter import replay_of
 from fairlead.engine.ports import (
     Cancelled,
     Completed,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.policy.category import Category
-from fairlead.policy.classify.strategy import Next, StrategyName
-from fairlead.policy.classify.verdict import Result, Step
-from fairlead.policy.feedback.reply import Reply
-from fairlead.policy.gate.breaker import Health
+from fairlead.policy.calls.classify.verdict import Result, Step
+from fairlead.policy.failures.category import Category
+from fairlead.policy.failures.strategy import Next, StrategyName
+from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.feedback.raw_response import Reply
 from tests.contract.dialects import judged, soap_fault
 
 LIMIT, SERVER = Category.TRANSIENT_RATE_LIMIT, Category.TRANSIENT_SERVER

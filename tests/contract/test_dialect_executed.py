@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.policy.feedback.reply import Reply
+from fairlead.policy.limits.feedback.raw_response import Reply
 from tests.contract.dialects import judged
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.policy.category import Category
-from fairlead.policy.feedback.reply import Reply
+from fairlead.policy.failures.category import Category
+from fairlead.policy.limits.feedback.raw_response import Reply
 from tests.contract.dialects import judged
 
 NOW_S = 1_800_000_000.0

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.policy.classify.body import reply_of
-from fairlead.policy.classify.case import Finding
-from fairlead.policy.classify.judge import judge
-from fairlead.policy.classify.text_match import PatternRefused, TextMatch
-from fairlead.policy.classify.verdict import Result, Verdict
-from fairlead.policy.feedback.reply import Reply
+from fairlead.policy.calls.classify.body import reply_of
+from fairlead.policy.calls.classify.classifier import judge
+from fairlead.policy.calls.classify.context import Finding
+from fairlead.policy.calls.classify.verdict import Result, Verdict
+from fairlead.policy.limits.feedback.raw_response import Reply
+from fairlead.policy.text.text_match import PatternRefused, TextMatch
 from tests.contract.dialects import RULES, judged, own, pattern
 
 LIMITING = ["hubspot", "mercadolibre", "netsuite", "salesforce", "shopify", "stripe", "generic_oauth2"]

@@ -8,14 +8,14 @@ import pytest
 from pydantic import ValidationError
 
 from fairlead.errors import ConfigInvalid
-from fairlead.policy.category import Category
-from fairlead.policy.classify.pattern import Pattern, in_order
-from fairlead.policy.classify.rules import rules_of, shipped
-from fairlead.policy.classify.strategy import Next, StrategyName
-from fairlead.policy.classify.verdict import Result, Scope, Step
-from fairlead.policy.feedback.reply import Reply
-from fairlead.policy.gate.breaker import Health
-from fairlead.policy.profile_load import load_profiles
+from fairlead.policy.calls.classify.rules import rules_of, shipped
+from fairlead.policy.calls.classify.verdict import Result, Scope, Step
+from fairlead.policy.failures.category import Category
+from fairlead.policy.failures.strategy import Next, StrategyName
+from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.feedback.raw_response import Reply
+from fairlead.policy.providers.pattern import Pattern, in_order
+from fairlead.policy.providers.profile_load import load_profiles
 from tests.contract.dialects import PROFILES, checked, judged, own, pattern
 
 SOLD_OUT = Reply(409, body={"message": "The article is SOLD OUT"})

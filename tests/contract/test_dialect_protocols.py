@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from fairlead.policy.category import Category
-from fairlead.policy.classify.body import LARGEST_JUDGED, Unread
-from fairlead.policy.classify.strategy import Next
-from fairlead.policy.classify.verdict import Result, Step, Verdict
-from fairlead.policy.feedback.reply import Reply
-from fairlead.policy.gate.breaker import Health
+from fairlead.policy.calls.classify.body import LARGEST_JUDGED, Unread
+from fairlead.policy.calls.classify.verdict import Result, Step, Verdict
+from fairlead.policy.failures.category import Category
+from fairlead.policy.failures.strategy import Next
+from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.feedback.raw_response import Reply
 from tests.contract.dialects import judged, own, pattern, soap_fault
 
 REQUEST, SERVER = Category.PERMANENT_REQUEST, Category.TRANSIENT_SERVER

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from fairlead.engine.dead_letter import replay_of
+from fairlead.engine.jobs.dead_letter import replay_of
 from fairlead.engine.ports import Completed, DeadLetterFilter, Job, Rescheduled, Schedule
 from tests.contract.stores import ANY, Stores, a_session, claimed, discarded
 from tests.support.engine import IDS, NOBODY, new_job

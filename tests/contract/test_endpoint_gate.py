@@ -17,7 +17,7 @@ from fairlead.engine.ports import (
     EndpointPermit,
     EndpointRefusal,
 )
-from fairlead.policy.blast_radius import NEVER_SENT, TOKEN, Reach
+from fairlead.policy.calls.blast_radius import NEVER_SENT, TOKEN, Reach
 from tests.contract.stores import Stores
 
 KEY = EndpointKey("mercadolibre", "app")

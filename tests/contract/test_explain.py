@@ -15,7 +15,7 @@ from fairlead.engine.ports.lanes import (
     Tier,
     UnhandledKind,
 )
-from fairlead.policy.lane import LONGEST_WAIT_S
+from fairlead.policy.jobs.lane import LONGEST_WAIT_S
 from tests.contract.lane_steps import LINGER_S, done, group, jobs_of, taken, tenant
 from tests.contract.stores import ANY, LEASE_S, Stores, a_session, claimed, discarded, enqueued, failed
 from tests.support.engine import NOBODY, new_job

@@ -10,7 +10,7 @@ import pytest
 from fairlead.engine.ports import ClaimFilter, Rescheduled
 from fairlead.engine.ports.lanes import Swept, TenantShare, Tier
 from fairlead.errors import InputInvalid
-from fairlead.policy.lane import LONGEST_WAIT_S, QUANTUM
+from fairlead.policy.jobs.lane import LONGEST_WAIT_S, QUANTUM
 from tests.contract.lane_steps import (
     LINGER_S,
     done,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fairlead.engine.ports.gate import Admitted, Ask, Finish, GateRefusal, RefusedBy
-from fairlead.policy.gate.breaker import Health
-from fairlead.policy.gate.limit import BreakerRule, BucketLimit, Domain, Plan
+from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.limit import BreakerRule, BucketLimit, Domain, Plan
 from tests.contract.gates import Timed
 
 RULE = BreakerRule("connection|host")

@@ -18,7 +18,7 @@ from fairlead.engine.ports.gate import (
     RefusedBy,
 )
 from fairlead.errors import ConfigInvalid
-from fairlead.policy.gate.limit import BucketLimit, Domain, Plan, per_window
+from fairlead.policy.limits.limit import BucketLimit, Domain, Plan, per_window
 from tests.contract.gates import Timed
 
 DOMAIN = Domain(("tenant", "a"))

@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 
-from fairlead.engine.events import BulkAdopted, GateWouldRefuse
-from fairlead.engine.gate.bulk import BulkWish
+from fairlead.engine.limits.bulk_slots import BulkWish
 from fairlead.errors import BulkBusy, GateClosed, GateUnavailable, InputInvalid, SlotLost
-from fairlead.policy.feedback.reply import Reply
-from fairlead.policy.gate.bulk_token import UNTIED
-from fairlead.policy.gate.switch import Act
-from fairlead.testing.clock import ManualClock
+from fairlead.events import BulkAdopted, GateWouldRefuse
+from fairlead.policy.limits.bulk_token import UNTIED
+from fairlead.policy.limits.feedback.raw_response import Reply
+from fairlead.policy.limits.override import Act
+from fairlead.testing._kit.clock import ManualClock
 from tests.contract.bulk import LEASE_S, OTHER, RUNNING, SHOP, Fleet
 from tests.contract.gates import Timed
 

@@ -9,16 +9,16 @@ from secrets import token_hex
 import pytest
 from redis.asyncio import Redis
 
+from fairlead._core.secret import Secret
 from fairlead.adapters.embedded import Endpoints
-from fairlead.adapters.redis.gate import RedisGate
-from fairlead.adapters.redis.losses import RedisLosses
-from fairlead.engine.gate.bulk import BulkWish
+from fairlead.adapters.redis.data_loss import RedisLosses
+from fairlead.adapters.redis.redis_gate import RedisGate
+from fairlead.engine.limits.bulk_slots import BulkWish
 from fairlead.engine.ports.gate import Ask, GateRefusal, RefusedBy
 from fairlead.errors import SlotLost
-from fairlead.policy.gate.key import Keyspace
-from fairlead.policy.gate.pool import Holder
-from fairlead.secret import Secret
-from fairlead.testing.clock import ManualClock
+from fairlead.policy.limits.key import Keyspace
+from fairlead.policy.limits.pool import Holder
+from fairlead.testing._kit.clock import ManualClock
 from tests.contract.bulk import LEASE_S, PLANS, RUNNING, SHOP, Fleet
 from tests.contract.gates import redis_gate
 

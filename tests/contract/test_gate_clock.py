@@ -13,18 +13,18 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
+from fairlead._core.secret import Secret
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.local.system import SystemClock
 from fairlead.adapters.redis.codec import Codec, arguments, head, stamp
-from fairlead.adapters.redis.gate import RedisGate
-from fairlead.adapters.redis.link import Link
+from fairlead.adapters.redis.connection import Link
+from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.adapters.redis.scripts import script
 from fairlead.engine.ports.gate import Admitted, Ask, Finish, GateRefusal, Queued, RefusedBy
-from fairlead.policy.gate.key import KeyKind, Keyspace, Part
-from fairlead.policy.gate.limit import MICRO, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
-from fairlead.policy.gate.pool import Holder
-from fairlead.secret import Secret
-from fairlead.testing.clock import ManualClock
+from fairlead.policy.limits.key import KeyKind, Keyspace, Part
+from fairlead.policy.limits.limit import MICRO, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
+from fairlead.policy.limits.pool import Holder
+from fairlead.testing._kit.clock import ManualClock
 from tests.contract.gates import Timed, redis_gate
 from tests.faults.support.faultproxy import tcp_proxy
 from tests.faults.support.valkey import own_valkey

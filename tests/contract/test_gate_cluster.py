@@ -11,21 +11,21 @@ from secrets import token_hex
 import pytest
 from redis import Redis
 
+from fairlead._core.secret import Secret
 from fairlead.adapters.local.system import SystemClock
 from fairlead.adapters.redis import facts_of_each, redis_facts
 from fairlead.adapters.redis.cluster import slot_of
-from fairlead.adapters.redis.gate import RedisGate
+from fairlead.adapters.redis.data_loss import RedisLosses
+from fairlead.adapters.redis.inspector import RedisViewer
 from fairlead.adapters.redis.keys import RedisKeys
-from fairlead.adapters.redis.losses import RedisLosses
 from fairlead.adapters.redis.probe import probe_redis
-from fairlead.adapters.redis.viewer import RedisViewer
+from fairlead.adapters.redis.redis_gate import RedisGate
+from fairlead.assembly.doctor.gate_checks import eviction_check, of_each, role_check
 from fairlead.engine.ports.gate import Admitted, Ask, Finish, GateRefusal, RefusedBy
 from fairlead.errors import GateUnavailable
-from fairlead.gatecheck import eviction_check, of_each, role_check
-from fairlead.policy.gate.key import KeyKind, Keyspace
-from fairlead.policy.gate.limit import BucketLimit, Domain, Plan, PoolLimit
-from fairlead.policy.gate.pool import Holder
-from fairlead.secret import Secret
+from fairlead.policy.limits.key import KeyKind, Keyspace
+from fairlead.policy.limits.limit import BucketLimit, Domain, Plan, PoolLimit
+from fairlead.policy.limits.pool import Holder
 from tests.faults.support.cluster import OwnCluster, own_cluster
 from tests.faults.support.valkey import OwnValkey
 

@@ -13,18 +13,18 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
+from fairlead._core.secret import Secret
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.redis import listener as listener_module
-from fairlead.adapters.redis.gate import RedisGate
+from fairlead.adapters.redis.inspector import RedisViewer
 from fairlead.adapters.redis.listener import Listener
-from fairlead.adapters.redis.viewer import RedisViewer
+from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.engine.ports.gate import Admitted, Ask, Finish, GateRefusal, Queued, RefusedBy
-from fairlead.policy.gate.breaker import Health
-from fairlead.policy.gate.key import KeyKind, Keyspace, Part
-from fairlead.policy.gate.limit import BreakerRule, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
-from fairlead.policy.gate.pool import Holder
-from fairlead.secret import Secret
-from fairlead.testing.clock import ManualClock
+from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.key import KeyKind, Keyspace, Part
+from fairlead.policy.limits.limit import BreakerRule, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
+from fairlead.policy.limits.pool import Holder
+from fairlead.testing._kit.clock import ManualClock
 from tests.contract.gates import Timed, redis_gate
 
 POISON: dict[str, Callable[[bytes], bytes]] = {

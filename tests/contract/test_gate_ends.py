@@ -6,9 +6,9 @@ import asyncio
 from itertools import count
 
 from fairlead.engine.ports.gate import Admitted, Ask, Finish, Finished, GateRefusal, Queued
-from fairlead.policy.gate.breaker import Health
-from fairlead.policy.gate.limit import BreakerRule, Domain, Plan, PoolLimit
-from fairlead.policy.gate.pool import Holder
+from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.limit import BreakerRule, Domain, Plan, PoolLimit
+from fairlead.policy.limits.pool import Holder
 from tests.contract.gates import Timed
 
 DOMAIN = Domain(("tenant", "a"))

@@ -7,11 +7,11 @@ from random import Random
 import pytest
 
 from fairlead.adapters.embedded import Endpoints
-from fairlead.adapters.local.gate import LocalGate
+from fairlead.adapters.local.local_gate import LocalGate
 from fairlead.engine.ports.gate import Answer, Ask, GateRefusal, Lease, RefusedBy, Renewal
-from fairlead.policy.gate.breaker import Health
-from fairlead.policy.gate.limit import Domain, Plan
-from fairlead.policy.gate.pool import Holder, Pool
+from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.limit import Domain, Plan
+from fairlead.policy.limits.pool import Holder, Pool
 from tests.contract.gates import STORES, store_of
 from tests.contract.histories import (
     DOMAIN,

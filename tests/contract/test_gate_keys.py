@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 from redis.asyncio import RedisCluster
 
+from fairlead._core.secret import Secret
 from fairlead.adapters.local.system import SystemClock
-from fairlead.adapters.redis.gate import RedisGate
+from fairlead.adapters.redis.inspector import RedisViewer
 from fairlead.adapters.redis.keys import RedisKeys
-from fairlead.adapters.redis.viewer import RedisViewer
+from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.engine.ports.gate import Admitted, Ask, GateRefusal, Lease, Queued, Renewal
 from fairlead.engine.ports.gate_keys import UNKNOWN, HeldLease
 from fairlead.errors import GateUnavailable
-from fairlead.policy.gate.key import KeyKind, Keyspace, Part
-from fairlead.policy.gate.limit import BreakerRule, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
-from fairlead.policy.gate.pool import Holder
-from fairlead.secret import Secret
+from fairlead.policy.limits.key import KeyKind, Keyspace, Part
+from fairlead.policy.limits.limit import BreakerRule, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
+from fairlead.policy.limits.pool import Holder
 from tests.contract.gates import STORES, client_of, store_of
 from tests.faults.support.fleet import parsed
 from tests.support.pool_verdict import judge_pool

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from fairlead.engine.ports.gate import Admitted, Ask, Booked, Finish, Observation, Queued, Renewal
-from fairlead.policy.gate.breaker import Health
-from fairlead.policy.gate.limit import Plan
-from fairlead.policy.gate.pool import Holder
+from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.limit import Plan
+from fairlead.policy.limits.pool import Holder
 from tests.contract import histories
 from tests.contract.gates import Timed, local_gate, redis_gate
 from tests.contract.histories import DOMAIN, PAUSES_S, WORLDS, agree

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 from redis.asyncio import RedisCluster
 
-from fairlead.adapters.redis.gate import RedisGate
-from fairlead.adapters.redis.operator import RedisOperator
-from fairlead.adapters.redis.viewer import RedisViewer
+from fairlead._core.secret import Secret
+from fairlead.adapters.redis.admin import RedisOperator
+from fairlead.adapters.redis.inspector import RedisViewer
+from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.engine.ports.gate import Admitted, Ask, Finish, GateRefusal, Queued, RefusedBy
 from fairlead.errors import GateUnavailable
-from fairlead.policy.gate.breaker import Destination, Health, Mode
-from fairlead.policy.gate.key import LAYOUT, KeyKind, Keyspace
-from fairlead.policy.gate.limit import BreakerRule, BucketLimit, Domain, Plan, PoolLimit
-from fairlead.policy.gate.pool import Holder
-from fairlead.secret import Secret
+from fairlead.policy.limits.breaker import Destination, Health, Mode
+from fairlead.policy.limits.key import LAYOUT, KeyKind, Keyspace
+from fairlead.policy.limits.limit import BreakerRule, BucketLimit, Domain, Plan, PoolLimit
+from fairlead.policy.limits.pool import Holder
 from tests.contract.gates import STORES, Timed, client_of, redis_gate, store_of
 
 DOMAIN = Domain(("tenant", "beta"))  # in a cluster of three on the last, and the second is asked

@@ -18,8 +18,8 @@ from fairlead.engine.ports.gate import (
     RefusedBy,
     Renewal,
 )
-from fairlead.policy.gate.limit import BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
-from fairlead.policy.gate.pool import Holder
+from fairlead.policy.limits.limit import BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
+from fairlead.policy.limits.pool import Holder
 from tests.contract.gates import Timed
 
 DOMAIN = Domain(("tenant", "a"))

@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
+from fairlead._core.secret import Secret
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.local.system import SystemClock
 from fairlead.adapters.redis.codec import head
-from fairlead.adapters.redis.gate import RedisGate
-from fairlead.adapters.redis.link import Link
+from fairlead.adapters.redis.connection import Link
 from fairlead.adapters.redis.node import Call, Node, Terms
+from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.adapters.redis.scripts import script
 from fairlead.engine.ports.gate import (
     Admitted,
@@ -33,10 +34,9 @@ from fairlead.engine.ports.gate import (
     Renewal,
 )
 from fairlead.errors import GateUnavailable
-from fairlead.policy.gate.key import KeyKind, Keyspace, Part
-from fairlead.policy.gate.limit import BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
-from fairlead.policy.gate.pool import Holder
-from fairlead.secret import Secret
+from fairlead.policy.limits.key import KeyKind, Keyspace, Part
+from fairlead.policy.limits.limit import BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
+from fairlead.policy.limits.pool import Holder
 from tests.contract.gates import T0_US, Timed, redis_gate
 from tests.faults.support.valkey import oldest_redis, own_valkey
 

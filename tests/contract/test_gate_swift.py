@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 from fairlead.adapters.embedded import Endpoints
-from fairlead.adapters.redis.gate import RedisGate
+from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.engine.ports.gate import Admitted, Ask, Finish
-from fairlead.policy.gate.breaker import Health
-from fairlead.policy.gate.limit import BreakerRule, Domain, Plan, PoolLimit, QuotaLimit
-from fairlead.policy.gate.pool import Holder
+from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.limit import BreakerRule, Domain, Plan, PoolLimit, QuotaLimit
+from fairlead.policy.limits.pool import Holder
 from tests.contract.gates import Timed, redis_gate
 from tests.contract.histories import FAST, POOL, SLOW, WIDE
 

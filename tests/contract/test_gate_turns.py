@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import count
 
 from fairlead.engine.ports.gate import Ask, Booked, Finish, GateRefusal, Queued, RefusedBy
-from fairlead.policy.gate.limit import BucketLimit, Domain, Plan, PoolLimit
-from fairlead.policy.gate.pool import Holder
+from fairlead.policy.limits.limit import BucketLimit, Domain, Plan, PoolLimit
+from fairlead.policy.limits.pool import Holder
 from tests.contract.gates import Timed
 
 DOMAIN = Domain(("tenant", "a"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fairlead.engine.ports import ClaimFilter
-from fairlead.policy.lane import Scope, ScopeKind, connection_group
+from fairlead.policy.jobs.lane import Scope, ScopeKind, connection_group
 from tests.contract.credential_steps import (
     KEY,
     again,

@@ -14,9 +14,9 @@ import pytest
 
 from fairlead.adapters.embedded import Endpoints
 from fairlead.engine.ports import NewJob, Outcome
-from fairlead.testing.memory import MemoryDutyStore, MemoryJobStore, MemorySessionStore
-from fairlead.testing.memory.database import statement
-from fairlead.testing.memory.rows import JobRow, SessionRow
+from fairlead.testing._memory import MemoryDutyStore, MemoryJobStore, MemorySessionStore
+from fairlead.testing._memory.database import statement
+from fairlead.testing._memory.rows import JobRow, SessionRow
 from tests.contract.job_histories import Pair
 from tests.contract.losses import LossyDatabase
 from tests.contract.pairs import batches, still

@@ -16,7 +16,7 @@ import pytest
 
 from fairlead.engine.ports import Cancelled, ClaimFilter, Completed, Job, Outcome, Rescheduled
 from fairlead.engine.ports.lanes import GroupCap, TenantShare
-from fairlead.policy.lane import Scope, ScopeKind
+from fairlead.policy.jobs.lane import Scope, ScopeKind
 from tests.contract.lane_steps import drained
 from tests.contract.stores import Stores, a_session, discarded, failed
 from tests.support.engine import new_job

@@ -11,10 +11,10 @@ import pytest
 from fairlead.adapters.vault import MasterKey, TenantVault
 from fairlead.adapters.vault.vault import ELSEWHERE_GONE_S
 from fairlead.engine.ports import DataKey, KeyHolder, SealedRecords
-from fairlead.engine.reseal import LOOK_S, Resealer
+from fairlead.engine.tokens.reencrypt import LOOK_S, Resealer
 from fairlead.errors import ConfigInvalid, KeyMissing, MasterKeyElsewhereError
-from fairlead.policy.job import Retry, Snooze, outcome_of_exception
-from fairlead.testing.clock import ManualClock
+from fairlead.policy.jobs.job import Retry, Snooze, outcome_of_exception
+from fairlead.testing._kit.clock import ManualClock
 from tests.contract.stores import LEASE_S, Stores, identity
 from tests.support.engine import IDS
 from tests.support.keys import MASTER_1, MASTER_2, MemoryKeyStore, context_of, vault_over

@@ -12,19 +12,19 @@ from typing import Any
 
 import pytest
 
-from fairlead.adapters.http import AiohttpTransport, failures
+from fairlead._core.secret import Secret
+from fairlead.adapters.http import AiohttpTransport, http_failures
 from fairlead.adapters.http import connector as connecting
 from fairlead.adapters.http.resolver import AddressPolicy, CheckedResolver
 from fairlead.adapters.http.webhook import AiohttpWebhookSender
-from fairlead.adapters.local.process import has_spare_descriptors
-from fairlead.adapters.redis.link import connection_to
-from fairlead.callhouse import Wires
-from fairlead.config import load
+from fairlead.adapters.local.process_identity import has_spare_descriptors
+from fairlead.adapters.redis.connection import connection_to
+from fairlead.assembly.calls import Wires
+from fairlead.assembly.config import load
 from fairlead.engine.ports import NoAnswer, Webhook
 from fairlead.errors import GateUnavailable, NotSent
-from fairlead.policy.job import Snooze, outcome_of_exception
-from fairlead.policy.process_health import HINTS, is_own_fault
-from fairlead.secret import Secret
+from fairlead.policy.failures.process_health import HINTS, is_own_fault
+from fairlead.policy.jobs.job import Snooze, outcome_of_exception
 from fairlead.testing import ManualClock
 from fairlead.testing.api.raw import RawConnection, RawServer
 from tests.contract.calls import request_of
@@ -115,8 +115,8 @@ async def test_each_fault_has_its_kind(monkeypatch: pytest.MonkeyPatch, error: O
 
 
 async def test_want_of_local_ports_is_no_fault_of_the_destination(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(failures, "_has_local_port", lambda: False)
-    assert failures.never_left(OSError(errno.EADDRNOTAVAIL, "no port")) == "resources"
+    monkeypatch.setattr(http_failures, "_has_local_port", lambda: False)
+    assert http_failures.never_left(OSError(errno.EADDRNOTAVAIL, "no port")) == "resources"
 
 
 @pytest.mark.parametrize(

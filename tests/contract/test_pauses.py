@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead.engine.ports import Completed, Rescheduled
-from fairlead.policy.lane import Scope, ScopeKind, connection_group
+from fairlead.policy.jobs.lane import Scope, ScopeKind, connection_group
 from tests.contract.lane_steps import LINGER_S, done, drained, group, jobs_of, taken, tenant, tenants_of
 from tests.contract.stores import ANY, Stores, a_session, claimed, enqueued
 from tests.support.engine import new_job

@@ -23,8 +23,8 @@ from fairlead.engine.ports import (
     Settlement,
     SettleVerdict,
 )
-from fairlead.testing.memory.database import statement
-from fairlead.testing.memory.token_rows import RotationRow
+from fairlead.testing._memory.database import statement
+from fairlead.testing._memory.token_rows import RotationRow
 from tests.contract.losses import LossyDatabase
 from tests.contract.pairs import batches, still
 from tests.contract.token_histories import Pair

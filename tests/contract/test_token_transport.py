@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 
 from fairlead.adapters.http import AiohttpTokenTransport
-from fairlead.adapters.http.session import TransportSettings
+from fairlead.adapters.http.client_session import TransportSettings
 from fairlead.engine.ports import HttpAnswer, NoAnswer
 from tests.contract.raw_server import BODY, OK, RawConnection, RawServer, say_once, tls_contexts
 from tests.contract.token_calls import PRIVATE, SECRET, call_of, let_it_go

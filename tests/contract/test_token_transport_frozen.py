@@ -12,7 +12,7 @@ from unittest.mock import Mock
 import pytest
 
 from fairlead.adapters.http import AiohttpTokenTransport, token_transport
-from fairlead.adapters.http.departure import late_s
+from fairlead.adapters.http.send_time import late_s
 from fairlead.engine.ports import HttpAnswer, NoAnswer
 from tests.contract.raw_server import BODY, OK, RawConnection, RawServer, tls_contexts
 from tests.contract.token_calls import PRIVATE, call_of, let_it_go

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from fairlead._core.secret import Secret
 from fairlead.adapters.http import AiohttpTokenTransport
 from fairlead.engine.ports import HttpAnswer, NoAnswer, TokenCall
-from fairlead.secret import Secret
 from tests.contract.raw_server import OK, RawConnection, RawServer, answer_all
 from tests.contract.token_calls import PRIVATE, let_it_go
 

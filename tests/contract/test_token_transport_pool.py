@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from fairlead.adapters.http import AiohttpTokenTransport
-from fairlead.adapters.http.session import TransportSettings
+from fairlead.adapters.http.client_session import TransportSettings
 from fairlead.engine.ports import HttpAnswer, NoAnswer
 from tests.contract.raw_server import BODY, OK, RawConnection, RawServer
 from tests.contract.token_calls import PRIVATE, call_of, let_it_go

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.adapters.http import AiohttpTransport
-from fairlead.adapters.http.session import TransportSettings
+from fairlead.adapters.http.client_session import TransportSettings
 from fairlead.engine.ports import HttpAnswer, NoAnswer
 from tests.contract.calls import MIB, PRIVATE, answer_of, request_of
 from tests.contract.raw_server import BODY, OK, RawConnection, RawServer, say_once, tls_contexts

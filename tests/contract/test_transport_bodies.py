@@ -13,9 +13,9 @@ import pytest
 
 from fairlead.adapters.http import AiohttpTransport
 from fairlead.adapters.http.body import PIECE_BYTES
+from fairlead.assembly.settings import Settings
+from fairlead.assembly.settings_mapping import call_transport
 from fairlead.engine.ports import HttpAnswer, HttpRequest, NoAnswer, StreamBroken
-from fairlead.settings import Settings
-from fairlead.translate import call_transport
 from tests.contract.calls import MIB, PRIVATE, answer_of, request_of
 from tests.contract.raw_server import BODY, OK, RawConnection, RawServer, say_once
 from tests.support.standstill import ran_s

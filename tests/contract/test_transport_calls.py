@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import uvloop
 
+from fairlead._core.secret import Secret
 from fairlead.adapters.http import AddressPolicy, AiohttpTransport
 from fairlead.engine.ports import TRANSPORT_HEADERS, HttpAnswer, NoAnswer
 from fairlead.errors import InputInvalid
-from fairlead.secret import Secret
 from tests.contract.calls import PRIVATE, SECRET, request_of
 from tests.contract.raw_server import OK, RawServer, say_once
 

@@ -14,8 +14,8 @@ import pytest
 from aiohttp.client_proto import ResponseHandler
 
 from fairlead.adapters.http import AiohttpTransport
+from fairlead.adapters.http.client_session import TransportSettings
 from fairlead.adapters.http.connector import FitConnector
-from fairlead.adapters.http.session import TransportSettings
 from fairlead.engine.ports import HttpAnswer, HttpRequest, NoAnswer
 from tests.contract.calls import MIB, PRIVATE, answer_of, request_of
 from tests.contract.raw_server import OK, RawConnection, RawServer

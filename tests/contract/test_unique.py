@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead.engine.ports import ClaimFilter, Completed, Enqueued, Rescheduled
-from fairlead.policy.job import UniqueWhile
+from fairlead.policy.jobs.job import UniqueWhile
 from tests.contract.stores import ANY, Stores, a_session, claimed, discarded
 from tests.support.engine import new_job
 

@@ -15,7 +15,7 @@ from fairlead.adapters.postgres.data_keys import PostgresKeyStore
 from fairlead.adapters.vault import MasterKey
 from fairlead.engine.ports import DataKey, KeyStore, SealContext, Sealed
 from fairlead.errors import CredentialUnreadable, DependencyUnavailable, KeyMissing, KeyWrong
-from fairlead.testing.clock import ManualClock
+from fairlead.testing._kit.clock import ManualClock
 from tests.support.keys import MASTER_1, MASTER_2, MemoryKeyStore, context_of, vault_over
 
 PLAIN = b'{"refresh_token": "canary"}'

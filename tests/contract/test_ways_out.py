@@ -14,8 +14,8 @@ import pytest
 
 from fairlead.adapters.http import AiohttpTransport
 from fairlead.adapters.local.system import SystemClock, draw
-from fairlead.callhouse import Wires
-from fairlead.config import load
+from fairlead.assembly.calls import Wires
+from fairlead.assembly.config import load
 from fairlead.engine.ports import HttpAnswer, NoAnswer, Webhook
 from fairlead.errors import ConfigInvalid
 from tests.contract.calls import request_of

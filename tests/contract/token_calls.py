@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from fairlead._core.secret import Secret
 from fairlead.adapters.http import AddressPolicy
 from fairlead.engine.ports import TokenCall
-from fairlead.secret import Secret
 
 PRIVATE = AddressPolicy(allow_private=True)
 SECRET = "refresh-token-canary"

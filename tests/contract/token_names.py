@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 from uuid import UUID
 
-from fairlead.testing.ids import CountedIds
+from fairlead.testing._kit.ids import CountedIds
 
 
 @cache

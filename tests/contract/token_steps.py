@@ -34,8 +34,8 @@ from fairlead.engine.ports import (
     Unknown,
 )
 from fairlead.errors import InputInvalid
-from fairlead.policy.blast_radius import NEVER_SENT, TOKEN
-from fairlead.policy.lane import connection_group
+from fairlead.policy.calls.blast_radius import NEVER_SENT, TOKEN
+from fairlead.policy.jobs.lane import connection_group
 from tests.contract.credential_steps import claim
 from tests.contract.pairs import Pass, Step
 from tests.contract.stores import Stores, discarded, identity

@@ -30,7 +30,7 @@ from bench.sides import started
 from bench.valkey import connected as valkey
 from fairlead import Fairlead, JobContext, JobRequest
 from fairlead.adapters.embedded import Endpoints
-from fairlead.adapters.postgres.sqlfiles import statement
+from fairlead.adapters.postgres.statements import statement
 from fairlead.engine.ports import ClaimFilter, Completed
 from tests.counts.counting import ROUNDS, Figures, both
 from tests.support.engine import new_job

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from tests.support.cli import MASTER_KEY, Shell, Spawner, running_spawner
 
 

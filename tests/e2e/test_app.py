@@ -9,11 +9,10 @@ import pytest
 
 from fairlead import Fairlead, NeedsReauth
 from fairlead.adapters.postgres.credentials import PostgresCredentialStore
-from fairlead.config import load
-from fairlead.engine.events import TenantWallMissing
-from fairlead.engine.handler import JobContext
+from fairlead.assembly.config import load
+from fairlead.engine.jobs.handler import JobContext
 from fairlead.errors import ConfigInvalid, InputInvalid, NotFound, ProviderNotFound, ReauthRequired
-from fairlead.events import TimelineChanged
+from fairlead.events import TenantWallMissing, TimelineChanged
 from fairlead.testing.issuer import Issuer, IssuerConfig, ProviderConfig
 from fairlead.testing.ledger import judge
 from tests.support.engine import Recorder
@@ -303,7 +302,7 @@ async def test_what_was_restored_away_is_there_again_before_anything_is_served(
 async def test_a_restored_database_is_noticed_by_a_program_that_never_runs(
     made, issuer, database, monkeypatch
 ) -> None:
-    monkeypatch.setattr("fairlead.engine.services.timeline.LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr("fairlead.engine.tokens.database_failover.LOOK_EVERY_S", 0.05)
     told = Recorder()
     async with made as fl:
         fl.runtime.bus.subscribe(told)

@@ -13,14 +13,13 @@ import pytest
 
 from fairlead import Fairlead, Reply
 from fairlead.adapters.embedded import Endpoints
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.session import DatabaseSettings
-from fairlead.config import load
-from fairlead.engine.events import GateNotPersistent
-from fairlead.engine.handler import JobContext
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
+from fairlead.adapters.postgres.database import Database
+from fairlead.assembly.config import load
+from fairlead.engine.jobs.handler import JobContext
 from fairlead.engine.ports import ConnectionKey
 from fairlead.errors import ConfigInvalid, GateClosed, InputInvalid, NotFound
-from fairlead.events import Event
+from fairlead.events import Event, GateNotPersistent
 from tests.faults.support.valkey import own_valkey
 from tests.support.engine import a_job
 from tests.support.rows import rows

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from fairlead import Fairlead, Reply
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.session import DatabaseSettings
-from fairlead.config import load
-from fairlead.engine.handler import JobContext
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
+from fairlead.adapters.postgres.database import Database
+from fairlead.assembly.config import load
+from fairlead.engine.jobs.handler import JobContext
 from fairlead.engine.ports import ConnectionKey
 from fairlead.errors import DependencyUnavailable, GateClosed
 from tests.faults.support.valkey import OwnValkey, own_valkey

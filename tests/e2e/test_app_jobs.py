@@ -18,8 +18,8 @@ import psycopg
 import pytest
 
 from fairlead import EnqueuedJob, Fairlead, JobContext, JobRequest
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
+from fairlead.adapters.postgres.database import Database
 from fairlead.errors import ConfigInvalid, InputInvalid, JobFailed, JobUnfinished, RequestRejected
 from tests.support.cli import MASTER_KEY, ROOT
 from tests.support.rows import rows

@@ -11,12 +11,12 @@ import pytest
 
 from fairlead import Fairlead
 from fairlead.adapters.embedded import Endpoints
-from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.errors import FairleadError, GateClosed
-from fairlead.policy.blast_radius import CALL, Own
-from fairlead.policy.category import Category
-from fairlead.policy.classify.verdict import Scope
-from fairlead.policy.gate.breaker import Health
+from fairlead.policy.calls.blast_radius import CALL, Own
+from fairlead.policy.calls.classify.verdict import Scope
+from fairlead.policy.failures.category import Category
+from fairlead.policy.limits.breaker import Health
 from fairlead.testing.api.raw import OK, RawConnection, RawServer
 from tests.e2e.test_client import fairlead_for
 

@@ -13,7 +13,7 @@ from uuid import UUID
 
 import pytest
 
-from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.database import Database
 from fairlead.testing.issuer import Issuer, IssuerConfig, ProviderConfig
 from fairlead.testing.ledger import judge
 from tests.support.cli import Shell

@@ -11,10 +11,10 @@ from uuid import UUID
 import pytest
 
 from fairlead import Fairlead
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.dead_letters import PostgresDeadLetterStore
 from fairlead.adapters.postgres.jobs import PostgresJobStore
-from fairlead.adapters.postgres.pool import Database
-from fairlead.config import load
+from fairlead.assembly.config import load
 from fairlead.engine.ports import ClaimFilter, Completed, Discarded, FailureRecord, NewJob
 from tests.support.cli import Shell
 from tests.support.engine import IDS, a_job, new_job

@@ -10,19 +10,19 @@ from typing import Any
 import pytest
 
 from fairlead import Fairlead, Reply
+from fairlead._core.secret import Secret
 from fairlead.adapters.embedded import Endpoints
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.redis.gate import RedisGate
-from fairlead.config import load
-from fairlead.engine.gate.entrance import CallWish
-from fairlead.engine.gate.switches import LOOK_S
-from fairlead.engine.handler import JobContext
+from fairlead.adapters.postgres.database import Database
+from fairlead.adapters.redis.redis_gate import RedisGate
+from fairlead.assembly.config import load
+from fairlead.engine.jobs.handler import JobContext
+from fairlead.engine.limits.call_admitter import CallWish
+from fairlead.engine.limits.override_cache import LOOK_S
 from fairlead.engine.ports import ConnectionKey
 from fairlead.errors import GateClosed
-from fairlead.policy.gate.key import Keyspace
-from fairlead.policy.gate.switch import Act, Reach
-from fairlead.secret import Secret
-from fairlead.testing.clock import SystemClock
+from fairlead.policy.limits.key import Keyspace
+from fairlead.policy.limits.override import Act, Reach
+from fairlead.testing._kit.clock import SystemClock
 from tests.support.cli import Shell
 from tests.support.rows import rows
 

@@ -10,18 +10,18 @@ import pytest
 from redis.asyncio import RedisCluster
 
 from fairlead import Fairlead
+from fairlead._core.secret import Secret
 from fairlead.adapters.local.system import SystemClock
 from fairlead.adapters.redis.cluster import slot_of
-from fairlead.adapters.redis.gate import RedisGate
-from fairlead.config import load
+from fairlead.adapters.redis.redis_gate import RedisGate
+from fairlead.assembly.config import load
+from fairlead.engine.limits.gate_maintenance import GateMaintenance
 from fairlead.engine.ports.gate import Admitted, Ask
-from fairlead.engine.services.gate_maintenance import GateMaintenance
 from fairlead.errors import GateClosed
-from fairlead.policy.feedback.reply import Reply
-from fairlead.policy.gate.key import LAYOUT, KeyKind, Keyspace
-from fairlead.policy.gate.limit import Domain, Plan, PoolLimit
-from fairlead.policy.gate.pool import Holder
-from fairlead.secret import Secret
+from fairlead.policy.limits.feedback.raw_response import Reply
+from fairlead.policy.limits.key import LAYOUT, KeyKind, Keyspace
+from fairlead.policy.limits.limit import Domain, Plan, PoolLimit
+from fairlead.policy.limits.pool import Holder
 from tests.support.cli import Shell
 
 ACME = ("-t", "acme", "-p", "stripe")

@@ -11,7 +11,7 @@ import pytest
 from redis.asyncio import Redis
 
 from fairlead.adapters.embedded import Endpoints
-from fairlead.policy.gate.key import LAYOUT
+from fairlead.policy.limits.key import LAYOUT
 from tests.faults.support.valkey import own_valkey
 from tests.support.cli import Shell
 

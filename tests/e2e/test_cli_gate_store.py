@@ -8,16 +8,16 @@ from secrets import token_hex
 import pytest
 from redis.asyncio import Redis
 
+from fairlead._core.secret import Secret
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.local.system import SystemClock
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.redis.gate import RedisGate
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.redis.keys import RedisKeys
+from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.engine.ports.gate import Admitted, Ask
-from fairlead.policy.gate.key import LAYOUT, Keyspace
-from fairlead.policy.gate.limit import Domain, Plan, PoolLimit
-from fairlead.policy.gate.pool import Holder
-from fairlead.secret import Secret
+from fairlead.policy.limits.key import LAYOUT, Keyspace
+from fairlead.policy.limits.limit import Domain, Plan, PoolLimit
+from fairlead.policy.limits.pool import Holder
 from tests.faults.support.valkey import own_valkey
 from tests.support.cli import Shell
 from tests.support.rows import rows

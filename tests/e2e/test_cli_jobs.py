@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.dead_letters import PostgresDeadLetterStore
 from fairlead.adapters.postgres.endpoints import PostgresEndpointGate
 from fairlead.adapters.postgres.jobs import PostgresJobStore
-from fairlead.adapters.postgres.pool import Database
 from fairlead.engine.ports import (
     ClaimFilter,
     Discarded,
@@ -18,7 +18,7 @@ from fairlead.engine.ports import (
     FailureRecord,
     NewJob,
 )
-from fairlead.policy.blast_radius import TOKEN
+from fairlead.policy.calls.blast_radius import TOKEN
 from tests.support.cli import Shell
 from tests.support.engine import IDS, new_job
 from tests.support.rows import rows, run

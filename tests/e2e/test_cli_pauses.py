@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from fairlead.adapters.postgres.duties import PostgresDutyStore
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.adapters.postgres.lanes import PostgresLaneStore
-from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.schedule_runs import PostgresDutyStore
+from fairlead.engine.jobs.schedules import STOPPED_BY
 from fairlead.engine.ports import ClaimFilter, Completed, FailureRecord, Job, NewJob, Rescheduled, Schedule
-from fairlead.engine.schedules import STOPPED_BY
 from tests.support.cli import Shell
 from tests.support.engine import IDS, new_job
 from tests.support.rows import rows

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.jobs import PostgresJobStore
-from fairlead.adapters.postgres.pool import Database
 from fairlead.cli.run import _write_if_read
 from tests.support.cli import Child, Shell
 from tests.support.engine import IDS, new_job

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from fairlead.adapters.postgres.duties import PostgresDutyStore
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.jobs import PostgresJobStore
-from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.schedule_runs import PostgresDutyStore
 from fairlead.engine.ports import Schedule
 from tests.support.cli import Shell
 from tests.support.engine import IDS, new_job

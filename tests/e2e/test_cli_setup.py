@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.adapters.embedded import Endpoints
-from fairlead.settings import Settings
+from fairlead.assembly.settings import Settings
 from tests.support.cli import MASTER_KEY, Shell
 from tests.support.databases import without_public
 from tests.support.servers import drop_database, fresh_database

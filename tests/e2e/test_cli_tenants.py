@@ -6,9 +6,9 @@ import asyncio
 import json
 import signal
 
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.adapters.postgres.lanes import PostgresLaneStore
-from fairlead.adapters.postgres.pool import Database
 from fairlead.engine.ports import ClaimFilter
 from fairlead.engine.ports.lanes import GroupCap, TenantShare, Tier
 from tests.support.cli import Shell

@@ -11,11 +11,11 @@ import pytest
 
 from fairlead import Fairlead
 from fairlead.adapters.embedded import Endpoints
-from fairlead.adapters.postgres.session import DatabaseSettings
-from fairlead.config import load
-from fairlead.engine.handler import JobContext
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
+from fairlead.assembly.config import load
+from fairlead.engine.jobs.handler import JobContext
 from fairlead.errors import CallFailed, InputInvalid, JobFailed, NotFound
-from fairlead.testing.api.lies import answer
+from fairlead.testing.api.malformed import answer
 from fairlead.testing.api.raw import RawConnection, RawServer
 from fairlead.testing.api.stripe import StripeApi
 

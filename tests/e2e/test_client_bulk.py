@@ -11,9 +11,9 @@ import pytest
 
 from fairlead import Fairlead, JobContext
 from fairlead.adapters.embedded import Endpoints
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.session import DatabaseSettings
-from fairlead.config import load
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
+from fairlead.adapters.postgres.database import Database
+from fairlead.assembly.config import load
 from fairlead.errors import BulkBusy, CallFailed, InputInvalid
 from fairlead.events import Event, JobFinished
 from fairlead.testing.api import ShopifyApi

@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from fairlead.adapters.embedded import Endpoints
-from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.database import Database
 from fairlead.testing.api import ShopifyApi
 from tests.e2e.test_recipes import finished, program, worker
 from tests.e2e.test_recipes_gate import gated  # noqa: F401 - a fixture

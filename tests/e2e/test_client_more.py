@@ -13,8 +13,8 @@ from aiohttp import test_utils, web
 
 from fairlead import Fairlead
 from fairlead.adapters.embedded import Endpoints
-from fairlead.adapters.postgres.session import DatabaseSettings
-from fairlead.config import load
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
+from fairlead.assembly.config import load
 from fairlead.errors import CallFailed, GateClosed, InputInvalid
 from fairlead.testing.api import NetSuiteApi
 

@@ -14,7 +14,7 @@ from aiohttp import test_utils, web
 from fairlead import Fairlead
 from fairlead.adapters.embedded import Endpoints
 from fairlead.app.client import Client
-from fairlead.config import load
+from fairlead.assembly.config import load
 from fairlead.errors import CallFailed, DeadlineTooShort, GateClosed
 from fairlead.testing.issuer import Issuer, IssuerConfig, ProviderConfig
 from tests.support.cli import Shell

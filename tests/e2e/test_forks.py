@@ -8,8 +8,8 @@ import signal
 from typing import Any
 from uuid import UUID
 
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.jobs import PostgresJobStore
-from fairlead.adapters.postgres.pool import Database
 from tests.e2e.test_cli_run import ready
 from tests.support.cli import Shell
 from tests.support.engine import IDS, new_job

@@ -18,12 +18,11 @@ import pytest
 from fairlead import Fairlead, JobContext, JobRequest
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.http.resolver import CheckedResolver
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.session import DatabaseSettings
-from fairlead.config import load
-from fairlead.engine.events import GateBreakerOpened
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
+from fairlead.adapters.postgres.database import Database
+from fairlead.assembly.config import load
 from fairlead.errors import NotSent
-from fairlead.events import Event, ProcessRecovered, ProcessUnhealthy
+from fairlead.events import Event, GateBreakerOpened, ProcessRecovered, ProcessUnhealthy
 from fairlead.testing.api.raw import OK, RawConnection, RawServer
 from tests.support.rows import rows
 
@@ -50,7 +49,7 @@ apis.rest.url = "http://localhost:{openai}/acme"
 FEW_DESCRIPTORS = """
 import asyncio, collections, json, os, resource
 from fairlead import Fairlead
-from fairlead.engine.events import GateBreakerOpened
+from fairlead.events import GateBreakerOpened
 
 def leave_free(count):
     opened = {int(name) for name in os.listdir("/proc/self/fd")}
@@ -252,7 +251,7 @@ async def test_one_sick_and_one_well_process_finish_1000_jobs_without_a_spent_at
             while await rows(
                 database, "SELECT 1 FROM job WHERE kind = 'charge' AND state <> 'completed' LIMIT 1"
             ):
-                shown |= {view.trouble for view in await healthy.fairlead.runtime.sessions.search()}
+                shown |= {view.trouble for view in await healthy.fairlead.assembly.runtime.sessions.search()}
                 await asyncio.sleep(0.2)
         assert (sick.ran, healthy.ran) == (0, JOBS)
         assert any(word is not None and word.startswith("resolver: ") for word in shown)

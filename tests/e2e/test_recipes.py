@@ -19,8 +19,8 @@ import asyncpg
 import pytest
 from aiohttp import ClientSession, ClientTimeout, UnixConnector
 
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.session import DatabaseSettings, quoted
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings, quoted
+from fairlead.adapters.postgres.database import Database
 from tests.support.cli import ROOT, Child, Shell
 from tests.support.pages import Page
 from tests.support.rows import rows

@@ -9,7 +9,7 @@ from secrets import token_hex
 import pytest
 
 from fairlead.adapters.embedded import Endpoints
-from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.database import Database
 from fairlead.testing.api import SalesforceApi, ShopifyApi, StripeApi
 from tests.e2e.test_recipes import SETTINGS, finished, program, worker, written
 from tests.support.cli import Shell

@@ -41,8 +41,8 @@ async def test_failures(shell: Shell) -> None:
 
 
 def test_the_page_names_every_rule_and_strategy() -> None:
-    from fairlead.policy.classify.rules import shipped
-    from fairlead.policy.classify.strategy import StrategyName
+    from fairlead.policy.calls.classify.rules import shipped
+    from fairlead.policy.failures.strategy import StrategyName
 
     for name in (*(rule.name for rule in shipped()), *StrategyName):
         assert f"`{name}`" in Page("how-to/failures.md").text, name

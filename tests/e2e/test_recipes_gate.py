@@ -7,12 +7,12 @@ from secrets import token_hex
 import pytest
 from aiohttp import test_utils, web
 
+from fairlead._core.secret import Secret
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.local.system import SystemClock
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.redis.gate import RedisGate
-from fairlead.policy.gate.key import Keyspace
-from fairlead.secret import Secret
+from fairlead.adapters.postgres.database import Database
+from fairlead.adapters.redis.redis_gate import RedisGate
+from fairlead.policy.limits.key import Keyspace
 from fairlead.testing.api import ShopifyApi, ShopLimits
 from tests.e2e.test_recipes import SETTINGS, finished, program, worker, written
 from tests.support.cli import Shell

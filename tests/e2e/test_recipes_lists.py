@@ -11,9 +11,8 @@ import pytest
 
 from fairlead import Fairlead
 from fairlead.adapters.embedded import Endpoints
-from fairlead.adapters.postgres.session import DatabaseSettings
-from fairlead.engine.events import CallAttempted
-from fairlead.events import Event
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
+from fairlead.events import CallAttempted, Event
 from fairlead.testing.api.hubspot import HubSpotApi
 from fairlead.testing.api.stripe import StripeApi
 from tests.e2e.test_client import fairlead_for

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import test_utils, web
 
 from fairlead.adapters.embedded import Endpoints
-from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.database import Database
 from fairlead.testing.api import NetSuiteApi, ShopifyApi
 from tests.e2e.test_recipes import SETTINGS, finished, program, worker, written
 from tests.e2e.test_recipes_gate import gated  # noqa: F401 - a fixture

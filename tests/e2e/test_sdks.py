@@ -20,8 +20,8 @@ import fairlead.httpx
 import fairlead.httpx2
 from fairlead import Fairlead
 from fairlead.adapters.embedded import Endpoints
-from fairlead.adapters.postgres.session import DatabaseSettings
-from fairlead.config import load
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
+from fairlead.assembly.config import load
 from fairlead.errors import CallFailed, GateClosed, InputInvalid
 
 SETTINGS = """

@@ -15,11 +15,11 @@ import pytest
 
 from fairlead import Fairlead
 from fairlead.adapters.embedded import Endpoints
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
+from fairlead.adapters.postgres.database import Database
 from fairlead.app.connections import ConnectionsDoor
+from fairlead.assembly.config import load
 from fairlead.cli.entry import root
-from fairlead.config import load
 from fairlead.errors import FairleadError
 from tests.contract.credential_steps import new_credential
 from tests.faults.support.report import Figures

@@ -9,9 +9,9 @@ from uuid import UUID
 import pytest
 
 from fairlead.app import Fairlead
-from fairlead.config import load
+from fairlead.assembly.config import load
 from fairlead.engine.ports import AuditRecord, EndpointAsk, EndpointKey, EndpointLimits, EndpointPermit
-from fairlead.policy.blast_radius import TOKEN
+from fairlead.policy.calls.blast_radius import TOKEN
 from tests.support.cli import Shell
 
 

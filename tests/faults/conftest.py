@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.database import Database
 from tests.faults.support.nursery import Nursery
 from tests.faults.support.report import begin_test, end_of_test, keep_course
 from tests.faults.support.server import OwnServer, own_server

@@ -24,11 +24,11 @@ from uuid import UUID
 
 import pytest
 
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.adapters.postgres.lanes import PostgresLaneStore
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.session import DatabaseSettings
-from fairlead.adapters.postgres.sessions import PostgresSessionStore
+from fairlead.adapters.postgres.worker_sessions import PostgresSessionStore
 from fairlead.engine.ports import (
     Cancelled,
     ClaimFilter,
@@ -42,7 +42,7 @@ from fairlead.engine.ports import (
 )
 from fairlead.engine.ports.lanes import GroupCap, TenantShare
 from fairlead.errors import DependencyUnavailable
-from fairlead.testing.ids import CountedIds
+from fairlead.testing._kit.ids import CountedIds
 from tests.faults.support.report import Figures, sized
 from tests.support.rows import rows, run
 

@@ -19,9 +19,9 @@ from typing import Any
 
 import pytest
 
-from fairlead.adapters.postgres.duties import PostgresDutyStore
+from fairlead.adapters.postgres.schedule_runs import PostgresDutyStore
 from fairlead.engine.ports import Schedule
-from fairlead.policy.cron import ticks_between
+from fairlead.policy.jobs.cron import ticks_between
 from tests.faults.support.duty import OURS
 from tests.faults.support.report import Figures, sized
 from tests.faults.support.sink import Runs

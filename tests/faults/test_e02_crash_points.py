@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from fairlead.adapters.postgres.duties import PostgresDutyStore
+from fairlead._core.faultpoint import POINTS
 from fairlead.adapters.postgres.lanes import PostgresLaneStore
+from fairlead.adapters.postgres.schedule_runs import PostgresDutyStore
 from fairlead.engine.ports import Schedule
 from fairlead.engine.ports.lanes import TenantShare
-from fairlead.faultpoint import POINTS
-from fairlead.policy.cron import ticks_between
+from fairlead.policy.jobs.cron import ticks_between
 from fairlead.testing.ledger import posts_of
 from tests.faults.support.child import Child, Gone
 from tests.faults.support.refreshes import die_at, expected, proven, recover

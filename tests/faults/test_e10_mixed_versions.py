@@ -18,11 +18,11 @@ import pytest
 
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.postgres import migration_steps
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.migrate import Migrator, shipped_migrations
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.session import DatabaseSettings
 from fairlead.errors import ConfigInvalid
-from fairlead.policy.states import JobState
+from fairlead.policy.jobs.states import JobState
 from tests.faults.support.child import Child
 from tests.faults.support.load import ENDED, Load, all_begin
 from tests.faults.support.report import Figures, sized

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.database import Database
 from tests.faults.support.faultproxy import FaultProxy, postgres_proxy
 from tests.faults.support.load import Load, all_begin
 from tests.faults.support.nursery import Nursery

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.adapters.postgres.listen import _PROBE_EVERY_S
-from fairlead.adapters.postgres.session import DatabaseSettings
 from tests.faults.support.child import Asked, Child
 from tests.faults.support.load import Load, all_begin
 from tests.faults.support.report import FULL, Figures, quantiles, sized

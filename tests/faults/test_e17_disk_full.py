@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.database import Database
 from tests.faults.support.load import Load, all_begin
 from tests.faults.support.nursery import Nursery
 from tests.faults.support.pgpair import Cluster, migrated_cluster

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.adapters.postgres.facts import ServerFacts, server_facts
 from fairlead.adapters.postgres.lanes import PostgresLaneStore
-from fairlead.checkup import SNAPSHOT_WARN_S, snapshot_check
+from fairlead.adapters.postgres.postgres_info import ServerFacts, server_facts
+from fairlead.assembly.doctor.checks import SNAPSHOT_WARN_S, snapshot_check
 from fairlead.engine.ports.lanes import TenantShare
 from tests.faults.support.load import TENANTS, Load, all_begin
 from tests.faults.support.report import Figures, quantiles, sized

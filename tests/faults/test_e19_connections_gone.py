@@ -20,10 +20,10 @@ from typing import TypeVar
 
 import pytest
 
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.session import DatabaseSettings
-from fairlead.adapters.postgres.sqlfiles import statement
-from fairlead.engine.services.heartbeat import BEATS_PER_LEASE
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
+from fairlead.adapters.postgres.database import Database
+from fairlead.adapters.postgres.statements import statement
+from fairlead.engine.jobs.heartbeat import BEATS_PER_LEASE
 from fairlead.errors import DependencyUnavailable
 from tests.faults.support.load import Load, all_begin
 from tests.faults.support.nursery import Nursery

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.policy.gate.limit import MICRO, BucketLimit
+from fairlead.policy.limits.limit import MICRO, BucketLimit
 from tests.faults.support.faultproxy import FaultProxy, tcp_proxy
 from tests.faults.support.fleet import BOTH, BUCKETS_BOUND_S, LEASE_S, RATE, SLOTS, Fleet, fleet_at
 from tests.faults.support.ground import one_server, own_ground

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from redis.exceptions import RedisError
 
-from fairlead.policy.gate.limit import BucketLimit
+from fairlead.policy.limits.limit import BucketLimit
 from tests.faults.support.faultproxy import FaultProxy, tcp_proxy
 from tests.faults.support.fleet import (
     BOTH,

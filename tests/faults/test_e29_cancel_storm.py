@@ -17,13 +17,13 @@ from random import Random
 
 import pytest
 
+from fairlead._core.secret import Secret
 from fairlead.adapters.local.system import SystemClock, SystemIds
-from fairlead.adapters.redis.gate import RedisGate
+from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.engine.ports.gate import Admitted, Ask, Finish, GateRefusal
-from fairlead.policy.gate.key import Keyspace
-from fairlead.policy.gate.limit import MICRO, BucketLimit, Domain, Plan, PoolLimit
-from fairlead.policy.gate.pool import Holder
-from fairlead.secret import Secret
+from fairlead.policy.limits.key import Keyspace
+from fairlead.policy.limits.limit import MICRO, BucketLimit, Domain, Plan, PoolLimit
+from fairlead.policy.limits.pool import Holder
 from tests.faults.support import gateless
 from tests.faults.support.faultproxy import FaultProxy, tcp_proxy
 from tests.faults.support.fleet import LEASE_S

@@ -18,13 +18,13 @@ from typing import Any
 import asyncpg
 import pytest
 
-from fairlead.adapters.postgres import intake, pool
+from fairlead.adapters.postgres import enqueuer
+from fairlead.adapters.postgres.connection_checkout import Lender
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.driver import Connection
 from fairlead.adapters.postgres.jobs import PostgresJobStore
-from fairlead.adapters.postgres.lender import Lender
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.session import DatabaseSettings
-from fairlead.engine.batch import Batcher
+from fairlead.engine.base.batch import Batcher
 from fairlead.engine.ports import Enqueued, NewJob
 from fairlead.errors import DependencyUnavailable
 from tests.faults.support.faultproxy import postgres_proxy
@@ -88,7 +88,7 @@ class Parts:
 @pytest.fixture(autouse=True)
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a few jobs be a stream, so that callers are cancelled between the statements of a transaction."""
-    monkeypatch.setattr(intake, "SLICE", SLICE)
+    monkeypatch.setattr(enqueuer, "SLICE", SLICE)
 
 
 @asynccontextmanager
@@ -205,7 +205,7 @@ async def test_E29_ablation_a_cancelled_query_leaves_its_connection_as_it_is(
         pass
 
     parts = Parts("left_open", answers="failed", connections="transactions_left")
-    monkeypatch.setattr(pool, "whole", left_open)
+    monkeypatch.setattr(database, "whole", left_open)
     monkeypatch.setattr(asyncpg.Connection, "_reset", as_it_is)
     await _experiment(parts, database_settings, database, ABLATION_ASKS)
     parts.conclude()
@@ -226,8 +226,8 @@ async def test_E29_ablation_the_wall_outlasts_its_transaction(
         await connection.fetch(say, "none", None)
 
     parts = Parts("wall_of_the_session", answers="wrong_answers", connections="settings_left")
-    monkeypatch.setattr(pool, "raise_wall", raise_wall)
-    monkeypatch.setattr(pool, "whole", taken_down)
+    monkeypatch.setattr(database, "raise_wall", raise_wall)
+    monkeypatch.setattr(database, "whole", taken_down)
     await _experiment(parts, database_settings, database, ABLATION_ASKS)
     parts.conclude()
 
@@ -254,7 +254,7 @@ async def test_E29_ablation_each_statement_counts_alone(
 ) -> None:
     """What belongs together is no transaction."""
     parts = Parts("no_transaction", streams="torn")
-    monkeypatch.setattr(pool, "whole", nullcontext)
+    monkeypatch.setattr(database, "whole", nullcontext)
     await _experiment(parts, database_settings, database, ABLATION_ASKS)
     parts.conclude()
 

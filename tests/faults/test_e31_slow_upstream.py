@@ -22,7 +22,7 @@ import pytest
 
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.http import transport as transport_module
-from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.app.client import Response
 from fairlead.errors import CallFailed, DeadlineTooShort, GateClosed, NotSent
 from fairlead.testing.api import LiarApi

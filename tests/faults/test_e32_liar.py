@@ -20,7 +20,7 @@ from aiohttp.client_proto import ResponseHandler
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.http import connector as connector_module
 from fairlead.adapters.http.connector import Flight
-from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.app.client import Response
 from fairlead.errors import AnswerUnreadable, CallFailed, FairleadError
 from fairlead.testing.api import LIES

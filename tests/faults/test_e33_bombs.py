@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from fairlead.adapters.embedded import Endpoints
-from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.testing.api import ApiProcess
 from tests.faults.support.calls import settings_of
 from tests.faults.support.child import Child, Gone

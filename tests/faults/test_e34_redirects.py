@@ -17,11 +17,11 @@ import pytest
 
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.http import transport as transport_module
-from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.engine.ports import NoAnswer
 from fairlead.errors import CallFailed
-from fairlead.policy import page as page_module
-from fairlead.testing.api.lies import answer
+from fairlead.policy.providers import pagination as page_module
+from fairlead.testing.api.malformed import answer
 from fairlead.testing.api.raw import RawConnection, RawServer
 from tests.faults.support.calls import KEY, Callers, calling, settings_of
 from tests.faults.support.report import Figures, sized

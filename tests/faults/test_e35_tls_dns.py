@@ -23,9 +23,9 @@ import pytest
 
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.http import resolver
+from fairlead.adapters.http.client_session import TransportSettings
 from fairlead.adapters.http.resolver import AddressPolicy, CheckedResolver
-from fairlead.adapters.http.session import TransportSettings
-from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.app.client import Response
 from fairlead.errors import CallFailed, FairleadError, InputInvalid, NotSent
 from fairlead.testing.api.raw import OK, RawConnection, RawServer, answer_all

@@ -18,12 +18,12 @@ from pathlib import Path
 import pytest
 
 from fairlead.adapters.embedded import Endpoints
-from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.app.client import Response
-from fairlead.engine.gate import learn
+from fairlead.engine.limits import observations
 from fairlead.errors import CallFailed, GateClosed
-from fairlead.policy.classify import judge as judge_module
-from fairlead.policy.classify import strategy as strategy_module
+from fairlead.policy.calls.classify import classifier as judge_module
+from fairlead.policy.failures import strategy as strategy_module
 from fairlead.testing.api.raw import RawConnection, RawServer
 from tests.faults.support.calls import Callers, calling, settings_of
 from tests.faults.support.hints import CAP_S, KINDS, Told
@@ -213,9 +213,9 @@ async def test_E36_ablation(
         case "call_does_not_hear":
             monkeypatch.setattr(judge_module, "_hint_s", lambda _case: None)
         case "gate_does_not_hear":
-            monkeypatch.setattr(learn, "clamp_hint", lambda *_given, **_named: 0.0)
+            monkeypatch.setattr(observations, "clamp_hint", lambda *_given, **_named: 0.0)
         case "python_reads_numbers":
-            monkeypatch.setattr("fairlead.policy.hint._seconds", float)
+            monkeypatch.setattr("fairlead.policy.failures.hint._seconds", float)
     async with _ground(servers, database_settings, tmp_path) as ground:
         ground.vendor.cases = list(KINDS["V1"].forms)
         await ground.judged()

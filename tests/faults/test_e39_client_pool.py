@@ -22,11 +22,11 @@ import pytest
 import fairlead.httpx
 import fairlead.httpx2
 from fairlead.adapters.embedded import Endpoints
-from fairlead.adapters.http.session import TransportSettings
-from fairlead.adapters.postgres.session import DatabaseSettings
-from fairlead.app.client.foreign import Forwarded
-from fairlead.engine.gate.admission import Admissions
-from fairlead.engine.gate.keeper import Keeper
+from fairlead.adapters.http.client_session import TransportSettings
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
+from fairlead.app.client.forwarding import Forwarded
+from fairlead.engine.limits.admission import Admissions
+from fairlead.engine.limits.lease_renewer import Keeper
 from fairlead.errors import FairleadError
 from fairlead.testing.api.raw import RawConnection, RawServer
 from tests.faults.support.calls import PROVIDER, Callers, calling, echo, settings_of, taken

@@ -18,8 +18,8 @@ from secrets import token_hex
 import pytest
 
 from fairlead.adapters.embedded import Endpoints
-from fairlead.policy.gate.limit import MICRO
-from fairlead.policy.gate.verdict import judge_bucket
+from fairlead.policy.limits.event_log_check import judge_bucket
+from fairlead.policy.limits.limit import MICRO
 from fairlead.testing.api.stripe import StripeApi
 from fairlead.testing.ledger.lines import posts_of
 from tests.faults.support.report import Figures, sized

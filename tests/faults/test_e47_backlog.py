@@ -14,14 +14,14 @@ from uuid import UUID
 
 import pytest
 
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.adapters.postgres.lanes import PostgresLaneStore
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.session import DatabaseSettings
-from fairlead.adapters.postgres.sqlfiles import statement
+from fairlead.adapters.postgres.statements import statement
 from fairlead.engine.ports import ClaimFilter, Completed, Job, NewJob
-from fairlead.policy.job import Priority
-from fairlead.testing.ids import CountedIds
+from fairlead.policy.jobs.job import Priority
+from fairlead.testing._kit.ids import CountedIds
 from tests.faults.support.report import Figures, quantiles, sized
 from tests.support.plans import explained
 from tests.support.rows import rows, run

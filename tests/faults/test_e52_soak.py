@@ -22,9 +22,9 @@ from typing import Any
 
 import pytest
 
-from fairlead.adapters.postgres.duties import PostgresDutyStore
+from fairlead.adapters.postgres.schedule_runs import PostgresDutyStore
 from fairlead.engine.ports import Schedule
-from fairlead.policy.cron import ticks_between
+from fairlead.policy.jobs.cron import ticks_between
 from fairlead.testing.api.stripe import StripeApi
 from tests.faults.support.child import Asked, Child
 from tests.faults.support.faultproxy import postgres_proxy

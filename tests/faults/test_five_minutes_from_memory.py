@@ -18,16 +18,16 @@ from secrets import token_hex
 import pytest
 from aiohttp import test_utils, web
 
+from fairlead._core.secret import Secret
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.local.system import SystemClock
 from fairlead.app.client import Client
-from fairlead.config import Config, load
-from fairlead.engine.connections import Grant
+from fairlead.assembly.config import Config, load
+from fairlead.assembly.runtime import Runtime
 from fairlead.engine.ports import ConnectionKey
+from fairlead.engine.tokens.connections import Grant
 from fairlead.errors import DeadlineTooShort, DependencyUnavailable
 from fairlead.events import Event
-from fairlead.runtime import Runtime
-from fairlead.secret import Secret
 from tests.faults.support.server import OwnServer
 from tests.faults.support.stage import until
 from tests.support.databases import SCHEMA

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import asyncpg
 
+from fairlead.adapters.postgres.connection_setup import DEFAULT_SCHEMA, DatabaseSettings
 from fairlead.adapters.postgres.migrate import Migrator
-from fairlead.adapters.postgres.session import DEFAULT_SCHEMA, DatabaseSettings
 from fairlead.app import Fairlead
 from tests.integration.dot import ROOT, DotServer
 from tests.support.servers import drop_database, fresh_database

@@ -16,18 +16,18 @@ import asyncpg
 import pytest
 
 from fairlead import Fairlead
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings, quoted
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.adapters.postgres.lanes import PostgresLaneStore
 from fairlead.adapters.postgres.migrate import Migrator
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.session import DatabaseSettings, quoted
-from fairlead.adapters.postgres.sessions import PostgresSessionStore
-from fairlead.config import load
-from fairlead.engine.handler import JobContext
+from fairlead.adapters.postgres.worker_sessions import PostgresSessionStore
+from fairlead.assembly.config import load
+from fairlead.engine.jobs.handler import JobContext
 from fairlead.engine.ports import ClaimFilter, Completed, ProcessIdentity, Rescheduled
 from fairlead.engine.ports.lanes import TenantShare
 from fairlead.errors import ConfigInvalid
-from fairlead.policy.lane import Scope, ScopeKind
+from fairlead.policy.jobs.lane import Scope, ScopeKind
 from fairlead.testing.issuer import Issuer, IssuerConfig, ProviderConfig
 from tests.support.databases import SCHEMA
 from tests.support.engine import IDS, new_job

@@ -1,4 +1,4 @@
-"""Files that hold secrets or rule what fairlead does are opened in one place: fairlead.checked_file."""
+"""Files that hold secrets or rule what fairlead does are opened in one place: fairlead._checked_file."""
 
 from __future__ import annotations
 
@@ -12,23 +12,22 @@ from tests.lint.tree import PACKAGE, ROOT, Source, findings, planted
 _READS = {"read_text", "read_bytes"}
 _OWN = "a file that this process or its parent made, in a folder of its own"
 ALLOWED = {
-    "checked_file.py": "the one place",
+    "_checked_file.py": "the one place",
     "adapters/embedded": _OWN,
     "adapters/journal": f"{_OWN}, with checks of its own",
     "adapters/local": "what the kernel says",
     "adapters/postgres/migration_files.py": "part of the package",
-    "adapters/postgres/sqlfiles.py": "part of the package",
+    "adapters/postgres/statements.py": "part of the package",
     "adapters/redis/scripts.py": "part of the package",
-    "checkup.py": "what the kernel says",
-    "cli/demo": _OWN,
-    "cli/simulate": _OWN,
+    "assembly/doctor": "what the kernel says",
     "cli/entry.py": "the null device",
     "cli/init.py": "written, never read",
-    "cli/transfer.py": "a new file, written",
+    "cli/connections/transfer.py": "a new file, written",
     "cli/vault.py": "a new file, written in place of the old one",
-    "cli/try_response.py": "an answer to look at: it holds no secret of ours and rules nothing",
-    "policy/classify/rules.py": "part of the package",
-    "policy/profile_load.py": "part of the package; all others go through read_checked",
+    "cli/config/test_response.py": "an answer to look at: it holds no secret of ours and rules nothing",
+    "demo": _OWN,
+    "policy/calls/classify/rules.py": "part of the package",
+    "policy/providers/profile_load.py": "part of the package; all others go through read_checked",
     "testing": "no part of what runs",
 }
 
@@ -38,7 +37,7 @@ def bare_reads(source: Source) -> Iterator[str]:
         return
     for node in ast.walk(source.tree()):
         if isinstance(node, ast.Call) and _opens(node):
-            yield f"{source.path}:{node.lineno}: a file is opened unchecked hint: fairlead.checked_file"
+            yield f"{source.path}:{node.lineno}: a file is opened unchecked hint: fairlead._checked_file"
 
 
 def _opens(node: ast.Call) -> bool:

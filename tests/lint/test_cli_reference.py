@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from fairlead.cli.exits import MEANINGS, Exit
+from fairlead.cli.kit.exits import MEANINGS, Exit
 from fairlead.cli.registry import COMMANDS
 from tests.lint.tree import ROOT
 from tools import cli_reference

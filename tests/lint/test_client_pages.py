@@ -9,10 +9,10 @@ from typing import get_args
 import pytest
 
 from fairlead.app.client.options import CLASSES, CallOptions
-from fairlead.policy.call import IDEMPOTENT
-from fairlead.policy.call_settings import CallSettings
-from fairlead.policy.classify.rules import shipped
-from fairlead.policy.page import Pages
+from fairlead.policy.calls.classify.rules import shipped
+from fairlead.policy.calls.next_step import IDEMPOTENT
+from fairlead.policy.providers.call_settings import CallSettings
+from fairlead.policy.providers.pagination import Pages
 from tests.lint.test_gate_pages import listed, page
 
 CLIENT, FAILURES = "docs/how-to/client.md", "docs/how-to/failures.md"

@@ -80,7 +80,8 @@ def test_the_lock_fulfils_what_is_declared() -> None:
 
 def test_it_bites() -> None:
     code = Source(
-        f"{PACKAGE}/x.py", "import pytest.mark\nfrom structlog import get_logger\nimport os, fairlead.ids\n"
+        f"{PACKAGE}/x.py",
+        "import pytest.mark\nfrom structlog import get_logger\nimport os, fairlead._core.ids\n",
     )
     assert third_party([code]) == {"pytest", "structlog"}
     assert undeclared({"pytest", "structlog"}, [Requirement("structlog>=1")]) == ["pytest"]

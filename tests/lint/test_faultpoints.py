@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
-from fairlead.faultpoint import POINTS
+from fairlead._core.faultpoint import POINTS
 from tests.lint.tree import PACKAGE, Source, sources
 
-_HOME = f"{PACKAGE}/faultpoint.py"
+_HOME = f"{PACKAGE}/_core/faultpoint.py"
 
 
 def passed(source: Source) -> Iterator[tuple[str, str | None]]:

@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
-from fairlead.policy.connection_limits import ConnectionLimits
-from fairlead.policy.feedback.dialect import DIALECTS
+from fairlead.policy.limits.feedback.dialect import DIALECTS
+from fairlead.policy.providers.connection_limits import ConnectionLimits
 from tests.lint.tree import ROOT, files
 from tests.support.pool_verdict import _ACTS as LOGGED
 

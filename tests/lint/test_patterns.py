@@ -15,13 +15,13 @@ from types import ModuleType
 
 import pytest
 
-from fairlead.policy.endpoint import LABEL
+from fairlead.policy.providers.endpoint import LABEL
 from tests.lint.backtracking import superlinear
 from tests.lint.tree import PACKAGE, Source, sources
 
 _CALLS = {"compile", "match", "fullmatch", "search", "sub", "subn", "split", "findall", "finditer"}
 _ONCE = {"match", "fullmatch"}
-_NOT_SHIPPED_TEXT = (f"{PACKAGE}/testing", f"{PACKAGE}/cli/demo")
+_NOT_SHIPPED_TEXT = (f"{PACKAGE}/testing", f"{PACKAGE}/demo")
 _BEHIND_A_NAME = "asked once behind each name of a member, and takes no more than the blanks that stand there"
 BOUNDED: dict[str, str] = {
     r"\s*+:\s*+false\b": _BEHIND_A_NAME,

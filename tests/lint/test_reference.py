@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import fields
 
-from fairlead.engine.handler import JobContext
-from fairlead.engine.notices import _event
+from fairlead.assembly.logs import NAMES
+from fairlead.engine.jobs.handler import JobContext
+from fairlead.engine.tokens.notification_jobs import _event
 from fairlead.errors import FairleadError, all_errors
-from fairlead.logs import NAMES
 from tests.lint.tree import PACKAGE, ROOT, Source, findings, planted
 from tests.support.engine import a_job
 from tools import reference

@@ -9,16 +9,16 @@ from typing import Any, cast
 
 import pytest
 
+from fairlead._core.secret import Secret
 from fairlead.adapters.local.system import SystemClock, SystemIds, draw
-from fairlead.config import Config
+from fairlead.assembly.config import Config
+from fairlead.assembly.gate import GateRooms, GateSettings
+from fairlead.assembly.runtime import Roles, Runtime
+from fairlead.assembly.settings import Settings
+from fairlead.engine.base.service import Service
+from fairlead.engine.jobs.rescuer import rescue_interval_s
 from fairlead.engine.ports import ClaimFilter
-from fairlead.engine.services.rescuer import rescue_interval_s
-from fairlead.engine.services.service import Service
-from fairlead.engine.services.timeline import TimelineWatch
-from fairlead.gatehouse import GateRooms, GateSettings
-from fairlead.runtime import Roles, Runtime
-from fairlead.secret import Secret
-from fairlead.settings import Settings
+from fairlead.engine.tokens.database_failover import TimelineWatch
 from tests.simulation import kept
 from tests.simulation.ablations import Found
 from tests.simulation.chance import Chance

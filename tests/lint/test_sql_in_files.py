@@ -11,7 +11,7 @@ import pytest
 from tests.lint.tree import PACKAGE, Source, findings, planted
 
 # Single-user mode reads its one statement from standard input: there is no connection to load a file for.
-NO_DRIVER = {f"{PACKAGE}/adapters/embedded/postgres.py"}
+NO_DRIVER = {f"{PACKAGE}/adapters/embedded/postgres_server.py"}
 _SQL = re.compile(
     r"""^\s*(--.*\n\s*)*(
         select\s+(.+\s+from\s|[\w.]+\(|\d+\s*$|\*)

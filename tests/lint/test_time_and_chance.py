@@ -9,7 +9,7 @@ import pytest
 
 from tests.lint.tree import PACKAGE, Source, findings, planted
 
-MAY_ASK = (f"{PACKAGE}/adapters", f"{PACKAGE}/testing", f"{PACKAGE}/cli")
+MAY_ASK = (f"{PACKAGE}/adapters", f"{PACKAGE}/testing", f"{PACKAGE}/cli", f"{PACKAGE}/demo")
 FORBIDDEN_MODULES = {"random", "secrets"}
 FORBIDDEN_NAMES = {
     "asyncio.sleep",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from importlib import resources
 
-from fairlead.policy.gate.key import LAYOUT
+from fairlead.policy.limits.key import LAYOUT
 
 LAID_OUT = (4, ["<ddddddddd", "<dIddBd", "<dd", "<dddddddddddddddddddddd", "<ddd"])
 """The layout, and how it packs a bucket, a pool, a quota, a breaker, the marker."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from redis.asyncio import Redis
 
+from fairlead._core.secret import Secret
 from fairlead.adapters.embedded import Endpoints
-from fairlead.adapters.redis.link import Link
+from fairlead.adapters.redis.connection import Link
 from fairlead.adapters.redis.scripts import assemble, script, script_names
-from fairlead.secret import Secret
 
 HEADER = "-- go: do it.\n-- Takes   KEYS\n-- Gives   a number\n-- Writes  nothing\n-- Needs   nothing\n"
 PARTS = {

@@ -9,17 +9,17 @@ from secrets import token_hex
 import pytest
 from redis.asyncio import Redis
 
+from fairlead._core.secret import Secret
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.local.system import SystemClock
 from fairlead.adapters.redis import node as node_module
-from fairlead.adapters.redis.gate import RedisGate
+from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.engine.ports.gate import Admitted, Ask, Finish
 from fairlead.errors import GateUnavailable
-from fairlead.policy.gate.breaker import Health
-from fairlead.policy.gate.key import Keyspace
-from fairlead.policy.gate.limit import MICRO, BreakerRule, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
-from fairlead.policy.gate.pool import Holder
-from fairlead.secret import Secret
+from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.key import Keyspace
+from fairlead.policy.limits.limit import MICRO, BreakerRule, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
+from fairlead.policy.limits.pool import Holder
 from tests.contract.gates import T0_US
 from tests.faults.support.gateless import altered
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.database import Database
 from tests.migration.test_fresh_equals_upgraded import KEPT
 from tests.support.catalog import catalog
 from tests.support.databases import migrated_database, settings_of

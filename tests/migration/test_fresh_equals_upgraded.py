@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from fairlead.adapters.embedded import Endpoints
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.migrate import Migrator, read_migration, shipped_migrations
-from fairlead.adapters.postgres.pool import Database
 from tests.support.catalog import catalog
 from tests.support.databases import settings_of, without_public
 from tests.support.rows import rows, run

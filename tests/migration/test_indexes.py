@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from fairlead.adapters.postgres import migrate, migration_steps
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.migrate import Migration, Migrator
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.session import DatabaseSettings
 from fairlead.errors import MigrationNeeded
 from tests.migration.test_migrate import INDEX, A, applied, by_psql, migration
 from tests.support.rows import rows, run

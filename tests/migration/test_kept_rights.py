@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.migrate import Migrator, shipped_migrations
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.session import DatabaseSettings
 from tests.support.rows import rows, run
 
 

@@ -13,6 +13,8 @@ import pytest
 
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.embedded.wheels import postgres_wheel
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings, quoted
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.adapters.postgres.migrate import (
     Migration,
@@ -22,11 +24,9 @@ from fairlead.adapters.postgres.migrate import (
     read_migration,
     shipped_migrations,
 )
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.session import DatabaseSettings, quoted
-from fairlead.adapters.postgres.sqlfiles import Statement
+from fairlead.adapters.postgres.statements import Statement
+from fairlead.assembly.stores import check_schema
 from fairlead.errors import ConfigInvalid, DependencyUnavailable, MigrationNeeded
-from fairlead.ground import check_schema
 from tests.support.beside import a_long_report, at_work
 from tests.support.databases import settings_of, without_public
 from tests.support.engine import IDS
@@ -262,7 +262,7 @@ async def test_a_server_that_is_away(empty: DatabaseSettings) -> None:
 PROCESS = """
 import asyncio, sys
 from fairlead.adapters.postgres.migrate import Migrator
-from fairlead.adapters.postgres.session import DatabaseSettings, quoted
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings, quoted
 migrator = Migrator(DatabaseSettings(dsn=sys.argv[1], schema=sys.argv[2]))
 print(len(asyncio.run(migrator.apply())))
 """

@@ -16,7 +16,7 @@ bool probing[PROCESSES], frozen[PROCESSES], dead;
 #define live(p) (probing[p] && !frozen[p])
 #define gone(p) (frozen[p] || (dead && p == 0))
 
-inline report(number) {               /* policy/gate/breaker.py: recorded */
+inline report(number) {               /* policy/limits/breaker.py: recorded */
     if
 #ifdef PROBE_UNNAMED
     :: number > 0 && mode == half_open ->

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.adapters.postgres.pool import Database
-from fairlead.policy.profile import Profile
+from fairlead.adapters.postgres.database import Database
+from fairlead.policy.providers.profile import Profile
 from fairlead.testing.issuer import Issuer, IssuerConfig, ProviderConfig
 from fairlead.testing.issuer.families import Policy
 from tests.support.refresher import Refresher, local_profile, refresher

@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from fairlead.adapters.postgres.credentials import PostgresCredentialStore
-from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.database import Database
 from tests.support.refresher import Refresher
 from tests.support.rows import rows, run
 

@@ -15,14 +15,14 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from fairlead.engine.connections import Grant
+from fairlead._core.secret import Secret
 from fairlead.engine.ports import ConnectionKey, HttpAnswer, TokenCall
-from fairlead.engine.token.parts import AppCredential
+from fairlead.engine.tokens.connections import Grant
+from fairlead.engine.tokens.deps import AppCredential
 from fairlead.errors import IssuerClockError, ReauthRequired
-from fairlead.policy.assertion_clock import LONGEST_RESIGNED_S, clock_skew
-from fairlead.policy.category import Category
-from fairlead.policy.token_outcome import Rejected
-from fairlead.secret import Secret
+from fairlead.policy.failures.category import Category
+from fairlead.policy.tokens.assertion_clock import LONGEST_RESIGNED_S, clock_skew
+from fairlead.policy.tokens.outcome import Rejected
 from tests.support.refresher import FixedApps, Refresher, local_profile, refresher
 from tests.support.rows import rows
 

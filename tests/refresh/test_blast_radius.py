@@ -16,7 +16,7 @@ from uuid import UUID
 import pytest
 
 from fairlead.adapters.local.system import SystemIds
-from fairlead.adapters.postgres import endpoints, sqlfiles
+from fairlead.adapters.postgres import endpoints, statements
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.engine.ports import EndpointAsk, EndpointKey, Intent, NewJob, NoAnswer, TokenCall
 from fairlead.engine.ports.http import NoAnswerKind
@@ -31,7 +31,7 @@ from fairlead.errors import (
     TransientFailure,
 )
 from fairlead.events import EndpointStateChanged
-from fairlead.policy.blast_radius import TOKEN, Own, Shared
+from fairlead.policy.calls.blast_radius import TOKEN, Own, Shared
 from fairlead.testing.issuer.quirks import Quirk
 from fairlead.testing.ledger import judge
 from tests.support.refresher import FAST, Refresher, local_profile, refresher
@@ -180,10 +180,12 @@ async def test_ablation_of_the_second_connection(
     database: Any, issuer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: str
 ) -> None:
     name, safeguard, without = ABLATIONS[row]
-    text = (Path(sqlfiles.__file__).parent / "sql" / f"{name}.sql").read_text("utf-8")
+    text = (Path(statements.__file__).parent / "sql" / f"{name}.sql").read_text("utf-8")
     assert safeguard in text
-    ablated = sqlfiles.compile_sql(name, text.replace(safeguard, without))
-    monkeypatch.setattr(endpoints, "statement", lambda of: ablated if of == name else sqlfiles.statement(of))
+    ablated = statements.compile_sql(name, text.replace(safeguard, without))
+    monkeypatch.setattr(
+        endpoints, "statement", lambda of: ablated if of == name else statements.statement(of)
+    )
     async with fleet_of(database, issuer, tmp_path) as fleet:
         await fleet.meets(row, "a")
         with pytest.raises(CLOSED[TOKEN[row].shared]):

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from fairlead.adapters.postgres.failures import CommitInDoubt
+from fairlead._core.secret import Secret
+from fairlead.adapters.postgres.postgres_errors import CommitInDoubt
 from fairlead.engine.ports import ConnectionKey, EndpointRefusal
 from fairlead.errors import (
     DependencyUnavailable,
@@ -19,7 +20,6 @@ from fairlead.errors import (
     TransientFailure,
 )
 from fairlead.events import ServiceFailed
-from fairlead.secret import Secret
 from fairlead.testing.ledger import judge
 from tests.support.refresher import FixedApps, Refresher, end_sends, local_profile, refresher
 from tests.support.rows import rows, run

@@ -11,20 +11,21 @@ from uuid import UUID
 import pytest
 from aiohttp import web
 
+from fairlead._core.secret import Secret
 from fairlead.adapters.http import AddressPolicy
 from fairlead.adapters.http.webhook import AiohttpWebhookSender
 from fairlead.adapters.local.system import SystemClock, SystemIds
 from fairlead.adapters.postgres.dead_letters import PostgresDeadLetterStore
 from fairlead.adapters.postgres.jobs import PostgresJobStore
-from fairlead.engine.dead_letter import DeadLetterProcessor, replay_of
-from fairlead.engine.executor import Executor
-from fairlead.engine.handler import Handler, JobContext
-from fairlead.engine.notices import Notices
+from fairlead.engine.jobs.dead_letter import DeadLetterProcessor, replay_of
+from fairlead.engine.jobs.executor import Executor
+from fairlead.engine.jobs.handler import Handler, JobContext
 from fairlead.engine.ports import Cancelled, ClaimFilter, Completed, NewJob, Outcome, Rescheduled
-from fairlead.engine.token.handlers import REFRESH, TokenJobs
+from fairlead.engine.tokens.notification_jobs import Notices
+from fairlead.engine.tokens.refresh_jobs import TokenJobs
 from fairlead.errors import ReauthRequired
-from fairlead.policy.job import NeedsReauth
-from fairlead.secret import Secret
+from fairlead.policy.jobs.job import NeedsReauth
+from fairlead.policy.jobs.kinds import REFRESH
 from fairlead.testing.webhook import verify
 from tests.support.passing_time import pass_time
 from tests.support.refresher import FAST, Refresher

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from fairlead.engine.ports import ConnectionKey
-from fairlead.engine.token.parts import Fresh
+from fairlead.engine.tokens.deps import Fresh
 from fairlead.errors import (
     AccountMismatch,
     EndpointPaused,

@@ -9,11 +9,11 @@ from uuid import UUID
 
 import pytest
 
-from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.database import Database
 from fairlead.engine.ports import ConnectionKey
 from fairlead.errors import OutcomeUnknown, ReauthRequired, TransientFailure
-from fairlead.policy import token_outcome
-from fairlead.testing.holds import Hold
+from fairlead.policy.tokens import outcome
+from fairlead.testing._kit.request_barrier import Hold
 from fairlead.testing.issuer import Issuer
 from fairlead.testing.ledger import judge
 from tests.refresh.conftest import SAME
@@ -278,9 +278,9 @@ async def test_an_answer_that_could_not_be_read_is_published_by_a_version_that_c
         connection_id = await old.connect(issuer, STRICT)
         with monkeypatch.context() as patch:
             patch.setattr(
-                token_outcome,
+                outcome,
                 "classify_answer",
-                lambda *_args, **_kwargs: token_outcome.Unknown("unreadable"),
+                lambda *_args, **_kwargs: outcome.Unknown("unreadable"),
             )
             with pytest.raises(OutcomeUnknown):
                 await old.coordinator.refresh(connection_id, 1)

@@ -10,12 +10,12 @@ from uuid import UUID
 
 import pytest
 
-from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.database import Database
 from fairlead.engine.ports import ConnectionKey, DataKey, Settlement, SettleVerdict
-from fairlead.engine.services.timeline import TimelineWatch
+from fairlead.engine.tokens.database_failover import TimelineWatch
 from fairlead.errors import OutcomeUnknown, ReauthRequired
 from fairlead.events import ServiceFailed, TimelineChanged, TokenRefreshed
-from fairlead.policy.profile import Profile
+from fairlead.policy.providers.profile import Profile
 from fairlead.testing.issuer import Issuer
 from fairlead.testing.ledger import judge
 from tests.refresh.conftest import POLICIES

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from fairlead.engine.account import Accounts
 from fairlead.engine.ports import ConnectionKey, HttpAnswer, TokenCall
-from fairlead.engine.token.grants import Grants
+from fairlead.engine.tokens.account import Accounts
+from fairlead.engine.tokens.grants import Grants
 from fairlead.errors import ReauthRequired
 from fairlead.events import ServiceFailed
 from tests.support.refresher import FAST, Refresher, local_profile, refresher

@@ -9,12 +9,12 @@ import pytest
 
 from fairlead.adapters.local.system import SystemIds
 from fairlead.adapters.postgres.jobs import PostgresJobStore
-from fairlead.engine.handler import JobContext
+from fairlead.engine.jobs.handler import JobContext
 from fairlead.engine.ports import ConnectionKey, Job
-from fairlead.engine.token.handlers import TokenJobs
+from fairlead.engine.tokens.refresh_jobs import TokenJobs
 from fairlead.events import NeedsReauth
-from fairlead.policy.job import Cancel, Done, Snooze
-from fairlead.policy.job import NeedsReauth as AskReauth
+from fairlead.policy.jobs.job import Cancel, Done, Snooze
+from fairlead.policy.jobs.job import NeedsReauth as AskReauth
 from fairlead.testing.ledger import judge
 from tests.support.refresher import FAST, end_sends
 from tests.support.rows import rows, run

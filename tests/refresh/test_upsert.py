@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from fairlead.engine.connections import Grant
+from fairlead._core.secret import Secret
 from fairlead.engine.ports import ConnectionKey
-from fairlead.secret import Secret
+from fairlead.engine.tokens.connections import Grant
 from fairlead.testing.ledger import judge
 
 KEY = ConnectionKey("acme", "strict")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.adapters.postgres.pool import Database
-from fairlead.policy.profile import Profile
+from fairlead.adapters.postgres.database import Database
+from fairlead.policy.providers.profile import Profile
 from fairlead.testing.issuer import Issuer, IssuerConfig, ProviderConfig
 from tests.e2e.conftest import bare, shell, spawner  # noqa: F401 - pytest looks for them here
 from tests.security.ways_out import dialled  # noqa: F401 - as above

@@ -9,14 +9,14 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from fairlead.engine.connections import Grant
+from fairlead._core.secret import Secret
 from fairlead.engine.ports import ConnectionKey
+from fairlead.engine.tokens.connections import Grant
 from fairlead.errors import InputInvalid
-from fairlead.policy.endpoint import Template
-from fairlead.policy.profile import Profile
-from fairlead.policy.profile_load import load_profiles
-from fairlead.policy.profile_parts import EndpointParam
-from fairlead.secret import Secret
+from fairlead.policy.providers.endpoint import Template
+from fairlead.policy.providers.profile import Profile
+from fairlead.policy.providers.profile_load import load_profiles
+from fairlead.policy.providers.profile_parts import EndpointParam
 from tests.security.figures import tell
 from tests.security.vectors import V8, V9
 from tests.security.ways_out import resolving
@@ -134,7 +134,7 @@ def test_S01_a_product_that_puts_in_what_it_is_given_is_seen(
 ) -> None:
     """Without the kinds of values and without the second wall, each parameter is a way out."""
     monkeypatch.setattr(EndpointParam, "normalise", lambda _self, value: value)
-    monkeypatch.setattr("fairlead.policy.profile.build_url", put_in)
+    monkeypatch.setattr("fairlead.policy.providers.profile.build_url", put_in)
     found = bent(profile)
     assert {place for place, *_ in found} == set(templates_of(profile))
     if any("{shop}.myshopify.com" in template for template in templates_of(profile).values()):

@@ -10,7 +10,7 @@ import pytest
 
 from fairlead.engine.ports import NoAnswer
 from fairlead.errors import ConfigInvalid
-from fairlead.policy.profile_load import load_profiles
+from fairlead.policy.providers.profile_load import load_profiles
 from tests.lint.tree import PACKAGE, Source, findings, planted
 from tests.security.ways_out import WAYS, resolving, way_out
 

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
+from fairlead._core.secret import Secret
 from fairlead.adapters.http import AddressPolicy, AiohttpTokenTransport, AiohttpTransport
 from fairlead.engine.ports import HttpAnswer, TokenCall
 from fairlead.errors import FairleadError, InputInvalid
-from fairlead.policy.profile import Profile
-from fairlead.policy.profile_load import load_profiles
-from fairlead.policy.soap import soap_headers
-from fairlead.policy.token_request import Client, TokenRequest, api_headers, token_request
-from fairlead.secret import Secret
+from fairlead.policy.calls.soap_request import soap_headers
+from fairlead.policy.providers.profile import Profile
+from fairlead.policy.providers.profile_load import load_profiles
+from fairlead.policy.tokens.request import Client, TokenRequest, api_headers, token_request
 from tests.contract.calls import request_of
 from tests.contract.raw_server import RawServer
 from tests.contract.token_calls import let_it_go

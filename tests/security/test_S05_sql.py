@@ -16,9 +16,9 @@ import asyncpg
 import pytest
 
 from fairlead.adapters.local.system import SystemIds
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.jobs import PostgresJobStore
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.sqlfiles import statement, statement_names
+from fairlead.adapters.postgres.statements import statement, statement_names
 from tests.lint.tree import PACKAGE, files
 from tests.security.figures import tell
 from tests.security.vectors import V8

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from redis.asyncio import Redis
 
 from fairlead.adapters.embedded import Endpoints
-from fairlead.adapters.redis.gate import RedisGate
+from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.engine.ports.gate import Admitted, Ask
-from fairlead.policy.gate.key import KeyKind, Keyspace, digest
-from fairlead.policy.gate.limit import BreakerRule, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
-from fairlead.policy.gate.pool import Holder
+from fairlead.policy.limits.key import KeyKind, Keyspace, digest
+from fairlead.policy.limits.limit import BreakerRule, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
+from fairlead.policy.limits.pool import Holder
 from tests.contract.gates import redis_gate
 from tests.security.figures import tell
 from tests.security.vectors import ATTACKED_NAMES, V8

@@ -11,19 +11,19 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import NoPermissionError, ResponseError
 
+from fairlead._core.secret import Secret
 from fairlead.adapters.local.system import SystemClock
 from fairlead.adapters.redis import facts_of_each
-from fairlead.adapters.redis.gate import RedisGate
+from fairlead.adapters.redis.admin import RedisOperator
+from fairlead.adapters.redis.inspector import RedisViewer
 from fairlead.adapters.redis.keys import RedisKeys
-from fairlead.adapters.redis.operator import RedisOperator
 from fairlead.adapters.redis.probe import probe_redis
-from fairlead.adapters.redis.viewer import RedisViewer
+from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.engine.ports.gate import Admitted, Ask, Finish, Queued, Renewal
-from fairlead.policy.gate.breaker import Health
-from fairlead.policy.gate.key import Keyspace
-from fairlead.policy.gate.limit import BreakerRule, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
-from fairlead.policy.gate.pool import Holder
-from fairlead.secret import Secret
+from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.key import Keyspace
+from fairlead.policy.limits.limit import BreakerRule, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
+from fairlead.policy.limits.pool import Holder
 from tests.faults.support.valkey import OwnValkey, oldest_redis, own_valkey
 from tests.lint.tree import PACKAGE, ROOT, files
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from fairlead.errors import ConfigInvalid
-from fairlead.policy.classify.pattern import Pattern
-from fairlead.policy.feedback.reply import Reply
+from fairlead.policy.limits.feedback.raw_response import Reply
+from fairlead.policy.providers.pattern import Pattern
 from tests.contract.dialects import judged, own, pattern
 from tests.lint.tree import PACKAGE, Source, findings, planted
 

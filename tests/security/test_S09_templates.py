@@ -9,20 +9,23 @@ from uuid import UUID
 
 import pytest
 
+from fairlead._core.secret import Secret
+from fairlead.assembly.settings import Notices, Settings
+from fairlead.assembly.settings_mapping import reauth_link
 from fairlead.engine.ports import ConnectionKey
 from fairlead.errors import ConfigInvalid, InputInvalid
-from fairlead.policy.profile_load import load_profiles
-from fairlead.policy.token_request import api_headers
-from fairlead.secret import Secret
-from fairlead.settings import Notices, Settings
-from fairlead.translate import reauth_link
+from fairlead.policy.providers.profile_load import load_profiles
+from fairlead.policy.tokens.request import api_headers
 from tests.lint.tree import PACKAGE, Source, findings, planted
 from tests.security.vectors import ATTACKED_NAMES, EXPRESSIONS
 
 _EVALUATES = {"eval", "exec", "compile", "__import__"}
 _LOADERS = {"pickle", "marshal", "shelve", "yaml", "jinja2", "mako"}
-SERVERS = {f"{PACKAGE}/adapters/redis/operator.py", f"{PACKAGE}/adapters/redis/keys.py"}  # EVAL of Redis
-OURS = {f"{PACKAGE}/policy/setting_text.py", f"{PACKAGE}/cli/jobs.py"}  # texts of ours, one name each
+SERVERS = {f"{PACKAGE}/adapters/redis/admin.py", f"{PACKAGE}/adapters/redis/keys.py"}  # EVAL of Redis
+OURS = {
+    f"{PACKAGE}/policy/providers/setting_text.py",
+    f"{PACKAGE}/cli/jobs.py",
+}  # texts of ours, one name each
 
 
 def evaluated(source: Source) -> Iterator[str]:

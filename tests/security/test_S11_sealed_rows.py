@@ -12,17 +12,17 @@ from uuid import UUID
 
 import pytest
 
-from fairlead.adapters.postgres.pool import Database
-from fairlead.engine.account import Accounts
+from fairlead._core.secret import Secret
+from fairlead.adapters.postgres.database import Database
 from fairlead.engine.ports import ConnectionKey, Settlement, SettleVerdict
-from fairlead.engine.token.grants import Grants
-from fairlead.engine.token.parts import payload_context
-from fairlead.engine.token.places import places_of
-from fairlead.engine.token.reader import TokenReader
-from fairlead.engine.token.stored import decode_stored, encode_stored
+from fairlead.engine.tokens.account import Accounts
+from fairlead.engine.tokens.deps import payload_context
+from fairlead.engine.tokens.grants import Grants
+from fairlead.engine.tokens.reader import TokenReader
+from fairlead.engine.tokens.sealed_endpoints import places_of
+from fairlead.engine.tokens.sealed_records import decode_stored, encode_stored
 from fairlead.errors import CredentialUnreadable, KeyMissing
-from fairlead.policy.profile import Profile
-from fairlead.secret import Secret
+from fairlead.policy.providers.profile import Profile
 from fairlead.testing.issuer import Issuer
 from tests.security.conftest import PROVIDERS
 from tests.security.figures import tell

@@ -12,9 +12,9 @@ import json
 import signal
 import unicodedata
 
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.jobs import PostgresJobStore
-from fairlead.adapters.postgres.pool import Database
-from fairlead.policy.redact import redact
+from fairlead.policy.text.redact import redact
 from tests.security.figures import tell
 from tests.support.cli import Shell
 from tests.support.engine import IDS, new_job

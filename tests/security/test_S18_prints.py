@@ -22,21 +22,21 @@ from hypothesis import strategies as st
 from pydantic import SecretStr
 
 import fairlead
+from fairlead._core.secret import Secret
 from fairlead.adapters.http.exchange import Outgoing
-from fairlead.adapters.postgres.session import DatabaseSettings
-from fairlead.engine.call.wish import Call, Came
-from fairlead.engine.connections import Grant
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
+from fairlead.assembly.settings import Database, Notices, ProviderApp, Redis, Settings, Vault
+from fairlead.engine.calls.request import Call, Came
 from fairlead.engine.ports import ConnectionKey, HttpAnswer, HttpRequest, TokenCall
-from fairlead.engine.ports.notices import Webhook
-from fairlead.policy.classify.verdict import Result, Step, Verdict
-from fairlead.policy.feedback.reply import Reply
-from fairlead.policy.page import Asked
-from fairlead.policy.profile_load import load_profiles
-from fairlead.policy.token import TokenSet, merge, sanitise
-from fairlead.policy.token_outcome import Granted, classify_answer
-from fairlead.policy.token_parse import parse_answer
-from fairlead.secret import Secret
-from fairlead.settings import Database, Notices, ProviderApp, Redis, Settings, Vault
+from fairlead.engine.ports.notifications import Webhook
+from fairlead.engine.tokens.connections import Grant
+from fairlead.policy.calls.classify.verdict import Result, Step, Verdict
+from fairlead.policy.limits.feedback.raw_response import Reply
+from fairlead.policy.providers.pagination import Asked
+from fairlead.policy.providers.profile_load import load_profiles
+from fairlead.policy.tokens.outcome import Granted, classify_answer
+from fairlead.policy.tokens.parse import parse_answer
+from fairlead.policy.tokens.token import TokenSet, merge, sanitise
 
 CANARY = "canary-9f2c71"
 VERDICT = Verdict(Result.OK, "status 200", Step.STATUS, "it was done")

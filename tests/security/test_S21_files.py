@@ -9,13 +9,13 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from fairlead._core.secret import Secret
 from fairlead.adapters.journal import FileJournal
-from fairlead.engine.connections import Grant
 from fairlead.engine.ports import ConnectionKey
+from fairlead.engine.tokens.connections import Grant
 from fairlead.errors import ConfigInvalid, FairleadError, InputInvalid
-from fairlead.policy.names import check_name
-from fairlead.policy.profile_load import load_profiles
-from fairlead.secret import Secret
+from fairlead.policy.providers.profile_load import load_profiles
+from fairlead.policy.text.names import check_name
 from fairlead.testing.issuer import Issuer
 from tests.security.conftest import PROVIDERS
 from tests.security.figures import tell

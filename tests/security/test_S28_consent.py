@@ -15,14 +15,14 @@ from urllib.parse import parse_qs, parse_qsl, urlsplit
 
 import pytest
 
-from fairlead.engine.consent import Consent, Consents
+from fairlead._core.secret import Secret
 from fairlead.engine.ports import ConnectionKey, TokenCall
-from fairlead.engine.token.parts import AppCredential
+from fairlead.engine.tokens.consent import Consent, Consents
+from fairlead.engine.tokens.deps import AppCredential
 from fairlead.errors import FairleadError, InputInvalid
-from fairlead.policy.consent import answered_by_another, is_redirect
-from fairlead.policy.profile import Profile
-from fairlead.policy.profile_load import load_profiles
-from fairlead.secret import Secret
+from fairlead.policy.providers.profile import Profile
+from fairlead.policy.providers.profile_load import load_profiles
+from fairlead.policy.tokens.consent import answered_by_another, is_redirect
 from fairlead.testing.issuer import Issuer
 from tests.security.conftest import PROVIDERS
 from tests.security.figures import tell

@@ -13,13 +13,14 @@ from uuid import UUID
 
 import pytest
 
-from fairlead.config import load
-from fairlead.engine.account import Accounts
-from fairlead.engine.connections import Grant
-from fairlead.engine.consent import Consents
+from fairlead._core.secret import Secret
+from fairlead.assembly.config import load
 from fairlead.engine.ports import ConnectionKey
-from fairlead.engine.token.grants import Grants
-from fairlead.engine.token.parts import AppCredential
+from fairlead.engine.tokens.account import Accounts
+from fairlead.engine.tokens.connections import Grant
+from fairlead.engine.tokens.consent import Consents
+from fairlead.engine.tokens.deps import AppCredential
+from fairlead.engine.tokens.grants import Grants
 from fairlead.errors import (
     ConfigInvalid,
     EndpointPaused,
@@ -28,9 +29,8 @@ from fairlead.errors import (
     NotSent,
     RequestRejected,
 )
-from fairlead.policy.profile import Profile
-from fairlead.policy.profile_load import load_profiles
-from fairlead.secret import Secret
+from fairlead.policy.providers.profile import Profile
+from fairlead.policy.providers.profile_load import load_profiles
 from fairlead.testing.issuer import Issuer
 from tests.security.conftest import PROVIDERS
 from tests.support.refresher import APP, FAST, Refresher, local_profile
@@ -135,7 +135,7 @@ async def test_S29_a_host_that_the_settings_name_gets_it_and_an_own_app_asks_nob
 
 
 def test_S29_a_key_signs_for_no_host_of_a_tenant() -> None:
-    from fairlead.engine.token.lending import check_lent
+    from fairlead.engine.tokens.secret_hosts import check_lent
 
     signs = load_profiles()["netsuite"].variant("m2m")
     host = {"description": "its host", "kind": "host"}

@@ -8,16 +8,16 @@ from uuid import UUID
 
 import pytest
 
+from fairlead._core.secret import Secret
 from fairlead.adapters.http import AddressPolicy, AiohttpTokenTransport
-from fairlead.engine.connections import Grant
-from fairlead.engine.consent import Consents
 from fairlead.engine.ports import ConnectionKey, TokenCall
+from fairlead.engine.tokens.connections import Grant
+from fairlead.engine.tokens.consent import Consents
 from fairlead.errors import FairleadError, InputInvalid
-from fairlead.policy.profile import Profile
-from fairlead.policy.profile_load import load_profiles
-from fairlead.policy.token import TokenSet
-from fairlead.policy.token_request import Client, TokenRequest, code_request, revoke_request, token_request
-from fairlead.secret import Secret
+from fairlead.policy.providers.profile import Profile
+from fairlead.policy.providers.profile_load import load_profiles
+from fairlead.policy.tokens.request import Client, TokenRequest, code_request, revoke_request, token_request
+from fairlead.policy.tokens.token import TokenSet
 from fairlead.testing.issuer import Issuer
 from fairlead.testing.ledger import judge
 from tests.contract.raw_server import RawServer, say_once

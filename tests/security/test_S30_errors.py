@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from fairlead.cli import entry
-from fairlead.cli.invocation import Manner
+from fairlead.cli.kit.invocation import Manner
 from fairlead.errors import FairleadError, all_errors
-from fairlead.policy.safe import safe_text
+from fairlead.policy.text.safe import safe_text
 from tests.support.cli import Shell
 from tests.support.rows import run
 

@@ -17,19 +17,22 @@ from uuid import UUID
 import pytest
 
 from fairlead import Fairlead, JobRequest
+from fairlead._checked_file import read_checked
 from fairlead.adapters.local.system import SystemIds
-from fairlead.adapters.postgres.duties import PostgresDutyStore
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.adapters.postgres.migrate import Migrator
-from fairlead.adapters.postgres.pool import Database
-from fairlead.app.requests import new_jobs
-from fairlead.checked_file import read_checked
-from fairlead.cli import dlq_acts, gate_switches, secrets_in, shares
+from fairlead.adapters.postgres.schedule_runs import PostgresDutyStore
+from fairlead.app.job_requests import new_jobs
+from fairlead.cli.dlq import actions
+from fairlead.cli.gate import overrides
+from fairlead.cli.kit import secret_input
+from fairlead.cli.tenants import shares
+from fairlead.engine.jobs.schedules import Schedules
 from fairlead.engine.ports import ConnectionKey, Schedule
-from fairlead.engine.schedules import Schedules
-from fairlead.policy.dead_letter import DeadLetterStatus, Resolution
-from fairlead.policy.gate.switch import Act, Reach
-from fairlead.policy.profile_load import read_profile
+from fairlead.policy.jobs.dead_letter import DeadLetterStatus, Resolution
+from fairlead.policy.limits.override import Act, Reach
+from fairlead.policy.providers.profile_load import read_profile
 from fairlead.testing.issuer import Issuer
 from tests.lint.tree import PACKAGE, ROOT, files
 from tests.security.conftest import PROVIDERS
@@ -147,15 +150,15 @@ async def cap(stage: Stage) -> None:
 
 
 async def isolate(stage: Stage) -> None:
-    stage.done.append(gate_switches._switch(THROUGH, Act.ISOLATED, Reach(), "why", dry_run=False, yes=True))
+    stage.done.append(overrides._switch(THROUGH, Act.ISOLATED, Reach(), "why", dry_run=False, yes=True))
 
 
 async def close(stage: Stage) -> None:
-    stage.done.append(dlq_acts._closing(THROUGH, DeadLetterStatus.ABANDONED, Resolution.ABANDONED, "why"))
+    stage.done.append(actions._closing(THROUGH, DeadLetterStatus.ABANDONED, Resolution.ABANDONED, "why"))
 
 
 async def read_secrets(stage: Stage) -> None:
-    stage.done.append(secrets_in.secrets_of({"access_token": "at"}))
+    stage.done.append(secret_input.secrets_of({"access_token": "at"}))
 
 
 async def read_secret_file(stage: Stage) -> None:
@@ -205,7 +208,7 @@ ON_THE_WIRE = {"check_header": "token", "check_value": "call"}
 @cache
 def checks() -> dict[str, str]:
     """Every `check_...` of the product, and the walls that are called otherwise, with their modules."""
-    found = {"raise_wall": "fairlead.adapters.postgres.wall"}
+    found = {"raise_wall": "fairlead.adapters.postgres.row_security"}
     for path in files(PACKAGE):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, FUNCTIONS) and node.name.startswith("check_"):
@@ -261,8 +264,8 @@ async def test_S31_a_token_whose_account_cannot_be_judged_is_not_stored(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The provider has been asked by then; what it gave does not take the place of what is there."""
-    monkeypatch.setattr("fairlead.engine.token.exchange.account_mismatch", broken)
-    monkeypatch.setattr("fairlead.engine.token.unknown.account_mismatch", broken)
+    monkeypatch.setattr("fairlead.engine.tokens.exchange.account_mismatch", broken)
+    monkeypatch.setattr("fairlead.engine.tokens.unknown_outcomes.account_mismatch", broken)
     with pytest.raises(Broken):
         await refresh(stage)
     assert told(stage.issuer) == 1

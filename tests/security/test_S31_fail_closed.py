@@ -10,16 +10,16 @@ from uuid import uuid4
 
 import pytest
 
+from fairlead._core.secret import Secret
 from fairlead.adapters.journal import FileJournal
-from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.vault import load_ring
-from fairlead.cli.callback import Callback
-from fairlead.engine.connections import Grant
-from fairlead.engine.consent import Consents
+from fairlead.cli.connections.callback import Callback
 from fairlead.engine.ports import ConnectionKey
+from fairlead.engine.tokens.connections import Grant
+from fairlead.engine.tokens.consent import Consents
 from fairlead.errors import FairleadError
-from fairlead.policy.webhook import ID, SIGNATURE, TIMESTAMP, sign, signing_key
-from fairlead.secret import Secret
+from fairlead.policy.notifications.webhook import ID, SIGNATURE, TIMESTAMP, sign, signing_key
 from fairlead.testing.issuer import Issuer
 from fairlead.testing.webhook import verify
 from tests.security.conftest import PROVIDERS
@@ -73,7 +73,7 @@ async def test_S31_an_answer_that_cannot_be_judged_is_not_taken(
     consents = Consents(fl.rooms, fl.connections)
     page, consent = begin(consents)
     brought = await consented(page)
-    monkeypatch.setattr(f"fairlead.engine.consent.{check}", broken)
+    monkeypatch.setattr(f"fairlead.engine.tokens.consent.{check}", broken)
     with pytest.raises(Broken):
         await consents.finish(consent, brought, actor="test")
     monkeypatch.undo()
@@ -89,7 +89,7 @@ async def test_S31_a_callback_that_cannot_judge_ends_no_consent(monkeypatch: pyt
     async with Callback("http://127.0.0.1:0/callback") as callback:
         waiting = asyncio.create_task(callback.answer(Secret("state"), 20.0))
         await asyncio.sleep(0)
-        monkeypatch.setattr("fairlead.cli.callback.hmac.compare_digest", broken)
+        monkeypatch.setattr("fairlead.cli.connections.callback.hmac.compare_digest", broken)
         assert (await fetch(f"{callback.redirect_uri}?state=state&code=c")).raw == b""
         assert not waiting.done()
         waiting.cancel()
@@ -100,7 +100,7 @@ async def test_S31_a_callback_that_cannot_judge_ends_no_consent(monkeypatch: pyt
 async def test_S31_a_name_that_cannot_be_judged_is_not_stored(
     check: str, fl: Refresher, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(f"fairlead.engine.connections.{check}", broken)
+    monkeypatch.setattr(f"fairlead.engine.tokens.connections.{check}", broken)
     with pytest.raises(Broken):
         await fl.connections.upsert(ConnectionKey("acme", PROVIDERS[0]), GRANT, actor="test")
     assert await rows(database, "SELECT 1 FROM connection") == []
@@ -126,7 +126,7 @@ def test_S31_a_key_file_whose_mode_cannot_be_judged_is_not_read(
     file.touch(mode=0o600)
     file.write_bytes(base64.b64encode(bytes(range(32))))
     assert load_ring(None, file, None).current_id
-    monkeypatch.setattr("fairlead.checked_file.check_private", broken)
+    monkeypatch.setattr("fairlead._checked_file.check_private", broken)
     with pytest.raises(Broken):
         load_ring(None, file, None)
 

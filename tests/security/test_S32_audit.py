@@ -10,8 +10,8 @@ import asyncpg
 import pytest
 
 from fairlead.adapters.embedded import Endpoints
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.jobs import PostgresJobStore
-from fairlead.adapters.postgres.pool import Database
 from fairlead.testing.issuer import Issuer, IssuerConfig, ProviderConfig
 from tests.e2e.test_cli_connections import ACME, SETTINGS, a_grant
 from tests.e2e.test_cli_dlq import dead

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
+from fairlead.assembly.config import load
+from fairlead.assembly.settings import Settings
 from fairlead.cli.registry import COMMANDS, Later
-from fairlead.config import load
 from fairlead.errors import ConfigInvalid
-from fairlead.settings import Settings
 from tests.security.figures import tell
 
 SECRET = "hunter2hunter2"

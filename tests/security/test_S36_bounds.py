@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from fairlead._checked_file import SETTINGS_BYTES
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.jobs import PostgresJobStore
-from fairlead.adapters.postgres.pool import Database
-from fairlead.checked_file import SETTINGS_BYTES
-from fairlead.config import load
+from fairlead.assembly.config import load
 from fairlead.engine.ports import ClaimFilter, Discarded, FailureRecord
 from fairlead.errors import ConfigInvalid, Refused
 from tests.lint.tree import ROOT

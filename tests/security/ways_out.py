@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from fairlead._core.secret import Secret
 from fairlead.adapters.http import AddressPolicy, AiohttpTokenTransport, AiohttpTransport
 from fairlead.adapters.http.webhook import AiohttpWebhookSender
 from fairlead.engine.ports import NoAnswer
-from fairlead.engine.ports.notices import Webhook
+from fairlead.engine.ports.notifications import Webhook
 from fairlead.errors import FairleadError
-from fairlead.secret import Secret
 from tests.contract.calls import request_of
 from tests.contract.token_calls import call_of, let_it_go
 

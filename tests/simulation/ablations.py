@@ -10,7 +10,7 @@ import multiprocessing
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from fairlead.policy import job as asked
+from fairlead.policy.jobs import job as asked
 from tests.simulation import careless, careless_gate
 from tests.simulation.careless_gate import redis_of
 from tests.simulation.chance import Chance

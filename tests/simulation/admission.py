@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from contextvars import ContextVar
 
-from fairlead.adapters.local.gate import LocalGate
+from fairlead.adapters.local.local_gate import LocalGate
 from fairlead.engine.ports.gate import Admitted, Answer, Ask
-from fairlead.policy.gate.limit import Plan
+from fairlead.policy.limits.limit import Plan
 from tests.simulation.watch import Admission
 
 _latest: ContextVar[Admission | None] = ContextVar("fairlead_simulated_admission", default=None)

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from fairlead.engine.handler import Handler
+from fairlead.engine.jobs.handler import Handler
 from fairlead.engine.ports import (
     ClaimFilter,
     ConnectionKey,
@@ -25,13 +25,13 @@ from fairlead.engine.ports import (
 )
 from fairlead.engine.ports.processes import Renewed
 from fairlead.errors import DependencyUnavailable
-from fairlead.policy import job as asked
-from fairlead.policy.states import JobState
-from fairlead.policy.token import PublicToken
-from fairlead.testing.memory.database import statement
-from fairlead.testing.memory.enqueue import insert
-from fairlead.testing.memory.rows import JobRow, SessionRow
-from fairlead.testing.memory.turns import is_wanted, settle
+from fairlead.policy.jobs import job as asked
+from fairlead.policy.jobs.states import JobState
+from fairlead.policy.tokens.token import PublicToken
+from fairlead.testing._memory.database import statement
+from fairlead.testing._memory.enqueue import insert
+from fairlead.testing._memory.lane_turns import is_wanted, settle
+from fairlead.testing._memory.rows import JobRow, SessionRow
 from tests.simulation.stores import Parts, WatchedJobs, WatchedSessions, plain
 from tests.simulation.watch import Freed
 from tests.support.memory_credentials import MemoryCredentialStore

@@ -9,11 +9,11 @@ from random import Random
 from typing import Any
 
 from fairlead.engine.ports.gate import Answer, Ask, GateRefusal, Lease, Plan, Renewal
-from fairlead.policy.gate.breaker import Mode, Pass
-from fairlead.policy.gate.bucket import Bucket
-from fairlead.policy.gate.limit import MICRO, Domain, PoolLimit
-from fairlead.policy.gate.pool import Pool
-from fairlead.policy.gate.retries import RetryBudget
+from fairlead.policy.limits.breaker import Mode, Pass
+from fairlead.policy.limits.bucket import Bucket
+from fairlead.policy.limits.limit import MICRO, Domain, PoolLimit
+from fairlead.policy.limits.pool import Pool
+from fairlead.policy.limits.retry_budget import RetryBudget
 from tests.simulation.providers import LITTLE
 from tests.simulation.redis import SimRedis
 from tests.simulation.shared_gate import SharedGate

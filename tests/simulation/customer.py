@@ -9,10 +9,10 @@ from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from fairlead.engine.dead_letter import replay_of
+from fairlead.engine.jobs.dead_letter import replay_of
 from fairlead.engine.ports import DeadLetterFilter, NewJob
 from fairlead.errors import DependencyUnavailable
-from fairlead.testing.ids import CountedIds
+from fairlead.testing._kit.ids import CountedIds
 from tests.simulation.stores import WORK
 from tests.simulation.watch import AskedAgain, Enqueued, Redriven
 from tests.simulation.workload import CALLING, NOISY, TAKES_S, TENANTS, Order

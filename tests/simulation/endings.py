@@ -14,11 +14,11 @@ from collections.abc import Collection, Iterator
 from itertools import combinations, product
 from uuid import UUID
 
-from fairlead.policy.states import JobState
+from fairlead.policy.jobs.states import JobState
+from fairlead.testing._memory import MemoryDatabase
+from fairlead.testing._memory.rows import JobRow
+from fairlead.testing._memory.token_rows import CredentialRow
 from fairlead.testing.ledger import Burn, Ledger, Post, judge, posts_of
-from fairlead.testing.memory import MemoryDatabase
-from fairlead.testing.memory.rows import JobRow
-from fairlead.testing.memory.token_rows import CredentialRow
 from tests.simulation.issuer import Leave, SimIssuer
 from tests.simulation.providers import RULES
 from tests.simulation.spells import Spells

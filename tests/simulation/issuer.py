@@ -15,8 +15,8 @@ from random import Random
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from fairlead._core.faultpoint import faultpoint
 from fairlead.engine.ports import HttpAnswer, NoAnswer, TokenCall
-from fairlead.faultpoint import faultpoint
 from fairlead.testing.issuer.entries import Entries
 from fairlead.testing.issuer.families import Families, Family, Granted, RefreshRefused
 from fairlead.testing.issuer.visit import Visit

@@ -253,7 +253,7 @@ class OneProbe:
 class FewRetries:
     """I10: retries of one process never become the load of an account.
 
-    Its budget (policy/gate/retries.py) gives three each second, or a share of the calls.
+    Its budget (policy/limits/retry_budget.py) gives three each second, or a share of the calls.
     """
 
     name = "I10"

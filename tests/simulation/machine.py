@@ -10,14 +10,14 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from random import Random
 
+from fairlead._core.secret import Secret
 from fairlead.engine.ports import Connection, ConnectionKey, ProcessIdentity
 from fairlead.engine.ports.gate_notes import LearntLimit
-from fairlead.engine.ports.switches import Switch
-from fairlead.engine.token.parts import AppCredential
+from fairlead.engine.ports.overrides import Switch
+from fairlead.engine.tokens.deps import AppCredential
 from fairlead.errors import ProviderNotFound
-from fairlead.policy.profile import Profile
-from fairlead.secret import Secret
-from fairlead.testing.memory.database import MemoryLink, MemoryStore, statement
+from fairlead.policy.providers.profile import Profile
+from fairlead.testing._memory.database import MemoryLink, MemoryStore, statement
 from tests.simulation.loop import SimLoop
 from tests.simulation.process import SimProcess
 from tests.simulation.providers import PROFILES

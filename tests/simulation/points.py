@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from random import Random
 from unittest.mock import patch
 
-from fairlead import faultpoint
+from fairlead._core import faultpoint
 
 MOST, MOST_STOPS = 0.05, 0.15
 """Of the passes that kill, and of those within a refresh that stop, at full strength."""

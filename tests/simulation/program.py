@@ -1,4 +1,4 @@
-"""One life of a process: the real engine, put together as fairlead.runtime does it, over simulated roads.
+"""One life of a process: the real engine, put together as assembly/runtime.py does it, over simulated roads.
 
 What the runtime takes from the machine comes from the world: stores behind a road, a vault that hides
 nothing, a journal on a simulated disk, transports to simulated servers. Two services look less often than in
@@ -12,45 +12,45 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
-from fairlead.callhouse import CallRooms
-from fairlead.engine.connections import Connections
-from fairlead.engine.dead_letter import DeadLetterProcessor
-from fairlead.engine.executor import Executor
-from fairlead.engine.gate.admission import Admissions
-from fairlead.engine.gate.entrance import Entrance
-from fairlead.engine.gate.first_use import FirstUse
-from fairlead.engine.gate.fleet import FleetSize
-from fairlead.engine.gate.guarded import GuardedGate
-from fairlead.engine.gate.keeper import Keeper
-from fairlead.engine.gate.notebook import Notebook
-from fairlead.engine.gate.plans import Plans
-from fairlead.engine.gate.switches import Switches
-from fairlead.engine.handler import Handler
-from fairlead.engine.notices import Notices
+from fairlead.assembly.calls import CallRooms
+from fairlead.assembly.gate import GateRooms
+from fairlead.engine.base.service import Service
+from fairlead.engine.jobs.dead_letter import DeadLetterProcessor
+from fairlead.engine.jobs.executor import Executor
+from fairlead.engine.jobs.handler import Handler
+from fairlead.engine.jobs.heartbeat import Heartbeat
+from fairlead.engine.jobs.lane_maintenance import LaneKeeper
+from fairlead.engine.jobs.rescuer import Rescuer
+from fairlead.engine.jobs.scheduler import Scheduler
+from fairlead.engine.jobs.schedules import Schedules
+from fairlead.engine.jobs.worker import Worker
+from fairlead.engine.jobs.worker_settings import WorkerSettings
+from fairlead.engine.limits.admission import Admissions
+from fairlead.engine.limits.call_admitter import Entrance
+from fairlead.engine.limits.failover_gate import GuardedGate
+from fairlead.engine.limits.first_use import FirstUse
+from fairlead.engine.limits.fleet_size import FleetSize
+from fairlead.engine.limits.learned_limits import Notebook
+from fairlead.engine.limits.lease_renewer import Keeper
+from fairlead.engine.limits.limit_plans import Plans
+from fairlead.engine.limits.override_cache import Switches
 from fairlead.engine.ports import Schedule
-from fairlead.engine.schedules import Schedules
-from fairlead.engine.services.heartbeat import Heartbeat
-from fairlead.engine.services.lanes import LaneKeeper
-from fairlead.engine.services.rescuer import Rescuer
-from fairlead.engine.services.scheduler import Scheduler
-from fairlead.engine.services.service import Service
-from fairlead.engine.services.timeline import TimelineWatch
-from fairlead.engine.token.coordinator import Coordinator
-from fairlead.engine.token.exchange import Exchange
-from fairlead.engine.token.grants import Grants
-from fairlead.engine.token.handlers import TokenJobs
-from fairlead.engine.token.parts import RefreshSettings, Rooms, Signer
-from fairlead.engine.token.reader import TokenReader
-from fairlead.engine.token.settle import Settler
-from fairlead.engine.token.unknown import UnknownOutcomes
-from fairlead.engine.worker import Worker
-from fairlead.engine.worker_settings import WorkerSettings
+from fairlead.engine.tokens.connections import Connections
+from fairlead.engine.tokens.coordinator import Coordinator
+from fairlead.engine.tokens.database_failover import TimelineWatch
+from fairlead.engine.tokens.deps import RefreshSettings, Rooms, Signer
+from fairlead.engine.tokens.exchange import Exchange
+from fairlead.engine.tokens.grants import Grants
+from fairlead.engine.tokens.notification_jobs import Notices
+from fairlead.engine.tokens.reader import TokenReader
+from fairlead.engine.tokens.refresh_jobs import TokenJobs
+from fairlead.engine.tokens.settle import Settler
+from fairlead.engine.tokens.unknown_outcomes import UnknownOutcomes
 from fairlead.errors import Refused
 from fairlead.events import Event
-from fairlead.gatehouse import GateRooms
-from fairlead.policy.gate.limit import MICRO
-from fairlead.testing.ids import CountedIds
-from fairlead.testing.memory import MemoryDeadLetterStore, MemoryDutyStore, MemoryLaneStore
+from fairlead.policy.limits.limit import MICRO
+from fairlead.testing._kit.ids import CountedIds
+from fairlead.testing._memory import MemoryDeadLetterStore, MemoryDutyStore, MemoryLaneStore
 from tests.simulation.admission import OwnGate
 from tests.simulation.machine import WRONG, NoSwitches, OneApp, SimClock, SimNotes, SimProbe, SimProfiles
 from tests.simulation.process import SimProcess

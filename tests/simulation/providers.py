@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from fairlead.policy.profile import Profile
+from fairlead.policy.providers.profile import Profile
 from fairlead.testing.issuer.families import Policy, ReplayRules
 
 ACCESS_TTL_S = 100.0

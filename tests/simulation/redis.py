@@ -16,7 +16,7 @@ from functools import partial
 from random import Random
 from typing import Any, TypeVar
 
-from fairlead.adapters.redis.link import ANSWER_TIMEOUT_S
+from fairlead.adapters.redis.connection import ANSWER_TIMEOUT_S
 from fairlead.engine.ports.gate import (
     Admitted,
     Answer,
@@ -30,8 +30,8 @@ from fairlead.engine.ports.gate import (
     Wake,
 )
 from fairlead.errors import GateUnavailable
-from fairlead.policy.gate.limit import MICRO
-from fairlead.policy.gate.pool import Holder
+from fairlead.policy.limits.limit import MICRO
+from fairlead.policy.limits.pool import Holder
 from tests.simulation.admission import breaker_of, note
 from tests.simulation.process import SimProcess
 from tests.simulation.shared_gate import LEASE_S, SharedGate

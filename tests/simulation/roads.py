@@ -15,9 +15,9 @@ from contextvars import Context
 from functools import partial
 from typing import Any
 
-from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.errors import DependencyUnavailable
-from fairlead.testing.memory.database import MemoryDatabase, MemoryLink
+from fairlead.testing._memory.database import MemoryDatabase, MemoryLink
 from tests.simulation.chance import Chance
 from tests.simulation.loop import SimLoop
 from tests.simulation.process import SimProcess, current, never

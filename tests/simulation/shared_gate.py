@@ -6,11 +6,11 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
 
-from fairlead.adapters.local.gate import LocalGate
+from fairlead.adapters.local.local_gate import LocalGate
 from fairlead.engine.ports.gate import Answer, Ask, GateRefusal, Lease, RefusedBy, Renewal, Wake
-from fairlead.policy.gate.breaker import Mode
-from fairlead.policy.gate.limit import MICRO, Domain, PoolLimit
-from fairlead.policy.gate.pool import Holder, Pool
+from fairlead.policy.limits.breaker import Mode
+from fairlead.policy.limits.limit import MICRO, Domain, PoolLimit
+from fairlead.policy.limits.pool import Holder, Pool
 
 LEASE_S = 30.0
 """The longest lease of a slot."""

@@ -11,9 +11,9 @@ from uuid import UUID
 
 from fairlead.engine.ports import Job, Outcome, ProcessIdentity, Rescheduled
 from fairlead.engine.ports.processes import Renewed
-from fairlead.testing.memory import MemoryJobStore, MemoryLink, MemorySessionStore
-from fairlead.testing.memory.database import statement
-from fairlead.testing.memory.rows import JobRow
+from fairlead.testing._memory import MemoryJobStore, MemoryLink, MemorySessionStore
+from fairlead.testing._memory.database import statement
+from fairlead.testing._memory.rows import JobRow
 from tests.simulation.redis import SimRedis
 from tests.simulation.watch import (
     Accepted,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from fairlead.faultpoint import POINTS
+from fairlead._core.faultpoint import POINTS
 from tests.simulation.points import REFRESH
 from tests.simulation.swarm import FAULTS
 

@@ -9,9 +9,9 @@ from uuid import UUID
 import pytest
 
 from fairlead.engine.ports import NewJob
-from fairlead.testing.ids import CountedIds
-from fairlead.testing.memory import MemoryDatabase
-from fairlead.testing.memory.enqueue import store
+from fairlead.testing._kit.ids import CountedIds
+from fairlead.testing._memory import MemoryDatabase
+from fairlead.testing._memory.enqueue import store
 from tests.simulation.customer import Whim
 from tests.simulation.endings import stored_twice
 from tests.simulation.loop import SimLoop

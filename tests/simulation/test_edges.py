@@ -9,14 +9,14 @@ from random import Random
 
 import pytest
 
-from fairlead.adapters.redis.link import ANSWER_TIMEOUT_S
+from fairlead._core.secret import Secret
+from fairlead.adapters.redis.connection import ANSWER_TIMEOUT_S
 from fairlead.engine.ports import HttpAnswer, NoAnswer, TokenCall
 from fairlead.engine.ports.gate import Admitted, Ask, GateRefusal, Lease, RefusedBy, Renewal
 from fairlead.engine.ports.http import HttpRequest
 from fairlead.errors import GateUnavailable
-from fairlead.policy.gate.limit import MICRO, BucketLimit, Domain, Plan, PoolLimit
-from fairlead.policy.gate.pool import Holder
-from fairlead.secret import Secret
+from fairlead.policy.limits.limit import MICRO, BucketLimit, Domain, Plan, PoolLimit
+from fairlead.policy.limits.pool import Holder
 from fairlead.testing.ledger import judge
 from tests.simulation.issuer import SimIssuer, Tokens
 from tests.simulation.loop import SimLoop

@@ -8,17 +8,17 @@ from uuid import UUID
 
 import pytest
 
-from fairlead.clock import Clock
+from fairlead._core.clock import Clock
+from fairlead._core.secret import Secret
 from fairlead.engine.ports import ConnectionKey, NewJob, Sealed, TokenCall
-from fairlead.policy.category import Category
-from fairlead.policy.states import JobState
-from fairlead.secret import Secret
-from fairlead.testing.ids import CountedIds
-from fairlead.testing.memory import MemoryDatabase
-from fairlead.testing.memory.burial import bury_unrun
-from fairlead.testing.memory.enqueue import insert
-from fairlead.testing.memory.rows import JobRow
-from fairlead.testing.memory.token_rows import CredentialRow
+from fairlead.policy.failures.category import Category
+from fairlead.policy.jobs.states import JobState
+from fairlead.testing._kit.ids import CountedIds
+from fairlead.testing._memory import MemoryDatabase
+from fairlead.testing._memory.dead_lettering import bury_unrun
+from fairlead.testing._memory.enqueue import insert
+from fairlead.testing._memory.rows import JobRow
+from fairlead.testing._memory.token_rows import CredentialRow
 from tests.simulation.endings import burnt_grant, given_up, lost_job, stored_twice
 from tests.simulation.issuer import SimIssuer
 from tests.simulation.providers import ACCESS_TTL_S

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from fairlead._core.secret import Secret
 from fairlead.engine.ports import TokenCall
-from fairlead.secret import Secret
 from tests.simulation.issuer import Leave
 from tests.simulation.test_endings import AT_S, GIVEN_UP, Ends
 from tests.simulation.watch import NOBODY

@@ -10,13 +10,13 @@ from uuid import UUID
 
 import pytest
 
-from fairlead.engine.handler import JobContext
+from fairlead.engine.jobs.handler import JobContext
 from fairlead.engine.ports import ConnectionKey, EndpointKey, Sealed
-from fairlead.policy.states import JobState
-from fairlead.testing.ids import CountedIds
-from fairlead.testing.memory import MemoryDatabase
-from fairlead.testing.memory.rows import JobRow
-from fairlead.testing.memory.token_rows import CredentialRow, EndpointRow, RotationRow
+from fairlead.policy.jobs.states import JobState
+from fairlead.testing._kit.ids import CountedIds
+from fairlead.testing._memory import MemoryDatabase
+from fairlead.testing._memory.rows import JobRow
+from fairlead.testing._memory.token_rows import CredentialRow, EndpointRow, RotationRow
 from tests.simulation import endings
 from tests.simulation.loop import SimLoop
 from tests.simulation.machine import WorldClock

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from fairlead._core.ids import uuid7_from
 from fairlead.engine.ports import ClaimFilter
 from fairlead.errors import DependencyUnavailable
-from fairlead.ids import uuid7_from
-from fairlead.testing.ids import CountedIds
-from fairlead.testing.memory import MemoryDatabase, MemoryJobStore, MemorySessionStore
+from fairlead.testing._kit.ids import CountedIds
+from fairlead.testing._memory import MemoryDatabase, MemoryJobStore, MemorySessionStore
 from tests.simulation.chance import Chance
 from tests.simulation.loop import SimLoop
 from tests.simulation.machine import WorldClock

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from fairlead.engine.services.heartbeat import Heartbeat
-from fairlead.engine.worker import Worker
+from fairlead.engine.jobs.heartbeat import Heartbeat
+from fairlead.engine.jobs.worker import Worker
 from tests.simulation import __main__ as simulation
 from tests.simulation import ablations, endings, same
 from tests.simulation.__main__ import main

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from fairlead.faultpoint import POINTS
+from fairlead._core.faultpoint import POINTS
 from tests.simulation import strikes
 from tests.simulation.__main__ import main
 from tests.simulation.swarm import FAULTS

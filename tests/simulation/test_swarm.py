@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from fairlead import faultpoint
+from fairlead._core import faultpoint
 from tests.simulation import points
 from tests.simulation.chance import Chance
 from tests.simulation.spells import Spells

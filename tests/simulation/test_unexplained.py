@@ -7,9 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from fairlead.engine.events import DeadLetterFailed
 from fairlead.errors import DependencyUnavailable
-from fairlead.events import Event, JobFinished, ServiceFailed, TokenRefreshFailed
+from fairlead.events import DeadLetterFailed, Event, JobFinished, ServiceFailed, TokenRefreshFailed
 from fairlead.testing.ledger import Entry, Ledger
 from tests.simulation.program import Program
 from tests.simulation.run import Options, run_seed

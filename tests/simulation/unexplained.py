@@ -11,8 +11,16 @@ import math
 from collections.abc import Collection, Mapping
 from uuid import UUID
 
-from fairlead.engine.events import AnswersUnclassified, DeadLetterFailed, GroupNotPaused
-from fairlead.events import Event, JobDead, JobFinished, ServiceFailed, TokenRefreshFailed
+from fairlead.events import (
+    AnswersUnclassified,
+    DeadLetterFailed,
+    Event,
+    GroupNotPaused,
+    JobDead,
+    JobFinished,
+    ServiceFailed,
+    TokenRefreshFailed,
+)
 from fairlead.testing.ledger import Ledger, posts_of
 from tests.simulation.spells import Spells
 from tests.simulation.swarm import FAULTS

@@ -14,8 +14,8 @@ from dataclasses import dataclass, fields
 from random import Random
 from typing import Any
 
+from fairlead._core.secret import Secret
 from fairlead.engine.ports.http import HttpAnswer, HttpRequest, HttpStream, NoAnswer
-from fairlead.secret import Secret
 from tests.simulation.admission import take
 from tests.simulation.issuer import SimIssuer
 from tests.simulation.process import SimProcess

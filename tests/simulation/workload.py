@@ -14,8 +14,8 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
-from fairlead.engine.call.wish import Call
-from fairlead.engine.handler import Handler, JobContext
+from fairlead.engine.calls.request import Call
+from fairlead.engine.jobs.handler import Handler, JobContext
 from fairlead.errors import FairleadError
 from tests.simulation.providers import RULES
 from tests.simulation.stores import WORK

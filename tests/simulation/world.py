@@ -10,14 +10,14 @@ from contextvars import Context
 from functools import partial
 from typing import NoReturn
 
-from fairlead.engine.connections import Grant
+from fairlead._core.secret import Secret
 from fairlead.engine.ports import ConnectionKey
+from fairlead.engine.tokens.connections import Grant
 from fairlead.errors import DependencyUnavailable
 from fairlead.events import Event
-from fairlead.policy.gate.limit import MICRO
-from fairlead.secret import Secret
-from fairlead.testing.ids import CountedIds
-from fairlead.testing.memory import MemoryDatabase
+from fairlead.policy.limits.limit import MICRO
+from fairlead.testing._kit.ids import CountedIds
+from fairlead.testing._memory import MemoryDatabase
 from tests.simulation.chance import Chance
 from tests.simulation.issuer import SimIssuer
 from tests.simulation.loop import SimLoop

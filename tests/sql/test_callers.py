@@ -13,10 +13,10 @@ import pytest
 from psycopg.rows import dict_row
 
 from fairlead.adapters.local.system import SystemIds
-from fairlead.adapters.postgres.callers import PostgresCallerJobs
+from fairlead.adapters.postgres.caller_transactions import PostgresCallerJobs
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.jobs import PostgresJobStore
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.session import DatabaseSettings
 from fairlead.engine.ports import ClaimFilter, Enqueued, NewJob
 from fairlead.errors import InputInvalid, MigrationNeeded, Refused
 from tests.support.databases import SCHEMA

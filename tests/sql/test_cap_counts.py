@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.adapters.postgres.lanes import PostgresLaneStore
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.session import DatabaseSettings
 from fairlead.engine.ports import ClaimFilter
 from fairlead.engine.ports.lanes import GroupCap, TenantShare
 from tests.support.engine import IDS, new_job

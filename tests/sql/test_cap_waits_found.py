@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.jobs import PostgresJobStore
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.session import DatabaseSettings
 from tests.support.engine import IDS, new_job
 from tests.support.rows import rows, run
 from tests.support.snapshot import held_snapshot

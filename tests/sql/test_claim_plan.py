@@ -16,8 +16,8 @@ import asyncpg
 import pytest
 
 from fairlead.adapters.embedded import Endpoints
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.sqlfiles import statement
+from fairlead.adapters.postgres.database import Database
+from fairlead.adapters.postgres.statements import statement
 from tests.support.databases import settings_of
 from tests.support.plans import explained, touched
 from tests.support.rows import rows, run

@@ -5,8 +5,8 @@ from __future__ import annotations
 from uuid import UUID, uuid4
 
 from fairlead.adapters.postgres.credentials import PostgresCredentialStore
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.endpoints import PostgresEndpointGate
-from fairlead.adapters.postgres.pool import Database
 from fairlead.engine.ports import EndpointAsk, EndpointKey, EndpointLimits, EndpointPermit
 from tests.sql.test_credentials import connected
 from tests.support.rows import run

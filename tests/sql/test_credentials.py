@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from fairlead.adapters.postgres.credentials import PostgresCredentialStore
-from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.database import Database
 from fairlead.engine.ports import (
     Condemnation,
     ConnectionKey,
@@ -22,7 +22,7 @@ from fairlead.engine.ports import (
     Settlement,
     Unknown,
 )
-from fairlead.testing.ids import CountedIds
+from fairlead.testing._kit.ids import CountedIds
 from tests.contract.credential_steps import claim
 from tests.support.rows import rows, run
 

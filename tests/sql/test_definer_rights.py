@@ -9,11 +9,11 @@ from typing import Any
 import asyncpg
 import pytest
 
-from fairlead.adapters.postgres.facts import server_facts
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.migrate import Migrator
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.session import DatabaseSettings
-from fairlead.checkup import role_check
+from fairlead.adapters.postgres.postgres_info import server_facts
+from fairlead.assembly.doctor.checks import role_check
 from fairlead.errors import ConfigInvalid
 from tests.support.databases import SCHEMA
 from tests.support.rows import rows, run

@@ -10,9 +10,9 @@ import pytest
 
 from fairlead.adapters.postgres.endpoints import PostgresEndpointGate
 from fairlead.adapters.postgres.permits import insert_endpoints
-from fairlead.adapters.postgres.sqlfiles import Statement
+from fairlead.adapters.postgres.statements import Statement
 from fairlead.engine.ports import EndpointAsk, EndpointKey, EndpointLimits, EndpointPermit, EndpointRefusal
-from fairlead.policy.blast_radius import TOKEN
+from fairlead.policy.calls.blast_radius import TOKEN
 from tests.support.rows import rows, run
 
 KEY = EndpointKey("mercadolibre", "app", "host")

@@ -13,11 +13,11 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
+from fairlead.adapters.postgres.database import Database
 from fairlead.errors import InputInvalid
-from fairlead.policy.job import check_new_job
-from fairlead.policy.names import check_label, check_name
+from fairlead.policy.jobs.job import check_new_job
+from fairlead.policy.text.names import check_label, check_name
 from tests.support.databases import SCHEMA
 from tests.support.engine import IDS, new_job
 from tests.support.passing_time import pass_time

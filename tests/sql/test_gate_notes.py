@@ -13,9 +13,9 @@ import asyncpg
 import pytest
 
 from fairlead.adapters.embedded import Endpoints
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.gate_notes import PostgresGateNotes
 from fairlead.adapters.postgres.migrate import Migrator, shipped_migrations
-from fairlead.adapters.postgres.pool import Database
 from fairlead.engine.ports import ConnectionKey
 from fairlead.engine.ports.gate_notes import SLOTS, LearntLimit
 from tests.support.databases import settings_of

@@ -7,9 +7,9 @@ import asyncio
 import asyncpg
 import pytest
 
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.switches import PostgresSwitchStore
-from fairlead.policy.gate.switch import EVERYTHING, Act, Reach
+from fairlead.adapters.postgres.database import Database
+from fairlead.adapters.postgres.gate_overrides import PostgresSwitchStore
+from fairlead.policy.limits.override import EVERYTHING, Act, Reach
 from tests.support.rows import run
 
 CONNECTION = Reach("acme: a\\b'\"", "stripe", "default")

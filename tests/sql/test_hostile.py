@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from fairlead.adapters.local.system import SystemIds
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.dead_letters import PostgresDeadLetterStore
 from fairlead.adapters.postgres.jobs import PostgresJobStore
-from fairlead.adapters.postgres.pool import Database
 from fairlead.engine.ports import (
     Cancelled,
     ClaimFilter,
@@ -106,7 +106,7 @@ async def test_an_empty_reason_never_stops_a_dead_letter(
 async def test_arguments_that_cannot_be_stored_are_refused_where_they_enter(
     jobs: PostgresJobStore, name: str
 ) -> None:
-    """But for their size: policy/job.py has checked that before a job gets here."""
+    """But for their size: policy/jobs/job.py has checked that before a job gets here."""
     with pytest.raises(InputInvalid, match=r"args.*acme.*hint:"):
         await jobs.enqueue([new_job(), new_job(args={"value": HOSTILE[name]})])
     assert await jobs.counts() == {}

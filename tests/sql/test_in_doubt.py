@@ -15,13 +15,13 @@ import pytest
 
 from fairlead.adapters.local.system import SystemIds
 from fairlead.adapters.postgres.audit import PostgresAuditStore
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.dead_letters import PostgresDeadLetterStore
-from fairlead.adapters.postgres.duties import PostgresDutyStore
-from fairlead.adapters.postgres.failures import CommitInDoubt
 from fairlead.adapters.postgres.jobs import PostgresJobStore
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.session import DatabaseSettings
-from fairlead.adapters.postgres.sessions import PostgresSessionStore
+from fairlead.adapters.postgres.postgres_errors import CommitInDoubt
+from fairlead.adapters.postgres.schedule_runs import PostgresDutyStore
+from fairlead.adapters.postgres.worker_sessions import PostgresSessionStore
 from fairlead.engine.ports import (
     AuditRecord,
     Cancelled,

@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fairlead.adapters.local.system import SystemIds
-from fairlead.adapters.postgres.failures import CommitInDoubt
-from fairlead.adapters.postgres.intake import SLICE
-from fairlead.adapters.postgres.jobrows import lane_of
+from fairlead.adapters.postgres.database import Database
+from fairlead.adapters.postgres.enqueuer import SLICE
+from fairlead.adapters.postgres.job_rows import lane_of
 from fairlead.adapters.postgres.jobs import PostgresJobStore
-from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.postgres_errors import CommitInDoubt
 from fairlead.engine.ports import Enqueued, NewJob
 from fairlead.errors import InputInvalid
 from tests.support.rows import rows, run
@@ -119,7 +119,7 @@ async def test_lanes_of_a_slow_store_are_looked_at_once_more(
         return stored
 
     monkeypatch.setattr(jobs._intake, "_store", slow)
-    monkeypatch.setattr("fairlead.adapters.postgres.intake.LATE_S", -1.0)
+    monkeypatch.setattr("fairlead.adapters.postgres.enqueuer.LATE_S", -1.0)
     await jobs.enqueue(made(2))
     lanes = await rows(database, "SELECT state, mark_at < now() - interval '1 ms' AS marked FROM lane")
     assert lanes == [{"state": "ready", "marked": True}] * 2

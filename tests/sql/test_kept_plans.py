@@ -7,10 +7,10 @@ from uuid import UUID
 
 import pytest
 
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.driver import Connection
-from fairlead.adapters.postgres.jobrows import one_job_values, plain_job_columns
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.sqlfiles import statement
+from fairlead.adapters.postgres.job_rows import one_job_values, plain_job_columns
+from fairlead.adapters.postgres.statements import statement
 from tests.support.engine import IDS, new_job
 from tests.support.plans import TOUCHED
 from tests.support.rows import rows

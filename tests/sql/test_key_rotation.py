@@ -16,7 +16,7 @@ import pytest
 from fairlead.adapters.local.system import SystemClock
 from fairlead.adapters.postgres.credentials import PostgresCredentialStore
 from fairlead.adapters.postgres.data_keys import PostgresKeyStore, sealed_tables
-from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.vault import MasterKey, TenantVault
 from fairlead.engine.ports import (
     ConnectionKey,
@@ -27,7 +27,7 @@ from fairlead.engine.ports import (
     SealedRecords,
     StoredRecord,
 )
-from fairlead.engine.reseal import Resealer, RotationProgress
+from fairlead.engine.tokens.reencrypt import Resealer, RotationProgress
 from fairlead.errors import KeyMissing
 from tests.security.figures import tell
 from tests.support.keys import MASTER_1, MASTER_2, vault_over
@@ -229,7 +229,7 @@ class Load:
 ROTATOR = """
 import asyncio, os, signal, sys
 sys.path.insert(0, sys.argv[1])
-from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.database import Database
 from tests.sql.test_key_rotation import MASTER_1, MASTER_2, quick_vault, resealer
 from tests.support.databases import settings_of
 

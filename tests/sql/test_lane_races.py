@@ -7,10 +7,10 @@ from uuid import UUID
 
 import pytest
 
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.driver import Connection
-from fairlead.adapters.postgres.jobrows import new_job_columns
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.sqlfiles import statement
+from fairlead.adapters.postgres.job_rows import new_job_columns
+from fairlead.adapters.postgres.statements import statement
 from fairlead.engine.ports import ClaimFilter, NewJob
 from fairlead.engine.ports.lanes import GroupCap, TenantShare
 from tests.contract.lane_steps import LINGER_S, done, drained, jobs_of, taken, tenant

@@ -9,8 +9,8 @@ from typing import Any
 import asyncpg
 import pytest
 
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
+from fairlead.adapters.postgres.database import Database
 from tests.support.databases import SCHEMA
 from tests.support.plans import Plan, explained
 from tests.support.rows import rows, run

@@ -11,17 +11,17 @@ from uuid import UUID
 
 import pytest
 
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.driver import Connection
-from fairlead.adapters.postgres.jobrows import new_job_columns
+from fairlead.adapters.postgres.job_rows import new_job_columns
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.adapters.postgres.lanes import PostgresLaneStore
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.session import DatabaseSettings
-from fairlead.adapters.postgres.sqlfiles import statement
+from fairlead.adapters.postgres.statements import statement
 from fairlead.engine.ports import ClaimFilter, Job, NewJob
 from fairlead.engine.ports.lanes import GroupCap, TenantShare, Tier
 from fairlead.errors import InputInvalid
-from fairlead.policy.lane import Scope, ScopeKind, is_own
+from fairlead.policy.jobs.lane import Scope, ScopeKind, is_own
 from tests.support.engine import IDS, new_job
 from tests.support.passing_time import pass_time
 from tests.support.rows import rows, run

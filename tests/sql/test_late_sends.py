@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from fairlead.adapters.postgres.credentials import PostgresCredentialStore
-from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.database import Database
 from tests.sql.test_credentials import unknown_rotation
 from tests.support.rows import rows, run
 

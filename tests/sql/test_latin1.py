@@ -9,16 +9,16 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.adapters.postgres.migrate import Migrator
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.session import DatabaseSettings
-from fairlead.engine.acknowledger import Acknowledger
-from fairlead.engine.executor import Executor
+from fairlead.engine.jobs.acknowledger import Acknowledger
+from fairlead.engine.jobs.executor import Executor
 from fairlead.engine.ports import ClaimFilter, Completed
 from fairlead.errors import ConfigInvalid
 from fairlead.events import JobDead
-from fairlead.testing.clock import ManualClock
+from fairlead.testing._kit.clock import ManualClock
 from tests.support.engine import IDS, Recorder, half, new_job
 from tests.support.passing_time import pass_time
 from tests.support.rows import rows, run
@@ -44,7 +44,7 @@ async def test_handler_that_returns_an_emoji_in_a_latin1_database_ends_in_a_dead
     latin1: DatabaseSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ablation of the refusal: the acknowledger by itself lets no job run for ever."""
-    monkeypatch.setattr("fairlead.adapters.postgres.session.ENCODING", "LATIN1")
+    monkeypatch.setattr("fairlead.adapters.postgres.connection_setup.ENCODING", "LATIN1")
     await Migrator(latin1).apply()
     database = await Database.open(latin1)
     jobs, session_id = PostgresJobStore(database, IDS), await a_session(database)

@@ -9,8 +9,8 @@ from uuid import UUID
 import pytest
 
 from fairlead.adapters.postgres.credentials import PostgresCredentialStore
-from fairlead.adapters.postgres.failures import RowLocked
-from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.database import Database
+from fairlead.adapters.postgres.postgres_errors import RowLocked
 from fairlead.engine.ports import ConnectionKey, Settlement
 from tests.contract.credential_steps import claim
 from tests.sql.test_credentials import connected, intent, session, settlement

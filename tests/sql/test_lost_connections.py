@@ -11,11 +11,11 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.driver import Connection
-from fairlead.adapters.postgres.failures import CommitInDoubt, ReadOnlyServer
 from fairlead.adapters.postgres.listen import Listener
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.adapters.postgres.postgres_errors import CommitInDoubt, ReadOnlyServer
 from fairlead.errors import DependencyUnavailable
 from tests.support.cutting_proxy import COMMIT, CuttingProxy, cutting_proxy
 from tests.support.notes import COUNT, INSERT, count, make_notes, sql

@@ -12,12 +12,12 @@ import asyncpg
 import pytest
 
 from fairlead.adapters.embedded import Endpoints
-from fairlead.adapters.postgres.facts import server_facts
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.migrate import Migrator
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.session import DatabaseSettings
-from fairlead.adapters.postgres.sqlfiles import Statement
-from fairlead.checkup import role_check, wall_check
+from fairlead.adapters.postgres.postgres_info import server_facts
+from fairlead.adapters.postgres.statements import Statement
+from fairlead.assembly.doctor.checks import role_check, wall_check
 from fairlead.errors import ConfigInvalid
 from tests.sql.test_tenants import a_day_of_work, login
 from tests.support.rows import rows

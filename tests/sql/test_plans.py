@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from fairlead.adapters.embedded import Endpoints
-from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.database import Database
 from tests.support.databases import settings_of
 from tests.support.plans import explained, touched
 from tests.support.rows import rows

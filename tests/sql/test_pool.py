@@ -11,11 +11,11 @@ import asyncpg
 import pytest
 
 from fairlead.adapters.embedded import Endpoints
-from fairlead.adapters.postgres.failures import CommitInDoubt
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.migrate import Migrator
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.session import DatabaseSettings
-from fairlead.adapters.postgres.sqlfiles import statement
+from fairlead.adapters.postgres.postgres_errors import CommitInDoubt
+from fairlead.adapters.postgres.statements import statement
 from fairlead.errors import ConfigInvalid, DependencyUnavailable, InputInvalid, MigrationNeeded
 from tests.support.notes import COUNT, INSERT, count, make_notes, sql
 from tests.support.rows import rows, run

@@ -8,9 +8,9 @@ from contextlib import suppress
 import asyncpg
 import pytest
 
-from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.qualified import our_names, qualified
-from fairlead.adapters.postgres.sqlfiles import statement, statement_names
+from fairlead.adapters.postgres.statements import statement, statement_names
 from tests.support.databases import SCHEMA
 from tests.support.rows import rows
 

@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 
 from fairlead.adapters.postgres.credentials import PostgresCredentialStore
-from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.database import Database
 from fairlead.engine.ports import Unknown
 from tests.contract.credential_steps import claim
 from tests.sql.test_credentials import KEY, connected, intent, session, unknown_rotation

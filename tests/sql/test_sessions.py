@@ -12,12 +12,12 @@ import asyncpg
 import pytest
 
 from fairlead.adapters.local.system import SystemIds
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.dead_letters import PostgresDeadLetterStore
-from fairlead.adapters.postgres.duties import PostgresDutyStore
 from fairlead.adapters.postgres.jobs import PostgresJobStore
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.session import DatabaseSettings
-from fairlead.adapters.postgres.sessions import PostgresSessionStore
+from fairlead.adapters.postgres.schedule_runs import PostgresDutyStore
+from fairlead.adapters.postgres.worker_sessions import PostgresSessionStore
 from fairlead.engine.ports import ClaimFilter, Completed, Rescue, Schedule
 from tests.contract.stores import identity
 from tests.support.engine import new_job

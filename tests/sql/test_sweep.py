@@ -8,12 +8,12 @@ from uuid import UUID
 import pytest
 
 from fairlead.adapters.postgres import lanes as lanes_module
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.adapters.postgres.lanes import PostgresLaneStore
-from fairlead.adapters.postgres.pool import Database
 from fairlead.engine.ports.lanes import GroupCap, Swept, TenantShare
 from fairlead.errors import DependencyUnavailable
-from fairlead.policy.lane import Scope, ScopeKind
+from fairlead.policy.jobs.lane import Scope, ScopeKind
 from tests.sql.test_lanes import ACME, WHO, jobs, lanes, session_id, taken  # noqa: F401 - fixtures
 from tests.support.engine import new_job
 from tests.support.passing_time import pass_time

@@ -21,11 +21,11 @@ import pytest
 
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.postgres import credentials, data_keys, gate_notes
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.jobs import PostgresJobStore
-from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.postgres.qualified import qualified
-from fairlead.adapters.postgres.session import DatabaseSettings
-from fairlead.adapters.postgres.sqlfiles import Statement, statement, statement_names
+from fairlead.adapters.postgres.statements import Statement, statement, statement_names
 from fairlead.errors import FairleadError
 from tests.faults.support.report import Figures, sized
 from tests.security.figures import tell

@@ -9,22 +9,22 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
+from fairlead._core.ids import uuid7_from
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.local.system import SystemIds
 from fairlead.adapters.postgres.audit import PostgresAuditStore
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.dead_letters import PostgresDeadLetterStore
-from fairlead.adapters.postgres.facts import server_facts
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.adapters.postgres.lanes import PostgresLaneStore
 from fairlead.adapters.postgres.migrate import Migrator
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.session import DatabaseSettings
-from fairlead.adapters.postgres.sessions import PostgresSessionStore
-from fairlead.checkup import wall_check
+from fairlead.adapters.postgres.postgres_info import server_facts
+from fairlead.adapters.postgres.worker_sessions import PostgresSessionStore
+from fairlead.assembly.doctor.checks import wall_check
 from fairlead.engine.ports import AuditRecord, ClaimFilter, Completed, Discarded, FailureRecord
 from fairlead.engine.ports.lanes import GroupCap, TenantShare, Tier
-from fairlead.ids import uuid7_from
-from fairlead.policy.lane import Scope, ScopeKind
+from fairlead.policy.jobs.lane import Scope, ScopeKind
 from tests.contract.stores import identity
 from tests.support.databases import settings_of, without_public
 from tests.support.engine import new_job

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from fairlead.adapters.postgres.connection_setup import quoted
 from fairlead.adapters.postgres.credentials import PostgresCredentialStore
-from fairlead.adapters.postgres.failures import ReadOnlyServer
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.session import quoted
+from fairlead.adapters.postgres.database import Database
+from fairlead.adapters.postgres.postgres_errors import ReadOnlyServer
 from tests.faults.support.pgpair import Cluster, Pair, migrated_cluster, pair_of
 from tests.support.databases import SCHEMA, settings_of
 

@@ -14,11 +14,11 @@ import psycopg
 import pytest
 
 from fairlead import Fairlead, JobRequest
-from fairlead.adapters.postgres.failures import RowLocked
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.jobs import PostgresJobStore
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.session import DatabaseSettings
-from fairlead.config import load
+from fairlead.adapters.postgres.postgres_errors import RowLocked
+from fairlead.assembly.config import load
 from tests.support.databases import SCHEMA
 from tests.support.engine import IDS, new_job
 from tests.support.rows import rows, run

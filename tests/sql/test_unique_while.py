@@ -11,12 +11,12 @@ import asyncpg
 import psycopg
 import pytest
 
-from fairlead.adapters.postgres.callers import PostgresCallerJobs
+from fairlead.adapters.postgres.caller_transactions import PostgresCallerJobs
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.jobs import PostgresJobStore
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.session import DatabaseSettings
 from fairlead.engine.ports import Completed, Enqueued, NewJob
-from fairlead.policy.job import UniqueWhile
+from fairlead.policy.jobs.job import UniqueWhile
 from tests.contract.stores import ANY
 from tests.support.databases import SCHEMA
 from tests.support.engine import IDS, new_job

@@ -11,18 +11,18 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
+from fairlead._core.secret import Secret
 from fairlead.adapters.local.system import SystemClock, SystemIds
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.jobs import PostgresJobStore
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.session import DatabaseSettings
-from fairlead.adapters.postgres.sessions import PostgresSessionStore
-from fairlead.adapters.postgres.sqlfiles import statement
-from fairlead.engine.services.heartbeat import Heartbeat
+from fairlead.adapters.postgres.statements import statement
+from fairlead.adapters.postgres.worker_sessions import PostgresSessionStore
+from fairlead.assembly.settings import Settings
+from fairlead.assembly.stores import database_settings as ground_settings
+from fairlead.engine.jobs.heartbeat import Heartbeat
 from fairlead.errors import DependencyUnavailable
 from fairlead.events import Event, LeaseLost
-from fairlead.ground import database_settings as ground_settings
-from fairlead.secret import Secret
-from fairlead.settings import Settings
 from tests.contract.stores import identity
 from tests.support.databases import SCHEMA
 from tests.support.engine import new_job

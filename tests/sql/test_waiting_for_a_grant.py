@@ -9,12 +9,12 @@ from uuid import UUID, uuid4
 import pytest
 
 from fairlead.adapters.postgres.credentials import PostgresCredentialStore
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.adapters.postgres.lanes import PostgresLaneStore
-from fairlead.adapters.postgres.pool import Database
 from fairlead.engine.ports import ClaimFilter, Credential, NewJob
-from fairlead.policy.lane import Scope, ScopeKind, connection_group
-from fairlead.testing.ids import CountedIds
+from fairlead.policy.jobs.lane import Scope, ScopeKind, connection_group
+from fairlead.testing._kit.ids import CountedIds
 from tests.contract.credential_steps import claim
 from tests.sql.test_credentials import KEY, answer, condemnation, connected, intent, new
 from tests.support.rows import rows

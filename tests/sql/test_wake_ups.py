@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from fairlead.adapters.postgres import wakeups
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.session import DatabaseSettings
-from fairlead.adapters.postgres.wakeups import QUIET_S, WakeUps
+from fairlead.adapters.postgres import notifier
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
+from fairlead.adapters.postgres.database import Database
+from fairlead.adapters.postgres.notifier import QUIET_S, WakeUps
 from tests.support.notes import sql
 
 QUEUES = {"default"}
@@ -21,7 +21,7 @@ async def test_nobody_tells_any_more_after_the_end(
     database_settings: DatabaseSettings, monkeypatch: pytest.MonkeyPatch, patience_s: float
 ) -> None:
     """Also a word that was due, and waits for a connection: it was forgotten, and pending for ever."""
-    monkeypatch.setattr(wakeups, "CLOSE_S", patience_s)
+    monkeypatch.setattr(notifier, "CLOSE_S", patience_s)
     database = await Database.open(replace(database_settings, max_size=1))
     try:
         wake_ups = WakeUps(database)

@@ -7,13 +7,13 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-from fairlead.adapters.postgres import pool
+from fairlead.adapters.postgres import database as database_module
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.migrate import Migrator
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.session import DatabaseSettings
-from fairlead.adapters.postgres.wall import WallDown
-from fairlead.engine.events import TenantWallMissing, TenantWallRaised
+from fairlead.adapters.postgres.row_security import WallDown
 from fairlead.errors import InputInvalid
+from fairlead.events import TenantWallMissing, TenantWallRaised
 from tests.support.databases import settings_of
 from tests.support.engine import Recorder
 from tests.support.notes import sql
@@ -34,7 +34,7 @@ async def test_a_process_that_was_there_first_has_the_wall_once_it_is_raised(
     database_settings: DatabaseSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It looks again every some minutes; here, each time."""
-    monkeypatch.setattr(pool, "WALL_LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(database_module, "WALL_LOOK_EVERY_S", 0.0)
     told = Recorder()
     database = await Database.open(database_settings)
     await (await two_tenants(database)).close()

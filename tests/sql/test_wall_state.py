@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.sqlfiles import statement
-from fairlead.adapters.postgres.wall import WallState, wall_state
-from fairlead.checkup import wall_check
+from fairlead.adapters.postgres.database import Database
+from fairlead.adapters.postgres.row_security import WallState, wall_state
+from fairlead.adapters.postgres.statements import statement
+from fairlead.assembly.doctor.checks import wall_check
 from tests.support.rows import run
 from tests.support.two_tenants import TABLES
 

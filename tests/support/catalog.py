@@ -6,7 +6,7 @@ versions of PostgreSQL that we support is left out.
 
 from __future__ import annotations
 
-from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.database import Database
 from tests.support.rows import rows
 
 QUERIES = {

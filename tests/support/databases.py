@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncpg
 
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.adapters.postgres.migrate import Migrator
-from fairlead.adapters.postgres.session import DatabaseSettings
 from tests.support.servers import fresh_database
 
 SCHEMA = "fairlead test"  # a name that must be quoted

@@ -6,10 +6,10 @@ import asyncio
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+from fairlead._core.ids import uuid7_from
 from fairlead.engine.ports import Job, NewJob
 from fairlead.events import Event
-from fairlead.ids import uuid7_from
-from fairlead.testing.ids import CountedIds
+from fairlead.testing._kit.ids import CountedIds
 
 E = TypeVar("E", bound=Event)
 

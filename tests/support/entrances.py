@@ -8,22 +8,22 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 from uuid import UUID
 
-from fairlead.adapters.local.gate import LocalGate
-from fairlead.engine.executor import Executor
-from fairlead.engine.gate.admission import Admissions
-from fairlead.engine.gate.entrance import CallWish, Entrance
-from fairlead.engine.gate.keeper import Keeper
-from fairlead.engine.gate.notebook import Notebook
-from fairlead.engine.gate.plans import Plans
-from fairlead.engine.gate.switches import Switches
-from fairlead.engine.handler import Handler, JobContext
-from fairlead.engine.holds import Pauses
+from fairlead.adapters.local.local_gate import LocalGate
+from fairlead.engine.jobs.executor import Executor
+from fairlead.engine.jobs.group_holds import Pauses
+from fairlead.engine.jobs.handler import Handler, JobContext
+from fairlead.engine.limits.admission import Admissions
+from fairlead.engine.limits.call_admitter import CallWish, Entrance
+from fairlead.engine.limits.learned_limits import Notebook
+from fairlead.engine.limits.lease_renewer import Keeper
+from fairlead.engine.limits.limit_plans import Plans
+from fairlead.engine.limits.override_cache import Switches
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.engine.ports.gate_notes import GateNotes
-from fairlead.engine.ports.switches import SwitchStore
-from fairlead.policy.gate.limit import MICRO
-from fairlead.policy.profile_load import load_profiles
-from fairlead.testing.clock import ManualClock
+from fairlead.engine.ports.overrides import SwitchStore
+from fairlead.policy.limits.limit import MICRO
+from fairlead.policy.providers.profile_load import load_profiles
+from fairlead.testing._kit.clock import ManualClock
 from tests.support.engine import IDS, Recorder, half
 
 PROFILES = load_profiles([])

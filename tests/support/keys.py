@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from uuid import UUID
 
+from fairlead._core.clock import Clock
 from fairlead.adapters.local.system import SystemIds
 from fairlead.adapters.vault import MasterKey, MasterRing, TenantVault
-from fairlead.clock import Clock
 from fairlead.engine.ports import DataKey, KeyStore, SealContext
-from fairlead.testing.clock import ManualClock
+from fairlead.testing._kit.clock import ManualClock
 
 MASTER_1 = MasterKey(bytes(range(32)))
 MASTER_2 = MasterKey(bytes(range(100, 132)))

@@ -18,10 +18,10 @@ from fairlead.engine.ports import (
     SettingsChange,
 )
 from fairlead.errors import InputInvalid
-from fairlead.policy.category import Category
-from fairlead.policy.states import Resolution
-from fairlead.testing.memory.database import seconds, statement
-from fairlead.testing.memory.token_rows import ConnectionRow, CredentialRow, after
+from fairlead.policy.failures.category import Category
+from fairlead.policy.jobs.states import Resolution
+from fairlead.testing._memory.database import seconds, statement
+from fairlead.testing._memory.token_rows import ConnectionRow, CredentialRow, after
 from tests.support.memory_grants import (
     REFRESH,
     audit,

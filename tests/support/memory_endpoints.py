@@ -16,9 +16,9 @@ from fairlead.engine.ports import (
     Json,
 )
 from fairlead.engine.ports.sending import endpoint_answer
-from fairlead.policy.blast_radius import NEVER_SENT, OWN_FAULT, QUORUM, Reach, Shared
-from fairlead.testing.memory.database import MemoryStore, seconds, statement
-from fairlead.testing.memory.token_rows import BackoffRow, EndpointRow, until_s
+from fairlead.policy.calls.blast_radius import NEVER_SENT, OWN_FAULT, QUORUM, Reach, Shared
+from fairlead.testing._memory.database import MemoryStore, seconds, statement
+from fairlead.testing._memory.token_rows import BackoffRow, EndpointRow, until_s
 
 _MOST_DOUBLINGS = 20
 _MOST_FAILING = 10_000

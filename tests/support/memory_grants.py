@@ -16,16 +16,16 @@ from fairlead.engine.ports import (
     NewJob,
     Rotation,
 )
-from fairlead.policy.category import Category
-from fairlead.policy.job import Priority
-from fairlead.policy.lane import Scope, ScopeKind, connection_group
-from fairlead.policy.states import DeadLetterStatus, Resolution
-from fairlead.testing.memory.database import MemoryDatabase
-from fairlead.testing.memory.enqueue import holder_of, store
-from fairlead.testing.memory.lane_rows import PauseRow
-from fairlead.testing.memory.rows import DeadLetterRow
-from fairlead.testing.memory.token_rows import AuditRow, ConnectionRow, CredentialRow, RotationRow, until_s
-from fairlead.testing.memory.turns import settle
+from fairlead.policy.failures.category import Category
+from fairlead.policy.jobs.job import Priority
+from fairlead.policy.jobs.lane import Scope, ScopeKind, connection_group
+from fairlead.policy.jobs.states import DeadLetterStatus, Resolution
+from fairlead.testing._memory.database import MemoryDatabase
+from fairlead.testing._memory.enqueue import holder_of, store
+from fairlead.testing._memory.lane_rows import PauseRow
+from fairlead.testing._memory.lane_turns import settle
+from fairlead.testing._memory.rows import DeadLetterRow
+from fairlead.testing._memory.token_rows import AuditRow, ConnectionRow, CredentialRow, RotationRow, until_s
 
 REFRESH = "token.refresh"
 _REASON, _BY = "needs_reauth", "fairlead"

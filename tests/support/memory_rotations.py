@@ -18,9 +18,9 @@ from fairlead.engine.ports import (
     SettleVerdict,
     Unknown,
 )
-from fairlead.policy.states import Resolution
-from fairlead.testing.memory.database import MemoryStore, seconds, statement
-from fairlead.testing.memory.token_rows import RotationRow, after
+from fairlead.policy.jobs.states import Resolution
+from fairlead.testing._memory.database import MemoryStore, seconds, statement
+from fairlead.testing._memory.token_rows import RotationRow, after
 from tests.support.memory_endpoints import MemoryEndpointGate
 from tests.support.memory_grants import (
     audit,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.sqlfiles import Statement
+from fairlead.adapters.postgres.database import Database
+from fairlead.adapters.postgres.statements import Statement
 from tests.support.rows import run
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.database import Database
 from tests.support.rows import rows, run
 
 _NOT_MOVED = {("sweep", "server_started_at")}  # which server it was, not when something happened

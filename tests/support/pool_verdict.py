@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from fairlead.policy.gate.limit import MICRO
+from fairlead.policy.limits.limit import MICRO
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,19 +11,19 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
-from fairlead.clock import Draw
-from fairlead.engine.executor import Executor
-from fairlead.engine.handler import Handler, JobContext
+from fairlead._core.clock import Draw
+from fairlead.engine.base.process_watch import ProcessWatch
+from fairlead.engine.jobs.executor import Executor
+from fairlead.engine.jobs.handler import Handler, JobContext
+from fairlead.engine.jobs.heartbeat import Heartbeat
+from fairlead.engine.jobs.rescuer import Rescuer
+from fairlead.engine.jobs.scheduler import Scheduler
+from fairlead.engine.jobs.worker import Worker
+from fairlead.engine.jobs.worker_settings import WorkerSettings
 from fairlead.engine.ports import ClaimFilter, Job, JobView, MemoryGauge, NewJob, ProcessIdentity
-from fairlead.engine.process_watch import ProcessWatch
-from fairlead.engine.services.heartbeat import Heartbeat
-from fairlead.engine.services.rescuer import Rescuer
-from fairlead.engine.services.scheduler import Scheduler
-from fairlead.engine.worker import Worker
-from fairlead.engine.worker_settings import WorkerSettings
-from fairlead.testing.clock import ManualClock
-from fairlead.testing.ids import CountedIds
-from fairlead.testing.memory import (
+from fairlead.testing._kit.clock import ManualClock
+from fairlead.testing._kit.ids import CountedIds
+from fairlead.testing._memory import (
     MemoryDatabase,
     MemoryDeadLetterStore,
     MemoryDutyStore,

@@ -12,28 +12,28 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from uuid import UUID
 
+from fairlead._core.secret import Secret
 from fairlead.adapters.http import AddressPolicy, AiohttpTokenTransport
-from fairlead.adapters.jose import JoseSigner
 from fairlead.adapters.journal import FileJournal
 from fairlead.adapters.local.system import SystemClock, SystemIds
 from fairlead.adapters.postgres.credentials import PostgresCredentialStore
 from fairlead.adapters.postgres.data_keys import PostgresKeyStore
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.endpoints import PostgresEndpointGate
-from fairlead.adapters.postgres.pool import Database
 from fairlead.adapters.vault import MasterKey, MasterRing, TenantVault
-from fairlead.engine.connections import Connections, Grant
+from fairlead.adapters.vault.assertion_signer import JoseSigner
 from fairlead.engine.ports import ConnectionKey, TokenTransport
-from fairlead.engine.token.coordinator import Coordinator
-from fairlead.engine.token.exchange import Exchange
-from fairlead.engine.token.grants import Grants
-from fairlead.engine.token.parts import AppCredential, RefreshSettings, Rooms
-from fairlead.engine.token.reader import TokenReader
-from fairlead.engine.token.settle import Settler
-from fairlead.engine.token.unknown import UnknownOutcomes
+from fairlead.engine.tokens.connections import Connections, Grant
+from fairlead.engine.tokens.coordinator import Coordinator
+from fairlead.engine.tokens.deps import AppCredential, RefreshSettings, Rooms
+from fairlead.engine.tokens.exchange import Exchange
+from fairlead.engine.tokens.grants import Grants
+from fairlead.engine.tokens.reader import TokenReader
+from fairlead.engine.tokens.settle import Settler
+from fairlead.engine.tokens.unknown_outcomes import UnknownOutcomes
 from fairlead.errors import ProviderNotFound
 from fairlead.events import Event
-from fairlead.policy.profile import Profile
-from fairlead.secret import Secret
+from fairlead.policy.providers.profile import Profile
 from tests.support.passing_time import pass_time
 from tests.support.rows import run
 

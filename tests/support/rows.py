@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.database import Database
 
 
 async def rows(database: Database, sql: str, *args: object) -> list[dict[str, Any]]:

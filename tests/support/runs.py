@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from fairlead.engine.handler import JobContext
+from fairlead.engine.jobs.handler import JobContext
 
 Run = Callable[[JobContext], Awaitable[object]]
 

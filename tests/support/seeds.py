@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID, uuid4
 
-from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.database import Database
 from tests.support.rows import run
 
 JOBS = """

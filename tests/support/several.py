@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
-from fairlead.adapters.local.gate import LocalGate
-from fairlead.engine.gate.guarded import GuardedGate
+from fairlead.adapters.local.local_gate import LocalGate
+from fairlead.engine.limits.failover_gate import GuardedGate
 from fairlead.engine.ports.gate import (
     Admitted,
     Answer,
@@ -22,10 +22,10 @@ from fairlead.engine.ports.gate import (
 )
 from fairlead.errors import GateUnavailable
 from fairlead.events import Event
-from fairlead.policy.gate.limit import MICRO, BucketLimit, Domain, Plan, PoolLimit
-from fairlead.policy.gate.pool import Holder
-from fairlead.policy.gate.share import Share
-from fairlead.testing.clock import ManualClock
+from fairlead.policy.limits.limit import MICRO, BucketLimit, Domain, Plan, PoolLimit
+from fairlead.policy.limits.pool import Holder
+from fairlead.policy.limits.share import Share
+from fairlead.testing._kit.clock import ManualClock
 
 lease_ids = count(1)
 DOMAIN = Domain(("tenant", "acme"))

@@ -20,7 +20,7 @@ from pathlib import Path
 
 LOADED = (
     "fairlead.app",
-    "fairlead.checkup",
+    "fairlead.assembly.doctor.checks",
     "fairlead.cli.connections",
     "fairlead.cli.dlq",
     "fairlead.cli.entry",
@@ -28,7 +28,7 @@ LOADED = (
     "fairlead.cli.providers",
     "fairlead.cli.status",
     "fairlead.cli.vault",
-    "fairlead.logs",
+    "fairlead.assembly.logs",
 )
 MAX_REQUEST_BYTES = 1 << 20
 

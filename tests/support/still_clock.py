@@ -10,10 +10,10 @@ from datetime import datetime
 
 import asyncpg
 
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.migrate import Migrator
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.session import DatabaseSettings
-from fairlead.testing.memory.database import STARTED
+from fairlead.testing._memory.database import STARTED
 from tests.support.databases import without_public
 from tests.support.rows import run
 from tests.support.servers import fresh_database

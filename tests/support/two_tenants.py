@@ -14,12 +14,12 @@ from fairlead.adapters.local.system import SystemIds
 from fairlead.adapters.postgres.audit import PostgresAuditStore
 from fairlead.adapters.postgres.credentials import PostgresCredentialStore
 from fairlead.adapters.postgres.data_keys import PostgresKeyStore
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.dead_letters import PostgresDeadLetterStore
 from fairlead.adapters.postgres.gate_notes import PostgresGateNotes
+from fairlead.adapters.postgres.gate_overrides import PostgresSwitchStore
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.adapters.postgres.lanes import PostgresLaneStore
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.switches import PostgresSwitchStore
 from fairlead.engine.ports import (
     AuditRecord,
     ClaimFilter,
@@ -33,8 +33,8 @@ from fairlead.engine.ports import (
     SettingsChange,
 )
 from fairlead.engine.ports.lanes import GroupCap, TenantShare
-from fairlead.policy.gate.switch import Act, Reach
-from fairlead.policy.lane import Scope, ScopeKind
+from fairlead.policy.jobs.lane import Scope, ScopeKind
+from fairlead.policy.limits.override import Act, Reach
 from tests.contract.credential_steps import new_credential
 from tests.support.engine import NOBODY, new_job
 from tests.support.rows import rows, run

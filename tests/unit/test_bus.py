@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from fairlead.bus import Bus
+from fairlead.assembly.event_bus import Bus
 from fairlead.events import Event, StoreUnreachable, TickTaken
 
 TICK = TickTaken("token.scan", 0)
@@ -52,7 +52,7 @@ def test_one_that_fails_is_counted_and_told_once(caplog: pytest.LogCaptureFixtur
 
     bus.subscribe(fails)
     bus.subscribe(heard.append)
-    with caplog.at_level(logging.ERROR, "fairlead.bus"):
+    with caplog.at_level(logging.ERROR, "fairlead.assembly.event_bus"):
         bus.emit(TICK)
         bus.emit(TICK)
     assert heard == [TICK, TICK]

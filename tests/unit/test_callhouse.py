@@ -9,9 +9,9 @@ from uuid import uuid4
 
 import pytest
 
-from fairlead.books import ProfileBook
-from fairlead.callhouse import CallRooms
-from fairlead.config import load
+from fairlead.assembly.calls import CallRooms
+from fairlead.assembly.config import load
+from fairlead.assembly.providers import ProfileBook
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.errors import ConfigInvalid
 

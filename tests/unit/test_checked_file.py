@@ -9,14 +9,14 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from fairlead.books import AppBook
-from fairlead.checked_file import read_checked
-from fairlead.cli.secrets_in import read_secrets
-from fairlead.cli.transfer import _text_of
-from fairlead.config import load
+from fairlead._checked_file import read_checked
+from fairlead.assembly.config import load
+from fairlead.assembly.providers import AppBook
+from fairlead.assembly.settings import Settings
+from fairlead.cli.connections.transfer import _text_of
+from fairlead.cli.kit.secret_input import read_secrets
 from fairlead.errors import ConfigInvalid, FairleadError, InputInvalid
-from fairlead.policy.profile_load import read_profile
-from fairlead.settings import Settings
+from fairlead.policy.providers.profile_load import read_profile
 
 
 def _file(folder: Path, text: str = "x", mode: int = 0o600) -> Path:

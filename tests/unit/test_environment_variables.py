@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from fairlead import Fairlead
+from fairlead.assembly.config import load
 from fairlead.cli import main
-from fairlead.config import load
 from fairlead.errors import ConfigInvalid
-from fairlead.policy.env_names import nearest_variable
+from fairlead.policy.settings.env_names import nearest_variable
 
 KUBERNETES = {
     "FAIRLEAD_SERVICE_HOST": "10.96.0.12",

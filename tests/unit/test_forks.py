@@ -7,7 +7,7 @@ import os
 import socket
 import warnings
 
-from fairlead.forks import closed, forget_in_children
+from fairlead._core.forks import closed, forget_in_children
 
 
 class Opened:

@@ -19,22 +19,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from fairlead.adapters.postgres.jobrows import failure_text
+from fairlead._core.known_secrets import KNOWN, MOST, KnownSecrets
+from fairlead._core.secret import Secret
+from fairlead.adapters.postgres.job_rows import failure_text
 from fairlead.adapters.vault.master import load_ring
+from fairlead.assembly.logs import LogHandler, _Told, line_of
+from fairlead.assembly.settings import Database, ProviderApp
 from fairlead.engine.ports import FailureRecord
 from fairlead.errors import CallFailed
 from fairlead.events import TokenRefreshFailed
-from fairlead.known_secrets import KNOWN, MOST, KnownSecrets
-from fairlead.logs import LogHandler, _Told, line_of
-from fairlead.policy.classify.judge import judge
-from fairlead.policy.classify.rules import rules_of
-from fairlead.policy.feedback.reply import Reply
-from fairlead.policy.profile_load import load_profiles
-from fairlead.policy.redact import redact
-from fairlead.policy.safe import safe_text
-from fairlead.policy.token_request import Client, code_request, token_request
-from fairlead.secret import Secret
-from fairlead.settings import Database, ProviderApp
+from fairlead.policy.calls.classify.classifier import judge
+from fairlead.policy.calls.classify.rules import rules_of
+from fairlead.policy.limits.feedback.raw_response import Reply
+from fairlead.policy.providers.profile_load import load_profiles
+from fairlead.policy.text.redact import redact
+from fairlead.policy.text.safe import safe_text
+from fairlead.policy.tokens.request import Client, code_request, token_request
 
 SECRETS = {
     "letters": "kdjfhgkjsdhfgkjhsdkfjgh",

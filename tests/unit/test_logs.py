@@ -17,10 +17,17 @@ from uuid import UUID
 
 import pytest
 
-from fairlead.engine.events import DeadLettersProcessed, HandlersStuck
-from fairlead.events import Event, JobFinished, NeedsReauth, StoreUnreachable, TickTaken
-from fairlead.logs import MAX_TRACE_BYTES, QUIETED, Logs, _console, configure, log_event
-from fairlead.secret import Secret
+from fairlead._core.secret import Secret
+from fairlead.assembly.logs import MAX_TRACE_BYTES, QUIETED, Logs, _console, configure, log_event
+from fairlead.events import (
+    DeadLettersProcessed,
+    Event,
+    HandlersStuck,
+    JobFinished,
+    NeedsReauth,
+    StoreUnreachable,
+    TickTaken,
+)
 from tools.reference import our_events
 
 JOB = UUID("0192f0c1-2b3c-7def-8abc-0123456789ab")
@@ -140,9 +147,6 @@ def test_the_level_holds_back_what_is_quieter(out: Output) -> None:
     logging.getLogger("some.library").info("chat")
     log_event(StoreUnreachable("postgres", "gone"))
     assert [line["event"] for line in out.lines()] == ["store_unreachable"]
-
-
-# ---- what libraries and crashes say ------------------------------------------------------------
 
 
 def test_records_of_libraries_are_lines_too(out: Output) -> None:
@@ -315,9 +319,6 @@ def test_columns_cannot_be_forged_either(out: Output, tell: Callable[[], object]
     assert all(line.isprintable() and line.startswith("    ") for line in more)
 
 
-# ---- formats -----------------------------------------------------------------------------------
-
-
 def test_a_pipe_gets_json_and_a_terminal_columns(out: Output, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     out.open(format="auto")
@@ -357,7 +358,7 @@ def test_a_reader_who_stops_stops_nobody_and_what_is_lost_is_told(out: Output) -
 
 CRASHING = """
 import logging, os, sys
-from fairlead.logs import configure
+from fairlead.assembly.logs import configure
 read_fd, write_fd = os.pipe()
 logs = configure("info", "json", fd=write_fd)
 for number in range(200):

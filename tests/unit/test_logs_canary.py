@@ -15,11 +15,17 @@ from uuid import UUID
 
 import pytest
 
-from fairlead.bus import Bus
-from fairlead.engine.events import DeadLetterFailed
-from fairlead.events import JobDead, NeedsReauth, ServiceFailed, StoreUnreachable, TokenRefreshFailed
-from fairlead.logs import configure, log_event
-from fairlead.secret import Secret
+from fairlead._core.secret import Secret
+from fairlead.assembly.event_bus import Bus
+from fairlead.assembly.logs import configure, log_event
+from fairlead.events import (
+    DeadLetterFailed,
+    JobDead,
+    NeedsReauth,
+    ServiceFailed,
+    StoreUnreachable,
+    TokenRefreshFailed,
+)
 from tests.support.canaries import Canaries
 
 ID = UUID("0192f0c1-2b3c-7def-8abc-0123456789ab")
@@ -130,7 +136,7 @@ def test_no_canary_comes_out(format: str, tmp_path: Path, capfd: pytest.CaptureF
 
 def test_without_the_filter_they_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The ablation: it is the filter that holds them back, and not the places they were put into."""
-    monkeypatch.setattr("fairlead.logs.redact", lambda text, **options: text)
+    monkeypatch.setattr("fairlead.assembly.logs.redact", lambda text, **options: text)
     canaries, text = logged("json", tmp_path / "log")
     # extra=, Secret, values of variables; texts of errors are masked before they get here
     assert len(canaries.found_in(text)) >= len(canaries.all) // 2

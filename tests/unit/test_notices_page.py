@@ -6,8 +6,8 @@ import json
 import re
 import time
 
-from fairlead.policy.webhook import sign, signing_key
-from fairlead.secret import Secret
+from fairlead._core.secret import Secret
+from fairlead.policy.notifications.webhook import sign, signing_key
 from tests.lint.tree import ROOT
 
 PAGE = (ROOT / "docs/reference/notices.md").read_text("utf-8")

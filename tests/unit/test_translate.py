@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.config import load
-from fairlead.engine.services.pruner import DEFAULT_RETENTION
+from fairlead.assembly.config import load
+from fairlead.assembly.settings_mapping import call_transport, dead_letter_rules, retention, token_transport
+from fairlead.engine.jobs.pruner import DEFAULT_RETENTION
 from fairlead.errors import ConfigInvalid
-from fairlead.policy.dead_letter import DEFAULT_DEAD_LETTER_RULES, DeadLetterRules
-from fairlead.translate import call_transport, dead_letter_rules, retention, token_transport
+from fairlead.policy.jobs.dead_letter import DEFAULT_DEAD_LETTER_RULES, DeadLetterRules
 
 
 def test_dead_letters() -> None:

@@ -16,10 +16,10 @@ and enqueues; with ``await fl.run()`` it also works, which is what ``fairlead ru
 
 from __future__ import annotations
 
-from fairlead.app.door import Fairlead
 from fairlead.app.enqueued import EnqueuedJob
-from fairlead.app.functions import Addressed, JobFunction
-from fairlead.app.requests import JobOptions, JobRequest
+from fairlead.app.fairlead import Fairlead
+from fairlead.app.job_functions import Addressed, JobFunction
+from fairlead.app.job_requests import JobOptions, JobRequest
 from fairlead.app.sync import SyncFairlead
 
 __all__ = ["Addressed", "EnqueuedJob", "Fairlead", "JobFunction", "JobOptions", "JobRequest", "SyncFairlead"]

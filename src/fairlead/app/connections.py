@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from fairlead.engine.connection_view import ConnectionView
-from fairlead.engine.connections import Grant
+from fairlead._core.secret import Secret
+from fairlead.assembly.runtime import Runtime
 from fairlead.engine.ports import ConnectionKey
+from fairlead.engine.tokens.connection_view import ConnectionView
+from fairlead.engine.tokens.connections import Grant
 from fairlead.errors import InputInvalid
-from fairlead.runtime import Runtime
-from fairlead.secret import Secret
 
 
 class ConnectionsDoor:

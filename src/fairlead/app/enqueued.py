@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID, SafeUUID
 
-from fairlead.policy.job import KeyMet
+from fairlead.policy.jobs.job import KeyMet
 
 
 class EnqueuedJob(UUID):

@@ -28,9 +28,9 @@ from pydantic import (
 from pydantic.errors import PydanticUserError
 
 from fairlead.app.json_form import json_form
-from fairlead.engine.handler import JobContext
+from fairlead.engine.jobs.handler import JobContext
 from fairlead.errors import ConfigInvalid, InputInvalid
-from fairlead.policy.redact import redact
+from fairlead.policy.text.redact import redact
 
 TICK_ARGS = ("schedule", "tick", "coalesced")
 """What a schedule adds to its jobs' args; a handler need not take it."""

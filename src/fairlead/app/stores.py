@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from fairlead.clock import Clock
+from fairlead._core.clock import Clock
+from fairlead._core.ids import Ids
 from fairlead.engine.ports import CallerJobs, ConnectionKey, JobStore
-from fairlead.ids import Ids
-from fairlead.policy.token import PublicToken
+from fairlead.policy.tokens.token import PublicToken
 
 
 class Tokens(Protocol):

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from uuid import UUID
 
 from fairlead.app.enqueued import EnqueuedJob
-from fairlead.app.requests import JobOptions, JobRequest
+from fairlead.app.job_requests import JobOptions, JobRequest
 from fairlead.errors import InputInvalid, Refused
-from fairlead.policy.token import PublicToken
+from fairlead.policy.tokens.token import PublicToken
 
 if TYPE_CHECKING:
-    from fairlead.app.door import Fairlead
-    from fairlead.app.functions import JobFunction
+    from fairlead.app.fairlead import Fairlead
+    from fairlead.app.job_functions import JobFunction
 
 T = TypeVar("T")
 

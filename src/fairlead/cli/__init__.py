@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from fairlead import __version__
+from fairlead._version import __version__
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

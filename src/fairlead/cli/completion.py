@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from fairlead.cli.exits import Exit
-from fairlead.cli.invocation import Invocation, command, single
+from fairlead.cli.kit.exits import Exit
+from fairlead.cli.kit.invocation import Invocation, command, single
 
 app = single()
 

@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fairlead.cli.exits import Exit
-from fairlead.cli.invocation import Invocation, command, single
+from fairlead.cli.kit.exits import Exit
+from fairlead.cli.kit.findings import show
+from fairlead.cli.kit.invocation import Invocation, command, single
 from fairlead.errors import ConfigInvalid
 
 if TYPE_CHECKING:
-    from fairlead.checkup import Check
+    from fairlead.assembly.doctor.checks import Check
 
 app = single()
 
@@ -25,24 +26,8 @@ def doctor(call: Invocation) -> Exit | None:
     return show(call, _all_checks(call))
 
 
-def show(call: Invocation, checks: Sequence[Check]) -> Exit:
-    """Findings with the way out of each; 4 where one is a failure."""
-    call.out.rows(
-        [
-            {"check": check.name, "status": check.status, "detail": check.detail, "hint": check.hint}
-            for check in checks
-        ],
-        ("check", "status", "detail"),
-    )
-    if not call.out.as_json:
-        for check in checks:
-            if check.hint is not None and check.status != "ok":
-                call.out.say(f"{check.name}: {check.hint}")
-    return Exit.UNHEALTHY if any(check.status == "fail" for check in checks) else Exit.OK
-
-
 def _all_checks(call: Invocation) -> Sequence[Check]:
-    from fairlead.checkup import Check, checkup
+    from fairlead.assembly.doctor.checks import Check, checkup
 
     try:
         settings = call.config().settings

@@ -11,9 +11,9 @@ from typing import Annotated, Any, cast
 import typer
 from typer.main import get_command
 
-from fairlead import __version__
-from fairlead.cli.exits import Exit, exit_of
-from fairlead.cli.invocation import (
+from fairlead._version import __version__
+from fairlead.cli.kit.exits import Exit, exit_of
+from fairlead.cli.kit.invocation import (
     ConfigFile,
     Declined,
     Json,
@@ -24,11 +24,11 @@ from fairlead.cli.invocation import (
     Verbose,
     markup,
 )
-from fairlead.cli.output import Output
+from fairlead.cli.kit.output import Output
 from fairlead.cli.registry import Commands
 from fairlead.errors import FairleadError
-from fairlead.policy.redact import redact
-from fairlead.policy.safe import safe_text
+from fairlead.policy.text.redact import redact
+from fairlead.policy.text.safe import safe_text
 
 PROGRAM = "fairlead"
 COMPLETING = "_FAIRLEAD_COMPLETE"

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 
 import typer
 
-from fairlead.cli.exits import Exit
-from fairlead.cli.invocation import DryRun, Invocation, command, single
+from fairlead.cli.kit.exits import Exit
+from fairlead.cli.kit.invocation import DryRun, Invocation, command, single
 from fairlead.errors import ConfigInvalid
 
 if TYPE_CHECKING:
@@ -77,13 +77,13 @@ def _settings(file: Path, *, force: bool, dry_run: bool) -> str:
 
 def _home(call: Invocation, file: Path) -> Path:
     """Where the settings say that the key belongs; a file that was only announced counts as empty."""
-    from fairlead.config import load
+    from fairlead.assembly.config import load
 
     return load(os.environ, file if file.exists() else None, call.flags).settings.home
 
 
 def _key(call: Invocation, key: Path, *, dry_run: bool) -> str:
-    from fairlead.ground import new_master_key
+    from fairlead.assembly.stores import new_master_key
 
     if os.path.lexists(key):
         return "kept"
@@ -123,7 +123,7 @@ class _reasons:  # noqa: N801 - read as a word: `with _reasons(file)`
 
 def settings_text() -> str:
     """The whole settings file: every setting as a comment, with its meaning and default."""
-    from fairlead.settings import Settings
+    from fairlead.assembly.settings import Settings
 
     top = [line for name in Settings.model_fields for line in _setting(Settings, name, tables=False)]
     parts = ["\n".join([HEAD, *top])]

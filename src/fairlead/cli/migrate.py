@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fairlead.cli.exits import Exit
-from fairlead.cli.invocation import DryRun, Invocation, command, single
+from fairlead.cli.kit.exits import Exit
+from fairlead.cli.kit.invocation import DryRun, Invocation, command, single
 from fairlead.errors import MigrationNeeded
 
 if TYPE_CHECKING:
-    from fairlead.ground import Migration
+    from fairlead.assembly.stores import Migration
 
 app = single()
 
@@ -70,7 +70,7 @@ def migrate(
 
 
 async def _plan(call: Invocation) -> tuple[list[Migration], None]:
-    from fairlead.ground import migrator
+    from fairlead.assembly.stores import migrator
 
     async with migrator(call.config().settings) as opened:
         return await opened.plan(), None
@@ -78,8 +78,8 @@ async def _plan(call: Invocation) -> tuple[list[Migration], None]:
 
 async def _apply(call: Invocation, upto: Phase) -> tuple[list[Migration], str | None]:
     """Return the applied migrations, and the SQL an administrator must run if row security is off."""
-    from fairlead.checkup import wall_check
-    from fairlead.ground import migrator
+    from fairlead.assembly.doctor.checks import wall_check
+    from fairlead.assembly.stores import migrator
 
     async with migrator(call.config().settings) as opened:
         with call.out.progress("migrating"):
@@ -89,7 +89,7 @@ async def _apply(call: Invocation, upto: Phase) -> tuple[list[Migration], str | 
 
 
 async def _script(call: Invocation) -> str:
-    from fairlead.ground import migrator
+    from fairlead.assembly.stores import migrator
 
     async with migrator(call.config().settings) as opened:
         return await opened.sql(pending_only=True)

@@ -6,7 +6,8 @@ A command lives at ``module:attribute``, where the attribute is a ``typer.Typer`
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import typer
@@ -20,12 +21,14 @@ class Entry:
 
     home: str
     line: str
+    commands: Mapping[str, Entry] = field(default_factory=dict)
+    """Further commands of a group, which live elsewhere."""
 
 
 COMMANDS: dict[str, Entry] = {
     "init": Entry("fairlead.cli.init:app", "Make a settings file and a master key."),
     "doctor": Entry("fairlead.cli.doctor:app", "Check everything that fairlead stands on."),
-    "demo": Entry("fairlead.cli.demo:app", "Watch the main job on a rude provider."),
+    "demo": Entry("fairlead.demo:app", "Watch the main job on a rude provider."),
     "run": Entry("fairlead.cli.run:app", "Work: refresh tokens, run jobs, keep schedules."),
     "top": Entry("fairlead.cli.top:app", "Watch what happens, live."),
     "status": Entry("fairlead.cli.status:app", "How it stands, in numbers."),
@@ -33,7 +36,11 @@ COMMANDS: dict[str, Entry] = {
     "connections": Entry("fairlead.cli.connections:app", "Connect accounts and look after them."),
     "providers": Entry("fairlead.cli.providers:app", "Provider profiles."),
     "jobs": Entry("fairlead.cli.jobs:app", "Look at jobs, hurry, cancel or hold them back."),
-    "gate": Entry("fairlead.cli.gate:app", "Limits of calls: what is left, who holds what, who waits."),
+    "gate": Entry(
+        "fairlead.cli.gate:app",
+        "Limits of calls: what is left, who holds what, who waits.",
+        {"simulate-load": Entry("fairlead.demo.load:app", "Play many calls on a real gate, and judge them.")},
+    ),
     "tenants": Entry("fairlead.cli.tenants:app", "Shares of tenants, and how each fares."),
     "schedules": Entry("fairlead.cli.schedules:app", "Schedules: what comes by itself, and when."),
     "dlq": Entry("fairlead.cli.dlq:app", "Dead letters: what needs a person."),
@@ -48,14 +55,16 @@ class Later(TyperCommand):
 
     def __init__(self, name: str, entry: Entry) -> None:
         super().__init__(name, help=entry.line, add_help_option=False)
-        self._home = entry.home
+        self._entry = entry
 
     def real(self) -> Any:
         """The command itself."""
-        module, attribute = self._home.split(":")
+        module, attribute = self._entry.home.split(":")
         found: typer.Typer = getattr(importlib.import_module(module), attribute)
-        loaded = get_command(found)
+        loaded: Any = get_command(found)
         loaded.name = self.name
+        for name, entry in self._entry.commands.items():
+            loaded.commands[name] = Later(name, entry)
         return loaded
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:

@@ -22,16 +22,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fairlead import __version__
-from fairlead.cli.exits import Exit
-from fairlead.cli.invocation import Invocation, command, single
+from fairlead._version import __version__
+from fairlead.cli.kit.exits import Exit
+from fairlead.cli.kit.invocation import Invocation, command, single
 from fairlead.errors import ConfigInvalid, FairleadError, InputInvalid
-from fairlead.policy.safe import safe_text
+from fairlead.policy.text.safe import safe_text
 
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
-    from fairlead.logs import Logs
-    from fairlead.runtime import Roles
+    from fairlead.assembly.logs import Logs
+    from fairlead.assembly.runtime import Roles
 
 app = single()
 
@@ -68,7 +68,7 @@ def run(
 
     Start as many as you like, on as many hosts as you like. SIGTERM ends one without a loss.
     """
-    from fairlead.ground import forbid_dumps
+    from fairlead.assembly.stores import forbid_dumps
 
     forbid_dumps()
     roles = _roles(role)
@@ -83,7 +83,7 @@ def run(
 
 
 def _roles(text: str) -> Roles:
-    from fairlead.runtime import Roles
+    from fairlead.assembly.runtime import Roles
 
     named = [part.strip() for part in text.split(",") if part.strip()]
     unknown = sorted(set(named) - set(ROLES))
@@ -147,7 +147,7 @@ class _Process:
 
     async def work(self) -> Exit:
         """Until stopped; how it ended."""
-        from fairlead.ground import tune_collector
+        from fairlead.assembly.stores import tune_collector
 
         loop = asyncio.get_running_loop()
         for number in SIGNALS:
@@ -207,7 +207,7 @@ class _Process:
             _write_if_read(words)
 
     def _open_logs(self) -> Logs:
-        from fairlead.logs import configure, log_event
+        from fairlead.assembly.logs import configure, log_event
 
         runtime = self._fairlead.runtime
         runtime.bus.subscribe(log_event)

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fairlead.cli.acts import Tally, on_each, record_act
-from fairlead.cli.exits import Exit
-from fairlead.cli.invocation import DryRun, Invocation, Yes, command, group
-from fairlead.cli.output import Record
+from fairlead.cli.kit.bulk_actions import Tally, on_each, record_act
+from fairlead.cli.kit.exits import Exit
+from fairlead.cli.kit.invocation import DryRun, Invocation, Yes, command, group
+from fairlead.cli.kit.output import Record
 
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
+    from fairlead.assembly.runtime import Runtime
+    from fairlead.engine.jobs.schedules import Schedules, ScheduleView
     from fairlead.engine.ports import TakenTick
-    from fairlead.engine.schedules import Schedules, ScheduleView
-    from fairlead.runtime import Runtime
 
 app = group("Schedules: what comes by itself, and when.")
 
@@ -184,8 +184,8 @@ def as_record(view: ScheduleView) -> Record:
 
 def _upcoming(view: ScheduleView, count: int) -> list[Record]:
     """The ticks to come, and when the job of each is due."""
-    from fairlead.engine.schedules import upcoming
-    from fairlead.policy.schedule import tick_delay_s
+    from fairlead.engine.jobs.schedules import upcoming
+    from fairlead.policy.jobs.schedule import tick_delay_s
 
     schedule = view.state.schedule
     return [

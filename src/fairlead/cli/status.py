@@ -6,19 +6,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from fairlead.cli.breakers import ALL_COLUMNS, open_breakers, problem_of
-from fairlead.cli.exits import Exit
-from fairlead.cli.invocation import Invocation, command, single
-from fairlead.cli.output import Output, Record
-from fairlead.cli.pauses import COLUMNS as PAUSES
-from fairlead.cli.pauses import as_record as pause_record
-from fairlead.cli.turns import WAITING, turn_record
+from fairlead.cli.gate.breakers import ALL_COLUMNS, open_breakers, problem_of
+from fairlead.cli.jobs.pauses import COLUMNS as PAUSES
+from fairlead.cli.jobs.pauses import as_record as pause_record
+from fairlead.cli.kit.exits import Exit
+from fairlead.cli.kit.invocation import Invocation, command, single
+from fairlead.cli.kit.output import Output, Record
+from fairlead.cli.tenants.fairness import WAITING, turn_record
 from fairlead.errors import GateUnavailable
 
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
-    from fairlead.engine.schedules import ScheduleView
-    from fairlead.runtime import Runtime
+    from fairlead.assembly.runtime import Runtime
+    from fairlead.engine.jobs.schedules import ScheduleView
 
 app = single()
 
@@ -50,9 +50,9 @@ def status(call: Invocation) -> Exit | None:
 
 
 async def _gather(fairlead: Fairlead) -> dict[str, Any]:
-    from fairlead.engine.schedules import view
-    from fairlead.policy.category import Category
-    from fairlead.policy.states import CredentialState, JobState
+    from fairlead.engine.jobs.schedules import view
+    from fairlead.policy.failures.category import Category
+    from fairlead.policy.jobs.states import CredentialState, JobState
 
     runtime = fairlead.runtime
     return {
@@ -111,7 +111,7 @@ def _all_of(words: Iterable[str], counts: Mapping[str, int]) -> dict[str, int]:
 
 
 def _schedule(view: ScheduleView) -> Record:
-    from fairlead.engine.schedules import stopped_because
+    from fairlead.engine.jobs.schedules import stopped_because
 
     return {
         "schedule": view.state.schedule.name,

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fairlead.cli.exits import Exit
-from fairlead.cli.invocation import Invocation, command, single
-from fairlead.cli.live_view import figures_table
-from fairlead.cli.output import Output, Record, printable, rich_table
+from fairlead.cli.kit.exits import Exit
+from fairlead.cli.kit.invocation import Invocation, command, single
+from fairlead.cli.kit.live_view import figures_table
+from fairlead.cli.kit.output import Output, Record, printable, rich_table
 from fairlead.cli.status import processes, with_trouble
-from fairlead.cli.turns import WAITING, turn_record
+from fairlead.cli.tenants.fairness import WAITING, turn_record
 from fairlead.errors import DependencyUnavailable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from fairlead.app import Fairlead
-    from fairlead.runtime import Runtime
+    from fairlead.assembly.runtime import Runtime
 
 app = single()
 

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fairlead.checked_file import read_checked
-from fairlead.cli.acts import record_act
-from fairlead.cli.exits import Exit
-from fairlead.cli.invocation import DryRun, Invocation, command, group
-from fairlead.cli.output import duration
+from fairlead._checked_file import read_checked
+from fairlead.cli.kit.bulk_actions import record_act
+from fairlead.cli.kit.exits import Exit
+from fairlead.cli.kit.invocation import DryRun, Invocation, command, group
+from fairlead.cli.kit.output import duration
 from fairlead.errors import ConfigInvalid, InputInvalid
 
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
+    from fairlead.assembly.settings import Settings
     from fairlead.engine.ports import KeyHolder
-    from fairlead.engine.reseal import RotationProgress, RotationReport, VerifyReport
-    from fairlead.settings import Settings
+    from fairlead.engine.tokens.reencrypt import RotationProgress, RotationReport, VerifyReport
 
 app = group("The master key and what it seals.")
 
@@ -81,7 +81,7 @@ def add_key(
     Then restart every process, one by one if you like: the old key seals until all of them hold the new one.
     After that run `fairlead vault rotate-key`. Keep a copy of the file in a safe place.
     """
-    from fairlead.ground import new_master_key
+    from fairlead.assembly.stores import new_master_key
 
     key = new_master_key().reveal()
     if print_it:
@@ -142,7 +142,7 @@ def verify(call: Invocation) -> Exit | None:
     """Open every sealed record and count; nothing is changed. Ends with 4 if one does not open."""
 
     async def work(fairlead: Fairlead) -> VerifyReport:
-        from fairlead.ground import resealer
+        from fairlead.assembly.stores import resealer
 
         with call.out.progress("opening sealed records") as tell:
             return await resealer(fairlead.runtime).verify(lambda done: tell(f"{done} records opened"))
@@ -185,7 +185,7 @@ def rotate_key(
 
 
 async def _rotate(call: Invocation, fairlead: Fairlead, rewrap_only: bool) -> RotationReport:
-    from fairlead.ground import resealer
+    from fairlead.assembly.stores import resealer
 
     runtime = fairlead.runtime
     if not rewrap_only:

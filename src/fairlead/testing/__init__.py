@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlead.testing.clock import ManualClock
+from fairlead.testing._kit.clock import ManualClock
 from fairlead.testing.in_memory import MemoryFairlead
 from fairlead.testing.issuer import Issuer, IssuerConfig, IssuerProcess, ProviderConfig, Quirk, Rule
 from fairlead.testing.ledger import Ledger, Verdict, judge, read_ledger

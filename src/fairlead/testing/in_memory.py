@@ -20,8 +20,11 @@ from types import TracebackType
 from typing import Any, Protocol, cast
 from uuid import UUID
 
-from fairlead.engine.executor import Executor
-from fairlead.engine.handler import Handler, JobContext
+from fairlead._core.secret import Secret
+from fairlead.engine.jobs.executor import Executor
+from fairlead.engine.jobs.handler import Handler, JobContext
+from fairlead.engine.jobs.heartbeat import Heartbeat
+from fairlead.engine.jobs.scheduler import Scheduler
 from fairlead.engine.ports import (
     ClaimFilter,
     ConnectionKey,
@@ -36,16 +39,13 @@ from fairlead.engine.ports import (
     Schedule,
 )
 from fairlead.engine.ports.lanes import PauseView
-from fairlead.engine.services.heartbeat import Heartbeat
-from fairlead.engine.services.scheduler import Scheduler
 from fairlead.errors import ConfigInvalid, NotFound
 from fairlead.events import Event
-from fairlead.policy.cron import next_tick
-from fairlead.policy.token import PublicToken
-from fairlead.secret import Secret
-from fairlead.testing.clock import ManualClock
-from fairlead.testing.ids import CountedIds
-from fairlead.testing.memory import (
+from fairlead.policy.jobs.cron import next_tick
+from fairlead.policy.tokens.token import PublicToken
+from fairlead.testing._kit.clock import ManualClock
+from fairlead.testing._kit.ids import CountedIds
+from fairlead.testing._memory import (
     MemoryDatabase,
     MemoryDeadLetterStore,
     MemoryDutyStore,
@@ -53,7 +53,7 @@ from fairlead.testing.memory import (
     MemoryLaneStore,
     MemorySessionStore,
 )
-from fairlead.testing.memory.enqueue import insert
+from fairlead.testing._memory.enqueue import insert
 
 MOST_RUNS = 10_000
 MOST_SHOWN = 100_000

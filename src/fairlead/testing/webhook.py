@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from fairlead._core.secret import Secret
 from fairlead.errors import InputInvalid
-from fairlead.policy.webhook import ID, SIGNATURE, TIMESTAMP, matches, signing_key
-from fairlead.secret import Secret
+from fairlead.policy.notifications.webhook import ID, SIGNATURE, TIMESTAMP, matches, signing_key
 
 TOLERANCE_S = 300.0
 

@@ -13,8 +13,8 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from fairlead.adapters.postgres import sessions as sessions_module
-from fairlead.engine.handler import Handler, JobContext
+from fairlead.adapters.postgres import worker_sessions as sessions_module
+from fairlead.engine.jobs.handler import Handler, JobContext
 from tests.faults.support import worker
 from tests.faults.support.unsafe import _alter
 

@@ -16,10 +16,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from fairlead.engine.connections import Grant
+from fairlead._core.secret import Secret
 from fairlead.engine.ports import ConnectionKey
+from fairlead.engine.tokens.connections import Grant
 from fairlead.errors import FairleadError
-from fairlead.secret import Secret
 from tests.faults.support import worker
 from tests.faults.support.calls import KEY, PROVIDER, TRIES_ONCE, watched
 

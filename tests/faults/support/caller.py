@@ -21,17 +21,16 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from fairlead._core.secret import Secret
 from fairlead.adapters.local.system import SystemClock, SystemIds, draw
-from fairlead.engine.events import GateDegraded, GateRestored
-from fairlead.engine.gate.admission import Entry, Passage
+from fairlead.assembly.gate import Gatehouse, GateSettings
+from fairlead.engine.limits.admission import Entry, Passage
 from fairlead.engine.ports.gate import Admitted, Answer, Ask, Finish
 from fairlead.errors import GateClosed, SlotLost
-from fairlead.events import Event, ServiceFailed
-from fairlead.gatehouse import Gatehouse, GateSettings
-from fairlead.policy.gate.limit import BucketLimit, Degraded, Domain, Plan, PoolLimit, QuotaLimit
-from fairlead.policy.gate.pool import Holder
-from fairlead.policy.gate.share import Share
-from fairlead.secret import Secret
+from fairlead.events import Event, GateDegraded, GateRestored, ServiceFailed
+from fairlead.policy.limits.limit import BucketLimit, Degraded, Domain, Plan, PoolLimit, QuotaLimit
+from fairlead.policy.limits.pool import Holder
+from fairlead.policy.limits.share import Share
 from tests.faults.support import gateless
 from tests.faults.support.sink import Sink
 

@@ -12,12 +12,12 @@ from typing import Any
 
 from fairlead import Fairlead
 from fairlead.adapters.embedded import Endpoints
-from fairlead.adapters.postgres.session import DatabaseSettings
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.app.client import Response
-from fairlead.config import Config
+from fairlead.assembly.config import Config
+from fairlead.assembly.settings import Settings
 from fairlead.errors import FairleadError, GateClosed
-from fairlead.settings import Settings
-from fairlead.testing.api.lies import answer
+from fairlead.testing.api.malformed import answer
 from fairlead.testing.api.raw import RawConnection
 from tests.support.standstill import LEAST_S, ran_s
 

@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any
 from uuid import UUID
 
-from fairlead.adapters.postgres.failures import CommitInDoubt
+from fairlead.adapters.postgres.postgres_errors import CommitInDoubt
+from fairlead.engine.base.service import Health, is_outage
 from fairlead.engine.ports import Enqueued, NewJob, Outcome
-from fairlead.engine.services.service import Health, is_outage
 from fairlead.errors import DependencyUnavailable
 
 

@@ -19,14 +19,12 @@ from contextlib import suppress
 from typing import Any
 
 from fairlead import Fairlead, JobContext, JobRequest, Roles
-from fairlead.config import Config
-from fairlead.engine.events import GateBreakerClosed, GateBreakerOpened
+from fairlead.assembly.config import Config
+from fairlead.assembly.settings import Settings
 from fairlead.errors import CallFailed, FairleadError, NotSent
-from fairlead.events import Event
-from fairlead.policy import retry
-from fairlead.policy.classify import strategy
-from fairlead.policy.hint import clamp_hint
-from fairlead.settings import Settings
+from fairlead.events import Event, GateBreakerClosed, GateBreakerOpened
+from fairlead.policy.failures import retry, strategy
+from fairlead.policy.failures.hint import clamp_hint
 from tests.faults.support.worker import must_not_fail
 
 

@@ -13,10 +13,10 @@ import sys
 from typing import Any
 
 from fairlead import app, cli
+from fairlead.assembly.config import Config
+from fairlead.assembly.runtime import Roles, Runtime
+from fairlead.assembly.settings import Settings
 from fairlead.cli import run as _loaded_before_the_fork  # noqa: F401
-from fairlead.config import Config
-from fairlead.runtime import Roles, Runtime
-from fairlead.settings import Settings
 from tests.faults.support import roads, worker
 from tests.faults.support.unsafe import FaultRuntime
 

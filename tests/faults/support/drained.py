@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from fairlead.policy.gate.limit import BucketLimit
+from fairlead.policy.limits.limit import BucketLimit
 from tests.faults.support.fleet import BUCKETS_BOUND_S, OVERLAP_S, Fleet, fleet_at, rate_alone
 from tests.faults.support.nursery import Nursery
 from tests.faults.support.report import Figures, quantiles, sized

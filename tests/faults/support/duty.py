@@ -23,10 +23,10 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from fairlead.adapters.postgres import duties as duties_module
+from fairlead.adapters.postgres import schedule_runs as duties_module
+from fairlead.assembly.runtime import Roles
+from fairlead.engine.base.service import Service
 from fairlead.engine.ports import ClaimFilter, NewJob
-from fairlead.engine.services.service import Service
-from fairlead.runtime import Roles
 from tests.faults.support import worker
 from tests.faults.support.careless import Around
 from tests.faults.support.sink import Sink

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import parse_qs, urlencode, urlsplit
 
-from fairlead.adapters.postgres.sqlfiles import statement_names
+from fairlead.adapters.postgres.statements import statement_names
 from tests.faults.support.pgwire import Answers, Requests
 
 When = Literal["before", "between", "within", "after"]

@@ -18,8 +18,8 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from fairlead.policy.gate.key import KeyKind, Keyspace
-from fairlead.policy.gate.limit import BucketLimit
+from fairlead.policy.limits.key import KeyKind, Keyspace
+from fairlead.policy.limits.limit import BucketLimit
 from tests.faults.support.caller import DOMAIN, PREFIX
 from tests.faults.support.child import Child
 from tests.faults.support.ground import CLUSTERED

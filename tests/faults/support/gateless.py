@@ -24,12 +24,12 @@ from typing import Any
 from redis.asyncio.connection import Connection
 
 from fairlead.adapters.redis import node as node_module
-from fairlead.adapters.redis.gate import RedisGate
-from fairlead.adapters.redis.link import Link
+from fairlead.adapters.redis.connection import Link
+from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.adapters.redis.scripts import Script, assemble
-from fairlead.engine.gate.alone import Alone
-from fairlead.engine.gate.guarded import GuardedGate
-from fairlead.engine.gate.keeper import Keeper
+from fairlead.engine.limits.degraded_gate import Alone
+from fairlead.engine.limits.failover_gate import GuardedGate
+from fairlead.engine.limits.lease_renewer import Keeper
 from fairlead.engine.ports.gate import Answer, Ask, Finish, Finished
 
 Change = tuple[str, str, str]

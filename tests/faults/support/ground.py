@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.adapters.redis.cluster import slot_of
-from fairlead.policy.gate.key import KeyKind, Keyspace
+from fairlead.policy.limits.key import KeyKind, Keyspace
 from tests.faults.support.caller import DOMAIN, PREFIX
 from tests.faults.support.cluster import OwnCluster, own_cluster
 from tests.faults.support.redispair import Pair, pair

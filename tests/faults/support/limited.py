@@ -8,7 +8,7 @@ from __future__ import annotations
 import socket
 from typing import Any
 
-from fairlead.engine.handler import Handler, JobContext
+from fairlead.engine.jobs.handler import Handler, JobContext
 from tests.faults.support import worker
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from fairlead.adapters.local.memory import resident_by_ps
+from fairlead.adapters.local.memory_usage import resident_by_ps
 
 LOOK_S = 0.002
 _ROOT = Path("/sys/fs/cgroup")

@@ -15,9 +15,9 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from fairlead.adapters.postgres import sessions as sessions_module
+from fairlead.adapters.postgres import worker_sessions as sessions_module
 from fairlead.adapters.postgres.jobs import PostgresJobStore
-from fairlead.adapters.postgres.sqlfiles import Statement
+from fairlead.adapters.postgres.statements import Statement
 from fairlead.engine.ports import Enqueued, NewJob
 from tests.faults.support import worker
 from tests.support.rows import rows

@@ -16,11 +16,11 @@ from random import Random
 from typing import Any, cast
 
 from fairlead.adapters.local.system import SystemIds
+from fairlead.adapters.postgres.connection_checkout import Lender
 from fairlead.adapters.postgres.credentials import PostgresCredentialStore
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.driver import Connection
 from fairlead.adapters.postgres.jobs import PostgresJobStore
-from fairlead.adapters.postgres.lender import Lender
-from fairlead.adapters.postgres.pool import Database
 from fairlead.engine.ports import ConnectionKey, Credential, Enqueued, NewJob, Sealed
 from tests.contract.credential_steps import FOR_EVER, new_credential
 from tests.faults.support.report import Figures

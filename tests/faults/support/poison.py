@@ -15,16 +15,16 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from fairlead.adapters.postgres import jobrows
+from fairlead.adapters.postgres import job_rows
 from fairlead.adapters.postgres import jobs as jobs_module
-from fairlead.engine import executor as executor_module
-from fairlead.engine import written as written_module
-from fairlead.engine.handler import Handler, JobContext
+from fairlead.engine.jobs import executor as executor_module
+from fairlead.engine.jobs import stored_results as written_module
+from fairlead.engine.jobs.handler import Handler, JobContext
 from fairlead.engine.ports import NewJob
 from fairlead.errors import InputInvalid
-from fairlead.policy import category as category_module
-from fairlead.policy.backoff import Jitter
-from fairlead.policy.retry import RetryPolicy
+from fairlead.policy.failures import category as category_module
+from fairlead.policy.failures.backoff import Jitter
+from fairlead.policy.failures.retry import RetryPolicy
 from tests.faults.support import worker
 from tests.faults.support.vectors import ERRORS, OUTCOMES, PAYLOADS, RESULTS
 
@@ -36,12 +36,12 @@ def main(channel: socket.socket, order: dict[str, Any]) -> None:
     """As support/worker.py."""
     unsafe = order.get("unsafe", ())
     if "plain_texts" in unsafe:
-        for module in (executor_module, written_module, category_module, jobrows):
+        for module in (executor_module, written_module, category_module, job_rows):
             module.safe_text = _plain_text  # type: ignore[attr-defined]
     if "plain_results" in unsafe:
         executor_module.storable = lambda result: result  # type: ignore[attr-defined]
     if unsafe:
-        jobrows.tamed = jobs_module.tamed = lambda value, _most=0: json.dumps(value)
+        job_rows.tamed = jobs_module.tamed = lambda value, _most=0: json.dumps(value)
     worker._Worker = _Worker  # type: ignore[misc]
     worker.main(channel, order)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
-from fairlead.policy.gate.limit import MICRO, BucketLimit
+from fairlead.policy.limits.limit import MICRO, BucketLimit
 
 
 def most_over(

@@ -20,8 +20,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fairlead import runtime
-from fairlead.adapters.postgres import listen, pool, session
+from fairlead.adapters.postgres import connection_setup, database, listen
+from fairlead.assembly import runtime
 
 LOOK_S = 0.005
 
@@ -32,29 +32,29 @@ def prepare(order: dict[str, Any]) -> None:
     given = runtime.database_settings
     runtime.database_settings = lambda *asked: replace(given(*asked), **numbers)
     if "within_s" in order:
-        pool.Database.again.__defaults__ = (None, order["within_s"])
+        database.Database.again.__defaults__ = (None, order["within_s"])
     if "probe_s" in order:
         listen._PROBE_EVERY_S = order["probe_s"]
     if "tcp" in order:
         _quick(order["tcp"])
     if "no_guard" in order.get("unsafe", ()):
-        pool.guard_socket = _left_alone  # type: ignore[assignment]
+        database.guard_socket = _left_alone  # type: ignore[assignment]
     if "keeps_read_only" in order.get("unsafe", ()):
-        pool.ReadOnlyServer = _NeverRaised  # type: ignore[misc]
+        database.ReadOnlyServer = _NeverRaised  # type: ignore[misc]
     if "looks_anew_each_time" in order.get("unsafe", ()):
-        pool._ANEW_EVERY_S, listen._PAUSE_S = 0.0, (0.0,)
+        database._ANEW_EVERY_S, listen._PAUSE_S = 0.0, (0.0,)
     if "resolver" in order:
         socket.getaddrinfo = _resolver(order["resolver"])  # type: ignore[assignment]
 
 
-class _NeverRaised(pool.ReadOnlyServer):
+class _NeverRaised(database.ReadOnlyServer):
     """In the place of what would be seen."""
 
 
 def _quick(tcp: dict[str, int]) -> None:
-    session._USER_TIMEOUT_MS = tcp["user_timeout_ms"]
+    connection_setup._USER_TIMEOUT_MS = tcp["user_timeout_ms"]
     for name, value in (("IDLE", "idle_s"), ("ALIVE", "idle_s"), ("INTVL", "every_s")):
-        session._KEEPALIVE[f"TCP_KEEP{name}"] = tcp[value]
+        connection_setup._KEEPALIVE[f"TCP_KEEP{name}"] = tcp[value]
 
 
 async def _left_alone(_connection: object) -> None:

@@ -15,10 +15,9 @@ from typing import Any
 from uuid import UUID
 
 from fairlead import JobContext
-from fairlead.engine.events import JobsHandedBack
+from fairlead.assembly.runtime import Runtime
 from fairlead.errors import FairleadError
-from fairlead.events import Event
-from fairlead.runtime import Runtime
+from fairlead.events import Event, JobsHandedBack
 from tests.faults.support import client, worker
 from tests.faults.support.unsafe import FaultRuntime
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from fairlead.adapters.postgres.pool import Database
+from fairlead.adapters.postgres.database import Database
 from fairlead.testing.issuer import Issuer, IssuerConfig, ProviderConfig
 from fairlead.testing.ledger import Verdict, judge
 from tests.faults.support.child import Child

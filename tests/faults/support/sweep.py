@@ -10,7 +10,7 @@ from __future__ import annotations
 import socket
 from typing import Any
 
-from fairlead.adapters.postgres import sessions as sessions_module
+from fairlead.adapters.postgres import worker_sessions as sessions_module
 from tests.faults.support import worker
 from tests.faults.support.unsafe import _alter
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.adapters.local.line_writer import LineWriter
-from fairlead.runtime import Roles
+from fairlead.assembly.runtime import Roles
 from tests.faults.support import command
 from tests.faults.support.calls import Watch, watched
 from tests.faults.support.sink import Sink
@@ -74,7 +74,7 @@ def _tell_once(watch: Watch, ledger: Sink) -> None:
 
 def main(channel: socket.socket, order: dict[str, Any]) -> None:
     """As support/command.py."""
-    from fairlead import logs
+    from fairlead.assembly import logs
 
     outputs = os.open(order["outputs"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for descriptor in (1, 2):

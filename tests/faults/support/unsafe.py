@@ -26,13 +26,16 @@ from pathlib import Path
 from typing import Any, ClassVar, cast
 from uuid import UUID, uuid4
 
+from fairlead._core.ids import Ids
 from fairlead.adapters.postgres import credentials as credentials_module
 from fairlead.adapters.postgres import jobs as jobs_module
 from fairlead.adapters.postgres import lanes as lanes_module
 from fairlead.adapters.postgres import permits as permits_module
-from fairlead.adapters.postgres.failures import CommitInDoubt
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.sqlfiles import Statement
+from fairlead.adapters.postgres.database import Database
+from fairlead.adapters.postgres.postgres_errors import CommitInDoubt
+from fairlead.adapters.postgres.statements import Statement
+from fairlead.assembly.runtime import Roles, Runtime
+from fairlead.engine.base.service import Service
 from fairlead.engine.ports import (
     Claim,
     ClaimFilter,
@@ -47,11 +50,8 @@ from fairlead.engine.ports import (
     Settlement,
     Unknown,
 )
-from fairlead.engine.services.service import Service
-from fairlead.engine.token.parts import RefreshSettings, Rooms
+from fairlead.engine.tokens.deps import RefreshSettings, Rooms
 from fairlead.errors import DependencyUnavailable
-from fairlead.ids import Ids
-from fairlead.runtime import Roles, Runtime
 from tests.faults.support.careless import Around as _Around
 from tests.faults.support.careless import careless
 from tests.faults.support.sink import Sink

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from fairlead.policy.gate.limit import MICRO
+from fairlead.policy.limits.limit import MICRO
 
 
 @dataclass(eq=False, slots=True)

@@ -14,8 +14,8 @@ from decimal import Decimal
 from typing import Any
 
 from fairlead.errors import RateLimited, RequestRejected
-from fairlead.policy.category import Category, Failure
-from fairlead.policy.job import Cancel, Discard, Done, NeedsReauth, Retry, Snooze
+from fairlead.policy.failures.category import Category, Failure
+from fairlead.policy.jobs.job import Cancel, Discard, Done, NeedsReauth, Retry, Snooze
 
 MIB = 1 << 20
 

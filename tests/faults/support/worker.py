@@ -21,18 +21,17 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from fairlead import faultpoint
-from fairlead.config import Config
-from fairlead.engine.connections import Grant
-from fairlead.engine.events import LoopStalled
-from fairlead.engine.handler import Handler, JobContext
+from fairlead._core import faultpoint
+from fairlead._core.secret import Secret
+from fairlead.assembly.config import Config
+from fairlead.assembly.runtime import Roles
+from fairlead.assembly.settings import Settings
+from fairlead.engine.jobs.handler import Handler, JobContext
 from fairlead.engine.ports import ConnectionKey, NewJob
+from fairlead.engine.tokens.connections import Grant
 from fairlead.errors import FairleadError
-from fairlead.events import Event, StaleWriteRefused
-from fairlead.policy.job import Discard
-from fairlead.runtime import Roles
-from fairlead.secret import Secret
-from fairlead.settings import Settings
+from fairlead.events import Event, LoopStalled, StaleWriteRefused
+from fairlead.policy.jobs.job import Discard
 from tests.faults.support import roads, versions
 from tests.faults.support.sink import Sink
 from tests.faults.support.unsafe import FaultRuntime

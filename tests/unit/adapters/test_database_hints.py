@@ -8,7 +8,7 @@ import socket
 import asyncpg
 import pytest
 
-from fairlead.adapters.postgres.failures import not_done
+from fairlead.adapters.postgres.postgres_errors import not_done
 from fairlead.errors import DependencyUnavailable
 
 

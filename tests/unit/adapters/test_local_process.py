@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.adapters.local.process import LinuxHost, LocalProcesses, PsHost
+from fairlead.adapters.local.process_identity import LinuxHost, LocalProcesses, PsHost
 from fairlead.engine.ports import ProcessIdentity
 
 LINUX = sys.platform == "linux"

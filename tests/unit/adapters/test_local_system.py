@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.adapters.local.memory import SystemMemory, resident_by_ps
+from fairlead.adapters.local.memory_usage import SystemMemory, resident_by_ps
 from fairlead.adapters.local.system import SystemClock, SystemIds, draw
 
 MIB = 1024 * 1024

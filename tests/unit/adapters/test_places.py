@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from fairlead.adapters.http.places import Places
+from fairlead.adapters.http.connection_shares import Places
 
 
 async def test_whoever_hangs_a_newcomer_finds_a_place() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.adapters.http.session import Proxies
+from fairlead.adapters.http.client_session import Proxies
 
 
 @pytest.mark.parametrize(

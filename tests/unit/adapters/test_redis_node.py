@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from fairlead._core.secret import Secret
 from fairlead.adapters.redis.node import NEW_US, TRIES, Call, Node, Terms
 from fairlead.errors import GateUnavailable
-from fairlead.policy.gate.key import Keyspace
-from fairlead.secret import Secret
-from fairlead.testing.clock import ManualClock
+from fairlead.policy.limits.key import Keyspace
+from fairlead.testing._kit.clock import ManualClock
 
 _HEAD = Struct("<ddd")
 

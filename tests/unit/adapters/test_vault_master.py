@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairlead._core.secret import Secret
 from fairlead.adapters.vault import MasterKey, MasterRing, generate, load_ring
 from fairlead.adapters.vault.master import fingerprint, parse_keys
 from fairlead.errors import ConfigInvalid, KeyMissing
-from fairlead.secret import Secret
 
 KEY = bytes(range(32))
 OTHER = bytes(range(100, 132))

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
+from fairlead._core.secret import Secret
 from fairlead.adapters.http.resolver import AddressPolicy
 from fairlead.adapters.http.webhook import AiohttpWebhookSender
-from fairlead.config import load
+from fairlead.assembly.config import load
+from fairlead.assembly.settings_mapping import webhook_transport
 from fairlead.engine.ports import Webhook
 from fairlead.errors import ConfigInvalid, FairleadError, NotSent, RequestRejected, TransientFailure
-from fairlead.policy.category import classify_exception
-from fairlead.secret import Secret
+from fairlead.policy.failures.category import classify_exception
 from fairlead.testing.webhook import verify
-from fairlead.translate import webhook_transport
 
 SECRET = "whsec_" + "QUJD" * 8
 LOCAL = AddressPolicy(allow_private=True)

@@ -9,14 +9,14 @@ import pytest
 
 from fairlead.app.client.batch import BatchResult, retry_failed
 from fairlead.app.client.response import Response
-from fairlead.engine.call.wish import Came
+from fairlead.engine.calls.request import Came
 from fairlead.engine.ports.http import HttpAnswer
 from fairlead.errors import CallFailed, DependencyUnavailable, GateClosed, SlotLost
-from fairlead.policy.classify.judge import judge
-from fairlead.policy.classify.rules import rules_of
-from fairlead.policy.classify.verdict import Verdict
-from fairlead.policy.feedback.reply import Reply
-from fairlead.policy.profile_load import load_profiles
+from fairlead.policy.calls.classify.classifier import judge
+from fairlead.policy.calls.classify.rules import rules_of
+from fairlead.policy.calls.classify.verdict import Verdict
+from fairlead.policy.limits.feedback.raw_response import Reply
+from fairlead.policy.providers.profile_load import load_profiles
 
 PROFILES = load_profiles()
 

@@ -10,11 +10,11 @@ from uuid import UUID
 import pytest
 
 from fairlead import Client
-from fairlead.app.client.foreign import ForeignRequest
+from fairlead.app.client.forwarding import ForeignRequest
 from fairlead.app.client.request import headers_of, plain_params
 from fairlead.errors import InputInvalid
-from fairlead.policy.profile_load import load_profiles
-from fairlead.policy.profile_parts import CredentialHeader
+from fairlead.policy.providers.profile_load import load_profiles
+from fairlead.policy.providers.profile_parts import CredentialHeader
 from tests.unit.app.test_client_request import KEY, Wire, client
 
 PROFILES = load_profiles()

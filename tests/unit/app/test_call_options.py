@@ -9,7 +9,7 @@ import pytest
 from fairlead.app.client.options import check_bounds, class_of
 from fairlead.engine.ports import ConnectionKey
 from fairlead.errors import InputInvalid
-from fairlead.policy.gate.limit import MAX_CLASSES, MAX_LEASE_S
+from fairlead.policy.limits.limit import MAX_CLASSES, MAX_LEASE_S
 
 KEY = ConnectionKey("acme", "stripe", "default")
 

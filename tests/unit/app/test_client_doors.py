@@ -10,7 +10,7 @@ from fairlead.app.client.client import Client
 from fairlead.app.client.response import Response
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.errors import DeadlineTooShort, InputInvalid
-from fairlead.policy.profile_load import load_profiles
+from fairlead.policy.providers.profile_load import load_profiles
 from tests.unit.engine.test_pipeline import KEY, World, answer
 
 PROFILES = load_profiles([])

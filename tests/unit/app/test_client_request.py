@@ -16,17 +16,17 @@ from fairlead.app.client.headers import Headers
 from fairlead.app.client.options import CallOptions, check_options
 from fairlead.app.client.request import body_of, full_url, plain_params
 from fairlead.app.client.response import Response
-from fairlead.engine.call.pages import Page
-from fairlead.engine.call.wish import Call, Came
+from fairlead.engine.calls.pages import Page
+from fairlead.engine.calls.request import Call, Came
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.engine.ports.http import HttpAnswer
 from fairlead.errors import AnswerUnreadable, CallFailed, ConfigInvalid, InputInvalid
-from fairlead.policy.call_settings import CallSettings
-from fairlead.policy.classify.body import reply_of
-from fairlead.policy.classify.judge import judge
-from fairlead.policy.classify.rules import rules_of
-from fairlead.policy.page import ByOffset, ByPageInfo, Pages
-from fairlead.policy.profile_load import load_profiles
+from fairlead.policy.calls.classify.body import reply_of
+from fairlead.policy.calls.classify.classifier import judge
+from fairlead.policy.calls.classify.rules import rules_of
+from fairlead.policy.providers.call_settings import CallSettings
+from fairlead.policy.providers.pagination import ByOffset, ByPageInfo, Pages
+from fairlead.policy.providers.profile_load import load_profiles
 from fairlead.testing import MemoryFairlead
 from tools.reference import CLIENT_TYPES
 

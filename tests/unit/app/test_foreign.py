@@ -15,12 +15,12 @@ from uuid import UUID
 import pytest
 
 from fairlead.app.client.client import Client
-from fairlead.app.client.foreign import ForeignRequest, Forwarded, deadline_of, foreign_call
-from fairlead.engine.call.wish import Call
+from fairlead.app.client.forwarding import ForeignRequest, Forwarded, deadline_of, foreign_call
+from fairlead.engine.calls.request import Call
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.engine.ports.http import HttpAnswer, HttpStream
 from fairlead.errors import CallFailed, DependencyUnavailable, GateClosed, SlotLost
-from fairlead.policy.profile_load import load_profiles
+from fairlead.policy.providers.profile_load import load_profiles
 
 KEY = ConnectionKey("acme", "openai", "default")
 CALL = Call(KEY, "POST", "https://api.openai.com/v1/chat", deadline_s=60.0)
@@ -86,7 +86,7 @@ def test_both_libraries_are_served_by_the_same_code() -> None:
     """What is mended for one is mended for the other."""
     ours = [Path(str(import_module(f"fairlead.{name}").__file__)).read_text() for name in ("httpx", "httpx2")]
     assert ours[0].replace("httpx", "httpx2") == ours[1]
-    assert len(ours[0].splitlines()) < 50, "the rest is in app/client/mounted.py"
+    assert len(ours[0].splitlines()) < 50, "the rest is in app/client/connection_transport.py"
 
 
 # ---- answers ---------------------------------------------------------------------------------------

@@ -14,9 +14,9 @@ from pydantic import BaseModel
 
 from fairlead import Fairlead, JobContext, JobRequest, RetryPolicy, Snooze
 from fairlead.errors import ConfigInvalid, InputInvalid, TransientFailure
-from fairlead.policy.category import Category
-from fairlead.policy.job import Priority
-from fairlead.policy.retry import DEFAULT_POLICY
+from fairlead.policy.failures.category import Category
+from fairlead.policy.failures.retry import DEFAULT_POLICY
+from fairlead.policy.jobs.job import Priority
 from fairlead.testing import MemoryFairlead
 
 
@@ -196,10 +196,10 @@ async def test_many_are_stored_in_order_or_not_at_all(fl: Fairlead, monkeypatch:
             await send.enqueue_many([{"order_id": 1}, {"order_id": "x"}], tenant="acme")
         with pytest.raises(InputInvalid, match="no job to enqueue"):
             await fl.enqueue_many([{"kind": "send"}])  # type: ignore[list-item]
-        monkeypatch.setattr("fairlead.app.requests.MOST_JOBS", 5)
+        monkeypatch.setattr("fairlead.app.job_requests.MOST_JOBS", 5)
         with pytest.raises(InputInvalid, match="more than 5 jobs"):
             await fl.enqueue_many(JobRequest("other", tenant="acme") for _ in range(6))
-        monkeypatch.setattr("fairlead.app.requests.MOST_BYTES", 100_000)
+        monkeypatch.setattr("fairlead.app.job_requests.MOST_BYTES", 100_000)
         large = {"text": "x" * 50_000}
         with pytest.raises(InputInvalid, match="MiB of args, in one call"):
             await fl.enqueue_many(JobRequest("other", large, tenant="acme") for _ in range(2))

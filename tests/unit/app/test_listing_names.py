@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from fairlead.app.client.client import Client
-from fairlead.engine.handler import JobContext, current_job
+from fairlead.engine.jobs.handler import JobContext, current_job
 from fairlead.engine.ports import ConnectionKey
-from fairlead.policy.page import ByOffset
+from fairlead.policy.providers.pagination import ByOffset
 from tests.support.engine import a_job
 
 

@@ -9,13 +9,13 @@ import pytest
 
 import fairlead
 from fairlead import Fairlead, JobContext
-from fairlead.checkup import migrations_check
+from fairlead.assembly.config import load
+from fairlead.assembly.doctor.checks import migrations_check
+from fairlead.assembly.settings import Http
 from fairlead.cli.init import settings_text
-from fairlead.config import load
 from fairlead.errors import ConfigInvalid, InputInvalid, JobFailed, NotFound
-from fairlead.policy.connection_limits import limits_of
-from fairlead.policy.names import listed
-from fairlead.settings import Http
+from fairlead.policy.providers.connection_limits import limits_of
+from fairlead.policy.text.names import listed
 from fairlead.testing import MemoryFairlead
 
 

@@ -11,14 +11,14 @@ import pytest
 from pydantic import BaseModel
 
 from fairlead import Fairlead, JobContext
-from fairlead.books import ProfileBook
-from fairlead.checkup import _redis
-from fairlead.cli.output import Output
+from fairlead.assembly.config import load
+from fairlead.assembly.doctor.checks import _redis
+from fairlead.assembly.providers import ProfileBook
+from fairlead.cli.kit.output import Output
 from fairlead.cli.providers import _admitted
-from fairlead.config import load
 from fairlead.errors import ConfigInvalid, InputInvalid, ProviderNotFound
-from fairlead.policy.profile_limits import CallLimit
-from fairlead.policy.setting_names import KNOWN, check_names
+from fairlead.policy.providers.profile_limits import CallLimit
+from fairlead.policy.providers.setting_names import KNOWN, check_names
 from fairlead.testing import MemoryFairlead
 
 NAN = float("nan")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.cli.acts import on_each
-from fairlead.cli.exits import Exit
+from fairlead.cli.kit.bulk_actions import on_each
+from fairlead.cli.kit.exits import Exit
 from fairlead.errors import CredentialUnreadable, DependencyUnavailable, FairleadError, InputInvalid
 
 

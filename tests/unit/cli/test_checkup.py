@@ -9,13 +9,14 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
+from fairlead._core.secret import Secret
 from fairlead.adapters.embedded import Endpoints
-from fairlead.adapters.postgres.facts import ServerFacts, WallState, server_facts
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.session import DatabaseSettings
-from fairlead.adapters.postgres.sqlfiles import Statement
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings
+from fairlead.adapters.postgres.database import Database
+from fairlead.adapters.postgres.postgres_info import ServerFacts, WallState, server_facts
+from fairlead.adapters.postgres.statements import Statement
 from fairlead.adapters.redis import RedisFacts, redis_facts
-from fairlead.checkup import (
+from fairlead.assembly.doctor.checks import (
     clock_check,
     durability_check,
     embedded_check,
@@ -28,7 +29,6 @@ from fairlead.checkup import (
     wall_check,
 )
 from fairlead.errors import ConfigInvalid, DependencyUnavailable
-from fairlead.secret import Secret
 from tests.support.rows import run
 from tests.support.servers import drop_database, fresh_database
 

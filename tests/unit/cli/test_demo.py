@@ -13,15 +13,15 @@ from uuid import UUID
 
 import pytest
 
-from fairlead.books import ProfileBook
-from fairlead.cli.demo.calls import Rejected, Tally, expired_when_served
-from fairlead.cli.demo.plan import ACCOUNTS, CAST, TENANTS, Account, Plan
-from fairlead.cli.demo.profile import settings, write_settings
-from fairlead.cli.demo.recovery import Recovery
-from fairlead.cli.demo.tail import Provider, Retries, Tail
-from fairlead.cli.demo.verdict import Books, Judge, Run
-from fairlead.cli.demo.worker import child_environment
-from fairlead.config import load
+from fairlead.assembly.config import load
+from fairlead.assembly.providers import ProfileBook
+from fairlead.demo.calls import Rejected, Tally, expired_when_served
+from fairlead.demo.plan import ACCOUNTS, CAST, TENANTS, Account, Plan
+from fairlead.demo.profile import settings, write_settings
+from fairlead.demo.recovery import Recovery
+from fairlead.demo.tail import Provider, Retries, Tail
+from fairlead.demo.verdict import Books, Judge, Run
+from fairlead.demo.worker import child_environment
 from fairlead.engine.ports import Connection, Credential, Sealed
 from fairlead.testing.issuer import Policy
 from fairlead.testing.ledger import Ledger, parse_ledger

@@ -8,8 +8,8 @@ import pytest
 import typer
 
 from fairlead.cli import entry
-from fairlead.cli.exits import Exit
-from fairlead.cli.invocation import Declined, Manner
+from fairlead.cli.kit.exits import Exit
+from fairlead.cli.kit.invocation import Declined, Manner
 from fairlead.errors import KeyWrong, NotFound
 
 TOKEN = "TG-5b9032b4e23464aed1f959f-1234567"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead import errors
-from fairlead.cli.exits import Exit, exit_of
+from fairlead.cli.kit.exits import Exit, exit_of
 
 TABLE = {
     "FairleadError": 1,

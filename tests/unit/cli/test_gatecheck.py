@@ -6,12 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from fairlead.adapters.postgres.facts import ServerFacts, WallState
+from fairlead.adapters.postgres.postgres_info import ServerFacts, WallState
 from fairlead.adapters.redis import RedisFacts
 from fairlead.adapters.redis.probe import ClusterState, RedisProbe
-from fairlead.checkup import Check
-from fairlead.engine.ports.gate_keys import KeySurvey, KindUse
-from fairlead.gatecheck import (
+from fairlead.assembly.doctor.checks import Check
+from fairlead.assembly.doctor.gate_checks import (
     clock_check,
     eviction_check,
     latency_check,
@@ -23,6 +22,7 @@ from fairlead.gatecheck import (
     scripts_check,
     version_check,
 )
+from fairlead.engine.ports.gate_keys import KeySurvey, KindUse
 
 FACTS = RedisFacts("Valkey", "9.1.2", "noeviction", 0, appends=True, read_only=False)
 PROBE = RedisProbe(None, {"gate": True, "hello": True}, True, 100, 0, (0.001,), 1000.0, 1000.0, 0.001)

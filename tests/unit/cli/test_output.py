@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.cli.output import Output, duration, plain, printable
+from fairlead._core.secret import Secret
+from fairlead.cli.kit.output import Output, duration, plain, printable
 from fairlead.errors import ReauthRequired
-from fairlead.secret import Secret
 
 HOSTILE = "acme\n\x1b]0;owned\x07\x9b31m\u202e\u2028\x00"
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.cli.records import Entry, OwnRow, UnfitRow, nango_entry, own_entry, rows_of
+from fairlead._core.secret import Secret
+from fairlead.cli.connections.files import Entry, OwnRow, UnfitRow, nango_entry, own_entry, rows_of
 from fairlead.errors import InputInvalid
-from fairlead.secret import Secret
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 OURS = {"hubspot", "mercadolibre", "google_mail"}.__contains__

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.cli.secrets_in import read_secrets
+from fairlead._core.secret import Secret
+from fairlead.cli.kit.secret_input import read_secrets
 from fairlead.errors import InputInvalid
-from fairlead.secret import Secret
 
 
 @pytest.fixture

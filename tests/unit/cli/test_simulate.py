@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import pytest
 
-from fairlead.cli.exits import Exit
-from fairlead.cli.output import Output
-from fairlead.cli.simulate import judged
-from fairlead.cli.simulate.chart import chart
-from fairlead.cli.simulate.plan import Load
-from fairlead.cli.simulate.series import Report, Series, percentile
-from fairlead.cli.simulate.upstream import Upstream
-from fairlead.policy.gate.limit import MICRO
+from fairlead.cli.kit.exits import Exit
+from fairlead.cli.kit.output import Output
+from fairlead.demo.load import judged
+from fairlead.demo.load.chart import chart
+from fairlead.demo.load.plan import Load
+from fairlead.demo.load.series import Report, Series, percentile
+from fairlead.demo.load.upstream import Upstream
+from fairlead.policy.limits.limit import MICRO
 
 LOAD = Load(
     seconds=10.0, tenants=2, processes=1, rate=10.0, per_s=5.0, capacity=10.0, slots=3,

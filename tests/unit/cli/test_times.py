@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.cli.times import seconds_of
+from fairlead.cli.kit.times import seconds_of
 from fairlead.errors import InputInvalid
 
 

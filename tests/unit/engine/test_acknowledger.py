@@ -10,14 +10,14 @@ from uuid import UUID
 
 import pytest
 
-from fairlead.engine.acknowledger import BOUND, Acknowledger
-from fairlead.engine.executor import Executor
+from fairlead.engine.jobs.acknowledger import BOUND, Acknowledger
+from fairlead.engine.jobs.executor import Executor
 from fairlead.engine.ports import ClaimFilter, Completed, Discarded, FailureRecord, Job, Outcome, Rescheduled
 from fairlead.errors import DependencyUnavailable, InputInvalid, MigrationNeeded
 from fairlead.events import JobDead, ServiceFailed, StaleWriteRefused
-from fairlead.testing.clock import ManualClock
-from fairlead.testing.ids import CountedIds
-from fairlead.testing.memory import MemoryDatabase, MemoryJobStore, MemorySessionStore
+from fairlead.testing._kit.clock import ManualClock
+from fairlead.testing._kit.ids import CountedIds
+from fairlead.testing._memory import MemoryDatabase, MemoryJobStore, MemorySessionStore
 from tests.support.engine import IDS, Recorder, half, new_job
 from tests.support.process import Processes
 

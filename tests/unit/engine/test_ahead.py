@@ -8,14 +8,14 @@ from typing import Any, cast
 
 import pytest
 
-from fairlead.engine.ahead import LooksAhead
-from fairlead.engine.gate.known import AHEAD_S, KNOWN_S, KnownConnections
+from fairlead._core.secret import Secret
+from fairlead.engine.base.background_refresh import LooksAhead
+from fairlead.engine.limits.connection_cache import AHEAD_S, KNOWN_S, KnownConnections
 from fairlead.engine.ports import Connection, ConnectionKey
-from fairlead.engine.token.reader import AHEAD_SHARE, TokenReader
+from fairlead.engine.tokens.reader import AHEAD_SHARE, TokenReader
 from fairlead.errors import DependencyUnavailable, ReauthRequired
-from fairlead.policy.token import TokenSet
-from fairlead.secret import Secret
-from fairlead.testing.clock import ManualClock
+from fairlead.policy.tokens.token import TokenSet
+from fairlead.testing._kit.clock import ManualClock
 from tests.support.engine import Recorder
 from tests.support.entrances import settled
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from fairlead.engine.absence import AGAIN_S, PATIENCE_S, SLOW_S
-from fairlead.engine.events import ServedFromMemory
-from fairlead.engine.gate.entrance import CallWish
+from fairlead._core.secret import Secret
+from fairlead.engine.base.database_outage import AGAIN_S, PATIENCE_S, SLOW_S
+from fairlead.engine.limits.call_admitter import CallWish
 from fairlead.engine.ports import Connection, ConnectionKey
-from fairlead.engine.token.reader import TokenReader
+from fairlead.engine.tokens.reader import TokenReader
 from fairlead.errors import DeadlineTooShort, DependencyUnavailable, NotFound
-from fairlead.policy.token import TokenSet
-from fairlead.secret import Secret
-from fairlead.testing.clock import ManualClock
+from fairlead.events import ServedFromMemory
+from fairlead.policy.tokens.token import TokenSet
+from fairlead.testing._kit.clock import ManualClock
 from tests.support.engine import Recorder
 from tests.support.entrances import Way, begun
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from fairlead.engine.batch import Batcher
+from fairlead.engine.base.batch import Batcher
 from fairlead.errors import DependencyUnavailable, InputInvalid
 from tests.support.entrances import settled
 

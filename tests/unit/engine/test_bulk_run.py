@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from fairlead.engine.call.bulk import BulkOrder, BulkRun, BulkRuns
-from fairlead.engine.gate.bulk import BulkOperation, BulkWish
-from fairlead.engine.handler import JobContext, current_job
+from fairlead.engine.calls.bulk_operation import BulkOrder, BulkRun, BulkRuns
+from fairlead.engine.jobs.handler import JobContext, current_job
+from fairlead.engine.limits.bulk_slots import BulkOperation, BulkWish
 from fairlead.engine.ports import ConnectionKey
 from fairlead.engine.ports.http import HttpRequest, NoAnswer, StreamBroken
 from fairlead.errors import BulkBusy, BulkUnfinished, CallFailed
-from fairlead.policy.bulk import WAYS
-from fairlead.policy.bulk.way import BulkAsk
-from fairlead.policy.feedback.reply import Reply
-from fairlead.policy.gate.bulk_token import BulkToken
+from fairlead.policy.calls.bulk import WAYS
+from fairlead.policy.calls.bulk.protocol import BulkAsk
+from fairlead.policy.limits.bulk_token import BulkToken
+from fairlead.policy.limits.feedback.raw_response import Reply
 from fairlead.testing import ManualClock
 
 KEY = ConnectionKey("acme", "shopify", "default")

@@ -8,16 +8,15 @@ from uuid import UUID
 
 import pytest
 
-from fairlead.engine.dead_letter import PROCESS, SPREAD_S, DeadLetterProcessor, replay_of
-from fairlead.engine.events import DeadLetterFailed, DeadLettersFull, DeadLettersProcessed
-from fairlead.engine.handler import Handler, JobContext
-from fairlead.engine.notices import NEEDS_REAUTH
+from fairlead.engine.jobs.dead_letter import PROCESS, SPREAD_S, DeadLetterProcessor, replay_of
+from fairlead.engine.jobs.handler import Handler, JobContext
 from fairlead.engine.ports import Completed, DeadLetter, Discarded, FailureRecord, NewJob, Schedule
 from fairlead.errors import TransientFailure
-from fairlead.events import JobDead
-from fairlead.policy.category import Category
-from fairlead.policy.dead_letter import DeadLetterRules, action_in_s, first_action
-from fairlead.testing.ids import CountedIds
+from fairlead.events import DeadLetterFailed, DeadLettersFull, DeadLettersProcessed, JobDead
+from fairlead.policy.failures.category import Category
+from fairlead.policy.jobs.dead_letter import DeadLetterRules, action_in_s, first_action
+from fairlead.policy.jobs.kinds import NEEDS_REAUTH
+from fairlead.testing._kit.ids import CountedIds
 from tests.support.engine import IDS, Recorder, a_job, half, new_job
 from tests.support.process import Fleet
 

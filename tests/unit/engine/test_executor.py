@@ -9,8 +9,8 @@ from uuid import UUID
 
 import pytest
 
-from fairlead.engine.executor import UNKNOWN_KIND_SNOOZE_S, Executor
-from fairlead.engine.handler import Handler, JobContext
+from fairlead.engine.jobs.executor import UNKNOWN_KIND_SNOOZE_S, Executor
+from fairlead.engine.jobs.handler import Handler, JobContext
 from fairlead.engine.ports import Cancelled, Completed, Discarded, Job, Outcome, Rescheduled
 from fairlead.errors import (
     ConfigInvalid,
@@ -21,11 +21,11 @@ from fairlead.errors import (
     TransientFailure,
 )
 from fairlead.events import JobFinished
-from fairlead.policy.category import TRANSIENT, Category, Failure
-from fairlead.policy.job import Cancel, Discard, Done, NeedsReauth, Snooze
-from fairlead.policy.retry import DEFAULT_RULES, RetryPolicy
-from fairlead.testing.clock import ManualClock
-from fairlead.testing.ids import CountedIds
+from fairlead.policy.failures.category import TRANSIENT, Category, Failure
+from fairlead.policy.failures.retry import DEFAULT_RULES, RetryPolicy
+from fairlead.policy.jobs.job import Cancel, Discard, Done, NeedsReauth, Snooze
+from fairlead.testing._kit.clock import ManualClock
+from fairlead.testing._kit.ids import CountedIds
 from tests.support.engine import Recorder, a_job, half
 from tests.support.runs import Run, raising, returning
 

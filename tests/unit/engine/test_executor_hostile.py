@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from fairlead.engine.executor import Executor
-from fairlead.engine.handler import Handler, JobContext
+from fairlead.engine.jobs.executor import Executor
+from fairlead.engine.jobs.handler import Handler, JobContext
 from fairlead.engine.ports import Completed, Discarded, Outcome, Rescheduled
 from fairlead.errors import RateLimited, ReauthRequired
-from fairlead.policy.backoff import Jitter
-from fairlead.policy.job import Done, Retry, Snooze
-from fairlead.policy.retry import DEFAULT_POLICY, RetryPolicy
-from fairlead.testing.clock import ManualClock
-from fairlead.testing.ids import CountedIds
+from fairlead.policy.failures.backoff import Jitter
+from fairlead.policy.failures.retry import DEFAULT_POLICY, RetryPolicy
+from fairlead.policy.jobs.job import Done, Retry, Snooze
+from fairlead.testing._kit.clock import ManualClock
+from fairlead.testing._kit.ids import CountedIds
 from tests.support.engine import Recorder, a_job, half
 
 

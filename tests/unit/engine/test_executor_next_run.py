@@ -6,15 +6,15 @@ from collections.abc import Callable
 
 import pytest
 
-from fairlead.engine.executor import Executor
-from fairlead.engine.handler import SAVED, Handler, JobContext
+from fairlead.engine.jobs.executor import Executor
+from fairlead.engine.jobs.handler import SAVED, Handler, JobContext
 from fairlead.engine.ports import Discarded, Job, Outcome, Rescheduled
 from fairlead.errors import CallFailed, InputInvalid
-from fairlead.policy.category import Category
-from fairlead.policy.classify.verdict import Result, Step, Verdict
-from fairlead.policy.job import MOST_WAITS, NeedsReauth, Snooze
-from fairlead.testing.clock import ManualClock
-from fairlead.testing.ids import CountedIds
+from fairlead.policy.calls.classify.verdict import Result, Step, Verdict
+from fairlead.policy.failures.category import Category
+from fairlead.policy.jobs.job import MOST_WAITS, NeedsReauth, Snooze
+from fairlead.testing._kit.clock import ManualClock
+from fairlead.testing._kit.ids import CountedIds
 from tests.support.engine import Recorder, a_job, half
 from tests.support.runs import Run, raising, returning
 

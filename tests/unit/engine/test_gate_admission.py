@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from fairlead.adapters.local.gate import LocalGate
-from fairlead.engine.gate.admission import Admissions, Entry
-from fairlead.engine.gate.keeper import Keeper
+from fairlead.adapters.local.local_gate import LocalGate
+from fairlead.engine.limits.admission import Admissions, Entry
+from fairlead.engine.limits.lease_renewer import Keeper
 from fairlead.engine.ports.gate import Admitted, Ask, Observation
 from fairlead.errors import DependencyUnavailable, GateClosed, SlotLost
-from fairlead.policy.gate.breaker import Health
-from fairlead.policy.gate.limit import MICRO, BreakerRule, BucketLimit, Domain, Plan, PoolLimit
-from fairlead.policy.gate.pool import Holder
-from fairlead.testing.clock import ManualClock
+from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.limit import MICRO, BreakerRule, BucketLimit, Domain, Plan, PoolLimit
+from fairlead.policy.limits.pool import Holder
+from fairlead.testing._kit.clock import ManualClock
 from tests.support.engine import IDS, Recorder, half
 from tests.support.entrances import settled
 

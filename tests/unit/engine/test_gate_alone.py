@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.adapters.local.gate import MANY, LocalGate
-from fairlead.engine.gate.alone import Alone
+from fairlead.adapters.local.local_gate import MANY, LocalGate
+from fairlead.engine.limits.degraded_gate import Alone
 from fairlead.engine.ports.gate import Admitted, Ask, Finish
-from fairlead.policy.gate.breaker import Health
-from fairlead.policy.gate.limit import MICRO, BreakerRule, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
-from fairlead.policy.gate.pool import Holder
-from fairlead.policy.gate.share import Share, share_of
-from fairlead.testing.clock import ManualClock
+from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.limit import MICRO, BreakerRule, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
+from fairlead.policy.limits.pool import Holder
+from fairlead.policy.limits.share import Share, share_of
+from fairlead.testing._kit.clock import ManualClock
 
 DOMAIN = Domain(("tenant", "acme"))
 

@@ -7,11 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from fairlead.engine.events import GateBreakerClosed, GateBreakerOpened
 from fairlead.errors import GateClosed
-from fairlead.events import Event
-from fairlead.policy.feedback.reply import Reply
-from fairlead.policy.gate.breaker import Health
+from fairlead.events import Event, GateBreakerClosed, GateBreakerOpened
+from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.feedback.raw_response import Reply
 from tests.support.entrances import Way, begun
 
 OPENED = GateBreakerOpened("acme", "stripe", "default", "api.test", 30.0)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.engine.gate.learn import LimitIgnored
+from fairlead.engine.limits.observations import LimitIgnored
 from fairlead.engine.ports import ConnectionKey
 from fairlead.errors import InputInvalid
-from fairlead.policy.feedback.reply import Reply
+from fairlead.policy.limits.feedback.raw_response import Reply
 from tests.support.entrances import Way
 
 

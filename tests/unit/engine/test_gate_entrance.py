@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from fairlead.engine.events import TenantRapid
 from fairlead.engine.ports import ConnectionKey
 from fairlead.errors import GateClosed
-from fairlead.policy.gate.rapid import MOST_REFUSED
+from fairlead.events import TenantRapid
+from fairlead.policy.limits.refusal_throttle import MOST_REFUSED
 from tests.support.entrances import Way, begun, settled
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.engine.gate.first_use import FirstUse
+from fairlead.engine.limits.first_use import FirstUse
 from fairlead.errors import DependencyUnavailable
-from fairlead.testing.clock import ManualClock
+from fairlead.testing._kit.clock import ManualClock
 
 
 class Notes:

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.engine.events import GateDegraded, GateRestored, GateSlow
-from fairlead.engine.gate.alone import HEARD_S
+from fairlead.engine.limits.degraded_gate import HEARD_S
 from fairlead.engine.ports.gate import (
     Admitted,
     Ask,
@@ -19,8 +18,9 @@ from fairlead.engine.ports.gate import (
     RefusedBy,
     Renewal,
 )
-from fairlead.policy.gate.breaker import Health
-from fairlead.policy.gate.limit import (
+from fairlead.events import GateDegraded, GateRestored, GateSlow
+from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.limit import (
     BreakerRule,
     BucketLimit,
     Degraded,
@@ -28,8 +28,8 @@ from fairlead.policy.gate.limit import (
     Plan,
     PoolLimit,
 )
-from fairlead.policy.gate.pool import Holder
-from fairlead.testing.clock import ManualClock
+from fairlead.policy.limits.pool import Holder
+from fairlead.testing._kit.clock import ManualClock
 from tests.support.several import Process, Store, lease_ids, look
 
 DOMAIN = Domain(("tenant", "acme"))

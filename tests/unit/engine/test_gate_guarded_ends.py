@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from fairlead.engine.ports.gate import Admitted, Finish, Finished, Lease, Renewal
-from fairlead.policy.gate.limit import Domain, Plan, PoolLimit
-from fairlead.testing.clock import ManualClock
+from fairlead.policy.limits.limit import Domain, Plan, PoolLimit
+from fairlead.testing._kit.clock import ManualClock
 from tests.support.several import Process, Store
 
 DOMAIN = Domain(("tenant", "acme"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fairlead.engine.ports.gate import Admitted, Ask, Finish, GateRefusal, Queued, RefusedBy
-from fairlead.policy.gate.limit import Plan, PoolLimit
-from fairlead.testing.clock import ManualClock
+from fairlead.policy.limits.limit import Plan, PoolLimit
+from fairlead.testing._kit.clock import ManualClock
 from tests.support.several import DOMAIN, Process, Store, away, back, look, rate, slots, waiter
 
 

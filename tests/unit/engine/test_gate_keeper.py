@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from fairlead.adapters.local.gate import LocalGate
-from fairlead.engine.gate.admission import Admissions, Entry
-from fairlead.engine.gate.guarded import ANSWER_S, LOOK_S
-from fairlead.engine.gate.keeper import BEAT_SPREAD, Keeper
+from fairlead.adapters.local.local_gate import LocalGate
+from fairlead.engine.limits.admission import Admissions, Entry
+from fairlead.engine.limits.failover_gate import ANSWER_S, LOOK_S
+from fairlead.engine.limits.lease_renewer import BEAT_SPREAD, Keeper
 from fairlead.engine.ports.gate import Answer, Ask, Lease, Renewal
 from fairlead.errors import GateUnavailable, SlotLost
-from fairlead.policy.gate.limit import MICRO, Degraded, Domain, Plan, PoolLimit
-from fairlead.testing.clock import ManualClock
+from fairlead.policy.limits.limit import MICRO, Degraded, Domain, Plan, PoolLimit
+from fairlead.testing._kit.clock import ManualClock
 from tests.support.engine import IDS, Recorder, half
 from tests.support.entrances import settled
 from tests.support.several import Process, Store

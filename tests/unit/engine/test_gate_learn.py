@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.engine.gate.learn import Doubts, Learnt, learnt
+from fairlead.engine.limits.observations import Doubts, Learnt, learnt
 from fairlead.engine.ports.gate import Observation
-from fairlead.policy.feedback.dialect import heard
-from fairlead.policy.feedback.reply import Heard, Reply
-from fairlead.policy.gate.limit import BucketLimit, Domain, Plan
+from fairlead.policy.limits.feedback.dialect import heard
+from fairlead.policy.limits.feedback.raw_response import Heard, Reply
+from fairlead.policy.limits.limit import BucketLimit, Domain, Plan
 
 REST = BucketLimit("shop|rest", 40, 2, name="requests")
 POINTS = BucketLimit("shop|points", 1000, 50, name="points")

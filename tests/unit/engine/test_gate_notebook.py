@@ -8,14 +8,14 @@ from uuid import UUID
 
 import pytest
 
-from fairlead.engine.gate.notebook import APART_S, Notebook
-from fairlead.engine.gate.plans import Plans
+from fairlead.engine.limits.learned_limits import APART_S, Notebook
+from fairlead.engine.limits.limit_plans import Plans
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.engine.ports.gate import Observation
 from fairlead.engine.ports.gate_notes import SLOTS, LearntLimit
 from fairlead.errors import DependencyUnavailable
-from fairlead.policy.profile_load import load_profiles
-from fairlead.testing.clock import ManualClock
+from fairlead.policy.providers.profile_load import load_profiles
+from fairlead.testing._kit.clock import ManualClock
 
 PROFILES = load_profiles([])
 PLANS = Plans(lambda provider, variant: PROFILES[provider])

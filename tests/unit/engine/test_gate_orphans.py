@@ -10,15 +10,14 @@ from uuid import UUID
 
 import pytest
 
-from fairlead.engine.events import GateMaintained
-from fairlead.engine.gate.orphans import GONE, OVER, OrphanSearch, orphans
+from fairlead.engine.limits.gate_maintenance import TTL_S, GateMaintenance
+from fairlead.engine.limits.orphaned_leases import GONE, OVER, OrphanSearch, orphans
 from fairlead.engine.ports import SessionView
 from fairlead.engine.ports.gate_keys import HeldLease, KeySurvey, KindUse
 from fairlead.engine.ports.processes import ProcessIdentity
-from fairlead.engine.services.gate_maintenance import TTL_S, GateMaintenance
 from fairlead.errors import GateUnavailable
-from fairlead.events import ServiceFailed
-from fairlead.testing.clock import ManualClock
+from fairlead.events import GateMaintained, ServiceFailed
+from fairlead.testing._kit.clock import ManualClock
 from tests.support.engine import Recorder
 
 HERE = ProcessIdentity("host", "boot", "ns", 7, "noon")

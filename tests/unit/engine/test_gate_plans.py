@@ -7,14 +7,14 @@ from uuid import UUID
 
 import pytest
 
-from fairlead.engine.gate.learn import learnt
-from fairlead.engine.gate.plans import Plans, check_settings
+from fairlead.engine.limits.limit_plans import Plans, check_settings
+from fairlead.engine.limits.observations import learnt
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.engine.ports.credentials import LearntSlots
 from fairlead.errors import ConfigInvalid, InputInvalid
-from fairlead.policy.feedback.reply import CONCURRENCY, Heard
-from fairlead.policy.gate.limit import EXPLICIT, OBSERVED, Degraded, Domain, is_newer, version_of
-from fairlead.policy.profile_load import load_profiles
+from fairlead.policy.limits.feedback.raw_response import CONCURRENCY, Heard
+from fairlead.policy.limits.limit import EXPLICIT, OBSERVED, Degraded, Domain, is_newer, version_of
+from fairlead.policy.providers.profile_load import load_profiles
 
 PROFILES = load_profiles([])
 OWNER = 1

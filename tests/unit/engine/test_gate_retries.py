@@ -7,11 +7,11 @@ from contextlib import suppress
 
 import pytest
 
-from fairlead.engine.events import GateWouldRefuse
-from fairlead.engine.executor import Executor
-from fairlead.engine.handler import Handler, JobContext
+from fairlead.engine.jobs.executor import Executor
+from fairlead.engine.jobs.handler import Handler, JobContext
 from fairlead.engine.ports import Rescheduled
 from fairlead.errors import GateClosed
+from fairlead.events import GateWouldRefuse
 from tests.support.engine import IDS, a_job, half
 from tests.support.entrances import Way, begun, settled
 

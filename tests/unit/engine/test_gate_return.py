@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from fairlead.engine.gate.alone import Alone
+from fairlead.engine.limits.degraded_gate import Alone
 from fairlead.engine.ports.gate import Admitted, Ask, Booked, Finish, GateRefusal, Lease, Queued, Renewal
 from fairlead.errors import GateUnavailable
-from fairlead.policy.gate.limit import Domain, Plan
-from fairlead.policy.gate.share import Share
-from fairlead.testing.clock import ManualClock
+from fairlead.policy.limits.limit import Domain, Plan
+from fairlead.policy.limits.share import Share
+from fairlead.testing._kit.clock import ManualClock
 from tests.support.several import DOMAIN, Process, Store, away, back, kept, look, rate, slots, waiter
 
 

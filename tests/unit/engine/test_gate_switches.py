@@ -7,14 +7,13 @@ from datetime import UTC, datetime
 
 import pytest
 
-from fairlead.engine.events import GateBypassed
-from fairlead.engine.gate.switches import AGAIN_S, Switches
+from fairlead.engine.limits.override_cache import AGAIN_S, Switches
 from fairlead.engine.ports import ConnectionKey
-from fairlead.engine.ports.switches import Fading, Switch
+from fairlead.engine.ports.overrides import Fading, Switch
 from fairlead.errors import DependencyUnavailable, GateClosed
-from fairlead.events import Event
-from fairlead.policy.gate.switch import EVERYTHING, Act, Reach, place_of
-from fairlead.testing.clock import ManualClock
+from fairlead.events import Event, GateBypassed
+from fairlead.policy.limits.override import EVERYTHING, Act, Reach, place_of
+from fairlead.testing._kit.clock import ManualClock
 
 KEY = ConnectionKey("acme", "stripe", "default")
 ITS_OWN = Reach("acme", "stripe", "default")

@@ -6,15 +6,15 @@ import asyncio
 
 import pytest
 
-from fairlead.adapters.local.gate import LocalGate
-from fairlead.engine.events import GateWouldRefuse
-from fairlead.engine.gate.admission import Admissions, Entry
-from fairlead.engine.gate.keeper import Keeper
+from fairlead.adapters.local.local_gate import LocalGate
+from fairlead.engine.limits.admission import Admissions, Entry
+from fairlead.engine.limits.lease_renewer import Keeper
 from fairlead.engine.ports.gate import Answer, Ask, Observation
 from fairlead.errors import DeadlineTooShort, GateClosed
-from fairlead.policy.gate.breaker import Health
-from fairlead.policy.gate.limit import MICRO, BreakerRule, BucketLimit, Domain, Plan, PoolLimit
-from fairlead.testing.clock import ManualClock
+from fairlead.events import GateWouldRefuse
+from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.limit import MICRO, BreakerRule, BucketLimit, Domain, Plan, PoolLimit
+from fairlead.testing._kit.clock import ManualClock
 from tests.support.engine import IDS, Recorder, half
 from tests.support.entrances import Way, begun, settled
 

@@ -7,12 +7,12 @@ from uuid import UUID
 
 import pytest
 
-from fairlead.engine.executor import Executor
-from fairlead.engine.handler import Handler, JobContext
+from fairlead.engine.jobs.executor import Executor
+from fairlead.engine.jobs.handler import Handler, JobContext
 from fairlead.engine.ports import ConnectionKey, Discarded, GrantState, Outcome, Rescheduled
 from fairlead.errors import CallFailed, NoRefreshToken, ReauthRequired
-from fairlead.policy.job import NeedsReauth
-from fairlead.testing.clock import ManualClock
+from fairlead.policy.jobs.job import NeedsReauth
+from fairlead.testing._kit.clock import ManualClock
 from tests.support.engine import IDS, a_job
 
 CONNECTION = UUID(int=9)

@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from fairlead.engine.handler import Handler, JobContext
+from fairlead._core.secret import Secret
+from fairlead.engine.base.traces import MAX_BYTES, place_of, traceback_text
+from fairlead.engine.jobs.handler import Handler, JobContext
 from fairlead.engine.ports import DeadLetterFilter
-from fairlead.engine.traces import MAX_BYTES, place_of, traceback_text
 from fairlead.events import JobFinished, ServiceFailed
-from fairlead.policy.category import classify_exception
-from fairlead.secret import Secret
+from fairlead.policy.failures.category import classify_exception
 from tests.support.process import Fleet
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from fairlead.engine.executor import Executor
-from fairlead.engine.handler import Handler, JobContext
+from fairlead.engine.jobs.executor import Executor
+from fairlead.engine.jobs.handler import Handler, JobContext
 from fairlead.engine.ports import Outcome, Rescheduled
 from fairlead.errors import GateClosed
-from fairlead.policy.lane import Scope
-from fairlead.testing.clock import ManualClock
+from fairlead.policy.jobs.lane import Scope
+from fairlead.testing._kit.clock import ManualClock
 from tests.support.engine import IDS, a_job
 
 

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 
-from fairlead.engine.events import LanesAged, LanesMended
+from fairlead.engine.jobs.lane_maintenance import (
+    AGE_EVERY_S,
+    FLOORS_EVERY_S,
+    SWEEP_EVERY_S,
+    SWEEP_SHARE,
+    LaneKeeper,
+)
 from fairlead.engine.ports import ClaimFilter
 from fairlead.engine.ports.lanes import Swept
-from fairlead.engine.services.lanes import AGE_EVERY_S, FLOORS_EVERY_S, SWEEP_EVERY_S, SWEEP_SHARE, LaneKeeper
 from fairlead.errors import DependencyUnavailable
-from fairlead.events import StoreUnreachable
-from fairlead.testing.clock import ManualClock
+from fairlead.events import LanesAged, LanesMended, StoreUnreachable
+from fairlead.testing._kit.clock import ManualClock
 from tests.support.engine import Recorder, half
 
 

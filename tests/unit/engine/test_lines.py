@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from fairlead.engine.call.lines import steady
+from fairlead.engine.calls.line_splitter import steady
 from fairlead.testing import ManualClock
 
 

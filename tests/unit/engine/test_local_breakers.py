@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from fairlead.adapters.local.gate import LocalGate
-from fairlead.engine.gate.local_breakers import OPEN_MOST_S, LocalBreakers
+from fairlead.adapters.local.local_gate import LocalGate
+from fairlead.engine.limits.local_breakers import OPEN_MOST_S, LocalBreakers
 from fairlead.engine.ports.gate import Admitted, Ask, Finish, Finished, GateRefusal, RefusedBy
-from fairlead.policy.gate.breaker import Health
-from fairlead.policy.gate.limit import MICRO, BreakerRule, BucketLimit, Domain, Plan
-from fairlead.testing.clock import ManualClock
+from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.limit import MICRO, BreakerRule, BucketLimit, Domain, Plan
+from fairlead.testing._kit.clock import ManualClock
 
 PLAN = Plan(Domain(("tenant", "a")), breaker=BreakerRule("connection|host", failures=3))
 WITH_BUCKET = Plan(PLAN.domain, breaker=PLAN.breaker, buckets=(BucketLimit("b", 1, 0.001),))

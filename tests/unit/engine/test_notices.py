@@ -11,22 +11,15 @@ from uuid import UUID
 
 import pytest
 
-from fairlead.engine.executor import Executor
-from fairlead.engine.notices import (
-    EXPIRES_IN_S,
-    NEEDS_REAUTH,
-    ONCE_FOR_S,
-    TOKEN_EXPIRING,
-    WEBHOOK,
-    WEBHOOK_RETRY,
-    Notices,
-)
+from fairlead.engine.jobs.executor import Executor
 from fairlead.engine.ports import Completed, Discarded, Job, Outcome, Rescheduled, Webhook
+from fairlead.engine.tokens.notification_jobs import EXPIRES_IN_S, ONCE_FOR_S, WEBHOOK_RETRY, Notices
 from fairlead.errors import RequestRejected, TransientFailure
-from fairlead.policy.category import Category, Failure
-from fairlead.policy.retry import RetryAt, decide
-from fairlead.testing.clock import ManualClock
-from fairlead.testing.ids import CountedIds
+from fairlead.policy.failures.category import Category, Failure
+from fairlead.policy.failures.retry import RetryAt, decide
+from fairlead.policy.jobs.kinds import NEEDS_REAUTH, TOKEN_EXPIRING, WEBHOOK
+from fairlead.testing._kit.clock import ManualClock
+from fairlead.testing._kit.ids import CountedIds
 from tests.support.engine import Recorder, a_job, half, new_job
 from tests.support.process import Fleet
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from fairlead.app.client.listing import Bookmark, Listing, bookmark_in
-from fairlead.engine.call.pages import CAP_S, RETRIES, pages
-from fairlead.engine.call.wish import Came
-from fairlead.engine.handler import SAVED, JobContext
+from fairlead.app.client.paginator import Bookmark, Listing, bookmark_in
+from fairlead.engine.calls.pages import CAP_S, RETRIES, pages
+from fairlead.engine.calls.request import Came
+from fairlead.engine.jobs.handler import SAVED, JobContext
 from fairlead.engine.ports import ConnectionKey
 from fairlead.engine.ports.http import HttpAnswer
 from fairlead.errors import (
@@ -28,10 +28,10 @@ from fairlead.errors import (
     RefreshInProgress,
     SlotLost,
 )
-from fairlead.policy.classify.verdict import DONE, Result, Verdict
-from fairlead.policy.feedback.reply import Reply
-from fairlead.policy.job import Retry, outcome_of_exception
-from fairlead.policy.page import Asked, ByCursor, ByLink, ByOffset
+from fairlead.policy.calls.classify.verdict import DONE, Result, Verdict
+from fairlead.policy.jobs.job import Retry, outcome_of_exception
+from fairlead.policy.limits.feedback.raw_response import Reply
+from fairlead.policy.providers.pagination import Asked, ByCursor, ByLink, ByOffset
 from fairlead.testing import ManualClock
 from tests.support.engine import a_job
 

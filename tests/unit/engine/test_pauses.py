@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from fairlead.engine.events import GroupNotPaused, GroupPaused
-from fairlead.engine.executor import Executor
-from fairlead.engine.handler import Handler, JobContext
+from fairlead.engine.jobs.executor import Executor
+from fairlead.engine.jobs.handler import Handler, JobContext
 from fairlead.engine.ports import Completed, Discarded, Job, Outcome, Rescheduled
 from fairlead.errors import DependencyUnavailable, RequestRejected
-from fairlead.policy.job import Done
-from fairlead.policy.lane import Scope, ScopeKind
-from fairlead.testing.clock import ManualClock
-from fairlead.testing.ids import CountedIds
+from fairlead.events import GroupNotPaused, GroupPaused
+from fairlead.policy.jobs.job import Done
+from fairlead.policy.jobs.lane import Scope, ScopeKind
+from fairlead.testing._kit.clock import ManualClock
+from fairlead.testing._kit.ids import CountedIds
 from tests.support.engine import Recorder, a_job, half
 
 

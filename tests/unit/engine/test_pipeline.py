@@ -10,12 +10,12 @@ from uuid import UUID
 
 import pytest
 
-from fairlead.engine.call.pipeline import Pipeline
-from fairlead.engine.call.progress import Manners
-from fairlead.engine.call.wish import Call
-from fairlead.engine.events import CallAttempted
-from fairlead.engine.gate.admission import Passage
-from fairlead.engine.gate.entrance import CallWish
+from fairlead._core.secret import Secret
+from fairlead.engine.calls.call_state import Manners
+from fairlead.engine.calls.pipeline import Pipeline
+from fairlead.engine.calls.request import Call
+from fairlead.engine.limits.admission import Passage
+from fairlead.engine.limits.call_admitter import CallWish
 from fairlead.engine.ports import ConnectionKey
 from fairlead.engine.ports.credentials import Connection
 from fairlead.engine.ports.gate import Admitted
@@ -30,13 +30,13 @@ from fairlead.errors import (
     RefreshInProgress,
     Refused,
 )
-from fairlead.policy.classify.rules import rules_of
-from fairlead.policy.connection_calls import call_settings_of, origins_for
-from fairlead.policy.gate.breaker import Health
-from fairlead.policy.gate.limit import Domain, Plan
-from fairlead.policy.profile_load import load_profiles
-from fairlead.policy.token import PublicToken
-from fairlead.secret import Secret
+from fairlead.events import CallAttempted
+from fairlead.policy.calls.classify.rules import rules_of
+from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.limit import Domain, Plan
+from fairlead.policy.providers.connection_calls import call_settings_of, origins_for
+from fairlead.policy.providers.profile_load import load_profiles
+from fairlead.policy.tokens.token import PublicToken
 from fairlead.testing import ManualClock
 
 KEY = ConnectionKey("acme", "stripe", "default")

@@ -10,11 +10,11 @@ from uuid import UUID
 
 import pytest
 
-from fairlead.engine.call.known_open import KNOWN_S, KnownOpen
-from fairlead.engine.handler import JobContext, current_job
+from fairlead.engine.calls.open_breakers import KNOWN_S, KnownOpen
+from fairlead.engine.jobs.handler import JobContext, current_job
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.errors import CallFailed, DeadlineTooShort, GateClosed
-from fairlead.policy.token import PublicToken
+from fairlead.policy.tokens.token import PublicToken
 from fairlead.testing import ManualClock
 from tests.unit.engine.test_pipeline import GET, KEY, World, answer
 
@@ -87,7 +87,7 @@ async def test_no_call_waits_for_a_newer_credential_past_its_deadline() -> None:
 
 
 def _secret() -> Any:
-    from fairlead.secret import Secret
+    from fairlead._core.secret import Secret
 
     return Secret("t1")
 

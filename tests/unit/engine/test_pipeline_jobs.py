@@ -12,13 +12,13 @@ from uuid import UUID
 
 import pytest
 
-from fairlead.engine.events import CallsFailed
-from fairlead.engine.handler import JobContext, current_job
+from fairlead.engine.jobs.handler import JobContext, current_job
 from fairlead.engine.ports.http import HttpAnswer, NoAnswer
 from fairlead.errors import CallFailed, DeadlineTooShort, GateClosed, RefreshInProgress, Refused
-from fairlead.policy.dead_letter import WaitForPerson, first_action
-from fairlead.policy.job import Retry, Snooze, outcome_of_exception
-from fairlead.policy.retry import DeadLetter, RetryAt, decide
+from fairlead.events import CallsFailed
+from fairlead.policy.failures.retry import DeadLetter, RetryAt, decide
+from fairlead.policy.jobs.dead_letter import WaitForPerson, first_action
+from fairlead.policy.jobs.job import Retry, Snooze, outcome_of_exception
 from tests.unit.engine.test_pipeline import GET, World, answer
 
 CLOSED = GateClosed("no room", retry_after_s=40.0, reason="rate")

@@ -13,17 +13,17 @@ from uuid import UUID
 
 import pytest
 
-from fairlead.engine.call.records import ALL_PER_S, FAILED_EACH_S, SAMPLE
-from fairlead.engine.call.unclassified import TOLD_EACH_S, Unclassified
-from fairlead.engine.events import AnswersUnclassified, CallAttempted, CallsFailed
-from fairlead.engine.gate.admission import Passage
-from fairlead.engine.gate.entrance import CallWish
-from fairlead.engine.handler import JobContext, current_job
+from fairlead.engine.calls.call_events import ALL_PER_S, FAILED_EACH_S, SAMPLE
+from fairlead.engine.calls.unclassified import TOLD_EACH_S, Unclassified
+from fairlead.engine.jobs.handler import JobContext, current_job
+from fairlead.engine.limits.admission import Passage
+from fairlead.engine.limits.call_admitter import CallWish
 from fairlead.engine.ports import ConnectionKey
 from fairlead.engine.ports.http import HttpAnswer, HttpRequest, NoAnswer
 from fairlead.errors import CallFailed, GateClosed, GateUnavailable, ReauthRequired, SlotLost
-from fairlead.policy.gate.breaker import Health
-from fairlead.policy.token import PublicToken
+from fairlead.events import AnswersUnclassified, CallAttempted, CallsFailed
+from fairlead.policy.limits.breaker import Health
+from fairlead.policy.tokens.token import PublicToken
 from fairlead.testing import ManualClock
 from tests.unit.engine.test_pipeline import GET, POST, World, answer
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.engine.call.whole import MOST_OF_A_FAILURE
+from fairlead.engine.calls.buffered import MOST_OF_A_FAILURE
 from fairlead.engine.ports.http import HttpAnswer, HttpRequest, NoAnswer
 from fairlead.errors import CallFailed, InputInvalid
-from fairlead.policy.gate.breaker import Health
+from fairlead.policy.limits.breaker import Health
 from tests.unit.engine.test_pipeline import GET, Streamed, World, answer, credentials
 
 

@@ -19,10 +19,10 @@ from fairlead.errors import (
     NotFound,
     NotSent,
 )
-from fairlead.policy.gate.breaker import Health
-from fairlead.policy.job import MOST_WAITS, Retry, Snooze, outcome_of_exception
-from fairlead.policy.process_health import HINTS
-from fairlead.policy.token import PublicToken
+from fairlead.policy.failures.process_health import HINTS
+from fairlead.policy.jobs.job import MOST_WAITS, Retry, Snooze, outcome_of_exception
+from fairlead.policy.limits.breaker import Health
+from fairlead.policy.tokens.token import PublicToken
 from tests.unit.engine.test_pipeline import GET, POST, World, answer
 
 NEVER_LEFT: list[tuple[NoAnswerKind, str]] = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from fairlead.engine.process_watch import ProcessWatch
+from fairlead.engine.base.process_watch import ProcessWatch
 from fairlead.events import Event, ProcessRecovered, ProcessUnhealthy
 from tests.support.engine import Recorder, half
 from tests.support.process import Fleet, Gate

@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from fairlead.engine.jobs.schedules import stopped_because
 from fairlead.engine.ports import Completed, Job, Schedule
-from fairlead.engine.schedules import stopped_because
 from fairlead.events import ServiceFailed, TickTaken
-from fairlead.policy.cron import ticks_between
-from fairlead.policy.schedule import tick_delay_s
+from fairlead.policy.jobs.cron import ticks_between
+from fairlead.policy.jobs.schedule import tick_delay_s
 from tests.support.process import FOREVER, Fleet, Process
 
 

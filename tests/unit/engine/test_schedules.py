@@ -7,11 +7,11 @@ from datetime import timedelta
 
 import pytest
 
+from fairlead.engine.jobs.schedules import Schedules, upcoming
 from fairlead.engine.ports import Schedule
-from fairlead.engine.schedules import Schedules, upcoming
 from fairlead.errors import InputInvalid, NotFound
 from fairlead.events import ScheduleReplaced
-from fairlead.testing.ids import CountedIds
+from fairlead.testing._kit.ids import CountedIds
 from tests.support.engine import Recorder
 from tests.support.process import Fleet
 

@@ -8,20 +8,28 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from fairlead.engine.events import LoopStalled, MemoryPressure, ServiceRecovered, StoreReachable
-from fairlead.engine.handler import JobContext
-from fairlead.engine.memory import MemoryGuard
+from fairlead.engine.base.service import Service
+from fairlead.engine.base.timing import LEAVE_S
+from fairlead.engine.jobs.handler import JobContext
+from fairlead.engine.jobs.heartbeat import Heartbeat
+from fairlead.engine.jobs.loop_meter import LoopMeter
+from fairlead.engine.jobs.memory_limits import MemoryGuard
+from fairlead.engine.jobs.pruner import BATCH, Pruner, Retention
 from fairlead.engine.ports import Completed, MemoryUsage
-from fairlead.engine.services.heartbeat import Heartbeat
-from fairlead.engine.services.loop_meter import LoopMeter
-from fairlead.engine.services.pruner import BATCH, Pruner, Retention
-from fairlead.engine.services.service import Service
-from fairlead.engine.timing import LEAVE_S
 from fairlead.errors import DependencyUnavailable
-from fairlead.events import Emit, LeaseLost, ServiceFailed, StoreUnreachable
-from fairlead.testing.clock import ManualClock
-from fairlead.testing.ids import CountedIds
-from fairlead.testing.memory import (
+from fairlead.events import (
+    Emit,
+    LeaseLost,
+    LoopStalled,
+    MemoryPressure,
+    ServiceFailed,
+    ServiceRecovered,
+    StoreReachable,
+    StoreUnreachable,
+)
+from fairlead.testing._kit.clock import ManualClock
+from fairlead.testing._kit.ids import CountedIds
+from fairlead.testing._memory import (
     MemoryDatabase,
     MemoryDeadLetterStore,
     MemoryDutyStore,

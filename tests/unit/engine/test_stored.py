@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 
-from fairlead.engine.token.stored import Stored, decode_stored, encode_stored
-from fairlead.policy.token import TokenSet
-from fairlead.secret import Secret
+from fairlead._core.secret import Secret
+from fairlead.engine.tokens.sealed_records import Stored, decode_stored, encode_stored
+from fairlead.policy.tokens.token import TokenSet
 
 STORED = Stored(
     TokenSet(

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from fairlead.engine.suspects import (
+from fairlead.engine.jobs.suspects import (
     ALONE_S,
     FORGET_S,
     LOOK_S,

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from fairlead.engine.timing import TimeLimit, all_of, heard
-from fairlead.testing.clock import ManualClock
+from fairlead.engine.base.timing import TimeLimit, all_of, heard
+from fairlead.testing._kit.clock import ManualClock
 
 
 async def test_a_block_that_takes_too_long_is_ended() -> None:

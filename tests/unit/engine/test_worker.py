@@ -6,31 +6,32 @@ import asyncio
 
 import pytest
 
-from fairlead.engine.events import (
+from fairlead.engine.jobs.executor import Executor
+from fairlead.engine.jobs.handler import Handler, JobContext
+from fairlead.engine.jobs.worker_settings import WorkerSettings
+from fairlead.engine.ports import ClaimFilter, MemoryUsage
+from fairlead.errors import ConfigInvalid, TransientFailure
+from fairlead.events import (
     HandlersStuck,
+    JobDead,
+    JobFinished,
     JobsHandedBack,
+    LeaseLost,
     MemoryPressure,
+    ServiceFailed,
+    StaleWriteRefused,
     WorkerDraining,
 )
-from fairlead.engine.executor import Executor
-from fairlead.engine.handler import Handler, JobContext
-from fairlead.engine.ports import ClaimFilter, MemoryUsage
-from fairlead.engine.worker_settings import WorkerSettings
-from fairlead.errors import ConfigInvalid, TransientFailure
-from fairlead.events import JobDead, JobFinished, LeaseLost, ServiceFailed, StaleWriteRefused
-from fairlead.policy.backoff import Jitter
-from fairlead.policy.category import Category
-from fairlead.policy.job import NeedsReauth
-from fairlead.policy.retry import DEFAULT_RULES, RetryPolicy
+from fairlead.policy.failures.backoff import Jitter
+from fairlead.policy.failures.category import Category
+from fairlead.policy.failures.retry import DEFAULT_RULES, RetryPolicy
+from fairlead.policy.jobs.job import NeedsReauth
 from tests.support.engine import IDS, Recorder, half, new_job
 from tests.support.process import LEASE_S, Fleet, Gate, Process
 
 
 async def done_at_once(context: JobContext) -> str:
     return "done"
-
-
-# ---- claiming and acknowledging --------------------------------------------------------------------
 
 
 async def test_jobs_run_and_are_acknowledged(fleet: Fleet) -> None:
@@ -139,9 +140,6 @@ async def test_a_filter_that_nothing_can_satisfy_is_refused(fleet: Fleet) -> Non
         WorkerSettings(concurrency=0)
     with pytest.raises(ConfigInvalid, match="times"):
         WorkerSettings(poll_s=0)
-
-
-# ---- failures end to end ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("category", list(Category))

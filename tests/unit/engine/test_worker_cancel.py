@@ -6,11 +6,10 @@ import asyncio
 
 import pytest
 
-from fairlead.engine.events import JobsHandedBack, TimeoutIgnored
-from fairlead.engine.handler import Handler, JobContext
-from fairlead.events import JobFinished
-from fairlead.policy.backoff import Jitter
-from fairlead.policy.retry import RetryPolicy
+from fairlead.engine.jobs.handler import Handler, JobContext
+from fairlead.events import JobFinished, JobsHandedBack, TimeoutIgnored
+from fairlead.policy.failures.backoff import Jitter
+from fairlead.policy.failures.retry import RetryPolicy
 from tests.support.process import LEASE_S, Fleet, Gate
 
 

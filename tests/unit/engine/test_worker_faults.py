@@ -7,11 +7,17 @@ from itertools import pairwise
 
 import pytest
 
-from fairlead.engine.events import StoreReachable
-from fairlead.engine.handler import SAVED, Handler, JobContext
+from fairlead.engine.jobs.handler import SAVED, Handler, JobContext
 from fairlead.engine.ports import NewJob
 from fairlead.errors import DependencyUnavailable, TransientFailure
-from fairlead.events import JobFinished, JobsRescued, LeaseLost, StaleWriteRefused, StoreUnreachable
+from fairlead.events import (
+    JobFinished,
+    JobsRescued,
+    LeaseLost,
+    StaleWriteRefused,
+    StoreReachable,
+    StoreUnreachable,
+)
 from tests.support.engine import new_job
 from tests.support.process import LEASE_S, Fleet, Gate
 

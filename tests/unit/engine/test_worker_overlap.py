@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from fairlead.engine.timing import LEAVE_S
+from fairlead.engine.base.timing import LEAVE_S
 from tests.support.engine import new_job
 from tests.support.process import Fleet, Gate, Process
 

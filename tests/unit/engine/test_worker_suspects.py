@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import pytest
 
-from fairlead.engine.handler import Handler, JobContext
+from fairlead.engine.jobs.handler import Handler, JobContext
+from fairlead.engine.jobs.suspects import MOST_PATIENCE_S, PATIENCE_S
 from fairlead.engine.ports import MemoryUsage
-from fairlead.engine.suspects import MOST_PATIENCE_S, PATIENCE_S
 from fairlead.errors import DependencyUnavailable
 from tests.support.engine import new_job
 from tests.support.process import Fleet, Gate, Process

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.policy.backoff import Jitter, backoff_s, jittered_s, nominal_delay_s
+from fairlead.policy.failures.backoff import Jitter, backoff_s, jittered_s, nominal_delay_s
 
 ALMOST_ONE = math.nextafter(1.0, 0.0)
 

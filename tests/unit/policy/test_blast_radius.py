@@ -10,8 +10,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import pytest
 
 from fairlead import errors
-from fairlead.policy import token_outcome as outcomes
-from fairlead.policy.blast_radius import (
+from fairlead.policy.calls.blast_radius import (
     CALL,
     ERROR,
     QUORUM,
@@ -22,10 +21,11 @@ from fairlead.policy.blast_radius import (
     of_error,
     token_row,
 )
-from fairlead.policy.category import Category
-from fairlead.policy.classify.verdict import Scope
-from fairlead.policy.gate.breaker import Health
-from fairlead.policy.job import outcome_of_exception
+from fairlead.policy.calls.classify.verdict import Scope
+from fairlead.policy.failures.category import Category
+from fairlead.policy.jobs.job import outcome_of_exception
+from fairlead.policy.limits.breaker import Health
+from fairlead.policy.tokens import outcome as outcomes
 
 NEVER = {
     "not_processed": {"transient_network"},

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from fairlead.policy.classify import body as body_module
-from fairlead.policy.classify.body import LARGEST_JUDGED, Unread, outer_members, reply_of
-from fairlead.policy.classify.judge import judge
-from fairlead.policy.classify.rules import rules_of
-from fairlead.policy.classify.verdict import Result, Verdict
-from fairlead.policy.feedback.dialect import heard
-from fairlead.policy.feedback.reply import MOST_PLACES, stands_in
-from fairlead.policy.profile_load import load_profiles
+from fairlead.policy.calls.classify import body as body_module
+from fairlead.policy.calls.classify.body import LARGEST_JUDGED, Unread, outer_members, reply_of
+from fairlead.policy.calls.classify.classifier import judge
+from fairlead.policy.calls.classify.rules import rules_of
+from fairlead.policy.calls.classify.verdict import Result, Verdict
+from fairlead.policy.limits.feedback.dialect import heard
+from fairlead.policy.limits.feedback.raw_response import MOST_PLACES, stands_in
+from fairlead.policy.providers.profile_load import load_profiles
 
 PROFILES = load_profiles()
 LARGE = [{"id": number, "note": "x" * 200, "errors": [], "userErrors": []} for number in range(8000)]

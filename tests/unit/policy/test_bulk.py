@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from fairlead.policy.gate.bulk_token import BulkToken, is_running_id, parse_token
-from fairlead.policy.profile_limits import Bulk
-from fairlead.policy.profile_load import load_profiles
+from fairlead.policy.limits.bulk_token import BulkToken, is_running_id, parse_token
+from fairlead.policy.providers.profile_limits import Bulk
+from fairlead.policy.providers.profile_load import load_profiles
 
 SHOPIFY = load_profiles([])["shopify"].limits.bulk
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from fairlead.errors import InputInvalid
-from fairlead.policy.bulk import WAYS
-from fairlead.policy.bulk.way import BulkDenied, BulkSeen, BulkState
-from fairlead.policy.feedback.reply import Reply
+from fairlead.policy.calls.bulk import WAYS
+from fairlead.policy.calls.bulk.protocol import BulkDenied, BulkSeen, BulkState
+from fairlead.policy.limits.feedback.raw_response import Reply
 from fairlead.testing.api.graphql import read_query
 
 WAY = WAYS["shopify"]

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from fairlead.errors import ConfigInvalid
-from fairlead.policy.classify.rules import rules_of
-from fairlead.policy.connection_calls import call_settings_of, told_settings
-from fairlead.policy.profile import Profile
-from fairlead.policy.profile_load import load_profiles
-from fairlead.policy.setting_names import check_names
+from fairlead.policy.calls.classify.rules import rules_of
+from fairlead.policy.providers.connection_calls import call_settings_of, told_settings
+from fairlead.policy.providers.profile import Profile
+from fairlead.policy.providers.profile_load import load_profiles
+from fairlead.policy.providers.setting_names import check_names
 
 STRIPE = load_profiles()["stripe"]
 HASTY = STRIPE.overlay(

@@ -9,13 +9,13 @@ import ssl
 import pytest
 
 from fairlead import errors
-from fairlead.policy.category import Category, classify_exception
-from fairlead.policy.classify.judge import judge
-from fairlead.policy.classify.rules import rules_of
-from fairlead.policy.classify.verdict import Result, Step, Verdict
-from fairlead.policy.feedback.reply import Reply
-from fairlead.policy.profile_load import load_profiles
-from fairlead.policy.safe import MAX_SAFE_BYTES
+from fairlead.policy.calls.classify.classifier import judge
+from fairlead.policy.calls.classify.rules import rules_of
+from fairlead.policy.calls.classify.verdict import Result, Step, Verdict
+from fairlead.policy.failures.category import Category, classify_exception
+from fairlead.policy.limits.feedback.raw_response import Reply
+from fairlead.policy.providers.profile_load import load_profiles
+from fairlead.policy.text.safe import MAX_SAFE_BYTES
 
 
 class Misleading(Exception):

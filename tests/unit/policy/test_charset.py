@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 from fairlead.app.client.response import Response
 from fairlead.app.client.streaming import StreamedResponse
-from fairlead.engine.call.wish import Came
+from fairlead.engine.calls.request import Came
 from fairlead.engine.ports import HttpAnswer
-from fairlead.policy.charset import CODECS, as_utf_8, charset_of, strict_text_of, text_of
-from fairlead.policy.classify.body import LARGEST_JUDGED, Unread, reply_of
-from fairlead.policy.classify.verdict import Result, Step, Verdict
-from fairlead.policy.profile_load import load_profiles
-from fairlead.policy.token_outcome import Granted, Rejected, classify_answer
-from fairlead.policy.token_parse import parse_answer
+from fairlead.policy.calls.classify.body import LARGEST_JUDGED, Unread, reply_of
+from fairlead.policy.calls.classify.verdict import Result, Step, Verdict
+from fairlead.policy.providers.profile_load import load_profiles
+from fairlead.policy.text.charset import CODECS, as_utf_8, charset_of, strict_text_of, text_of
+from fairlead.policy.tokens.outcome import Granted, Rejected, classify_answer
+from fairlead.policy.tokens.parse import parse_answer
 
 CSV = "Straße;Größe\r\nMünchen;5 €\r\n"
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.errors import InputInvalid
-from fairlead.policy.cron import (
+from fairlead.policy.jobs.cron import (
     EPOCH,
     Cron,
     DueTicks,

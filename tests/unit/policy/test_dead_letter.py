@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.errors import InputInvalid
-from fairlead.policy.category import TRANSIENT, Category
-from fairlead.policy.dead_letter import (
+from fairlead.policy.failures.category import TRANSIENT, Category
+from fairlead.policy.jobs.dead_letter import (
     Abandon,
     Action,
     Bound,
@@ -28,7 +28,7 @@ from fairlead.policy.dead_letter import (
     first_action,
     next_action,
 )
-from fairlead.policy.states import DeadLetterStatus, Resolution
+from fairlead.policy.jobs.states import DeadLetterStatus, Resolution
 
 T0 = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.errors import InputInvalid
-from fairlead.policy.endpoint import EndpointRefused, checked_value, parse_template
-from fairlead.policy.profile_load import load_profiles
+from fairlead.policy.providers.endpoint import EndpointRefused, checked_value, parse_template
+from fairlead.policy.providers.profile_load import load_profiles
 
 PROFILES = load_profiles()
 

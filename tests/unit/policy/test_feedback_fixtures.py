@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fairlead.errors import ConfigInvalid
-from fairlead.policy.feedback.dialect import DIALECTS, heard
-from fairlead.policy.feedback.reply import Heard, Reply
+from fairlead.policy.limits.feedback.dialect import DIALECTS, heard
+from fairlead.policy.limits.feedback.raw_response import Heard, Reply
 
 THROTTLED = {
     "errors": [{"message": "Throttled", "extensions": {"code": "THROTTLED"}}],

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.policy.feedback.dialect import DIALECTS, DialectName, heard
-from fairlead.policy.feedback.read import MOST, elements, number
-from fairlead.policy.feedback.reply import Heard, Reply
+from fairlead.policy.limits.feedback.dialect import DIALECTS, DialectName, heard
+from fairlead.policy.limits.feedback.raw_response import Heard, Reply
+from fairlead.policy.limits.feedback.readers import MOST, elements, number
 
 LONGEST_S = 10_000_000_000
 """What ten digits of Retry-After can say, rounded up."""

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from fairlead.policy.feedback.dialect import DIALECTS, heard
-from fairlead.policy.feedback.reply import Heard, Reply
+from fairlead.policy.limits.feedback.dialect import DIALECTS, heard
+from fairlead.policy.limits.feedback.raw_response import Heard, Reply
 from tests.unit.policy.test_hint import NOW_S, V1, V2, imf
 
 RETRY_AFTER = {**V1, **V2}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.policy.feedback.dialect import heard
-from fairlead.policy.feedback.reply import Heard, Reply
+from fairlead.policy.limits.feedback.dialect import heard
+from fairlead.policy.limits.feedback.raw_response import Heard, Reply
 
 
 def listen(dialect: str, status: int = 200, body: object = None, **headers: str) -> tuple[Heard, ...]:

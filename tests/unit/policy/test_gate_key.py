@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.policy.gate.key import LAYOUT, NAMES, KeyKind, Keyspace, Part
-from fairlead.policy.gate.limit import Domain
+from fairlead.policy.limits.key import LAYOUT, NAMES, KeyKind, Keyspace, Part
+from fairlead.policy.limits.limit import Domain
 
 KEYS = Keyspace("mine")
 OURS = KEYS.prefix

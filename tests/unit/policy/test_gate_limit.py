@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.errors import ConfigInvalid
-from fairlead.policy.gate.key import KeyKind, Keyspace, digest
-from fairlead.policy.gate.limit import (
+from fairlead.policy.limits.key import KeyKind, Keyspace, digest
+from fairlead.policy.limits.limit import (
     BreakerRule,
     BucketLimit,
     Domain,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead.errors import InputInvalid
-from fairlead.policy.gate.switch import (
+from fairlead.policy.limits.override import (
     EVERYTHING,
     STEPS,
     Reach,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.policy.gate.limit import MICRO
-from fairlead.policy.gate.verdict import judge_bucket
+from fairlead.policy.limits.event_log_check import judge_bucket
+from fairlead.policy.limits.limit import MICRO
 from tests.support.pool_verdict import PoolEvent, PoolVerdict, judge_pool
 
 Line = tuple[str, str, int]  # kind, holder, in use after it

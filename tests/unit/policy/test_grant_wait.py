@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from fairlead.errors import AccountMismatch, CallFailed, NoRefreshToken, RateLimited, ReauthRequired
-from fairlead.policy.grant_wait import Grant, RefusedCredential, grant_wait, refused_credential
-from fairlead.policy.job import Snooze
+from fairlead.policy.jobs.grant_wait import Grant, RefusedCredential, grant_wait, refused_credential
+from fairlead.policy.jobs.job import Snooze
 
 XERO = RefusedCredential("acme", "xero", "default")
 SAYS_GONE = RefusedCredential("acme", "xero", "default", says_gone=True)

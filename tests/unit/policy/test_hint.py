@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.policy.hint import (
+from fairlead.policy.failures.hint import (
     DAILY_PARK_CAP_S,
     HINT_CAP_S,
     clamp_hint,
@@ -18,7 +18,7 @@ from fairlead.policy.hint import (
     parse_retry_after,
     server_hint,
 )
-from fairlead.policy.http_date import parse_http_date
+from fairlead.policy.failures.http_date import parse_http_date
 
 NOW = datetime(2026, 11, 20, 12, 0, 0, tzinfo=UTC)
 NOW_S = NOW.timestamp()

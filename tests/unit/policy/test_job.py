@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from fairlead import errors
-from fairlead.policy.category import Category
-from fairlead.policy.classify.verdict import Result, Scope, Step, Verdict
-from fairlead.policy.job import (
+from fairlead.policy.calls.classify.verdict import Result, Scope, Step, Verdict
+from fairlead.policy.failures.category import Category
+from fairlead.policy.jobs.job import (
     LONGEST_DELAY_S,
     MOST_WAITS,
     Cancel,
@@ -27,7 +27,7 @@ from fairlead.policy.job import (
     outcome_of_exception,
     parse_priority,
 )
-from fairlead.policy.states import JobState
+from fairlead.policy.jobs.states import JobState
 
 # ---- priorities and labels ---------------------------------------------------------------------
 

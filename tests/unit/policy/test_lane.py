@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.errors import InputInvalid
-from fairlead.policy.lane import (
+from fairlead.policy.jobs.lane import (
     LONGEST_WAIT_S,
     MAX_CAP,
     MAX_WEIGHT,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.errors import InputInvalid
-from fairlead.policy.names import OWN_TENANT, check_customer, check_name, check_tenant, shown
+from fairlead.policy.text.names import OWN_TENANT, check_customer, check_name, check_tenant, shown
 
 # name → (is it a provider/bucket/queue/kind name, is it a tenant id)
 V8 = {

@@ -7,16 +7,16 @@ from collections.abc import Callable
 import pytest
 from pydantic import ValidationError
 
-from fairlead.cli.records import own_entry
-from fairlead.engine.gate.entrance import CallWish
-from fairlead.engine.handler import Handler
+from fairlead.assembly.settings import Settings
+from fairlead.cli.connections.files import own_entry
+from fairlead.engine.jobs.handler import Handler
+from fairlead.engine.limits.call_admitter import CallWish
 from fairlead.engine.ports import ConnectionKey
 from fairlead.errors import ConfigInvalid, InputInvalid
-from fairlead.policy import schedule
-from fairlead.policy.job import Snooze, check_delay
-from fairlead.policy.lane import check_weight
-from fairlead.policy.retry import RetryPolicy
-from fairlead.settings import Settings
+from fairlead.policy.failures.retry import RetryPolicy
+from fairlead.policy.jobs import schedule
+from fairlead.policy.jobs.job import Snooze, check_delay
+from fairlead.policy.jobs.lane import check_weight
 
 KEY = ConnectionKey("acme", "shopify")
 

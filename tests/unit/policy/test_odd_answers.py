@@ -9,18 +9,26 @@ from contextlib import suppress
 
 import pytest
 
-from fairlead.engine.gate.learn import Doubts, learnt
+from fairlead.engine.limits.observations import Doubts, learnt
 from fairlead.engine.ports.gate import Observation
-from fairlead.policy.classify.body import Unread
-from fairlead.policy.classify.judge import judge
-from fairlead.policy.classify.rules import rules_of
-from fairlead.policy.feedback.dialect import DIALECTS, heard
-from fairlead.policy.gate.limit import BucketLimit, Domain, Plan, PoolLimit
-from fairlead.policy.hint import DAILY_PARK_CAP_S, HINT_CAP_S
-from fairlead.policy.page import Asked, ByCursor, ByLast, ByLink, ByOffset, ByPageInfo, NextPageError
-from fairlead.policy.profile_load import load_profiles
-from fairlead.policy.token_outcome import classify_answer
-from fairlead.policy.token_parse import parse_answer
+from fairlead.policy.calls.classify.body import Unread
+from fairlead.policy.calls.classify.classifier import judge
+from fairlead.policy.calls.classify.rules import rules_of
+from fairlead.policy.failures.hint import DAILY_PARK_CAP_S, HINT_CAP_S
+from fairlead.policy.limits.feedback.dialect import DIALECTS, heard
+from fairlead.policy.limits.limit import BucketLimit, Domain, Plan, PoolLimit
+from fairlead.policy.providers.pagination import (
+    Asked,
+    ByCursor,
+    ByLast,
+    ByLink,
+    ByOffset,
+    ByPageInfo,
+    NextPageError,
+)
+from fairlead.policy.providers.profile_load import load_profiles
+from fairlead.policy.tokens.outcome import classify_answer
+from fairlead.policy.tokens.parse import parse_answer
 
 ANSWERS = 100_000
 NOW_S = 1_800_000_000.0
@@ -207,6 +215,6 @@ def test_odd_answers_raise_nothing_and_are_believed_within_bounds(seed: int) -> 
     ],
 )
 def test_ablation_of_a_bound(monkeypatch: pytest.MonkeyPatch, name: str, without: object) -> None:
-    monkeypatch.setattr(f"fairlead.engine.gate.learn.{name}", without, raising=name != "min")
+    monkeypatch.setattr(f"fairlead.engine.limits.observations.{name}", without, raising=name != "min")
     with pytest.raises(AssertionError):
         judge_many(0, ANSWERS // 4)

@@ -6,10 +6,10 @@ import pytest
 from pydantic import ValidationError
 
 from fairlead.errors import ConfigInvalid
-from fairlead.policy.call_settings import CallSettings
-from fairlead.policy.connection_calls import origins_for
-from fairlead.policy.origin import Origins, origin_of, origins_of
-from fairlead.policy.profile_load import load_profiles
+from fairlead.policy.providers.call_settings import CallSettings
+from fairlead.policy.providers.connection_calls import origins_for
+from fairlead.policy.providers.origin import Origins, origin_of, origins_of
+from fairlead.policy.providers.profile_load import load_profiles
 
 PROFILES = load_profiles()
 HERE = origins_of(

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from fairlead.policy.feedback.reply import Reply
-from fairlead.policy.page import (
+from fairlead.policy.limits.feedback.raw_response import Reply
+from fairlead.policy.providers.pagination import (
     Asked,
     ByCursor,
     ByLast,

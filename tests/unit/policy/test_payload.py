@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fairlead._core.secret import Secret
 from fairlead.errors import InputInvalid
-from fairlead.policy.payload import MAX_ARGS_BYTES, MAX_ARGS_DEPTH, encode_args
-from fairlead.secret import Secret
+from fairlead.policy.jobs.payload import MAX_ARGS_BYTES, MAX_ARGS_DEPTH, encode_args
 
 
 def nested(depth: int) -> object:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.policy.process_health import (
+from fairlead.policy.failures.process_health import (
     MOST_PLACES,
     TRIAL_S,
     WINDOW_S,

@@ -9,8 +9,8 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from fairlead.errors import ConfigInvalid, InputInvalid
-from fairlead.policy.profile import Profile
-from fairlead.policy.profile_load import inspect_profiles, load_profiles
+from fairlead.policy.providers.profile import Profile
+from fairlead.policy.providers.profile_load import inspect_profiles, load_profiles
 from tools.providers import render
 
 PROFILES = load_profiles()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.policy.profile_load import load_profiles
+from fairlead.policy.providers.profile_load import load_profiles
 
 PROFILES = load_profiles()
 DAY_S = 86_400.0

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.policy.ratelimit_header import QuotaState, parse_ratelimit, ratelimit_wait_s
+from fairlead.policy.failures.ratelimit_header import QuotaState, parse_ratelimit, ratelimit_wait_s
 
 
 def current(value: str, policy: str | None = None) -> tuple[QuotaState, ...]:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from fairlead.errors import InputInvalid
-from fairlead.policy.classify.recording import LARGEST, read_recording
-from fairlead.policy.feedback.reply import Reply
+from fairlead.policy.calls.classify.recording import LARGEST, read_recording
+from fairlead.policy.limits.feedback.raw_response import Reply
 
 WIRE = b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 2\r\nX-A: 1\r\nx-a: 2\r\n\r\n"
 

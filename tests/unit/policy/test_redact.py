@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.errors import all_errors
-from fairlead.policy.redact import MASK, looks_like_chance, redact, redact_values
+from fairlead.policy.text.redact import MASK, looks_like_chance, redact, redact_values
 
 CANARY = "hunter2"  # short and plain: only its name gives it away
 
@@ -106,7 +106,7 @@ def test_of_base64_hardly_a_half_is_left() -> None:
         "basic authentication failed, bearer authentication too",
         "invalid_token: expired",
         'File "/usr/lib/python3.11/site-packages/aiohttp/connector.py", line 1268, in _create_direct',
-        "fairlead.adapters.postgres.pool.Database.fetch took 12.345678901234 s",
+        "fairlead.adapters.postgres.database.Database.fetch took 12.345678901234 s",
         "ClientConnectorCertificateErrorWhileConnecting",
         "connection 0192f0c1-2b3c-7def-8abc-0123456789ab of acme",
         "/reconnect/0192f0c1-2b3c-7def-8abc-0123456789ab/0192f0c1-2b3c-7def-8abc-0123456789ac",

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.policy.refresh import CoolDown, Plan, Refuse, Standing, Start, plan_refresh
+from fairlead.policy.tokens.refresh import CoolDown, Plan, Refuse, Standing, Start, plan_refresh
 
 
 def plan(newer_than: int | None = 2, **facts: Any) -> Plan:

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.policy.backoff import Jitter
-from fairlead.policy.category import RETRIED, TRANSIENT, Category, Failure, job_timeout
-from fairlead.policy.hint import DAILY_PARK_CAP_S, HINT_CAP_S
-from fairlead.policy.retry import (
+from fairlead.policy.failures.backoff import Jitter
+from fairlead.policy.failures.category import RETRIED, TRANSIENT, Category, Failure, job_timeout
+from fairlead.policy.failures.hint import DAILY_PARK_CAP_S, HINT_CAP_S
+from fairlead.policy.failures.retry import (
     DEFAULT_POLICY,
     DEFAULT_RULES,
     MAX_ATTEMPTS,

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fairlead._core.secret import Secret
 from fairlead.errors import NotFound
-from fairlead.policy.safe import MAX_SAFE_BYTES, clipped, safe_json, safe_text
-from fairlead.secret import Secret
+from fairlead.policy.text.safe import MAX_SAFE_BYTES, clipped, safe_json, safe_text
 
 SECRET = "correct horse battery staple" * 40
 UNSTORABLE = re.compile("[\x00\ud800-\udfff]")

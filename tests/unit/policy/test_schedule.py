@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from fairlead.engine.ports import Schedule
 from fairlead.errors import InputInvalid
-from fairlead.policy.cron import next_tick, ticks_between
-from fairlead.policy.schedule import check_schedule, tick_delay_s
+from fairlead.policy.jobs.cron import next_tick, ticks_between
+from fairlead.policy.jobs.schedule import check_schedule, tick_delay_s
 
 HOURLY = Schedule("scan", "0 * * * *", "token.scan", "acme")
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)

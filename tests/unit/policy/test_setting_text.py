@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from fairlead.errors import InputInvalid
-from fairlead.policy.call_settings import CallSettings
-from fairlead.policy.connection_calls import call_settings_of
-from fairlead.policy.connection_limits import ConnectionLimits, limits_of
-from fairlead.policy.profile_load import load_profiles
-from fairlead.policy.setting_text import settings_of_text
+from fairlead.policy.providers.call_settings import CallSettings
+from fairlead.policy.providers.connection_calls import call_settings_of
+from fairlead.policy.providers.connection_limits import ConnectionLimits, limits_of
+from fairlead.policy.providers.profile_load import load_profiles
+from fairlead.policy.providers.setting_text import settings_of_text
 
 WRITTEN = {
     "concurrency_limit": "5",

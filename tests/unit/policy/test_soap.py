@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.errors import InputInvalid
-from fairlead.policy.safe_xml import XmlRefused, read_xml
-from fairlead.policy.soap import envelope, soap_headers
+from fairlead.policy.calls.soap_request import envelope, soap_headers
+from fairlead.policy.text.safe_xml import XmlRefused, read_xml
 
 SOAP = "{http://schemas.xmlsoap.org/soap/envelope/}"
 SOAP_12 = "{http://www.w3.org/2003/05/soap-envelope}"

@@ -1,4 +1,4 @@
-"""The tables of policy/states.py, their pictures in docs/states.md, and the words of the schema are one."""
+"""The tables of policy/jobs/states.py, their pictures in docs/states.md, and the schema's words are one."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from fairlead.policy.category import Category
-from fairlead.policy.states import (
+from fairlead.policy.failures.category import Category
+from fairlead.policy.jobs.states import (
     CREDENTIAL,
     DEAD_LETTER,
     JOB,

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.policy.backoff import Jitter
-from fairlead.policy.classify.pattern import Pattern
-from fairlead.policy.classify.strategy import Next, Strategy, StrategyName
-from fairlead.policy.hint import DAILY_PARK_CAP_S, HINT_CAP_S
+from fairlead.policy.failures.backoff import Jitter
+from fairlead.policy.failures.hint import DAILY_PARK_CAP_S, HINT_CAP_S
+from fairlead.policy.failures.strategy import Next, Strategy, StrategyName
+from fairlead.policy.providers.pattern import Pattern
 
 ALL = [Strategy(name, delays_s=(7.0, 8.0) if name == "custom" else ()) for name in StrategyName]
 

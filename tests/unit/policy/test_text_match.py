@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.policy.classify.text_match import LONGEST_TEXT, TextMatch, text_match
+from fairlead.policy.text.text_match import LONGEST_TEXT, TextMatch, text_match
 
 
 @pytest.mark.parametrize(

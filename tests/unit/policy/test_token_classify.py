@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.policy.category import Category
-from fairlead.policy.profile_load import load_profiles
-from fairlead.policy.token_outcome import (
+from fairlead._core.secret import Secret
+from fairlead.policy.failures.category import Category
+from fairlead.policy.providers.profile_load import load_profiles
+from fairlead.policy.tokens.outcome import (
     Granted,
     NotProcessed,
     Rejected,
@@ -20,8 +21,7 @@ from fairlead.policy.token_outcome import (
     Unknown,
     classify_answer,
 )
-from fairlead.policy.token_parse import parse_answer
-from fairlead.secret import Secret
+from fairlead.policy.tokens.parse import parse_answer
 
 PROFILES = load_profiles()
 HTML = b"<html><body>Request blocked</body></html>"

@@ -14,19 +14,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.engine.token.settle import given_lifetime
-from fairlead.policy.profile_load import load_profiles
-from fairlead.policy.token import merge, token_set_from_record, token_set_to_record
-from fairlead.policy.token_lifetime import (
+from fairlead._core.secret import Secret
+from fairlead.engine.tokens.settle import given_lifetime
+from fairlead.policy.providers.profile_load import load_profiles
+from fairlead.policy.tokens.lifetime import (
     LONGEST_LIFE,
     jwt_lifetime_s,
     lifetime_of_answer,
     read_number,
     read_time,
 )
-from fairlead.policy.token_outcome import Granted, classify_answer
-from fairlead.policy.token_parse import parse_answer
-from fairlead.secret import Secret
+from fairlead.policy.tokens.outcome import Granted, classify_answer
+from fairlead.policy.tokens.parse import parse_answer
+from fairlead.policy.tokens.token import merge, token_set_from_record, token_set_to_record
 
 MERCADO = load_profiles()["mercadolibre"]
 SIX_HOURS = 21_600.0

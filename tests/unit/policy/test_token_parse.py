@@ -12,8 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.policy.profile_load import load_profiles
-from fairlead.policy.token import (
+from fairlead._core.secret import Secret
+from fairlead.policy.providers.profile_load import load_profiles
+from fairlead.policy.tokens.outcome import Granted, classify_answer
+from fairlead.policy.tokens.parse import Answer, parse_answer
+from fairlead.policy.tokens.token import (
     PublicToken,
     TokenSet,
     account_mismatch,
@@ -22,9 +25,6 @@ from fairlead.policy.token import (
     token_set_from_record,
     token_set_to_record,
 )
-from fairlead.policy.token_outcome import Granted, classify_answer
-from fairlead.policy.token_parse import Answer, parse_answer
-from fairlead.secret import Secret
 
 PROFILES = load_profiles()
 XERO = PROFILES["xero"]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.policy.profile_load import load_profiles
-from fairlead.policy.token_replay import GiveUp, ReplayNow, Wait, replay_decision, replayable_s, yields_s
+from fairlead.policy.providers.profile_load import load_profiles
+from fairlead.policy.tokens.replay import GiveUp, ReplayNow, Wait, replay_decision, replayable_s, yields_s
 
 DAY = 86_400.0
 STRICT = ["strict", "strict_family_revoke"]

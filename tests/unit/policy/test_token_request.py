@@ -8,11 +8,11 @@ from urllib.parse import parse_qs, parse_qsl, urlsplit
 
 import pytest
 
+from fairlead._core.secret import Secret
 from fairlead.errors import InputInvalid
-from fairlead.policy.profile import Profile
-from fairlead.policy.profile_load import load_profiles
-from fairlead.policy.token import TokenSet
-from fairlead.policy.token_request import (
+from fairlead.policy.providers.profile import Profile
+from fairlead.policy.providers.profile_load import load_profiles
+from fairlead.policy.tokens.request import (
     Client,
     TokenRequest,
     api_headers,
@@ -22,7 +22,7 @@ from fairlead.policy.token_request import (
     revoke_request,
     token_request,
 )
-from fairlead.secret import Secret
+from fairlead.policy.tokens.token import TokenSet
 
 PROFILES = load_profiles()
 CLIENT = Client("client-1", Secret("CANARY-secret"))

@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fairlead.policy.lane import Scope, ScopeKind
-from fairlead.policy.waiting import (
+from fairlead.policy.jobs.explain import (
     CAPPED,
     EXPIRED,
     FINISHED,
@@ -27,6 +26,7 @@ from fairlead.policy.waiting import (
     scope_options,
     why_it_waits,
 )
+from fairlead.policy.jobs.lane import Scope, ScopeKind
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)

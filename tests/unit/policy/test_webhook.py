@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from fairlead._core.secret import Secret
 from fairlead.errors import ConfigInvalid, FairleadError, InputInvalid, RequestRejected, TransientFailure
-from fairlead.policy.category import classify_exception
-from fairlead.policy.webhook import matches, refusal, sign, signing_key
-from fairlead.secret import Secret
+from fairlead.policy.failures.category import classify_exception
+from fairlead.policy.notifications.webhook import matches, refusal, sign, signing_key
 from fairlead.testing.webhook import verify
 
 # The example of the standard's reference libraries.

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.policy.profile_load import load_profiles
-from fairlead.policy.window import Windows, jitter_fraction, windows
+from fairlead.policy.providers.profile_load import load_profiles
+from fairlead.policy.tokens.window import Windows, jitter_fraction, windows
 
 PROFILES = load_profiles()
 HOUR, MINUTE = 3600.0, 60.0

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.adapters.postgres.sqlfiles import compile_sql, statement, statement_names
+from fairlead.adapters.postgres.statements import compile_sql, statement, statement_names
 
 
 def source(body: str) -> str:

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from fairlead.clock import Clock
-from fairlead.testing.clock import ManualClock, SystemClock
+from fairlead._core.clock import Clock
+from fairlead.testing._kit.clock import ManualClock, SystemClock
 
 
 def test_both_clocks_are_clocks() -> None:

@@ -8,9 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from fairlead import Discard, Fairlead, JobContext
-from fairlead.engine.events import GroupPaused
 from fairlead.errors import ConfigInvalid, InputInvalid, JobFailed, JobUnfinished, NotFound, TransientFailure
-from fairlead.events import JobFinished
+from fairlead.events import GroupPaused, JobFinished
 from fairlead.testing import MemoryFairlead
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.policy.gate.limit import BucketLimit
+from fairlead.policy.limits.limit import BucketLimit
 from tests.faults.support.rate import MICRO, most_over
 
 LIMIT = BucketLimit("bucket", 10, 5)

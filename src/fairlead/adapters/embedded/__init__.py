@@ -12,8 +12,8 @@ Only the programs of the wheels are used. For development and a single node.
 from __future__ import annotations
 
 from fairlead.adapters.embedded.layout import Endpoints
-from fairlead.adapters.embedded.postgres import EmbeddedPostgres
+from fairlead.adapters.embedded.postgres_server import EmbeddedPostgres
 from fairlead.adapters.embedded.servers import EmbeddedServers
-from fairlead.adapters.embedded.valkey import EmbeddedValkey
+from fairlead.adapters.embedded.valkey_server import EmbeddedValkey
 
 __all__ = ["EmbeddedPostgres", "EmbeddedServers", "EmbeddedValkey", "Endpoints"]

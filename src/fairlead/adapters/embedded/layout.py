@@ -19,8 +19,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
+from fairlead._checked_file import read_checked
 from fairlead.adapters.embedded.account import explain_os_errors
-from fairlead.checked_file import read_checked
 from fairlead.errors import DependencyUnavailable
 
 __all__ = ["SERVER_NAMES", "Endpoints", "Layout"]

@@ -14,8 +14,8 @@ from types import TracebackType
 from fairlead.adapters.embedded.account import explain_os_errors
 from fairlead.adapters.embedded.flock import POLL_S, is_locked, lock_file
 from fairlead.adapters.embedded.layout import SERVER_NAMES, Endpoints, Layout
-from fairlead.adapters.embedded.process import START_TIMEOUT_S
-from fairlead.adapters.embedded.settings import checked_settings
+from fairlead.adapters.embedded.server_process import START_TIMEOUT_S
+from fairlead.adapters.embedded.server_settings import checked_settings
 from fairlead.adapters.embedded.wheels import postgres_wheel, valkey_wheel
 from fairlead.adapters.embedded.wire import postgres_answers, valkey_answers
 from fairlead.errors import DependencyUnavailable

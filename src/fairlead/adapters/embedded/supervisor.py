@@ -21,9 +21,9 @@ from types import FrameType
 
 from fairlead.adapters.embedded.flock import lock_file, open_lock, try_flock, unlock
 from fairlead.adapters.embedded.layout import Endpoints, Layout
-from fairlead.adapters.embedded.postgres import EmbeddedPostgres
-from fairlead.adapters.embedded.process import ManagedServer
-from fairlead.adapters.embedded.valkey import EmbeddedValkey
+from fairlead.adapters.embedded.postgres_server import EmbeddedPostgres
+from fairlead.adapters.embedded.server_process import ManagedServer
+from fairlead.adapters.embedded.valkey_server import EmbeddedValkey
 from fairlead.errors import DependencyUnavailable, FairleadError
 
 __all__ = ["main"]

@@ -13,8 +13,8 @@ transport        the port Transport, for calls
 
 from __future__ import annotations
 
+from fairlead.adapters.http.client_session import TransportSettings
 from fairlead.adapters.http.resolver import AddressPolicy
-from fairlead.adapters.http.session import TransportSettings
 from fairlead.adapters.http.token_transport import AiohttpTokenTransport
 from fairlead.adapters.http.transport import CALL_SETTINGS, AiohttpTransport
 

@@ -19,8 +19,8 @@ from aiohttp.helpers import TimerContext
 from aiohttp.http_writer import StreamWriter
 from yarl import URL
 
+from fairlead.adapters.http.connection_shares import TenantAtHost
 from fairlead.adapters.http.connector import FitConnector, Flight, TooLate, current_flight
-from fairlead.adapters.http.places import TenantAtHost
 
 _IN_ONE_PIECE = 256 << 10  # a larger body is written in parts, so that the loop runs on
 _PART_BYTES = 64 << 10

@@ -19,17 +19,17 @@ import aiohttp
 from aiohttp.connector import Connection
 from yarl import URL
 
+from fairlead._core.faultpoint import faultpoint
 from fairlead.adapters.http.body import BodyTooLarge, decoded
+from fairlead.adapters.http.client_session import Proxies, TransportSettings, open_session
 from fairlead.adapters.http.connector import Flight, TooLate, current_flight
-from fairlead.adapters.http.deadline import Deadline
-from fairlead.adapters.http.departure import late_s
-from fairlead.adapters.http.failures import no_answer
+from fairlead.adapters.http.http_failures import no_answer
 from fairlead.adapters.http.resolver import AddressPolicy, AddressRefused, CheckedResolver
-from fairlead.adapters.http.session import Proxies, TransportSettings, open_session
+from fairlead.adapters.http.response_deadline import Deadline
+from fairlead.adapters.http.send_time import late_s
 from fairlead.adapters.http.wire import check_header, checked_url, lower
 from fairlead.engine.ports import HttpAnswer, NoAnswer, TokenCall
 from fairlead.engine.ports.http import DialObserver
-from fairlead.faultpoint import faultpoint
 
 MAX_BODY_BYTES = 256 << 10
 """Of an answer, before and after decoding."""

@@ -19,13 +19,20 @@ from functools import lru_cache
 
 import aiohttp
 
+from fairlead._core.secret import Secret
 from fairlead.adapters.http.body import BodyMalformed, BodyTooLarge, Decoder
+from fairlead.adapters.http.client_session import (
+    Proxies,
+    TransportSettings,
+    bounds_of,
+    open_connector,
+    timeout_of,
+)
+from fairlead.adapters.http.connection_shares import Places
 from fairlead.adapters.http.connector import TooLate, current_flight
 from fairlead.adapters.http.exchange import CallFlight, Ground, Incoming, Origin, Outgoing, exchanged
-from fairlead.adapters.http.failures import no_answer
-from fairlead.adapters.http.places import Places
+from fairlead.adapters.http.http_failures import no_answer
 from fairlead.adapters.http.resolver import AddressPolicy, CheckedResolver
-from fairlead.adapters.http.session import Proxies, TransportSettings, bounds_of, open_connector, timeout_of
 from fairlead.adapters.http.wire import PLAIN_URL, check_value, checked_url, is_token, lower
 from fairlead.engine.ports import (
     TRANSPORT_HEADERS,
@@ -37,7 +44,6 @@ from fairlead.engine.ports import (
 )
 from fairlead.engine.ports.http import DialObserver
 from fairlead.errors import InputInvalid
-from fairlead.secret import Secret
 
 CALL_SETTINGS = TransportSettings(keepalive_s=4.0, max_connections=500, max_per_host=300)
 """An idle connection is used for 4 s: the hastiest of common servers close after 5."""

@@ -14,18 +14,18 @@ from typing import Any
 import aiohttp
 from yarl import URL
 
+from fairlead._core.secret import Secret
+from fairlead.adapters.http.client_session import Proxies, TransportSettings, open_session
 from fairlead.adapters.http.connector import Flight, current_flight
-from fairlead.adapters.http.failures import no_answer
+from fairlead.adapters.http.http_failures import no_answer
 from fairlead.adapters.http.resolver import AddressPolicy, CheckedResolver
-from fairlead.adapters.http.session import Proxies, TransportSettings, open_session
 from fairlead.engine.ports import NoAnswer, Webhook
 from fairlead.engine.ports.http import DialObserver
 from fairlead.errors import ConfigInvalid, FairleadError, NotSent, TransientFailure
-from fairlead.policy.category import Category
-from fairlead.policy.hint import server_hint
-from fairlead.policy.process_health import HINTS
-from fairlead.policy.webhook import ID, SIGNATURE, TIMESTAMP, refusal, sign, signing_key
-from fairlead.secret import Secret
+from fairlead.policy.failures.category import Category
+from fairlead.policy.failures.hint import server_hint
+from fairlead.policy.failures.process_health import HINTS
+from fairlead.policy.notifications.webhook import ID, SIGNATURE, TIMESTAMP, refusal, sign, signing_key
 
 DEADLINE_S = 10.0
 _PUBLIC_ONLY = AddressPolicy()

@@ -24,7 +24,7 @@ from fairlead.adapters.journal.record import encode_entry
 from fairlead.adapters.journal.retention import HeldEntry, Retention
 from fairlead.adapters.journal.segment import Segment, Segments
 from fairlead.adapters.journal.writer import Append, Stop, Writer
-from fairlead.engine.batch import Batcher
+from fairlead.engine.base.batch import Batcher
 from fairlead.engine.ports import JournalEntry, JournalHead
 from fairlead.engine.ports.sealing import Fits, whichever
 from fairlead.errors import ConfigInvalid, Refused

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from uuid import UUID
 
-from fairlead.ids import uuid7_from
+from fairlead._core.ids import uuid7_from
 
 draw = random.random
 """The source of jitter: a number in [0, 1). Not for secrets."""
@@ -22,7 +22,7 @@ def epoch_s() -> float:
 
 
 class SystemClock:
-    """Monotonic time of this process; see ``fairlead.clock.Clock``."""
+    """Monotonic time of this process; see ``fairlead._core.clock.Clock``."""
 
     def __init__(self) -> None:
         self._batch: _Batch | None = None
@@ -82,7 +82,7 @@ class _Batch:
 
 
 class SystemIds:
-    """Random identifiers; see ``fairlead.ids.Ids``."""
+    """Random identifiers; see ``fairlead._core.ids.Ids``."""
 
     def __init__(self) -> None:
         self._last = 0

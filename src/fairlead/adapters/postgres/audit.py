@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.driver import Row
 from fairlead.adapters.postgres.jsonb import decoded, tamed
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.sqlfiles import statement
+from fairlead.adapters.postgres.statements import statement
 from fairlead.engine.ports import AuditRecord
 
 

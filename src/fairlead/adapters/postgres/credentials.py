@@ -15,12 +15,12 @@ from typing import TypeVar
 from uuid import UUID
 
 from fairlead.adapters.postgres.credential_rows import credential_of, due_of, is_asked_for, named_columns
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.driver import Row
-from fairlead.adapters.postgres.failures import READ_ONLY_HINT, ReadOnlyServer, RowLocked
 from fairlead.adapters.postgres.permits import IN_DOUBT_S, Permits
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.sqlfiles import statement
-from fairlead.engine.batch import Batcher
+from fairlead.adapters.postgres.postgres_errors import READ_ONLY_HINT, ReadOnlyServer, RowLocked
+from fairlead.adapters.postgres.statements import statement
+from fairlead.engine.base.batch import Batcher
 from fairlead.engine.ports import (
     Claim,
     Condemnation,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.driver import Row
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.sqlfiles import statement
-from fairlead.adapters.postgres.wall import is_of
+from fairlead.adapters.postgres.row_security import is_of
+from fairlead.adapters.postgres.statements import statement
 from fairlead.engine.ports import DataKey, SealContext, Sealed, StoredRecord
-from fairlead.engine.token.parts import PAYLOAD_FIELD
+from fairlead.engine.tokens.deps import PAYLOAD_FIELD
 from fairlead.errors import DependencyUnavailable
 
 

@@ -12,13 +12,13 @@ from dataclasses import asdict
 from datetime import datetime
 from uuid import UUID
 
+from fairlead.adapters.postgres.database import Database, Transaction
 from fairlead.adapters.postgres.driver import Row
-from fairlead.adapters.postgres.jobrows import TICK_FIELDS, cancel_text, job_values, with_values
-from fairlead.adapters.postgres.pool import Database, Transaction
-from fairlead.adapters.postgres.sqlfiles import statement
+from fairlead.adapters.postgres.job_rows import TICK_FIELDS, cancel_text, job_values, with_values
+from fairlead.adapters.postgres.statements import statement
 from fairlead.engine.ports import DeadLetter, DeadLetterFilter, DeadLetterGroup, NewJob
 from fairlead.errors import Refused
-from fairlead.policy.lane import is_own
+from fairlead.policy.jobs.lane import is_own
 
 LOOK_EVERY_S = 5.0
 

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from functools import partial
 from uuid import UUID
 
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.driver import Row
 from fairlead.adapters.postgres.permits import Permits, endpoint_names, insert_endpoints
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.sqlfiles import Statement, statement
+from fairlead.adapters.postgres.statements import Statement, statement
 from fairlead.engine.ports import (
     EndpointAsk,
     EndpointChange,
@@ -21,7 +21,7 @@ from fairlead.engine.ports import (
     EndpointRefusal,
     Json,
 )
-from fairlead.policy.blast_radius import GRANTED, NEVER_SENT, OWN_FAULT, Reach, Shared
+from fairlead.policy.calls.blast_radius import GRANTED, NEVER_SENT, OWN_FAULT, Reach, Shared
 
 
 class PostgresEndpointGate:

@@ -10,9 +10,9 @@ import math
 from collections.abc import Sequence
 
 from fairlead.adapters.postgres.credential_rows import connection_of, is_asked_for, named_columns
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.sqlfiles import statement
-from fairlead.engine.batch import Batcher
+from fairlead.adapters.postgres.database import Database
+from fairlead.adapters.postgres.statements import statement
+from fairlead.engine.base.batch import Batcher
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.engine.ports.credentials import LearntSlots
 from fairlead.engine.ports.gate_notes import LearntLimit

@@ -12,14 +12,14 @@ from contextlib import suppress
 
 import asyncpg
 
+from fairlead.adapters.postgres.connection_setup import ISOLATION, check_encoding, quoted
 from fairlead.adapters.postgres.driver import Connection
-from fairlead.adapters.postgres.failures import DRIVER_ERRORS, of_statement
 from fairlead.adapters.postgres.migration_files import Migration
 from fairlead.adapters.postgres.migration_steps import LOCK_WITHIN_S, PATIENCE_PAUSE_S, record, run
+from fairlead.adapters.postgres.postgres_errors import DRIVER_ERRORS, of_statement
 from fairlead.adapters.postgres.roles import COMMON, Roles, owner_roles
-from fairlead.adapters.postgres.session import ISOLATION, check_encoding, quoted
-from fairlead.adapters.postgres.sqlfiles import statement
-from fairlead.adapters.postgres.wall import wall_state
+from fairlead.adapters.postgres.row_security import wall_state
+from fairlead.adapters.postgres.statements import statement
 from fairlead.errors import ConfigInvalid, FairleadError, MigrationNeeded
 
 _IS_TAKEN = (

@@ -12,11 +12,13 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 from uuid import UUID
 
+from fairlead._core.faultpoint import faultpoint
+from fairlead._core.ids import Ids
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.dead_letters import Bound
 from fairlead.adapters.postgres.driver import Row
-from fairlead.adapters.postgres.failures import CommitInDoubt
-from fairlead.adapters.postgres.intake import Intake
-from fairlead.adapters.postgres.jobrows import (
+from fairlead.adapters.postgres.enqueuer import Intake
+from fairlead.adapters.postgres.job_rows import (
     cancel_text,
     claimed_job,
     discarded_columns,
@@ -24,9 +26,9 @@ from fairlead.adapters.postgres.jobrows import (
     rescheduled_columns,
     results_text,
 )
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.sqlfiles import Statement, statement
-from fairlead.adapters.postgres.wakeups import WakeUps
+from fairlead.adapters.postgres.notifier import WakeUps
+from fairlead.adapters.postgres.postgres_errors import CommitInDoubt
+from fairlead.adapters.postgres.statements import Statement, statement
 from fairlead.engine.ports import (
     Cancelled,
     ClaimFilter,
@@ -39,9 +41,7 @@ from fairlead.engine.ports import (
     Outcome,
     Rescheduled,
 )
-from fairlead.faultpoint import faultpoint
-from fairlead.ids import Ids
-from fairlead.policy.lane import spread
+from fairlead.policy.jobs.lane import spread
 
 COUNT_BOUND = 100_000
 WAKE_EVERY_S = 0.05

@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from fairlead.policy.safe import safe_json
+from fairlead.policy.text.safe import safe_json
 
 MAX_TAMED_BYTES = 64 * 1024
 

@@ -13,11 +13,11 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.driver import Row
-from fairlead.adapters.postgres.jobrows import with_values
+from fairlead.adapters.postgres.job_rows import with_values
 from fairlead.adapters.postgres.jsonb import decoded
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.sqlfiles import statement
+from fairlead.adapters.postgres.statements import statement
 from fairlead.engine.ports import JobView
 from fairlead.engine.ports.lanes import (
     Explanation,
@@ -30,9 +30,9 @@ from fairlead.engine.ports.lanes import (
     UnhandledKind,
 )
 from fairlead.errors import InputInvalid
-from fairlead.policy.lane import LONGEST_WAIT_S, QUANTUM, STRIDE, Scope, ScopeKind, current_priority
-from fairlead.policy.names import shown
-from fairlead.policy.waiting import Facts, FullCap, HeldBy, why_it_waits
+from fairlead.policy.jobs.explain import Facts, FullCap, HeldBy, why_it_waits
+from fairlead.policy.jobs.lane import LONGEST_WAIT_S, QUANTUM, STRIDE, Scope, ScopeKind, current_priority
+from fairlead.policy.text.names import shown
 
 COUNT_BOUND = 1_000
 WAKE_AT_ONCE = 1_000

@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from fairlead.adapters.postgres.driver import Connection
-from fairlead.adapters.postgres.failures import DRIVER_ERRORS
-from fairlead.adapters.postgres.sqlfiles import statement
+from fairlead.adapters.postgres.postgres_errors import DRIVER_ERRORS
+from fairlead.adapters.postgres.statements import statement
 from fairlead.errors import SetupError
 
 OnPayload = Callable[[str], None]

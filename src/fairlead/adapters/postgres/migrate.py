@@ -15,8 +15,8 @@ from typing import cast
 
 import asyncpg
 
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings, connect_options
 from fairlead.adapters.postgres.driver import Connection
-from fairlead.adapters.postgres.failures import CONNECT_ERRORS, DRIVER_ERRORS, no_connection
 from fairlead.adapters.postgres.installation import check_ground, complete_rights, install
 from fairlead.adapters.postgres.migration_files import (
     LOCK_TIMEOUT,
@@ -28,13 +28,13 @@ from fairlead.adapters.postgres.migration_files import (
 )
 from fairlead.adapters.postgres.migration_script import as_script
 from fairlead.adapters.postgres.migration_steps import LOCK_WITHIN_S, apply_one, run
+from fairlead.adapters.postgres.postgres_errors import CONNECT_ERRORS, DRIVER_ERRORS, no_connection
 from fairlead.adapters.postgres.qualified import qualified
 from fairlead.adapters.postgres.roles import installed_roles
-from fairlead.adapters.postgres.session import DatabaseSettings, connect_options
-from fairlead.adapters.postgres.sqlfiles import statement
-from fairlead.adapters.postgres.wall import WallState, wall_state
+from fairlead.adapters.postgres.row_security import WallState, wall_state
+from fairlead.adapters.postgres.statements import statement
 from fairlead.errors import ConfigInvalid, DependencyUnavailable, MigrationNeeded
-from fairlead.policy.names import listed
+from fairlead.policy.text.names import listed
 
 __all__ = ["Migration", "Migrator", "Phase", "as_script", "in_order", "read_migration", "shipped_migrations"]
 

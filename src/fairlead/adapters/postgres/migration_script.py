@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from fairlead.adapters.postgres.migration_files import INDEX_PATIENCE_MS, LOCK_TIMEOUT, PATIENCE_MS, Migration
 from fairlead.adapters.postgres.roles import COMMON, Roles
-from fairlead.adapters.postgres.sqlfiles import Statement, statement
+from fairlead.adapters.postgres.statements import Statement, statement
 
 
 def as_script(migrations: Sequence[Migration], schema: str, roles: Roles = COMMON) -> str:

@@ -6,12 +6,12 @@ import asyncio
 
 import asyncpg
 
+from fairlead.adapters.postgres.connection_setup import ISOLATION
 from fairlead.adapters.postgres.driver import Connection, Row
-from fairlead.adapters.postgres.failures import DRIVER_ERRORS, of_statement
 from fairlead.adapters.postgres.migration_files import INDEX_PATIENCE_MS, PATIENCE_MS, Migration
+from fairlead.adapters.postgres.postgres_errors import DRIVER_ERRORS, of_statement
 from fairlead.adapters.postgres.roles import Roles
-from fairlead.adapters.postgres.session import ISOLATION
-from fairlead.adapters.postgres.sqlfiles import statement
+from fairlead.adapters.postgres.statements import statement
 from fairlead.errors import MigrationNeeded
 
 LOCK_WITHIN_S = 120.0

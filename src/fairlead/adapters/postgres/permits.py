@@ -10,11 +10,11 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.driver import Row
-from fairlead.adapters.postgres.failures import RowLocked
-from fairlead.adapters.postgres.pool import Database
-from fairlead.adapters.postgres.sqlfiles import statement
-from fairlead.engine.batch import Batcher
+from fairlead.adapters.postgres.postgres_errors import RowLocked
+from fairlead.adapters.postgres.statements import statement
+from fairlead.engine.base.batch import Batcher
 from fairlead.engine.ports import (
     EndpointAsk,
     EndpointKey,

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
+from fairlead.adapters.postgres.connection_setup import quoted
 from fairlead.adapters.postgres.migration_files import shipped_migrations
-from fairlead.adapters.postgres.session import quoted
 
 _CREATED = re.compile(
     r"^\s*CREATE (?:UNLOGGED )?(?:TABLE|VIEW|SEQUENCE|TYPE)(?: IF NOT EXISTS)? (\w+)", re.MULTILINE

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 
 from fairlead.adapters.postgres.driver import Connection
-from fairlead.adapters.postgres.sqlfiles import statement
+from fairlead.adapters.postgres.statements import statement
 
 _NAMED = re.compile(r"'fairlead_(engine|door|tenant)'|\bfairlead_(engine|door|tenant)\b")
 _PLAIN = re.compile(r"[\w@.$-]{1,63}")  # needs no quoting in SQL strings and formats

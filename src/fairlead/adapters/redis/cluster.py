@@ -14,14 +14,14 @@ from typing import Any
 
 from redis.exceptions import AskError, ClusterDownError
 
+from fairlead._core.clock import Clock
+from fairlead._core.secret import Secret
 from fairlead.adapters.redis.codec import Item
-from fairlead.adapters.redis.link import REDIRECTIONS, member_url, unavailable
+from fairlead.adapters.redis.connection import REDIRECTIONS, member_url, unavailable
+from fairlead.adapters.redis.hash_slots import slot_ranges
 from fairlead.adapters.redis.node import Call, Node
-from fairlead.adapters.redis.slots import slot_ranges
-from fairlead.clock import Clock
 from fairlead.errors import GateUnavailable
-from fairlead.policy.gate.key import KeyKind, Keyspace
-from fairlead.secret import Secret
+from fairlead.policy.limits.key import KeyKind, Keyspace
 
 SLOTS = 16_384
 TRIES = 5

@@ -26,10 +26,10 @@ from fairlead.engine.ports.gate import (
     Renewal,
 )
 from fairlead.errors import GateUnavailable
-from fairlead.policy.gate.breaker import Health
-from fairlead.policy.gate.key import KeyKind, Keyspace, Part, digest
-from fairlead.policy.gate.limit import MICRO, Plan, PoolLimit, QuotaLimit
-from fairlead.policy.gate.pool import Holder
+from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.key import KeyKind, Keyspace, Part, digest
+from fairlead.policy.limits.limit import MICRO, Plan, PoolLimit, QuotaLimit
+from fairlead.policy.limits.pool import Holder
 
 _NO_BOOKING = b"0" * 16
 _MOST_PLANS = 100_000

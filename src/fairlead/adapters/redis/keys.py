@@ -11,12 +11,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fairlead.adapters.redis.asking import MOVING, asking, pages, passing_over, told, unlink, who
+from fairlead._core.secret import Secret
+from fairlead.adapters.redis.admin_client import MOVING, asking, pages, passing_over, told, unlink, who
 from fairlead.adapters.redis.scripts import script
 from fairlead.engine.ports.gate_keys import UNKNOWN, HeldLease, KeySurvey, KindUse
-from fairlead.policy.gate.key import Keyspace
-from fairlead.policy.gate.limit import MICRO
-from fairlead.secret import Secret
+from fairlead.policy.limits.key import Keyspace
+from fairlead.policy.limits.limit import MICRO
 
 PAGE = 250
 TIMEOUT_S = 10.0

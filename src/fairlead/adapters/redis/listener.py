@@ -8,12 +8,12 @@ from itertools import count
 from redis.asyncio.connection import Connection
 from redis.exceptions import RedisError, ResponseError
 
-from fairlead.adapters.redis.link import ANSWER_TIMEOUT_S, connection_to, opened
-from fairlead.adapters.redis.slots import slot_ranges
-from fairlead.clock import Clock
+from fairlead._core.clock import Clock
+from fairlead._core.secret import Secret
+from fairlead.adapters.redis.connection import ANSWER_TIMEOUT_S, connection_to, opened
+from fairlead.adapters.redis.hash_slots import slot_ranges
 from fairlead.engine.ports.gate import Wake
 from fairlead.errors import GateUnavailable
-from fairlead.secret import Secret
 
 AGAIN_S = 0.5
 """Between two tries to reach the server; meanwhile whoever waits asks by itself."""

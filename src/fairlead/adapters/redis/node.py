@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
+from fairlead._core.clock import Clock
+from fairlead._core.secret import Secret
 from fairlead.adapters.redis.codec import Item, arguments, head, stamp
-from fairlead.adapters.redis.link import Link, unavailable
+from fairlead.adapters.redis.connection import Link, unavailable
 from fairlead.adapters.redis.listener import wake
 from fairlead.adapters.redis.scripts import script
-from fairlead.clock import Clock
 from fairlead.engine.ports.gate import Wake
 from fairlead.errors import GateUnavailable
-from fairlead.policy.gate.limit import MICRO
-from fairlead.secret import Secret
+from fairlead.policy.limits.limit import MICRO
 
 PARALLEL = 2
 """Batches under way: while the server judges one, this process packs the next."""

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fairlead.adapters.redis.asking import asking, told
+from fairlead._core.secret import Secret
+from fairlead.adapters.redis.admin_client import asking, told
 from fairlead.adapters.redis.cluster import SLOTS
 from fairlead.adapters.redis.scripts import script, script_names
-from fairlead.secret import Secret
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,10 @@ from typing import Protocol
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from fairlead._checked_file import read_checked
+from fairlead._core.known_secrets import KNOWN
+from fairlead._core.secret import Secret
 from fairlead.adapters.vault.envelope import KEY_BYTES, NONCE_BYTES, TAG_BYTES, prefixed
-from fairlead.checked_file import read_checked
 from fairlead.errors import (
     ConfigInvalid,
     CredentialUnreadable,
@@ -31,8 +33,6 @@ from fairlead.errors import (
     KeyMissing,
     KeyWrong,
 )
-from fairlead.known_secrets import KNOWN
-from fairlead.secret import Secret
 
 _WRAP_VERSION = b"\x01"
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")

@@ -22,12 +22,12 @@ from weakref import WeakValueDictionary
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from fairlead._core.clock import Clock
+from fairlead._core.ids import Ids
 from fairlead.adapters.vault.envelope import KEY_BYTES, key_of, seal, unreadable, unseal
 from fairlead.adapters.vault.master import MasterRing
-from fairlead.clock import Clock
 from fairlead.engine.ports import DataKey, KeyHolder, KeyStore, SealContext, Sealed
 from fairlead.errors import FairleadError, KeyMissing, MasterKeyElsewhereError
-from fairlead.ids import Ids
 
 ELSEWHERE_RETRY_S = 5.0
 """After which a process that lacks a master key tries again what another one can do."""

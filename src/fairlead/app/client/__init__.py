@@ -3,6 +3,6 @@
 from fairlead.app.client.client import Client
 from fairlead.app.client.response import Response
 from fairlead.app.client.streaming import StreamedResponse
-from fairlead.engine.call.bulk import BulkRun
+from fairlead.engine.calls.bulk_operation import BulkRun
 
 __all__ = ["BulkRun", "Client", "Response", "StreamedResponse"]

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from fairlead.app.client.response import Response
 from fairlead.errors import DependencyUnavailable, Failed, FairleadError, Refused
-from fairlead.policy.classify.verdict import FailedItem, Verdict
+from fairlead.policy.calls.classify.verdict import FailedItem, Verdict
 
 T = TypeVar("T")
 

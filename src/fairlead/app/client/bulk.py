@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fairlead.engine.call.bulk import BulkOrder
+from fairlead.engine.calls.bulk_operation import BulkOrder
 from fairlead.engine.ports import Connection
 from fairlead.errors import InputInvalid
-from fairlead.policy.bulk import WAYS
-from fairlead.policy.connection_calls import call_settings_of
-from fairlead.policy.profile import Profile
+from fairlead.policy.calls.bulk import WAYS
+from fairlead.policy.providers.connection_calls import call_settings_of
+from fairlead.policy.providers.profile import Profile
 
 
 def bulk_order(

@@ -11,8 +11,7 @@ from typing import Any, TypeVar, Unpack
 
 from fairlead.app.client.batch import BatchResult, retry_failed
 from fairlead.app.client.bulk import bulk_order
-from fairlead.app.client.foreign import ForeignRequest, Forwarded, foreign_call
-from fairlead.app.client.listing import Bookmark, Listing, Pagination, Resume, bookmark_in, list_name
+from fairlead.app.client.forwarding import ForeignRequest, Forwarded, foreign_call
 from fairlead.app.client.options import (
     TEXT,
     CallOptions,
@@ -26,24 +25,25 @@ from fairlead.app.client.options import (
     class_of,
     graphql_options,
 )
+from fairlead.app.client.pagination import way_of
+from fairlead.app.client.paginator import Bookmark, Listing, Pagination, Resume, bookmark_in, list_name
 from fairlead.app.client.request import body_of, full_url, headers_of, plain_params
 from fairlead.app.client.response import Response
 from fairlead.app.client.streaming import STREAM_BYTES, StreamedResponse
-from fairlead.app.client.ways import way_of
-from fairlead.engine.call.bulk import FOLLOW_S, BulkRun, BulkRuns
-from fairlead.engine.call.pages import Page
-from fairlead.engine.call.pipeline import Pipeline
-from fairlead.engine.call.wish import MAX_BODY_BYTES, Call, Came
-from fairlead.engine.handler import current_job
+from fairlead.engine.calls.bulk_operation import FOLLOW_S, BulkRun, BulkRuns
+from fairlead.engine.calls.pages import Page
+from fairlead.engine.calls.pipeline import Pipeline
+from fairlead.engine.calls.request import MAX_BODY_BYTES, Call, Came
+from fairlead.engine.jobs.handler import current_job
 from fairlead.engine.ports import Connection, ConnectionKey
-from fairlead.policy.bulk.way import BulkAsk
-from fairlead.policy.call_settings import DEADLINE_S
-from fairlead.policy.classify.verdict import Verdict
-from fairlead.policy.feedback.reply import Reply
-from fairlead.policy.job import check_delay
-from fairlead.policy.page import Asked, Pages
-from fairlead.policy.profile import Profile
-from fairlead.policy.soap import SoapVersion, Xml, envelope, soap_headers
+from fairlead.policy.calls.bulk.protocol import BulkAsk
+from fairlead.policy.calls.classify.verdict import Verdict
+from fairlead.policy.calls.soap_request import SoapVersion, Xml, envelope, soap_headers
+from fairlead.policy.jobs.job import check_delay
+from fairlead.policy.limits.feedback.raw_response import Reply
+from fairlead.policy.providers.call_settings import DEADLINE_S
+from fairlead.policy.providers.pagination import Asked, Pages
+from fairlead.policy.providers.profile import Profile
 
 T = TypeVar("T")
 

@@ -12,12 +12,12 @@ from difflib import get_close_matches
 from hashlib import blake2b
 from typing import Any, NamedTuple, TypedDict, get_args
 
-from fairlead.app.client.listing import Pagination
+from fairlead.app.client.paginator import Pagination
 from fairlead.engine.ports import ConnectionKey
 from fairlead.errors import InputInvalid
-from fairlead.policy.gate.limit import MAX_CLASSES, MAX_LEASE_S
-from fairlead.policy.names import shown
-from fairlead.policy.page import Asked, Pages
+from fairlead.policy.limits.limit import MAX_CLASSES, MAX_LEASE_S
+from fairlead.policy.providers.pagination import Asked, Pages
+from fairlead.policy.text.names import shown
 
 CLASSES: Mapping[str, int] = {"real-time": 1, "scheduled": 2, "batch": 3}
 _BODIES = ("json", "data", "content")
@@ -180,7 +180,7 @@ def check_list(path: object, pages: object, resume: object, pagination: object, 
     if pagination not in _PAGINATIONS:
         raise _wrong(f"{shown(pagination)} is no pagination", f"give one of {', '.join(_PAGINATIONS)}", key)
     if pages is not None and not isinstance(pages, _WAYS):
-        what = f"pages must be a mapping, or one of fairlead.policy.page, not {type(pages).__name__}"
+        what = f"pages must be a mapping, or a table of pages, not {type(pages).__name__}"
         raise _wrong(what, 'say how, as {"kind": "link"} does it', key)
 
 

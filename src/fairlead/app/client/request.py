@@ -9,9 +9,9 @@ from urllib.parse import quote, urlencode
 
 from fairlead.app.client.options import CallOptions, Params, bodies_in
 from fairlead.errors import InputInvalid
-from fairlead.policy.names import shown
-from fairlead.policy.origin import is_address
-from fairlead.policy.profile_parts import CredentialHeader
+from fairlead.policy.providers.origin import is_address
+from fairlead.policy.providers.profile_parts import CredentialHeader
+from fairlead.policy.text.names import shown
 
 
 def full_url(base: str | None, path: str, params: Params | None) -> str:

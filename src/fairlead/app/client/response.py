@@ -8,12 +8,12 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 from fairlead.app.client.headers import Headers
-from fairlead.engine.call.wish import Came
+from fairlead.engine.calls.request import Came
 from fairlead.errors import AnswerUnreadable
-from fairlead.policy.charset import declared_codec, text_of
-from fairlead.policy.classify.verdict import FailedItem, Result, Verdict
-from fairlead.policy.feedback.reply import Reply
-from fairlead.policy.safe_xml import XmlRefused, read_xml
+from fairlead.policy.calls.classify.verdict import FailedItem, Result, Verdict
+from fairlead.policy.limits.feedback.raw_response import Reply
+from fairlead.policy.text.charset import declared_codec, text_of
+from fairlead.policy.text.safe_xml import XmlRefused, read_xml
 
 
 class Response:

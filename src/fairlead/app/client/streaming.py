@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Mapping
 from functools import cached_property
 
 from fairlead.app.client.headers import Headers
-from fairlead.engine.call.lines import LONGEST_LINE_BYTES, LineTooLong, lines_of
+from fairlead.engine.calls.line_splitter import LONGEST_LINE_BYTES, LineTooLong, lines_of
 from fairlead.engine.ports import HttpStream
 from fairlead.errors import AnswerUnreadable
-from fairlead.policy.charset import as_utf_8, declared_codec
+from fairlead.policy.text.charset import as_utf_8, declared_codec
 
 STREAM_BYTES = 64 << 30
 """The most of an answer's body that is streamed unless a call says otherwise."""

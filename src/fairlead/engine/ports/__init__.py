@@ -12,7 +12,7 @@ from fairlead.engine.ports.audit import (
     AuditRecord,
     AuditStore,
 )
-from fairlead.engine.ports.callers import (
+from fairlead.engine.ports.caller_jobs import (
     CallerJobs,
 )
 from fairlead.engine.ports.credentials import (
@@ -83,7 +83,7 @@ from fairlead.engine.ports.lanes import (
     TenantTurn,
     Tier,
 )
-from fairlead.engine.ports.notices import (
+from fairlead.engine.ports.notifications import (
     Webhook,
     WebhookSender,
 )

@@ -16,9 +16,9 @@ from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from fairlead.errors import GateUnavailable
-from fairlead.policy.gate.breaker import Health
-from fairlead.policy.gate.limit import MICRO, Domain, Plan, PoolLimit
-from fairlead.policy.gate.pool import Holder
+from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.limit import MICRO, Domain, Plan, PoolLimit
+from fairlead.policy.limits.pool import Holder
 
 
 class RefusedBy(IntEnum):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from fairlead.policy.gate.breaker import Mode
-from fairlead.policy.gate.limit import Plan
+from fairlead.policy.limits.breaker import Mode
+from fairlead.policy.limits.limit import Plan
 
 
 class GateOperator(Protocol):

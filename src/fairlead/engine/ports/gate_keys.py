@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 UNKNOWN = "unknown"
-"""The kind of a key that has our prefix and is none of ours (policy/gate/key.py)."""
+"""The kind of a key that has our prefix and is none of ours (policy/limits/key.py)."""
 
 
 @dataclass(frozen=True, slots=True)

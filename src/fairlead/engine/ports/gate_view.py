@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from fairlead.policy.gate.breaker import Destination
-from fairlead.policy.gate.limit import Domain, Plan
+from fairlead.policy.limits.breaker import Destination
+from fairlead.policy.limits.limit import Domain, Plan
 
 
 @dataclass(frozen=True, slots=True)

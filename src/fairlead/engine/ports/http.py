@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from fairlead.secret import Secret
+from fairlead._core.secret import Secret
 
 TRANSPORT_HEADERS = frozenset(
     {

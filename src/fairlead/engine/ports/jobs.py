@@ -9,12 +9,12 @@ from typing import Protocol
 from uuid import UUID
 
 from fairlead.engine.ports.values import Json
-from fairlead.policy.job import KeyMet, UniqueWhile
+from fairlead.policy.jobs.job import KeyMet, UniqueWhile
 
 
 @dataclass(slots=True)  # frozen, making one would cost three times as much
 class NewJob:
-    """A job to enqueue. Names are validated before they get here (policy/job.py)."""
+    """A job to enqueue. Names are validated before they get here (policy/jobs/job.py)."""
 
     job_id: UUID
     kind: str

@@ -9,7 +9,7 @@ from typing import Protocol
 from uuid import UUID
 
 from fairlead.engine.ports.jobs import JobView
-from fairlead.policy.lane import Scope
+from fairlead.policy.jobs.lane import Scope
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,7 +140,7 @@ class SessionStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A cron entry as a program declares it: what to enqueue at each tick. policy/schedule.py checks it."""
+    """A cron entry as a program declares it: what to enqueue at each tick (see policy/jobs/schedule.py)."""
 
     name: str
     expression: str

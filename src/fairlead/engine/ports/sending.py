@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 from uuid import UUID
 
+from fairlead._core.secret import Secret
 from fairlead.engine.ports.http import HttpAnswer, NoAnswer
 from fairlead.engine.ports.values import Json
-from fairlead.policy.blast_radius import Reach
-from fairlead.secret import Secret
+from fairlead.policy.calls.blast_radius import Reach
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ class EndpointGate(Protocol):
     async def record(
         self, ask: EndpointAsk, permit: EndpointPermit, reach: Reach, reason: str, hint_s: float = 0.0
     ) -> EndpointChange | None:
-        """Apply the response to a permitted request, by the rules of policy/blast_radius.py.
+        """Apply the response to a permitted request, by the rules of policy/calls/blast_radius.py.
 
         Args:
             hint_s: The wait that the response asked for.

@@ -17,8 +17,8 @@ from fairlead.testing.api.base import Answer, Api, Call
 from fairlead.testing.api.hubspot import HubSpotApi
 from fairlead.testing.api.leaky import LeakyBucket, RollingWindow
 from fairlead.testing.api.ledger import Arrival, Ledger
-from fairlead.testing.api.liar import LiarApi
-from fairlead.testing.api.lies import LIES
+from fairlead.testing.api.malformed import LIES
+from fairlead.testing.api.malformed_api import LiarApi
 from fairlead.testing.api.mercadolibre import MercadoLibreApi
 from fairlead.testing.api.netsuite import NetSuiteApi
 from fairlead.testing.api.process import ApiProcess

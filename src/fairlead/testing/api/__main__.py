@@ -13,8 +13,8 @@ import sys
 from typing import Any
 
 from fairlead.errors import ConfigInvalid, FairleadError
+from fairlead.testing._kit.process import run, until_told
 from fairlead.testing.api import APIS, Api, LiarApi, ShopifyApi, ShopLimits
-from fairlead.testing.process import run, until_told
 
 
 def main() -> int:

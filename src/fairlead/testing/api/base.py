@@ -20,14 +20,14 @@ from typing import ClassVar, Self
 
 from aiohttp import web
 
-from fairlead.clock import Clock
+from fairlead._core.clock import Clock
+from fairlead.testing._kit.clock import SystemClock
+from fairlead.testing._kit.request_barrier import Hold, Hook, Moment
 from fairlead.testing.api.control import CONTROL, Control
 from fairlead.testing.api.leaky import LeakyBucket, RollingWindow
 from fairlead.testing.api.ledger import Arrival, Ledger
 from fairlead.testing.api.switches import Switches
 from fairlead.testing.api.workers import Workers
-from fairlead.testing.clock import SystemClock
-from fairlead.testing.holds import Hold, Hook, Moment
 
 JSON = "application/json"
 _MAX_BODY_BYTES = 32 << 20

@@ -19,7 +19,7 @@ from aiohttp import web
 from pydantic import TypeAdapter
 
 from fairlead.errors import ConfigInvalid, FairleadError
-from fairlead.testing.model import Model
+from fairlead.testing._kit.model import Model
 
 if TYPE_CHECKING:
     from fairlead.testing.api.base import Api

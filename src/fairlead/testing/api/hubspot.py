@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fairlead.policy.feedback.reply import DAY_S
+from fairlead.policy.limits.feedback.raw_response import DAY_S
 from fairlead.testing.api.base import Answer, Api, Call, Route
 from fairlead.testing.api.catalogue import ORDERS, Order
 from fairlead.testing.api.leaky import RollingWindow

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from fairlead.policy.gate.limit import MICRO
-from fairlead.policy.gate.verdict import judge_bucket
+from fairlead.policy.limits.event_log_check import judge_bucket
+from fairlead.policy.limits.limit import MICRO
 
 MOST_KEPT = 1_000_000
 """Requests that are kept one by one; what comes later is counted only."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 
-from fairlead.testing.child import ChildServer
+from fairlead.testing._kit.child import ChildServer
 
 
 class ApiProcess(ChildServer):

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from fairlead.testing.model import Model
+from fairlead.testing._kit.model import Model
 
 
 class Switches(Model):

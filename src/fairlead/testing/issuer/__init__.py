@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlead.testing.holds import Hold, Hook, Moment
+from fairlead.testing._kit.request_barrier import Hold, Hook, Moment
 from fairlead.testing.issuer.app import Issuer
 from fairlead.testing.issuer.config import (
     ConnectionConfig,

@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 
 from fairlead.errors import FairleadError
+from fairlead.testing._kit.process import run, until_told
 from fairlead.testing.issuer.app import Issuer
 from fairlead.testing.issuer.config import IssuerConfig, load
-from fairlead.testing.process import run, until_told
 
 
 def main() -> int:

@@ -31,9 +31,9 @@ from aiohttp.http_parser import RawRequestMessage
 from aiohttp.streams import StreamReader
 from aiohttp.web_protocol import RequestHandler
 
-from fairlead.clock import Clock
-from fairlead.testing.clock import SystemClock
-from fairlead.testing.holds import Hold, Hook
+from fairlead._core.clock import Clock
+from fairlead.testing._kit.clock import SystemClock
+from fairlead.testing._kit.request_barrier import Hold, Hook
 from fairlead.testing.issuer.authorize import Codes
 from fairlead.testing.issuer.config import ConnectionConfig, IssuerConfig, ProviderConfig
 from fairlead.testing.issuer.control import Control

@@ -31,10 +31,10 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from fairlead.errors import ConfigInvalid
+from fairlead.testing._kit.model import Model
 from fairlead.testing.issuer.dialects import DIALECTS, Dialect
 from fairlead.testing.issuer.families import Policy, ReplayRules
 from fairlead.testing.issuer.quirks import Rule
-from fairlead.testing.model import Model
 
 PROVIDER_NAME = "[a-z0-9][a-z0-9_.-]{0,63}"
 

@@ -25,12 +25,12 @@ from dataclasses import asdict
 from pydantic import Field
 
 from fairlead.errors import FairleadError, InputInvalid
-from fairlead.testing.holds import Hold, Hook
+from fairlead.testing._kit.model import Model
+from fairlead.testing._kit.request_barrier import Hold, Hook
 from fairlead.testing.issuer.config import ConnectionConfig, ConnectionName, ProviderConfig, ProviderName
 from fairlead.testing.issuer.quirks import Rule
 from fairlead.testing.issuer.wire import Answer
 from fairlead.testing.issuer.world import World
-from fairlead.testing.model import Model
 
 Result = dict[str, object]
 

@@ -13,7 +13,7 @@ import time
 
 from aiohttp import web
 
-from fairlead.testing.holds import Hook, Moment, Point
+from fairlead.testing._kit.request_barrier import Hook, Moment, Point
 from fairlead.testing.issuer.delivery import Line
 from fairlead.testing.issuer.families import Granted
 from fairlead.testing.issuer.forms import client_of, read_form

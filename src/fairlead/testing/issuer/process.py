@@ -14,7 +14,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from fairlead.testing.child import ChildServer
+from fairlead.testing._kit.child import ChildServer
 from fairlead.testing.issuer.config import IssuerConfig
 from fairlead.testing.ledger import Ledger, read_ledger
 

@@ -16,10 +16,10 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from fairlead.errors import ConfigInvalid
+from fairlead.testing._kit.model import Model
 from fairlead.testing.issuer.dialects import Fields
 from fairlead.testing.issuer.families import PLAIN, Wish
 from fairlead.testing.issuer.wire import HTML, Answer
-from fairlead.testing.model import Model
 
 HUGE_TOKEN_BYTES = 1 << 20
 

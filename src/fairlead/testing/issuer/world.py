@@ -10,7 +10,7 @@ import zlib
 from dataclasses import dataclass
 from random import Random
 
-from fairlead.clock import Clock
+from fairlead._core.clock import Clock
 from fairlead.errors import InputInvalid
 from fairlead.testing.issuer.assertion import Speaker, read_key
 from fairlead.testing.issuer.config import (

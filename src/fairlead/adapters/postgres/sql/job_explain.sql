@@ -1,7 +1,7 @@
 -- job_explain: where a job stands, and all that may hold it back (Q14).
 -- Takes   job_id, asker (a session that runs no jobs, and is not counted among those that live; or NULL), bound (no
 --         more jobs and lanes are counted)
--- Gives   the columns of JobView, and those of fairlead.policy.waiting.Facts: worker_host, follows, worker_pid, silent_s,
+-- Gives   the columns of JobView, and those of fairlead.policy.jobs.explain.Facts: worker_host, follows, worker_pid, silent_s,
 --         lease_s, workers, handled, lane_state, park_reason, wake_at, served_at, unseen (ready, but below where claims begin
 --         to read), ahead_in_lane, lanes_ahead and urgent_lanes (NULL while it is not ready), pauses, full_caps
 --         (JSON), dead_letter_id; or no row

@@ -1,4 +1,4 @@
--- breaker: policy/gate/breaker.py in Lua; the contract suite holds the two together.
+-- breaker: policy/limits/breaker.py in Lua; the contract suite holds the two together.
 
 --- @include forms
 

@@ -1,4 +1,4 @@
--- bucket: policy/gate/bucket.py in Lua; the contract suite holds the two together.
+-- bucket: policy/limits/bucket.py in Lua; the contract suite holds the two together.
 
 local REDEEM_US = 5 * MICRO
 local LONGEST_HOLD_US = 90000 * MICRO

@@ -24,7 +24,7 @@ local function version_of(place, last)
     return (parse('<d', names, NAME * last + 8 * place - 7))
 end
 
--- Whether the numbers of version `given` replace those of `known`; is_newer in policy/gate/limit.py.
+-- Whether the numbers of version `given` replace those of `known`; is_newer in policy/limits/limit.py.
 local LEVEL, OWNER = 2 ^ 51, 2 ^ 40
 
 local function newer(given, known)

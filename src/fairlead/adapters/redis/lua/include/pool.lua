@@ -1,4 +1,4 @@
--- pool: policy/gate/pool.py in Lua; the contract suite holds the two together. Here what each call needs; what
+-- pool: policy/limits/pool.py in Lua; the contract suite holds the two together. Here what each call needs; what
 -- is rare (somebody waits, a lease has ended, a class has slots of its own) stands in line.lua.
 --
 -- A holder is one text, its fields apart by \31: lease id, process, class, digest and capacity of its tenant's

@@ -1,0 +1,382 @@
+"""The gate of one process: the same decisions, kept in its own memory (D11).
+
+It is what a process falls back to while Redis is away, what the in-memory runtime uses, and the model that
+the scripts are held against. Nothing in it waits, so each method is one step.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from fairlead.engine.ports.gate import (
+    Admitted,
+    Answer,
+    Ask,
+    Booked,
+    Ended,
+    Finish,
+    Finished,
+    GateRefusal,
+    Lease,
+    Queued,
+    RefusedBy,
+    Renewal,
+    Wake,
+)
+from fairlead.policy.limits import breaker as breakers
+from fairlead.policy.limits import bucket as buckets
+from fairlead.policy.limits.breaker import Breaker
+from fairlead.policy.limits.bucket import REDEEM_US, Bucket
+from fairlead.policy.limits.limit import MICRO, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
+from fairlead.policy.limits.pool import Holder, Leases, Pool, Take
+
+SOON_US = MICRO
+"""A slot and its turn that lie no further apart wait for each other."""
+MANY = 20_000
+"""So many limits are known before those that nobody uses are forgotten."""
+State = TypeVar("State")
+_Turns = dict[tuple[int, int], int]
+"""What a bucket promised: (booking, cost) to the end of its redemption."""
+
+
+class LocalGate:
+    """The Gate port in memory. *now_us* is its clock; what is not known is empty since *birth_us*."""
+
+    def __init__(self, now_us: Callable[[], int], *, birth_us: int = 0) -> None:
+        self._now_us = now_us
+        self._birth_us = birth_us
+        self._buckets: dict[tuple[Domain, str], Bucket] = {}
+        self._turns: defaultdict[tuple[Domain, str], _Turns] = defaultdict(dict)
+        self._breakers: dict[tuple[Domain, str], Breaker] = {}
+        self._pools: dict[tuple[Domain, str], Pool] = {}
+        self._quotas: dict[tuple[Domain, str], Leases] = {}
+        self._fences: dict[tuple[Domain, str], int] = {}
+        self._wake: Wake = lambda lease_id: None
+        self._most = MANY
+
+    # ---- the port ------------------------------------------------------------------------------
+
+    async def admit(self, ask: Ask) -> Answer:
+        """One step, all or nothing."""
+        return self.judge(ask)
+
+    async def finish(self, finish: Finish) -> Finished:
+        """Give back the slot, hand it on, settle the buckets, tell the breaker."""
+        return self._ended(finish)
+
+    def end(self, finish: Finish, told: Ended) -> None:
+        """The same, at once."""
+        told(self._ended(finish))
+
+    def _ended(self, finish: Finish) -> Finished:
+        plan, now_us = finish.admitted.plan, self._now_us()
+        for index in sorted({*finish.actual, *finish.observed}):
+            self._settle(plan, index, finish, now_us)
+        opened_s, closed = self._record(plan, finish, now_us)
+        kept = True
+        holder = finish.admitted.holder
+        if holder is not None and plan.pool is not None and finish.frees_slot:
+            kept = self._give_back(plan, holder)
+        return Finished(kept, opened_s, closed)
+
+    async def cancel(self, ask: Ask) -> None:
+        """Leave the line, give back a grant or turns that are no longer wanted. Idempotent."""
+        costs = _costs(ask)
+        for index in range(len(ask.plan.buckets)):
+            self._bucket(ask.plan, index)
+        if ask.booking and self._take_turns(ask, costs):
+            self._unbook(ask.plan, costs)
+        self._leave(ask)
+
+    async def renew(self, renewals: Sequence[Renewal]) -> list[Lease]:
+        """Keep leases and places."""
+        return [self._renewed(renewal) for renewal in renewals]
+
+    async def listen(self, wake: Wake) -> None:
+        """Call *wake* for each grant, from now on."""
+        self._wake = wake
+
+    def buckets(self) -> Iterable[tuple[Domain, str, Bucket]]:
+        """Every bucket it has met."""
+        return [(domain, key, bucket) for (domain, key), bucket in self._buckets.items()]
+
+    def take_back_turns(self) -> None:
+        """Nobody comes for what was promised."""
+        for key, turns in self._turns.items():
+            for _, cost in turns:
+                self._buckets[key] = buckets.unbooked(self._buckets[key], cost)
+            turns.clear()
+
+    def _known(self) -> int:
+        return len(self._buckets) + len(self._breakers) + len(self._pools) + len(self._quotas)
+
+    def _forget(self) -> None:
+        """Drop all state that equals the state of a first use."""
+        now_us = self._now_us()
+        self._turns = defaultdict(dict, {key: turns for key, turns in self._turns.items() if turns})
+        _drop(self._buckets, lambda bucket: buckets.idle(bucket, now_us))
+        _drop(self._breakers, lambda breaker: breakers.idle(breaker, now_us))
+        _drop(self._pools, lambda pool: not pool.leases.until_us and not pool.waiting)
+        _drop(self._quotas, lambda quota: not quota.until_us)
+        self._fences = {key: fence for key, fence in self._fences.items() if key in self._pools}
+        self._most = max(MANY, 2 * self._known())
+
+    # ---- admission -----------------------------------------------------------------------------
+
+    def judge(self, ask: Ask) -> Answer:
+        """``admit``, for callers that cannot wait."""
+        if self._known() > self._most:
+            self._forget()
+        plan, now_us, costs = ask.plan, self._now_us(), _costs(ask)
+        unspent = self._birth_us <= now_us - ask.existed_s * MICRO
+        for index in range(len(plan.buckets)):
+            self._bucket(plan, index, full=unspent)
+        passed = self._judge_breaker(ask, now_us)
+        if isinstance(passed, GateRefusal):
+            self._leave(ask)
+            return passed
+        redeemed = self._redeem(ask, costs, now_us)
+        if not redeemed and (waits := self._judge_buckets(ask, costs, now_us)) is not None:
+            return waits
+        if not isinstance(redeemed, bool):
+            return redeemed
+        fence = self._slot(ask, costs, now_us, redeemed=redeemed)
+        if not isinstance(fence, int):
+            return fence
+        if passed is not None:
+            assert plan.breaker is not None
+            self._breakers[plan.domain, plan.breaker.key] = passed.after
+        return self._spend(ask, costs, fence, redeemed=redeemed, probe=passed.probe if passed else 0)
+
+    def _judge_breaker(self, ask: Ask, now_us: int) -> breakers.Pass | GateRefusal | None:
+        rule = ask.plan.breaker
+        if rule is None:
+            return None
+        key = (ask.plan.domain, rule.key)
+        breaker = breakers.in_time(self._breakers.get(key, breakers.NEW), rule, now_us)
+        self._breakers[key] = breaker
+        judged = breakers.judge(breaker, rule, now_us, int(ask.call_s * MICRO))
+        return GateRefusal(RefusedBy.BREAKER, judged / MICRO) if isinstance(judged, int) else judged
+
+    def _judge_buckets(self, ask: Ask, costs: Sequence[int], now_us: int) -> Answer | None:
+        """None if all buckets can pay now; else a booking where the ask wants one, or a refusal."""
+        plan, longest_us, which = ask.plan, 0, 0
+        for index, cost in enumerate(costs):
+            wait_us = buckets.wait_us(self._bucket(plan, index), cost)
+            if wait_us < 0:
+                self._leave(ask)
+                return GateRefusal(RefusedBy.BUCKET, None, index, self._bucket(plan, index).capacity / MICRO)
+            if wait_us > longest_us:
+                longest_us, which = wait_us, index
+        if longest_us == 0:
+            return None
+        self._leave(ask)
+        if not ask.booking or longest_us > int(ask.book_s * MICRO):
+            return GateRefusal(RefusedBy.BUCKET, longest_us / MICRO, which)
+        self._book(ask, costs, now_us + longest_us)
+        return Booked(longest_us / MICRO)
+
+    def _book(self, ask: Ask, costs: Sequence[int], due_us: int) -> None:
+        for index, cost in enumerate(costs):
+            key = (ask.plan.domain, ask.plan.buckets[index].key)
+            self._buckets[key] = buckets.booked(self._bucket(ask.plan, index), cost)
+            self._turns[key][ask.booking, cost] = due_us + REDEEM_US
+
+    def _redeem(self, ask: Ask, costs: Sequence[int], now_us: int) -> bool | Booked:
+        plan = ask.plan
+        ends = [self._turns_of(plan, index).get((ask.booking, cost)) for index, cost in enumerate(costs)]
+        if not ask.booking or not ends or None in ends:
+            return False
+        paid_from = [self._bucket(plan, index) for index in range(len(costs))]
+        blocked = any(now_us < bucket.blocked_until_us for bucket in paid_from)
+        early_us = max(end - REDEEM_US - now_us for end in ends if end is not None)
+        for bucket, cost in zip(paid_from, costs, strict=True):
+            early_us = max(early_us, buckets.redeemable_in_us(bucket, cost))
+        if early_us > 0 and not blocked:
+            if early_us > SOON_US:  # otherwise a slot that was handed to it stays unused
+                self._leave(ask)
+            return Booked(early_us / MICRO)
+        self._take_turns(ask, costs)
+        if blocked:
+            self._unbook(plan, costs)
+        return not blocked
+
+    def _slot(self, ask: Ask, costs: Sequence[int], now_us: int, *, redeemed: bool) -> int | Answer:
+        """Do the same as `_take`; a call in line has its turn when it gets a slot."""
+        fence = self._take(ask, now_us) if ask.plan.pool is not None else 0
+        if redeemed and not isinstance(fence, int):
+            self._unbook(ask.plan, costs)
+        if isinstance(fence, Queued) and ask.booking:
+            self._book(ask, costs, now_us)
+        return fence
+
+    def _take(self, ask: Ask, now_us: int) -> int | Answer:
+        """The fence of a slot that was taken, or why there is none."""
+        plan, holder = ask.plan, ask.holder
+        assert holder is not None, "a plan with slots needs a holder"
+        quota = self._quota(plan.domain, plan.quota) if plan.quota else None
+        assert plan.pool is not None
+        pool = self._pool(plan.domain, plan.pool)
+        full_quota = quota is not None and plan.quota is not None and len(quota) >= plan.quota.capacity
+        in_the_way = quota if full_quota and quota is not None else pool.leases
+        end_s = _first_end_s(in_the_way, now_us)
+        since_us, line_us = now_us - int(ask.since_s * MICRO), int(ask.wait_s * MICRO)
+        took, others = pool.take(holder, now_us, since_us, line_us, self._quotas_of(plan.domain))
+        for other in others:
+            self._next_fence(plan)
+            self._wake(other.lease_id)
+        if took is Take.GRANTED:
+            return self._next_fence(plan)
+        by = RefusedBy.QUOTA if full_quota else RefusedBy.SLOT
+        if took is Take.QUEUED:
+            return Queued(RefusedBy.SLOT, min(end_s, 1.0))
+        return GateRefusal(by, end_s)
+
+    def _spend(self, ask: Ask, costs: Sequence[int], fence: int, *, redeemed: bool, probe: int) -> Admitted:
+        act = buckets.redeemed if redeemed else buckets.spent
+        sent = []
+        for index, cost in enumerate(costs):
+            key = (ask.plan.domain, ask.plan.buckets[index].key)
+            bucket = self._buckets[key] = act(self._buckets[key], cost)
+            sent.append(bucket.sent)
+        spent = ask.costs or (1.0,) * len(costs)
+        return Admitted(ask.plan, ask.holder, fence, probe, tuple(sent), spent)
+
+    # ---- the end of a call ---------------------------------------------------------------------
+
+    def _settle(self, plan: Plan, index: int, finish: Finish, now_us: int) -> None:
+        bucket = self._bucket(plan, index)
+        refund = finish.refund_micro(index)
+        bucket = buckets.settled(bucket, refund)
+        seen = finish.observed.get(index)
+        if seen is not None:
+            bucket = buckets.observed(
+                bucket,
+                None if seen.left is None else round(seen.left * MICRO),
+                finish.admitted.sent[index] + max(0, -refund),  # the answer has seen what it cost more
+                capacity=None if seen.capacity is None else round(seen.capacity * MICRO),
+                rate=None if seen.per_s is None else max(1, int(seen.per_s * MICRO)),
+            )
+            if seen.wait_s is not None:
+                bucket = buckets.penalised(bucket, now_us + round(seen.wait_s * MICRO))
+            if seen.held_s is not None:
+                bucket = buckets.held(bucket, now_us + round(seen.held_s * MICRO))
+        self._buckets[plan.domain, plan.buckets[index].key] = bucket
+
+    def _record(self, plan: Plan, finish: Finish, now_us: int) -> tuple[float | None, bool]:
+        """For how long the breaker opened by this end, and whether it closed."""
+        rule = plan.breaker
+        if rule is None:
+            return None, False
+        key = (plan.domain, rule.key)
+        before = self._breakers.get(key, breakers.NEW)
+        after = breakers.recorded(
+            before, rule, finish.health, now_us, probe=finish.admitted.probe, reporter=finish.reporter
+        )
+        self._breakers[key] = after
+        opened = after.times_opened > before.times_opened and after.mode is breakers.Mode.OPEN
+        closed = after.closed_at_us > before.closed_at_us
+        return (after.until_us - now_us) / MICRO if opened else None, closed
+
+    def _give_back(self, plan: Plan, holder: Holder) -> bool:
+        assert plan.pool is not None
+        pool = self._pool(plan.domain, plan.pool)
+        kept = pool.release(holder, self._quotas_of(plan.domain))
+        self._hand_over(plan.domain, pool)
+        return kept
+
+    def _leave(self, ask: Ask) -> None:
+        plan, holder = ask.plan, ask.holder
+        if holder is None or plan.pool is None:
+            return
+        pool = self._pool(plan.domain, plan.pool)
+        if pool.release(holder, self._quotas_of(plan.domain)):
+            self._hand_over(plan.domain, pool)
+
+    def _hand_over(self, domain: Domain, pool: Pool) -> None:
+        for holder in pool.hand_over(self._now_us(), self._quotas_of(domain)):
+            self._wake(holder.lease_id)
+
+    def _renewed(self, renewal: Renewal) -> Lease:
+        now_us = self._now_us()
+        pool, holder = self._pool(renewal.domain, renewal.pool), renewal.holder
+        quotas = self._quotas_of(renewal.domain)
+        line_us = int(renewal.wait_s * MICRO)
+        if pool.renew(holder, now_us, line_us, quotas, adopt=renewal.held and renewal.adopt):
+            return Lease.HELD
+        if holder not in pool.waiting or line_us <= 0:
+            return Lease.LOST
+        self._hand_over(renewal.domain, pool)
+        return Lease.HELD if holder in pool.leases else Lease.WAITING
+
+    # ---- state ---------------------------------------------------------------------------------
+
+    def _bucket(self, plan: Plan, index: int, *, full: bool = False) -> Bucket:
+        limit: BucketLimit = plan.buckets[index]
+        key = (plan.domain, limit.key)
+        now_us = self._now_us()
+        bucket = self._buckets.get(key) or buckets.born(limit, self._birth_us, full=full)
+        turns = self._turns_of(plan, index)
+        if bucket.at_us > now_us:  # the clock was set back: what was promised moves with it
+            for turn in turns:
+                turns[turn] -= bucket.at_us - now_us
+        for turn in [turn for turn, until_us in turns.items() if until_us < now_us]:
+            del turns[turn]
+            bucket = buckets.unbooked(bucket, turn[1])
+        bucket = self._buckets[key] = buckets.refilled(bucket, limit, now_us, self._birth_us)
+        return bucket
+
+    def _turns_of(self, plan: Plan, index: int) -> _Turns:
+        return self._turns[plan.domain, plan.buckets[index].key]
+
+    def _take_turns(self, ask: Ask, costs: Sequence[int]) -> bool:
+        turns = [(self._turns_of(ask.plan, index), cost) for index, cost in enumerate(costs)]
+        if not turns or any((ask.booking, cost) not in promised for promised, cost in turns):
+            return False
+        for promised, cost in turns:
+            del promised[ask.booking, cost]
+        return True
+
+    def _unbook(self, plan: Plan, costs: Sequence[int]) -> None:
+        for index, cost in enumerate(costs):
+            key = (plan.domain, plan.buckets[index].key)
+            self._buckets[key] = buckets.unbooked(self._buckets[key], cost)
+
+    def _pool(self, domain: Domain, limit: PoolLimit) -> Pool:
+        pool = self._pools.setdefault((domain, limit.key), Pool(limit))
+        pool.under(limit)
+        pool.reap(self._now_us(), 0)
+        return pool
+
+    def _quota(self, domain: Domain, limit: QuotaLimit) -> Leases:
+        leases = self._quotas.setdefault((domain, limit.key), Leases())
+        leases.reap(self._now_us(), 0)
+        return leases
+
+    def _quotas_of(self, domain: Domain) -> Callable[[QuotaLimit], Leases]:
+        return lambda limit: self._quota(domain, limit)
+
+    def _next_fence(self, plan: Plan) -> int:
+        assert plan.pool is not None
+        key = (plan.domain, plan.pool.key)
+        self._fences[key] = self._fences.get(key, self._now_us()) + 1
+        return self._fences[key]
+
+
+def _drop(of_kind: dict[tuple[Domain, str], State], is_idle: Callable[[State], bool]) -> None:
+    for key in [key for key, state in of_kind.items() if is_idle(state)]:
+        del of_kind[key]
+
+
+def _costs(ask: Ask) -> list[int]:
+    if not ask.costs:
+        return [MICRO] * len(ask.plan.buckets)
+    return [round(cost * MICRO) for cost in ask.costs]
+
+
+def _first_end_s(leases: Leases, now_us: int) -> float:
+    """When the first lease may end; 1 s where there is none."""
+    first_us = min(leases.until_us.values(), default=None)
+    return 1.0 if first_us is None else max(0.001, (first_us - now_us) / MICRO)

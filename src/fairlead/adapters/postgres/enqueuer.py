@@ -1,0 +1,159 @@
+"""Stores new jobs: one statement for a few of them, a stream of statements for many.
+
+All jobs are created first, so that a caller's generator runs without locks or an open transaction. Many jobs
+are written in slices: while the server stores one, the next is prepared. All of it is one short transaction,
+which touches its lanes at the end. Jobs with unique keys are one statement, which takes the keys in order, so
+that two callers never wait for each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from itertools import islice
+from uuid import UUID
+
+from fairlead.adapters.postgres.database import Database, Transaction
+from fairlead.adapters.postgres.dead_letters import Bound
+from fairlead.adapters.postgres.driver import Row
+from fairlead.adapters.postgres.job_rows import lane_of, new_job_columns, one_job_values, plain_job_columns
+from fairlead.adapters.postgres.notifier import WakeUps
+from fairlead.adapters.postgres.postgres_errors import RowLocked, Undone
+from fairlead.adapters.postgres.statements import statement
+from fairlead.engine.ports import Enqueued, NewJob
+from fairlead.errors import FairleadError, InputInvalid
+from fairlead.policy.text.names import shown
+
+SLICE = 500
+"""Jobs of a statement of a stream; so many and fewer are one statement."""
+LATE_S = 0.8
+"""An empty lane is forgotten after a second, and claims look no further back. So a store that takes longer is
+followed by one more look at its lanes."""
+UNIQUE_VIOLATION = "23505"
+_KEYS_NAMED = 3
+"""Unique keys that a message names."""
+
+
+class Intake:
+    """The part of the JobStore that takes jobs in. *bound* refuses what dead letters are full of (Q10)."""
+
+    def __init__(self, database: Database, bound: Bound, wake_ups: WakeUps) -> None:
+        self._database = database
+        self._bound = bound
+        self._wake_ups = wake_ups
+
+    async def enqueue(self, jobs: Iterable[NewJob]) -> list[Enqueued]:
+        """Store *jobs*, all or none; see the port. What iterating over them raises is raised, too."""
+        made = await _made(jobs)
+        if not made:
+            return []
+        await self._bound.check(made)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        stored = await self._database.again(lambda: self._store(made), lambda: self._store_rest(made))
+        took_s = loop.time() - began
+        if took_s > LATE_S:
+            with suppress(FairleadError):  # the jobs are stored, and the sweep finds them
+                await self._touch(self._database, {lane_of(job) for job in made}, took_s)
+        return stored
+
+    # ---- one statement -------------------------------------------------------------------------
+
+    async def _store(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        if not any(job.unique_key for job in jobs):
+            await (self._store_plain(jobs) if len(jobs) <= SLICE else self._stream(jobs))
+            return [Enqueued(job.job_id, True) for job in jobs]
+        values = new_job_columns(jobs) | {"notify": self._notify(jobs)}
+        try:
+            rows = await self._database.fetch(statement("job_enqueue"), **values)
+        except RowLocked as error:
+            raise _key_locked(jobs) from error
+        stored = {row["asked_id"]: Enqueued(row["job_id"], row["inserted"], row["met"]) for row in rows}
+        return [stored[job.job_id] for job in jobs]
+
+    async def _store_plain(self, jobs: Sequence[NewJob]) -> None:
+        if len(jobs) == 1:
+            plain, values = statement("job_enqueue_one"), one_job_values(jobs[0])
+        else:
+            plain, values = statement("job_enqueue_plain"), plain_job_columns(jobs) | {"touch": True}
+        await self._database.fetch(plain, notify=self._notify(jobs), **values)
+
+    async def _store_rest(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """Store what a commit in doubt did not: our ids tell which."""
+        rows = await self._database.fetch(statement("job_present"), job_ids=[job.job_id for job in jobs])
+        stored = {
+            row["job_id"]: Enqueued(row["job_id"], True, "running" if row["follows"] else "none")
+            for row in rows
+        }
+        rest = [job for job in jobs if job.job_id not in stored]
+        if rest:
+            try:
+                stored |= {job.job_id: done for job, done in zip(rest, await self._store(rest), strict=True)}
+            except InputInvalid as error:
+                if error.reason == UNIQUE_VIOLATION:  # the first try was being committed: now it is there
+                    raise Undone("the same jobs were stored at the same moment") from error
+                raise
+        return [stored[job.job_id] for job in jobs]
+
+    def _notify(self, jobs: Sequence[NewJob]) -> bool:
+        return self._wake_ups.now({job.queue for job in jobs if job.delay_s <= 0})
+
+    # ---- a stream ------------------------------------------------------------------------------
+
+    async def _stream(self, jobs: Sequence[NewJob]) -> None:
+        plain = statement("job_enqueue_plain")
+        sending: asyncio.Task[list[Row]] | None = None
+        lane_ids: set[UUID] = set()
+        async with self._database.transaction() as transaction:
+            try:
+                for slice_ in (jobs[start : start + SLICE] for start in range(0, len(jobs), SLICE)):
+                    columns = plain_job_columns(slice_)
+                    lane_ids.update(columns["lane_ids"])
+                    if sending is not None:
+                        await sending
+                    work = transaction.fetch(plain, touch=False, notify=self._notify(slice_), **columns)
+                    sending = asyncio.create_task(work)
+                    await asyncio.sleep(0)  # sent before the next slice is prepared
+                if sending is not None:
+                    await sending
+                await self._touch(transaction, lane_ids)
+            except BaseException:
+                if sending is not None:
+                    sending.cancel()
+                    await asyncio.gather(sending, return_exceptions=True)
+                raise
+
+    async def _touch(
+        self, within: Database | Transaction, lane_ids: Iterable[UUID], since_s: float = 0.0
+    ) -> None:
+        """Let claims find jobs stored in these lanes within the last *since_s* seconds."""
+        await within.fetch(statement("lane_touch"), lane_ids=list(lane_ids), since_s=since_s)
+
+
+def _key_locked(jobs: Sequence[NewJob]) -> RowLocked:
+    """Return the error for unique keys one of which belongs to another open transaction."""
+    keyed = [job for job in jobs if job.unique_key is not None]
+    names = ", ".join(f"{shown(job.unique_key)} of {job.kind}" for job in keyed[:_KEYS_NAMED])
+    if len(keyed) == 1:
+        what = f"an open transaction holds the unique key {names}: nothing was stored"
+    else:
+        more = f" and {len(keyed) - _KEYS_NAMED} more" if len(keyed) > _KEYS_NAMED else ""
+        what = f"an open transaction holds one of the unique keys {names}{more}: nothing was stored"
+    hint = (
+        "commit or roll back that transaction, which pg_blocking_pids() and pg_stat_activity name,"
+        " then enqueue again"
+    )
+    tenants = {job.tenant_id for job in keyed}
+    return RowLocked(what, tenant=tenants.pop() if len(tenants) == 1 else None, hint=hint)
+
+
+async def _made(jobs: Iterable[NewJob]) -> list[NewJob]:
+    """Return *jobs* as a list, and let other tasks run in between."""
+    made: list[NewJob] = []
+    rest = iter(jobs)
+    while slice_ := list(islice(rest, SLICE)):
+        made += slice_
+        if len(slice_) == SLICE:
+            await asyncio.sleep(0)
+    return made

@@ -1,0 +1,52 @@
+"""Switches of the gate as rows: see fairlead.engine.ports.overrides.SwitchStore."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fairlead.adapters.postgres.database import Database
+from fairlead.adapters.postgres.driver import Row
+from fairlead.adapters.postgres.statements import statement
+from fairlead.engine.ports.overrides import Fading, Switch
+from fairlead.policy.limits.override import STEPS, Act, Reach
+
+
+class PostgresSwitchStore:
+    """See the port. Each write may be repeated, so one in doubt is."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def search(self) -> Sequence[Switch]:
+        return [
+            _switch(row)
+            for row in await self._database.fetch(statement("gate_switch_list"), steps=len(STEPS))
+        ]
+
+    async def put(self, act: Act, reach: Reach, *, reason: str, actor: str) -> None:
+        values = {"act": act.value, **_columns(reach), "reason": reason, "actor": actor}
+        of = self._database.of(reach.tenant)
+        await self._database.again(lambda: of.fetch(statement("gate_switch_set"), **values))
+
+    async def end(self, act: Act, reach: Reach) -> bool:
+        values = {"act": act.value, **_columns(reach), "steps": len(STEPS)}
+        of = self._database.of(reach.tenant)
+        row = await self._database.again(lambda: of.first(statement("gate_switch_end"), **values))
+        return row is not None and bool(row["in_force"])
+
+    async def fade(self, reach: Reach, step_s: float) -> bool:
+        values = {**_columns(reach), "step_s": step_s}
+        of = self._database.of(reach.tenant)
+        row = await self._database.again(lambda: of.first(statement("gate_switch_fade"), **values))
+        return row is not None
+
+
+def _columns(reach: Reach) -> dict[str, object]:
+    tenant, provider, bucket = reach.names
+    return {"tenant_id": tenant, "provider": provider, "bucket": bucket}
+
+
+def _switch(row: Row) -> Switch:
+    reach = Reach(row["tenant_id"] or None, row["provider"] or None, row["bucket"] or None)
+    fading = None if row["step_s"] is None else Fading(row["on_s"], row["step_s"])
+    return Switch(Act(row["act"]), reach, row["reason"], row["actor"], row["since"], fading)

@@ -1,0 +1,111 @@
+"""What a server says of itself, for `fairlead doctor`: asked over one connection, judged by the caller."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import cast
+
+import asyncpg
+
+from fairlead.adapters.postgres.connection_setup import (
+    ENCODING,
+    ENCODING_HINT,
+    MIN_VERSION,
+    DatabaseSettings,
+    connect_options,
+)
+from fairlead.adapters.postgres.driver import Connection
+from fairlead.adapters.postgres.postgres_errors import CONNECT_ERRORS, no_connection
+from fairlead.adapters.postgres.roles import COMMON
+from fairlead.adapters.postgres.row_security import WallState, wall_state
+from fairlead.adapters.postgres.statements import statement
+
+__all__ = ["ENCODING", "ENCODING_HINT", "MIN_VERSION", "ServerFacts", "WallState", "server_facts"]
+
+_TRIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """One look at a server. Times in seconds."""
+
+    version: int
+    """As PostgreSQL numbers itself: 180004 is 18.4."""
+    synchronous_commit: str
+    isolation: str
+    is_engine: bool | None
+    """Whether this user has the rights of *engine_role*; None: there are no tables yet."""
+    wall: WallState
+    """What is there of the second wall between tenants, for this user."""
+    skew_s: float
+    """How far this host's clock is behind the server's; negative: ahead."""
+    doubt_s: float
+    """The skew may be off by this much: half of the round trip it was measured over."""
+    snapshot_s: float = 0.0
+    """How long the oldest snapshot is held that keeps dead rows from being removed; 0.0 without one."""
+    snapshot_of: str = ""
+    """Who holds it."""
+    behind: int = 0
+    """How many transactions the stand-by or the slot is behind that keeps the oldest rows; 0 without one."""
+    behind_of: str = ""
+    """Which it is."""
+    unseen: bool = False
+    """There are sessions whose snapshots this user may not see."""
+    encoding: str = ENCODING
+    """Of the database's text; default UTF8, the only one that fairlead works on."""
+    engine_role: str = COMMON.engine
+    """The role that sees all tenants."""
+    creators: str = ""
+    """Roles that may create objects where sessions look for names, and should not; empty: none."""
+    revokes: str = ""
+    """The SQL that takes that right from them."""
+    user: str = ""
+    """This user, as SQL writes it."""
+
+    @property
+    def major(self) -> int:
+        """18 of 18.4."""
+        return self.version // 10_000
+
+
+async def server_facts(settings: DatabaseSettings) -> ServerFacts:
+    """Ask the server; DependencyUnavailable or ConfigInvalid if it does not answer."""
+    try:
+        connection = cast(Connection, await asyncpg.connect(**connect_options(settings)))
+        try:
+            check = statement("server_check")
+            found = (await connection.fetch(check.text, *check.args(schema=settings.in_schema)))[0]
+            wall = await wall_state(connection, settings.in_schema)
+            skew_s, doubt_s = min([await _skew(connection) for _ in range(_TRIES)], key=lambda seen: seen[1])
+            held = (await connection.fetch(statement("snapshot_oldest").text))[0]
+        finally:
+            connection.terminate()
+    except CONNECT_ERRORS as error:
+        no_connection(error)
+    return ServerFacts(
+        version=found["version"],
+        synchronous_commit=found["synchronous_commit"],
+        isolation=found["isolation"],
+        is_engine=found["engine"],
+        wall=wall,
+        skew_s=skew_s,
+        doubt_s=doubt_s,
+        snapshot_s=held["held_s"] or 0.0,
+        snapshot_of=held["holder"] or "",
+        behind=held["behind"] or 0,
+        behind_of=held["replica"] or "",
+        unseen=held["unseen"],
+        encoding=found["encoding"],
+        engine_role=found["engine_role"] or COMMON.engine,
+        creators=found["creators"],
+        revokes=found["revokes"],
+        user=found["me"],
+    )
+
+
+async def _skew(connection: Connection) -> tuple[float, float]:
+    asked_s = time.time()
+    row = (await connection.fetch(statement("server_clock").text))[0]
+    answered_s = time.time()
+    return row["now"].timestamp() - (asked_s + answered_s) / 2, (answered_s - asked_s) / 2

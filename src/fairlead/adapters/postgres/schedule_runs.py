@@ -1,0 +1,99 @@
+"""Cron entries and their ticks, on PostgreSQL: see fairlead.engine.ports.DutyStore."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+from fairlead.adapters.postgres.database import Database
+from fairlead.adapters.postgres.driver import Row
+from fairlead.adapters.postgres.job_rows import TICK_FIELDS, args_text, job_values, with_values
+from fairlead.adapters.postgres.statements import statement
+from fairlead.engine.ports import NewJob, Pause, Schedule, ScheduleState, TakenTick
+
+
+class PostgresDutyStore:
+    """See the port."""
+
+    def __init__(self, database: Database, *, notify: bool = True) -> None:
+        self._database = database
+        self._notify = notify
+
+    async def sync_schedules(self, schedules: Sequence[Schedule]) -> None:
+        columns = {
+            "names": [s.name for s in schedules],
+            "expressions": [s.expression for s in schedules],
+            "kinds": [s.kind for s in schedules],
+            "tenant_ids": [s.tenant_id for s in schedules],
+            "timezones": [s.timezone for s in schedules],
+            "missed": [s.missed for s in schedules],
+            "queues": [s.queue for s in schedules],
+            "priorities": [s.priority for s in schedules],
+            "args": [args_text(s.args, s.tenant_id) for s in schedules],
+            "jitters_s": [s.jitter_s for s in schedules],
+            "paused": [s.paused for s in schedules],
+        }
+        await self._database.again(lambda: self._database.fetch(statement("schedule_sync"), **columns))
+
+    async def schedules(self) -> list[ScheduleState]:
+        return [_state(row) for row in await self._database.fetch(statement("schedule_list"))]
+
+    async def pause(self, name: str, by: str, why: str) -> bool:
+        return await self._changed("schedule_pause", name=name, by=by, why=why)
+
+    async def resume(self, name: str, *, make_up: bool) -> bool:
+        return await self._changed("schedule_resume", name=name, make_up=make_up)
+
+    async def remove(self, name: str) -> None:
+        await self._changed("schedule_remove", name=name)
+
+    async def _changed(self, act: str, **values: object) -> bool:
+        """Whether there was such a schedule. Each of these acts may be done twice, so doubt is no trouble."""
+        row = await self._database.again(lambda: self._database.first(statement(act), **values))
+        return row is not None
+
+    async def rewind(self) -> list[str]:
+        rows = await self._database.again(lambda: self._database.fetch(statement("schedule_rewind")))
+        return sorted(row["name"] for row in rows)
+
+    async def take_tick(
+        self, name: str, seen: datetime, tick: datetime, coalesced: int, session_id: UUID, job: NewJob
+    ) -> bool:
+        """See the port. Where an open job holds the job's unique key, that one covers the tick."""
+        values = {
+            "name": name,
+            "seen": seen,
+            "tick": tick,
+            "coalesced": coalesced,
+            "session_id": session_id,
+            "notify": self._notify,
+            **job_values(job, TICK_FIELDS),
+        }
+
+        async def take() -> bool:
+            return await self._database.first(statement("duty_take"), **values) is not None
+
+        async def take_or_taken() -> bool:
+            """Taking waits for a first try that is still under way, so then it is known."""
+            who = {"name": name, "tick": tick, "session_id": session_id}
+            return await take() or await self._database.first(statement("duty_taken"), **who) is not None
+
+        return await self._database.again(take, take_or_taken)
+
+    async def taken(self, name: str, limit: int) -> list[TakenTick]:
+        rows = await self._database.fetch(statement("duty_search"), schedule=name, limit=limit)
+        return [TakenTick(**dict(row.items())) for row in rows]
+
+    async def prune(self, older_than_s: float, limit: int) -> int:
+        row = await self._database.first(statement("duty_prune"), older_than_s=older_than_s, limit=limit)
+        return int(row["deleted"]) if row else 0
+
+
+def _state(row: Row) -> ScheduleState:
+    fields = with_values(row, "args")
+    last_tick, now, unhandled_s = (fields.pop(name) for name in ("last_tick", "now", "unhandled_s"))
+    at, by, why = fields.pop("pause_at"), fields.pop("pause_by"), fields.pop("pause_why")
+    return ScheduleState(
+        Schedule(**fields), last_tick, now, None if at is None else Pause(at, by, why), unhandled_s
+    )

@@ -1,0 +1,65 @@
+"""What became of a job, for whoever waits for it.
+
+There is no signal for the end of a job: what is told to nobody costs nothing. Whoever wants to know looks, at
+first soon and then each second.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+from uuid import UUID
+
+from fairlead._core.clock import Clock
+from fairlead.engine.ports import JobStore, JobView
+from fairlead.errors import InputInvalid, JobFailed, JobUnfinished, NotFound
+from fairlead.policy.failures.category import Category
+from fairlead.policy.jobs.job import check_delay
+from fairlead.policy.jobs.states import JobState
+from fairlead.policy.text.names import shown
+
+FIRST_LOOK_S, LAST_LOOK_S = 0.02, 1.0
+"""Between two looks: first, doubling, and at most."""
+
+
+def checked_id(job_id: object) -> UUID:
+    """Return *job_id* as a UUID; raise InputInvalid if it is not one."""
+    if isinstance(job_id, UUID):
+        return job_id
+    with suppress(ValueError, TypeError, AttributeError):
+        if isinstance(job_id, str):
+            return UUID(job_id)
+    raise InputInvalid(f"{shown(job_id)} is no job id", hint="pass the id that enqueue returned")
+
+
+async def result_of(jobs: JobStore, clock: Clock, job_id: UUID, timeout_s: float) -> Any:
+    """See `Fairlead.result`."""
+    job_id = checked_id(job_id)
+    ends_at = clock.monotonic() + check_delay("the end of a job", timeout_s)
+    wait_s = FIRST_LOOK_S
+    while True:
+        job = await jobs.get(job_id)
+        if job is None:
+            hint = "see `fairlead jobs list`; completed jobs are kept for 24 h, or as retention is set"
+            raise NotFound(f"there is no job {job_id}", hint=hint)
+        if job.finished_at is not None:
+            return _ended(job)
+        left_s = ends_at - clock.monotonic()
+        if left_s <= 0:
+            what = f"job {job.job_id} ({job.kind}) is {job.label}"
+            raise JobUnfinished(what, tenant=job.tenant_id, provider=job.provider, retry_after_s=LAST_LOOK_S)
+        await clock.sleep(min(wait_s, left_s))
+        wait_s = min(2 * wait_s, LAST_LOOK_S)
+
+
+def _ended(job: JobView) -> Any:
+    if job.state == JobState.COMPLETED:
+        return job.result
+    last = job.failures[-1] if job.failures else {}
+    told = last.get("reason") if job.state == JobState.DISCARDED else (job.result or {}).get("cancelled")
+    reason, hint = str(told), ""
+    if last.get("category") != Category.HANDLER_ERROR:  # an exception of a handler has no hint
+        reason, _, hint = reason.partition(" hint: ")  # the hint of the failure, which is part of its text
+    what = f"job {job.job_id} ({job.kind}) was {job.state}: {reason}"
+    code = last.get("code")
+    raise JobFailed(what, tenant=job.tenant_id, provider=job.provider, reason=code, hint=hint or None)

@@ -1,0 +1,1 @@
+"""The one place that picks implementations: settings in, a working fairlead out."""

@@ -1,0 +1,314 @@
+"""Reads settings: flag over environment over file over default, and records the origin of each. Spec: K1.
+
+``FAIRLEAD_WORKER__LEASE_S=10`` sets ``[worker] lease_s``; a trailing ``_FILE`` reads a secret from a file;
+``DATABASE_URL``, ``REDIS_URL``, ``LOG_LEVEL`` and ``LOG_FORMAT`` have their usual meaning. Unknown keys are
+refused, all problems are reported together, and the value of a secret is never repeated. A variable that only
+shares the prefix causes a warning: see `env_names`.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, cast, get_args, get_origin
+
+from pydantic import BaseModel, SecretStr, TypeAdapter, ValidationError
+
+from fairlead._checked_file import CheckedFile, check_private, others_reach, read_checked
+from fairlead.assembly.settings import Settings
+from fairlead.errors import ConfigInvalid
+from fairlead.policy.settings.env_names import PREFIX, is_kubernetes, nearest_variable
+from fairlead.policy.text.names import listed
+from fairlead.policy.text.redact import redact_values
+
+STRICT = "FAIRLEAD_STRICT_ENV"
+NOT_SETTINGS = frozenset({"FAIRLEAD_CONFIG", "FAIRLEAD_FAULT", STRICT})
+STANDARD = {
+    "DATABASE_URL": ("database", "url"),
+    "REDIS_URL": ("redis", "url"),
+    "LOG_LEVEL": ("log", "level"),
+    "LOG_FORMAT": ("log", "format"),
+    "FAIRLEAD_MASTER_KEY": ("vault", "master_key"),
+    "FAIRLEAD_MASTER_KEY_FILE": ("vault", "master_key_file"),
+}
+SECRETS_FROM_FILES = frozenset(
+    {("database", "url"), ("redis", "url"), ("notices", "webhook_secret"), ("notices", "webhook_url")}
+)
+
+Path_ = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Settings with the origin of each value that is not a default.
+
+    Attributes:
+        unknown_variables: Variables of the environment with the prefix that are not settings.
+    """
+
+    settings: Settings
+    origins: Mapping[Path_, str]
+    unknown_variables: tuple[str, ...] = ()
+
+    @property
+    def warning(self) -> str | None:
+        """One line for the operator about unknown variables; None without any."""
+        if not self.unknown_variables:
+            return None
+        return f"{listed(self.unknown_variables, 10)} in the environment: not a setting of fairlead, ignored"
+
+    def rows(self) -> Iterator[tuple[str, str, str]]:
+        """(dotted name, value with secrets masked, origin), in the order of the settings."""
+        for path, value in _flatten(self.settings):
+            yield ".".join(path), _shown(value), self._origin(path)
+
+    def _origin(self, path: Path_) -> str:
+        for length in range(len(path), 0, -1):
+            if path[:length] in self.origins:
+                return self.origins[path[:length]]
+        return "default"
+
+
+def load(
+    environ: Mapping[str, str], file: Path | str | None = None, flags: Mapping[Path_, Any] | None = None
+) -> Config:
+    """Settings from *flags*, *environ* and *file* (default ``FAIRLEAD_CONFIG``, else ./fairlead.toml).
+
+    Raises ConfigInvalid, naming every problem and where it stands.
+    """
+    values: dict[Path_, Any] = {}
+    origins: dict[Path_, str] = {}
+    unknown, problems = _unknown_variables(environ)
+    chosen = _chosen_file(environ, file)
+    checked = _read(chosen) if chosen else None
+    sources = [
+        _from_file(checked) if checked else {},
+        _from_environment(environ),
+        {path: (value, "flag") for path, value in (flags or {}).items()},
+    ]
+    for found in sources:
+        for path, (value, origin) in found.items():
+            values[path] = value
+            origins[path] = origin
+    settings = _validated(values, origins, problems)
+    holds_secret = any(path in sources[0] and masked(at) != at for path, at in _flatten(settings))
+    if checked and holds_secret and others_reach(checked.file):
+        check_private(checked.file, checked.about)
+    return Config(settings, origins, tuple(unknown))
+
+
+def _chosen_file(environ: Mapping[str, str], file: Path | str | None) -> Path | None:
+    named = file or environ.get("FAIRLEAD_CONFIG")
+    chosen = Path(named or "fairlead.toml")
+    if named and not chosen.exists():
+        raise ConfigInvalid(f"there is no settings file {named}", hint="`fairlead init` makes one")
+    return chosen if named or chosen.is_file() else None
+
+
+def _read(file: Path) -> CheckedFile:
+    try:
+        return read_checked(file)
+    except OSError as error:
+        raise ConfigInvalid(f"{file} cannot be read: {error.strerror}", hint="check its owner") from None
+
+
+def _from_file(checked: CheckedFile) -> dict[Path_, tuple[Any, str]]:
+    try:
+        tree = tomllib.loads(checked.data.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        what = f"{checked.file} is not TOML: {error}"
+        raise ConfigInvalid(what, hint="correct the line named above") from None
+    return {path: (value, str(checked.file)) for path, value in _leaves(tree)}
+
+
+def _leaves(tree: Mapping[str, Any], path: Path_ = ()) -> Iterator[tuple[Path_, Any]]:
+    for key, value in tree.items():
+        here = (*path, key)
+        if isinstance(value, dict) and here[-1] != "overlay":
+            yield from _leaves(value, here)
+        else:
+            yield here, value
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[Path_, tuple[Any, str]]:
+    found: dict[Path_, tuple[Any, str]] = {}
+    for name, text in environ.items():
+        if _is_foreign(name):
+            continue
+        path = STANDARD.get(name) or _path_of(name)
+        if not text.strip():
+            _check_may_be_empty(name, path)
+        if text and path is not None:
+            path, value = _file_secret(path, text, name)
+            found[path] = (value, f"environment {name}")
+    return found
+
+
+def _check_may_be_empty(name: str, path: Path_ | None) -> None:
+    """Raise ConfigInvalid if an empty variable would silently select other servers or another key.
+
+    Any other empty variable counts as unset.
+    """
+    places = {("database", "url"), ("redis", "url"), ("vault", "master_key"), ("vault", "kms")}
+    if path and (*path[:-1], path[-1].removesuffix("_file")) in places:
+        raise ConfigInvalid(f"{name} is set and empty", hint=f"give {name} a value, or unset it")
+
+
+def _unknown_variables(environ: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """Return the variables with the prefix that are not settings, and the problems among them."""
+    foreign = {name for name, text in environ.items() if text and _is_foreign(name)} - NOT_SETTINGS
+    unknown = sorted(name for name in foreign if not is_kubernetes(name, environ[name]))
+    meant = {name: nearest_variable(name, variables()) for name in unknown}
+    problems = [f"{name} is not a known setting, {near} is" for name, near in meant.items() if near]
+    others = [name for name, near in meant.items() if near is None]
+    if others and _is_strict(environ.get(STRICT, "")):
+        problems.append(f"{listed(others, 10)}: not a setting, and {STRICT} refuses these")
+    return others, problems
+
+
+def _is_strict(text: str) -> bool:
+    try:
+        return TypeAdapter(bool).validate_python(text or "0")
+    except ValidationError:
+        raise ConfigInvalid(
+            f"{STRICT} is neither true nor false", hint=f"set {STRICT}=1, or unset it"
+        ) from None
+
+
+def _is_foreign(name: str) -> bool:
+    """Return whether a variable has the prefix but not the form of a setting."""
+    if name in STANDARD or not name.startswith(PREFIX) or "__" in name:
+        return False
+    return name in NOT_SETTINGS or name.removeprefix(PREFIX).lower() not in Settings.model_fields
+
+
+@cache
+def variables() -> tuple[str, ...]:
+    """Return the variable of each setting, except those of providers' apps."""
+    names = [PREFIX + "__".join(path).upper() for path in _paths(Settings)]
+    files = [PREFIX + "__".join(path).upper() + "_FILE" for path in sorted(SECRETS_FROM_FILES)]
+    return (
+        *names,
+        *files,
+        *(name for name in STANDARD if name.startswith(PREFIX)),
+        "FAIRLEAD_CONFIG",
+        STRICT,
+    )
+
+
+def _paths(table: type[BaseModel], path: Path_ = ()) -> Iterator[Path_]:
+    for name, field in table.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            yield from _paths(kind, (*path, name))
+        elif get_origin(kind) is not dict:
+            yield (*path, name)
+
+
+def _path_of(name: str) -> Path_ | None:
+    if name.endswith("_FILE") and name.removesuffix("_FILE") in STANDARD:
+        path = STANDARD[name.removesuffix("_FILE")]
+        return (*path[:-1], path[-1] + "_file")
+    if not name.startswith(PREFIX):
+        return None
+    return tuple(part.lower() for part in name.removeprefix(PREFIX).split("__"))
+
+
+def _file_secret(path: Path_, text: str, name: str) -> tuple[Path_, Any]:
+    plain = (*path[:-1], path[-1].removesuffix("_file"))
+    if path[-1].endswith("_file") and plain in SECRETS_FROM_FILES:
+        try:
+            return plain, read_checked(Path(text), is_secret=True).data.decode().strip()
+        except OSError as error:
+            raise ConfigInvalid(f"{name} cannot be read: {error.strerror}") from None
+        except UnicodeDecodeError:
+            raise ConfigInvalid(f"{name} names a file that is not text") from None
+    return path, _listed(text) if _is_list(path) else text
+
+
+def _is_list(path: Path_) -> bool:
+    model: Any = Settings
+    for part in path[:-1]:
+        if get_origin(model) is dict:  # a table for each name
+            model = get_args(model)[1]
+            continue
+        field = getattr(model, "model_fields", {}).get(part)
+        model = field.annotation if field else None
+    field = getattr(model, "model_fields", {}).get(path[-1])
+    return field is not None and str(field.annotation).startswith("tuple")
+
+
+def _listed(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _validated(
+    values: Mapping[Path_, Any], origins: Mapping[Path_, str], problems: Sequence[str]
+) -> Settings:
+    tree: dict[str, Any] = {}
+    for path, value in values.items():
+        place = tree
+        for part in path[:-1]:
+            place = place.setdefault(part, {})
+            if not isinstance(place, dict):
+                raise ConfigInvalid(f"{'.'.join(path)} is set both as a value and as a table")
+        place[path[-1]] = value
+    try:
+        settings = Settings.model_validate(tree)
+    except ValidationError as error:
+        problems = [*problems, *(_problem(item, origins) for item in error.errors())]
+        raise ConfigInvalid("; ".join(problems)) from None
+    if problems:
+        raise ConfigInvalid("; ".join(problems))
+    return settings
+
+
+def _problem(item: Any, origins: Mapping[Path_, str]) -> str:
+    path = tuple(str(part) for part in item["loc"])
+    origin = next((origins[path[:n]] for n in range(len(path), 0, -1) if path[:n] in origins), "")
+    msg = item["msg"].removeprefix("Value error, ")
+    said = msg[:1].lower() + msg[1:]
+    if item["type"] == "extra_forbidden":
+        said = f"is not a known setting{_near(path, in_file=not origin.startswith('environment '))}"
+    return f"{'.'.join(path)} {said}" + (f" [{origin}]" if origin else "")
+
+
+def _near(path: Path_, *, in_file: bool) -> str:
+    near = nearest_variable(PREFIX + "__".join(path), variables())
+    if near and in_file:
+        near = near.removeprefix(PREFIX).replace("__", ".").lower()
+    return f", {near} is" if near else ""
+
+
+def _flatten(table: BaseModel, path: Path_ = ()) -> Iterator[tuple[Path_, Any]]:
+    for name in type(table).model_fields:
+        yield from _flatten_value(getattr(table, name), (*path, name))
+
+
+def _flatten_value(value: Any, path: Path_) -> Iterator[tuple[Path_, Any]]:
+    if isinstance(value, BaseModel):
+        yield from _flatten(value, path)
+    elif isinstance(value, dict) and value and path[-1] != "overlay":
+        for key, inner in value.items():
+            yield from _flatten_value(inner, (*path, key))
+    else:
+        yield path, value
+
+
+def masked(value: Any, name: str = "") -> Any:
+    """Return *value* with secrets masked, also those that only an overlay's names or forms show as such."""
+    if isinstance(value, dict):
+        return {key: masked(inner, key) for key, inner in value.items()}
+    if name and "://" not in str(value):
+        return cast(dict[str, Any], redact_values({name: value}))[name]
+    return "***" if isinstance(value, SecretStr) else value
+
+
+def _shown(value: Any) -> str:
+    value = masked(value)
+    if isinstance(value, tuple):
+        return ", ".join(str(part) for part in value) or "-"
+    return "-" if value is None or value == {} else str(value)

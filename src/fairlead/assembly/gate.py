@@ -1,0 +1,302 @@
+"""The gate's rooms, wired: one place for the runtime, the benchmarks and the experiments."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from uuid import UUID
+from zlib import crc32
+
+from fairlead._core.clock import Clock, Draw
+from fairlead._core.ids import Ids
+from fairlead._core.secret import Secret
+from fairlead.adapters.local.local_gate import LocalGate
+from fairlead.adapters.local.null_gate import AbsentStore
+from fairlead.adapters.local.system import epoch_s
+from fairlead.adapters.postgres.database import Database
+from fairlead.adapters.postgres.gate_notes import PostgresGateNotes
+from fairlead.adapters.postgres.gate_overrides import PostgresSwitchStore
+from fairlead.adapters.postgres.worker_sessions import PostgresSessionStore
+from fairlead.adapters.redis import APPEND_ADVICE, redis_facts
+from fairlead.adapters.redis.admin import RedisOperator
+from fairlead.adapters.redis.data_loss import RedisLosses
+from fairlead.adapters.redis.inspector import RedisViewer
+from fairlead.adapters.redis.keys import RedisKeys
+from fairlead.adapters.redis.redis_gate import RedisGate
+from fairlead.engine.base.service import Service
+from fairlead.engine.base.timing import LEAVE_S, TimeLimit
+from fairlead.engine.limits.admission import Admissions
+from fairlead.engine.limits.bulk_slots import Bulks
+from fairlead.engine.limits.call_admitter import Entrance
+from fairlead.engine.limits.failover_gate import GuardedGate
+from fairlead.engine.limits.first_use import FirstUse
+from fairlead.engine.limits.fleet_size import FleetSize
+from fairlead.engine.limits.gate_maintenance import GateMaintenance
+from fairlead.engine.limits.learned_limits import Notebook
+from fairlead.engine.limits.lease_renewer import Keeper
+from fairlead.engine.limits.limit_plans import Plans
+from fairlead.engine.limits.local_breakers import LocalBreakers
+from fairlead.engine.limits.orphaned_leases import OrphanSearch
+from fairlead.engine.limits.override_cache import Switches
+from fairlead.engine.ports.gate_keys import GateKeys
+from fairlead.engine.ports.gate_view import GateViewer
+from fairlead.errors import ConfigInvalid, DependencyUnavailable
+from fairlead.events import Emit, GateNotPersistent
+from fairlead.policy.limits.bulk_token import UNTIED
+from fairlead.policy.limits.key import Keyspace
+from fairlead.policy.limits.limit import MICRO, Domain
+from fairlead.policy.limits.share import Share
+from fairlead.policy.providers.profile import Profile
+
+ALONE = Share(1, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class GateSettings:
+    """How one process uses the gate.
+
+    *prefix* begins all keys. *new*: this installation never granted a slot; asked when a server is met.
+    *lease_s*: the longest lease of a slot. *events*: how many events of a pool are kept (default: only rare
+    ones are); *spends*: of a bucket.
+    """
+
+    prefix: str = "fairlead"
+    new: bool | Callable[[], bool] = False
+    lease_s: float = 30.0
+    beat_s: float = 3.0
+    events: int = 0
+    spends: int = 0
+
+
+class Gatehouse:
+    """The gate of one process: its services must run while it is used."""
+
+    def __init__(
+        self,
+        url: Secret | None,
+        *,
+        process: str,
+        clock: Clock,
+        draw: Draw,
+        ids: Ids,
+        emit: Emit,
+        share: Callable[[], Share] = lambda: ALONE,
+        settings: GateSettings = GateSettings(),
+    ) -> None:
+        """Connects nothing yet. ConfigInvalid where *url* is no URL; None: there is no Redis."""
+
+        def now_us() -> int:
+            return round(clock.monotonic() * MICRO)
+
+        self._store = AbsentStore() if url is None else _redis(url, process, clock, settings)
+        self.gate = GuardedGate(
+            self._store,
+            lambda: LocalGate(now_us, birth_us=now_us()),
+            share=share,
+            clock=clock,
+            draw=draw,
+            emit=emit,
+            storeless=url is None,
+        )
+        self.keeper = Keeper(
+            self.gate,
+            clock=clock,
+            draw=draw,
+            emit=emit,
+            beat_s=settings.beat_s,
+            alone=lambda: self.gate.is_alone,
+        )
+
+        local = LocalBreakers(self.gate, reporter=2 + crc32(process.encode()), clock=clock)
+
+        def admissions(process: str) -> Admissions:
+            return Admissions(local, self.keeper, process=process, clock=clock, draw=draw, ids=ids, emit=emit)
+
+        self.admissions = admissions(process)
+        self.untied = admissions(f"{UNTIED}{process}")
+        """For leases that outlive this process."""
+
+    async def open(self) -> None:
+        """Begin to listen for grants."""
+        await self.keeper.listen()
+
+    def services(self) -> list[Service]:
+        """What must run beside: the renewals, and the look at whether Redis is there."""
+        return [self.keeper.service(), self.gate.service()]
+
+    async def close(self) -> None:
+        """Once nothing is admitted any more: let the last endings through, and let go."""
+        await self.keeper.drained()
+        await self._store.close()
+        await self.gate.drained()
+
+
+class GateRooms:
+    """The gate as a runtime uses it: the way in by connection, and the services beside."""
+
+    def __init__(
+        self,
+        url: Secret | None,
+        settings: GateSettings,
+        *,
+        database: Database,
+        session_id: Callable[[], UUID | None],
+        profile: Callable[[str, str | None], Profile],
+        clock: Clock,
+        draw: Draw,
+        ids: Ids,
+        emit: Emit,
+    ) -> None:
+        self._url = url
+        self._clock = clock
+        sessions = PostgresSessionStore(database, ids)
+        self.viewer = None if url is None else gate_viewer(url, settings.prefix)
+        self.operator = None if url is None else _operator(url, settings)
+        self.keys = None if url is None else gate_keys(url, settings.prefix)
+        self.orphans = None if self.keys is None else OrphanSearch(self.keys, sessions, clock=clock)
+        self._emit = emit
+        self.fleet = FleetSize(sessions, session_id, clock=clock)
+        self._notes = PostgresGateNotes(database)
+        self._first_use = FirstUse(self._notes, settings.prefix, clock=clock, lease_s=settings.lease_s)
+        self._notebook = Notebook(self._notes, clock=clock)
+        self.house = Gatehouse(
+            url,
+            process=str(session_id()),
+            clock=clock,
+            draw=draw,
+            ids=ids,
+            emit=emit,
+            share=lambda: self.fleet.share,
+            settings=replace(settings, new=self._first_use.is_new),
+        )
+        self.switched = PostgresSwitchStore(database)
+        self.switches = Switches(self.switched, self.house.gate.stand_alone, clock=clock, emit=emit)
+        self._make_ways_in(Plans(profile, round(epoch_s() * 1e6)), settings.prefix, clock, draw, emit)
+        # Without a Redis there is none to look for.
+        self._services = [
+            *self.house.services()[: None if url else 1],
+            self.fleet.service(draw=draw, emit=emit),
+            self.switches.service(draw=draw),
+            self._notebook.service(draw=draw, emit=emit),
+        ]
+        self._running: list[asyncio.Task[None]] = []
+        self._opening: asyncio.Task[None] | None = None
+
+    def _make_ways_in(self, plans: Plans, prefix: str, clock: Clock, draw: Draw, emit: Emit) -> None:
+        house, notes, url = self.house, self._notes, self._url
+        self.entrance = Entrance(
+            notes.connection,
+            plans,
+            house.admissions,
+            self.switches,
+            self._notebook,
+            ready=self.ready,
+            clock=clock,
+            draw=draw,
+            emit=emit,
+        )
+        self.bulks = Bulks(
+            self.entrance.connection,
+            plans,
+            self.switches,
+            house.untied,
+            house.gate,
+            house.keeper,
+            granting_s=_never_lost if url is None else RedisLosses(url, Keyspace(prefix)).granting_s,
+            ready=self.ready,
+            emit=emit,
+            viewer=self.viewer,
+        )
+
+    async def check(self) -> None:
+        """ConfigInvalid where the server may drop keys (G9); a server that is away is no matter here."""
+        if self._url is None:
+            return
+        with suppress(DependencyUnavailable):
+            facts = await redis_facts(self._url)
+            if facts.evicts:
+                raise ConfigInvalid(
+                    f"Redis drops keys when it is full: maxmemory-policy is {facts.eviction}",
+                    hint="set maxmemory-policy noeviction; a limit that is dropped lets calls through",
+                )
+            if not facts.appends:
+                self._emit(GateNotPersistent(f"{facts.product} {facts.version}", APPEND_ADVICE))
+
+    def others(self) -> Mapping[str, Callable[[], Awaitable[int]]]:
+        """What the hourly clean-up does here, once in the fleet."""
+        return {} if self.keys is None else {"gate": GateMaintenance(self.keys, emit=self._emit).run}
+
+    async def ready(self) -> None:
+        """From the first call on what is admitted is kept: a process that makes none has no part in it.
+
+        DependencyUnavailable where the database cannot be told that the gate is used from now on; then it is
+        not, and the next call tries again.
+        """
+        if self._running:
+            return
+        if self._opening is None or _failed(self._opening):
+            self._opening = asyncio.create_task(self._open(), name="fairlead-gate")
+        await asyncio.shield(self._opening)
+
+    async def _open(self) -> None:
+        await self._first_use.begin()
+        with suppress(DependencyUnavailable):  # counted again as soon as the database answers
+            await self.fleet.look()
+        await self.house.open()
+        with suppress(DependencyUnavailable):
+            await self.switches.look()
+        self._running = [
+            asyncio.create_task(service.run(), name=f"fairlead-{service.name}") for service in self._services
+        ]
+
+    async def close(self) -> None:
+        """Give back what is left, write down what was learnt, and end."""
+        if self._opening is not None:
+            with suppress(DependencyUnavailable):
+                await self._opening
+        for service in self._services:
+            service.stop()
+        await asyncio.gather(*self._running)
+        await self.house.close()
+        with suppress(DependencyUnavailable, TimeoutError):
+            async with TimeLimit(self._clock, LEAVE_S):
+                await self._notebook.write(all_of_it=True)
+        await self._notes.close()
+
+
+async def _never_lost(domain: Domain) -> float:
+    return math.inf
+
+
+def _failed(opening: asyncio.Task[None]) -> bool:
+    return opening.done() and (opening.cancelled() or opening.exception() is not None)
+
+
+def gate_viewer(url: Secret, prefix: str) -> GateViewer:
+    """What people see of the gate whose keys begin with *prefix*."""
+    return RedisViewer(url, Keyspace(prefix))
+
+
+def gate_keys(url: Secret, prefix: str) -> GateKeys:
+    """The keys themselves, for who looks after them."""
+    return RedisKeys(url, Keyspace(prefix))
+
+
+def _operator(url: Secret, settings: GateSettings) -> RedisOperator:
+    return RedisOperator(url, Keyspace(settings.prefix), lease_s=settings.lease_s)
+
+
+def _redis(url: Secret, process: str, clock: Clock, settings: GateSettings) -> RedisGate:
+    return RedisGate(
+        url,
+        clock=clock,
+        process=process,
+        keys=Keyspace(settings.prefix),
+        new=settings.new,
+        lease_s=settings.lease_s,
+        events=settings.events,
+        spends=settings.spends,
+    )

@@ -1,0 +1,106 @@
+"""Profiles and apps as the engine asks for them, with the user's settings laid over (T1)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+
+from fairlead._checked_file import read_checked
+from fairlead._core.secret import Secret
+from fairlead.assembly.settings import ProviderApp, Settings
+from fairlead.engine.tokens.deps import NOBODYS, AppCredential
+from fairlead.errors import ConfigInvalid, InputInvalid, ProviderNotFound
+from fairlead.policy.providers.profile import Profile
+from fairlead.policy.providers.profile_load import load_profiles
+from fairlead.policy.text.names import shown
+
+_ALIKE = 0.75
+
+
+class ProfileBook:
+    """Built-in profiles, the user's own files over them, and overlays from the settings over both."""
+
+    def __init__(self, settings: Settings) -> None:
+        folders = [settings.providers_dir] if settings.providers_dir else []
+        self._profiles = load_profiles(folders)
+        for name, app in settings.providers.items():
+            if name not in self._profiles:
+                raise ConfigInvalid(
+                    f"settings name provider {name!r}, for which there is no profile",
+                    hint=self._meant(name)
+                    or "see `fairlead providers list`, or set providers_dir to your own profiles",
+                )
+            if app.overlay:
+                self._profiles[name] = self._profiles[name].overlay(app.overlay)
+        self._variants: dict[tuple[str, str | None], Profile] = {}
+
+    def profile(self, provider: str, variant: str | None) -> Profile:
+        """The profile; ProviderNotFound, or InputInvalid for an unknown variant."""
+        known = self._variants.get((provider, variant))
+        if known is None:
+            if provider not in self._profiles:
+                hint = self._meant(provider)
+                raise ProviderNotFound("no profile has this name", provider=provider, hint=hint)
+            known = self._profiles[provider].variant(variant)
+            self._variants[provider, variant] = known
+        return known
+
+    def refuse_misspelt(self, provider: str, *, tenant: str | None = None) -> None:
+        """Raise InputInvalid if *provider* has no profile and is nearly the name of one.
+
+        Any other name without a profile is a label of the caller.
+        """
+        if provider not in self._profiles and (hint := self._meant(provider)):
+            raise InputInvalid(f"there is no provider {shown(provider)}", tenant=tenant, hint=hint)
+
+    def _meant(self, provider: str) -> str | None:
+        near = get_close_matches(provider, self._profiles, n=1, cutoff=_ALIKE)
+        return f"did you mean {near[0]}?" if near else None
+
+    def all(self) -> Mapping[str, Profile]:
+        """Every profile by name."""
+        return self._profiles
+
+    def backoff_factor(self, provider: str | None) -> float:
+        """The provider's scale of retry waits."""
+        known = self._profiles.get(provider or "")
+        return known.backoff_factor if known else 1.0
+
+
+class AppBook:
+    """Your apps by provider. Secrets are read once, at start."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._apps = {name: _credential(name, app) for name, app in settings.providers.items()}
+
+    def app(self, provider: str, client_id: str) -> AppCredential:
+        """The configured app; one with only a name for a client id that the settings do not know."""
+        known = self._apps.get(provider)
+        if known is not None and client_id in ("", known.client_id):
+            return known
+        return AppCredential(client_id=client_id, fingerprint=NOBODYS)
+
+
+def _credential(provider: str, app: ProviderApp) -> AppCredential:
+    secret = Secret(app.client_secret.get_secret_value()) if app.client_secret else None
+    if app.client_secret_file is not None:
+        secret = Secret(_text(provider, app.client_secret_file).strip(), pinned=True)
+    key = Secret(_text(provider, app.private_key_file), pinned=True) if app.private_key_file else None
+    told = f"{app.client_id}\0{secret.reveal() if secret else ''}\0{key.reveal() if key else ''}"
+    return AppCredential(
+        client_id=app.client_id,
+        client_secret=secret,
+        private_key=key,
+        key_id=app.key_id,
+        hosts=frozenset(app.hosts),
+        fingerprint=hashlib.sha256(told.encode()).hexdigest()[:16],
+    )
+
+
+def _text(provider: str, file: Path) -> str:
+    try:
+        return read_checked(file, is_secret=True).data.decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigInvalid(f"{file} cannot be read ({type(error).__name__})", provider=provider) from None

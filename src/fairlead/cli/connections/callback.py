@@ -1,0 +1,120 @@
+"""Waits on this host for the browser that comes back from a consent with a code (RFC 8252 §7.3).
+
+It listens on the loopback address only and knows one path. A request with another state is refused and
+changes nothing, so nobody on this host can end or replace the consent; the first with the right one ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from types import TracebackType
+from typing import Self
+from urllib.parse import parse_qsl, urlsplit
+
+from fairlead._core.secret import Secret
+from fairlead.errors import ConfigInvalid, InputInvalid, Refused
+
+MAX_REQUEST_BYTES = 16 << 10
+MAX_FIELDS = 32
+READ_TIMEOUT_S = 10.0
+
+_PAGES = {
+    200: "The answer has come. Close this window: the terminal says whether it was taken.",
+    400: "This answer belongs to another consent. Nothing was changed.",
+    404: "There is nothing here.",
+    410: "This consent has been answered already.",
+}
+_HEADERS = (
+    "Content-Type: text/plain; charset=utf-8",
+    "Cache-Control: no-store",
+    "Referrer-Policy: no-referrer",
+    "Connection: close",
+)
+
+
+def answer_of(address: str) -> dict[str, str]:
+    """The query of the address that the browser was sent to; InputInvalid if it names a field twice."""
+    try:
+        fields = parse_qsl(urlsplit(address).query, keep_blank_values=True, max_num_fields=MAX_FIELDS)
+    except ValueError:
+        raise InputInvalid("the address cannot be read", hint="paste it as a whole") from None
+    if len(dict(fields)) != len(fields):
+        raise InputInvalid("the address names a field twice", hint="begin the consent again")
+    return dict(fields)
+
+
+class Callback:
+    """Listens where *redirect_uri* leads; port 0 takes a free one. Use it with ``async with``."""
+
+    def __init__(self, redirect_uri: str) -> None:
+        parts = urlsplit(redirect_uri)
+        self._host, self._path = parts.hostname or "127.0.0.1", parts.path or "/"
+        self._port = parts.port if parts.port is not None else 80
+        self._server: asyncio.Server | None = None
+        self._state: Secret | None = None
+        self._answer: asyncio.Future[dict[str, str]] | None = None
+        self.redirect_uri = redirect_uri
+
+    async def __aenter__(self) -> Self:
+        try:
+            self._server = await asyncio.start_server(
+                self._serve, self._host, self._port, limit=MAX_REQUEST_BYTES
+            )
+        except OSError as error:
+            raise ConfigInvalid(
+                f"{self._host}:{self._port} cannot be listened on: {error.strerror}",
+                hint="give another --redirect-uri (port 0 takes a free one)",
+            ) from None
+        port = self._server.sockets[0].getsockname()[1]
+        shown = f"[{self._host}]" if ":" in self._host else self._host
+        self.redirect_uri = f"http://{shown}:{port}{self._path}"
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._server is not None:
+            self._server.close()
+            await self._server.wait_closed()
+
+    async def answer(self, state: Secret, timeout_s: float) -> dict[str, str]:
+        """The query of the request that carries *state*; Refused if none came within *timeout_s* seconds."""
+        self._state, self._answer = state, asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._answer
+        except TimeoutError:
+            raise Refused(f"nobody consented within {timeout_s:g} s", hint="run it again") from None
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(READ_TIMEOUT_S):
+                head = await reader.readuntil(b"\r\n\r\n")
+                status = self._judge(head.split(b"\r\n", 1)[0].decode("ascii", "replace"))
+                page = _PAGES[status]
+                lines = [f"HTTP/1.1 {status} -", *_HEADERS, f"Content-Length: {len(page)}", "", page]
+                writer.write("\r\n".join(lines).encode())
+                await writer.drain()
+        except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError):
+            pass  # whoever that was, it was no browser coming back
+        finally:
+            writer.close()
+
+    def _judge(self, request_line: str) -> int:
+        """The status for a request; the one that was waited for is taken."""
+        method, _, rest = request_line.partition(" ")
+        address = rest.partition(" ")[0]
+        try:
+            path, fields = urlsplit(address).path, answer_of(address)
+        except (ValueError, InputInvalid):
+            return 400
+        if method != "GET" or path != self._path or self._answer is None:
+            return 404
+        expected = self._state.reveal() if self._state else ""
+        if not hmac.compare_digest(fields.get("state", "").encode(), expected.encode()):
+            return 400
+        if self._answer.done():
+            return 410
+        self._answer.set_result(fields)
+        return 200

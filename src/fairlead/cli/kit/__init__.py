@@ -1,0 +1,1 @@
+"""What the groups of commands share: options, output, names, exit codes."""

@@ -1,0 +1,62 @@
+"""The numbers a command ends with, and which error leads to which (docs/reference/exit-codes.md).
+
+They follow sysexits(3) where it has a number, so that supervisors and scripts can act on them.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from fairlead.errors import (
+    DependencyUnavailable,
+    EndpointPaused,
+    FairleadError,
+    InputInvalid,
+    SetupError,
+)
+from fairlead.policy.failures.category import Category
+
+
+class Exit(IntEnum):
+    """How a command ended."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    PARTIAL = 3
+    UNHEALTHY = 4
+    UNAVAILABLE = 69
+    LATER = 75
+    FORBIDDEN = 77
+    CONFIG = 78
+    INTERRUPTED = 130
+    TERMINATED = 143
+
+
+MEANINGS: dict[Exit, str] = {
+    Exit.OK: "done; for `run`: drained and stopped as asked, by whichever signal",
+    Exit.FAILED: "it failed, and trying again as it is will not help; or a person declined",
+    Exit.USAGE: "the command line or a value given with it cannot be used; nothing was changed",
+    Exit.PARTIAL: "some of several were done, others not; each is told apart in the output",
+    Exit.UNHEALTHY: "`status`, `doctor` or `vault verify` found something unhealthy",
+    Exit.UNAVAILABLE: "the database, Redis or an optional package is not there",
+    Exit.LATER: "refused or failed for now; the same command may work later (`retry_after_s`)",
+    Exit.FORBIDDEN: "a right is missing: of this user to a file, or of the connection at the provider",
+    Exit.CONFIG: "settings, master key, migrations or provider profiles are wrong",
+    Exit.INTERRUPTED: "ended by SIGINT (for `run`: by a second signal, before the drain was over)",
+    Exit.TERMINATED: "ended by SIGTERM (for `run`: by a second signal, before the drain was over)",
+}
+"""What each means, for docs/reference/exit-codes.md."""
+
+
+def exit_of(error: FairleadError) -> Exit:
+    """The exit code of *error*: the first rule that fits."""
+    if isinstance(error, DependencyUnavailable):
+        return Exit.UNAVAILABLE
+    if isinstance(error, SetupError | EndpointPaused):
+        return Exit.CONFIG
+    if isinstance(error, InputInvalid):
+        return Exit.USAGE
+    if error.category == Category.PERMANENT_PERMISSION:
+        return Exit.FORBIDDEN
+    return Exit.LATER if error.retryable else Exit.FAILED

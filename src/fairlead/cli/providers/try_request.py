@@ -1,0 +1,150 @@
+"""``fairlead providers try``: the token request that would be made, secrets as ***; sent only if asked."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fairlead._core.secret import Secret
+from fairlead.cli.kit.exits import Exit
+from fairlead.cli.kit.invocation import Invocation
+from fairlead.cli.kit.names import Bucket, Endpoint, ProviderName, key_of, pairs, provider_and_variant
+from fairlead.errors import InputInvalid
+
+if TYPE_CHECKING:
+    from fairlead.app import Fairlead
+    from fairlead.engine.ports import ConnectionKey
+    from fairlead.policy.providers.profile import Profile
+
+MASK = "***"
+OPEN_FIELDS = frozenset(
+    {"accept", "content-type", "grant_type", "client_id", "client_assertion_type", "scope", "redirect_uri"}
+)
+"""Fields of a token request that hold no secret; all others are masked."""
+
+
+def try_out(
+    call: Invocation,
+    name: ProviderName,
+    endpoint: Endpoint = None,
+    client_id: Annotated[
+        str | None, typer.Option("--client-id", help="Default: that of the settings.")
+    ] = None,
+    scope: Annotated[
+        list[str] | None, typer.Option("--scope", help="Scopes to ask for (assertions).")
+    ] = None,
+    connection: Annotated[
+        str | None,
+        typer.Option(
+            "--connection", metavar="TENANT", help="With what is stored for this tenant's connection."
+        ),
+    ] = None,
+    bucket: Bucket = "default",
+    send: Annotated[
+        bool, typer.Option("--send", help="Really refresh that connection, as a refresh job would.")
+    ] = False,
+) -> Exit | None:
+    """Show the token request that would be made. Nothing is sent without --send."""
+    provider, variant = provider_and_variant(name)
+    if connection is None:
+        if send:
+            raise InputInvalid("--send needs a connection to refresh", hint="add --connection TENANT")
+        known = _of_settings(call, provider, variant, pairs(endpoint, "--endpoint"), client_id)
+        call.out.record(_shown(*known, scope or ()))
+        return None
+    if endpoint or client_id or scope or variant:
+        raise InputInvalid(
+            "a connection brings its own endpoint, client id and variant", hint="leave them out"
+        )
+    key = key_of(connection, provider, bucket)
+
+    async def work(fairlead: Fairlead) -> dict[str, Any]:
+        return {
+            **await _of_connection(fairlead, key),
+            **(await _sent(fairlead, key, call.actor) if send else {}),
+        }
+
+    call.out.record(call.with_fairlead(work))
+    return None
+
+
+def _of_settings(
+    call: Invocation, provider: str, variant: str | None, endpoint: Mapping[str, str], client_id: str | None
+) -> tuple[Profile, Mapping[str, str], str]:
+    from fairlead.assembly.providers import ProfileBook
+
+    settings = call.config().settings
+    profile = ProfileBook(settings).profile(provider, variant)
+    app_of = settings.providers.get(provider)
+    known = client_id or (app_of.client_id if app_of else "") or "CLIENT_ID"
+    return profile, profile.endpoint_values(endpoint), known
+
+
+async def _of_connection(fairlead: Fairlead, key: ConnectionKey) -> dict[str, Any]:
+    runtime = fairlead.runtime
+    await runtime.connections.get(key)  # NotFound, with its hint
+    credential = await runtime.credentials.read(key)
+    assert credential is not None  # it was there a moment ago
+    connection = credential.connection
+    profile = runtime.profiles.profile(key.provider, connection.variant)
+    app_of = runtime.apps.app(key.provider, connection.client_id)
+    scopes = tuple(connection.settings.get("scopes", ()))
+    return _shown(profile, connection.endpoint, app_of.client_id or connection.client_id, scopes)
+
+
+async def _sent(fairlead: Fairlead, key: ConnectionKey, actor: str) -> dict[str, Any]:
+    """What came of it, without the token."""
+    before = await fairlead.connections.get(key.tenant, key.provider, key.bucket)
+    await fairlead.runtime.reader.newer(key, before.generation, actor=actor)
+    after = await fairlead.connections.get(key.tenant, key.provider, key.bucket)
+    return {
+        "sent": {
+            "state": after.state,
+            "generation_before": before.generation,
+            "generation": after.generation,
+            "expires_in_s": after.expires_in_s,
+        }
+    }
+
+
+def _shown(
+    profile: Profile, endpoint: Mapping[str, str], client_id: str, scopes: Sequence[str]
+) -> dict[str, Any]:
+    """The request of a refresh, built by the code that builds the real one, from placeholders."""
+    from fairlead.policy.tokens.request import Client, assertion_claims, token_request
+
+    placeholder = Secret("placeholder", remember=False)
+    request = token_request(
+        profile,
+        endpoint,
+        Client(client_id, placeholder),
+        refresh_token=placeholder,
+        assertion=placeholder,
+        scopes=scopes,
+    )
+    open_fields = OPEN_FIELDS | set(profile.extra_fields.refresh)
+    claims = None
+    if profile.assertion is not None:
+        claims = assertion_claims(
+            profile,
+            endpoint,
+            client_id=client_id,
+            now_s=int(time.time()),
+            jti="(fresh each time)",
+            scopes=scopes,
+        )
+    return {
+        "provider": profile.label,
+        "method": request.method,
+        "url": request.url,
+        "headers": _masked(request.headers, open_fields),
+        "form": _masked(request.form, open_fields),
+        **({"assertion_claims": claims} if claims else {}),
+    }
+
+
+def _masked(fields: Mapping[str, Secret], open_fields: frozenset[str]) -> dict[str, str]:
+    return {name: value.reveal() if name in open_fields else MASK for name, value in fields.items()}

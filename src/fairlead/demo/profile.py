@@ -1,0 +1,111 @@
+"""The demo profile: fairlead's settings with hours turned into seconds, written as a settings file.
+
+The built-in provider profiles stay as they are but for their clock, their rate and their address: an overlay
+points each at the issuer of the demo.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fairlead.demo.plan import CAST, GRACE_S, Role, client_secret
+from fairlead.testing.issuer import Policy
+
+REQUEST_DEADLINE_S = 5.0
+ALL_TRIES_S = 7.0
+REFRESH_LEASE_S = 8.0
+"""Longer than all tries of one refresh: nobody takes over from an owner that lives."""
+WORKER_LEASE_S = 3.0
+CONCURRENCY = 8
+"""Of one worker: at most so much is in flight when it is killed."""
+COOLDOWN_S = 1.0
+GRACE_OF_STOP_S = 6.0
+LEAD_S, BUFFER_S, CRITICAL_S = 3.0, 1.0, 0.6
+
+LINE = (
+    f"worker lease {WORKER_LEASE_S:g} s, cooldown {COOLDOWN_S:g} s, tokens live 6 to 12 s, refreshed "
+    f"{LEAD_S:g} s before their end, scans every second, request deadline {REQUEST_DEADLINE_S:g} s"
+)
+"""The demo profile in words."""
+
+
+def settings(home: Path, issuer_url: str) -> dict[str, Any]:
+    """The tables of the settings file."""
+    return {
+        "home": str(home),
+        "vault": {"master_key": base64.b64encode(os.urandom(32)).decode()},
+        "refresh": {
+            "request_deadline_s": REQUEST_DEADLINE_S,
+            "total_deadline_s": ALL_TRIES_S,
+            "lease_s": REFRESH_LEASE_S,
+            "not_sent_delays_s": [0.2, 0.5],
+            "cooldown_s": COOLDOWN_S,
+            "fresh_enough_s": 1.0,
+            "wait_s": 2.0,
+            "cache_s": 1.0,
+            "dead_cool_down_s": 3.0,
+            "breaker_open_s": 1.0,
+            "breaker_open_max_s": 4.0,
+        },
+        "worker": {
+            "lease_s": WORKER_LEASE_S,
+            "concurrency": CONCURRENCY,
+            "poll_s": 0.25,
+            "grace_s": GRACE_OF_STOP_S,
+        },
+        "schedules": {
+            "refresh_scan": "@every 1s",
+            "urgent_scan": "@every 1s",
+            "dead_letters": "@every 5s",
+            "clean_up": "@every 30s",
+        },
+        "notices": {"reauth_link": "https://app.example.com/reconnect/{tenant}/{provider}"},
+        "http": {"allow_private_addresses": True},
+        "log": {"format": "json"},
+        "providers": {role.provider: _app(role, issuer_url) for role in CAST},
+    }
+
+
+def _app(role: Role, issuer_url: str) -> dict[str, Any]:
+    app: dict[str, Any] = {"client_id": role.client_id, "overlay": overlay(role, issuer_url)}
+    if role.policy is not Policy.ASSERTION:
+        app["client_secret"] = client_secret(role)
+    return app
+
+
+def overlay(role: Role, issuer_url: str) -> dict[str, Any]:
+    """What the demo changes of a built-in profile."""
+    changes: dict[str, Any] = {
+        "allow_http": True,
+        "endpoints": {"token": f"{issuer_url}/{role.provider}/token"},
+        "ttl_default_s": role.life_s,
+        "windows": {"lead_s": LEAD_S, "buffer_s": BUFFER_S, "critical_s": CRITICAL_S},
+        "rate": {"limit": 1000, "per_s": 1.0},
+        "backoff_factor": 0.5,
+    }
+    if role.policy is Policy.GRACE:
+        changes["replay"] = {"grace_s": GRACE_S}
+    return changes
+
+
+def write_settings(file: Path, tables: Mapping[str, Any]) -> None:
+    """Write *tables* as TOML, for this user's eyes only: the master key is in it."""
+    text = "".join(f"{name} = {_toml(value)}\n" for name, value in tables.items())
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
+        opened.write(text)
+
+
+def _toml(value: object) -> str:
+    """*value* as one TOML value; texts here hold nothing that JSON and TOML write differently."""
+    if isinstance(value, Mapping):
+        inner = ", ".join(f"{json.dumps(key)} = {_toml(each)}" for key, each in value.items())
+        return f"{{ {inner} }}"
+    if isinstance(value, list):
+        return f"[{', '.join(_toml(each) for each in value)}]"
+    return json.dumps(value)

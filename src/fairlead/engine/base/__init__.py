@@ -1,0 +1,1 @@
+"""What every domain of the engine uses: services, timing, batches, outages."""

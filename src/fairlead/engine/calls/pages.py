@@ -1,0 +1,165 @@
+"""A provider's list, page by page.
+
+Each page is a call of its own, with retries. Collected pages are never lost: if a page fails for good, the
+job runs out of time, or the next page cannot be determined, the pages so far are valid, and PageFailed says
+why the list stopped and holds the request that continues it. Spec: C8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fairlead._core.clock import Clock, Draw
+from fairlead.engine.calls.request import Came
+from fairlead.engine.jobs.handler import JobContext
+from fairlead.engine.ports import ConnectionKey
+from fairlead.errors import (
+    CallFailed,
+    DeadlineTooShort,
+    DependencyUnavailable,
+    Failed,
+    FairleadError,
+    InputInvalid,
+    Refused,
+)
+from fairlead.policy.calls.classify.verdict import Result
+from fairlead.policy.calls.deadline import buffer_s, has_time
+from fairlead.policy.failures.backoff import Jitter, backoff_s
+from fairlead.policy.providers.pagination import Asked, NextPageError, Pages
+
+RETRIES, BASE_S, CAP_S = 3, 2.0, 30.0
+"""Of each page (DEFAULTS §2). A wait longer than the cap is none for a list: it ends with what there is."""
+MOST_PAGES = 10_000
+
+Fetch = Callable[[Asked], Awaitable[Came]]
+"""One page."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The items of one page, and the request that continues the list (None: it was the last page).
+
+    That request is for the next page, or for this page again if the next one cannot be requested.
+    *incomplete* says why items of this page may be missing.
+    """
+
+    items: Sequence[Any]
+    following: Asked | None
+    incomplete: CallFailed | None = None
+
+
+def time_of(job: JobContext | None) -> Callable[[float], bool]:
+    """Return whether *job* has time for this wait and another page; without a job always True."""
+
+    def may_wait(wait_s: float) -> bool:
+        if job is None:
+            return True
+        left_s = job.remaining_s - buffer_s(job.timeout_s, pages=True)
+        return has_time(left_s, wait_s, job.timeout_s)
+
+    return may_wait
+
+
+class PageFailed(Exception):
+    """A page could not be had; *at* is the request that would go on from there, *cause* why."""
+
+    def __init__(self, at: Asked, cause: FairleadError) -> None:
+        super().__init__(str(cause))
+        self.at = at
+        self.cause = cause
+
+
+async def pages(
+    key: ConnectionKey,
+    fetch: Fetch,
+    way: Pages,
+    first: Asked,
+    *,
+    clock: Clock,
+    draw: Draw,
+    may_wait: Callable[[float], bool],
+) -> AsyncIterator[Page]:
+    """Pages from *first* on, each fetched when it is asked for.
+
+    *may_wait*: whether there is time for a wait so long and a page after it; none is begun without. Raises
+    PageFailed where one could not be had, InputInvalid where the vendor leads in a circle.
+    """
+    asked: Asked | None = first
+    seen: set[tuple[str, str]] = set()
+    while asked is not None:
+        mark = (asked.url, repr((sorted(asked.params.items()), sorted(asked.variables.items(), key=str))))
+        if mark in seen or len(seen) >= MOST_PAGES:
+            hint = "check how this API hands out lists: `pages` of the call or of the profile"
+            what = f"the pages lead in a circle, or there are over {MOST_PAGES}"
+            raise InputInvalid(what, tenant=key.tenant, provider=key.provider, hint=hint)
+        seen.add(mark)
+        if not may_wait(0.0):
+            raise PageFailed(asked, _no_time(key))
+        came = await _fetched(fetch, asked, clock, draw, may_wait)
+        items: Sequence[Any] | None = None
+        try:
+            items = way.found(came.reply)
+            following = way.following(asked, came.reply)
+        except NextPageError as error:
+            if items is not None:
+                yield Page(items, asked)
+            raise PageFailed(asked, _not_followed(key, error, came)) from None
+        yield Page(items, following, _incomplete(key, came))
+        asked = following
+
+
+async def _fetched(
+    fetch: Fetch, asked: Asked, clock: Clock, draw: Draw, may_wait: Callable[[float], bool]
+) -> Came:
+    attempt = 0
+    while True:
+        try:
+            return await fetch(asked)
+        except (Failed, Refused, DependencyUnavailable) as error:
+            wait_s = backoff_s(attempt, base_s=BASE_S, cap_s=CAP_S, jitter=Jitter.EQUAL, draw=draw())
+            wait_s = max(wait_s, error.retry_after_s or 0.0)
+            if attempt >= RETRIES or wait_s > CAP_S or not _may_pass(error) or not may_wait(wait_s):
+                raise PageFailed(asked, error) from error
+            attempt += 1
+            await clock.sleep(wait_s)
+
+
+def _no_time(key: ConnectionKey) -> DeadlineTooShort:
+    what = "there is no time left for the next page"
+    return DeadlineTooShort(what, tenant=key.tenant, provider=key.provider)
+
+
+def _incomplete(key: ConnectionKey, came: Came) -> CallFailed | None:
+    """Return why a partly answered page is incomplete, such as GraphQL data beside errors."""
+    if came.verdict.result is not Result.PARTIAL:
+        return None
+    what = f"a page is incomplete: {came.verdict.why}"
+    return _failed(key, came, what, came.verdict.code, "compare the items with what the provider has")
+
+
+def _not_followed(key: ConnectionKey, error: NextPageError, came: Came) -> CallFailed:
+    hint = (
+        "check `pages` of the call or of the profile; the credential goes to no other host than the one asked"
+    )
+    return _failed(key, came, str(error), error.reason, hint)
+
+
+def _failed(key: ConnectionKey, came: Came, what: str, reason: str, hint: str) -> CallFailed:
+    return CallFailed(
+        what,
+        tenant=key.tenant,
+        provider=key.provider,
+        category="permanent_request",
+        reason=reason,
+        hint=hint,
+        verdict=came.verdict,
+        answer=came.answer,
+        reply=came.reply,
+        attempts=came.attempts,
+    )
+
+
+def _may_pass(error: FairleadError) -> bool:
+    return (error.category or "").startswith("transient") and not isinstance(error, DeadlineTooShort)

@@ -1,0 +1,77 @@
+"""What a caller wants sent, what came of it, and where its credential is from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from fairlead.engine.ports import ConnectionKey
+from fairlead.engine.ports.http import HttpAnswer
+from fairlead.policy.calls.classify.verdict import Verdict
+from fairlead.policy.calls.next_step import repeatable
+from fairlead.policy.limits.feedback.raw_response import Reply
+from fairlead.policy.tokens.token import PublicToken
+
+MAX_BODY_BYTES = 16 << 20
+
+
+@dataclass(slots=True)  # not to be changed; frozen, each field would cost a call 0.1 us
+class Call:
+    """One call through a connection. *url* is absolute; the token is added here.
+
+    *api*, *operation*, *cost*, *class_number*, *wait_s* as in CallWish. *deadline_s*: for all of it, waits
+    and retries too; None: as the connection has it, 60 by default; in a job never past what it has left.
+    *repeatable*: it may be done twice; None: by its method and headers. *max_body_bytes* of the answer,
+    decoded; default 16 MiB.
+    """
+
+    key: ConnectionKey
+    method: str
+    url: str = field(repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    body: bytes | None = field(default=None, repr=False)
+    api: str | None = None
+    operation: str = ""
+    cost: float | None = None
+    class_number: int | None = None
+    wait_s: float | None = None
+    deadline_s: float | None = None
+    repeatable: bool | None = None
+    max_body_bytes: int = MAX_BODY_BYTES
+    began_s: float | None = None
+    """When it was asked for, by ``Pipeline.now_s``; None: when it comes to the pipeline."""
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether the call may be repeated: as the caller says, else by its method and headers."""
+        return repeatable(self.method, self.headers) if self.repeatable is None else self.repeatable
+
+
+class Came(NamedTuple):
+    """What came of a call: its answer, read and judged. *attempts*: how often it was sent."""
+
+    answer: HttpAnswer
+    reply: Reply
+    verdict: Verdict
+    attempts: int
+    waited_s: float
+    """For credentials, limits and retries."""
+
+
+class Tokens(Protocol):
+    """Where the pipeline gets its credentials."""
+
+    def served(self, key: ConnectionKey) -> PublicToken | None:
+        """One that is valid now, where nobody need be asked for it."""
+        ...
+
+    async def token(self, key: ConnectionKey) -> PublicToken:
+        """One that is valid now. NotFound where there is no such connection; else a Refused
+        (ReauthRequired...) where there is none to be had."""
+        ...
+
+    async def newer(self, key: ConnectionKey, than: int | None) -> PublicToken:
+        """One of a later generation than *than*, which the provider refused; None: one that lasts for more
+        than a minute will do. Raises as `token`."""
+        ...

@@ -1,0 +1,1 @@
+"""Jobs: workers, schedules, heartbeats, dead letters."""

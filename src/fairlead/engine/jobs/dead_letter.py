@@ -1,0 +1,220 @@
+"""The job ``dead_letter.process``: does for each due entry what policy says, each by itself (Q10).
+
+An entry that fails is told and put off; the others go on. Whatever dies in between is done again by the next
+run and does no harm: jobs are enqueued under keys that make them once per entry, and entries change by
+compare-and-set in the store.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from fairlead._core.clock import Draw
+from fairlead._core.ids import Ids
+from fairlead.engine.jobs.handler import Handler, JobContext
+from fairlead.engine.ports import DeadLetter, DeadLetterStore, JobStore, Json, NewJob
+from fairlead.events import DeadLetterFailed, DeadLettersFull, DeadLettersProcessed, Emit
+from fairlead.policy.jobs.dead_letter import (
+    DEFAULT_DEAD_LETTER_RULES,
+    Abandon,
+    Action,
+    Closed,
+    DeadLetterRules,
+    LastNotice,
+    RedriveNow,
+    StartReauth,
+    WaitForPerson,
+    WaitUntil,
+    action_in_s,
+    bound_verdict,
+    next_action,
+)
+from fairlead.policy.jobs.job import Priority
+from fairlead.policy.jobs.kinds import NEEDS_REAUTH, REFRESH
+from fairlead.policy.jobs.states import DeadLetterStatus, Resolution
+from fairlead.policy.text.safe import safe_text
+
+PROCESS = "dead_letter.process"
+SPREAD_S = 60.0
+"""Replays of one run are spread over this long, so that an outage does not end in a herd."""
+ONCE_FOR_S = 8 * 86_400.0
+"""A notice's unique key outlives the entry, so that a run that died half-way tells nobody twice."""
+PUT_OFF_S = 900.0
+"""When an entry that could not be handled is tried again."""
+BY = "fairlead"
+
+_TIMEOUT_S = 300.0
+_SPARE_S = 15.0
+
+
+class DeadLetterProcessor:
+    """Handles what is due, oldest first, batch by batch while its time lasts.
+
+    *queues* are watched for their bound: one full of open entries is told as an alarm (R19).
+    """
+
+    def __init__(
+        self,
+        entries: DeadLetterStore,
+        jobs: JobStore,
+        *,
+        ids: Ids,
+        draw: Draw,
+        emit: Emit,
+        rules: DeadLetterRules = DEFAULT_DEAD_LETTER_RULES,
+        queues: Sequence[str] = ("default",),
+    ) -> None:
+        self._entries = entries
+        self._jobs = jobs
+        self._ids = ids
+        self._draw = draw
+        self._emit = emit
+        self._rules = rules
+        self._queues = queues
+
+    def handler(self) -> Handler:
+        """This as the handler of kind ``dead_letter.process``."""
+        return Handler(PROCESS, self.run, timeout_s=_TIMEOUT_S)
+
+    async def run(self, context: JobContext) -> dict[str, int]:
+        """Handle everything due; how many entries by what was done: see ``_act`` for the words."""
+        counts: Counter[str] = Counter()
+        seen: set[object] = set()
+        while context.remaining_s > _SPARE_S:
+            batch = await self._entries.due(self._rules.batch)
+            due = [entry for entry in batch if entry.dead_letter_id not in seen]
+            for entry in due:
+                seen.add(entry.dead_letter_id)
+                counts[await self._one(entry)] += 1
+            if len(due) < self._rules.batch:
+                break
+        await self._check_bounds()
+        self._emit(DeadLettersProcessed(dict(counts)))
+        return dict(counts)
+
+    async def _one(self, entry: DeadLetter) -> str:
+        """Handle one entry; whatever is wrong with it concerns no other."""
+        try:
+            return await self._act(entry)
+        except Exception as error:  # noqa: BLE001 (Q10: errors are isolated per entry)
+            reason = safe_text(error)
+            told = DeadLetterFailed(str(entry.dead_letter_id), entry.tenant_id, entry.provider, reason)
+            self._emit(told)
+            return await self._put_off(entry)
+
+    async def _put_off(self, entry: DeadLetter) -> str:
+        """Try again later; leave an entry past the age of abandonment to a person."""
+        later_s = PUT_OFF_S if entry.age_s < self._rules.abandon_after_s else None
+        try:
+            await self._entries.postpone(entry.dead_letter_id, later_s, last_at=entry.last_at)
+        except Exception:  # noqa: BLE001 (told already; it stays due, and the next run meets it again)
+            return "failed"
+        return "failed"
+
+    async def _act(self, entry: DeadLetter) -> str:
+        now = entry.first_at + timedelta(seconds=entry.age_s)  # the database's
+        match next_action(entry, now, self._rules):
+            case RedriveNow():
+                return await self._redrive(entry, now)
+            case StartReauth():
+                if entry.kind != REFRESH:  # a lost grant told itself in the transaction that condemned it
+                    await self._notify(entry, last=False)
+                await self._look_again(replace(entry, reauth_started_at=now), now, reauth_started=True)
+                return "reauth_started"
+            case LastNotice():
+                await self._notify(entry, last=True)
+                await self._look_again(replace(entry, last_notice_at=now), now, notified=True)
+                return "last_notice"
+            case Abandon(why):
+                return await self._abandon(entry, why)
+            case WaitUntil() | WaitForPerson() as action:
+                again_in_s = action_in_s(action, now)
+                await self._entries.postpone(entry.dead_letter_id, again_in_s, last_at=entry.last_at)
+                return "waiting"
+            case Closed():
+                return "closed"
+
+    async def _redrive(self, entry: DeadLetter, now: datetime) -> str:
+        job = replay_of(entry, self._ids, delay_s=self._draw() * SPREAD_S)
+        redriven = await self._entries.redrive(entry.dead_letter_id, job, last_at=entry.last_at)
+        # if not: it was closed meanwhile, or the same work is open already; its replay is a matter for later
+        await self._look_again(replace(entry, replay_job_id=job.job_id), now)
+        return "redriven" if redriven else "left"
+
+    async def _notify(self, entry: DeadLetter, *, last: bool) -> None:
+        await self._jobs.enqueue([_notice(entry, self._ids, last=last)])
+
+    async def _look_again(
+        self, entry: DeadLetter, now: datetime, *, reauth_started: bool = False, notified: bool = False
+    ) -> None:
+        after: Action = next_action(entry, now, self._rules)
+        await self._entries.postpone(
+            entry.dead_letter_id,
+            action_in_s(after, now),
+            last_at=entry.last_at,
+            reauth_started=reauth_started,
+            notified=notified,
+        )
+
+    async def _abandon(self, entry: DeadLetter, why: str) -> str:
+        closed = await self._entries.resolve(
+            entry.dead_letter_id,
+            status=DeadLetterStatus.ABANDONED.value,
+            resolution=Resolution.ABANDONED.value,
+            by=BY,
+            why=why,
+            last_at=entry.last_at,
+        )
+        return "abandoned" if closed else "closed"
+
+    async def _check_bounds(self) -> None:
+        for queue in self._queues:
+            still_open = await self._entries.open_count(queue)
+            if bound_verdict(still_open, 0, self._rules.bound).refuse:
+                self._emit(DeadLettersFull(queue, still_open, self._rules.bound))
+
+
+def replay_of(entry: DeadLetter, ids: Ids, *, delay_s: float = 0.0) -> NewJob:
+    """The job that tries a dead letter's work again, *delay_s* from now; it keeps the lineage (R19)."""
+    return NewJob(
+        job_id=ids.uuid7(),
+        kind=entry.kind,
+        tenant_id=entry.tenant_id,
+        queue=entry.queue,
+        provider=entry.provider,
+        group_key=entry.group_key,
+        priority=entry.priority,
+        delay_s=delay_s,
+        args=entry.args,
+        unique_key=entry.unique_key,
+        replay_of=entry.dead_letter_id,
+    )
+
+
+def _notice(entry: DeadLetter, ids: Ids, *, last: bool) -> NewJob:
+    job_id = ids.uuid7()
+    about: dict[str, Json] = {
+        "event_id": str(job_id),
+        "occurred_at": entry.last_at.isoformat(),
+        "dead_letter_id": str(entry.dead_letter_id),
+        "connection_id": str(entry.connection_id) if entry.connection_id else None,
+        "code": entry.code,
+        "reason": entry.reason,
+        "last": last,
+    }
+    return NewJob(
+        job_id=job_id,
+        kind=NEEDS_REAUTH,
+        tenant_id=entry.tenant_id,
+        provider=entry.provider,
+        # as credential_condemn has it, so that all notices of a connection stand in one lane
+        group_key=str(entry.connection_id or ""),
+        priority=Priority.URGENT,
+        args=about,
+        # repeated failures are reported once, and each abandonment is announced
+        unique_key=f"last-notice:{entry.lineage_id}" if last else f"reauth:{entry.dead_letter_id}",
+        unique_for_s=ONCE_FOR_S,
+    )

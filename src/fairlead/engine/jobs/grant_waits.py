@@ -1,0 +1,79 @@
+"""Look at the grant after a credential was refused, and hold the work of its connection where it is gone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Protocol
+from uuid import UUID
+
+from fairlead.engine.jobs.group_holds import Holds
+from fairlead.engine.ports import ConnectionKey, Discarded, GrantState, Job, Outcome
+from fairlead.policy.jobs.grant_wait import Grant, RefusedCredential, grant_wait, refused_credential
+from fairlead.policy.jobs.job import WAITS, NeedsReauth, Retry
+from fairlead.policy.jobs.job import Outcome as AnyOutcome
+
+
+class Grants(Protocol):
+    """The part of the CredentialStore that ends of runs reach."""
+
+    async def await_grant(self, key: ConnectionKey) -> GrantState | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedRun:
+    """A run that ended by *error*, as *credential* was refused; it is *outcome* where the grant is fine."""
+
+    outcome: Retry
+    error: Exception
+    credential: RefusedCredential
+
+
+class GrantWaits:
+    """Waits for new grants. *grants* None: nothing is known of any grant here."""
+
+    def __init__(self, grants: Grants | None, holds: Holds) -> None:
+        self._grants = grants
+        self._holds = holds
+
+    async def look(
+        self, job: Job, answer: RefusedRun | NeedsReauth, ran_s: float
+    ) -> tuple[AnyOutcome | RefusedRun, UUID | None]:
+        """Return how *job* waits after a run of *ran_s*, or *answer* where the run has failed.
+
+        And its connection, where that is known.
+        """
+        refused = answer.credential if isinstance(answer, RefusedRun) else credential_of(job, None)
+        assert refused is not None
+        grant, state = await self._grant_of(refused, ran_s)
+        waits = job.streaks.get(WAITS, 0)
+        wait = grant_wait(refused, grant, tenant=job.tenant_id, group=job.group_key, waits=waits)
+        if wait is not None and wait.in_place and grant is not Grant.GONE:
+            wait = await self._holds.held(job, wait)
+        is_of_tenant = refused.tenant == job.tenant_id
+        return wait or answer, state.connection_id if state is not None and is_of_tenant else None
+
+    async def _grant_of(self, refused: RefusedCredential, ran_s: float) -> tuple[Grant, GrantState | None]:
+        if self._grants is None or not refused.group:
+            return Grant.UNKNOWN, None
+        key = ConnectionKey(refused.tenant, refused.provider, refused.bucket)
+        try:
+            state = await self._grants.await_grant(key)
+        except Exception:  # noqa: BLE001 (whatever the store says, the run has ended and its outcome is written)
+            return Grant.UNREADABLE, None
+        if state is None:
+            return Grant.UNKNOWN, None
+        if state.is_gone:
+            return Grant.GONE, state
+        return Grant.CHANGED if state.changed_s <= ran_s else Grant.FINE, state
+
+
+def credential_of(job: Job, error: Exception | None) -> RefusedCredential | None:
+    """Return whose credential was refused in a run of *job* that ended by *error*; None: none was."""
+    return refused_credential(error, tenant=job.tenant_id, provider=job.provider, group=job.group_key)
+
+
+def with_connection(outcome: Outcome, connection_id: UUID | None) -> Outcome:
+    """Return *outcome*; one that makes a dead letter names the connection there, if it is known."""
+    if connection_id is None or not isinstance(outcome, Discarded):
+        return outcome
+    return replace(outcome, connection_id=connection_id)

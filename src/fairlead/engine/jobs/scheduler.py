@@ -1,0 +1,148 @@
+"""Takes the ticks of schedules: every process tries, and the store lets one succeed per tick.
+
+A tick is taken by a compare-and-set of the schedule's last tick; the record of the tick and its job are
+written in the same transaction. So each tick is taken exactly once, whenever a process dies. Missed ticks are
+made up for: all of them (``catch_up``), or by one job (``coalesce``).
+
+A schedule may outlive the code that handles its kind. Once no worker takes its kind, its ticks are coalesced,
+and after an hour it is paused with the reason ``no_handler``, until a worker takes the kind again. Spec: R4,
+T3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Literal, cast
+from uuid import UUID
+
+from fairlead._core.clock import Clock, Draw
+from fairlead._core.faultpoint import faultpoint
+from fairlead._core.ids import Ids
+from fairlead.engine.base.service import Service, is_outage
+from fairlead.engine.jobs.heartbeat import Heartbeat
+from fairlead.engine.jobs.schedules import STOPPED_BY, stopped_because, tick_job
+from fairlead.engine.ports import DutyStore, ScheduleState
+from fairlead.errors import SetupError
+from fairlead.events import Emit, ServiceFailed, TickTaken
+from fairlead.policy.jobs.cron import DueTicks, due_ticks, ticks_between
+from fairlead.policy.jobs.explain import NO_HANDLER
+from fairlead.policy.jobs.schedule import COALESCE_AFTER_S, made_without_handler, tick_delay_s
+from fairlead.policy.text.safe import safe_text
+
+LOOK_EVERY_S = 15.0
+"""How often schedules are read when no tick is near: so long may a changed schedule go unnoticed."""
+MOST_AT_ONCE = 100
+"""Ticks of one schedule that one pass catches up with."""
+
+
+class Scheduler:
+    """One pass over all schedules."""
+
+    def __init__(self, duties: DutyStore, heartbeat: Heartbeat, *, ids: Ids, emit: Emit) -> None:
+        self._duties = duties
+        self._heartbeat = heartbeat
+        self._ids = ids
+        self._emit = emit
+        self._unreadable: dict[str, str] = {}
+        self._began: datetime | None = None
+
+    def service(self, *, clock: Clock, draw: Draw) -> Service:
+        """This as a service."""
+        return Service(
+            "scheduler",
+            self.one_pass,
+            interval_s=LOOK_EVERY_S,
+            clock=clock,
+            draw=draw,
+            emit=self._emit,
+            ready=self._heartbeat.holds,
+        )
+
+    async def one_pass(self) -> float:
+        """Take what is due; the seconds until the next tick, at most 15."""
+        session_id = self._heartbeat.session_id
+        if session_id is None:
+            return 1.0
+        wait_s = LOOK_EVERY_S
+        states = await self._duties.schedules()
+        if any(state.last_tick > state.now for state in states):
+            for name in await self._duties.rewind():
+                what = f"schedule {name!r} begins now: the clock was set back behind its last tick"
+                self._emit(ServiceFailed("scheduler", what))
+        for state in states:
+            wait_s = min(wait_s, await self._with_handler(state, session_id))
+        return wait_s
+
+    async def _with_handler(self, state: ScheduleState, session_id: UUID) -> float:
+        """Run one schedule while a worker takes its kind, else pause it; return the seconds to wait."""
+        self._began = self._began or state.now
+        watched_s = (state.now - self._began).total_seconds()
+        schedule = state.schedule
+        if state.paused:
+            await self._continue(state)
+            return LOOK_EVERY_S
+        missed = made_without_handler(schedule.missed, state.unhandled_s, watched_s)
+        if missed is None:
+            why = f"{NO_HANDLER}: no worker takes kind {schedule.kind!r} from queue {schedule.queue!r}"
+            await self._duties.pause(schedule.name, STOPPED_BY, why)
+            self._emit(ServiceFailed("scheduler", f"schedule {schedule.name!r} is paused: {why}"))
+            return LOOK_EVERY_S
+        return await self._one_schedule(replace(state, schedule=replace(schedule, missed=missed)), session_id)
+
+    async def _continue(self, state: ScheduleState) -> None:
+        """Resume a schedule paused for lack of a handler once there is one; skip the ticks it missed."""
+        if stopped_because(state) is not None and state.unhandled_s < COALESCE_AFTER_S:
+            await self._duties.resume(state.schedule.name, make_up=False)
+
+    async def _one_schedule(self, state: ScheduleState, session_id: UUID) -> float:
+        """Take the due ticks of one schedule; the seconds until its next one."""
+        name = state.schedule.name
+        try:
+            due, wait_s = _due(state), _next_s(state)
+        except Exception as error:  # noqa: BLE001 (a schedule that cannot be computed stops no other)
+            self._tell_unreadable(name, safe_text(error))
+            return LOOK_EVERY_S
+        try:
+            await self._take(state, due, session_id)
+        except Exception as error:  # nor does one whose job cannot be made or stored
+            if is_outage(error) or isinstance(error, SetupError):
+                raise
+            self._tell_unreadable(name, safe_text(error))
+            return LOOK_EVERY_S
+        self._unreadable.pop(name, None)
+        return 0.0 if len(due.ticks) == MOST_AT_ONCE else wait_s
+
+    async def _take(self, state: ScheduleState, due: DueTicks, session_id: UUID) -> None:
+        """Take *due* ticks one by one, until another process is seen at it: that one takes the later ones."""
+        schedule, seen = state.schedule, state.last_tick
+        for tick in due.ticks:
+            delay_s = tick_delay_s(schedule, tick)
+            job = tick_job(schedule, tick, due.coalesced, self._ids.uuid7(), delay_s=delay_s)
+            faultpoint("tick.before_take")
+            if not await self._duties.take_tick(schedule.name, seen, tick, due.coalesced, session_id, job):
+                break
+            faultpoint("tick.after_take")
+            self._emit(TickTaken(schedule.name, due.coalesced))
+            seen = tick
+
+    def _tell_unreadable(self, name: str, reason: str) -> None:
+        """Once per schedule and reason, not once per pass."""
+        if self._unreadable.get(name) != reason:
+            self._unreadable[name] = reason
+            self._emit(ServiceFailed("scheduler", f"schedule {name!r} is left out: {reason}"))
+
+
+def _due(state: ScheduleState) -> DueTicks:
+    schedule = state.schedule
+    missed = cast(Literal["coalesce", "catch_up"], schedule.missed)
+    return due_ticks(
+        schedule.expression, schedule.timezone, missed, state.last_tick, state.now, limit=MOST_AT_ONCE
+    )
+
+
+def _next_s(state: ScheduleState) -> float:
+    schedule, now = state.schedule, state.now
+    until = now + timedelta(seconds=LOOK_EVERY_S)
+    ahead = ticks_between(schedule.expression, schedule.timezone, now, until, limit=1)
+    return (ahead[0] - now).total_seconds() if ahead else LOOK_EVERY_S

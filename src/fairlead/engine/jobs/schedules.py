@@ -1,0 +1,183 @@
+"""Schedules as their owners see them: declared by programs, paused, resumed and run by people (Q8).
+
+Taking their ticks is the scheduler's work (services/scheduler.py); both make jobs by `tick_job`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from fairlead._core.ids import Ids
+from fairlead.engine.ports import DutyStore, Enqueued, JobStore, NewJob, Schedule, ScheduleState, TakenTick
+from fairlead.errors import InputInvalid, NotFound
+from fairlead.events import Emit, ScheduleReplaced
+from fairlead.policy.jobs.cron import next_tick, ticks_between
+from fairlead.policy.jobs.explain import NO_HANDLER
+from fairlead.policy.jobs.job import check_new_job
+from fairlead.policy.jobs.schedule import check_schedule
+from fairlead.policy.text.safe import safe_text
+
+STOPPED_BY = "fairlead"
+"""Who pauses a schedule whose kind no worker takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleView:
+    """A schedule and where it stands. *problem* tells why its ticks cannot be computed, else None."""
+
+    state: ScheduleState
+    next_tick: datetime | None
+    """None while it is paused, where no tick is left, or with a problem."""
+    overdue_s: float
+    """For how long the next tick that nobody took has been due; 0.0 where none is."""
+    problem: str | None = None
+
+
+class Schedules:
+    """The schedules of one database."""
+
+    def __init__(self, duties: DutyStore, jobs: JobStore, *, ids: Ids) -> None:
+        self._duties = duties
+        self._jobs = jobs
+        self._ids = ids
+
+    async def declare(self, schedules: Sequence[Schedule], emit: Emit | None = None) -> None:
+        """Insert or update these schedules; others, last ticks and operators' pauses stay as they are.
+
+        Args:
+            schedules: The schedules of this program.
+            emit: Receives an event for each name whose jobs had another kind, because another service may
+                declare the same name. Default None.
+
+        Raises:
+            InputInvalid: A schedule is not valid or a name is repeated; nothing is stored.
+        """
+        for schedule in schedules:
+            check_schedule(schedule)
+        names = [schedule.name for schedule in schedules]
+        for name in names:
+            if names.count(name) > 1:
+                raise InputInvalid(f"two schedules are named {name!r}", hint="name one of them otherwise")
+        kinds = {state.schedule.name: state.schedule.kind for state in await self._duties.schedules()}
+        await self._duties.sync_schedules(schedules)
+        for schedule in schedules:
+            if emit is not None and kinds.get(schedule.name, schedule.kind) != schedule.kind:
+                emit(ScheduleReplaced(schedule.name, kinds[schedule.name], schedule.kind))
+
+    async def views(self) -> list[ScheduleView]:
+        """All schedules, by name."""
+        return [view(state) for state in await self._duties.schedules()]
+
+    async def get(self, name: str) -> ScheduleView:
+        """One schedule; NotFound where there is none."""
+        for found in await self.views():
+            if found.state.schedule.name == name:
+                return found
+        raise _unknown(name)
+
+    async def taken(self, name: str, limit: int = 10) -> list[TakenTick]:
+        """Its latest ticks (default 10), the newest first, as far back as the record is kept."""
+        return await self._duties.taken(name, limit)
+
+    async def pause(self, name: str, *, by: str, why: str) -> None:
+        """Take no more of its ticks until `resume`, through any restart; NotFound where there is none.
+
+        Jobs that it has made run all the same. A pause that stands keeps its own *by* and *why*.
+        """
+        if not why.strip():
+            raise InputInvalid("a pause without a reason", hint="say why, in words: people read it later")
+        if not await self._duties.pause(name, safe_text(by), safe_text(why)):
+            raise _unknown(name)
+
+    async def resume(self, name: str, *, make_up: bool = False) -> None:
+        """Lift a person's pause; NotFound where there is none of that name.
+
+        Ticks that fell into the pause are let go; with *make_up* (default False) they count as missed.
+        """
+        if not await self._duties.resume(name, make_up=make_up):
+            raise _unknown(name)
+
+    async def remove(self, name: str) -> None:
+        """Forget a schedule that no program declares any more; NotFound where there is none."""
+        await self.get(name)
+        await self._duties.remove(name)
+
+    async def run(self, name: str) -> Enqueued:
+        """Enqueue its job now, apart from its ticks; paused or not.
+
+        Where it coalesces and its last job has not ended, that one stands for this run too.
+        """
+        state = (await self.get(name)).state
+        by_hand = tick_job(state.schedule, state.now, 0, self._ids.uuid7(), by_hand=True)
+        check_new_job(by_hand)
+        (stored,) = await self._jobs.enqueue([by_hand])
+        return stored
+
+
+def view(state: ScheduleState) -> ScheduleView:
+    """*state* with what is to be computed of it; never fails."""
+    schedule = state.schedule
+    try:
+        if state.paused:
+            return ScheduleView(state, None, 0.0)
+        ahead = next_tick(schedule.expression, schedule.timezone, state.now)
+        due = ticks_between(schedule.expression, schedule.timezone, state.last_tick, state.now, limit=1)
+    except Exception as error:  # noqa: BLE001 (one that cannot be computed hides no other)
+        return ScheduleView(state, None, 0.0, safe_text(error))
+    return ScheduleView(state, ahead, (state.now - due[0]).total_seconds() if due else 0.0)
+
+
+def stopped_because(state: ScheduleState) -> str | None:
+    """Return why fairlead paused a schedule whose kind no worker takes; None for any other schedule."""
+    pause = state.pause
+    if pause is None or pause.by != STOPPED_BY or not pause.why.startswith(NO_HANDLER):
+        return None
+    return pause.why
+
+
+def upcoming(state: ScheduleState, count: int) -> list[datetime]:
+    """Its next *count* ticks after now, as if it were not paused; none where they cannot be computed."""
+    schedule, ticks = state.schedule, [state.now]
+    with suppress(InputInvalid):
+        while len(ticks) <= count:
+            tick = next_tick(schedule.expression, schedule.timezone, ticks[-1])
+            if tick is None:
+                break
+            ticks.append(tick)
+    return ticks[1:]
+
+
+def tick_job(
+    schedule: Schedule,
+    tick: datetime,
+    coalesced: int,
+    job_id: UUID,
+    *,
+    delay_s: float = 0.0,
+    by_hand: bool = False,
+) -> NewJob:
+    """The job of one tick, due *delay_s* after it.
+
+    A coalescing schedule has one open job: a run that has not ended stands for the later tick too.
+    """
+    unique_key: str | None = f"schedule:{schedule.name}"
+    if schedule.missed == "catch_up":
+        unique_key = None if by_hand else f"{unique_key}:{tick.isoformat()}"
+    return NewJob(
+        job_id=job_id,
+        kind=schedule.kind,
+        tenant_id=schedule.tenant_id,
+        queue=schedule.queue,
+        priority=schedule.priority,
+        delay_s=delay_s,
+        args={**schedule.args, "schedule": schedule.name, "tick": tick.isoformat(), "coalesced": coalesced},
+        unique_key=unique_key,
+    )
+
+
+def _unknown(name: str) -> NotFound:
+    return NotFound(f"there is no schedule {safe_text(name)!r}", hint="see `fairlead schedules list`")

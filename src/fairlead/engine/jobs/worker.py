@@ -1,0 +1,399 @@
+"""Claims jobs as capacity allows, runs them, and hands back those it may not finish.
+
+    claim free capacity > run each in its own task > acknowledge in batches
+
+While there is work and capacity, the next claim is under way before the jobs of the last one start, so that
+the store finds jobs while this process runs some. There is never more than one claim at a time.
+
+A process has one worker. A job that was running when its process crashed is retried with nothing else
+running, so that a second crash costs no other job; see `suspects`. A job's task is cancelled for three
+reasons only. After a lost lease or a drain the job goes back with its attempt restored, and a job that a
+person cancelled ends (R3). Everything else that ends a run is an outcome under the lease id of its claim.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from uuid import UUID
+
+from fairlead._core.clock import Clock, Draw
+from fairlead._core.faultpoint import faultpoint
+from fairlead.engine.base.process_watch import ProcessWatch
+from fairlead.engine.base.service import Health
+from fairlead.engine.base.timing import LEAVE_S, TimeLimit, heard
+from fairlead.engine.jobs.acknowledger import Acknowledger
+from fairlead.engine.jobs.executor import Executor
+from fairlead.engine.jobs.handler import JobContext
+from fairlead.engine.jobs.heartbeat import Heartbeat
+from fairlead.engine.jobs.memory_limits import MemoryGuard
+from fairlead.engine.jobs.running_job import CANCELLED, Claim, Run, handed_back, raised
+from fairlead.engine.jobs.suspects import SuspectTurns, reach_s
+from fairlead.engine.jobs.worker_settings import WorkerSettings, runnable
+from fairlead.engine.ports import ClaimFilter, Completed, Job, JobStore, MemoryGauge, Outcome
+from fairlead.events import Emit, HandlersStuck, JobsHandedBack, ServiceFailed, WorkerDraining
+
+SOON_SHARE = 0.02  # of the poll interval: the shortest wait for work that is due but was not to be had
+MOST_FRUITLESS = 3
+"""How often that wait grows fourfold."""
+RUN_SHARE, CANCEL_SHARE = 0.75, 0.9
+"""Of the grace: when running jobs are cancelled, and when even those that ignore it are handed back. With the
+default of 60 s the leases are free after 45 s, and 6 s are left to write what ended last."""
+CANCEL_HURRIED_S, WRITE_HURRIED_S, LAST_WRITE_S = 1.0, 2.0, 1.0
+"""The same after a second stop, in seconds from it; and how long the last write has at least."""
+
+
+class Worker:
+    """Runs jobs until ``stop``. *memory* None: no limit is watched; *watch* None: no process health is."""
+
+    def __init__(
+        self,
+        jobs: JobStore,
+        executor: Executor,
+        heartbeat: Heartbeat,
+        *,
+        clock: Clock,
+        draw: Draw,
+        emit: Emit,
+        settings: WorkerSettings | None = None,
+        memory: MemoryGauge | None = None,
+        watch: ProcessWatch | None = None,
+    ) -> None:
+        self._jobs = jobs
+        self._executor = executor
+        self._heartbeat = heartbeat
+        self._clock = clock
+        self._draw = draw
+        self._emit = emit
+        self._settings = settings or WorkerSettings()
+        self.wanted = runnable(self._settings.wanted, executor.kinds)
+        self._half = self._settings.concurrency // 2
+        self._memory = MemoryGuard(memory, clock=clock, emit=emit) if memory else None
+        self._watch = watch
+        self._health = Health("worker", clock=clock, draw=draw, emit=emit)
+        self._woken = asyncio.Event()
+        self._acks = Acknowledger(
+            jobs, clock=clock, draw=draw, emit=emit, refused=executor.refused, on_flushed=self._flushed
+        )
+        self._running: dict[int, Run] = {}  # by lease id: after a lost lease a job may be here twice
+        self._handed_back: set[int] = set()
+        self._cut: dict[int, str] = {}  # runs that this worker cancelled, with the reason
+        self._claiming: Claim | None = None
+        self._stepping: TimeLimit | None = None
+        self._suspect: tuple[Job, UUID] | None = None
+        self._more = True
+        self._fruitless = 0  # looks in a row at due work that was not to be had
+        self._next_claim = clock.monotonic()
+        self._turns = SuspectTurns(self._next_claim, self._settings.poll_s)
+        self._stopped_at: float | None = None
+        self._hurried_at: float | None = None
+        self._failure: asyncio.Future[None] | None = None
+        heartbeat.on_lost(self._lease_lost)
+        heartbeat.on_opened(self.wake)
+        if watch is not None:
+            watch.on_well(self.wake)
+        heartbeat.on_cancelled(
+            lambda: [run.job.job_id for run in self._running.values()], self._end_cancelled
+        )
+
+    # ---- from outside --------------------------------------------------------------------------
+
+    @property
+    def running(self) -> int:
+        """Jobs that run now."""
+        return len(self._running)
+
+    def wake(self) -> None:
+        """A hint that there may be work: look now."""
+        self._more = True
+        self._woken.set()
+
+    def stop(self) -> None:
+        """Claim no more, let jobs end within the grace, hand the rest back. A second call: at once."""
+        if self._stopped_at is None:
+            self._stopped_at = self._clock.monotonic()
+            if self._stepping is not None:
+                self._clock.call_later(LEAVE_S, self._stepping.expire)
+        elif self._hurried_at is None:
+            self._hurried_at = self._clock.monotonic()
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Work until stopped and drained. Handlers that are stuck even then are not waited for (E05)."""
+        self._failure = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.TaskGroup() as group:
+                beside = (group.create_task(self._acks.run()), group.create_task(raised(self._failure)))
+                while self._stopped_at is None:
+                    self._woken.clear()
+                    wait_s = await self._guarded_step()
+                    if self._claiming is None and self._stopped_at is None:
+                        await heard(self._woken, self._clock, wait_s)
+                if self._claiming is not None:
+                    await self._guarded_step()
+                await self._drain()
+                for task in beside:
+                    task.cancel()
+        finally:
+            if self._claiming is not None:
+                self._claiming.answer.cancel()
+            for run in self._running.values():
+                run.cut()
+
+    # ---- working -------------------------------------------------------------------------------
+
+    async def _guarded_step(self) -> float:
+        """One look for work; the seconds until the next, unless something wakes us.
+
+        Once we are stopped it has a moment left: what a claim took meanwhile is free with our session.
+        """
+        self._stepping = limit = TimeLimit(self._clock, None if self._stopped_at is None else LEAVE_S)
+        try:
+            async with limit:
+                return await self._step()
+        except Exception as error:  # noqa: BLE001 (the store may be away; what runs, runs on)
+            return 0.0 if limit.expired else self._health.failed(error)
+
+    async def _step(self) -> float:
+        if self._claiming is None:
+            self._hand_back_in_time()
+            session_id = self._heartbeat.session_id
+            if session_id is None or not self._may_begin():
+                return self._poll_s()
+            if self._suspect is None and self._asks_for_suspect():
+                await self._reserve_suspect(session_id)
+            if self._suspect is not None:
+                await self._serve_suspect()
+                return self._poll_s()
+            gap_s = self._next_claim - self._clock.monotonic()
+            if gap_s > 0:
+                await self._clock.sleep(gap_s)
+            self._begin_claim()
+            if self._claiming is None:
+                return 0.0 if self._is_idle() else self._poll_s()  # whatever changes this wakes us
+        return await self._end_claim(self._claiming)
+
+    def _may_begin(self) -> bool:
+        is_free = self._memory is None or self._memory.may_claim()
+        return is_free and self._acks.accepting and (self._watch is None or self._watch.may_claim())
+
+    def _begin_claim(self, arriving: int = 0) -> None:
+        """Ask for as many jobs as there is room beside those that arrive, at most half of all."""
+        free = self._settings.concurrency - len(self._running) - arriving
+        session_id = self._heartbeat.session_id
+        takes = self._takes()
+        if free <= 0 or takes is None or session_id is None or self._stopped_at is not None:
+            return
+        self._next_claim = self._clock.monotonic() + self._settings.claim_gap_s
+        demand = min(free, self._settings.concurrency - self._half)
+        answer = asyncio.create_task(self._jobs.claim(takes, demand, session_id))
+        self._claiming = Claim(answer, demand, session_id)
+
+    async def _end_claim(self, claim: Claim) -> float:
+        """Start what *claim* has given; the seconds until the next look."""
+        try:
+            jobs = await claim.answer
+        finally:
+            self._claiming = None
+        self._health.worked()
+        if not jobs:
+            self._more = False
+            return 0.0 if self._is_idle() else await self._idle_s()
+        faultpoint("job.after_claim")
+        self._turns.took()
+        self._more = True
+        self._fruitless = 0
+        free = self._settings.concurrency - len(self._running) - len(jobs)
+        in_time = not self._turns.asks(self._clock.monotonic())
+        if len(jobs) >= claim.demand and free >= self._half and in_time and self._may_begin():
+            self._begin_claim(arriving=len(jobs))
+        for job in jobs:
+            self._start(job, claim.session_id)
+        return self._poll_s() if len(self._running) >= self._settings.concurrency else 0.0
+
+    async def _idle_s(self) -> float:
+        """Until the next job is due, at most a poll interval."""
+        takes = self._takes()
+        due_s = None if takes is None else await self._jobs.next_due_s(takes)
+        poll_s = self._poll_s()
+        if due_s is None:
+            return poll_s
+        if due_s <= 0:  # due and not to be had: other workers are at these lanes, or it is a suspect
+            due_s = self._settings.poll_s * SOON_SHARE * 4**self._fruitless * (0.5 + self._draw())
+            self._fruitless = min(self._fruitless + 1, MOST_FRUITLESS)
+        return min(poll_s, max(due_s, self._settings.poll_s * SOON_SHARE))
+
+    def _poll_s(self) -> float:
+        poll_s = self._settings.poll_s * (0.5 + self._draw())
+        return min(poll_s, self._turns.wait_s(self._clock.monotonic()))
+
+    def _start(self, job: Job, session_id: UUID) -> None:
+        if session_id != self._heartbeat.session_id:  # lost while the claim was under way
+            self._acks.put(job, handed_back(job))
+            return
+        context = self._executor.begin(job, self._end_by)
+        task = asyncio.create_task(self._executor.carry_out(context, self._end_by))
+        self._running[job.lease_id] = Run(context, session_id, task)
+        task.add_done_callback(partial(self._ended, context))  # not in it: it may be cancelled unstarted
+
+    def _ended(self, context: JobContext, task: asyncio.Task[Outcome]) -> None:
+        job = context.job
+        del self._running[job.lease_id]
+        outcome = self._outcome(context, task)
+        if job.lease_id in self._handed_back:
+            self._handed_back.discard(job.lease_id)
+        else:
+            self._acks.put(job, outcome)
+        if self._suspect is not None and self._suspect[0] is job:
+            self._end_suspect()
+        alone = self._turns.waiting and not self._running
+        if self._more or alone or self._suspect is not None or self._stopped_at is not None:
+            self._woken.set()
+
+    def _outcome(self, context: JobContext, task: asyncio.Task[Outcome]) -> Outcome:
+        """What to write for a run that has ended, however it has."""
+        cut = self._cut.pop(context.job.lease_id, None)
+        if task.cancelled() and cut is None:  # by itself: a returned job would do so again for ever
+            return self._executor.cancelled_itself(context)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and self._failure is not None and not self._failure.done():
+            self._failure.set_exception(error)  # it goes up the task group of `run`
+        outcome = None if task.cancelled() or error is not None else task.result()
+        if cut == CANCELLED and error is None and not isinstance(outcome, Completed):
+            return self._executor.cancelled(context)
+        return outcome or handed_back(context.job, context.args_after)
+
+    def _flushed(self) -> None:
+        if self._suspect is not None or self._stopped_at is not None:
+            self._woken.set()
+
+    # ---- suspects ------------------------------------------------------------------------------
+
+    def _asks_for_suspect(self) -> bool:
+        now = self._clock.monotonic()
+        self._turns.look(now, lambda: max((run.left_s() for run in self._running.values()), default=0.0))
+        return self._turns.asks(now)
+
+    def _takes(self) -> ClaimFilter | None:
+        """What may begin beside suspects that wait; None: nothing."""
+        limit_s = self._turns.limit_s(self._clock.monotonic())
+        if limit_s == math.inf:
+            return self.wanted
+        kinds = self.wanted.kinds
+        short = tuple(kind for kind in kinds if reach_s(kind, self._executor.timeout_s(kind)) <= limit_s)
+        return replace(self.wanted, kinds=short) if short else None
+
+    def _is_idle(self) -> bool:
+        return not self._running and self._turns.idle(self._clock.monotonic())
+
+    async def _reserve_suspect(self, session_id: UUID) -> None:
+        """Take one job that was in flight at a crash. It does not run yet; nothing new begins before it."""
+        asked_at = self._clock.monotonic()
+        self._turns.asked(asked_at)
+        job = await self._jobs.claim_suspect(self.wanted, session_id)
+        if job is None:
+            self._turns.missed(asked_at)
+            return
+        self._suspect = job, session_id
+        if not self._turns.found(asked_at):
+            self._return_suspect()
+
+    def _hand_back_in_time(self) -> None:
+        now = self._clock.monotonic()
+        if self._suspect is not None and self._turns.is_late(now):
+            self._turns.gave_up(now, self._draw())
+            self._return_suspect()
+
+    async def _serve_suspect(self) -> None:
+        """Start the suspect once nothing can be lost with it: no other run, no unwritten result."""
+        assert self._suspect is not None
+        job, session_id = self._suspect
+        if self._running or self._acks.pending:
+            return
+        self._turns.started(self._clock.monotonic())  # asked for is begun: its answer may be lost
+        started = await self._jobs.start_suspect(job.job_id, job.lease_id)
+        if self._suspect is None:  # the lease was lost meanwhile, and the job handed back
+            return
+        if started:
+            self._start(job, session_id)
+        if job.lease_id not in self._running:
+            self._end_suspect()
+
+    def _end_suspect(self) -> None:
+        self._suspect = None
+        self._turns.ended(self._clock.monotonic())
+        self.wake()
+
+    def _return_suspect(self) -> None:
+        """Hand back a suspect that was taken and not begun, to its place."""
+        if self._suspect is not None and self._suspect[0].lease_id not in self._running:
+            job, self._suspect = self._suspect[0], None
+            self._turns.dropped()
+            self._acks.put(job, replace(handed_back(job), delay_s=None))
+
+    # ---- losing and leaving --------------------------------------------------------------------
+
+    def _end_by(self) -> float | None:
+        """When running jobs are cancelled; None while nobody stopped us."""
+        if self._stopped_at is None:
+            return None
+        return self._stopped_at + self._settings.grace_s * RUN_SHARE
+
+    def _lease_lost(self, session_id: UUID, reason: str) -> None:
+        """What runs under *session_id* may be running elsewhere already: end it here."""
+        lost = [run for run in self._running.values() if run.session_id == session_id]
+        self._return_suspect()
+        self._cancel(lost, "lease_lost")
+
+    def _end_cancelled(self, lease_ids: frozenset[int]) -> None:
+        """Stop runs whose jobs a person cancelled; they count as running until they end. Spec: R55."""
+        runs = [self._running[lease_id] for lease_id in lease_ids & self._running.keys()]
+        self._cancel([run for run in runs if run.job.lease_id not in self._cut], CANCELLED)
+
+    def _cancel(self, runs: list[Run], reason: str) -> None:
+        for run in runs:
+            self._cut.setdefault(run.job.lease_id, reason)
+            run.cut()
+        if runs and reason != CANCELLED:
+            self._emit(JobsHandedBack(len(runs), reason))
+
+    async def _drain(self) -> None:
+        self._emit(WorkerDraining(len(self._running), self._settings.grace_s))
+        self._return_suspect()
+        await self._wait_while(lambda: bool(self._running), RUN_SHARE, hurried_s=0.0)
+        self._cancel(list(self._running.values()), "drain")
+        await self._wait_while(lambda: bool(self._running), CANCEL_SHARE, hurried_s=CANCEL_HURRIED_S)
+        self._give_up_on_stuck()
+        await self._wait_while(
+            lambda: self._acks.pending > 0, 1.0, hurried_s=WRITE_HURRIED_S, at_least_s=LAST_WRITE_S
+        )
+        if self._acks.pending:
+            told = f"{self._acks.pending} results could not be written before the stop; their jobs run again"
+            self._emit(ServiceFailed("worker", told))
+
+    async def _wait_while(
+        self, busy: Callable[[], bool], share: float, *, hurried_s: float, at_least_s: float = 0.0
+    ) -> None:
+        """Wait while *busy*, until *share* of the grace is over, or *hurried_s* after a second stop."""
+        began = self._clock.monotonic()
+        while busy():
+            assert self._stopped_at is not None
+            end = self._stopped_at + self._settings.grace_s * share
+            if self._hurried_at is not None:
+                end = min(end, self._hurried_at + hurried_s)
+            left_s = max(end, began + at_least_s) - self._clock.monotonic()
+            if left_s <= 0:
+                return
+            self._woken.clear()
+            await heard(self._woken, self._clock, left_s)
+
+    def _give_up_on_stuck(self) -> None:
+        """Handlers that ignore their cancellation: their leases are freed, whatever they still do."""
+        for run in self._running.values():
+            self._handed_back.add(run.job.lease_id)
+            self._acks.put(run.job, handed_back(run.job, run.context.args_after))
+        if self._running:
+            self._emit(HandlersStuck(tuple(sorted({run.job.kind for run in self._running.values()}))))

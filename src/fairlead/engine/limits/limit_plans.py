@@ -1,0 +1,279 @@
+"""The limits of a call: those of its provider's profile, overridden by its connection's settings.
+
+    slots, rate   counted where the vendor counts: per account, so that two connections to one account share
+    quota         per tenant
+    breaker       per connection and host
+
+All of them are in one domain, which the profile declares. A rate begins with the numbers that responses
+stated under the same settings, else with those of the connection's settings or of the profile. Numbers from
+settings have the version of the connection. A guess has the start time of this process as its version, so
+that a changed profile reaches buckets that Redis knows, but never replaces settings. Numbers learnt under a
+guess have the oldest version, so that they replace nothing that a bucket has learnt since. A number of slots
+that a response stated applies unless the connection sets its own. Spec: G3, R22, R33, R52.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from uuid import UUID
+
+from fairlead.engine.limits.observations import Consensus, Doubts
+from fairlead.engine.ports import Connection
+from fairlead.errors import ConfigInvalid, InputInvalid
+from fairlead.policy.limits.breaker import Destination
+from fairlead.policy.limits.estimate import UNKNOWN
+from fairlead.policy.limits.key import digest
+from fairlead.policy.limits.limit import (
+    EXPLICIT,
+    GUESS,
+    OBSERVED,
+    BreakerRule,
+    BucketLimit,
+    Domain,
+    Plan,
+    PoolLimit,
+    QuotaLimit,
+    version_of,
+)
+from fairlead.policy.providers.call_settings import INLINE_WAIT_S
+from fairlead.policy.providers.connection_calls import call_settings_of
+from fairlead.policy.providers.connection_limits import ConnectionLimits, limits_of
+from fairlead.policy.providers.profile import Profile
+from fairlead.policy.providers.profile_limits import Bulk, Limits
+from fairlead.policy.text.names import shown
+
+_MOST = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class CallPlan:
+    """The limits of one kind of call, and how its answers are read."""
+
+    plan: Plan
+    dialect: str
+    observe: bool
+    mark: int
+    """Tells plans apart in every process alike."""
+    own: bool
+    """Whether none but the tenant's connections to this account spend from its buckets."""
+    unknown_costs: tuple[float, ...]
+    """Of a call of which nothing is known: one of each, or what there is; empty as in Ask."""
+    inline_wait_s: float = INLINE_WAIT_S
+    """How long a call waits that says nothing of it."""
+    doubts: Doubts = field(default_factory=Doubts, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class BulkPlan:
+    """The place of one kind of bulk operation, and what the profile says of such operations."""
+
+    plan: Plan
+    pool: PoolLimit
+    bulk: Bulk
+    dialect: str
+    observe: bool
+
+
+class Plans:
+    """Plans by connection and API; each is made once per version of its connection and what was learnt."""
+
+    def __init__(self, profile: Callable[[str, str | None], Profile], since_us: int = 1) -> None:
+        """Make an empty cache.
+
+        Args:
+            profile: Returns the profile of a provider and variant.
+            since_us: When the profiles were read, in microseconds since the epoch. Default 1.
+        """
+        self._profile = profile
+        self._since_us = since_us
+        self._made: dict[tuple[UUID, str, str], tuple[Connection, CallPlan]] = {}
+        self._shared: dict[Domain, Consensus] = {}
+
+    def of(self, connection: Connection, api: str | None = None, host: str = "") -> CallPlan:
+        """The plan for a call of *api* (default the profile's) to *host*.
+
+        Raises InputInvalid for an API that the provider does not have, ConfigInvalid for impossible settings.
+        """
+        profile = self._profile(connection.key.provider, connection.variant)
+        limits = profile.limits
+        api = api or limits.api
+        key = (connection.connection_id, api, host)
+        known = self._made.get(key)
+        if known is not None and (known[0] is connection or _are_alike(known[0], connection)):
+            return known[1]
+        if api not in limits.apis and api not in profile.apis:
+            raise InputInvalid(
+                f"{shown(api)} is no API of this provider",
+                tenant=connection.key.tenant,
+                provider=connection.key.provider,
+                hint=f"it has: {', '.join(sorted({*limits.apis, *profile.apis}))}",
+            )
+        if len(self._made) >= _MOST or len(self._shared) >= _MOST:
+            self._made.clear()
+            self._shared.clear()
+        tenant = connection.key.tenant
+        settings = call_settings_of(profile, connection.settings, tenant=tenant)
+        call_plan = _call_plan(connection, limits, api, host, self._since_us)
+        # An app has other tenants even if this process has seen none; an account mostly has one.
+        only = None if limits.domain == "app" else tenant
+        doubts = Doubts(
+            tenant=tenant, consensus=self._shared.setdefault(call_plan.plan.domain, Consensus(only))
+        )
+        if doubts.consensus.only != tenant:
+            doubts.consensus.only = None
+        call_plan = replace(call_plan, inline_wait_s=settings.inline_wait_s, doubts=doubts)
+        self._made[key] = (connection, call_plan)
+        return call_plan
+
+    def bulk(self, connection: Connection, kind: str, api_version: str | None = None) -> BulkPlan:
+        """The plan of a bulk operation of *kind* in *api_version* (default the profile's).
+
+        Raises InputInvalid where the provider has no such operations, ConfigInvalid for impossible settings.
+        """
+        limits = self._profile(connection.key.provider, connection.variant).limits
+        tenant, provider = connection.key.tenant, connection.key.provider
+        bulk = limits.bulk
+        if bulk is None or kind not in bulk.kinds:
+            known = ", ".join(bulk.kinds) if bulk else "none"
+            raise InputInvalid(
+                f"{shown(kind)} is no kind of bulk operation of this provider",
+                tenant=tenant,
+                provider=provider,
+                hint=f"it has: {known}",
+            )
+        rule = bulk.at(api_version or bulk.api_version)
+        if rule is None:
+            raise InputInvalid(
+                f"{shown(api_version)} is no API version of this provider",
+                tenant=tenant,
+                provider=provider,
+                hint=f"write it like {bulk.api_version}",
+            )
+        own = limits_of(connection.settings, tenant=tenant, provider=provider)
+        account = connection.account_id or connection.key.bucket
+        counted = ["bulk", provider, connection.client_id, account, *([kind] if rule.apart else [])]
+        pool = PoolLimit(
+            "|".join(counted),
+            own.bulk_operations or rule.capacity,
+            lease_s=bulk.lease_s,
+            version=_version(connection, own.bulk_operations is not None, self._since_us),
+            fenced=True,
+        )
+        plan = Plan(_domain(connection, limits, account), pool=pool, degraded=own.degraded_mode)
+        return BulkPlan(plan, pool, bulk, limits.dialect, own.observe)
+
+
+def _are_alike(one: Connection, other: Connection) -> bool:
+    return one.version == other.version and one.learnt == other.learnt and one.slots == other.slots
+
+
+def check_settings(connection: Connection, limits: Limits) -> None:
+    """ConfigInvalid where no call could be made with the settings of *connection*.
+
+    To be asked before they are stored: later each call would be told, and somebody is paged for it.
+    """
+    tenant, provider = connection.key.tenant, connection.key.provider
+    own = limits_of(connection.settings, tenant=tenant, provider=provider)
+    for name, limit in own.calls.items():
+        unknown = sorted(set(limit.apis) - limits.apis)
+        if unknown:
+            raise ConfigInvalid(
+                f"the limit {name!r} is for the API {unknown[0]!r}, which this provider does not have",
+                tenant=tenant,
+                provider=provider,
+                hint=f"it has: {', '.join(sorted(limits.apis))}",
+            )
+    for api in limits.apis:
+        try:
+            _call_plan(connection, limits, api, "")
+        except ConfigInvalid as error:  # of a limit, which knows no connection
+            raise ConfigInvalid(error.what, tenant=tenant, provider=provider, hint=error.way_out) from None
+
+
+def _version(connection: Connection, explicit: bool, since_us: int) -> int:
+    level, moment = (EXPLICIT, connection.version) if explicit else (GUESS, since_us)
+    return version_of(level, connection.connection_id.int, moment)
+
+
+def _call_plan(connection: Connection, limits: Limits, api: str, host: str, since_us: int = 1) -> CallPlan:
+    tenant, provider = connection.key.tenant, connection.key.provider
+    own = limits_of(connection.settings, tenant=tenant, provider=provider)
+    account = connection.account_id or connection.key.bucket
+    counted = provider if limits.domain == "app" else f"{provider}|{account}"
+    plan = Plan(
+        _domain(connection, limits, account),
+        breaker=BreakerRule(
+            Destination(provider, connection.key.bucket, tenant, host).name,
+            failures=own.breaker_failures,
+            open_s=own.breaker_open_s,
+        ),
+        quota=None if own.tenant_slots is None else QuotaLimit(f"tenant|{tenant}", own.tenant_slots),
+        pool=_pool(own, limits, counted, connection, since_us),
+        buckets=_buckets(own, limits, api, counted, connection, since_us),
+        degraded=own.degraded_mode,
+    )
+    least = tuple(min(UNKNOWN, bucket.capacity) for bucket in plan.buckets)
+    costs = () if all(cost == UNKNOWN for cost in least) else least
+    return CallPlan(plan, limits.dialect, own.observe, _mark(plan), limits.domain == "tenant", costs)
+
+
+def _mark(plan: Plan) -> int:
+    named = (*plan.domain.parts, *(bucket.key for bucket in plan.buckets))
+    return int.from_bytes(digest(named).encode()[:8], "big")
+
+
+def _domain(connection: Connection, limits: Limits, account: str) -> Domain:
+    provider = connection.key.provider
+    match limits.domain:
+        case "account" if (
+            connection.account_id is None
+        ):  # bearing the name of another's shares nothing with it
+            return Domain((provider, "unknown account", connection.key.tenant, account))
+        case "account":
+            return Domain((provider, "account", account))
+        case "app":
+            return Domain((provider, "app", connection.client_id))
+        case _:
+            return Domain(("tenant", connection.key.tenant))
+
+
+def _pool(
+    own: ConnectionLimits, limits: Limits, key: str, connection: Connection, since_us: int
+) -> PoolLimit | None:
+    capacity = own.concurrency_limit or limits.slots or own.tenant_slots
+    learnt = connection.slots
+    version = _version(connection, own.concurrency_limit is not None, since_us)
+    if capacity is not None and own.concurrency_limit is None and learnt is not None:
+        capacity, version = (
+            learnt.capacity,
+            version_of(OBSERVED, connection.connection_id.int, learnt.version),
+        )
+    if capacity is None:
+        return None
+    return PoolLimit(
+        key,
+        capacity,
+        promote_s=own.max_wait_s,
+        classes=own.priority_classes,
+        minimum=own.minimum_slots,
+        version=version,
+    )
+
+
+def _buckets(
+    own: ConnectionLimits, limits: Limits, api: str, key: str, connection: Connection, since_us: int
+) -> tuple[BucketLimit, ...]:
+    laid_over = limits.model_copy(update={"calls": {**limits.calls, **own.calls}})
+    return tuple(
+        _as_learnt(limit.bucket(f"{key}|{name}", name), connection, name in own.calls, since_us)
+        for name, limit in sorted(laid_over.of(api).items())
+    )
+
+
+def _as_learnt(bucket: BucketLimit, connection: Connection, explicit: bool, since_us: int) -> BucketLimit:
+    told = connection.learnt.get(bucket.name)
+    if told is None:
+        return replace(bucket, version=_version(connection, explicit, since_us))
+    version = _version(connection, explicit, 0)
+    return replace(bucket, capacity=told[0], per_s=told[1], version=version, configured=bucket.capacity)

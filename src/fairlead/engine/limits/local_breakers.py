@@ -1,0 +1,167 @@
+"""Breakers of this process alone, for destinations that it cannot connect to. Spec: R50.
+
+The fleet's breaker counts failures to connect only once a second process reports them. Until then the local
+breaker saves this process further attempts, and no other process waits. Any response of the destination
+closes the local breaker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fairlead._core.clock import Clock
+from fairlead.engine.ports.gate import (
+    Admitted,
+    Answer,
+    Ask,
+    Ended,
+    Finish,
+    Finished,
+    Gate,
+    GateRefusal,
+    Lease,
+    RefusedBy,
+    Renewal,
+    Wake,
+)
+from fairlead.policy.limits import breaker as policy
+from fairlead.policy.limits.breaker import Breaker, Health
+from fairlead.policy.limits.limit import MICRO, BreakerRule, Domain
+
+OPEN_MOST_S = 15.0
+"""The longest time a local breaker stays open. An operator can neither see nor reset it."""
+_MOST = 10_000
+
+
+@dataclass(slots=True)
+class _Entry:
+    breaker: Breaker = policy.NEW
+    probe: Admitted | None = None
+
+
+class LocalBreakers:
+    """A gate with local breakers in front of another gate. See fairlead.engine.ports.gate.Gate.
+
+    Args:
+        gate: The gate that decides everything else.
+        reporter: The number that identifies this process to the fleet's breakers; above 1.
+        clock: The process's clock.
+    """
+
+    def __init__(self, gate: Gate, *, reporter: int, clock: Clock) -> None:
+        self._gate = gate
+        self._reporter = reporter
+        self._clock = clock
+        self._entries: dict[tuple[Domain, str], _Entry] = {}
+
+    def admit(self, ask: Ask) -> Coroutine[Any, Any, Answer]:
+        """Refuse while the local breaker is open; otherwise ask the gate."""
+        rule = ask.plan.breaker
+        if not self._entries or rule is None:
+            return self._gate.admit(ask)
+        entry = self._entries.get((ask.plan.domain, rule.key))
+        return self._gate.admit(ask) if entry is None else self._judged(entry, rule, ask)
+
+    async def _judged(self, entry: _Entry, rule: BreakerRule, ask: Ask) -> Answer:
+        passed = policy.judge(entry.breaker, _short(rule), self._now_us(), int(ask.call_s * MICRO))
+        if isinstance(passed, int):
+            return GateRefusal(RefusedBy.BREAKER, passed / MICRO)
+        entry.breaker = passed.after
+        if not passed.probe:
+            return await self._gate.admit(ask)
+        answer: Answer | None = None
+        try:
+            answer = await self._gate.admit(ask)
+        finally:
+            if isinstance(answer, Admitted):
+                entry.probe = answer
+            else:  # the probe is not sent, so the next call may be the probe
+                self._record(entry, rule, Health.NEUTRAL, passed.probe)
+        return answer
+
+    async def finish(self, finish: Finish) -> Finished:
+        """Record the end of a call in the local breaker and at the gate."""
+        finish, opened_s, closed = self._recorded(finish)
+        return _merged(await self._gate.finish(finish), opened_s, closed)
+
+    def end(self, finish: Finish, told: Ended) -> None:
+        """Record the end of a call without waiting; *told* receives the result."""
+        forwarded, opened_s, closed = self._recorded(finish)
+        if opened_s is None and not closed:
+            self._gate.end(forwarded, told)
+            return
+
+        def merged(result: Finished | Exception) -> None:
+            told(_merged(result, opened_s, closed) if isinstance(result, Finished) else result)
+
+        self._gate.end(forwarded, merged)
+
+    async def cancel(self, ask: Ask) -> None:
+        """Cancel at the gate."""
+        await self._gate.cancel(ask)
+
+    async def renew(self, renewals: Sequence[Renewal]) -> list[Lease]:
+        """Renew at the gate."""
+        return await self._gate.renew(renewals)
+
+    async def listen(self, wake: Wake) -> None:
+        """Listen at the gate."""
+        await self._gate.listen(wake)
+
+    def _recorded(self, finish: Finish) -> tuple[Finish, float | None, bool]:
+        """Record *finish* in the local breaker.
+
+        Returns:
+            The finish to pass to the gate, the seconds for which the local breaker opened (None: it did not),
+            and whether the local breaker closed.
+        """
+        plan, health = finish.admitted.plan, finish.health
+        rule = plan.breaker
+        is_unreached = health is Health.UNREACHED
+        if rule is None or not (is_unreached or self._entries):
+            return finish, None, False
+        key = plan.domain, rule.key
+        entry = self._entries.get(key)
+        if is_unreached:
+            if entry is None:
+                if len(self._entries) >= _MOST:
+                    self._entries.clear()
+                entry = self._entries[key] = _Entry()
+            finish = finish._replace(reporter=self._reporter)
+            return finish, self._record(entry, rule, Health.UNHEALTHY, _probe(entry, finish)), False
+        if entry is None:
+            return finish, None, False
+        if health is Health.NEUTRAL:
+            self._record(entry, rule, health, _probe(entry, finish))
+            return finish, None, False
+        del self._entries[key]  # the destination responded
+        return finish, None, entry.breaker.mode is not policy.Mode.CLOSED
+
+    def _record(self, entry: _Entry, rule: BreakerRule, health: Health, probe: int) -> float | None:
+        previous, now_us = entry.breaker, self._now_us()
+        entry.breaker = current = policy.recorded(previous, _short(rule), health, now_us, probe=probe)
+        if probe:
+            entry.probe = None
+        opened = current.times_opened > previous.times_opened
+        return (current.until_us - now_us) / MICRO if opened else None
+
+    def _now_us(self) -> int:
+        return round(self._clock.monotonic() * MICRO)
+
+
+def _probe(entry: _Entry, finish: Finish) -> int:
+    """Return the id of the entry's probe if *finish* ends it, else 0."""
+    return entry.breaker.until_us if entry.probe is finish.admitted else 0
+
+
+def _short(rule: BreakerRule) -> BreakerRule:
+    """Return *rule* with shorter times, because no operator can reset a local breaker."""
+    return replace(rule, open_s=min(rule.open_s, OPEN_MOST_S), open_max_s=min(rule.open_max_s, OPEN_MOST_S))
+
+
+def _merged(finished: Finished, opened_s: float | None, closed: bool) -> Finished:
+    if finished.opened_s is None and opened_s is not None:
+        finished = finished._replace(opened_s=opened_s)
+    return finished._replace(closed=finished.closed or closed)

@@ -1,0 +1,186 @@
+"""The observations that a provider's response adds to the limits of its call.
+
+An observation of a limit goes to the bucket of that name, and one of concurrency to the pool. A refusal for
+a limit without a bucket slows all buckets of the call, because some unknown limit is used up. A refusal for
+want of a slot, or for one endpoint, kind of operation or object changes no bucket, unless a bucket has that
+name.
+
+Responses are bounded by what is known. Numbers that no bucket can have are ignored. A limit that is ten times
+as large or as small as the known one counts once two responses in a row state it. A limit that several
+tenants share counts once responses to two of them state it. Spec: G3, R50, R52.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from fairlead.engine.ports.gate import Observation
+from fairlead.events import Event
+from fairlead.policy.failures.hint import HINT_CAP_S, clamp_hint
+from fairlead.policy.limits.feedback.raw_response import (
+    ACCOUNT,
+    BULK,
+    CONCURRENCY,
+    ENDPOINT,
+    OBJECT,
+    SEARCH,
+    Heard,
+)
+from fairlead.policy.limits.limit import MAX_SLOTS, BucketLimit, Plan, is_bucket
+
+FAR = 10.0
+"""A learnt limit that differs by more than this factor needs a second answer."""
+_OF_SOME_CALLS = frozenset({CONCURRENCY, ACCOUNT, BULK, SEARCH, ENDPOINT, OBJECT})
+
+
+@dataclass(frozen=True, slots=True)
+class LimitIgnored(Event):
+    """Numbers of a limit in a response were ignored.
+
+    They are impossible, or far from the known ones and stated only once. The event is emitted for the 1st,
+    2nd, 4th, 8th, ... such response to a connection in this process; *total* counts them.
+    """
+
+    name = "limit_ignored"
+    level = "warning"
+    tenant: str
+    provider: str
+    limit: str
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Learnt:
+    """For each bucket of a plan, by its place: what to observe, and what the call cost."""
+
+    observed: Mapping[int, Observation]
+    actual: Mapping[int, float]
+    asked: Mapping[int, float]
+    """What the provider took for the call before it ran it, or else what it cost."""
+    slots: int | None = None
+    """Calls that may be in flight."""
+    ignored: tuple[str, ...] = ()
+    """The names of limits whose numbers were ignored."""
+
+
+@dataclass(slots=True)
+class Consensus:
+    """The limits on which the tenants of a domain agree. One per domain and process. Spec: R50."""
+
+    only: str | None = ""  # the only tenant of the domain; None: several tenants share its limits
+    latest: dict[str, tuple[tuple[float, ...], str | None]] = field(default_factory=dict)
+    """By limit: the numbers in the latest response, and its tenant (None: two tenants agree on them)."""
+
+    def agrees(self, limit: str, numbers: tuple[float, ...], tenant: str) -> bool:
+        """Return whether responses to two tenants state these *numbers*, without others in between."""
+        if self.only is not None:
+            return True
+        latest, source = self.latest.get(limit, (None, None))
+        is_agreed = latest == numbers and source != tenant
+        self.latest[limit] = numbers, None if is_agreed else tenant
+        return is_agreed
+
+
+@dataclass(slots=True)
+class Doubts:
+    """The latest numbers that were ignored, by bucket. One per plan and process."""
+
+    ignored: dict[str, tuple[float, float]] = field(default_factory=dict)
+    slots: float | None = None
+    tenant: str = ""
+    consensus: Consensus = field(default_factory=Consensus)
+
+    def believes(self, bucket: str, stated: tuple[float, float], current: tuple[float, float]) -> bool:
+        """Return whether a stated (capacity, per_s) counts: it is near the current one, or stated twice."""
+        if not self.consensus.agrees(bucket, stated, self.tenant):
+            return False
+        if _is_near(stated, current):
+            self.ignored.pop(bucket, None)
+            return True
+        previous = self.ignored.get(bucket)
+        self.ignored[bucket] = stated
+        return previous is not None and _is_near(stated, previous)
+
+    def slots_of(self, stated: float, current: int | None) -> int | None:
+        """Return *stated* as a number of slots; None if it does not count, by the rule of `believes`."""
+        previous, self.slots = self.slots, stated
+        is_near = any(_is_near((stated,), (n,)) for n in (current or stated, previous) if n is not None)
+        is_believed = self.consensus.agrees(CONCURRENCY, (stated,), self.tenant) and is_near
+        return int(stated) if is_believed and stated <= MAX_SLOTS else None
+
+
+def learnt(plan: Plan, heard: Iterable[Heard], doubts: Doubts | None = None) -> Learnt:
+    """Return what *heard* says about the buckets of *plan*; *doubts* holds what earlier responses stated."""
+    doubts = Doubts() if doubts is None else doubts
+    ignored: list[str] = []
+    observed: dict[int, Observation] = {}
+    actual: dict[int, float] = {}
+    asked: dict[int, float] = {}
+    slots: int | None = None
+    unknown_s: float | None = None
+    places = {bucket.name: index for index, bucket in enumerate(plan.buckets) if bucket.name}
+    for item in heard:
+        index = places.get(item.limit)
+        if index is not None:
+            bucket = plan.buckets[index]
+            observed[index], is_lost = _observation(item, bucket, doubts)
+            most = observed[index].capacity or bucket.capacity  # no call costs more than the bucket can hold
+            if item.actual is not None or item.refused:
+                actual[index] = min(item.actual or 0.0, most)  # a refused call was not run
+            if (cost := item.requested or item.actual) is not None:
+                asked[index] = min(cost, most)
+            ignored += [item.limit] * (is_lost or max(item.actual or 0.0, item.requested or 0.0) > most)
+        elif item.limit == CONCURRENCY and item.capacity is not None:
+            planned = None if plan.pool is None else plan.pool.capacity
+            slots = doubts.slots_of(item.capacity, planned)
+            ignored += [item.limit] * (slots is None and item.capacity != planned)
+        elif item.refused and item.limit not in _OF_SOME_CALLS:
+            unknown_s = max(unknown_s or 0.0, _wait_s(item) or 0.0)
+    if unknown_s is not None:
+        for other in range(len(plan.buckets)):
+            known = observed.get(other)
+            observed[other] = (
+                Observation(wait_s=unknown_s) if known is None else replace(known, held_s=unknown_s)
+            )
+    return Learnt(observed, actual, asked, slots or None, tuple(ignored))
+
+
+def _is_near(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    return all(a <= FAR * b and b <= FAR * a for a, b in zip(one, other, strict=True))
+
+
+def _observation(item: Heard, bucket: BucketLimit, doubts: Doubts) -> tuple[Observation, bool]:
+    """Return the observation in *item*, and whether new numbers for the limit were rejected."""
+    capacity, per_s = item.capacity, item.per_s
+    is_lost = capacity is not None or per_s is not None
+    if item.window_s and capacity is not None and capacity > 1:
+        burst = max(1.0, capacity / 10)  # as per_window computes it, which raises for an impossible bucket
+        capacity, per_s = burst, (capacity - burst) / item.window_s
+    elif item.window_s:
+        capacity = None
+    if capacity is not None or per_s is not None:
+        current = bucket.capacity, bucket.per_s
+        stated = capacity or bucket.capacity, per_s or bucket.per_s
+        is_lost = not (is_bucket(*stated) and doubts.believes(bucket.key, stated, current))
+        if is_lost:
+            capacity, per_s, is_lost = None, None, stated != current
+    wait_s = _wait_s(item)
+    unit_s = 1 / (per_s or bucket.per_s)
+    if wait_s is None and item.left == 0 and item.reset_s is not None and item.reset_s < unit_s:
+        reset_s = clamp_hint(item.reset_s, daily_limit=item.daily)  # all of it comes back at once, and sooner
+        return Observation(capacity or bucket.capacity, capacity, per_s, held_s=reset_s), is_lost
+    return Observation(item.left, capacity, per_s, wait_s), is_lost
+
+
+def _wait_s(item: Heard) -> float | None:
+    """How long nothing may be sent.
+
+    None where the answer told what is left: then the bucket knows by itself when it has enough again, to the
+    millisecond, and need not be emptied. A day's limit without a time of its reset is tried again after a
+    while, since nobody knows when the vendor's day ends.
+    """
+    if item.wait_s is None or (item.left is not None and item.requested is not None):
+        return None
+    asked_s = item.wait_s or (HINT_CAP_S if item.daily else 0.0)
+    return clamp_hint(asked_s, daily_limit=item.daily)

@@ -1,0 +1,50 @@
+"""What people switched by hand at the gate, kept where it is not lost (G6, G8, G12)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from fairlead.policy.limits.override import Act, Reach
+
+
+@dataclass(frozen=True, slots=True)
+class Fading:
+    """Limits come back: since *age_s* seconds when it was read, a step each *step_s* seconds."""
+
+    age_s: float
+    step_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """One switch in force. *fading* None: nothing of it comes back by itself."""
+
+    act: Act
+    reach: Reach
+    reason: str
+    actor: str
+    since: datetime
+    fading: Fading | None = None
+
+
+class SwitchStore(Protocol):
+    """Few rows, read whole by every process each second."""
+
+    async def search(self) -> Sequence[Switch]:
+        """All switches in force, the widest reach first."""
+        ...
+
+    async def put(self, act: Act, reach: Reach, *, reason: str, actor: str) -> None:
+        """Switch it. Switched already: the newer reason and actor count, and nothing comes back of it."""
+        ...
+
+    async def end(self, act: Act, reach: Reach) -> bool:
+        """Take a switch back, named as it was made; False if there was none in force."""
+        ...
+
+    async def fade(self, reach: Reach, step_s: float) -> bool:
+        """Let the limits of what is disabled come back step by step; False if there is nothing to begin."""
+        ...

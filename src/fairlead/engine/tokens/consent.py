@@ -1,0 +1,247 @@
+"""Connecting an account by the customer's consent: authorization code with PKCE (T12).
+
+Sources: RFC 6749 §4.1, RFC 7636, RFC 9207, RFC 9700.
+
+``begin`` gives the address to send the customer to and a Consent to keep; ``finish`` takes what came back.
+A Consent is good once, in the process that began it: state, verifier and redirect stay in it. Of a copy
+nothing is known here: it may be answered, too, and only the provider refuses the code a second time.
+What comes with another state changes nothing; the first that comes with its own ends it, whatever it says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from weakref import WeakSet
+
+from fairlead._core.secret import Secret
+from fairlead.engine.ports import ConnectionKey, HttpAnswer, NoAnswer, TokenCall
+from fairlead.engine.tokens.connection_view import ConnectionView
+from fairlead.engine.tokens.connections import Connections, Grant
+from fairlead.engine.tokens.deps import Rooms
+from fairlead.engine.tokens.revocation import DEADLINE_S, nothing_to_mark
+from fairlead.engine.tokens.secret_hosts import check_lent
+from fairlead.errors import (
+    DependencyUnavailable,
+    FairleadError,
+    InputInvalid,
+    NotSent,
+    OutcomeUnknown,
+    RequestRejected,
+    TransientFailure,
+)
+from fairlead.events import ServiceFailed
+from fairlead.policy.providers.profile import Profile
+from fairlead.policy.text.names import check_customer
+from fairlead.policy.tokens import outcome as outcomes
+from fairlead.policy.tokens.consent import answered_by_another, is_redirect, names_another
+from fairlead.policy.tokens.parse import parse_answer
+from fairlead.policy.tokens.request import Client, authorize_url, code_request
+
+STORE_FOR_S = 60.0
+STORE_PAUSE_S = 0.5
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Consent:
+    """A consent under way. Keep it where only the person who began it can reach it."""
+
+    key: ConnectionKey
+    variant: str | None
+    endpoint: Mapping[str, str]
+    client_id: str
+    redirect_uri: str
+    state: Secret
+    verifier: Secret
+
+
+class Consents:
+    """Begins and finishes consents."""
+
+    def __init__(self, rooms: Rooms, connections: Connections) -> None:
+        self._rooms = rooms
+        self._connections = connections
+        self._answered: WeakSet[Consent] = WeakSet()
+        self._under_way: set[asyncio.Task[ConnectionView]] = set()
+
+    def begin(
+        self,
+        key: ConnectionKey,
+        *,
+        redirect_uri: str,
+        variant: str | None = None,
+        endpoint: Mapping[str, str] | None = None,
+        scopes: Sequence[str] = (),
+        client_id: str = "",
+    ) -> tuple[str, Consent]:
+        """Return the address of the consent page, and the state to store until its callback.
+
+        Args:
+            client_id: The client of the connection that reconnects, which may have an app of its own.
+                Default: the client of the settings.
+
+        Raises:
+            InputInvalid: The provider has no such page, or a code must not be sent to *redirect_uri*.
+            ConfigInvalid: The app's secret would be sent to a host that the settings do not name.
+        """
+        if not is_redirect(redirect_uri):
+            raise InputInvalid(
+                "the redirect URI is neither https nor http on this very host",
+                tenant=key.tenant,
+                provider=key.provider,
+                hint="give one without user and fragment, exactly as it is registered at the provider",
+            )
+        profile = self._rooms.profiles.profile(key.provider, variant)
+        app = self._rooms.apps.app(key.provider, client_id)
+        if not app.client_id:
+            raise InputInvalid(
+                "no client_id is set for this provider", tenant=key.tenant, provider=key.provider
+            )
+        values = profile.endpoint_values(endpoint or {})
+        check_lent(profile, "token", values, app, key)
+        consent = Consent(
+            key=key,
+            variant=variant,
+            endpoint=values,
+            client_id=app.client_id,
+            redirect_uri=redirect_uri,
+            state=Secret(self._rooms.ids.nonce()),
+            verifier=Secret(self._rooms.ids.nonce()),
+        )
+        challenge = (
+            urlsafe_b64encode(sha256(consent.verifier.reveal().encode()).digest()).rstrip(b"=").decode()
+        )
+        url = authorize_url(
+            profile,
+            consent.endpoint,
+            client_id=app.client_id,
+            redirect_uri=redirect_uri,
+            state=consent.state.reveal(),
+            code_challenge=challenge,
+            scopes=scopes,
+        )
+        return url, consent
+
+    async def finish(self, consent: Consent, answer: Mapping[str, str], *, actor: str) -> ConnectionView:
+        """Exchange the code in the callback's query *answer* and store the grant (a reconnect replaces one).
+
+        Cancelling the caller does not cancel the exchange: the code is spent, and its tokens are nowhere
+        else.
+        """
+        profile = self._rooms.profiles.profile(consent.key.provider, consent.variant)
+        code = self._checked_code(consent, profile, answer)
+        task = asyncio.create_task(self._finish(consent, profile, code, answer, actor))
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(lambda done: self._tell_lost(consent.key, done))
+            raise
+
+    async def drain(self) -> None:
+        """Wait for the exchanges under way, and cancel those that the provider or the store delays."""
+        if self._under_way:
+            _, late = await asyncio.wait(self._under_way, timeout=DEADLINE_S + STORE_FOR_S)
+            for task in late:
+                task.cancel()
+
+    def _tell_lost(self, key: ConnectionKey, done: asyncio.Task[ConnectionView]) -> None:
+        if not done.cancelled() and (error := done.exception()) is not None:
+            what = f"{key.tenant} {key.provider}: a consent whose caller has gone failed: {error}"
+            self._rooms.emit(ServiceFailed("consent", what))
+
+    async def _finish(
+        self, consent: Consent, profile: Profile, code: Secret, answer: Mapping[str, str], actor: str
+    ) -> ConnectionView:
+        await self._rooms.vault.preflight(consent.key.tenant)  # what can fail, fails before the code is spent
+        known = await self._rooms.store.read(consent.key)
+        if known is None:
+            check_customer(consent.key.tenant)
+        there = known and (known.connection.client_id, known.connection.endpoint)
+        is_same = there == (consent.client_id, consent.endpoint)
+        own = await self._connections.opened(known, Grant(client_id=consent.client_id)) if is_same else None
+        app = self._rooms.apps.app(consent.key.provider, consent.client_id)
+        check_lent(profile, "token", consent.endpoint, app, consent.key, own)  # its address may be foreign
+        own_secret = own.client_secret if own else None
+        request = code_request(
+            profile,
+            consent.endpoint,
+            Client(app.client_id, own_secret or app.client_secret),
+            code=code,
+            redirect_uri=consent.redirect_uri,
+            code_verifier=consent.verifier,
+        )
+        call = TokenCall(request.url, request.headers, request.form, DEADLINE_S, reuse_connection=False)
+        got = await self._rooms.transport.send(call, nothing_to_mark)
+        granted = self._granted(consent, profile, got, own.tokens.lifetime_s if own else None)
+        account_id = granted.account_id or answer.get(profile.account.callback_param or "")
+        grant = Grant(
+            access_token=granted.access_token,
+            refresh_token=granted.refresh_token,
+            expires_in_s=granted.expires_in_s,
+            lifetime_s=granted.lifetime_s,
+            token_type=granted.token_type or "Bearer",
+            scope=granted.scope,
+            account_id=account_id,
+            client_id=consent.client_id,
+            variant=consent.variant,
+            endpoint=consent.endpoint,
+        )
+        return await self._store(consent.key, grant, actor)
+
+    async def _store(self, key: ConnectionKey, grant: Grant, actor: str) -> ConnectionView:
+        """Ask for a while: the code is spent, and these tokens are nowhere else."""
+        until_s = self._rooms.clock.monotonic() + STORE_FOR_S
+        while True:
+            try:
+                return await self._connections.upsert(key, grant, actor=actor)
+            except DependencyUnavailable:
+                if self._rooms.clock.monotonic() >= until_s:
+                    raise
+                await self._rooms.clock.sleep(STORE_PAUSE_S)
+
+    def _checked_code(self, consent: Consent, profile: Profile, answer: Mapping[str, str]) -> Secret:
+        key, state = consent.key, answer.get("state", "").encode("utf-8", "replace")
+        if not hmac.compare_digest(state, consent.state.reveal().encode()):
+            raise _input(key, "the answer's state is not that which was sent: it belongs to another consent")
+        if consent in self._answered:
+            raise _input(key, "this consent was answered before")
+        self._answered.add(consent)
+        if answered_by_another(profile, consent.endpoint, answer.get("iss")):
+            raise _input(key, "the answer is not of the provider that was asked (iss)")
+        if "error" in answer:
+            raise _input(key, "the customer or the provider declined")
+        if names_another(profile, consent.endpoint, answer.get(profile.account.callback_param or "")):
+            raise _input(key, "the answer is for another account than the one that was asked for")
+        if not answer.get("code"):
+            raise _input(key, "the answer holds no code")
+        return Secret(answer["code"])
+
+    def _granted(
+        self, consent: Consent, profile: Profile, got: HttpAnswer | NoAnswer, lifetime_s: float | None
+    ) -> outcomes.Granted:
+        if isinstance(got, NoAnswer):
+            raise _failed(consent.key, OutcomeUnknown if got.sent else NotSent, f"no answer: {got.why}")
+        answer = parse_answer(got.status, got.headers, got.body)
+        outcome = outcomes.classify_answer(profile, answer, lifetime_s=lifetime_s)
+        match outcome:
+            case outcomes.Granted():
+                return outcome
+            case outcomes.Rejected(code=code):
+                raise _failed(consent.key, RequestRejected, f"the code was refused: {code}")
+            case _:
+                raise _failed(consent.key, TransientFailure, f"the token endpoint answered {got.status}")
+
+
+def _input(key: ConnectionKey, what: str) -> InputInvalid:
+    return InputInvalid(what, tenant=key.tenant, provider=key.provider, hint="begin the consent again")
+
+
+def _failed(key: ConnectionKey, kind: type[FairleadError], what: str) -> FairleadError:
+    hint = "begin the consent again: a code is good once"
+    return kind(what, tenant=key.tenant, provider=key.provider, hint=hint)

@@ -1,0 +1,310 @@
+"""One refresh per generation across all processes, as seen from one of them (T4-T6, R5).
+
+In this process a connection has at most one *flight*: a task of its own, which no caller can cancel.
+Across processes the rotation row decides. A flight reads, plans, does one step and reads again, until
+there is a token to serve or a reason why not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from copy import copy
+from dataclasses import dataclass
+from functools import partial
+from uuid import UUID
+
+from fairlead.engine.base.timing import LEAVE_S, in_time
+from fairlead.engine.ports import Credential
+from fairlead.engine.tokens.deps import Fresh, RefreshSettings, Rooms, error_of
+from fairlead.engine.tokens.exchange import WAITABLE, Exchange
+from fairlead.engine.tokens.settle import Settler
+from fairlead.engine.tokens.unknown_outcomes import UnknownOutcomes
+from fairlead.errors import (
+    FairleadError,
+    NoRefreshToken,
+    NotFound,
+    OutcomeUnknown,
+    RateLimited,
+    ReauthRequired,
+    RefreshInProgress,
+    Refused,
+    RequestRejected,
+)
+from fairlead.events import ServiceFailed
+from fairlead.policy.tokens import refresh as policy
+
+MAX_STEPS = 200
+"""A flight that has not ended after so many steps is a bug; it says so instead of spinning."""
+LOOK_AGAIN_S = 0.005
+REFUSED_S = 60.0
+"""For so long this process does not send again what was refused for good, unless the grant is replaced."""
+MOST_REFUSED = 10_000
+
+
+@dataclass(slots=True)
+class _Flight:
+    newer_than: int | None
+    task: asyncio.Task[Fresh]
+
+
+class Coordinator:
+    """Refreshes credentials. Runs inline in whichever process asks; a refresh job is one more caller."""
+
+    def __init__(
+        self,
+        rooms: Rooms,
+        settings: RefreshSettings,
+        exchange: Exchange,
+        settler: Settler,
+        unknown: UnknownOutcomes,
+    ) -> None:
+        self._rooms = rooms
+        self._settings = settings
+        self._exchange = exchange
+        self._settler = settler
+        self._unknown = unknown
+        self._flights: dict[UUID, _Flight] = {}
+        self._refused: dict[UUID, tuple[int, float, RequestRejected]] = {}
+        self._closing = False
+
+    async def refresh(
+        self,
+        connection_id: UUID,
+        newer_than: int | None,
+        *,
+        wait_s: float | None = None,
+        others_s: float | None = None,
+        actor: str = "fairlead",
+    ) -> Fresh:
+        """Return a token newer than generation *newer_than* (None: any that lasts), refreshed if need be.
+
+        Callers share one flight. It goes on when a caller is cancelled or its wait ends, even after the
+        request was sent.
+
+        Args:
+            wait_s: The longest wait of this caller. Default `RefreshSettings.wait_s`.
+            others_s: The flight's longest wait for another process. Default *wait_s*.
+
+        Raises NotFound, RateLimited, RefreshInProgress, EndpointUnavailable, EndpointPaused, ReauthRequired,
+        OutcomeUnknown, NotSent, TransientFailure, RequestRejected, or a SetupError.
+        """
+        wait_s = self._settings.wait_s if wait_s is None else wait_s
+        until_s = self._rooms.clock.monotonic() + wait_s
+        for _ in range(2):
+            flight = self._flights.get(connection_id)
+            joined = flight is not None
+            if flight is None:
+                flight = self._take_off(
+                    connection_id, newer_than, wait_s if others_s is None else others_s, actor
+                )
+            await self._landed(flight.task, until_s, connection_id)
+            error = flight.task.exception()
+            if error is None:
+                fresh = flight.task.result()
+                if not joined or newer_than in (None, flight.newer_than) or fresh.generation > newer_than:
+                    return fresh
+            elif not joined or not isinstance(error, FairleadError):
+                raise error
+            elif flight.newer_than == newer_than:
+                raise copy(error) from error  # a shared object would collect the frames of every caller
+            # That flight was for another generation; start our own now that it has landed.
+        raise self._in_progress_error(connection_id)
+
+    async def _landed(self, flight: asyncio.Task[Fresh], until_s: float, connection_id: UUID) -> None:
+        """Wait for *flight* without owning it; raise RefreshInProgress if it takes longer."""
+        left_s = until_s - self._rooms.clock.monotonic()
+        late = partial(self._in_progress_error, connection_id)
+        await in_time(_ended(flight), self._rooms.clock, left_s, late)
+        if flight.cancelled():
+            raise self._stopping() if self._closing else late()
+
+    def launch(self, connection_id: UUID, newer_than: int) -> None:
+        """Start a flight that nobody waits for, unless one is in the air or this process is stopping."""
+        if connection_id not in self._flights and not self._closing:
+            self._take_off(connection_id, newer_than, 0.0, "fairlead")
+
+    def _take_off(self, connection_id: UUID, newer_than: int | None, others_s: float, actor: str) -> _Flight:
+        if self._closing:
+            raise self._stopping()
+        task = asyncio.create_task(
+            self._fly(connection_id, newer_than, others_s, actor), name=f"refresh:{connection_id}"
+        )
+        flight = _Flight(newer_than, task)
+        self._flights[connection_id] = flight
+        task.add_done_callback(lambda done: self._land(connection_id, done))
+        return flight
+
+    def _stopping(self) -> Refused:
+        return Refused("this process is stopping", hint="ask another process", retry_after_s=1.0)
+
+    def _land(self, connection_id: UUID, done: asyncio.Task[Fresh]) -> None:
+        self._flights.pop(connection_id, None)
+        self._exchange.sent.discard(connection_id)
+        error = asyncio.CancelledError() if done.cancelled() else done.exception()
+        is_cut_off = done.cancelled() and self._closing
+        if error is not None and not is_cut_off and not isinstance(error, FairleadError):
+            # it may have no caller any more
+            self._rooms.emit(ServiceFailed("coordinator", f"{type(error).__name__} in a refresh"))
+
+    async def _fly(self, connection_id: UUID, newer_than: int | None, others_s: float, actor: str) -> Fresh:
+        started_s = self._rooms.clock.monotonic()
+        pause_s = 0.02
+        for _ in range(MAX_STEPS):
+            read_s = self._rooms.clock.monotonic()
+            credential = await self._rooms.store.read_id(connection_id)
+            if credential is None:
+                raise NotFound(f"there is no connection {connection_id}")
+            plan = self._plan(credential, newer_than)
+            if isinstance(plan, policy.Wait):
+                if self._rooms.clock.monotonic() - started_s >= others_s:
+                    raise error_of(
+                        RefreshInProgress, credential, "another process is refreshing", retry_after_s=1.0
+                    )
+                await self._rooms.clock.sleep(pause_s)
+                pause_s = min(pause_s * 1.6, 0.5)
+                continue
+            try:
+                fresh = await self._step(plan, credential, read_s, actor)
+            except RateLimited as refused:
+                until_s = started_s + others_s - self._rooms.clock.monotonic()
+                if refused.reason not in WAITABLE.values() or (refused.retry_after_s or 0.0) > until_s:
+                    raise
+                await self._rooms.clock.sleep(refused.retry_after_s or 0.0)
+                continue
+            if fresh is not None:
+                return fresh
+            await self._rooms.clock.sleep(LOOK_AGAIN_S)  # a lost race must not become a spin
+        raise self._in_progress_error(connection_id)
+
+    def _plan(self, credential: Credential, newer_than: int | None) -> policy.Plan:
+        return policy.plan_refresh(
+            self._standing(credential),
+            newer_than,
+            cooldown_s=self._settings.cooldown_s,
+            fresh_enough_s=self._settings.fresh_enough_s,
+        )
+
+    def _standing(self, credential: Credential) -> policy.Standing:
+        rotation = credential.rotation
+        in_flight = None
+        if rotation is not None and rotation.from_generation == credential.generation:
+            in_flight = policy.InFlight(
+                phase=rotation.phase,
+                sent_before=rotation.age_sent_s is not None,
+                owner_live=not (rotation.owner_lost or rotation.expired),
+                ours=rotation.session_id == self._rooms.session_id(),
+            )
+        return policy.Standing(
+            state=credential.state,
+            generation=credential.generation,
+            refreshable=credential.refreshable,
+            expires_in_s=credential.expires_in_s,
+            refreshed_age_s=credential.refreshed_age_s,
+            in_flight=in_flight,
+        )
+
+    async def _step(
+        self, plan: policy.Plan, credential: Credential, read_s: float, actor: str
+    ) -> Fresh | None:
+        """Do what the plan says of what was read at *read_s*; None means: look again."""
+        match plan:
+            case policy.Serve():
+                return await self._settler.open(credential)
+            case policy.Start():
+                return await self._start(credential, actor)
+            case policy.Recover():
+                await self._unknown.recover(credential)
+                return None
+            case policy.Judge():
+                replay = await self._unknown.may_replay(credential, read_s)
+                if replay is None:
+                    return None
+                return await self._exchange.run(credential, replay=replay, actor=actor)
+            case policy.CoolDown(retry_after_s=retry_after_s):
+                raise error_of(
+                    RateLimited,
+                    credential,
+                    f"refreshed less than {self._settings.cooldown_s:g} s ago",
+                    retry_after_s=retry_after_s,
+                )
+            case policy.Refuse(why=why):
+                raise await self._refusal(credential, why)
+            case policy.Wait():
+                return None
+
+    async def _start(self, credential: Credential, actor: str) -> Fresh | None:
+        """Send; what was refused for good a moment ago is refused again without asking the provider."""
+        connection_id = credential.connection.connection_id
+        generation, until_s, refusal = self._refused.get(connection_id, (0, 0.0, None))
+        if refusal is not None and generation == credential.generation:
+            if self._rooms.clock.monotonic() < until_s:
+                raise copy(refusal) from refusal
+            del self._refused[connection_id]
+        # a fail-over or a restore may have lost the response, whose request spent the token (R11)
+        if not await self._unknown.may_start(credential):
+            return None
+        try:
+            return await self._exchange.run(credential, replay=None, actor=actor)
+        except RequestRejected as rejected:
+            if len(self._refused) >= MOST_REFUSED:
+                self._refused.pop(next(iter(self._refused)))
+            until_s = self._rooms.clock.monotonic() + REFUSED_S
+            self._refused[connection_id] = (credential.generation, until_s, copy(rejected))
+            raise
+
+    async def _refusal(self, credential: Credential, why: str) -> FairleadError:
+        if why == "unknown":
+            what = "a refresh of unknown outcome was imported; it is sent once its access token has ended"
+            return error_of(OutcomeUnknown, credential, what, retry_after_s=credential.expires_in_s)
+        if why != "no_refresh_token":
+            reason = credential.state_reason or why
+            return error_of(ReauthRequired, credential, f"the grant is gone ({reason})", reason=reason)
+        if credential.expires_in_s is not None and credential.expires_in_s <= 0:
+            await self._unknown.condemn(credential, "no_refresh_token", rotation_id=None)
+        return error_of(NoRefreshToken, credential, "there is no refresh token", reason="no_refresh_token")
+
+    def _in_progress_error(self, connection_id: UUID) -> FairleadError:
+        what = f"a refresh of connection {connection_id} is under way and took longer than the caller waits"
+        return RefreshInProgress(what, retry_after_s=1.0)
+
+    async def drain(self, grace_s: float) -> int:
+        """Refuse new flights and wait for the present ones; return how many were cancelled.
+
+        After *grace_s* a flight whose request was sent still gets the whole time for its response, which is
+        the only copy of the next refresh token. The rotation of a cancelled flight stays in the database: an
+        unsent one is taken over, and a sent one is recovered from the journal or judged.
+        """
+        self._closing = True
+        tasks = {flight.task: connection_id for connection_id, flight in self._flights.items()}
+        if not tasks:
+            return 0
+        _, late = await asyncio.wait(tasks, timeout=grace_s)
+        sent = {task for task in late if tasks[task] in self._exchange.sent}
+        for task in late - sent:
+            task.cancel()
+        if sent:
+            await asyncio.wait(sent, timeout=self._settings.request_deadline_s + LEAVE_S)
+        for task in sent:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
+        return sum(task.cancelled() for task in late)
+
+
+async def _ended(flight: asyncio.Task[Fresh]) -> None:
+    """Wait until *flight* has ended in any way. It goes on if the caller is cancelled.
+
+    Does the same as asyncio.wait, which makes sets and iterators.
+    """
+    if flight.done():
+        return
+    ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def wake(_flight: asyncio.Task[Fresh]) -> None:
+        if not ended.done():
+            ended.set_result(None)
+
+    flight.add_done_callback(wake)
+    try:
+        await ended
+    finally:
+        flight.remove_done_callback(wake)

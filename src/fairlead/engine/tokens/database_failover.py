@@ -1,0 +1,55 @@
+"""Settles again, from the journals of the hosts, what a fail-over or a restore of the database took back.
+
+Each process settles the entries of its host's journals when it starts, and again when the history of the
+database has changed. It checks that every few seconds, even if it runs no jobs. Spec: R11, R51.
+"""
+
+from __future__ import annotations
+
+from fairlead._core.clock import Clock, Draw
+from fairlead.engine.base.service import Service
+from fairlead.engine.tokens.deps import Rooms
+from fairlead.engine.tokens.unknown_outcomes import UnknownOutcomes
+from fairlead.errors import DependencyUnavailable, FairleadError
+from fairlead.events import ServiceFailed, TimelineChanged
+
+LOOK_EVERY_S = 5.0
+
+
+class TimelineWatch:
+    """A watch that settles this host's journals at the start, and when the database's history changes."""
+
+    def __init__(self, rooms: Rooms, unknown: UnknownOutcomes) -> None:
+        self._rooms = rooms
+        self._unknown = unknown
+        self._settled_on: str | None = None
+
+    def service(self, *, clock: Clock, draw: Draw) -> Service:
+        """Return this as a service."""
+        emit = self._rooms.emit
+        return Service("timeline", self.one_pass, interval_s=LOOK_EVERY_S, clock=clock, draw=draw, emit=emit)
+
+    async def begin(self) -> None:
+        """Settle the journals before this process refreshes anything.
+
+        Raises:
+            DependencyUnavailable: The database is not available.
+        """
+        timeline = None
+        try:
+            timeline = await self._rooms.store.timeline()
+        except DependencyUnavailable:
+            raise
+        except FairleadError as error:  # a user who may not ask that is no reason not to start
+            self._rooms.emit(ServiceFailed("timeline", str(error)))
+        await self._unknown.replay_journal()
+        self._settled_on = timeline
+
+    async def one_pass(self) -> None:
+        """Settle the journals again if the history of the database has changed."""
+        timeline, previous = await self._rooms.store.timeline(), self._settled_on
+        if timeline == previous:
+            return
+        settled = await self._unknown.replay_journal()
+        self._settled_on = timeline  # not earlier, so that a failed replay is tried again
+        self._rooms.emit(TimelineChanged(previous or "", timeline, settled))

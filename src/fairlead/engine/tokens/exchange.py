@@ -1,0 +1,400 @@
+"""One send of one refresh, and the interpretation of its response. Spec: T4, T5, R6-R9, R13.
+
+    secrets > data key and journal ready > permit and INTENT > connect > SENT > POST > response
+
+The order is the design: every refusal comes before INTENT, and every harmless failure before SENT. After SENT
+a request is only repeated by the provider's replay policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from uuid import UUID
+
+from fairlead._core.faultpoint import faultpoint
+from fairlead.engine.ports import (
+    Claim,
+    Credential,
+    EndpointAsk,
+    EndpointChange,
+    EndpointRefusal,
+    HttpAnswer,
+    Intent,
+    Marked,
+    NoAnswer,
+    TokenCall,
+)
+from fairlead.engine.tokens.deps import Fresh, RefreshSettings, Replay, Rooms, error_of, names_of, profile_of
+from fairlead.engine.tokens.grants import Grants
+from fairlead.engine.tokens.revocation import end_if_revoked
+from fairlead.engine.tokens.sealed_records import Stored
+from fairlead.engine.tokens.settle import Send, Settler
+from fairlead.engine.tokens.unknown_outcomes import Sends, UnknownOutcomes
+from fairlead.errors import (
+    AccountMismatch,
+    DependencyUnavailable,
+    EndpointPaused,
+    EndpointUnavailable,
+    FairleadError,
+    IssuerClockError,
+    NotSent,
+    OutcomeUnknown,
+    RateLimited,
+    ReauthRequired,
+    RequestRejected,
+    TransientFailure,
+)
+from fairlead.events import EndpointStateChanged, TokenRefreshFailed
+from fairlead.policy.calls import blast_radius
+from fairlead.policy.providers.profile import Profile
+from fairlead.policy.tokens import outcome as outcomes
+from fairlead.policy.tokens.assertion_clock import ClockSkew, clock_skew
+from fairlead.policy.tokens.parse import parse_answer
+from fairlead.policy.tokens.token import account_mismatch
+
+BeforeSent = Callable[[], Awaitable[None]]
+
+JITTER_SHARE = 0.1
+"""Waits of many connections for one endpoint are spread by this share, so that they do not return at once."""
+WAITABLE: Mapping[str, str] = {"connection": "backed_off", "busy": "busy"}
+"""Reasons of the refusals that a caller may wait out, by guard. No other refusal has a reason."""
+PROGRAMS = frozenset({"fairlead", "caller"})
+"""Actors that wait for a connection's back-off. Others are people, who ask once."""
+
+
+class _MayNotLeave(Exception):
+    """Raised inside the SENT hook: somebody else owns the rotation, or the time to send it is over."""
+
+
+@dataclass(slots=True)
+class _Try:
+    """One send of one refresh. *recorded* is set once its permit was used, or returned to the gate."""
+
+    credential: Credential
+    profile: Profile
+    stored: Stored
+    ask: EndpointAsk
+    claim: Claim
+    rotation_id: UUID
+    replay: Replay | None
+    asked_s: float
+    actor: str
+    recorded: bool = False
+    issuer_s: int | None = None  # the issuer's time that this request was signed with
+
+
+class Exchange:
+    """Sends one refresh and concludes it. Its only state between refreshes is *sent*."""
+
+    def __init__(
+        self,
+        rooms: Rooms,
+        settings: RefreshSettings,
+        grants: Grants,
+        settler: Settler,
+        unknown: UnknownOutcomes,
+    ) -> None:
+        self._rooms = rooms
+        self._settings = settings
+        self._grants = grants
+        self._settler = settler
+        self._unknown = unknown
+        self.sent: set[UUID] = set()
+
+    async def run(
+        self, credential: Credential, *, replay: Replay | None, actor: str, issuer_s: int | None = None
+    ) -> Fresh | None:
+        """Send once; return the fresh token, or None if another owner or a newer generation came first.
+
+        *issuer_s*: see Grants.build.
+        """
+        asked_s = self._rooms.clock.monotonic()
+        profile = profile_of(self._rooms, credential)
+        stored = await self._settler.stored(credential)
+        app = self._grants.app(credential, stored)
+        call = self._grants.build(profile, credential, stored, app, issuer_s)
+        _key = await self._rooms.vault.preflight(credential.connection.key.tenant)  # stays in memory
+        self._rooms.journal.preflight()
+        ask = self._grants.ask(profile, credential, app, call.url, at_once=actor not in PROGRAMS)
+        intent = self._intent(credential)
+        claim = await self._claim(intent, ask, replay)
+        if claim is None:
+            return None
+        if isinstance(claim, EndpointRefusal):
+            raise self._refused(credential, claim)
+        step = _Try(credential, profile, stored, ask, claim, intent.rotation_id, replay, asked_s, actor)
+        step.issuer_s = issuer_s
+        try:
+            faultpoint("token.after_intent")
+            return await self._send(step, call)
+        finally:
+            if not step.recorded:
+                await self._record(step, blast_radius.NEVER_SENT, "")
+
+    def _intent(self, credential: Credential) -> Intent:
+        return Intent(
+            connection_id=credential.connection.connection_id,
+            rotation_id=self._rooms.ids.uuid7(),
+            from_generation=credential.generation,
+            session_id=self._rooms.session_id(),
+            lease_s=self._settings.lease_s,
+        )
+
+    async def _claim(
+        self, intent: Intent, ask: EndpointAsk, replay: Replay | None
+    ) -> Claim | EndpointRefusal | None:
+        """Commit INTENT with a permit of the endpoint in one statement; a replay, a rare case, takes two."""
+        if replay is None:
+            return await self._rooms.store.claim(intent, ask)
+        permit = await self._rooms.gate.admit(ask)
+        if isinstance(permit, EndpointRefusal):
+            return permit
+        epoch = None
+        try:
+            epoch = await self._rooms.store.claim_replay(intent, replay.replays)
+        finally:
+            if epoch is None:
+                with suppress(DependencyUnavailable):
+                    await self._rooms.gate.record(ask, permit, blast_radius.NEVER_SENT, "")
+        return None if epoch is None else Claim(epoch, permit)
+
+    def _refused(self, credential: Credential, refusal: EndpointRefusal) -> FairleadError:
+        kind = {"breaker": EndpointUnavailable, "pause": EndpointPaused}.get(refusal.by, RateLimited)
+        spread_s = refusal.retry_after_s * JITTER_SHARE * self._rooms.draw()
+        reason = WAITABLE.get(refusal.by)
+        wait_s = refusal.retry_after_s + spread_s
+        return error_of(kind, credential, refusal.reason, retry_after_s=wait_s, reason=reason)
+
+    async def _send(self, step: _Try, call: TokenCall) -> Fresh | None:
+        marks: list[tuple[Marked, float]] = []
+
+        async def before_sent() -> None:
+            mark = await self._rooms.store.mark_sent(
+                step.credential.connection.connection_id, step.rotation_id
+            )
+            if mark is None or self._is_late(step):
+                raise _MayNotLeave
+            marks.append((mark, self._rooms.clock.monotonic()))
+            step.recorded = True
+            self.sent.add(step.credential.connection.connection_id)
+            faultpoint("token.after_sent")
+
+        try:
+            answer = await self._post(call, before_sent)
+        except _MayNotLeave:
+            await self._release(step)
+            return None
+        except FairleadError:
+            await self._release(step)  # the mark could not be made, so nothing left
+            raise
+        faultpoint("token.after_answer")
+        if not marks or (isinstance(answer, NoAnswer) and not answer.sent):
+            raise await self._not_sent(step, answer)
+        mark, marked_s = marks[0]
+        send = Send(
+            step.credential, step.rotation_id, step.claim.epoch, *mark, step.asked_s, marked_s, step.actor
+        )
+        return await self._conclude(step, send, answer)
+
+    def _is_late(self, step: _Try) -> bool:
+        """Looked at last of all: whatever came before may have taken long, even the mark.
+
+        Past the lease others may take the rotation for one of unknown outcome, and replay it.
+        """
+        now_s, replay = self._rooms.clock.monotonic(), step.replay
+        if now_s > step.asked_s + self._settings.lease_s:
+            return True
+        return replay is not None and replay.leave_by_s is not None and now_s > replay.leave_by_s
+
+    async def _post(self, call: TokenCall, before_sent: BeforeSent) -> HttpAnswer | NoAnswer:
+        """POST; what provably never left is tried again after 1 s and 3 s, inside the same lease."""
+        clock = self._rooms.clock
+        deadline_s = clock.monotonic() + self._settings.total_deadline_s
+        for delay_s in (*self._settings.not_sent_delays_s, None):
+            answer = await self._rooms.transport.send(call, before_sent)
+            sent = isinstance(answer, HttpAnswer) or answer.sent
+            if sent or delay_s is None or clock.monotonic() + delay_s + call.deadline_s > deadline_s:
+                return answer
+            await clock.sleep(delay_s)
+        raise AssertionError("the last delay is None")
+
+    # ---- what the answer means
+
+    async def _conclude(self, step: _Try, send: Send, answer: HttpAnswer | NoAnswer) -> Fresh | None:
+        if isinstance(answer, NoAnswer):
+            await self._note(step, outcomes.Unknown(answer.why), answer.why)
+            raise await self._lost(step, send, answer.why, "transient_network")
+        got = parse_answer(answer.status, answer.headers, answer.body)
+        outcome = outcomes.classify_answer(step.profile, got, lifetime_s=step.stored.tokens.lifetime_s)
+        if isinstance(outcome, outcomes.Granted):  # nothing may come between such an answer and the disk (P6)
+            return await self._granted(step, send, answer, outcome)
+        took_s = self._rooms.clock.monotonic() - send.marked_s
+        skew = clock_skew(step.profile, outcome, got.date, send.marked_at, took_s)
+        if skew is not None:
+            return await self._assertion_refused(step, outcome, skew)
+        return await self._refused_or_lost(step, send, answer, outcome)
+
+    async def _refused_or_lost(
+        self, step: _Try, send: Send, answer: HttpAnswer, outcome: outcomes.TokenOutcome
+    ) -> Fresh | None:
+        if isinstance(outcome, outcomes.Unknown) and answer.status < 300 and not self._repeats(step):
+            await self._settler.keep(send, answer)  # it may hold the only copy of the next token (R12)
+        hint_s = outcomes.hint_s(outcome)
+        change = await self._note(step, outcome, outcomes.why(outcome), hint_s or 0.0)
+        match outcome:
+            case outcomes.NotProcessed() | outcomes.TransientFailure():
+                await self._release(step)
+                raise self._failed(step, TransientFailure, outcome.code, outcome.category, hint_s)
+            case outcomes.Rejected() if change is not None and change.state == "paused":
+                await self._release(step)  # all connections of the app wait (R13)
+                wait_s = min(60.0, max(1.0, change.for_s))
+                raise error_of(EndpointPaused, step.credential, outcome.code, retry_after_s=wait_s)
+            case outcomes.Rejected(category="permanent_auth"):
+                return await self._grant_refused(step, outcome)
+            case outcomes.Rejected():
+                await self._release(step)
+                raise self._failed(step, RequestRejected, outcome.code, outcome.category)
+            case outcomes.Unknown(why=why):
+                raise await self._lost(step, send, why, "transient_server")
+            case outcomes.NotSent() | outcomes.Granted():
+                raise AssertionError("a complete answer was sent for, and a grant was concluded above")
+
+    async def _granted(
+        self, step: _Try, send: Send, answer: HttpAnswer, granted: outcomes.Granted
+    ) -> Fresh | None:
+        await self._settler.journal(send, answer)
+        faultpoint("token.after_journal")
+        if answer.late_s:
+            send = await self._settler.late(send, answer)
+        if account_mismatch(step.credential.connection.account_id, granted):
+            await self._unknown.condemn(step.credential, "account_mismatch", rotation_id=step.rotation_id)
+            await self._note(step, granted)
+            raise self._failed(step, AccountMismatch, "account_mismatch", "permanent_auth")
+        published = await self._settler.publish(send, step.stored, granted, recovered=step.replay is not None)
+        await self._note(step, granted)
+        if published is None:
+            await end_if_revoked(self._rooms, self._grants, step.credential, step.stored, granted)
+        if published is None or step.replay is not None:
+            return None  # a repeated answer may be as old as the first send: look at what is left of it
+        return self._settler.fresh(send, published, granted.expires_in_s)
+
+    async def _grant_refused(self, step: _Try, outcome: outcomes.Rejected) -> Fresh | None:
+        """invalid_grant: a newer generation or a journaled answer wins; else needs_reauth."""
+        now = await self._rooms.store.read_id(step.credential.connection.connection_id)
+        if now is None or now.generation > step.credential.generation:
+            return None
+        if await self._unknown.from_journal(now, yields=False):  # no later answer will come
+            return None
+        reason = outcome.code if step.replay is None else "lost_rotation"
+        if not await self._unknown.condemn(step.credential, reason, rotation_id=step.rotation_id):
+            return None
+        raise self._failed(step, ReauthRequired, outcome.code, "permanent_auth", reason=reason)
+
+    async def _assertion_refused(
+        self, step: _Try, outcome: outcomes.TokenOutcome, skew: ClockSkew
+    ) -> Fresh | None:
+        """Sign once more with the issuer's time, or fail for now, because the grant may still be valid."""
+        await self._release(step)
+        url = step.profile.url("token", step.credential.connection.endpoint)
+        spent_s = self._rooms.clock.monotonic() - step.asked_s + self._settings.request_deadline_s
+        in_time = spent_s <= self._settings.total_deadline_s
+        if step.issuer_s is None and in_time and skew.may_resign(url):
+            await self._note(step, outcome)  # stops no connection, not even this one
+            return await self.run(step.credential, replay=None, actor=step.actor, issuer_s=skew.issuer_s)
+        await self._note(step, skew.outcome, str(skew))
+        raise self._failed(step, IssuerClockError, "issuer_clock", skew.outcome.category, what=str(skew))
+
+    async def _lost(self, step: _Try, send: Send, why: str, category: str) -> FairleadError:
+        """Sent, outcome unknown. Where the provider repeats itself freely there is nothing to remember."""
+        if self._repeats(step):
+            await self._release(step)
+            return self._failed(step, TransientFailure, why, category)
+        wait_s = await self._unknown.mark(step.credential, step.rotation_id, why, self._sends(step, send))
+        if wait_s is None:
+            return self._failed(step, TransientFailure, why, category)
+        return self._failed(step, OutcomeUnknown, why, category, wait_s)
+
+    def _repeats(self, step: _Try) -> bool:
+        return step.profile.replay is not None and step.profile.replay.policy in ("stable", "assertion")
+
+    def _sends(self, step: _Try, send: Send) -> Sends:
+        now_s, rotation = self._rooms.clock.monotonic(), step.credential.rotation
+        last_s = now_s - send.marked_s
+        if step.replay is None or rotation is None or rotation.age_sent_s is None:
+            return Sends(last_s, last_s, replays=0)
+        return Sends(rotation.age_sent_s + now_s - step.asked_s, last_s, step.replay.replays + 1)
+
+    async def _not_sent(self, step: _Try, answer: HttpAnswer | NoAnswer) -> FairleadError:
+        await self._release(step)
+        kind, why = (answer.kind, answer.why) if isinstance(answer, NoAnswer) else ("unmarked", "not sent")
+        await self._note(step, outcomes.not_sent(kind), why)
+        return self._failed(step, NotSent, kind, "transient_network", reason=why)
+
+    # ---- small parts
+
+    async def _release(self, step: _Try) -> None:
+        """Say that this send changed nothing. Nobody else knows that, so ask until the store has heard it.
+
+        Past the lease others judge the rotation by the replay policy, as one whose owner is gone.
+        """
+        clock, until_s = self._rooms.clock, self._rooms.clock.monotonic() + self._settings.lease_s
+        while True:
+            try:
+                await self._rooms.store.release(step.credential.connection.connection_id, step.rotation_id)
+                return
+            except DependencyUnavailable:
+                if clock.monotonic() >= until_s:
+                    raise
+                await clock.sleep(self._settings.settle_retry_s)
+
+    async def _note(
+        self, step: _Try, outcome: outcomes.TokenOutcome, why: str = "", hint_s: float = 0.0
+    ) -> EndpointChange | None:
+        """Apply *outcome* to the connections it may stop; return the changes for other connections."""
+        change = await self._record(step, blast_radius.of_token(outcome), why, hint_s)
+        if change is not None and change.news:
+            self._rooms.emit(
+                EndpointStateChanged(
+                    step.ask.key.provider,
+                    change.client_id,
+                    change.state,
+                    why or "a token was given",
+                    change.for_s or None,
+                    change.said_by,
+                )
+            )
+        return change
+
+    async def _record(
+        self, step: _Try, reach: blast_radius.Reach, why: str, hint_s: float = 0.0
+    ) -> EndpointChange | None:
+        """Where the store is away the next answer will tell: health is never worth a refresh (E45)."""
+        step.recorded = True
+        with suppress(DependencyUnavailable):
+            return await self._rooms.gate.record(step.ask, step.claim.permit, reach, why, hint_s)
+        return None
+
+    def _failed(
+        self,
+        step: _Try,
+        kind: type[FairleadError],
+        code: str,
+        category: str,
+        retry_after_s: float | None = None,
+        reason: str | None = None,
+        what: str = "",
+    ) -> FairleadError:
+        names, shown = names_of(step.credential.connection), reason or what or code
+        self._rooms.emit(TokenRefreshFailed(**names, code=code, category=category, reason=shown))
+        unsent = kind is NotSent
+        told = f"the request never left: {reason}" if unsent else f"the token endpoint answered {code}"
+        return error_of(
+            kind,
+            step.credential,
+            what or told,
+            retry_after_s=retry_after_s,
+            category=category,
+            reason=code if unsent else reason or code,
+        )

@@ -1,0 +1,150 @@
+"""The three ways to a fresh token, as profile data tells: refresh token, assertion, static key (T1).
+
+A static key is never renewed, so it has no request; the other two differ in what the form carries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fairlead._core.secret import Secret
+from fairlead.engine.ports import Credential, EndpointAsk, EndpointKey, EndpointLimits, TokenCall
+from fairlead.engine.tokens.deps import AppCredential, RefreshSettings, Rooms
+from fairlead.engine.tokens.sealed_records import Stored
+from fairlead.engine.tokens.secret_hosts import check_lent
+from fairlead.errors import ConfigInvalid, InputInvalid
+from fairlead.policy.providers.profile import Profile
+from fairlead.policy.tokens.assertion_clock import LONGEST_RESIGNED_S
+from fairlead.policy.tokens.request import Client, assertion_claims, token_request
+
+
+class Grants:
+    """Builds the token request of a connection from its profile, its secrets and its app."""
+
+    def __init__(self, rooms: Rooms, settings: RefreshSettings) -> None:
+        self._rooms = rooms
+        self._settings = settings
+
+    def app(self, credential: Credential, stored: Stored) -> AppCredential:
+        """The connection's app; its own secret or key goes before the shared ones."""
+        connection = credential.connection
+        shared = self._rooms.apps.app(connection.key.provider, connection.client_id)
+        if stored.client_secret is None and stored.private_key is None:
+            return shared
+        return replace(
+            shared,
+            client_secret=stored.client_secret or shared.client_secret,
+            private_key=stored.private_key or shared.private_key,
+            key_id=stored.key_id or shared.key_id,
+            fingerprint=None,
+        )
+
+    def ask(
+        self, profile: Profile, credential: Credential, app: AppCredential, url: str, *, at_once: bool
+    ) -> EndpointAsk:
+        """Return the request for a permit to send a refresh to *url*."""
+        key, limits = self.endpoint(profile, credential, app, url)
+        return EndpointAsk(
+            key,
+            limits,
+            credential.connection.connection_id,
+            credential.generation,
+            app.fingerprint,
+            self._rooms.session_id(),
+            at_once,
+        )
+
+    def endpoint(
+        self, profile: Profile, credential: Credential, app: AppCredential, url: str | None = None
+    ) -> tuple[EndpointKey, EndpointLimits]:
+        """Return the names under which a refresh is limited, and the first guess at the limits.
+
+        The health of a host says nothing about another host. A host that the tenant chose also has its own
+        rate.
+        """
+        connection = credential.connection
+        client_id, host = app.client_id or "-", ""
+        place = (url or profile.url("token", connection.endpoint)).partition("://")[2]
+        if profile.host_by("token", connection.endpoint) == "choice":
+            client_id = f"{client_id} {place}"
+        elif profile.has_hosts("token"):
+            host = place.partition("/")[0]
+        by_account = profile.rate.scope == "app_and_account"
+        account = (connection.account_id or str(connection.connection_id)) if by_account else ""
+        return EndpointKey(profile.name, client_id, host, account), EndpointLimits(
+            per_s=profile.rate.limit / profile.rate.per_s,
+            burst=float(profile.rate.limit),
+            breaker_failures=self._settings.breaker_failures,
+            open_s=self._settings.breaker_open_s,
+            open_max_s=self._settings.breaker_open_max_s,
+            probe_s=self._settings.total_deadline_s,
+            backoff_s=self._settings.backoff_s,
+        )
+
+    def build(
+        self,
+        profile: Profile,
+        credential: Credential,
+        stored: Stored,
+        app: AppCredential,
+        issuer_s: int | None = None,
+    ) -> TokenCall:
+        """Build the request.
+
+        Args:
+            issuer_s: The Unix time to sign an assertion with. Default: the database's time.
+
+        Raises:
+            ConfigInvalid, InputInvalid: A setting or a value of the connection is missing.
+        """
+        connection = credential.connection
+        try:
+            check_lent(profile, "token", connection.endpoint, app, connection.key, stored)
+            request = token_request(
+                profile,
+                connection.endpoint,
+                Client(app.client_id, app.client_secret),
+                refresh_token=stored.tokens.refresh_token,
+                assertion=self._assertion(profile, credential, app, issuer_s),
+                scopes=self._scopes(profile, stored),
+            )
+        except InputInvalid as wrong:
+            raise ConfigInvalid(
+                wrong.what, tenant=connection.key.tenant, provider=connection.key.provider, hint=wrong.way_out
+            ) from None
+        policy = profile.replay.policy if profile.replay else "stable"
+        return TokenCall(
+            url=request.url,
+            headers=request.headers,
+            form=request.form,
+            deadline_s=self._settings.request_deadline_s,
+            # A kept connection may be found dead at the write: harmless where a lost answer can be repeated.
+            reuse_connection=not policy.startswith("strict"),
+        )
+
+    def _assertion(
+        self, profile: Profile, credential: Credential, app: AppCredential, issuer_s: int | None
+    ) -> Secret | None:
+        if profile.assertion is None:
+            return None
+        if app.private_key is None:
+            raise InputInvalid(
+                "the private key that signs assertions is missing", hint="add private_key_file"
+            )
+        connection = credential.connection
+        claims = assertion_claims(
+            profile,
+            connection.endpoint,
+            client_id=app.client_id,
+            now_s=int(credential.read_at.timestamp()) if issuer_s is None else issuer_s,
+            jti=self._rooms.ids.uuid7().hex,
+            subject=connection.settings.get("subject"),
+            scopes=connection.settings.get("scopes", ()),
+            longest_s=None if issuer_s is None else LONGEST_RESIGNED_S,
+        )
+        return self._rooms.signer.sign(claims, profile.assertion.alg, app.private_key, app.key_id)
+
+    def _scopes(self, profile: Profile, stored: Stored) -> tuple[str, ...]:
+        if profile.strategy != "assertion" or not stored.tokens.scope:
+            return ()
+        return tuple(filter(None, stored.tokens.scope.split(profile.scopes.separator)))

@@ -1,0 +1,229 @@
+"""The jobs that tell people: ``event.needs_reauth`` and ``event.token_expiring`` (T12).
+
+A notice job makes one event of what it was given, leaves its signed webhook to a job of its own
+(``event.webhook``), and calls the subscribers of this process. So the two cannot hold each other up: a
+subscriber that fails is called again with the notice job, a receiver that is away is asked again with the
+webhook job, and neither repeats the other.
+
+Both are at least once: a process may die between a delivery and its record. ``event_id`` (the id of the first
+notice job, kept by its replays) is the same each time, in the event and as ``webhook-id``; go by it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from uuid import UUID
+
+from fairlead._core.ids import Ids
+from fairlead.engine.jobs.handler import Handler, JobContext
+from fairlead.engine.ports import (
+    ConnectionKey,
+    Credential,
+    CredentialStore,
+    JobStore,
+    Json,
+    NewJob,
+    Webhook,
+    WebhookSender,
+)
+from fairlead.policy.failures.backoff import Jitter
+from fairlead.policy.failures.category import Category, Failure
+from fairlead.policy.failures.retry import RetryPolicy
+from fairlead.policy.jobs.job import Cancel, Done, Outcome, Priority, Retry
+from fairlead.policy.jobs.kinds import NEEDS_REAUTH, TOKEN_EXPIRING, WEBHOOK
+from fairlead.policy.text.safe import safe_text
+
+WEBHOOK_RETRY = RetryPolicy.uniform(13, base_s=5.0, cap_s=6 * 3600.0, jitter=Jitter.EQUAL)
+"""A receiver that is away is asked for up to 11 hours: 5 s, 10 s, 20 s and so on."""
+ONCE_FOR_S = 3 * 3600.0
+"""A webhook job's unique key outlives its end for so long: longer than its notice is retried and replayed."""
+EXPIRES_IN_S = 3 * 86_400.0
+"""Where no process has a webhook set any more, its jobs wait for one so long, then are dead letters."""
+
+_TIMEOUT_S = 60.0
+_WEBHOOK_TIMEOUT_S = 30.0
+_REMEMBERED = 1024
+
+Subscriber = Callable[[Mapping[str, Json]], object]
+"""Called with an event; may be a coroutine function. Other functions run in a thread, so they may block."""
+
+
+class Notices:
+    """Delivers events to *subscribers* (by event name) and, where there is a *webhook*, to its receiver."""
+
+    def __init__(
+        self,
+        subscribers: Mapping[str, Sequence[Subscriber]],
+        webhook: WebhookSender | None,
+        *,
+        credentials: CredentialStore,
+        jobs: JobStore,
+        ids: Ids,
+        reauth_link: Callable[[ConnectionKey, UUID], str | None],
+    ) -> None:
+        self._subscribers = subscribers
+        self._webhook = webhook
+        self._credentials = credentials
+        self._jobs = jobs
+        self._ids = ids
+        self._reauth_link = reauth_link
+        self._heard = _Heard()
+
+    def handlers(self) -> list[Handler]:
+        """What a worker runs; the kind ``event.webhook`` only where a receiver is set."""
+        handlers = [
+            Handler(NEEDS_REAUTH, self.needs_reauth, timeout_s=_TIMEOUT_S),
+            Handler(TOKEN_EXPIRING, self.token_expiring, timeout_s=_TIMEOUT_S),
+        ]
+        if self._webhook is not None:
+            post = partial(_post, self._webhook)
+            handlers.append(Handler(WEBHOOK, post, timeout_s=_WEBHOOK_TIMEOUT_S, retry=WEBHOOK_RETRY))
+        return handlers
+
+    async def needs_reauth(self, context: JobContext) -> Outcome:
+        """A connection needs its customer: one notice per loss, whoever noticed it."""
+        about = dict(context.args)
+        if about.get("dead_letter_id"):
+            credential = await self._connection_behind(context)
+            if credential is not None:
+                if credential.state == "revoked":
+                    return Cancel("the connection was revoked")
+                if credential.state == "needs_reauth" and not about.get("last"):
+                    return Cancel("the notice of the connection itself tells it")
+                about |= self._place(credential)
+        return await self._deliver(context, _event("needs_reauth", context, about))
+
+    async def token_expiring(self, context: JobContext) -> Outcome:
+        """A token that cannot be refreshed is about to expire."""
+        return await self._deliver(context, _event("token_expiring", context, context.args))
+
+    # ---- what a dead letter's notice is about --------------------------------------------------
+
+    async def _connection_behind(self, context: JobContext) -> Credential | None:
+        """The connection that a dead job was about, or the lost one that it must have met.
+
+        A job's own verdict (code ``needs_reauth``) that names no connection is about none we know.
+        """
+        if context.args.get("connection_id"):
+            return await self._credentials.read_id(UUID(context.args["connection_id"]))
+        if context.args.get("code") == "needs_reauth":
+            return None
+        lost = await self._credentials.search(
+            tenant=context.tenant, provider=context.provider, state="needs_reauth", limit=1
+        )
+        return lost[0] if lost else None
+
+    def _place(self, credential: Credential) -> dict[str, Json]:
+        """What a dead letter does not know."""
+        connection = credential.connection
+        return {
+            "connection_id": str(connection.connection_id),
+            "bucket": connection.key.bucket,
+            "link": self._reauth_link(connection.key, connection.connection_id),
+        }
+
+    # ---- delivery ------------------------------------------------------------------------------
+
+    async def _deliver(self, context: JobContext, event: Mapping[str, Json]) -> Outcome:
+        subscribers = self._subscribers.get(event["event"], ())
+        if not subscribers and self._webhook is None:
+            return Done({"delivered": "nobody"})
+        delivered: dict[str, Json] = {"event_id": event["event_id"], "subscribers": len(subscribers)}
+        if self._webhook is not None:
+            delivered["webhook_job"] = await self._enqueue_webhook(context, event)
+        problems = await self._call(subscribers, event)
+        if not problems:
+            return Done({"delivered": delivered})
+        reason = f"{len(problems)} of {len(subscribers)} subscribers failed, first: {safe_text(problems[0])}"
+        return Retry(Failure(Category.TRANSIENT_NETWORK, "subscriber_failed", reason))
+
+    async def _enqueue_webhook(self, context: JobContext, event: Mapping[str, Json]) -> str:
+        """The body is fixed here, so that every try sends the same."""
+        args: dict[str, Json] = {
+            "event_id": event["event_id"],
+            "body": {"type": event["event"], "timestamp": event["occurred_at"], "data": event},
+        }
+        if event["connection_id"]:
+            args["connection_id"] = event["connection_id"]
+        job = NewJob(
+            job_id=self._ids.uuid7(),
+            kind=WEBHOOK,
+            tenant_id=context.tenant,
+            queue=context.job.queue,
+            provider=context.provider,
+            group_key=context.job.group_key,
+            priority=Priority.URGENT,
+            args=args,
+            unique_key=event["event_id"],
+            unique_for_s=ONCE_FOR_S,
+            expires_in_s=EXPIRES_IN_S,
+        )
+        stored = await self._jobs.enqueue([job])
+        return str(stored[0].job_id)
+
+    async def _call(
+        self, subscribers: Sequence[Subscriber], event: Mapping[str, Json]
+    ) -> list[BaseException]:
+        """Call all who have not heard it, at once, so that none waits for another; what went wrong."""
+        heard = self._heard.of(event["event_id"])
+        waiting = [turn for turn in range(len(subscribers)) if turn not in heard]
+        calls = [_one(subscribers[turn], dict(event), heard, turn) for turn in waiting]
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        return [result for result in results if result is not None]
+
+
+async def _post(webhook: WebhookSender, context: JobContext) -> Outcome:
+    body = json.dumps(context.args["body"], ensure_ascii=False, separators=(",", ":")).encode()
+    await webhook.send(Webhook(context.args["event_id"], context.tenant, context.provider, body))
+    return Done({"delivered": "webhook"})
+
+
+async def _one(subscriber: Subscriber, event: Mapping[str, Json], heard: set[int], turn: int) -> None:
+    try:
+        if inspect.iscoroutinefunction(subscriber):
+            await subscriber(event)
+        else:
+            result = await asyncio.to_thread(subscriber, event)
+            if inspect.isawaitable(result):
+                await result
+    except SystemExit:  # a task that ends by it ends the event loop
+        raise RuntimeError("the subscriber tried to end the process") from None
+    heard.add(turn)
+
+
+class _Heard:
+    """Which subscribers have heard which event: spares them a repetition while another one fails."""
+
+    def __init__(self) -> None:
+        self._heard: OrderedDict[str, set[int]] = OrderedDict()
+
+    def of(self, event_id: str) -> set[int]:
+        """Turns of those who have heard *event_id*; the oldest of 1024 events is forgotten."""
+        heard = self._heard.setdefault(event_id, set())
+        self._heard.move_to_end(event_id)
+        while len(self._heard) > _REMEMBERED:
+            self._heard.popitem(last=False)
+        return heard
+
+
+def _event(name: str, context: JobContext, about: Mapping[str, Json]) -> dict[str, Json]:
+    """What subscribers and receivers see; nothing secret. Fields that do not apply are None."""
+    event: dict[str, Json] = {
+        "event": name,
+        "event_id": about.get("event_id") or str(context.job.job_id),
+        "occurred_at": about.get("occurred_at") or context.job.created_at.isoformat(),
+        "tenant": context.tenant,
+        "provider": context.provider,
+        "bucket": about.get("bucket"),
+        "connection_id": about.get("connection_id"),
+        "reason": about.get("reason"),
+        "link": about.get("link"),
+    }
+    if name == "token_expiring":
+        return {**event, "expires_at": about.get("expires_at")}
+    return {**event, "dead_letter_id": about.get("dead_letter_id"), "last": bool(about.get("last"))}

@@ -1,0 +1,172 @@
+"""A caller asks for a token: serve it, refresh it behind the caller's back, or wait for a fresh one (T2, T6).
+
+    valid, outside the buffer    served, from memory for a few seconds; in use, it is read again before that
+    valid, inside the buffer     served, and a refresh starts that nobody waits for
+    expired                      refreshed first
+    valid, database away         served from memory for five minutes
+
+A token that has expired is never handed out. A connection that needs its customer still serves its token
+while that lasts: the lead is the time in which a person can act.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from fairlead.engine.base.background_refresh import LooksAhead
+from fairlead.engine.base.database_outage import AWAY_S, PATIENCE_S, Absence
+from fairlead.engine.ports import ConnectionKey, Credential
+from fairlead.engine.tokens.coordinator import Coordinator
+from fairlead.engine.tokens.deps import Fresh, Rooms, error_of, profile_of
+from fairlead.engine.tokens.settle import Settler
+from fairlead.errors import DependencyUnavailable, NotFound, ReauthRequired
+from fairlead.events import ServedFromMemory
+from fairlead.policy.tokens.token import PublicToken, sanitise
+from fairlead.policy.tokens.window import buffer_s
+
+SERVE_MARGIN_S = 1.0
+"""A token with less than this left counts as expired: it would die on its way. TTL/10 for short ones."""
+CACHE_SIZE = 100_000
+AHEAD_SHARE = 0.2
+"""Of the time for which a token is served from memory: in the last of it the next look is under way."""
+
+
+@dataclass(slots=True)
+class _Cached:
+    token: PublicToken
+    ahead_s: float  # monotonic; past it the store is asked again, and nobody waits for that
+    good_until_s: float  # past it whoever asks waits for the store
+    read_s: float
+    ends_s: float  # past it the token is not served at all
+
+
+class TokenReader:
+    """Serves tokens to callers of this process."""
+
+    def __init__(self, rooms: Rooms, coordinator: Coordinator, settler: Settler, cache_s: float) -> None:
+        self._rooms = rooms
+        self._coordinator = coordinator
+        self._settler = settler
+        self._cache_s = cache_s
+        self._absence = Absence(rooms.clock)
+        self._ahead = LooksAhead()
+        self._cache: dict[ConnectionKey, _Cached] = {}
+
+    async def token(self, key: ConnectionKey) -> PublicToken:
+        """A token that is valid now. Raises NotFound, ReauthRequired, or what a refresh raises."""
+        if (served := self.served(key)) is not None:
+            return served
+        return await self._looked_up(key)
+
+    async def _looked_up(self, key: ConnectionKey) -> PublicToken:
+        if self._absence.known() and (known := self._while_away(key)) is not None:
+            return known
+        try:
+            credential = await self._asked(key)
+        except DependencyUnavailable:
+            if (token := self._while_away(key)) is None:
+                raise
+            return token
+        if credential is None:
+            self._cache.pop(key, None)
+            raise _not_found(key)
+        if credential.state == "revoked":
+            self._cache.pop(key, None)
+            raise error_of(ReauthRequired, credential, "the grant was revoked")
+        left_s = credential.expires_in_s
+        if left_s is not None and left_s <= self._margin_s(credential):
+            connection_id = credential.connection.connection_id
+            fresh = await self._coordinator.refresh(connection_id, credential.generation)
+            return self._serve(fresh, credential)
+        if self._inside_buffer(credential):
+            self._coordinator.launch(credential.connection.connection_id, credential.generation)
+        return self._serve(await self._settler.open(credential), credential)
+
+    def served(self, key: ConnectionKey) -> PublicToken | None:
+        """A token that is valid now, where nobody need be asked for it."""
+        cached = self._cache.get(key)
+        if cached is None or (now_s := self._rooms.clock.monotonic()) >= cached.good_until_s:
+            return None
+        if now_s >= cached.ahead_s and not self._absence.known():
+            self._ahead.look(key, lambda: self._looked_up(key))
+        return cached.token
+
+    async def newer(self, key: ConnectionKey, than: int | None, *, actor: str = "caller") -> PublicToken:
+        """A token newer than generation *than*; None: one that lasts for more than a minute will do (T6)."""
+        credential = await self._rooms.store.read(key)
+        if credential is None:
+            raise _not_found(key)
+        fresh = await self._coordinator.refresh(credential.connection.connection_id, than, actor=actor)
+        self.forget(key)
+        return sanitise(fresh.tokens, fresh.generation)
+
+    def forget(self, key: ConnectionKey) -> None:
+        """Drop what this process remembers of *key*."""
+        self._ahead.drop(key)
+        self._cache.pop(key, None)
+
+    async def _asked(self, key: ConnectionKey) -> Credential | None:
+        """As the database has it; one that hangs counts as away where there is a token to go on with."""
+        needed = self._remembered(key, self._rooms.clock.monotonic() + PATIENCE_S) is None
+        return await self._absence.ask(self._rooms.store.read(key), needed=needed)
+
+    def _remembered(self, key: ConnectionKey, at_s: float) -> _Cached | None:
+        """What was read last, as long as it lasts, and for five minutes at most: it may have been revoked."""
+        cached = self._cache.get(key)
+        return None if cached is None or at_s >= min(cached.ends_s, cached.read_s + AWAY_S) else cached
+
+    def _while_away(self, key: ConnectionKey) -> PublicToken | None:
+        now_s = self._rooms.clock.monotonic()
+        cached = self._remembered(key, now_s)
+        if cached is None:
+            return None
+        cached.good_until_s = min(now_s + self._cache_s, cached.ends_s, cached.read_s + AWAY_S)
+        self._rooms.emit(ServedFromMemory(key.tenant, key.provider, "token", now_s - cached.read_s))
+        return cached.token
+
+    def _margin_s(self, credential: Credential) -> float:
+        lead_s = _lead_s(credential)
+        return SERVE_MARGIN_S if lead_s is None else min(SERVE_MARGIN_S, lead_s / 5)
+
+    def _inside_buffer(self, credential: Credential) -> bool:
+        lead_s = _lead_s(credential)
+        if credential.state != "active" or not credential.refreshable or lead_s is None:
+            return False
+        assert credential.expires_in_s is not None  # a token without end has no lead
+        return credential.expires_in_s <= buffer_s(profile_of(self._rooms, credential).windows, lead_s)
+
+    def _serve(self, fresh: Fresh, credential: Credential) -> PublicToken:
+        token = sanitise(fresh.tokens, fresh.generation)
+        left_s = math.inf
+        if fresh.expires_in_s is not None:
+            left_s = fresh.expires_in_s - self._margin_s(credential)
+        if min(self._cache_s, left_s) > 0 and credential.state == "active":
+            self._remember(fresh, token, left_s)
+        else:
+            self._cache.pop(fresh.key, None)
+        return token
+
+    def _remember(self, fresh: Fresh, token: PublicToken, left_s: float) -> None:
+        if len(self._cache) >= CACHE_SIZE:
+            self._cache.pop(next(iter(self._cache)))
+        now_s = self._rooms.clock.monotonic()
+        good_s = min(self._cache_s, left_s)
+        ahead_s = now_s + good_s * (1 - AHEAD_SHARE)
+        self._cache[fresh.key] = _Cached(token, ahead_s, now_s + good_s, now_s, now_s + left_s)
+
+
+def _lead_s(credential: Credential) -> float | None:
+    """The lead that the answer's own life gave this token (T2); None where it never ends."""
+    if credential.expires_in_s is None or credential.urgent_in_s is None:
+        return None
+    return max(0.0, credential.expires_in_s - credential.urgent_in_s)
+
+
+def _not_found(key: ConnectionKey) -> NotFound:
+    return NotFound(
+        f"there is no connection {key.bucket!r}",
+        tenant=key.tenant,
+        provider=key.provider,
+        hint="connect the account with `fairlead connections add`",
+    )

@@ -1,0 +1,259 @@
+"""Key rotation and verification while everything runs. Only ports are used; no key is visible here.
+
+    rotate           makes new data keys for every tenant whose key an older master key wrapped, reseals all
+                     records under them, then wraps the retired keys with the newest master key
+    rotate, rewrap   only the last step: cheap, but the data keys stay the same
+    verify           opens every record and counts
+
+The remaining work is read from the rows, so an interrupted rotation resumes where it stopped. Locked rows are
+not waited for: the next pass finds them. A rotation begins only when every live process holds the newest
+master key, and it ends when each of them has looked up the new data keys. Spec: T9, S12.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+from uuid import UUID
+
+from fairlead._core.clock import Clock
+from fairlead.engine.ports import (
+    DataKey,
+    KeyHolder,
+    KeySmith,
+    KeyStore,
+    Sealed,
+    SealedRecords,
+    SessionStore,
+    StoredRecord,
+    Vault,
+)
+from fairlead.errors import (
+    ConfigInvalid,
+    CredentialUnreadable,
+    KeyMissing,
+    KeyWrong,
+    MasterKeyElsewhereError,
+)
+from fairlead.policy.text.names import listed
+
+UNREADABLE = (KeyMissing, KeyWrong, CredentialUnreadable, MasterKeyElsewhereError)
+MAX_EXAMPLES = 20
+BUSY_ROWS_S = 0.1
+"""Pause where every row that is left is under a writer's hands."""
+BUSY_MOST_S = 60.0
+"""How long rows that stay under a writer's hands are tried before they count as left."""
+POLL_S = 1.0
+LOOK_S = 5.0
+"""How long a process may take to look up the data keys once it was asked to."""
+
+
+@dataclass(frozen=True, slots=True)
+class RotationProgress:
+    """How far one phase has come: *done* keys or records so far."""
+
+    phase: Literal["renew", "reseal", "rewrap"]
+    done: int
+
+
+@dataclass(frozen=True, slots=True)
+class RotationReport:
+    """The result of a rotation.
+
+    *left* counts records still under retired keys: those that cannot be opened, and those that stayed locked.
+    """
+
+    renewed: int
+    resealed: int
+    rewrapped: int
+    left: int
+
+
+@dataclass(slots=True)
+class VerifyReport:
+    """Records by outcome; *problems* by error code, *examples* name the first few."""
+
+    checked: int = 0
+    readable: int = 0
+    problems: Counter[str] = field(default_factory=Counter)
+    examples: list[str] = field(default_factory=list)
+
+
+class Resealer:
+    """Rotates and verifies the tables of sealed records.
+
+    Args:
+        tables: The tables of sealed records, by name.
+        sessions: The sessions of the processes that seal. Default None: a rotation waits for as long as
+            another process may seal under a retired key.
+        own: Returns the session id of this process.
+        batch: Rows read at a time.
+    """
+
+    def __init__(
+        self,
+        *,
+        vault: Vault,
+        smith: KeySmith,
+        keys: KeyStore,
+        tables: Mapping[str, SealedRecords],
+        clock: Clock,
+        sessions: SessionStore | None = None,
+        own: Callable[[], UUID | None] = lambda: None,
+        batch: int = 200,
+    ) -> None:
+        self._sessions = sessions
+        self._own_session = own
+        self._vault = vault
+        self._smith = smith
+        self._keys = keys
+        self._tables = tables
+        self._clock = clock
+        self._batch = batch
+        self._heard_s: float | None = None  # monotonic time since which no other process is behind
+
+    async def rotate(
+        self,
+        *,
+        rewrap_only: bool = False,
+        progress: Callable[[RotationProgress], None] = lambda _: None,
+    ) -> RotationReport:
+        """Reseal everything that an older master key opens. An error is raised before the first change.
+
+        Raises:
+            KeyMissing: This process lacks a master key that is in use.
+            KeyWrong: A master key of this process does not open what it should.
+            ConfigInvalid: Another live process does not hold the newest master key.
+        """
+        await self._smith.check()
+        await self._check_holders()
+        renewed = resealed = left = 0
+        if not rewrap_only:
+            renewed = await self._each_key(self._smith.renew, "renew", progress, current_only=True)
+            if self._sessions is not None:
+                await self._sessions.data_keys_renewed()
+            resealed, left = await self._reseal_until_done(self._clock.monotonic(), progress)
+        rewrapped = await self._each_key(self._smith.rewrap, "rewrap", progress, current_only=False)
+        return RotationReport(renewed, resealed, rewrapped, left)
+
+    async def verify(self, progress: Callable[[int], None] = lambda _: None) -> VerifyReport:
+        """Open every record; nothing is changed."""
+        report = VerifyReport()
+        for table in self._tables.values():
+            async for page in self._pages(table, retired_only=False):
+                for record in page:
+                    await self._verify(record, report)
+                progress(report.checked)
+        return report
+
+    # ---- other processes
+
+    async def _others(self) -> list[KeyHolder]:
+        holders = [] if self._sessions is None else await self._sessions.key_holders()
+        return [holder for holder in holders if holder.session_id != self._own_session()]
+
+    async def _check_holders(self) -> None:
+        newest = self._smith.master_id
+        lacking = [
+            f"pid {holder.pid} on {holder.host}"
+            for holder in await self._others()
+            if holder.master_ids is not None and newest not in holder.master_ids
+        ]
+        if lacking:
+            raise ConfigInvalid(
+                f"{len(lacking)} live processes lack the master key {newest}: {listed(lacking)}",
+                hint="restart them with the new key in front of the old one, and rotate again",
+            )
+
+    async def _late_writers_s(self, retired_s: float) -> float:
+        """Return the seconds for which other processes may still seal under a retired key; 0.0: none may."""
+        left_s = retired_s + self._smith.retired_writes_s - self._clock.monotonic()
+        if self._sessions is None or left_s <= 0:
+            return max(0.0, left_s)
+        others = await self._others()
+        if not others:
+            return 0.0
+        if any(holder.is_behind or holder.master_ids is None for holder in others):
+            self._heard_s = None
+            return min(left_s, POLL_S)
+        if self._heard_s is None:
+            self._heard_s = self._clock.monotonic()
+        return min(left_s, max(0.0, self._heard_s + LOOK_S - self._clock.monotonic()))
+
+    # ---- keys
+
+    async def _each_key(
+        self,
+        act: Callable[[DataKey], Awaitable[bool]],
+        phase: Literal["renew", "rewrap"],
+        progress: Callable[[RotationProgress], None],
+        *,
+        current_only: bool,
+    ) -> int:
+        done = 0
+        after: UUID | None = None
+        while page := await self._keys.foreign(
+            self._smith.master_id, current_only=current_only, after=after, limit=self._batch
+        ):
+            for key in page:
+                done += await act(key)
+            after = page[-1].key_id
+            progress(RotationProgress(phase, done))
+        return done
+
+    # ---- records
+
+    async def _reseal_until_done(
+        self, retired_s: float, progress: Callable[[RotationProgress], None]
+    ) -> tuple[int, int]:
+        """Passes over all tables, until one that began after the last late writer finds nothing to do."""
+        resealed, moved_s = 0, self._clock.monotonic()
+        while True:
+            late_writers_s = await self._late_writers_s(retired_s)
+            found = replaced = left = 0
+            for table in self._tables.values():
+                async for page in self._pages(table, retired_only=True):
+                    changes = await self._resealed(page)
+                    found += len(changes)
+                    left += len(page) - len(changes)
+                    replaced += await table.replace(changes) if changes else 0
+                    progress(RotationProgress("reseal", resealed + replaced))
+            resealed += replaced
+            if replaced or not found:
+                moved_s = self._clock.monotonic()
+            stuck = self._clock.monotonic() - moved_s >= BUSY_MOST_S
+            if late_writers_s <= 0 and (stuck or not found):
+                return resealed, left + found - replaced
+            if found == 0 or replaced == 0:
+                await self._clock.sleep(late_writers_s if found == 0 else BUSY_ROWS_S)
+
+    async def _resealed(self, page: Sequence[StoredRecord]) -> list[tuple[StoredRecord, Sealed]]:
+        """New seals for the records of *page* that open; the others stay exactly as they are."""
+        changes = []
+        for record in page:
+            try:
+                plain = await self._vault.open(record.context, record.sealed)
+            except UNREADABLE:
+                continue
+            _key = await self._vault.preflight(record.context.tenant)
+            changes.append((record, self._vault.seal(record.context, plain)))
+        return changes
+
+    async def _pages(self, table: SealedRecords, *, retired_only: bool) -> AsyncIterator[list[StoredRecord]]:
+        after: UUID | None = None
+        while page := await table.page(retired_only=retired_only, after=after, limit=self._batch):
+            yield page
+            after = page[-1].record_id
+
+    async def _verify(self, record: StoredRecord, report: VerifyReport) -> None:
+        report.checked += 1
+        try:
+            await self._vault.open(record.context, record.sealed)
+        except UNREADABLE as error:
+            report.problems[error.code] += 1
+            if len(report.examples) < MAX_EXAMPLES:
+                report.examples.append(str(error))
+        else:
+            report.readable += 1

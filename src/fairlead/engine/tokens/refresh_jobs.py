@@ -1,0 +1,152 @@
+"""The jobs that keep every connection fresh: ``token.scan`` finds what is due, ``token.refresh`` sees to it.
+
+A refresh job is one more caller of the coordinator. It presents the generation that the scan saw, so a
+connection that was refreshed meanwhile costs it one read and no request (R5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+from fairlead.engine.jobs.handler import Handler, JobContext
+from fairlead.engine.ports import DueConnection, JobStore, NewJob
+from fairlead.engine.tokens.coordinator import Coordinator
+from fairlead.engine.tokens.deps import RefreshSettings, Rooms
+from fairlead.engine.tokens.unknown_outcomes import UnknownOutcomes
+from fairlead.errors import (
+    EndpointPaused,
+    EndpointUnavailable,
+    FairleadError,
+    NoRefreshToken,
+    NotFound,
+    OutcomeUnknown,
+    RateLimited,
+    ReauthRequired,
+    RefreshInProgress,
+)
+from fairlead.policy.jobs.job import Cancel, Done, NeedsReauth, Snooze
+from fairlead.policy.jobs.kinds import REFRESH, SCAN, TOKEN_EXPIRING
+
+REFRESH_TIMEOUT_S = 90.0
+BUSY_SNOOZE_S = 2.0
+EXPIRED_LATE_S = 1.0
+
+
+class TokenJobs:
+    """Handlers of the token kinds."""
+
+    def __init__(
+        self,
+        rooms: Rooms,
+        settings: RefreshSettings,
+        coordinator: Coordinator,
+        unknown: UnknownOutcomes,
+        jobs: JobStore,
+    ) -> None:
+        self._rooms = rooms
+        self._settings = settings
+        self._coordinator = coordinator
+        self._unknown = unknown
+        self._jobs = jobs
+
+    def handlers(self) -> list[Handler]:
+        """What a worker runs."""
+        return [Handler(REFRESH, self.refresh, timeout_s=REFRESH_TIMEOUT_S), Handler(SCAN, self.scan)]
+
+    async def refresh(self, context: JobContext) -> object:
+        """Refresh one connection if its generation still is what the scan saw."""
+        connection_id, generation = UUID(context.args["connection_id"]), int(context.args["generation"])
+        try:
+            fresh = await self._coordinator.refresh(
+                connection_id, generation, wait_s=self._settings.lease_s, others_s=0.0
+            )
+        except (RateLimited, RefreshInProgress, EndpointUnavailable, EndpointPaused) as refused:
+            return self._snoozed(refused)
+        except OutcomeUnknown as unknown:
+            if (unknown.retry_after_s or 0.0) <= self._settings.request_deadline_s:
+                return self._snoozed(unknown)  # a grace may be over before a scan finds it due
+            # The credential's due_at brings the next scan back when something can be done.
+            return Done({"state": "unknown", "retry_after_s": unknown.retry_after_s})
+        except NoRefreshToken as none:
+            return Cancel(none.what)
+        except ReauthRequired as gone:
+            return NeedsReauth(gone.reason or gone.code)
+        except NotFound as missing:
+            return Cancel(missing.what)
+        return Done({"generation": fresh.generation, "refreshed": fresh.refreshed})
+
+    def _snoozed(self, refused: FairleadError) -> Snooze:
+        return Snooze(max(refused.retry_after_s or 0.0, BUSY_SNOOZE_S * self._rooms.draw()), refused.subject)
+
+    async def scan(self, context: JobContext) -> object:
+        """Enqueue a refresh for each connection that is due; at most one is open for each (T3)."""
+        urgent_only = bool(context.args.get("urgent_only", False))
+        most, cool_down_s = self._settings.scan_page, self._settings.dead_cool_down_s
+        enqueued = await self._enqueue(await self._rooms.store.left_behind(most, cool_down_s))
+        seen, after = 0, None
+        while True:
+            page = await self._rooms.store.due(
+                urgent_only=urgent_only,
+                cool_down_s=self._settings.dead_cool_down_s,
+                after=after,
+                limit=self._settings.scan_page,
+            )
+            seen += len(page.connections)
+            enqueued += await self._enqueue([due for due in page.connections if due.refreshable])
+            for due in page.connections:
+                if not due.refreshable:
+                    await self._without_refresh_token(due)
+            after = page.next_after
+            if after is None:
+                return Done({"due": seen, "enqueued": enqueued})
+
+    async def _enqueue(self, due: Sequence[DueConnection]) -> int:
+        if not due:
+            return 0
+        stored = await self._jobs.enqueue([self._refresh_job(one) for one in due])
+        return sum(one.inserted for one in stored)
+
+    def _refresh_job(self, due: DueConnection) -> NewJob:
+        return NewJob(
+            job_id=self._rooms.ids.uuid7(),
+            kind=REFRESH,
+            tenant_id=due.key.tenant,
+            provider=due.key.provider,
+            group_key=str(due.connection_id),
+            priority=due.priority,
+            args={"connection_id": str(due.connection_id), "generation": due.generation},
+            unique_key=str(due.connection_id),
+        )
+
+    async def _without_refresh_token(self, due: DueConnection) -> None:
+        """A notice at the lead, needs_reauth at expiry; never a refresh (T2)."""
+        credential = await self._rooms.store.read_id(due.connection_id)
+        if credential is None or credential.generation != due.generation:
+            return
+        if credential.expires_in_s is not None and credential.expires_in_s <= 0:
+            await self._unknown.condemn(credential, "no_refresh_token", rotation_id=None)
+            return
+        await self._jobs.enqueue([self._notice(due, credential.expires_at)])
+        again_s = None if credential.expires_in_s is None else credential.expires_in_s + EXPIRED_LATE_S
+        await self._rooms.store.postpone(due.connection_id, due.generation, again_s)
+
+    def _notice(self, due: DueConnection, expires_at: datetime | None) -> NewJob:
+        job_id = self._rooms.ids.uuid7()
+        return NewJob(
+            job_id=job_id,
+            kind=TOKEN_EXPIRING,
+            tenant_id=due.key.tenant,
+            provider=due.key.provider,
+            group_key=str(due.connection_id),
+            args={
+                "event_id": str(job_id),
+                "connection_id": str(due.connection_id),
+                "bucket": due.key.bucket,
+                "reason": "no_refresh_token",
+                "expires_at": expires_at.isoformat() if expires_at else None,
+                "link": self._rooms.reauth_link(due.key, due.connection_id),
+            },
+            unique_key=f"{due.connection_id}:{due.generation}",
+        )

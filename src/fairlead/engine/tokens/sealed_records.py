@@ -1,0 +1,92 @@
+"""The plain text of what the vault seals: a connection's secrets, and raw answers for the journal."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fairlead._core.secret import Secret
+from fairlead.errors import CredentialUnreadable
+from fairlead.policy.tokens.token import TokenSet, token_set_from_record, token_set_to_record
+from fairlead.policy.tokens.token_json import plain_json
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """All secrets of a connection: its tokens, and those of its own app if it does not use the shared one.
+
+    Attributes:
+        places: A digest of the hosts they may be sent to; None in records of earlier versions.
+        granted: A digest of the grant that these tokens descend from, which identifies a repeated grant.
+    """
+
+    tokens: TokenSet
+    client_secret: Secret | None = None
+    private_key: Secret | None = None
+    key_id: str | None = None
+    places: str | None = None
+    granted: str | None = None
+
+
+def encode_stored(stored: Stored) -> bytes:
+    """The record to seal. Holds secrets in clear."""
+    record = {
+        "tokens": token_set_to_record(stored.tokens),
+        "client_secret": _plain(stored.client_secret),
+        "private_key": _plain(stored.private_key),
+        "key_id": stored.key_id,
+        "places": stored.places,
+        "granted": stored.granted,
+    }
+    return plain_json(record).encode()
+
+
+def decode_stored(plain: bytes) -> Stored:
+    """Back from the sealed form; CredentialUnreadable, without the content, for anything else."""
+    try:
+        record: Mapping[str, Any] = json.loads(plain)
+        tokens = record["tokens"]
+        if isinstance(tokens, str):  # records of earlier versions hold JSON inside JSON
+            tokens = json.loads(tokens)
+        return Stored(
+            tokens=token_set_from_record(tokens),
+            client_secret=_secret(record["client_secret"]),
+            private_key=_secret(record["private_key"]),
+            key_id=record["key_id"],
+            places=record.get("places"),
+            granted=record.get("granted"),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise CredentialUnreadable("a sealed record opens but holds no credential") from None
+
+
+def encode_answer(status: int, headers: Mapping[str, Sequence[str]], body: bytes) -> bytes:
+    """A raw answer, bytes and all: what cannot be parsed is kept as it came (R12)."""
+    record = {
+        "status": status,
+        "headers": {
+            name: list(values) for name, values in headers.items() if name in ("date", "content-type")
+        },
+        "body": base64.b64encode(body).decode(),
+    }
+    return plain_json(record).encode()
+
+
+def decode_answer(plain: bytes) -> tuple[int, dict[str, list[str]], bytes]:
+    """Status, headers and body of a raw answer; CredentialUnreadable for anything else."""
+    try:
+        record = json.loads(plain)
+        return record["status"], record["headers"], base64.b64decode(record["body"])
+    except (KeyError, TypeError, ValueError):
+        raise CredentialUnreadable("a journal entry opens but holds no answer") from None
+
+
+def _plain(secret: Secret | None) -> str | None:
+    return None if secret is None else secret.reveal()
+
+
+def _secret(text: str | None) -> Secret | None:
+    return None if text is None else Secret(text)

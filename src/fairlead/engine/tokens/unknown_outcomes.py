@@ -1,0 +1,320 @@
+"""Sends without an answer: the journal first, then the provider's replay policy (T5, R7, R12).
+
+Nobody sends here. A rotation left behind by its owner is settled from the journal of this host or marked
+unknown; an unknown one waits, may be sent once more, or is given up, as the policy of its provider says.
+Meanwhile the stored token is served for as long as it lasts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from functools import partial
+from uuid import UUID
+
+from fairlead.engine.ports import Condemnation, Credential, JournalEntry, JournalHead, Rotation, Unknown
+from fairlead.engine.tokens.deps import (
+    RefreshSettings,
+    Replay,
+    Rooms,
+    answer_context,
+    error_of,
+    names_of,
+    profile_of,
+)
+from fairlead.engine.tokens.sealed_records import decode_answer
+from fairlead.engine.tokens.send_history import is_newer
+from fairlead.engine.tokens.settle import Send, Settler, give_way_s
+from fairlead.errors import (
+    CredentialUnreadable,
+    DependencyUnavailable,
+    FairleadError,
+    KeyMissing,
+    OutcomeUnknown,
+    ReauthRequired,
+)
+from fairlead.events import NeedsReauth, ServiceFailed, TokenOutcomeUnknown
+from fairlead.policy.tokens.outcome import Granted, classify_answer
+from fairlead.policy.tokens.parse import parse_answer
+from fairlead.policy.tokens.replay import GiveUp, ReplayNow, replay_decision
+from fairlead.policy.tokens.replay import Wait as WaitUntil
+from fairlead.policy.tokens.token import account_mismatch
+
+
+@dataclass(frozen=True, slots=True)
+class Sends:
+    """How long ago a token was sent first and last, and how many of the sends were replays."""
+
+    first_s: float
+    last_s: float
+    replays: int
+
+
+@dataclass(frozen=True, slots=True)
+class _SearchResult:
+    """The result of a journal search: an entry was settled, or the newest one is *unusable*."""
+
+    settled: bool = False
+    unusable: JournalEntry | None = None
+
+
+class UnknownOutcomes:
+    """Judges sends of unknown outcome and condemns grants that are gone."""
+
+    def __init__(self, rooms: Rooms, settings: RefreshSettings, settler: Settler) -> None:
+        self._rooms = rooms
+        self._settings = settings
+        self._settler = settler
+
+    async def recover(self, credential: Credential) -> None:
+        """Settle the journaled answer of a send whose owner is gone, or mark it unknown; then look again."""
+        if not await self.from_journal(credential):
+            rotation = _rotation(credential)
+            reason = "the process that sent it is gone"
+            await self.mark(credential, rotation.rotation_id, reason, _sends(rotation))
+
+    async def mark(
+        self, credential: Credential, rotation_id: UUID, reason: str, sends: Sends
+    ) -> float | None:
+        """Mark a sent rotation unknown; returns seconds until something can be done, None: at once."""
+        decision = self._decide(credential, sends)
+        due_in_s = decision.delay_s if isinstance(decision, WaitUntil) else 0.0
+        connection = credential.connection
+        marked = await self._rooms.store.mark_unknown(
+            Unknown(
+                connection_id=connection.connection_id,
+                rotation_id=rotation_id,
+                reason=reason,
+                due_in_s=due_in_s,
+                audit_id=self._rooms.ids.uuid7(),
+            )
+        )
+        if marked:
+            self._rooms.emit(
+                TokenOutcomeUnknown(**names_of(connection), generation=credential.generation, reason=reason)
+            )
+        return due_in_s if due_in_s > 0 else None
+
+    async def may_replay(self, credential: Credential, read_s: float) -> Replay | None:
+        """Leave to send once more what was read at *read_s* (monotonic). None: look again.
+
+        Raises OutcomeUnknown (wait) or ReauthRequired (gone).
+        """
+        if await self.from_journal(credential):
+            return None
+        rotation = _rotation(credential)
+        decision = await self._judge(credential, _sends(rotation))
+        if decision is None:
+            return None
+        within_s = decision.within_s
+        return Replay(rotation.replays, None if within_s is None else read_s + within_s)
+
+    async def _judge(self, credential: Credential, sends: Sends) -> ReplayNow | None:
+        """Judge a send whose response is lost; None: look again. Raise OutcomeUnknown or ReauthRequired."""
+        decision = self._decide(credential, sends)
+        if isinstance(decision, ReplayNow):
+            return decision
+        if isinstance(decision, WaitUntil):
+            what = "a refresh was sent and its response never arrived"
+            raise error_of(OutcomeUnknown, credential, what, retry_after_s=decision.delay_s)
+        if not await self.condemn(credential, decision.reason, rotation_id=_held_by(credential)):
+            return None
+        what = "the response of a refresh was lost and the provider does not repeat it"
+        raise error_of(ReauthRequired, credential, what, reason=decision.reason)
+
+    def _decide(self, credential: Credential, sends: Sends) -> ReplayNow | WaitUntil | GiveUp:
+        profile = profile_of(self._rooms, credential)
+        if profile.replay is None:  # a static key was never sent anywhere
+            return GiveUp()
+        return replay_decision(
+            profile.replay.policy,
+            grace_s=profile.replay.grace_s,
+            replay_at_expiry=profile.replay_at_expiry,
+            age_since_sent_s=sends.first_s,
+            age_since_last_sent_s=sends.last_s,
+            request_deadline_s=self._settings.request_deadline_s,
+            access_expires_in_s=credential.expires_in_s,
+            replays_done=sends.replays,
+        )
+
+    async def condemn(self, credential: Credential, reason: str, *, rotation_id: UUID | None) -> bool:
+        """needs_reauth, once, by compare-and-set; False if a newer generation or another owner was there."""
+        connection = credential.connection
+        link = self._rooms.reauth_link(connection.key, connection.connection_id)
+        condemned = await self._rooms.store.condemn(
+            Condemnation(
+                connection_id=connection.connection_id,
+                from_generation=credential.generation,
+                rotation_id=rotation_id,
+                reason=reason,
+                notice_id=self._rooms.ids.uuid7(),
+                notice_args={
+                    "connection_id": str(connection.connection_id),
+                    "bucket": connection.key.bucket,
+                    "reason": reason,
+                    "link": link,
+                },
+                audit_id=self._rooms.ids.uuid7(),
+            )
+        )
+        if condemned:
+            self._rooms.emit(NeedsReauth(**names_of(connection), reason=reason, link=link))
+        return condemned
+
+    # ---- the journal
+
+    async def from_journal(self, credential: Credential, *, yields: bool = True) -> bool:
+        """Settle the entry of the stored generation in this host's journals; return whether that decided.
+
+        With *yields* the entry does not decide, because the token was sent again since. Responses to another
+        grant, and those older than the stored token, stay in the journal.
+        """
+        found = await self._look(credential, credential.generation, yields=yields)
+        return found.settled
+
+    async def may_start(self, credential: Credential) -> bool:
+        """Return whether to send the stored token for the first time. False: look again.
+
+        After a restore the database may not know that it was sent. If the journal has the response and it
+        cannot be read, it is lost, and the replay policy decides.
+
+        Raises:
+            OutcomeUnknown, ReauthRequired: The response is lost, and the token may not be sent again.
+        """
+        found = await self._look(credential, credential.generation)
+        if found.settled or found.unusable is None:
+            return not found.settled
+        age_s = (credential.read_at - found.unusable.sent_at).total_seconds()
+        try:
+            return await self._judge(credential, Sends(age_s, age_s, replays=0)) is not None
+        except OutcomeUnknown as wait:
+            connection_id = credential.connection.connection_id
+            await self._rooms.store.postpone(connection_id, credential.generation, wait.retry_after_s)
+            raise
+
+    async def _look(self, credential: Credential, generation: int, *, yields: bool = True) -> _SearchResult:
+        """Settle the newest usable response to *generation* that is newer than the stored token."""
+        unusable: dict[int, JournalEntry] = {}
+
+        def fits(entry: JournalEntry) -> bool:
+            return entry.epoch not in unusable and is_newer(credential, entry)
+
+        connection_id = credential.connection.connection_id
+        find = partial(self._rooms.journal.find, newer_than=credential.settled_epoch)  # as in is_newer
+        while (entry := await find(connection_id, generation, fits)) is not None:
+            if yields and self._gives_way(credential, entry):
+                return _SearchResult()
+            if await self.settle_entry(credential, entry, yields=yields):
+                return _SearchResult(settled=True)
+            unusable[entry.epoch] = entry
+        return _SearchResult(unusable=next(iter(unusable.values()), None))
+
+    def _gives_way(self, credential: Credential, entry: JournalEntry) -> bool:
+        """As the store judges it, too; see Settlement."""
+        rotation, within_s = credential.rotation, give_way_s(profile_of(self._rooms, credential))
+        if rotation is None or within_s is None or rotation.from_generation != entry.from_generation:
+            return False
+        is_later = rotation.replays > 0 and rotation.epoch > entry.epoch
+        return is_later and (rotation.age_sent_s or 0.0) <= within_s
+
+    async def settle_entry(self, credential: Credential, entry: JournalEntry, *, yields: bool = True) -> bool:
+        """Publish a journaled response, or leave it in the journal if that fails. True: look again."""
+        stored = await self._settler.stored(credential)
+        try:
+            plain = await self._rooms.vault.open(
+                answer_context(credential, entry.from_generation), entry.sealed
+            )
+            status, headers, body = decode_answer(plain)
+        except (KeyMissing, CredentialUnreadable) as error:  # a restore has removed its data key
+            self._rooms.emit(ServiceFailed("journal", f"{entry.tenant} {entry.provider}: {error}"))
+            return False
+        _key = await self._rooms.vault.preflight(credential.connection.key.tenant)  # publishing seals
+        outcome = classify_answer(
+            profile_of(self._rooms, credential),
+            parse_answer(status, headers, body),
+            lifetime_s=stored.tokens.lifetime_s,
+        )
+        if not isinstance(outcome, Granted):
+            return False
+        if account_mismatch(credential.connection.account_id, outcome):
+            return await self.condemn(credential, "account_mismatch", rotation_id=_held_by(credential))
+        send = Send(
+            credential=credential,
+            rotation_id=entry.rotation_id,
+            epoch=entry.epoch,
+            sent_at=entry.sent_at,
+            marked_at=entry.sent_at,
+            asked_s=self._rooms.clock.monotonic(),
+            marked_s=self._rooms.clock.monotonic(),
+            actor="fairlead",
+            yields=yields,
+        )
+        await self._settler.publish(send, stored, outcome, recovered=True)
+        return True
+
+    async def replay_journal(self) -> int:
+        """Settle responses in this host's journals that the database lacks; return how many it took.
+
+        Takes over the files of dead processes first. Called at each start, and after a fail-over or a restore
+        of the database.
+        """
+        await self._rooms.journal.orphans()
+        return await self.replay_all()
+
+    async def replay_all(self) -> int:
+        """Do the same as replay_journal for the files that this process owns."""
+        settled = highest = 0
+        async for page in self._rooms.journal.heads():
+            newest = max((head.epoch for head in page), default=0)
+            if newest > highest:
+                await self._rooms.store.raise_epochs(newest)
+                highest = newest
+            # in parallel, so that reads of database and journals are batched
+            done = await asyncio.gather(*(self._catch_up(head) for head in page), return_exceptions=True)
+            for error in done:
+                if isinstance(error, BaseException):
+                    raise error
+            settled += sum(count for count in done if isinstance(count, int))
+        return settled
+
+    async def _catch_up(self, head: JournalHead) -> int:
+        """Settle one response after the other until that of *head* is stored; return how many.
+
+        An error of one connection, such as a missing profile or key, affects no other connection.
+        """
+        credential = await self._rooms.store.read_id(head.connection_id)
+        settled, generation = 0, 0 if credential is None else max(0, credential.generation - 1)
+        try:
+            while (
+                credential is not None and is_newer(credential, head) and generation <= head.from_generation
+            ):
+                result = await self._look(credential, generation)
+                generation += 1
+                if result.settled:
+                    current = await self._rooms.store.read_id(head.connection_id)
+                    settled += current is not None and current.generation > credential.generation
+                    credential = current
+        except DependencyUnavailable:
+            raise
+        except FairleadError as error:
+            assert credential is not None  # otherwise nothing was read
+            key = credential.connection.key
+            whose = f"{key.tenant} {key.provider} {key.bucket}, connection {head.connection_id}"
+            self._rooms.emit(ServiceFailed("journal", f"{whose}: {error}"))
+        if credential is None or not is_newer(credential, head):
+            self._rooms.journal.settled(head.connection_id, head.epoch, just_now=False)
+        return settled
+
+
+def _held_by(credential: Credential) -> UUID | None:
+    return credential.rotation.rotation_id if credential.rotation else None
+
+
+def _rotation(credential: Credential) -> Rotation:
+    if credential.rotation is None:
+        raise RuntimeError("the plan asked to judge a rotation that is not there")
+    return credential.rotation
+
+
+def _sends(rotation: Rotation) -> Sends:
+    return Sends(rotation.age_sent_s or 0.0, rotation.age_last_sent_s or 0.0, rotation.replays)

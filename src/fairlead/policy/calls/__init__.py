@@ -1,0 +1,1 @@
+"""Decisions about calls: classification, pages, bulk operations, the next step."""

@@ -1,0 +1,198 @@
+"""Parses the bytes of a response into a Reply: JSON if it is JSON, else text. Never raises. Spec: V7.
+
+The charset is that of the Content-Type, else UTF-8. A body that Python cannot read as JSON, because of bad
+text, endless brackets or numbers of thousands of digits, is text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from fairlead.policy.limits.feedback.raw_response import Reply, stands_in
+from fairlead.policy.text.charset import UTF_8, codec_of, declared_codec, decoded, strict_text_of, text_of
+
+LONGEST_TEXT = 256 * 1024
+"""Characters that are kept of a body that is no JSON."""
+LARGEST_JUDGED = 1 << 20
+"""Bytes of an answer whose JSON is read to judge it."""
+OUTER_BYTES = 128 << 10
+"""Of the beginning and of the end of a larger one."""
+_WIDE_MARKS = frozenset({b"\xff\xfe", b"\xfe\xff"})
+_GRAPHQL = re.compile(r'\s*\{\s*"(?=(?:data|errors|extensions)")')
+_MEMBER = re.compile(r'"(errors|extensions)"\s*:\s*')
+_NEXT = re.compile(r"\s*([,}])\s*")
+_MOST_MEMBERS = 3
+_MOST_TRIES = 16  # data has members of these names, too; and somebody may mean to keep us busy
+_DECODER = json.JSONDecoder()
+_BLANK = b"\xef\xbb\xbf \t\r\n\0\xff\xfe"  # with the marks of UTF-8 and UTF-16
+
+
+def reply_of(status: int, headers: Mapping[str, str | Sequence[str]], body: bytes) -> Reply:
+    """The Reply of an answer whose *body* is decoded, that is without Content-Encoding.
+
+    >>> reply_of(429, {"Retry-After": "2"}, b'{"error": "slow down"}').body
+    {'error': 'slow down'}
+    """
+    reply = Reply(status, headers)
+    value, text = _read(body, declared_codec(reply.headers))
+    return replace(reply, body=value, text=text)
+
+
+class Unread(Reply):
+    """An answer whose JSON is read when somebody asks for it: of most answers nobody judges more than status
+    and headers, and their callers read them at a time of their own.
+
+    *headers* are as the port Transport gives them.
+    """
+
+    __slots__ = ("_raw", "_value")
+
+    def __init__(self, status: int, headers: Mapping[str, Sequence[str]], raw: bytes) -> None:
+        put = object.__setattr__  # as a frozen dataclass does itself
+        put(self, "status", status)
+        put(self, "headers", headers)
+        put(self, "_raw", raw)
+        put(self, "_value", None)
+
+    def __repr__(self) -> str:
+        return f"Unread({self.status}, {len(self._raw)} bytes)"
+
+    @property
+    def body(self) -> object:
+        """The parsed JSON value; None where the body is no JSON."""
+        return self._both()[0]
+
+    @property
+    def text(self) -> str | None:
+        """The body where it is no JSON."""
+        return self._both()[1]
+
+    @property
+    def is_markup(self) -> bool:
+        """Whether it may be XML or HTML."""
+        return self._raw[:64].lstrip(_BLANK).startswith(b"<")
+
+    def mentions(self, word: str) -> bool:
+        """Whether *word* stands in its body as it came."""
+        return word.encode() in self._raw
+
+    def holds(self, word: bytes, behind: re.Pattern[bytes]) -> bool:
+        """Whether *word* with *behind* right after it stands in its body as it came, if that is no JSON."""
+        return self.body is None and stands_in(self._raw, word, behind)
+
+    def count(self, word: str) -> int:
+        """How often *word* stands in its body as it came, where that is no JSON."""
+        return 0 if self.body is not None else self._raw.count(word.encode())
+
+    def judged(self) -> Reply:
+        """What it is judged by: itself, or of a large one its beginning and what its ends tell.
+
+        Reading JSON stands in the way of everything else, 10 ms and several MiB for each of it.
+        """
+        return self if len(self._raw) <= LARGEST_JUDGED else _outline(self)
+
+    def _both(self) -> tuple[object, str | None]:
+        value = self._value
+        if value is None:
+            value = _read(self._raw, declared_codec(self.headers))
+            object.__setattr__(self, "_value", value)
+        return value
+
+    _raw: bytes
+    _value: tuple[object, str | None] | None
+
+
+class Outline(Reply):
+    """A large answer of which little was read; what stands in the rest can be asked for."""
+
+    __slots__ = ("_whole",)
+
+    def __init__(self, whole: Unread, body: object, text: str | None) -> None:
+        super().__init__(whole.status, whole.headers, body, text)
+        object.__setattr__(self, "_whole", whole)
+
+    def mentions(self, word: str) -> bool:
+        """Whether *word* stands in its body as it came."""
+        return self._whole.mentions(word)
+
+    def holds(self, word: bytes, behind: re.Pattern[bytes]) -> bool:
+        """Whether *word* with *behind* right after it stands in its body as it came."""
+        return stands_in(self._whole._raw, word, behind)
+
+    def count(self, word: str) -> int:
+        """How often *word* stands in its body as it came."""
+        return self._whole._raw.count(word.encode())
+
+    _whole: Unread
+
+
+def _outline(reply: Unread) -> Outline:
+    raw, declared = reply._raw, declared_codec(reply.headers)
+    if reply.is_markup or not (members := outer_members(raw, declared)):
+        return Outline(reply, None, _as_text(raw, declared))
+    return Outline(reply, members, None)
+
+
+def outer_members(raw: bytes, declared: str | None = None) -> dict[str, object]:
+    """What a large answer of GraphQL tells beside its data: ``errors`` and ``extensions``, which stand before
+    or after it; ``data`` itself only as being there. Empty where it is no such answer.
+
+    >>> outer_members(b'{"data":{"a":[1,2]},"extensions":{"cost":{"requestedQueryCost":7}}}')["extensions"]
+    {'cost': {'requestedQueryCost': 7}}
+    """
+    beginning = text_of(raw[:OUTER_BYTES], declared)
+    if not _GRAPHQL.match(beginning):
+        return {}
+    found = dict(_members_from(beginning, _GRAPHQL.match(beginning).end() - 1))  # type: ignore[union-attr]
+    end = decoded(raw[-OUTER_BYTES:], codec_of(raw, declared)[0])
+    for start in [*_MEMBER.finditer(end)][-_MOST_TRIES:]:
+        last = dict(_members_from(end, start.start()))
+        if "" in last:  # the object ends right after them
+            found |= last
+            break
+    found.pop("", None)
+    return {"data": {"": True}, **found}
+
+
+def _members_from(text: str, at: int) -> Iterator[tuple[str, object]]:
+    """The members that stand at *at* one after the other; the empty name stands for the end of it all."""
+    for _ in range(_MOST_MEMBERS):
+        found = _MEMBER.match(text, at)
+        if found is None:
+            return
+        try:
+            value, at = _DECODER.raw_decode(text, found.end())
+        except (ValueError, RecursionError):
+            return
+        yield found[1], value
+        rest = _NEXT.match(text, at)
+        if rest is None:
+            return
+        at = rest.end()
+        if rest[1] == "}":
+            if not text[at:].strip():
+                yield "", None
+            return
+
+
+def _read(body: bytes, declared: str | None) -> tuple[object, str | None]:
+    """(JSON value, None) or (None, text); (None, None) for a body without anything."""
+    beginning = body[:64].lstrip(_BLANK)
+    if not beginning and not body.strip(_BLANK):
+        return None, None
+    if not beginning.startswith(b"<"):
+        with suppress(ValueError, RecursionError):  # RecursionError: endless brackets
+            if declared not in (None, UTF_8):
+                return json.loads(strict_text_of(body, declared)), None
+            is_utf_8 = 0 not in body[:4] and body[:2] not in _WIDE_MARKS
+            # json passes each half of a surrogate pair in bytes to a handler: 0.5 s for 1 MiB of UTF-16.
+            return json.loads(body if is_utf_8 else str(body, json.detect_encoding(body))), None
+    return None, _as_text(body, declared)
+
+
+def _as_text(body: bytes, declared: str | None) -> str:
+    return text_of(body[: 4 * LONGEST_TEXT], declared)[:LONGEST_TEXT]

@@ -1,0 +1,187 @@
+"""The parts of an answer that say what went wrong: codes and messages, wherever vendors put them.
+
+One list of places serves all vendors: a place that one does not use is empty there. Codes are compared with
+lists and never acted on by themselves, so a place too many does no harm.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fairlead.policy.calls.classify.verdict import FailedItem
+from fairlead.policy.failures.category import Category
+from fairlead.policy.limits.feedback.raw_response import Reply
+from fairlead.policy.limits.feedback.readers import elements, entries, member, word
+from fairlead.policy.text.text_match import LONGEST_TEXT
+
+_MOST = 64
+_PAGE = re.compile(r"\s*<(?:!doctype html|html|head|body)\b", re.IGNORECASE)
+_LONGEST_CODE = 200
+_CODES = (
+    ("error",),
+    ("code",),
+    ("error_code",),
+    ("errorCode",),
+    ("name",),
+    ("type",),
+    ("status",),
+    ("category",),
+    ("errorType",),
+    ("policyName",),
+    ("message",),
+    ("error", "code"),
+    ("error", "type"),
+    ("error", "status"),
+    ("Fault", "type"),
+    ("fault", "type"),
+)
+_MESSAGES = (
+    ("message",),
+    ("Message",),
+    ("detail",),
+    ("Detail",),
+    ("title",),
+    ("error",),
+    ("error_description",),
+    ("error_message",),
+    ("errors",),
+    ("error", "message"),
+)
+_LISTS = (
+    ("errors",),
+    ("error", "errors"),
+    ("error", "details"),
+    ("o:errorDetails",),
+    ("Fault", "Error"),
+    ("fault", "error"),
+    (),
+)
+_ENTRY_CODES = (
+    ("code",),
+    ("errorCode",),
+    ("statusCode",),
+    ("reason",),
+    ("status",),
+    ("o:errorCode",),
+    ("extensions", "code"),
+)
+_ENTRY_MESSAGES = (("message",), ("Message",), ("detail",), ("Detail",))
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """The failure that a body states by a protocol of its own, independent of the status.
+
+    Attributes:
+        partial: Whether a part was done.
+        category: The category of the protocol's codes. None: they do not determine one.
+        items: The failed items of a batch.
+        readable: False: it is a batch whose items cannot be identified.
+        wordy: Whether its messages may say more than its codes. False: they are about the request.
+        executed: Whether the provider ran the request, at least in part, whatever the error says.
+    """
+
+    protocol: str
+    codes: tuple[str, ...] = ()
+    messages: tuple[str, ...] = ()
+    category: Category | None = None
+    partial: bool = False
+    items: tuple[FailedItem, ...] = ()
+    readable: bool = True
+    wordy: bool = True
+    executed: bool = False
+
+
+def codes_of(reply: Reply) -> tuple[str, ...]:
+    """Every error code in the body of *reply*, in the order of the places, each once."""
+    found: dict[str, None] = {}
+    for code in _codes(reply):
+        if code and len(found) < _MOST:
+            found[code] = None
+    return tuple(found)
+
+
+def messages_of(reply: Reply) -> tuple[str, ...]:
+    """What the body says in words, each text bounded; a body that is no JSON as it is."""
+    found = [text[:LONGEST_TEXT] for text in _messages(reply) if text.strip()]
+    return tuple(dict.fromkeys(found[:_MOST]))
+
+
+def code(value: object) -> str:
+    """*value* as an error code: a short text, or a number as text; else the empty one.
+
+    >>> code("THROTTLED"), code(3200), code(True), code(None)
+    ('THROTTLED', '3200', '', '')
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value) if 0 <= value < 10**9 else ""
+    text = word(value).strip()
+    return text if len(text) <= _LONGEST_CODE else ""
+
+
+def at(value: object, path: tuple[str, ...]) -> Iterator[object]:
+    """What stands at *path* in nested JSON; ``*`` is every entry, a number one of them."""
+    if not path:
+        yield value
+        return
+    key, rest = path[0], path[1:]
+    if key == "*":
+        inner = tuple(value.values())[:_MOST] if isinstance(value, dict) else entries(value)
+        for entry in inner:
+            yield from at(entry, rest)
+    elif isinstance(value, dict):
+        if key in value:
+            yield from at(value[key], rest)
+    elif key.isascii() and key.isdigit():
+        chosen = entries(value)[int(key) : int(key) + 1] if len(key) <= 3 else ()
+        for entry in chosen:
+            yield from at(entry, rest)
+
+
+def _codes(reply: Reply) -> Iterator[str]:
+    body = reply.body
+    for path in _CODES:
+        yield code(member(body, *path))
+    for entry in _entries(body):
+        for path in _ENTRY_CODES:
+            yield code(member(entry, *path))
+    if reply.text is not None and len(reply.text) <= _LONGEST_CODE:
+        yield code(reply.text)
+
+
+def _messages(reply: Reply) -> Iterator[str]:
+    body = reply.body
+    for path in _MESSAGES:
+        value = member(body, *path)
+        yield value if isinstance(value, str) else ""
+    for entry in _entries(body):
+        for path in _ENTRY_MESSAGES:
+            value = entry if isinstance(entry, str) else member(entry, *path)
+            yield value if isinstance(value, str) else ""
+    if isinstance(body, str):
+        yield body
+    yield from _field_errors(member(body, "errors"))
+    yield from _plain(reply.text or "")
+
+
+def _plain(text: str) -> Iterator[str]:
+    """A text as it is; of a web page only its headings, since a whole page says anything."""
+    beginning = text[:LONGEST_TEXT]
+    if _PAGE.match(beginning):
+        yield from (words for _, words in elements(text, "title", "h1", "TITLE", "H1"))
+    else:
+        yield beginning
+
+
+def _entries(body: object) -> Iterator[object]:
+    for path in _LISTS:
+        yield from entries(member(body, *path))
+
+
+def _field_errors(errors: object) -> Iterator[str]:
+    """``{"errors": {"title": ["is too long"]}}``, as Rails writes it."""
+    for told in list(errors.values())[:_MOST] if isinstance(errors, dict) else ():
+        for text in (told, *entries(told)):
+            yield text if isinstance(text, str) else ""

@@ -1,0 +1,72 @@
+"""GraphQL: failures are told in the body of a 200, and a part of the data may have come all the same.
+
+Source: spec.graphql.org October 2021 §7.1 (errors, data); apollographql.com docs/apollo-server/data/errors;
+shopify.dev docs/api/usage/response-codes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fairlead.policy.calls.classify.error_fields import Said, code
+from fairlead.policy.failures.category import Category
+from fairlead.policy.limits.feedback.raw_response import Reply
+from fairlead.policy.limits.feedback.readers import entries, member
+
+_MEMBERS = frozenset({"data", "errors", "extensions"})
+_MEANINGS: Mapping[str, Category] = {
+    "ACCESS_DENIED": Category.PERMANENT_PERMISSION,
+    "BAD_REQUEST": Category.PERMANENT_REQUEST,
+    "BAD_USER_INPUT": Category.PERMANENT_REQUEST,
+    "FORBIDDEN": Category.PERMANENT_PERMISSION,
+    "GRAPHQL_PARSE_FAILED": Category.PERMANENT_REQUEST,
+    "GRAPHQL_VALIDATION_FAILED": Category.PERMANENT_REQUEST,
+    "INTERNAL_SERVER_ERROR": Category.TRANSIENT_SERVER,
+    "MAX_COST_EXCEEDED": Category.PERMANENT_REQUEST,  # one query costs more than a bucket holds
+    "SHOP_INACTIVE": Category.PERMANENT_PERMISSION,
+    "TIMEOUT": Category.TRANSIENT_SERVER,
+    "UNAUTHENTICATED": Category.PERMANENT_AUTH,
+}
+
+
+def graphql(reply: Reply) -> Said | None:
+    """What the errors of a GraphQL answer say; None where it is none, or tells of no error.
+
+    It has no other members than data, errors and extensions. Other APIs have lists of errors, too: an answer
+    that is one by status counts as GraphQL only if it also has ``data``, or codes in ``extensions``.
+    """
+    if not reply.mentions("errors"):
+        return None
+    body = reply.body
+    if not isinstance(body, dict) or not body.keys() <= _MEMBERS:
+        return None
+    errors = entries(body.get("errors"))
+    if not errors or not all(isinstance(member(error, "message"), str) for error in errors):
+        return None
+    codes = tuple(filter(None, (code(member(error, "extensions", "code")) for error in errors)))
+    if reply.status >= 400 and not codes and "data" not in body:
+        return None
+    messages = tuple(str(member(error, "message")) for error in errors)
+    # Shopify's own word where no code is told (community.shopify.com/t/8456).
+    codes += ("THROTTLED",) if "Throttled" in messages and "THROTTLED" not in codes else ()
+    data = body.get("data")
+    partial = isinstance(data, dict) and any(value is not None for value in data.values())
+    category = _meaning(codes, "data" in body)
+    executed = _executed(errors, "data" in body, codes)
+    return Said("GraphQL", codes, messages, category, partial, wordy=not codes, executed=executed)
+
+
+def _executed(errors: tuple[object, ...], has_data: bool, codes: tuple[str, ...]) -> bool:
+    """Return whether the operation was run: an error names a field, or the response has ``data`` (§7.1).
+
+    Shopify refuses with THROTTLED before it runs anything, even if it adds ``data: null``.
+    """
+    if any(member(error, "path") is not None for error in errors):
+        return True
+    return has_data and "THROTTLED" not in codes
+
+
+def _meaning(codes: tuple[str, ...], executed: bool) -> Category | None:
+    """By the first code that is known; a query that was never executed was wrong itself."""
+    known = next((_MEANINGS[each] for each in codes if each in _MEANINGS), None)
+    return known or (None if executed else Category.PERMANENT_REQUEST)

@@ -1,0 +1,96 @@
+"""SOAP 1.1 and 1.2: a fault comes with 500 whoever is to blame, and says who.
+
+XML is searched, not parsed (policy.feedback.read). The fault's own code says whether the sender or the
+receiver is to blame; the vendor's code stands in the detail, as an element or as the name of one. NetSuite
+answers 200 with ``isSuccess="false"`` for an operation that failed, and for each record of a list; where
+some of these stand beyond what is read, only that some failed is told.
+
+Source: w3.org TR/soap12-part1 §5.4, TR/2000/NOTE-SOAP-20000508 §4.4; NetSuite WSDL FaultCodeType;
+developer.salesforce.com api/sforce_api_calls_concepts_core_data_objects (ExceptionCode).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+
+from fairlead.policy.calls.classify.error_fields import Said
+from fairlead.policy.calls.classify.verdict import FailedItem
+from fairlead.policy.failures.category import Category
+from fairlead.policy.limits.feedback.raw_response import Reply
+from fairlead.policy.limits.feedback.readers import LONGEST_TEXT, elements
+
+_PREFIX = r"(?:[A-Za-z_][A-Za-z0-9_.-]{0,63}:)?"
+_FAULT = re.compile(rf"<{_PREFIX}Fault[\s>]")
+_NAMED = re.compile(rf"<{_PREFIX}([A-Za-z]{{1,60}}Fault)[\s/>]")
+_STATUS = re.compile(rf'<{_PREFIX}status\s[^<>]{{0,200}}?isSuccess="(true|false)"')
+_RESPONSE = re.compile(rf"<{_PREFIX}(?:read|write)Response[\s>]")
+_FAILED, _DONE = 'isSuccess="false"', 'isSuccess="true"'
+_SENDER = ("client", "sender", "mustunderstand", "versionmismatch")
+_RECEIVER = ("server", "receiver")
+
+
+def soap(reply: Reply) -> Said | None:
+    """What a SOAP fault says, or an operation of NetSuite that failed; None where there is neither."""
+    if not reply.is_markup:
+        return None
+    text = (reply.text or "")[:LONGEST_TEXT]
+    fault = _FAULT.search(text)
+    if fault is not None:
+        return _fault(text[fault.start() :])
+    if reply.status != 200 or not reply.mentions(_FAILED):
+        return None
+    unread = _unread(reply, text, _FAILED)
+    return _operation(text, reply, unread) if unread or _FAILED in text else None
+
+
+def _fault(text: str) -> Said:
+    told = list(elements(text, "faultcode", "Value", "faultstring", "Text"))
+    own = [value.rpartition(":")[2] for name, value in told if name in ("faultcode", "Value")]
+    words = [value for name, value in told if name in ("faultstring", "Text")]
+    detail = list(elements(text, "code", "exceptionCode", "message", "exceptionMessage"))
+    codes = [value.rpartition(":")[2] for name, value in detail if name in ("code", "exceptionCode")]
+    named = [name[0].upper() + name[1:] for name in _NAMED.findall(text) if name.lower() != "fault"]
+    words += [value for name, value in detail if name in ("message", "exceptionMessage")]
+    return Said("SOAP fault", _once(*codes, *named, *own), _once(*words), _blame(own))
+
+
+def _blame(codes: list[str]) -> Category | None:
+    for code in codes:
+        kind, _, more = code.lower().partition(".")
+        if kind in _SENDER or more.startswith("userexception"):  # Axis: the application's own refusal
+            return Category.PERMANENT_REQUEST
+        if kind in _RECEIVER:
+            return Category.TRANSIENT_SERVER
+    return None
+
+
+def _unread(reply: Reply, text: str, word: str) -> bool:
+    """Whether *word* stands in the answer beyond *text*, its beginning."""
+    return reply.count(word) > text.count(word)
+
+
+def _operation(text: str, reply: Reply, unread: bool) -> Said:
+    """An operation that failed, or one on a list of records of which some did; *unread*: others, too."""
+    starts = [found.start() for found in _RESPONSE.finditer(text)]
+    records = [text[start:end] for start, end in pairwise([*starts, len(text)])]
+    items = tuple(_failed(records))
+    codes = _once(*(value for _, value in elements(text, "code")))
+    messages = _once(*(value for _, value in elements(text, "message")))
+    partial = len(items) < len(records) or _unread(reply, text, _DONE) or (unread and not records)
+    told = items if partial and not unread else ()
+    readable = not (partial and unread)
+    return Said("SOAP status", codes, messages, Category.PERMANENT_REQUEST, partial, told, readable)
+
+
+def _failed(records: list[str]) -> Iterator[FailedItem]:
+    for index, record in enumerate(records):
+        status = _STATUS.search(record)
+        if status is not None and status[1] == "false":
+            code = next((value for _, value in elements(record, "code")), "failed")
+            yield FailedItem(index, code, Category.PERMANENT_REQUEST)
+
+
+def _once(*texts: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(text for text in texts if text))[:64]

@@ -1,0 +1,34 @@
+"""What a status says of a failure by itself, where no rule knows better (SPEC T, DEFAULTS §4)."""
+
+from __future__ import annotations
+
+from fairlead.policy.failures.category import Category
+
+_AUTH = frozenset({401})
+_PERMISSION = frozenset({402, 403, 407, 451})
+# Of these the same request gets the same answer. 3xx: redirects are not followed.
+_REQUEST = frozenset({400, 404, 405, 406, 410, 411, 412, 413, 414, 415, 416, 417, 421, 422, 426, 428, 431})
+
+
+def meaning_of(status: int) -> Category | None:
+    """The category that *status* alone says; None: it is not known to mean a failure of any kind.
+
+    >>> meaning_of(404).value, meaning_of(502).value, meaning_of(418)
+    ('permanent_request', 'transient_server', None)
+    """
+    if status in _AUTH:
+        return Category.PERMANENT_AUTH
+    if status in _PERMISSION:
+        return Category.PERMANENT_PERMISSION
+    if status in _REQUEST or (300 <= status < 400 and status != 304):
+        return Category.PERMANENT_REQUEST
+    if status == 429:
+        return Category.TRANSIENT_RATE_LIMIT
+    if status == 408:
+        return Category.TRANSIENT_NETWORK
+    return Category.TRANSIENT_SERVER if 500 <= status < 600 else None
+
+
+def is_success(status: int) -> bool:
+    """Whether *status* says that the call did what it was sent for; 304: what is known still holds."""
+    return 200 <= status < 300 or status == 304

@@ -1,0 +1,1 @@
+"""Failures: categories, retries, backoff, hints, and what each failure may stop."""

@@ -1,0 +1,1 @@
+"""Decisions about jobs: lanes, states, schedules, dead letters."""

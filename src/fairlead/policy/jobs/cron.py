@@ -1,0 +1,235 @@
+"""When schedules tick: cron expressions in a time zone, and ``@every 5s``.
+
+All processes must compute the same ticks, whenever each of them starts to look, so a tick never depends on
+where the computation began: ``@every`` counts from the epoch, and a cron expression is matched against wall
+clock times first and turned into moments of the zone afterwards. Where the clock changes, the rule is cron's:
+
+- a job at fixed times runs once a day: a time that the change skips runs right after the gap, a time that
+  comes twice runs the first time;
+- a job that repeats (its minute or hour begins with ``*``) follows real time: nothing is made up for a
+  skipped hour, and it runs in both passes of a doubled one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import lru_cache
+from itertools import islice
+from typing import Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from cronsim import CronSim, CronSimError
+
+from fairlead.errors import InputInvalid
+from fairlead.policy.text.names import shown
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+SHORTEST_PERIOD = timedelta(milliseconds=10)
+LONGEST_PERIOD = timedelta(days=366)
+MOST_COUNTED = 10_000
+FURTHEST = timedelta(days=36_525)
+"""How far ahead a tick is looked for: 29 February on a Monday comes once in 28 years, or in 40."""
+
+_LONGEST_EXPRESSION = 200
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_PERIOD = re.compile(r"(?:[0-9]{1,9}(?:ms|s|m|h|d))+")
+_PERIOD_PART = re.compile(r"([0-9]{1,9})(ms|s|m|h|d)")
+_ALIASES = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
+# No zone changes its clock by more at once in our time; ticks are looked for this far around a moment.
+_CHANGE = timedelta(hours=3)
+_WALKED = timedelta(hours=2)
+_PROBE = datetime(2024, 1, 1)  # noqa: DTZ001 (a wall clock time; any will do to see whether there is a match)
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """A period, counted from the epoch."""
+
+    period: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Cron:
+    """A five-field expression in a zone; *fixed*: it names times, so it does not repeat by the hour."""
+
+    expression: str
+    zone: tzinfo
+    fixed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DueTicks:
+    """Ticks to take now, oldest first; *coalesced* (at most 10,000) earlier ones are made up by the one."""
+
+    ticks: tuple[datetime, ...]
+    coalesced: int = 0
+
+
+@lru_cache(maxsize=512)
+def parse_schedule(expression: str, tz: str = "UTC") -> Every | Cron:
+    """The schedule meant by *expression* in zone *tz*; InputInvalid, with a hint, where there is none.
+
+    >>> parse_schedule("@every 1m30s").period.total_seconds()
+    90.0
+    """
+    zone = _zone(tz)
+    text = " ".join(expression[: _LONGEST_EXPRESSION + 1].split())
+    if len(expression) > _LONGEST_EXPRESSION or not text.isascii():
+        raise _bad(expression, "it is too long or not ASCII")
+    if text.startswith("@every "):
+        return Every(_period(expression, text.removeprefix("@every ")))
+    text = _ALIASES.get(text, text)
+    if len(text.split()) != 5:
+        raise _bad(expression, "it has not five fields")
+    try:
+        next(CronSim(text, _PROBE))
+    except CronSimError as error:
+        raise _bad(expression, str(error)) from None
+    except StopIteration:
+        raise _bad(expression, "it matches no date in 50 years") from None
+    minute, hour, *_ = text.split()
+    return Cron(text, zone, fixed=not (minute.startswith("*") or hour.startswith("*")))
+
+
+def ticks_between(expr: str, tz: str, after: datetime, until: datetime, limit: int) -> list[datetime]:
+    """The first *limit* ticks in (after, until], in UTC and in order. The moments must know their zone."""
+    schedule = parse_schedule(expr, tz)
+    after, until = _utc(after), _utc(until)
+    if until <= after or limit <= 0:
+        return []
+    if isinstance(schedule, Every):
+        return list(islice(_periods(schedule.period, after, until), limit))
+    return _cron_ticks(schedule, after, until, limit)
+
+
+def next_tick(expr: str, tz: str, after: datetime) -> datetime | None:
+    """The first tick after a moment, or None where there is none in the next hundred years."""
+    ahead = ticks_between(expr, tz, after, after + FURTHEST, limit=1)
+    return ahead[0] if ahead else None
+
+
+def latest_tick(expr: str, tz: str, after: datetime, now: datetime) -> datetime | None:
+    """The last tick in (after, now], or None. Cheap however long ago *after* is."""
+    schedule = parse_schedule(expr, tz)
+    after, now = _utc(after), _utc(now)
+    if isinstance(schedule, Every):
+        tick = EPOCH + (now - EPOCH) // schedule.period * schedule.period
+        return tick if tick > after else None
+    start, end = after, now
+    while end - start > _WALKED:  # halve first, so that a dense schedule is not walked from its beginning
+        middle = start + (end - start) / 2
+        if _cron_ticks(schedule, middle, end, limit=1):
+            start = middle
+        else:
+            end = middle
+    ticks = _cron_ticks(schedule, start, end, MOST_COUNTED)
+    return ticks[-1] if ticks else None
+
+
+def due_ticks(
+    expr: str,
+    tz: str,
+    missed: Literal["coalesce", "catch_up"],
+    after: datetime,
+    now: datetime,
+    limit: int = 100,
+) -> DueTicks:
+    """What a schedule whose last tick was *after* has to take at *now*.
+
+    ``coalesce`` takes the latest tick and makes up the earlier ones with it; ``catch_up`` takes them all,
+    up to *limit* (default 100) at a time.
+    """
+    if missed == "catch_up":
+        return DueTicks(tuple(ticks_between(expr, tz, after, now, limit)))
+    latest = latest_tick(expr, tz, after, now)
+    if latest is None:
+        return DueTicks(())
+    return DueTicks((latest,), coalesced=_count(expr, tz, after, latest) - 1)
+
+
+def _count(expr: str, tz: str, after: datetime, latest: datetime) -> int:
+    schedule = parse_schedule(expr, tz)
+    if isinstance(schedule, Every):
+        return min(
+            (latest - EPOCH) // schedule.period - (_utc(after) - EPOCH) // schedule.period, MOST_COUNTED
+        )
+    return len(ticks_between(expr, tz, after, latest, MOST_COUNTED))
+
+
+def _periods(period: timedelta, after: datetime, until: datetime) -> Iterator[datetime]:
+    tick = EPOCH + ((after - EPOCH) // period + 1) * period
+    while tick <= until:
+        yield tick
+        tick += period
+
+
+def _cron_ticks(cron: Cron, after: datetime, until: datetime, limit: int) -> list[datetime]:
+    start, end = (moment.astimezone(cron.zone).replace(tzinfo=None) for moment in (after, until))
+    around = timedelta(0) if cron.zone is UTC else _CHANGE
+    end += around
+    found: set[datetime] = set()
+    for wall in CronSim(cron.expression, start - around):
+        if wall > end:
+            break
+        found.update(moment for moment in _moments(wall, cron) if after < moment <= until)
+        if len(found) >= limit:  # wall clock times are in order, moments nearly so: a change may reorder
+            end = min(end, wall + around)
+    return sorted(found)[:limit]
+
+
+def _moments(wall: datetime, cron: Cron) -> tuple[datetime, ...]:
+    """The moments at which the zone's clocks show *wall*, by the rule in the module's head."""
+    first = wall.replace(tzinfo=cron.zone, fold=0).astimezone(UTC)
+    second = wall.replace(tzinfo=cron.zone, fold=1).astimezone(UTC)
+    if first == second:
+        return (first,)
+    if first < second:  # shown twice
+        return (first,) if cron.fixed else (first, second)
+    return (_gap_end(wall, cron.zone),) if cron.fixed else ()
+
+
+def _gap_end(wall: datetime, zone: tzinfo) -> datetime:
+    while wall.replace(tzinfo=zone, fold=0).utcoffset() != wall.replace(tzinfo=zone, fold=1).utcoffset():
+        wall += timedelta(minutes=1)
+    return wall.replace(tzinfo=zone).astimezone(UTC)
+
+
+def _period(expression: str, text: str) -> timedelta:
+    if not _PERIOD.fullmatch(text):
+        raise _bad(expression, "its period cannot be read")
+    total_ms = sum(int(count) * _UNITS_MS[unit] for count, unit in _PERIOD_PART.findall(text))
+    if not SHORTEST_PERIOD <= timedelta(milliseconds=min(total_ms, 10**12)) <= LONGEST_PERIOD:
+        raise _bad(expression, "its period is not between 10 ms and 366 days")
+    return timedelta(milliseconds=total_ms)
+
+
+def _zone(tz: str) -> tzinfo:
+    if tz == "UTC":
+        return UTC
+    try:
+        return ZoneInfo(tz)
+    except (ZoneInfoNotFoundError, ValueError, OSError):  # OSError: "Europe" is a folder of the database
+        hint = "use a name such as Europe/Berlin; where none is known, `pip install tzdata`"
+        raise InputInvalid(f"{shown(tz)} is no time zone", hint=hint) from None
+
+
+def _utc(moment: datetime) -> datetime:
+    if moment.tzinfo is None:
+        raise ValueError("a moment without a zone hint: use datetime.now(UTC), or what the database gave")
+    return moment.astimezone(UTC)
+
+
+def _bad(expression: str, why: str) -> InputInvalid:
+    hint = 'use five fields such as "*/5 * * * *", "@hourly", "@daily" or "@every 30s"'
+    return InputInvalid(f"{shown(expression)} is no schedule: {why}", hint=hint)

@@ -1,0 +1,355 @@
+"""Jobs as values: priorities, labels, the outcomes a handler may give, and the checks at the door.
+
+A handler returns one of the outcomes (or anything else, which is a result); what each of them does to the job
+stands in policy/jobs/states.py and docs/states.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import IntEnum
+from typing import Literal, Protocol, get_args
+
+from fairlead.errors import CallFailed, DependencyUnavailable, FairleadError, InputInvalid, NotSent, Refused
+from fairlead.policy.calls.blast_radius import Own, of_call, of_error
+from fairlead.policy.calls.classify.verdict import Verdict
+from fairlead.policy.failures.backoff import checked_draw, jittered_s, nominal_delay_s
+from fairlead.policy.failures.category import Category, Failure, classify_exception
+from fairlead.policy.failures.process_health import is_own_fault
+from fairlead.policy.failures.retry import DEFAULT_RULES
+from fairlead.policy.jobs.payload import encode_args
+from fairlead.policy.jobs.states import JobState
+from fairlead.policy.text.names import check_label, check_name, check_tenant, shown
+from fairlead.policy.text.number import number_of
+from fairlead.policy.text.safe import safe_text
+
+LONGEST_DELAY_S = 366 * 86_400.0
+"""The furthest a job may be put off, and the longest it may live before it expires."""
+UniqueWhile = Literal["follow_up", "waiting", "open"]
+"""While a job of its unique key runs, a new one begins after it, may begin beside it, or is not stored."""
+KeyMet = Literal["none", "waiting", "running", "finished"]
+"""What a unique key met: no job, or one in that state."""
+MAX_UNIQUE_KEY_BYTES = 200
+MAX_GROUP_KEY_BYTES = 400
+MAX_TAGS = 16
+MAX_TAG_BYTES = 64
+
+MOST_WAITS = 60
+"""So often a job that does not come on waits for a limit that its vendor told of; then such refusals are
+failures as any other."""
+WAITS = "waits"
+"""Under this word a job's streaks count them."""
+
+OWN_FAULT_S, OWN_FAULT_MOST_S = 2.0, 60.0
+"""The first and the longest wait of a job that met a fault of its process: another one may take it then."""
+
+BUDGET_S = 15.0
+BUDGET_SHARE = 0.25
+BUDGET_SNOOZE_S = 30.0
+
+
+class Priority(IntEnum):
+    """How urgent a job is; the lower is claimed first."""
+
+    CRITICAL = 0
+    URGENT = 1
+    NORMAL = 2
+    LOW = 3
+
+
+_PRIORITIES: dict[str | int, Priority] = {
+    name: priority
+    for priority in Priority
+    for name in (priority.name.lower(), str(priority.value), priority.value)
+}
+
+
+def parse_priority(value: object) -> Priority:
+    """The priority named by *value*: ``"urgent"``, ``1`` or ``"1"``; else InputInvalid.
+
+    >>> parse_priority("low")
+    <Priority.LOW: 3>
+    """
+    if isinstance(value, str | int) and not isinstance(value, bool) and value in _PRIORITIES:
+        return _PRIORITIES[value]
+    told = value if isinstance(value, int | float) else shown(value)
+    hint = "use critical, urgent, normal or low, or its level 0 to 3"
+    raise InputInvalid(f"{told} is no priority", hint=hint)
+
+
+def job_label(state: JobState, *, due: bool, attempt: int) -> str:
+    """What people read: the state, or ``scheduled`` / ``retryable`` for available work not yet due (R18)."""
+    if state is not JobState.AVAILABLE or due:
+        return state.value
+    return "retryable" if attempt > 0 else "scheduled"
+
+
+# ---- outcomes of a handler ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The work is done; *result* is kept with the job as JSON."""
+
+    result: object = None
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """The attempt failed; the failure's category decides whether and when there is another."""
+
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Snooze:
+    """Not now: again after *delay_s* seconds, no attempt burnt.
+
+    *in_place*: it keeps its place in its group, and nothing of the group begins before; where the job has no
+    group, it only waits itself. *counted*: a vendor refused for a limit, which is a wait so many times only.
+    """
+
+    delay_s: float
+    reason: str = "snoozed by its handler"
+    in_place: bool = False
+    counted: bool = False
+
+    def __post_init__(self) -> None:
+        check_delay("snooze", self.delay_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """The work is no longer wanted; ends without a dead letter."""
+
+    reason: str
+
+    def __post_init__(self) -> None:
+        _check_reason("cancel", self.reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """The work cannot be done; ends as a dead letter of *category*, default permanent_request."""
+
+    reason: str
+    category: Category = Category.PERMANENT_REQUEST
+
+    def __post_init__(self) -> None:
+        _check_reason("discard", self.reason)
+
+
+@dataclass(frozen=True, slots=True)
+class NeedsReauth:
+    """Only the customer can help.
+
+    Where the grant of the job's connection is gone the job waits for a new one, as after ReauthRequired. Else
+    it ends as a dead letter of permanent_auth that starts the reauthorisation.
+    """
+
+    reason: str
+
+    def __post_init__(self) -> None:
+        _check_reason("needs-reauth", self.reason)
+
+
+Outcome = Done | Retry | Snooze | Cancel | Discard | NeedsReauth
+
+
+def outcome_of_exception(
+    error: Exception,
+    *,
+    draw: float,
+    waits: int = 0,
+    transient: tuple[type[Exception], ...] = (),
+) -> Retry | Snooze:
+    """Return the outcome of an exception that left a handler.
+
+    These are waits, which burn no attempt, and not failures:
+
+    - A refusal by fairlead that names a time (cool-down, a refresh in progress, an open breaker): nothing was
+      sent. The wait is spread by up to 10 %, unless the gate gave the job a turn of its own.
+    - A vendor's refusal for a limit before it acted, up to *MOST_WAITS* times since the job last saved its
+      progress: a vendor that always refuses is down.
+    - A fault of this process, up to *MOST_WAITS* times.
+
+    Args:
+        error: The exception.
+        draw: A random number from 0 to 1.
+        waits: How many counted waits the job has had since it last saved its progress.
+        transient: The exceptions that its handler declared as transient.
+
+    Spec: C7.
+    """
+    if waits < MOST_WAITS and _is_own_fault(error):
+        nominal_s = nominal_delay_s(waits, base_s=OWN_FAULT_S, cap_s=OWN_FAULT_MOST_S)
+        return Snooze(nominal_s * (1 + checked_draw(draw)) / 2, _wait_reason(error), counted=True)
+    if isinstance(error, CallFailed) and waits < MOST_WAITS:
+        wait = _vendors_wait(error, waits, draw)
+        if wait is not None:
+            return wait
+    if not isinstance(error, Refused):
+        return Retry(classify_exception(error, transient))
+    wait_s = error.retry_after_s if error.retryable else None
+    if wait_s is None or not math.isfinite(wait_s):
+        return Retry(classify_exception(error, transient))
+    wait_s = min(max(wait_s, 0.0), LONGEST_DELAY_S / 2)
+    if of_error(error).own is Own.LIMIT:  # it has a turn of its own, or is the first of its group
+        return Snooze(wait_s, _wait_reason(error), in_place=True)
+    return Snooze(wait_s * (1 + checked_draw(draw) / 10), _wait_reason(error))
+
+
+def _wait_reason(error: Exception) -> str:
+    """Return why a job waits, without the hint, which is for callers of the API."""
+    return safe_text(error.subject if isinstance(error, FairleadError) else error)
+
+
+def _is_own_fault(error: Exception) -> bool:
+    """Return whether *error* is a fault of this process, and the job may safely run again."""
+    if isinstance(error, ExceptionGroup):  # of a handler's TaskGroup
+        return all(map(_is_own_fault, error.exceptions))
+    if isinstance(error, CallFailed) and error.may_have_acted and not error.repeatable:
+        return False
+    kinds = CallFailed | NotSent | DependencyUnavailable
+    return isinstance(error, kinds) and is_own_fault(error.reason)
+
+
+def _vendors_wait(error: CallFailed, waits: int, draw: float) -> Snooze | None:
+    """The wait that a vendor's limit asks for; None where it is none, or any attempt may have done something.
+
+    Never less than it asked for. What it did not ask for grows as between attempts (SPEC T). The group waits
+    with its job, unless it is the limit of one endpoint or object: the rest of the connection goes on.
+    """
+    verdict, asked_s = error.verdict, error.retry_after_s
+    if error.category != Category.TRANSIENT_RATE_LIMIT or not isinstance(verdict, Verdict):
+        return None
+    if error.may_have_acted or asked_s is None or not math.isfinite(asked_s):
+        return None
+    rule = DEFAULT_RULES[Category.TRANSIENT_RATE_LIMIT]
+    nominal_s = nominal_delay_s(waits, base_s=rule.base_s, cap_s=rule.cap_s)
+    wait_s = min(max(asked_s, jittered_s(nominal_s, rule.jitter, draw)), LONGEST_DELAY_S / 2)
+    return Snooze(wait_s, _wait_reason(error), in_place=of_call(verdict).own is Own.LIMIT, counted=True)
+
+
+def budget_snooze(remaining_s: float | None, timeout_s: float | None) -> Snooze | None:
+    """The snooze of a job that starts with too little time left, or None where it may run (Q5).
+
+    Too little is under 15 s, but never more than a quarter of the job's own timeout (DEFAULTS §2): a kind
+    with a timeout of 10 s would else never run. *remaining_s* None: no limit.
+    """
+    if remaining_s is None:
+        return None
+    needed_s = BUDGET_S if timeout_s is None else min(BUDGET_S, timeout_s * BUDGET_SHARE)
+    if remaining_s >= needed_s:
+        return None
+    left_s = max(remaining_s, 0.0)
+    return Snooze(BUDGET_SNOOZE_S, f"{left_s:.1f} s were left at its start, {needed_s:g} s are needed")
+
+
+# ---- checks at the door ------------------------------------------------------------------------
+
+
+class JobFields(Protocol):
+    """The fields of a job to be enqueued, as far as they are checked here."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def tenant_id(self) -> str: ...
+    @property
+    def queue(self) -> str: ...
+    @property
+    def provider(self) -> str | None: ...
+    @property
+    def group_key(self) -> str: ...
+    @property
+    def priority(self) -> int: ...
+    @property
+    def delay_s(self) -> float: ...
+    @property
+    def args(self) -> Mapping[str, object]: ...
+    @property
+    def unique_key(self) -> str | None: ...
+    @property
+    def unique_for_s(self) -> float | None: ...
+    @property
+    def unique_while(self) -> UniqueWhile: ...
+    @property
+    def expires_in_s(self) -> float | None: ...
+    @property
+    def tags(self) -> tuple[str, ...]: ...
+
+
+def check_new_job(job: JobFields) -> str:
+    """The JSON text of *job*'s args, once every field of it is found acceptable; else InputInvalid."""
+    check_job_fields(job)
+    return encode_args(job.args, tenant=job.tenant_id)
+
+
+def check_job_fields(job: JobFields) -> None:
+    """InputInvalid where a field of *job* is not acceptable; its args are not looked at."""
+    tenant = check_tenant(job.tenant_id)
+    check_name("kind", job.kind, tenant=tenant)
+    check_name("queue", job.queue, tenant=tenant)
+    if job.provider is not None:
+        check_name("provider", job.provider, tenant=tenant)
+    parse_priority(job.priority)
+    _check_keys(job, tenant)
+    _check_times(job, tenant)
+
+
+def check_delay(noun: str, delay_s: object, *, tenant: str | None = None) -> float:
+    """*delay_s* if it is a wait of 0 s to 366 days; else InputInvalid."""
+    number = number_of(delay_s)
+    if 0 <= number <= LONGEST_DELAY_S:  # NaN fails both comparisons
+        return number
+    told = delay_s if isinstance(delay_s, int | float) else shown(delay_s)
+    hint = f"give seconds from 0 to {LONGEST_DELAY_S:.0f} (366 days)"
+    raise InputInvalid(f"{told} is no delay for {noun}", tenant=tenant, hint=hint)
+
+
+def _check_keys(job: JobFields, tenant: str) -> None:
+    if job.group_key:
+        check_label("group key", job.group_key, MAX_GROUP_KEY_BYTES, tenant=tenant)
+    if job.unique_key is not None:
+        check_label("unique key", job.unique_key, MAX_UNIQUE_KEY_BYTES, tenant=tenant)
+    if job.unique_while != "follow_up":
+        _check_unique_while(job.unique_while, job.unique_key, tenant)
+    if len(job.tags) > MAX_TAGS:
+        hint = f"use at most {MAX_TAGS}"
+        raise InputInvalid(f"{len(job.tags)} tags are too many", tenant=tenant, hint=hint)
+    for tag in job.tags:
+        check_label("tag", tag, MAX_TAG_BYTES, tenant=tenant)
+
+
+def _check_unique_while(chosen: object, unique_key: str | None, tenant: str) -> None:
+    known = get_args(UniqueWhile)
+    if chosen not in known:
+        near = get_close_matches(chosen, known, n=1, cutoff=0.5) if isinstance(chosen, str) else []
+        hint = f"did you mean {near[0]}?" if near else f"use {', '.join(known[:-1])} or {known[-1]}"
+        raise InputInvalid(f"{shown(chosen)} is no unique_while", tenant=tenant, hint=hint)
+    if unique_key is None:
+        what = "unique_while without a unique_key"
+        raise InputInvalid(what, tenant=tenant, hint="give both, or neither")
+
+
+def _check_times(job: JobFields, tenant: str) -> None:
+    check_delay("delay_s", job.delay_s, tenant=tenant)
+    if job.unique_for_s is not None:
+        check_delay("unique_for_s", job.unique_for_s, tenant=tenant)
+        if job.unique_key is None:
+            what = "unique_for_s without a unique_key"
+            raise InputInvalid(what, tenant=tenant, hint="give both, or the key alone")
+    if job.expires_in_s is not None:
+        check_delay("expires_in_s", job.expires_in_s, tenant=tenant)
+        if job.expires_in_s <= job.delay_s:
+            what = f"the job would expire in {job.expires_in_s:g} s and is due in {job.delay_s:g} s"
+            raise InputInvalid(what, tenant=tenant, hint="let expires_in_s be longer than delay_s")
+
+
+def _check_reason(noun: str, reason: object) -> None:
+    if not isinstance(reason, str) or not reason.strip():
+        raise InputInvalid(f"a {noun} without a reason", hint="say why, in words: people read it later")

@@ -1,0 +1,177 @@
+"""Fair shares: lanes, weights, what may be held back, and how long anything waits for its turn (Q6, R16).
+
+A lane is the work of one (queue, kind, provider, priority, tenant, group): all that can be blocked or served
+as one. Lanes take turns by virtual time: a job of a lane moves it on by its stride, 1000 / weight. All lanes
+of a tenant together earn what one would: in PostgreSQL they stand in one line, in memory each job is charged
+for all of them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol, TypeVar
+
+from fairlead.errors import InputInvalid
+from fairlead.policy.jobs.job import MAX_GROUP_KEY_BYTES
+from fairlead.policy.text.names import check_label, check_name, check_tenant, shown
+from fairlead.policy.text.names import connection_group as connection_group  # noqa: PLC0414 (part of the lanes' vocabulary)
+from fairlead.policy.text.number import number_of
+
+QUANTUM = 3
+"""Jobs of one tenant in a row while others wait."""
+STRIDE = 1000
+"""By how much a job of weight 1 moves its lane on."""
+MIN_WEIGHT, MAX_WEIGHT = 0.001, 1000.0
+MAX_CAP = 1_000_000
+OWN_KINDS = frozenset({"token", "event", "dead_letter"})
+"""How kinds of our own begin, up to their first dot; and one that has none."""
+CLEAN_UP = "clean_up"
+LONGEST_WAIT_S = 300.0
+"""No lane waits longer for its turn: by then it has aged into the first class (Q6)."""
+
+
+class ScopeKind(StrEnum):
+    """What can be paused as one."""
+
+    QUEUE = "queue"
+    KIND = "kind"
+    TENANT = "tenant"
+    PROVIDER = "provider"
+    GROUP = "group"
+    RATE = "rate"
+    """A group of one tenant, until its turn at the provider's limits. Written by the gate only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """One thing that can be paused. A group belongs to *tenant*, or with None is shared by all tenants."""
+
+    kind: ScopeKind
+    key: str
+    tenant: str | None = None
+
+    def __post_init__(self) -> None:
+        match self.kind:
+            case ScopeKind.TENANT:
+                check_tenant(self.key)
+            case ScopeKind.GROUP | ScopeKind.RATE:
+                check_label("group", self.key, MAX_GROUP_KEY_BYTES, tenant=self.tenant)
+            case _:
+                check_name(self.kind.value, self.key)
+        if self.tenant is not None:
+            check_tenant(self.tenant)
+            if self.kind not in (ScopeKind.GROUP, ScopeKind.RATE):
+                hint = "leave the tenant out, or pause the tenant, or one of its groups"
+                raise InputInvalid(f"a {self.kind} is no tenant's own", tenant=self.tenant, hint=hint)
+
+    @property
+    def whose(self) -> str | None:
+        """The tenant all of whose work it is, or part of it; None: that of more than one."""
+        return self.key if self.kind is ScopeKind.TENANT else self.tenant
+
+    def __str__(self) -> str:
+        of = f" of tenant {shown(self.tenant)}" if self.tenant is not None else ""
+        return f"{self.kind} {shown(self.key)}{of}"
+
+
+def check_weight(weight: object) -> float:
+    """*weight* if it is a share of 0.001 to 1000 (1 is the usual one); else InputInvalid."""
+    number = number_of(weight)
+    if MIN_WEIGHT <= number <= MAX_WEIGHT:  # NaN fails both comparisons
+        return float(number)
+    told = weight if isinstance(weight, int | float) else shown(weight)
+    raise InputInvalid(f"{told} is no weight", hint=f"give {MIN_WEIGHT:g} to {MAX_WEIGHT:g}; 1 is the usual")
+
+
+def check_cap(max_running: object) -> int:
+    """*max_running* if it is a cap of 1 to 1,000,000 running jobs; else InputInvalid."""
+    if isinstance(max_running, int) and not isinstance(max_running, bool) and 1 <= max_running <= MAX_CAP:
+        return max_running
+    told = max_running if isinstance(max_running, int | float) else shown(max_running)
+    hint = f"give 1 to {MAX_CAP}; to let nothing run, pause instead"
+    raise InputInvalid(f"{told} is no cap on running jobs", hint=hint)
+
+
+def stride(weight: float) -> int:
+    """By how much each job moves a lane of *weight* on.
+
+    >>> stride(1.0), stride(3.0), stride(1000.0)
+    (1000, 333, 1)
+    """
+    return max(1, round(STRIDE / weight))
+
+
+def is_own(kind: str) -> bool:
+    """True for kinds of our own, which only a pause of the kind itself holds, and no cap counts.
+
+    Tokens are kept fresh and customers told, whatever else of theirs has to wait.
+
+    >>> is_own("token.refresh"), is_own("clean_up"), is_own("token"), is_own("orders.sync")
+    (True, True, False, False)
+    """
+    family, dot, _ = kind.partition(".")
+    return (bool(dot) and family in OWN_KINDS) or kind == CLEAN_UP
+
+
+class HasTenant(Protocol):
+    """A job, as far as the order of starting is concerned."""
+
+    @property
+    def tenant_id(self) -> str: ...
+
+
+J = TypeVar("J", bound=HasTenant)
+
+
+def spread(jobs: Sequence[J], quantum: int = QUANTUM) -> list[J]:
+    """*jobs* in their order, but at most *quantum* of a tenant in a row while others are among the rest.
+
+    A job moves forward only past those that would be one too many; nobody else's order changes.
+    """
+    if not _crowded(jobs, quantum):
+        return list(jobs)
+    waiting: deque[J] = deque()
+    started: list[J] = []
+    in_a_row = 0
+
+    def start(job: J) -> None:
+        nonlocal in_a_row
+        in_a_row = in_a_row + 1 if started and started[-1].tenant_id == job.tenant_id else 1
+        started.append(job)
+
+    for job in jobs:
+        behind = bool(waiting) and job.tenant_id == waiting[0].tenant_id
+        if behind or _too_many(started, job, in_a_row, quantum):
+            waiting.append(job)
+            continue
+        start(job)
+        while waiting and not _too_many(started, waiting[0], in_a_row, quantum):
+            start(waiting.popleft())
+    return [*started, *waiting]
+
+
+def _crowded(jobs: Sequence[HasTenant], quantum: int) -> bool:
+    tenant_id, in_a_row = None, 0
+    for job in jobs:
+        if job.tenant_id != tenant_id:
+            tenant_id, in_a_row = job.tenant_id, 0
+        in_a_row += 1
+        if in_a_row > quantum:
+            return True
+    return False
+
+
+def _too_many(started: Sequence[J], job: J, in_a_row: int, quantum: int) -> bool:
+    return bool(started) and started[-1].tenant_id == job.tenant_id and in_a_row >= quantum
+
+
+def current_priority(rounds_without_service: int) -> int:
+    """The gauge of a tenant's need: 5 when it was just served, 1 when it waited four rounds or more (Q6).
+
+    >>> [current_priority(rounds) for rounds in (0, 1, 4, 9)]
+    [5, 4, 1, 1]
+    """
+    return max(1, 5 - rounds_without_service)

@@ -1,0 +1,110 @@
+"""Schedules as values: what one may be, and when within its spread a tick's job runs.
+
+Jitter only makes a job later, and is stable per schedule and tick: whichever process takes the tick, and
+however often it tries, the job is due at the same moment. It ends before the next tick, so that the order of
+ticks is the order of their jobs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+from fairlead.errors import InputInvalid
+from fairlead.policy.jobs.cron import parse_schedule, ticks_between
+from fairlead.policy.jobs.job import parse_priority
+from fairlead.policy.jobs.payload import encode_args
+from fairlead.policy.text.names import check_name, check_tenant, shown
+from fairlead.policy.text.number import number_of
+
+MISSED = ("coalesce", "catch_up")
+LONGEST_JITTER_S = 86_400.0
+
+COALESCE_AFTER_S, STOP_AFTER_S = 180.0, 3600.0
+"""Without a worker for its kind a schedule makes one job for its ticks after 3 min, none after an hour."""
+
+_CHANCE_BITS = 64
+
+
+class ScheduleFields(Protocol):
+    """The fields of a schedule, as far as they are read here."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def expression(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def tenant_id(self) -> str: ...
+    @property
+    def timezone(self) -> str: ...
+    @property
+    def missed(self) -> str: ...
+    @property
+    def queue(self) -> str: ...
+    @property
+    def priority(self) -> int: ...
+    @property
+    def args(self) -> Mapping[str, object]: ...
+    @property
+    def jitter_s(self) -> float: ...
+    @property
+    def paused(self) -> bool: ...
+
+
+def check_schedule(schedule: ScheduleFields) -> None:
+    """InputInvalid, with a hint, where *schedule* could not be kept."""
+    check_name("schedule", schedule.name)
+    tenant = check_tenant(schedule.tenant_id)
+    check_name("kind", schedule.kind, tenant=tenant)
+    check_name("queue", schedule.queue, tenant=tenant)
+    parse_schedule(schedule.expression, schedule.timezone)
+    parse_priority(schedule.priority)
+    if schedule.missed not in MISSED:
+        hint = f"one of: {', '.join(MISSED)}"
+        raise InputInvalid(f"{shown(schedule.missed)} is no way to make up for missed ticks", hint=hint)
+    _check_jitter(schedule.jitter_s)
+    if not isinstance(schedule.paused, bool):  # "false" would pause it
+        raise InputInvalid(f"paused is {shown(schedule.paused)}", hint="give True or False")
+    encode_args(schedule.args, tenant=tenant)
+
+
+def made_without_handler(missed: str, unhandled_s: float, watched_s: float) -> str | None:
+    """Return how a schedule makes up for its ticks: *missed*, ``coalesce``, or None where it takes no more.
+
+    Args:
+        missed: What the schedule says itself.
+        unhandled_s: Seconds since a worker last reported that it takes the schedule's kind.
+        watched_s: Seconds for which this scheduler has run. What it slept through says nothing: the workers
+            may have slept, too, and begin after it.
+    """
+    without_s = min(unhandled_s, watched_s)
+    if without_s >= STOP_AFTER_S:
+        return None
+    return "coalesce" if without_s >= COALESCE_AFTER_S else missed
+
+
+def tick_delay_s(schedule: ScheduleFields, tick: datetime) -> float:
+    """Seconds from *tick* to its job: below ``jitter_s`` and before the next tick; 0.0 without jitter."""
+    if schedule.jitter_s <= 0:
+        return 0.0
+    bound = timedelta(seconds=schedule.jitter_s)
+    following = ticks_between(schedule.expression, schedule.timezone, tick, tick + bound, limit=1)
+    room_us = (following[0] - tick if following else bound) // timedelta(microseconds=1)
+    return (room_us * _chance(schedule.name, tick) >> _CHANCE_BITS) / 1e6
+
+
+def _chance(name: str, tick: datetime) -> int:
+    """A number of 64 bits of its own for each tick of each schedule."""
+    of = f"{name} {tick.astimezone(UTC).isoformat()}"
+    return int.from_bytes(hashlib.blake2b(of.encode(), digest_size=_CHANCE_BITS // 8).digest(), "big")
+
+
+def _check_jitter(jitter_s: object) -> None:
+    if not 0 <= number_of(jitter_s) <= LONGEST_JITTER_S:  # NaN fails both comparisons
+        told = jitter_s if isinstance(jitter_s, int | float) else shown(jitter_s)
+        hint = f"give seconds from 0 to {LONGEST_JITTER_S:.0f} (a day)"
+        raise InputInvalid(f"{told} is no jitter", hint=hint)

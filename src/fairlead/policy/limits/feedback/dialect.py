@@ -1,0 +1,60 @@
+"""How each provider says what is left of its limits: one table of dialects, one way in (G3).
+
+A dialect hears what only its vendor says. What is said everywhere, a refusal by status with Retry-After, is
+added here, and only where the dialect heard no refusal itself: a 429 for a locked object or a spent day must
+not be taken for one of the whole connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Literal
+
+from fairlead.errors import ConfigInvalid
+from fairlead.policy.limits.feedback.hubspot import hubspot
+from fairlead.policy.limits.feedback.mercadolibre import mercadolibre
+from fairlead.policy.limits.feedback.netsuite import netsuite
+from fairlead.policy.limits.feedback.raw_response import REQUESTS, Heard, Reply, refusal_s, with_refusal
+from fairlead.policy.limits.feedback.salesforce import salesforce
+from fairlead.policy.limits.feedback.shopify import shopify
+from fairlead.policy.limits.feedback.standard import standard
+from fairlead.policy.limits.feedback.stripe import stripe
+from fairlead.policy.text.names import shown
+
+Dialect = Callable[[Reply, float | None], tuple[Heard, ...]]
+"""Takes an answer and our clock (None: unknown); gives what was heard, each limit once. Never raises."""
+
+DialectName = Literal["hubspot", "mercadolibre", "netsuite", "salesforce", "shopify", "standard", "stripe"]
+
+DIALECTS: Mapping[str, Dialect] = MappingProxyType(
+    {
+        "hubspot": hubspot,
+        "mercadolibre": mercadolibre,
+        "netsuite": netsuite,
+        "salesforce": salesforce,
+        "shopify": shopify,
+        "standard": standard,
+        "stripe": stripe,
+    }
+)
+"""All dialects by name; "standard" serves a vendor without one."""
+
+
+def heard(dialect: str, reply: Reply, *, now_epoch_s: float | None) -> tuple[Heard, ...]:
+    """What *reply* says about the provider's limits, each limit at most once; empty where it says nothing.
+
+    *now_epoch_s*: our clock, for moments in answers without a Date header of their own.
+
+    >>> heard("standard", Reply(429, {"retry-after": ["120"]}), now_epoch_s=None)[0].wait_s
+    120.0
+    """
+    listen = DIALECTS.get(dialect)
+    if listen is None:
+        hint = f"use one of {', '.join(DIALECTS)}"
+        raise ConfigInvalid(f"{shown(dialect)} is no dialect of rate limit feedback", hint=hint)
+    items = listen(reply, now_epoch_s)
+    wait_s = refusal_s(reply, now_epoch_s)
+    if wait_s is None or any(item.refused for item in items):
+        return items
+    return with_refusal(items, Heard(REQUESTS, wait_s=wait_s))

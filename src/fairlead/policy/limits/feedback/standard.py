@@ -1,0 +1,131 @@
+"""Limits in headers that are no vendor's own: RateLimit in its three forms, and X-RateLimit-*.
+
+``policy.ratelimit_header`` reads them; here they become Heard, one per policy. X-RateLimit-* is older than
+any draft: the reset is a number of seconds at some services, and the second of the epoch at others. Which
+is plain from its size.
+
+A refusal blames the policies with nothing left. Its wait is Retry-After, which wins over the headers, else
+the reset of the policy itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from fairlead.errors import InputInvalid
+from fairlead.policy.failures.http_date import parse_http_date
+from fairlead.policy.failures.ratelimit_header import QuotaState, parse_ratelimit
+from fairlead.policy.limits.feedback.raw_response import (
+    DAILY,
+    DAY_S,
+    REQUESTS,
+    Heard,
+    Reply,
+    refusal_s,
+    retry_after_s,
+    with_refusal,
+)
+from fairlead.policy.limits.feedback.readers import number
+from fairlead.policy.text.names import check_name
+
+_OLDER = {f"ratelimit-{part}": f"x-ratelimit-{part}" for part in ("limit", "remaining", "reset")}
+_MOST_POLICIES = 16
+_EPOCH_S = 1_000_000_000  # from here on a reset is a moment (2001 and later), not 31 years of waiting
+_EPOCH_MS = re.compile(r"[0-9]{13}")
+_LONGEST = 4096
+# One large hub writes a kind before the name: "fixed window";"api";q=500;w=300 (reference/gate.md §2.3).
+_KIND = re.compile(r'(\A|,)[ \t]*"[^"\\]{0,256}";[ ]*(?=")')
+
+
+def standard(reply: Reply, now_epoch_s: float | None) -> tuple[Heard, ...]:
+    """What the RateLimit headers of *reply* say, else what X-RateLimit-* says.
+
+    Source: draft-ietf-httpapi-ratelimit-headers 07 to 11; reference/gate.md §2.3.
+    """
+    items = _heard(_states(reply, now_epoch_s))
+    is_spent = reply.status == 403 and any(item.left == 0 for item in items)  # a limit, in GitHub's spelling
+    if refusal_s(reply, now_epoch_s) is None and not is_spent:
+        return items
+    asked_s = retry_after_s(reply, now_epoch_s)
+    blamed = [item for item in items if item.left == 0] or (items if len(items) == 1 else ())
+    if not blamed:
+        return with_refusal(items, Heard(REQUESTS, wait_s=asked_s or 0.0))
+    return tuple(replace(item, wait_s=_wait_s(item, asked_s)) if item in blamed else item for item in items)
+
+
+def _wait_s(item: Heard, asked_s: float | None) -> float:
+    if asked_s is not None:
+        return asked_s
+    return (item.reset_s or 0.0) if item.left == 0 else 0.0
+
+
+def _states(reply: Reply, now_epoch_s: float | None) -> tuple[QuotaState, ...]:
+    told = reply.headers
+    if "ratelimit" in told or "ratelimit-policy" in told:
+        told = dict(told)
+        for name in ("ratelimit", "ratelimit-policy"):
+            told[name] = [_without_kind(value) for value in told.get(name, ())]
+    return parse_ratelimit(told) or _older(reply.headers, now_epoch_s)
+
+
+def _without_kind(value: str) -> str:
+    return _KIND.sub(r"\1", value) if len(value) <= _LONGEST else value
+
+
+def _older(headers: Mapping[str, Sequence[str]], now_epoch_s: float | None) -> tuple[QuotaState, ...]:
+    told = {new: headers[old] for new, old in _OLDER.items() if old in headers}
+    if "ratelimit-reset" in told:  # Unix milliseconds at some vendors
+        resets = told["ratelimit-reset"]
+        told["ratelimit-reset"] = [value[:-3] if _EPOCH_MS.fullmatch(value) else value for value in resets]
+    states = parse_ratelimit(told)
+    if not states:
+        return ()
+    dates = headers.get("date", ())
+    server_epoch_s = parse_http_date(dates[0]) if dates else None
+    base_epoch_s = now_epoch_s if server_epoch_s is None else server_epoch_s
+    return tuple(replace(state, reset_s=_from_now(state.reset_s, base_epoch_s)) for state in states)
+
+
+def _from_now(reset_s: float | None, base_epoch_s: float | None) -> float | None:
+    if reset_s is None or reset_s < _EPOCH_S:
+        return reset_s
+    return None if base_epoch_s is None else max(0.0, reset_s - base_epoch_s)
+
+
+def _heard(states: Sequence[QuotaState]) -> tuple[Heard, ...]:
+    """One Heard for each name; where two policies come to the same one, the tighter."""
+    found: dict[str, Heard] = {}
+    for state in states[:_MOST_POLICIES]:
+        limit = _limit_of(state.policy)
+        known, told = found.get(limit), _item(limit, state)
+        if known is None or _room(told) < _room(known):
+            found[limit] = told
+    return tuple(found.values())
+
+
+def _room(item: Heard) -> tuple[float, float]:
+    """Sorts by how tight it is: what is left, and of the same the one that lasts longer."""
+    return item.left or 0.0, -(item.reset_s or 0.0)
+
+
+def _item(limit: str, state: QuotaState) -> Heard:
+    window_s = number(state.window_s) or None
+    return Heard(
+        limit,
+        left=number(state.remaining),
+        capacity=number(state.quota) or None,
+        window_s=window_s,
+        reset_s=state.reset_s,
+        daily=limit == DAILY or (window_s is not None and window_s >= DAY_S),
+    )
+
+
+def _limit_of(policy: str) -> str:
+    """The policy's name where it can be a name of ours; a nameless one counts requests."""
+    try:
+        name = check_name("limit", policy.lower())
+    except InputInvalid:
+        return REQUESTS
+    return REQUESTS if name == "default" else name  # the name that the drafts and most servers use for one

@@ -1,0 +1,41 @@
+"""Stripe: a 429 says in a header which limiter refused. Without it, it may be a lock and no limit at all.
+
+Nothing else is told, neither what is left nor how long to wait.
+"""
+
+from __future__ import annotations
+
+from fairlead.policy.limits.feedback.raw_response import (
+    CONCURRENCY,
+    ENDPOINT,
+    OBJECT,
+    REQUESTS,
+    Heard,
+    Reply,
+    asked_s,
+)
+from fairlead.policy.limits.feedback.readers import header, member
+
+_REASONS = {
+    "global-rate": REQUESTS,
+    "global-concurrency": CONCURRENCY,
+    "endpoint-rate": ENDPOINT,
+    "endpoint-concurrency": ENDPOINT,
+    "resource-specific": OBJECT,
+}
+
+
+def stripe(reply: Reply, now_epoch_s: float | None) -> tuple[Heard, ...]:
+    """What a refusal was for, by Stripe-Rate-Limited-Reason; ``lock_timeout`` without it is an object's lock.
+
+    Source: docs.stripe.com/rate-limits; reference/gate.md §6.
+    """
+    if reply.status != 429:
+        return ()
+    wait_s = asked_s(reply, now_epoch_s)
+    reason = header(reply, "stripe-rate-limited-reason")
+    if reason is None and member(reply.body, "error", "code") == "lock_timeout":
+        return (Heard(OBJECT, wait_s=wait_s, code="lock_timeout"),)
+    if reason in _REASONS:
+        return (Heard(_REASONS[reason], wait_s=wait_s, code=reason),)
+    return (Heard(REQUESTS, wait_s=wait_s),)

@@ -1,0 +1,111 @@
+"""What people switch by hand at the gate, for as long as an emergency lasts (G6, G8, G12).
+
+    isolated   calls are refused, before anything else
+    disabled   no limit is applied; taken back at once, or for a growing share of the connections
+    degraded   each process keeps to its share of the limits, although Redis answers
+
+A switch reaches one connection, one provider or everything. Where several reach a call, isolated rules over
+disabled, and that over degraded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from hashlib import blake2b
+
+from fairlead.errors import InputInvalid
+from fairlead.policy.text.names import check_label, check_name, check_tenant, shown
+
+STEPS = (0.1, 0.25, 0.5, 1.0)
+"""The shares of connections whose limits are on again, one step after the other."""
+MAX_REASON_BYTES = 500
+
+
+class Act(StrEnum):
+    """What is switched."""
+
+    ISOLATED = "isolated"
+    DISABLED = "disabled"
+    DEGRADED = "degraded"
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What is switched as one: all of it, what is of *provider*, or one connection of *tenant* there."""
+
+    tenant: str | None = None
+    provider: str | None = None
+    bucket: str | None = None
+
+    def __post_init__(self) -> None:
+        """InputInvalid where it is none of the three."""
+        given = (self.tenant is not None, self.provider is not None, self.bucket is not None)
+        if given not in ((False, False, False), (False, True, False), (True, True, True)):
+            raise InputInvalid(
+                "a switch reaches everything, one provider, or one connection",
+                tenant=self.tenant,
+                hint="name the provider, or tenant, provider and bucket",
+            )
+        if self.tenant is not None:
+            check_tenant(self.tenant)
+        for noun, name in (("provider", self.provider), ("bucket", self.bucket)):
+            if name is not None:
+                check_name(noun, name, tenant=self.tenant)
+
+    @property
+    def is_connection(self) -> bool:
+        """Whether it is one connection only."""
+        return self.tenant is not None
+
+    @property
+    def names(self) -> Names:
+        """As ``touching`` gives them."""
+        return self.tenant or "", self.provider or "", self.bucket or ""
+
+    def __str__(self) -> str:
+        if self.provider is None:
+            return "everything"
+        if self.tenant is None:
+            return f"provider {shown(self.provider)}"
+        return f"{shown(self.provider)}/{shown(self.bucket)} of tenant {shown(self.tenant)}"
+
+
+EVERYTHING = Reach()
+
+Names = tuple[str, str, str]
+"""Tenant, provider and bucket; "" where a reach names none."""
+
+
+def touching(tenant: str, provider: str, bucket: str) -> tuple[Names, Names, Names]:
+    """The names of whatever may reach one connection, the widest first."""
+    return ("", "", ""), ("", provider, ""), (tenant, provider, bucket)
+
+
+def share_on(age_s: float, every_s: float, steps: Sequence[float] = STEPS) -> float:
+    """The share of connections whose limits are on, *age_s* after they began to come back.
+
+    Each of *steps* lasts *every_s*, and the last one for good.
+
+    >>> [share_on(age_s, 60) for age_s in (0, 59, 60, 150, 180, 9999)]
+    [0.1, 0.1, 0.25, 0.5, 1.0, 1.0]
+    """
+    return steps[min(max(0, int(age_s // every_s)), len(steps) - 1)]
+
+
+def place_of(tenant: str, provider: str, bucket: str) -> float:
+    """A number in [0, 1) that never changes for a connection and is even over many: it is on again once the
+    share is larger."""
+    told = blake2b(digest_size=8)
+    for name in (tenant, provider, bucket):
+        raw = name.encode("utf-8", "surrogatepass")
+        told.update(len(raw).to_bytes(4, "big") + raw)
+    return float(int.from_bytes(told.digest(), "big") >> 11) / 2**53
+
+
+def check_reason(reason: str) -> str:
+    """*reason* if it says something; else InputInvalid."""
+    if not reason.strip():
+        raise InputInvalid("a switch without a reason", hint="say why: whoever meets it asks")
+    return check_label("reason", reason, MAX_REASON_BYTES)

@@ -1,0 +1,1 @@
+"""Notifications: signed webhooks."""

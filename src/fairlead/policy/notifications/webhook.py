@@ -1,0 +1,84 @@
+"""Signed webhooks by Standard Webhooks 1.0: the key, what is signed, and what a receiver's answer means.
+
+    webhook-id: the event's id    webhook-timestamp: Unix seconds    webhook-signature: v1,<base64>
+
+The signature is HMAC-SHA256 over ``id.timestamp.body``, so neither can be exchanged for another. A secret
+``whsec_<base64>`` is a key in base64, as that standard has it; any other text is the key itself.
+Source: https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+
+from fairlead._core.secret import Secret
+from fairlead.errors import ConfigInvalid, FairleadError, RequestRejected, TransientFailure
+from fairlead.policy.failures.category import Category
+
+ID = "webhook-id"
+TIMESTAMP = "webhook-timestamp"
+SIGNATURE = "webhook-signature"
+MIN_KEY_BYTES = 16
+
+_PREFIX = "whsec_"
+_VERSION = "v1,"
+_GONE = 410
+_NOT_PROCESSED = {408: Category.TRANSIENT_NETWORK, 425: Category.TRANSIENT_SERVER}
+
+
+def signing_key(secret: Secret) -> bytes:
+    """The key behind *secret*; ConfigInvalid for bad base64 or fewer than 16 bytes.
+
+    >>> len(signing_key(Secret("whsec_" + "QUJD" * 8)))
+    24
+    """
+    text = secret.reveal()
+    try:
+        encoded = text.removeprefix(_PREFIX)
+        key = base64.b64decode(encoded, validate=True) if text.startswith(_PREFIX) else text.encode()
+    except binascii.Error:
+        hint = "write whsec_ and then 24 to 64 random bytes in base64"
+        raise ConfigInvalid("notices.webhook_secret is not base64 after whsec_", hint=hint) from None
+    if len(key) < MIN_KEY_BYTES:
+        hint = f"use {MIN_KEY_BYTES} random bytes or more"
+        raise ConfigInvalid(f"notices.webhook_secret has only {len(key)} bytes", hint=hint)
+    return key
+
+
+def sign(key: bytes, event_id: str, timestamp_s: int, body: bytes) -> str:
+    """The ``webhook-signature`` of *body*."""
+    signed = f"{event_id}.{timestamp_s}.".encode() + body
+    return _VERSION + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
+
+
+def matches(key: bytes, event_id: str, timestamp_s: int, body: bytes, signatures: str) -> bool:
+    """Whether one of the *signatures* (several by space while a secret is rotated) is ours."""
+    ours = sign(key, event_id, timestamp_s, body).encode()
+    return any(hmac.compare_digest(ours, given.encode("utf-8", "replace")) for given in signatures.split(" "))
+
+
+def refusal(
+    status: int, *, retry_after_s: float | None = None, tenant: str | None = None, provider: str | None = None
+) -> FairleadError | None:
+    """What the receiver's *status* means for the event: None where it was taken, else the error to raise."""
+    if 200 <= status < 300:
+        return None
+    what = f"the webhook's receiver answered {status}"
+    if status == 429 or status >= 500 or status in _NOT_PROCESSED:
+        category = Category.TRANSIENT_RATE_LIMIT if status == 429 else Category.TRANSIENT_SERVER
+        return TransientFailure(
+            what,
+            tenant=tenant,
+            provider=provider,
+            category=_NOT_PROCESSED.get(status, category),
+            retry_after_s=retry_after_s,
+        )
+    hint = "see what the receiver's log says about this event; then `fairlead dlq redrive`"
+    if status == _GONE:
+        hint = "the receiver wants no more events: change or remove notices.webhook_url"
+    elif status < 400:
+        hint = "redirects are not followed: set notices.webhook_url to the final address"
+    return RequestRejected(what, tenant=tenant, provider=provider, hint=hint)

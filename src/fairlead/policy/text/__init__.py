@@ -1,0 +1,1 @@
+"""Text from outside: names, numbers, encodings, XML, redaction."""

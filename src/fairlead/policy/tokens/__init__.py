@@ -1,0 +1,1 @@
+"""Decisions about credentials: requests, responses, replay, refresh windows."""

@@ -1,0 +1,59 @@
+"""What must hold of a consent besides its state: where its answer comes back to, and who says it answered.
+
+Sources: RFC 9700 §2.1 and §4.4 (mix-up), RFC 9207 (`iss`), RFC 8252 §7.3 (loopback).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from fairlead.policy.providers.origin import origin_of
+from fairlead.policy.providers.profile import Profile
+
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+
+
+def is_loopback(redirect_uri: str) -> bool:
+    """Whether a browser sent to *redirect_uri* comes to this very host."""
+    parts = urlsplit(redirect_uri)
+    return parts.scheme == "http" and parts.hostname in LOOPBACK
+
+
+def is_redirect(redirect_uri: str) -> bool:
+    """Whether a code may travel to *redirect_uri*: by https, or by http within this very host.
+
+    >>> is_redirect("https://app.example/callback"), is_redirect("http://app.example/callback")
+    (True, False)
+    """
+    try:
+        parts = urlsplit(redirect_uri)
+        host, is_bare = parts.hostname, "@" not in parts.netloc and "#" not in redirect_uri
+    except ValueError:
+        return False
+    is_plain = redirect_uri.isascii() and redirect_uri.isprintable() and " " not in redirect_uri
+    return bool(host) and is_bare and is_plain and (parts.scheme == "https" or is_loopback(redirect_uri))
+
+
+def names_another(profile: Profile, endpoint: Mapping[str, str], account_id: str | None) -> bool:
+    """Return whether *account_id* differs from the account that *endpoint* leads to."""
+    asked = endpoint.get(profile.account.param or "")
+    if not asked or not account_id:
+        return False
+    return profile.canonical_account(asked) != profile.canonical_account(account_id)
+
+
+def answered_by_another(profile: Profile, endpoint: Mapping[str, str], issuer: str | None) -> bool:
+    """Whether *issuer*, the ``iss`` of a consent's answer, is another than the provider that was asked.
+
+    Then a code of one provider would be told to another (mix-up). Where the profile states the issuer, it
+    must be that, to the letter, and must not be missing. Few are known beyond doubt, so elsewhere an ``iss``
+    must stand at the host that the customer was sent to or that the code goes to; without one there are state
+    and PKCE.
+    """
+    if profile.endpoints.issuer is not None:
+        return issuer != profile.url("issuer", endpoint)
+    if issuer is None:
+        return False
+    asked = {origin_of(profile.url(place, endpoint)) for place in ("authorize", "token")}
+    return "?" in issuer or "#" in issuer or origin_of(issuer) not in asked - {None}

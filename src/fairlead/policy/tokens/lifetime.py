@@ -1,0 +1,121 @@
+"""How long an access token lives, from the send, by the first of these that says a usable number.
+
+| source                                           | lifetime                                            |
+| ------------------------------------------------ | --------------------------------------------------- |
+| `expires_in`                                     | the number, in the profile's unit                   |
+| `expires_at` (epoch seconds or ms, RFC 3339,     | minus the answer's own Date: both come from the     |
+| HTTP date) with a Date header                    | issuer's clock                                      |
+| an access token that is a JWT                    | `exp` - `iat`, or `exp` - Date where that is less   |
+| the last answer of the connection that stated it | the same lifetime again                             |
+| the profile                                      | `ttl_default_s`                                     |
+
+A JWT that ends before `expires_in` or `expires_at` says wins: APIs judge the token by its `exp`. Numbers
+below 1 s or above ten years are no lifetimes and are passed over.
+
+How numbers are read (text as in JSON, with blanks around it allowed):
+
+| value                              | read as   | why                                             |
+| ---------------------------------- | --------- | ----------------------------------------------- |
+| absent, null, ""                   | nothing   | a missing lifetime must not disable refresh     |
+| 3600, "3600", "3600.0", " 3.6e3 "  | 3600      | issuers send text; ASCII digits only            |
+| 3600.5, "3600.5"                   | 3600      | rounded down: early is safe                     |
+| 0, -1, 0.4, "0"                    | nothing   | a fresh token that is already dead is a mistake |
+| "3_600", "0x10", Arabic digits     | nothing   | Python reads them, the standards do not         |
+| NaN, 1e400, true, {}, []           | nothing   | not a number; the token is still good           |
+| above ten years                    | nothing   | microseconds, or an absolute time               |
+
+The JWT is decoded without verification, to read two numbers; an API that verifies it may do so.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import re
+from typing import Any
+
+from fairlead.policy.failures.http_date import parse_http_date, parse_rfc_3339
+from fairlead.policy.text.number import number_of
+from fairlead.policy.tokens.token_json import Unreadable, json_object
+
+LONGEST_LIFE = 10 * 366 * 86_400
+"""Seconds; ten years. In milliseconds the same number is checked after division."""
+
+_NUMBER = re.compile(r"[ \t]*([0-9]{1,16}(?:\.[0-9]{1,9})?(?:[eE]\+?[0-9]{1,2})?)[ \t]*")
+_LONGEST_TIME = 64
+_FIRST_MS = 1e11
+"""As seconds this is the year 5138: larger numbers are milliseconds."""
+# Header and claims are JSON objects in base64url, and "{" becomes "e" with one of "wxyz".
+_JWT = re.compile(r"e[w-z][A-Za-z0-9_-]{0,16384}\.(e[w-z][A-Za-z0-9_-]{0,16384})\.[A-Za-z0-9_-]*")
+
+
+def read_number(value: object) -> float | None:
+    """Return *value*, a number or the text of one, rounded down; None unless that is 1 or more."""
+    if isinstance(value, str):
+        found = _NUMBER.fullmatch(value) if len(value) <= _LONGEST_TIME else None
+        value = float(found[1]) if found else None
+    number = number_of(value)
+    return math.floor(number) if math.isfinite(number) and number >= 1 else None
+
+
+def read_time(value: object) -> float | None:
+    """Return the Unix time that *value* states: seconds, milliseconds, RFC 3339 or an HTTP date."""
+    number = read_number(value)
+    if number is not None:
+        return number / 1000 if number >= _FIRST_MS else number
+    if not isinstance(value, str) or len(value) > _LONGEST_TIME:
+        return None
+    text = value.strip(" \t")
+    stated = parse_rfc_3339(text)
+    return parse_http_date(text) if stated is None else stated
+
+
+def lifetime_of_answer(
+    life_s: float | None, ends_at: float | None, access_token: str, date: str | None
+) -> float | None:
+    """Return the lifetime in seconds that an answer states, as the table above says; None: it states none.
+
+    Args:
+        life_s: `expires_in` in seconds.
+        ends_at: `expires_at` as Unix time.
+        access_token: in clear; it is looked into only where it is a JWT.
+        date: the answer's Date header as sent.
+    """
+    stated_s, claims = _usable(life_s), _claims(access_token)
+    if claims or stated_s is None:
+        now_s = parse_http_date(date) if date is not None else None
+        if stated_s is None and now_s is not None and ends_at is not None:
+            stated_s = _usable(ends_at - now_s)
+        stated_s = min(filter(None, (stated_s, _claimed_s(claims, now_s))), default=None)
+    return stated_s
+
+
+def jwt_lifetime_s(access_token: str, now_s: float | None = None) -> float | None:
+    """Return how long *access_token* lives by its own claims; None where it is no JWT or states nothing.
+
+    *now_s* is the Unix time at the issuer, where it is known.
+    """
+    return _claimed_s(_claims(access_token), now_s)
+
+
+def _claimed_s(claims: dict[str, Any], now_s: float | None) -> float | None:
+    end_s, start_s = read_number(claims.get("exp")), read_number(claims.get("iat"))
+    if end_s is None:
+        return None
+    # An issuer may return a token that it made earlier: then *now_s* tells what is left of it.
+    lives = [_usable(end_s - since_s) for since_s in (start_s, now_s) if since_s is not None]
+    return min(filter(None, lives), default=None)
+
+
+def _claims(access_token: str) -> dict[str, Any]:
+    found = _JWT.fullmatch(access_token)
+    if found is None:
+        return {}
+    try:
+        return json_object(base64.urlsafe_b64decode(found[1] + "=" * (-len(found[1]) % 4)).decode())
+    except (Unreadable, ValueError):  # no base64url, no UTF-8, no JSON
+        return {}
+
+
+def _usable(life_s: float | None) -> float | None:
+    return None if life_s is None or not 1 <= life_s <= LONGEST_LIFE else float(life_s)

@@ -1,0 +1,269 @@
+"""What a token request came to: a closed set of values that the coordinator matches on (T5, R8, V5).
+
+| got                                                   | outcome                                   |
+| ----------------------------------------------------- | ----------------------------------------- |
+| 429, 503                                              | NotProcessed, whatever the body says      |
+| 2xx with a token                                      | Granted                                   |
+| 2xx without a readable token or error                 | Unknown: the old token may be spent       |
+| 2xx, 4xx with a fatal code or phrase                  | Rejected(permanent_auth)                  |
+| 2xx, 4xx with another known code                      | Rejected(config, permission, request)     |
+| 2xx, 4xx with an unknown code                         | TransientFailure, unclassified            |
+| 4xx listed in errors.gone_statuses                    | Rejected(permanent_auth, account_gone)    |
+| 4xx without an OAuth body (a firewall's page)         | TransientFailure                          |
+| 3xx (never followed)                                  | TransientFailure                          |
+| 500, 502, 504 and other 5xx                           | Unknown, even with invalid_grant inside   |
+| any status with a code that says "not processed"      | TransientFailure or NotProcessed          |
+
+Choices the sources leave open. A gone account (Shopify's 404) is permanent_auth: a new consent is the
+only way back, and needs_reauth keeps the stored token. A 3xx means that another server than the issuer's
+token endpoint spoke. `server_error` on a 400 is a complete refusal, on a 500 it does not tell whether
+the token was spent (R8), so profiles list such codes as `ambiguous`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Literal
+from urllib.parse import urlsplit
+
+from fairlead._core.known_secrets import KNOWN
+from fairlead._core.secret import Secret
+from fairlead.errors import InputInvalid
+from fairlead.policy.failures.category import Category
+from fairlead.policy.failures.hint import clamp_hint, parse_retry_after
+from fairlead.policy.failures.process_health import is_own_fault
+from fairlead.policy.providers.profile import Profile
+from fairlead.policy.tokens.lifetime import LONGEST_LIFE, lifetime_of_answer, read_number
+from fairlead.policy.tokens.parse import Answer, ErrorFields, Grant, at_path
+from fairlead.policy.tokens.token_json import NO_FIELDS
+
+_CODE_SHAPE = re.compile(r"(?=.{3,48}\Z)[A-Za-z]{1,16}(?:_[A-Za-z]{1,16}){0,5}")
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """A token. *expires_in_s* counts from the send; None: it never expires.
+
+    *lifetime_s* is *expires_in_s* where the answer states it, else what an earlier answer stated.
+    """
+
+    access_token: Secret
+    refresh_token: Secret | None
+    token_type: str | None
+    scope: str | None
+    expires_in_s: float | None
+    refresh_expires_in_s: float | None
+    account_id: str | None
+    other: Secret
+    lifetime_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NotProcessed:
+    """The issuer says it did not process the request: the same token may be sent again later."""
+
+    category: Category
+    code: str
+    retry_after: str | None
+    date: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TransientFailure:
+    """A complete refusal that passes: nothing was spent. *unclassified*: a code no profile knows."""
+
+    category: Category
+    code: str
+    unclassified: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """The issuer refused for good. *scope* tells whom: this connection, or every one of this client id."""
+
+    category: Category
+    code: str
+    scope: Literal["connection", "client"] = "connection"
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Sent, and whether the token was spent is not known: the replay policy decides."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotSent:
+    """Nothing left this process: trying again is free. *scope* tells whose fault it may be."""
+
+    why: str
+    scope: Literal["endpoint", "process"] = "endpoint"
+
+
+TokenOutcome = Granted | NotProcessed | TransientFailure | Rejected | Unknown | NotSent
+
+
+def why(outcome: TokenOutcome) -> str:
+    """Return what *outcome* says of itself in a word or two; empty for a token."""
+    return str(getattr(outcome, "code", getattr(outcome, "why", "")))
+
+
+def hint_s(outcome: TokenOutcome) -> float | None:
+    """Return the wait in seconds that the issuer asks for, within bounds."""
+    if not isinstance(outcome, NotProcessed) or outcome.retry_after is None:
+        return None
+    hint_s = parse_retry_after([outcome.retry_after], server_date=outcome.date, now_epoch_s=None)
+    return None if hint_s is None else clamp_hint(hint_s)
+
+
+def not_sent(kind: str) -> NotSent:
+    """Return the outcome of a request that never left, for the reason *kind*."""
+    return NotSent(kind, "process" if is_own_fault(kind) else "endpoint")
+
+
+def classify_answer(profile: Profile, got: Answer, *, lifetime_s: float | None = None) -> TokenOutcome:
+    """Return what *got* means at this provider. Never raises.
+
+    *lifetime_s* is what the connection's earlier answers stated, for one that states no lifetime.
+    """
+    refused = _not_processed(profile, got)
+    if refused is not None:
+        return refused
+    if 200 <= got.status < 300:
+        return _success(profile, got, lifetime_s)
+    if 300 <= got.status < 400:
+        return TransientFailure(Category.TRANSIENT_SERVER, f"http_{got.status}")
+    if 400 <= got.status < 500:
+        return _refusal(profile, got)
+    return Unknown(f"http_{got.status}")
+
+
+def _not_processed(profile: Profile, got: Answer) -> NotProcessed | TransientFailure | None:
+    """429, 503 and codes that say so: these outrank everything else."""
+    code = _known_code(profile, got.error)
+    shown = shown_code(profile, code) if code else f"http_{got.status}"
+    if got.status == 429:
+        return NotProcessed(Category.TRANSIENT_RATE_LIMIT, shown, got.retry_after, got.date)
+    limited = code in profile.errors.rate_limited
+    if got.status == 503:
+        category = Category.TRANSIENT_RATE_LIMIT if limited else Category.TRANSIENT_SERVER
+        return NotProcessed(category, shown, got.retry_after, got.date)
+    if code not in profile.errors.retryable or (200 <= got.status < 300 and got.grant):
+        return None
+    if limited:
+        return NotProcessed(Category.TRANSIENT_RATE_LIMIT, shown, got.retry_after, got.date)
+    if got.status >= 500 and code in profile.errors.ambiguous:
+        return None
+    return TransientFailure(Category.TRANSIENT_SERVER, shown)
+
+
+def _success(profile: Profile, got: Answer, lifetime_s: float | None) -> TokenOutcome:
+    if got.grant is not None:
+        return _granted(profile, got.grant, _lifetime_s(profile, got.grant, got.date) or lifetime_s)
+    if _known_code(profile, got.error) is not None or _fatal_phrase(profile, got.error):
+        return _refusal(profile, got)  # GitHub answers 200 with an error
+    return Unknown(f"http_{got.status}: {got.problem or 'no access_token'}")
+
+
+def _refusal(profile: Profile, got: Answer) -> TokenOutcome:
+    rules = profile.errors
+    code = _known_code(profile, got.error)
+    if got.status in rules.gone_statuses:
+        return Rejected(Category.PERMANENT_AUTH, "account_gone")
+    if _fatal_phrase(profile, got.error):
+        return Rejected(Category.PERMANENT_AUTH, shown_code(profile, code or "fatal_phrase"))
+    if code is None:
+        return TransientFailure(Category.TRANSIENT_SERVER, f"http_{got.status}")
+    shown = shown_code(profile, code)
+    if code in rules.client and code not in rules.fatal:
+        return Rejected(Category.PERMANENT_CONFIG, shown, scope="client")
+    meanings = (
+        (Category.PERMANENT_AUTH, rules.fatal),
+        (Category.PERMANENT_PERMISSION, rules.permission),
+        (Category.PERMANENT_REQUEST, rules.request),
+        (Category.PERMANENT_CONFIG, rules.config),
+    )
+    for category, codes in meanings:
+        if code in codes:
+            return Rejected(category, shown)
+    return TransientFailure(Category.TRANSIENT_NETWORK, shown, unclassified=True)
+
+
+def _known_code(profile: Profile, error: ErrorFields | None) -> str | None:
+    """The first code in the profile's places that the profile knows, else the first there is."""
+    if error is None:
+        return None
+    at = dict(error.codes)
+    found = [at[place] for place in profile.errors.code_fields if place in at]
+    known = _all_codes(profile)
+    return next((code for code in found if code in known), found[0] if found else None)
+
+
+def _all_codes(profile: Profile) -> frozenset[str]:
+    rules = profile.errors
+    return frozenset(
+        (*rules.fatal, *rules.client, *rules.config, *rules.permission, *rules.request, *rules.retryable)
+    )
+
+
+def _fatal_phrase(profile: Profile, error: ErrorFields | None) -> bool:
+    told = " ".join(error.texts).lower() if error else ""
+    return any(phrase.lower() in told for phrase in profile.errors.fatal_phrases)
+
+
+def shown_code(profile: Profile, code: str) -> str:
+    """Return *code* if the profile knows it or it looks like one; a rude issuer may echo a secret there."""
+    if code in _all_codes(profile) or (_CODE_SHAPE.fullmatch(code) and KNOWN.masked(code) == code):
+        return code
+    return "unrecognised"
+
+
+# ---- the grant, in the profile's terms
+
+
+def _granted(profile: Profile, grant: Grant, lifetime_s: float | None) -> Granted:
+    other = {} if grant.other.reveal() == NO_FIELDS else json.loads(grant.other.reveal())
+    facts = profile.refresh_token
+    told = at_path(other, facts.expires_in_field) if facts.expires_in_field else None
+    return Granted(
+        access_token=grant.access_token,
+        refresh_token=grant.refresh_token,
+        token_type=grant.token_type,
+        scope=grant.scope,
+        expires_in_s=lifetime_s or profile.ttl_default_s,
+        refresh_expires_in_s=_refresh_life(told) or facts.idle_s,
+        account_id=_account_id(profile, other),
+        other=grant.other,
+        lifetime_s=lifetime_s,
+    )
+
+
+def _lifetime_s(profile: Profile, grant: Grant, date: str | None) -> float | None:
+    life_s = grant.life
+    if life_s is not None and profile.expires_in_unit == "ms":
+        life_s /= 1000
+    return lifetime_of_answer(life_s, grant.ends_at, grant.access_token.reveal(), date)
+
+
+def _refresh_life(value: object) -> float | None:
+    life_s = read_number(value)
+    return None if life_s is None or life_s > LONGEST_LIFE else float(life_s)
+
+
+def _account_id(profile: Profile, other: object) -> str | None:
+    """The account the answer names, in canonical form; None where it names none that can be read."""
+    rule = profile.account
+    value = at_path(other, rule.field) if rule.field and isinstance(other, dict) else None
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str):
+        return None
+    try:
+        if rule.url_segment is not None:
+            value = urlsplit(value).path.split("/")[1:][rule.url_segment]
+        return profile.canonical_account(value)
+    except (InputInvalid, IndexError, ValueError):
+        return None

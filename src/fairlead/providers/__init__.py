@@ -1,1 +1,0 @@
-"""Vendor profiles as data: one TOML file each, read by fairlead.policy.profile_load (T1)."""

@@ -1,0 +1,1 @@
+"""What the fake servers and the clocks of tests share."""

@@ -1,0 +1,24 @@
+"""Stores in memory that pass the same contract suites as the real ones (tests/contract).
+
+They hold the tables of one `MemoryDatabase`, whose clock is the clock of all that is stored. For tests of
+workers and services without a server; each operation is atomic, as the one statement of the real store is.
+"""
+
+from __future__ import annotations
+
+from fairlead.testing._memory.database import MemoryDatabase, MemoryLink
+from fairlead.testing._memory.dead_letters import MemoryDeadLetterStore
+from fairlead.testing._memory.jobs import MemoryJobStore
+from fairlead.testing._memory.lanes import MemoryLaneStore
+from fairlead.testing._memory.schedules import MemoryDutyStore
+from fairlead.testing._memory.sessions import MemorySessionStore
+
+__all__ = [
+    "MemoryDatabase",
+    "MemoryDeadLetterStore",
+    "MemoryDutyStore",
+    "MemoryJobStore",
+    "MemoryLaneStore",
+    "MemoryLink",
+    "MemorySessionStore",
+]

@@ -1,0 +1,95 @@
+"""What holds work back that is due: pauses, and caps on what runs (Q6, Q7)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime
+
+from fairlead.policy.jobs.explain import FullCap
+from fairlead.policy.jobs.lane import is_own
+from fairlead.policy.jobs.states import JobState
+from fairlead.testing._memory.database import MemoryDatabase
+from fairlead.testing._memory.lane_rows import LaneKey, PauseRow, covers, lane_key
+
+CAP_LOOK_S = 1.0
+"""How soon to look again for a place under a cap, though nobody told that one is free."""
+
+
+def pauses_of(database: MemoryDatabase, lane: LaneKey) -> list[PauseRow]:
+    """The pauses in force that hold *lane*: it waits until all of them are over."""
+    return [pause for pause in pauses_in_force(database) if covers(pause.scope, lane)]
+
+
+def pauses_in_force(database: MemoryDatabase) -> list[PauseRow]:
+    """All pauses that are not over."""
+    pauses = database.fair.pauses.values()
+    if not pauses:
+        return []
+    now = database.now
+    return [pause for pause in pauses if pause.until is None or pause.until > now]
+
+
+def last_end(pauses: list[PauseRow]) -> datetime | None:
+    """When the last of some pauses ends; None: only when somebody resumes one."""
+    ends = [pause.until for pause in pauses if pause.until is not None]
+    return max(ends) if len(ends) == len(pauses) else None
+
+
+def weight_of(database: MemoryDatabase, tenant_id: str) -> float:
+    """A tenant's own weight, else its tier's, else 1."""
+    own = database.fair.tenants.get(tenant_id)
+    if own is None:
+        return 1.0
+    tier = database.fair.tiers.get(own.tier or "")
+    return own.weight or (tier.weight if tier is not None else None) or 1.0
+
+
+def cap_of(database: MemoryDatabase, tenant_id: str) -> int | None:
+    """A tenant's own cap, else its tier's, else none."""
+    own = database.fair.tenants.get(tenant_id)
+    if own is None:
+        return None
+    tier = database.fair.tiers.get(own.tier or "")
+    return own.max_running or (tier.max_running if tier is not None else None)
+
+
+class Room:
+    """How many more may run under each cap; counts what runs in all queues, classes and kinds."""
+
+    def __init__(self, database: MemoryDatabase) -> None:
+        self._database = database
+        self._running: Counter[tuple[str | None, str | None]] = Counter()
+        for row in database.jobs.values():
+            if row.state is JobState.RUNNING:
+                self.take(lane_key(row))
+
+    def take(self, lane: LaneKey) -> None:
+        """One more of *lane* runs."""
+        for holder in _holders(lane):
+            self._running[holder] += 1
+
+    def has(self, lane: LaneKey) -> bool:
+        """True where no cap keeps the next job of *lane* from running."""
+        return not self.full_caps(lane)
+
+    def full_caps(self, lane: LaneKey) -> list[FullCap]:
+        """The caps that leave no room to *lane*."""
+        caps = [FullCap(*holder, cap) for holder in _holders(lane) if (cap := self._cap(*holder)) is not None]
+        return [cap for cap in caps if self._running[cap.tenant_id, cap.group_key] >= cap.max_running]
+
+    def _cap(self, tenant_id: str | None, group_key: str | None) -> int | None:
+        if group_key is not None:
+            cap = self._database.fair.group_caps.get((group_key, tenant_id))
+            return cap.max_running if cap is not None else None
+        assert tenant_id is not None
+        return cap_of(self._database, tenant_id)
+
+
+def _holders(lane: LaneKey) -> list[tuple[str | None, str | None]]:
+    """Whose caps a job of *lane* counts under: its tenant's, its group's, its group's of all tenants."""
+    if is_own(lane.kind):
+        return []
+    whole = (lane.tenant_id, None)
+    if not lane.group_key:
+        return [whole]
+    return [whole, (lane.tenant_id, lane.group_key), (None, lane.group_key)]

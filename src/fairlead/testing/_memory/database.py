@@ -1,0 +1,121 @@
+"""The tables, their clock, and the ways in which a database fails."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine
+from datetime import UTC, datetime, timedelta
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+from uuid import UUID
+
+from fairlead._core.clock import Clock
+from fairlead._core.ids import Ids
+from fairlead.errors import DependencyUnavailable
+from fairlead.testing._memory.lane_rows import LaneTables
+from fairlead.testing._memory.rows import DeadLetterRow, DutyRow, JobRow, ScheduleRow, SessionRow
+from fairlead.testing._memory.token_rows import TokenTables
+
+STARTED = datetime(2026, 1, 1, tzinfo=UTC)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Hook = Callable[[str], Awaitable[None]]
+"""Told the name of an operation; may wait, or raise what the operation shall raise."""
+
+
+class MemoryDatabase:
+    """Tables in memory. Moments count from *started* (default 2026-01-01) by *clock*."""
+
+    def __init__(self, clock: Clock, ids: Ids, *, started: datetime = STARTED) -> None:
+        self.clock = clock
+        self.ids = ids
+        self.jobs: dict[UUID, JobRow] = {}
+        self.sessions: dict[UUID, SessionRow] = {}
+        self.schedules: dict[str, ScheduleRow] = {}
+        self.duties: dict[tuple[str, datetime], DutyRow] = {}
+        self.dead_letters: dict[UUID, DeadLetterRow] = {}
+        self.fair = LaneTables()
+        self.tokens = TokenTables()
+        self.listeners: list[Callable[[str], None]] = []
+        self.handled_at: dict[tuple[str, str], datetime] = {}
+        """When a worker last reported a kind, by queue and kind."""
+        self.rescued_at: datetime | None = None
+        self.uninterrupted_since: datetime | None = None
+        self._started = started
+        self._zero = clock.monotonic()
+
+    @property
+    def now(self) -> datetime:
+        """The database's clock."""
+        return self._started + timedelta(seconds=self.clock.monotonic() - self._zero)
+
+    def is_open(self, session_id: UUID) -> bool:
+        """True for a session that was not declared lost and has not stopped."""
+        session = self.sessions.get(session_id)
+        return session is not None and session.open
+
+    def notify(self, queue: str) -> None:
+        """Tell the listeners that *queue* has work."""
+        for told in list(self.listeners):
+            told(queue)
+
+    def link(self) -> MemoryLink:
+        """A new way to this database."""
+        return MemoryLink(self)
+
+
+class MemoryLink:
+    """One process's way to the database, and how it fails.
+
+    ``before`` is awaited when an operation arrives, ``after`` when it is done and not yet answered: what
+    ``after`` raises is a lost answer to something that happened. While ``away`` every operation fails.
+    """
+
+    def __init__(self, database: MemoryDatabase) -> None:
+        self.database = database
+        self.away = False
+        self.before: Hook | None = None
+        self.after: Hook | None = None
+
+    async def arrive(self, operation: str) -> None:
+        """An operation reaches the database, or does not."""
+        if self.away:
+            raise DependencyUnavailable("the database does not answer")
+        if self.before is not None:
+            await self.before(operation)
+
+    async def answer(self, operation: str) -> None:
+        """Its answer reaches the caller, or does not."""
+        if self.after is not None:
+            await self.after(operation)
+
+
+class MemoryStore:
+    """What all stores are: operations on the tables behind a link."""
+
+    def __init__(self, link: MemoryLink) -> None:
+        self.link = link
+        self.database = link.database
+
+
+S = TypeVar("S", bound=MemoryStore)
+
+
+def statement(
+    method: Callable[Concatenate[S, P], R],
+) -> Callable[Concatenate[S, P], Coroutine[Any, Any, R]]:
+    """Make a store's method one atomic operation of its database."""
+
+    @wraps(method)
+    async def run(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        await self.link.arrive(method.__name__)
+        result = method(self, *args, **kwargs)
+        await self.link.answer(method.__name__)
+        return result
+
+    return run
+
+
+def seconds(delay_s: float) -> timedelta:
+    """*delay_s* as a span."""
+    return timedelta(seconds=delay_s)

@@ -1,0 +1,115 @@
+"""Schedules and their ticks in memory; see ``fairlead.engine.ports.DutyStore``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from uuid import UUID
+
+from fairlead.engine.ports import NewJob, Pause, Schedule, ScheduleState, TakenTick
+from fairlead.testing._memory.database import MemoryStore, seconds, statement
+from fairlead.testing._memory.enqueue import covering, insert
+from fairlead.testing._memory.rows import DutyRow, ScheduleRow
+
+
+class MemoryDutyStore(MemoryStore):
+    """Schedules of a `MemoryDatabase`."""
+
+    @statement
+    def sync_schedules(self, schedules: Sequence[Schedule]) -> None:
+        for schedule in schedules:
+            row = self.database.schedules.get(schedule.name)
+            if row is None:
+                now = self.database.now
+                self.database.schedules[schedule.name] = ScheduleRow(schedule, now, now)
+            elif row.schedule != schedule:
+                before = row.schedule
+                moved = (before.expression, before.timezone) != (schedule.expression, schedule.timezone)
+                if moved or (before.paused and not schedule.paused):
+                    row.last_tick = max(row.last_tick, self.database.now)
+                row.schedule, row.declared_at = schedule, self.database.now
+
+    @statement
+    def schedules(self) -> list[ScheduleState]:
+        now = self.database.now
+        rows = sorted(self.database.schedules.items())
+        return [
+            ScheduleState(row.schedule, row.last_tick, now, row.pause, self._unhandled_s(row))
+            for _, row in rows
+        ]
+
+    def _unhandled_s(self, row: ScheduleRow) -> float:
+        schedule = row.schedule
+        handled_at = self.database.handled_at.get((schedule.queue, schedule.kind), row.declared_at)
+        return max(0.0, (self.database.now - handled_at).total_seconds())
+
+    @statement
+    def pause(self, name: str, by: str, why: str) -> bool:
+        row = self.database.schedules.get(name)
+        if row is not None and row.pause is None:
+            row.pause = Pause(self.database.now, by, why)
+        return row is not None
+
+    @statement
+    def resume(self, name: str, *, make_up: bool) -> bool:
+        row = self.database.schedules.get(name)
+        if row is not None and row.pause is not None:
+            row.pause = None
+            row.last_tick = row.last_tick if make_up else max(row.last_tick, self.database.now)
+        return row is not None
+
+    @statement
+    def remove(self, name: str) -> None:
+        self.database.schedules.pop(name, None)
+
+    @statement
+    def rewind(self) -> list[str]:
+        now, rows = self.database.now, sorted(self.database.schedules.items())
+        ahead = [(name, row) for name, row in rows if row.last_tick > now + seconds(60)]
+        for _, row in ahead:
+            row.last_tick = now
+        return [name for name, _ in ahead]
+
+    @statement
+    def take_tick(
+        self, name: str, seen: datetime, tick: datetime, coalesced: int, session_id: UUID, job: NewJob
+    ) -> bool:
+        row = self.database.schedules.get(name)
+        if row is None or row.last_tick != seen or row.schedule.paused or row.pause is not None:
+            return False
+        row.last_tick = tick
+        if (name, tick) in self.database.duties:  # from before the clock was set back
+            return True
+        late_s = max(0.0, (self.database.now - tick).total_seconds())
+        holder = covering(self.database, job)
+        if holder is None:
+            insert(
+                self.database, replace(job, delay_s=max(0.0, job.delay_s - late_s), unique_while="waiting")
+            )
+        elif not holder.attempt and not holder.settled_lease_id and holder.follow_at is None:
+            holder.run_at = min(
+                holder.run_at, self.database.now
+            )  # the waiting job runs in place of the tick's
+        job_id = job.job_id if holder is None else None
+        self.database.duties[name, tick] = DutyRow(
+            name, tick, session_id, coalesced, job_id, self.database.now
+        )
+        return True
+
+    @statement
+    def taken(self, name: str, limit: int) -> list[TakenTick]:
+        found = [duty for duty in self.database.duties.values() if duty.schedule == name]
+        found.sort(key=lambda duty: duty.tick, reverse=True)
+        return [
+            TakenTick(duty.tick, duty.taken_at, duty.session_id, duty.coalesced, duty.job_id)
+            for duty in found[:limit]
+        ]
+
+    @statement
+    def prune(self, older_than_s: float, limit: int) -> int:
+        before = self.database.now - seconds(older_than_s)
+        old = [key for key, duty in self.database.duties.items() if duty.taken_at < before][:limit]
+        for key in old:
+            del self.database.duties[key]
+        return len(old)
