@@ -2,7 +2,7 @@
 
 What travels with every call is a named tuple: a frozen dataclass takes four times as long to make.
 
-Implementations count the same (policy/gate) and differ in who shares the counts: the Redis gate the whole
+Implementations count the same (policy/limits) and differ in who shares the counts: the Redis gate the whole
 fleet, the local gate one process. Neither ever waits: who is refused is told by what and for how long.
 """
 

@@ -1,7 +1,7 @@
 """What a vendor lets one caller do: the limits table of a profile (G2, G4, R22).
 
 First guesses, for the time until answers tell more. A limit is told of under its name in the vendor's
-dialect (policy/feedback), so that an answer finds its bucket.
+dialect (policy/limits/feedback), so that an answer finds its bucket.
 """
 
 from __future__ import annotations
