@@ -68,18 +68,18 @@ BOUNDS = (
     ),
     Bound(
         "jobs stored by one call", "call", f"{MOST_JOBS:,} jobs, {_size(MOST_BYTES)} of args",
-        "`input_invalid`, nothing is stored",
+        "`invalid_input`, nothing is stored",
         "unit/app/test_functions.py::test_many_are_stored_in_order_or_not_at_all",
     ),
     Bound(
         "args of a job", "job", f"{_size(MAX_ARGS_BYTES)}, {MAX_ARGS_DEPTH} levels",
-        "`input_invalid`, nothing is stored",
+        "`invalid_input`, nothing is stored",
         "unit/policy/test_payload.py::test_v7_what_cannot_be_stored_is_refused_with_its_place",
     ),
     Bound(
         "names of a job", "job",
         f"{MAX_TENANT_BYTES} B of a tenant's id, {MAX_UNIQUE_KEY_BYTES} B of a unique key, {MAX_TAGS} tags",
-        "`input_invalid`, nothing is stored",
+        "`invalid_input`, nothing is stored",
         "unit/policy/test_names.py::test_v8",
     ),
     Bound(
@@ -111,7 +111,7 @@ BOUNDS = (
         "calls that wait in line", "connection",
         f"{PoolLimit.__dataclass_fields__['max_waiters'].default:,}"
         ", and one of each other tenant up to twice as many",
-        "`gate_closed` with the time to come back",
+        "`limit_exceeded` with the time to come back",
         "contract/test_gate_slots.py::test_too_many_do_not_wait",
     ),
     Bound(
@@ -138,11 +138,11 @@ BOUNDS = (
         "unit/policy/test_token_parse.py::test_unreadable_answers_are_refused_without_raising",
     ),
     Bound(
-        "pages of a list", "list", f"{MOST_PAGES:,}", "`input_invalid`",
+        "pages of a list", "list", f"{MOST_PAGES:,}", "`invalid_input`",
         "unit/engine/test_pages.py::test_a_circle_is_told",
     ),
     Bound(
-        "settings file", "file", _size(SETTINGS_BYTES), "`config_invalid`",
+        "settings file", "file", _size(SETTINGS_BYTES), "`invalid_config`",
         "security/test_S36_bounds.py::test_a_settings_file_that_is_too_large_is_refused",
     ),
 )  # fmt: skip

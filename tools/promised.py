@@ -514,7 +514,7 @@ PROMISES = (
         ),
         "One lease is 30 s by default, 1 s in this experiment. In that time whoever holds a slot tells of"
         " it, so that none is given twice: after a loss of data a call that needs a slot waits for up to a"
-        " lease and 2 s, or gets GateClosed after its wait_s (2 s; of a client outside of jobs its"
+        " lease and 2 s, or gets LimitExceededError after its wait_s (2 s; of a client outside of jobs its"
         " deadline).",
     ),
 )

@@ -41,7 +41,7 @@ with a permanent category, such as a `not_sent` for TLS, never is), and HTTP sta
 would answer its own caller. Messages name tenant and provider, end in a hint, and hold no secret.
 
 Catch families: `Refused` means that nothing was sent and asking again is free; `Failed` means that a request
-left. The rest are wrong calls (`CallerError`) and wrong set-ups (`SetupError`).
+left. The rest are wrong calls (`UsageError`) and wrong set-ups (`SetupError`).
 """
 
 
@@ -68,7 +68,7 @@ def _error_row(kind: type[FairleadError]) -> tuple[str, ...]:
         str(kind.http_status),
         f"`{kind.category}`" if kind.category else "–",
         _first_paragraph(kind),
-        kind.hint,
+        kind.default_hint,
     )
 
 

@@ -13,7 +13,7 @@ import stat
 from pathlib import Path
 from typing import NamedTuple
 
-from fairlead.errors import ConfigInvalid, FairleadError
+from fairlead.errors import FairleadError, InvalidConfigError
 
 SETTINGS_BYTES = 1 << 20
 
@@ -26,7 +26,7 @@ class CheckedFile(NamedTuple):
     about: os.stat_result
 
 
-def check_private(file: Path, about: os.stat_result, error: type[FairleadError] = ConfigInvalid) -> None:
+def check_private(file: Path, about: os.stat_result, error: type[FairleadError] = InvalidConfigError) -> None:
     """Raise *error* if others can read or write *file*; a group of this process may read it."""
     is_ours = about.st_gid in (os.getegid(), *os.getgroups())
     if about.st_mode & (0o037 if is_ours else 0o077):
@@ -35,11 +35,11 @@ def check_private(file: Path, about: os.stat_result, error: type[FairleadError] 
 
 
 def check_folder(folder: Path) -> None:
-    """Raise ConfigInvalid if others can replace files of *folder*, which is not mounted read-only."""
+    """Raise InvalidConfigError if others can replace files of *folder*, which is not mounted read-only."""
     mode = folder.stat().st_mode
     if mode & 0o022 and not mode & stat.S_ISVTX and not os.statvfs(folder).f_flag & os.ST_RDONLY:
         what = f"{folder} has mode {stat.S_IMODE(mode):04o}: others can replace its files"
-        raise ConfigInvalid(what, hint=f"chmod go-w {folder}")
+        raise InvalidConfigError(what, hint=f"chmod go-w {folder}")
 
 
 def others_reach(file: Path) -> bool:
@@ -52,7 +52,7 @@ def read_checked(
     *,
     most_bytes: int = SETTINGS_BYTES,
     is_secret: bool = False,
-    error: type[FairleadError] = ConfigInvalid,
+    error: type[FairleadError] = InvalidConfigError,
 ) -> CheckedFile:
     """Read a file that this process may trust.
 

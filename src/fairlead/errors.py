@@ -1,6 +1,6 @@
 """All errors of fairlead, as one tree with stable codes.
 
-A handler distinguishes two families: *Refused* (nothing was sent; retrying later is free) and *Failed* (a
+A handler distinguishes two families: `RefusedError` (nothing was sent; retrying later is free) and `FailedError` (a
 request was sent; it may have had its effect). All other errors are a wrong call or a wrong set-up. Each class
 carries the facts that a handler decides on, so that no message needs parsing.
 
@@ -28,12 +28,12 @@ class FairleadError(Exception):
     sent: ClassVar[bool] = False
     retryable: bool = False
     http_status: ClassVar[int] = 500
-    hint: ClassVar[str] = "report this with the lines of the log around it"
+    default_hint: ClassVar[str] = "report this with the lines of the log around it"
     category: str | None = None
 
     def __init__(
         self,
-        what: str,
+        message: str,
         *,
         tenant: str | None = None,
         provider: str | None = None,
@@ -42,11 +42,11 @@ class FairleadError(Exception):
         category: str | None = None,
         reason: str | None = None,
     ) -> None:
-        self.what = KNOWN.masked(what)  # it may repeat text of a provider
-        super().__init__(self.what)
+        self.message = KNOWN.masked(message)  # it may repeat text of a provider
+        super().__init__(self.message)
         self.tenant = tenant
         self.provider = provider
-        self.way_out = hint or type(self).hint
+        self.hint = hint or type(self).default_hint
         self.retry_after_s = retry_after_s
         self.reason = reason  # a code that handlers decide by
         if category is not None:
@@ -58,25 +58,25 @@ class FairleadError(Exception):
         """What happened, with tenant and provider, and without the hint."""
         named = {"tenant": self.tenant, "provider": self.provider}
         where = ", ".join(f"{name}={value!r}" for name, value in named.items() if value)
-        return f"{self.what} ({where})" if where else self.what
+        return f"{self.message} ({where})" if where else self.message
 
     def __str__(self) -> str:
-        return f"{self.subject} hint: {self.way_out}"
+        return f"{self.subject} hint: {self.hint}"
 
 
 # ---- nothing was sent -------------------------------------------------------------------------
 
 
-class Refused(FairleadError):
+class RefusedError(FairleadError):
     """Nothing was sent; ``retry_after_s`` tells when asking again makes sense (None: not by waiting)."""
 
     code = "refused"
     retryable = True
     http_status = 503
-    hint = "ask again after retry_after_s"
+    default_hint = "ask again after retry_after_s"
 
 
-class RateLimited(Refused):
+class RateLimitedError(RefusedError):
     """A limit of ours (cooldown, endpoint rate) refused the request before it was sent."""
 
     code = "rate_limited"
@@ -84,117 +84,121 @@ class RateLimited(Refused):
     category = "transient_rate_limit"
 
 
-class RefreshInProgress(Refused):
+class RefreshInProgressError(RefusedError):
     """A refresh of this connection is under way, and its result did not arrive in time."""
 
     code = "refresh_in_progress"
     category = "transient_network"
-    hint = "ask again in a second; this is no fault of the credential"
+    default_hint = "ask again in a second; this is no fault of the credential"
 
 
-class EndpointUnavailable(Refused):
+class EndpointUnavailableError(RefusedError):
     """The breaker of this token endpoint is open after an outage; refreshes wait, nothing is lost."""
 
     code = "endpoint_unavailable"
     category = "transient_server"
-    hint = "fairlead tries again by itself; `fairlead providers show` tells since when"
+    default_hint = "fairlead tries again by itself; `fairlead providers show` tells since when"
 
 
-class GateClosed(Refused):
+class LimitExceededError(RefusedError):
     """A limit of the provider, or of this connection, leaves no room for the call now."""
 
-    code = "gate_closed"
+    code = "limit_exceeded"
     http_status = 429
     category = "transient_rate_limit"
-    hint = "ask again after retry_after_s"
+    default_hint = "ask again after retry_after_s"
 
 
-class BulkBusy(Refused):
+class BulkLimitReachedError(RefusedError):
     """As many bulk operations of this shop run as the provider allows; a job that is told so waits, alone."""
 
-    code = "bulk_busy"
+    code = "bulk_limit_reached"
     http_status = 429
     category = "transient_rate_limit"
-    hint = "ask again after retry_after_s, or once the running one is done"
+    default_hint = "ask again after retry_after_s, or once the running one is done"
 
 
-class BulkUnfinished(Refused):
+class BulkStillRunningError(RefusedError):
     """A bulk operation runs still at the provider; a job that is told so comes back, and goes on with it."""
 
-    code = "bulk_unfinished"
+    code = "bulk_still_running"
     http_status = 409
     category = "transient_server"
-    hint = "ask again after retry_after_s with operation.token; a job that lets it pass does so by itself"
+    default_hint = (
+        "ask again after retry_after_s with operation.token; a job that lets it pass does so by itself"
+    )
 
 
-class GateUnavailable(Refused):
+class LimiterUnavailableError(RefusedError):
     """Redis does not answer as it should, so limits cannot be shared with the other processes."""
 
-    code = "gate_unavailable"
+    code = "limiter_unavailable"
     category = "transient_network"
-    hint = "check REDIS_URL with `fairlead doctor`; degraded_mode says what calls do meanwhile"
+    default_hint = "check REDIS_URL with `fairlead doctor`; degraded_mode says what calls do meanwhile"
 
 
-class EndpointPaused(Refused):
+class EndpointPausedError(RefusedError):
     """The provider refused our client id or secret, so all refreshes of this app are paused."""
 
     code = "endpoint_paused"
     category = "permanent_config"
-    hint = "correct client_id and client_secret in the settings, then `fairlead providers resume`"
+    default_hint = "correct client_id and client_secret in the settings, then `fairlead providers resume`"
 
 
-class NotSent(Refused):
+class NotSentError(RefusedError):
     """No attempt was sent; ``reason``, which ends the code of a dead letter, says why."""
 
     code = "not_sent"
     category = "transient_network"
-    hint = "check that this host can reach the provider's token endpoint"
+    default_hint = "check that this host can reach the provider's token endpoint"
 
 
-class DeadlineTooShort(Refused):
+class DeadlineExceededError(RefusedError):
     """What is left of a call's time is too little to begin with."""
 
-    code = "deadline_too_short"
+    code = "deadline_exceeded"
     category = "transient_network"
-    hint = "give the call more time, or begin it earlier in its job"
+    default_hint = "give the call more time, or begin it earlier in its job"
 
 
-class MasterKeyElsewhereError(Refused):
+class MasterKeyElsewhereError(RefusedError):
     """This process lacks a master key that another process holds, which can do the work."""
 
     code = "master_key_elsewhere"
     category = "transient_network"
-    hint = "restart this process with every master key that is in use; `fairlead vault status` lists them"
+    default_hint = (
+        "restart this process with every master key that is in use; `fairlead vault status` lists them"
+    )
 
 
-class JobUnfinished(Refused):
+class JobNotFinishedError(RefusedError):
     """A job whose result was asked for has not ended yet."""
 
-    code = "job_unfinished"
+    code = "job_not_finished"
     http_status = 409
     category = "transient_server"
-    hint = "ask again, or give it more time"
+    default_hint = "ask again, or give it more time"
 
 
-class ReauthRequired(Refused):
+class ReauthRequiredError(RefusedError):
     """The grant is gone; only the customer can give a new one."""
 
     code = "reauth_required"
     retryable = False
     http_status = 401
     category = "permanent_auth"
-    hint = "send the customer the link of `fairlead connections reauthorize`"
+    default_hint = "send the customer the link of `fairlead connections reauthorize`"
     bucket: str | None = None
     """Which of the tenant's connections at the provider it is; None: unknown."""
 
 
-class NoRefreshToken(ReauthRequired):
+class NoRefreshTokenError(ReauthRequiredError):
     """The provider gave no refresh token, so this token cannot be renewed."""
 
     code = "no_refresh_token"
 
 
-class AccountMismatch(ReauthRequired):
+class AccountMismatchError(ReauthRequiredError):
     """The provider answered with the token of another account; it is kept sealed, not used."""
 
     code = "account_mismatch"
@@ -203,27 +207,27 @@ class AccountMismatch(ReauthRequired):
 # ---- a request left ---------------------------------------------------------------------------
 
 
-class Failed(FairleadError):
+class FailedError(FairleadError):
     """A request left and did not succeed."""
 
     code = "failed"
     sent = True
     repeatable: bool = True
     http_status = 502
-    hint = "see `fairlead connections show`"
+    default_hint = "see `fairlead connections show`"
 
 
-class TransientFailure(Failed):
+class TransientFailureError(FailedError):
     """The provider answered that it did not process the request, or failed for a while."""
 
     code = "transient_failure"
     retryable = True
     http_status = 503
     category = "transient_server"
-    hint = "fairlead tries again by itself"
+    default_hint = "fairlead tries again by itself"
 
 
-class IssuerClockError(TransientFailure):
+class IssuerClockError(TransientFailureError):
     """The provider refused a signed assertion while its clock and the database's differ.
 
     Either clock may be wrong. The error is permanent if they differ by more than an hour. The customer need
@@ -232,28 +236,30 @@ class IssuerClockError(TransientFailure):
 
     code = "issuer_clock"
     category = "transient_network"
-    hint = "run `fairlead doctor` and have NTP set the clock that is wrong; the grant is still valid"
+    default_hint = "run `fairlead doctor` and have NTP set the clock that is wrong; the grant is still valid"
 
 
-class OutcomeUnknown(Failed):
+class OutcomeUnknownError(FailedError):
     """A refresh was sent and its answer never came; recovery follows the provider's replay policy."""
 
     code = "outcome_unknown"
     retryable = True
     http_status = 503
     category = "transient_network"
-    hint = "fairlead resolves this by the provider's replay policy; the current token is served meanwhile"
+    default_hint = (
+        "fairlead resolves this by the provider's replay policy; the current token is served meanwhile"
+    )
 
 
-class RequestRejected(Failed):
+class RequestRejectedError(FailedError):
     """The provider understood and refused: wrong request, scope or client."""
 
     code = "request_rejected"
     category = "permanent_request"
-    hint = "see the code and description in `fairlead dlq show`"
+    default_hint = "see the code and description in `fairlead dlq show`"
 
 
-class CallFailed(Failed):
+class CallFailedError(FailedError):
     """A call through a connection was sent and failed, after all its attempts.
 
     Attributes:
@@ -266,13 +272,15 @@ class CallFailed(Failed):
     """
 
     code = "call_failed"
-    hint = "`fairlead config test-response` shows how an answer is judged; patterns of a connection change it"
+    default_hint = (
+        "`fairlead config test-response` shows how an answer is judged; patterns of a connection change it"
+    )
     bucket: str | None = None
     """Which of the tenant's connections at the provider it is; None: unknown."""
 
     def __init__(
         self,
-        what: str,
+        message: str,
         *,
         verdict: Any = None,
         answer: Any = None,
@@ -281,7 +289,7 @@ class CallFailed(Failed):
         may_have_acted: bool = True,
         **rest: Any,
     ) -> None:
-        super().__init__(what, **rest)
+        super().__init__(message, **rest)
         self.verdict = verdict
         self.answer = answer
         self.reply = reply
@@ -293,78 +301,78 @@ class CallFailed(Failed):
         return type(self), self.args, {**vars(self), "answer": None, "reply": None}
 
 
-class AnswerUnreadable(CallFailed):
+class ResponseDecodingError(CallFailedError):
     """A call was done, and its answer is not what it was read as: no JSON, no XML, a line too long.
 
     ``reason`` says which: ``not_json``, ``not_xml``, ``line_too_long``. Nothing sends the call again.
     """
 
-    code = "answer_unreadable"
+    code = "response_undecodable"
     category = "permanent_request"
-    hint = "look at .text and .headers of the response; what was asked for may be done"
+    default_hint = "look at .text and .headers of the response; what was asked for may be done"
 
 
 # ---- a wrong call -----------------------------------------------------------------------------
 
 
-class CallerError(FairleadError):
+class UsageError(FairleadError):
     """The call itself cannot be served."""
 
-    code = "caller_error"
+    code = "usage_error"
     http_status = 400
 
 
-class InputInvalid(CallerError):
+class InvalidInputError(UsageError):
     """A name, argument or file is not acceptable; nothing was changed."""
 
-    code = "input_invalid"
+    code = "invalid_input"
     http_status = 422
     category = "permanent_request"
-    hint = "correct what the message names, and try again"
+    default_hint = "correct what the message names, and try again"
 
 
-class NotFound(CallerError):
+class NotFoundError(UsageError):
     """There is no such connection, job or entry."""
 
     code = "not_found"
     http_status = 404
-    hint = "list what there is with `fairlead connections list`"
+    default_hint = "list what there is with `fairlead connections list`"
 
 
-class ProviderNotFound(CallerError):
+class ProviderNotFoundError(UsageError):
     """There is no profile of this name."""
 
     code = "provider_not_found"
     http_status = 404
     category = "permanent_config"
-    hint = "see `fairlead providers list`, or add a profile file to the providers folder"
+    default_hint = "see `fairlead providers list`, or add a profile file to the providers folder"
 
 
-class JobFailed(CallerError):
+class JobFailedError(UsageError):
     """A job whose result was asked for was cancelled or discarded: there is none."""
 
     code = "job_failed"
     http_status = 424
     category = "permanent_request"
-    hint = "see `fairlead jobs show` and `fairlead dlq list`"
+    default_hint = "see `fairlead jobs show` and `fairlead dlq list`"
 
 
-class SlotLost(Failed):
+class SlotLostError(FailedError):
     """A call was ended because its slot was not renewed in time: another call may run in it by now."""
 
     code = "slot_lost"
     retryable = True
     http_status = 503
     category = "transient_network"
-    hint = "fairlead tries again by itself; a long call needs an event loop that nothing blocks"
+    default_hint = "fairlead tries again by itself; a long call needs an event loop that nothing blocks"
 
 
-class StaleWrite(CallerError):
+class SupersededError(UsageError):
     """A superseded owner tried to write; the newer state stands."""
 
-    code = "stale_write"
+    code = "superseded"
     http_status = 409
-    hint = "nothing to do: the newer owner's result counts"
+    default_hint = "nothing to do: the newer owner's result counts"
 
 
 # ---- a wrong set-up ---------------------------------------------------------------------------
@@ -376,54 +384,54 @@ class SetupError(FairleadError):
     code = "setup_error"
 
 
-class ConfigInvalid(SetupError):
+class InvalidConfigError(SetupError):
     """The settings cannot be used; nothing was started."""
 
-    code = "config_invalid"
+    code = "invalid_config"
     category = "permanent_config"
-    hint = "correct the settings named above; `fairlead doctor` checks them"
+    default_hint = "correct the settings named above; `fairlead doctor` checks them"
 
 
-class KeyMissing(SetupError):
+class MasterKeyMissingError(SetupError):
     """No master key, or not the one that sealed this record. Data is untouched."""
 
-    code = "key_missing"
+    code = "master_key_missing"
     category = "permanent_config"
-    hint = "set FAIRLEAD_MASTER_KEY or FAIRLEAD_MASTER_KEY_FILE to the key that sealed the data"
+    default_hint = "set FAIRLEAD_MASTER_KEY or FAIRLEAD_MASTER_KEY_FILE to the key that sealed the data"
 
 
-class KeyWrong(SetupError):
+class MasterKeyMismatchError(SetupError):
     """The master key does not open the data. Data is untouched."""
 
-    code = "key_wrong"
+    code = "master_key_mismatch"
     category = "permanent_config"
-    hint = "set FAIRLEAD_MASTER_KEY to the key that sealed the data; `fairlead vault verify` checks"
+    default_hint = "set FAIRLEAD_MASTER_KEY to the key that sealed the data; `fairlead vault verify` checks"
 
 
-class CredentialUnreadable(SetupError):
+class CredentialUnreadableError(SetupError):
     """A sealed record fails its check: altered, or moved from another row. Data is untouched."""
 
     code = "credential_unreadable"
     category = "permanent_config"
-    hint = "restore the row from a backup or reconnect this one account"
+    default_hint = "restore the row from a backup or reconnect this one account"
 
 
-class DependencyUnavailable(SetupError):
+class DependencyUnavailableError(SetupError):
     """PostgreSQL, Redis or an optional package is not there."""
 
     code = "dependency_unavailable"
     retryable = True
     http_status = 503
     category = "transient_network"
-    hint = "run `fairlead doctor`"
+    default_hint = "run `fairlead doctor`"
 
 
-class MigrationNeeded(SetupError):
+class MigrationRequiredError(SetupError):
     """The database schema is not the one this version needs."""
 
-    code = "migration_needed"
+    code = "migration_required"
     http_status = 503
-    hint = "run `fairlead migrate`"
+    default_hint = "run `fairlead migrate`"
 
 
 def all_errors() -> list[type[FairleadError]]:

@@ -8,12 +8,14 @@ Needs `pip install 'fairlead[httpx]'`.
 from __future__ import annotations
 
 from fairlead.app.client.connection_transport import Mounted, MountedBody, extensions_of
-from fairlead.errors import DependencyUnavailable
+from fairlead.errors import DependencyUnavailableError
 
 try:
     import httpx
 except ImportError as error:
-    raise DependencyUnavailable("httpx is not installed", hint="pip install 'fairlead[httpx]'") from error
+    raise DependencyUnavailableError(
+        "httpx is not installed", hint="pip install 'fairlead[httpx]'"
+    ) from error
 
 __all__ = ["Transport"]
 

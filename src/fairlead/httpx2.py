@@ -8,12 +8,14 @@ Needs `pip install 'fairlead[httpx2]'`.
 from __future__ import annotations
 
 from fairlead.app.client.connection_transport import Mounted, MountedBody, extensions_of
-from fairlead.errors import DependencyUnavailable
+from fairlead.errors import DependencyUnavailableError
 
 try:
     import httpx2
 except ImportError as error:
-    raise DependencyUnavailable("httpx2 is not installed", hint="pip install 'fairlead[httpx2]'") from error
+    raise DependencyUnavailableError(
+        "httpx2 is not installed", hint="pip install 'fairlead[httpx2]'"
+    ) from error
 
 __all__ = ["Transport"]
 

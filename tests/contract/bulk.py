@@ -24,7 +24,7 @@ from fairlead.engine.limits.override_cache import Switches
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.engine.ports.gate_view import GateView, HolderView
 from fairlead.engine.ports.overrides import Switch
-from fairlead.errors import BulkBusy
+from fairlead.errors import BulkLimitReachedError
 from fairlead.policy.limits.bulk_token import parse_token
 from fairlead.policy.limits.limit import Domain, Plan
 from fairlead.policy.limits.override import Act, Reach
@@ -148,7 +148,7 @@ class Process:
         try:
             async with self.bulks.enter(BulkWish(key, "query", "2025-10")):
                 return True
-        except BulkBusy:
+        except BulkLimitReachedError:
             return False
 
 

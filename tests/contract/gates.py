@@ -28,7 +28,7 @@ from fairlead.engine.ports.gate import (
     Renewal,
     Wake,
 )
-from fairlead.errors import GateUnavailable
+from fairlead.errors import LimiterUnavailableError
 from fairlead.policy.limits.key import Keyspace
 from fairlead.policy.limits.limit import MICRO
 from tests.simulation.redis import SimRedis
@@ -88,7 +88,7 @@ class Model(LocalGate):
     async def ping(self) -> None:
         return None
 
-    def abandon(self, error: GateUnavailable) -> None:
+    def abandon(self, error: LimiterUnavailableError) -> None:
         """Nobody waits for it."""
 
     @property

@@ -27,7 +27,7 @@ from fairlead.engine.ports import (
     Rescheduled,
     Schedule,
 )
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from fairlead.testing._kit.ids import CountedIds
 from tests.contract.losses import LOST, Loss, Road
 from tests.contract.pairs import Pass, Step
@@ -77,7 +77,7 @@ class Side:
         act: Callable[..., Awaitable[object]] = getattr(self, name)
         try:
             return await act(*args)
-        except InputInvalid:
+        except InvalidInputError:
             return "refused"
 
     async def lost(self, loss: Loss, act: str, args: Sequence[Any]) -> object:

@@ -17,11 +17,11 @@ from fairlead.adapters.postgres.database import Database, Transaction
 from fairlead.adapters.postgres.driver import Row
 from fairlead.adapters.postgres.postgres_errors import CommitInDoubt
 from fairlead.adapters.postgres.statements import Statement
-from fairlead.errors import DependencyUnavailable
+from fairlead.errors import DependencyUnavailableError
 from fairlead.testing._memory import MemoryLink
 
 Loss = Literal["request", "answer", "answers", "caller"]
-LOST = (DependencyUnavailable, asyncio.CancelledError)
+LOST = (DependencyUnavailableError, asyncio.CancelledError)
 """What a caller meets."""
 _BESIDE = ("dead_letter_full", "dead_letter_find")
 """Statements beside that which an act is about."""
@@ -51,13 +51,13 @@ class MemoryRoad:
     def losing(self, loss: Loss) -> Iterator[None]:
         async def before(operation: str) -> None:
             if loss == "request" and operation not in _READS:
-                raise DependencyUnavailable("it did not get there")
+                raise DependencyUnavailableError("it did not get there")
 
         async def after(operation: str) -> None:
             if operation in _READS:
                 return
             if loss == "answers":
-                raise DependencyUnavailable("nobody answers")
+                raise DependencyUnavailableError("nobody answers")
             if loss == "caller":
                 raise asyncio.CancelledError
 
@@ -117,7 +117,7 @@ class LossyDatabase(Database):
 
     def _arrive(self) -> None:
         if self._loss == "request" or (self._loss == "answers" and self._struck):
-            raise DependencyUnavailable("it did not get there")
+            raise DependencyUnavailableError("it did not get there")
 
     def _depart(self) -> None:
         if self._loss is None or self._struck:

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from fairlead.errors import DependencyUnavailable, InputInvalid
+from fairlead.errors import DependencyUnavailableError, InvalidInputError
 from fairlead.testing.api import ApiProcess, MercadoLibreApi
 from tests.contract.api_calls import calling, token
 
@@ -27,10 +27,10 @@ async def test_it_is_switched_and_tells_its_ledger_from_outside() -> None:
         assert told == {"arrived": 3, "admitted": 2, "refused": 0, "in_flight": 0, "most_in_flight": 1}
         assert (await api.control("ledger", account="globex"))["arrived"] == 0
         for operation, data in (("switch", {"capacity": 2}), ("lock", {}), ("nothing", {})):
-            with pytest.raises(InputInvalid):
+            with pytest.raises(InvalidInputError):
                 await api.control(operation, **data)
     assert api.pid
-    with pytest.raises(InputInvalid, match="not running"):
+    with pytest.raises(InvalidInputError, match="not running"):
         await api.control("calm")
 
 
@@ -64,7 +64,7 @@ async def test_the_liar_is_one_too() -> None:
 async def test_a_taken_port_stops_it_with_a_hint() -> None:
     async with MercadoLibreApi() as taken:
         api = ApiProcess("stripe", port=int(taken.url.rpartition(":")[2]))
-        with pytest.raises(DependencyUnavailable, match="hint: choose another --port"):
+        with pytest.raises(DependencyUnavailableError, match="hint: choose another --port"):
             await api.start()
 
 

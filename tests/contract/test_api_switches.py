@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from fairlead.errors import ConfigInvalid
+from fairlead.errors import InvalidConfigError
 from fairlead.testing import ManualClock
 from fairlead.testing.api import (
     APIS,
@@ -266,8 +266,8 @@ async def test_what_is_not_named_stays_as_it_is() -> None:
     async with MercadoLibreApi() as api:
         api.switch(capacity=0.5)
         assert api.switch(slow_s=1).capacity == 0.5
-        with pytest.raises(ConfigInvalid, match="capacity"):
+        with pytest.raises(InvalidConfigError, match="capacity"):
             api.switch(capacity=0)
-        with pytest.raises(ConfigInvalid, match="colour"):
+        with pytest.raises(InvalidConfigError, match="colour"):
             api.switch(colour="red")
         assert (api.switches.capacity, api.switches.slow_s) == (0.5, 1)

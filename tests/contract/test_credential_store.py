@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from fairlead.engine.ports import ConnectionKey, CredentialState, Lifetime, Sealed, SettingsChange
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from tests.contract.credential_steps import (
     FOR_EVER,
     HOUR,
@@ -67,7 +67,7 @@ async def test_a_name_is_given_once(stores: Stores) -> None:
     assert not await stores.credentials.create(new_credential())
     assert (await found(stores)).connection == first.connection
     assert await stores.credentials.create(new_credential(KEY._replace(bucket="other")))
-    with pytest.raises(InputInvalid):
+    with pytest.raises(InvalidInputError):
         await stores.credentials.create(
             new_credential(KEY._replace(bucket="third"), connection_id=first.connection.connection_id)
         )

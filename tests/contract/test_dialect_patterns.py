@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from fairlead.errors import ConfigInvalid
+from fairlead.errors import InvalidConfigError
 from fairlead.policy.calls.classify.rules import rules_of, shipped
 from fairlead.policy.calls.classify.verdict import Result, Scope, Step
 from fairlead.policy.failures.category import Category
@@ -190,10 +190,10 @@ def test_delays_of_ones_own() -> None:
     ],
 )
 def test_a_rule_that_cannot_be_is_refused_when_it_is_given(changes: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigInvalid) as refused:
+    with pytest.raises(InvalidConfigError) as refused:
         own(pattern(**changes))
-    assert "patterns.0" in refused.value.what
-    assert told in refused.value.what
+    assert "patterns.0" in refused.value.message
+    assert told in refused.value.message
     assert (refused.value.tenant, refused.value.provider) == ("acme", "generic_oauth2")
     assert "hint" in str(refused.value)
 
@@ -208,15 +208,15 @@ def test_what_a_rule_must_say(missing: str) -> None:
 @pytest.mark.parametrize("twice", [{"name": "mine"}, {"name": "other", "priority": 3}])
 def test_names_and_priorities_are_unique(twice: dict[str, Any]) -> None:
     """Duplicate priorities refused."""
-    with pytest.raises(ConfigInvalid, match="two patterns have the"):
+    with pytest.raises(InvalidConfigError, match="two patterns have the"):
         own(pattern(priority=3), pattern(**twice))
 
 
 def test_a_level_has_a_bound() -> None:
     assert len(in_order([checked(name=f"n{n}") for n in range(64)])) == 64
-    with pytest.raises(ConfigInvalid, match="65 patterns are more than 64"):
+    with pytest.raises(InvalidConfigError, match="65 patterns are more than 64"):
         own(*(pattern(name=f"n{n}") for n in range(65)))
-    with pytest.raises(ConfigInvalid, match="201 words in patterns are more than 200"):
+    with pytest.raises(InvalidConfigError, match="201 words in patterns are more than 200"):
         own(*(pattern(name=f"n{n}", patterns=["sold out"] * (30 if n else 21)) for n in range(7)))
 
 
@@ -231,7 +231,7 @@ def test_a_level_has_a_bound() -> None:
     ],
 )
 def test_settings_of_a_connection_that_cannot_be_are_refused(setting: str, value: Any) -> None:
-    with pytest.raises(ConfigInvalid):
+    with pytest.raises(InvalidConfigError):
         own(**{setting: value})
 
 
@@ -241,7 +241,7 @@ def test_a_profile_with_a_bad_rule_does_not_start(tmp_path: Any) -> None:
         '[[patterns]]\nname = "a"\nhttp_codes = [400]\npatterns = ["re:(a+)+\\\\1"]\nstrategy = "none"\n'
     )
     (tmp_path / "acme.toml").write_text(text)
-    with pytest.raises(ConfigInvalid, match=r"patterns\.0\.patterns\.0: .*backreferences"):
+    with pytest.raises(InvalidConfigError, match=r"patterns\.0\.patterns\.0: .*backreferences"):
         load_profiles([tmp_path])
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.engine.ports import ClaimFilter, Rescheduled
 from fairlead.engine.ports.lanes import Swept, TenantShare, Tier
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from fairlead.policy.jobs.lane import LONGEST_WAIT_S, QUANTUM
 from tests.contract.lane_steps import (
     LINGER_S,
@@ -288,13 +288,13 @@ async def test_what_was_set_is_told(stores: Stores) -> None:
 
 async def test_a_tier_is_there_while_anybody_has_it(stores: Stores) -> None:
     lanes = stores.lanes
-    with pytest.raises(InputInvalid, match="gold") as told:
+    with pytest.raises(InvalidInputError, match="gold") as told:
         await lanes.set_tenant(TenantShare("a", tier="gold"))
     assert told.value.tenant == "a"
     assert await lanes.tenant("a") is None
     await lanes.set_tier(Tier("gold", weight=2.0))
     await lanes.set_tenant(TenantShare("a", tier="gold"))
-    with pytest.raises(InputInvalid, match="gold") as told:
+    with pytest.raises(InvalidInputError, match="gold") as told:
         await lanes.remove_tier("gold")
     assert told.value.hint
     assert await lanes.tiers() == [Tier("gold", weight=2.0)]

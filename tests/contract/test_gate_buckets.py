@@ -17,7 +17,7 @@ from fairlead.engine.ports.gate import (
     Observation,
     RefusedBy,
 )
-from fairlead.errors import ConfigInvalid
+from fairlead.errors import InvalidConfigError
 from fairlead.policy.limits.limit import BucketLimit, Domain, Plan, per_window
 from tests.contract.gates import Timed
 
@@ -367,9 +367,9 @@ async def test_who_is_new_is_not_given_what_others_have_spent_already(emptied: T
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -1.0, 0.0])
 def test_an_impossible_limit_never_starts(value: float) -> None:
-    with pytest.raises(ConfigInvalid, match="hint: give"):
+    with pytest.raises(InvalidConfigError, match="hint: give"):
         BucketLimit("b", value, 1)
-    with pytest.raises(ConfigInvalid, match="hint: give"):
+    with pytest.raises(InvalidConfigError, match="hint: give"):
         BucketLimit("b", 1, value)
 
 

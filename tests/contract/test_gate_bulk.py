@@ -7,7 +7,13 @@ import asyncio
 import pytest
 
 from fairlead.engine.limits.bulk_slots import BulkWish
-from fairlead.errors import BulkBusy, GateClosed, GateUnavailable, InputInvalid, SlotLost
+from fairlead.errors import (
+    BulkLimitReachedError,
+    InvalidInputError,
+    LimiterUnavailableError,
+    LimitExceededError,
+    SlotLostError,
+)
 from fairlead.events import BulkAdopted, GateWouldRefuse
 from fairlead.policy.limits.bulk_token import UNTIED
 from fairlead.policy.limits.feedback.raw_response import Reply
@@ -62,15 +68,15 @@ async def test_a_stale_token_neither_renews_nor_gives_back_what_is_anothers(flee
     old = await late.begin()
     await fleet.tick(LEASE_S + 1)
     new = await next_one.begin(running_id="another")
-    with pytest.raises(SlotLost, match=r"acme.*shopify.*hint: take a place anew"):
+    with pytest.raises(SlotLostError, match=r"acme.*shopify.*hint: take a place anew"):
         await late.come_back(old)
-    with pytest.raises(SlotLost):
+    with pytest.raises(SlotLostError):
         await late.come_back(old, done=True)
     assert not await late.is_free(), "the new one is still held"
     assert await next_one.come_back(new) == "another"
     assert int(new.split(".")[1]) > int(old.split(".")[1]), "a later place has a larger fence"
     await fleet.tick(LEASE_S - 1)
-    with pytest.raises(SlotLost):
+    with pytest.raises(SlotLostError):
         await late.come_back(old)
     await fleet.tick(2)
     assert await late.is_free(), "the stale token has renewed nothing"
@@ -94,7 +100,7 @@ async def test_a_block_whose_place_is_lost_is_ended(fleet: Fleet) -> None:
             await late.keeper.beat()
             await asyncio.Event().wait()
 
-    with pytest.raises(SlotLost, match="shopify"):
+    with pytest.raises(SlotLostError, match="shopify"):
         await overtaken()
 
 
@@ -105,7 +111,7 @@ async def test_types_are_apart_before_2026_01_and_five_together_since(fleet: Fle
         pass
     for number in range(5):
         await one.begin(running_id=f"op-{number}", api_version="2026-01")
-    with pytest.raises(BulkBusy, match=r"5 bulk operation") as busy:
+    with pytest.raises(BulkLimitReachedError, match=r"5 bulk operation") as busy:
         async with one.bulks.enter(BulkWish(SHOP, "mutation", "2026-04")):
             pass
     assert busy.value.retry_after_s == 30
@@ -135,7 +141,7 @@ async def test_an_answer_without_such_a_refusal_blocks_nothing(fleet: Fleet) -> 
     begun = {"bulkOperation": {"id": RUNNING, "status": "CREATED"}, "userErrors": []}
     async with fleet.process("p1").bulks.enter(BulkWish(SHOP, "query")) as operation:
         assert operation.blocked(Reply(200, body={"data": {"bulkOperationRunQuery": begun}})) is None
-        with pytest.raises(InputInvalid, match="id that the vendor's answer has"):
+        with pytest.raises(InvalidInputError, match="id that the vendor's answer has"):
             operation.began("not a name")
 
 
@@ -168,7 +174,7 @@ async def test_who_only_observes_is_told_and_let_through(fleet: Fleet) -> None:
 async def test_what_is_switched_by_hand_comes_first(fleet: Fleet) -> None:
     one, other = fleet.process("p1"), fleet.process("p2")
     await other.switch(Act.ISOLATED)
-    with pytest.raises(GateClosed, match="stopped by hand: because"):
+    with pytest.raises(LimitExceededError, match="stopped by hand: because"):
         await other.begin()
     token = await one.begin()
     await other.switch(Act.DISABLED)
@@ -178,11 +184,11 @@ async def test_what_is_switched_by_hand_comes_first(fleet: Fleet) -> None:
 
 async def test_a_token_is_checked_and_without_the_store_it_waits(fleet: Fleet) -> None:
     one = fleet.process("p1")
-    with pytest.raises(InputInvalid, match=r"operation\.token"):
+    with pytest.raises(InvalidInputError, match=r"operation\.token"):
         await one.come_back("something")
     token = await one.begin()
-    await one.gate._goes_away(GateUnavailable("away"))
-    with pytest.raises(GateUnavailable) as refused:
+    await one.gate._goes_away(LimiterUnavailableError("away"))
+    with pytest.raises(LimiterUnavailableError) as refused:
         await one.come_back(token)
     assert refused.value.retry_after_s == 5
 
@@ -191,7 +197,7 @@ async def test_what_was_left_to_others_is_not_told_to_be_ours_after_an_outage(fl
     """Else the return would bring a place back that another process has given back meanwhile."""
     one, other = fleet.process("p1"), fleet.process("p2")
     token = await one.begin()
-    alone = await one.gate._goes_away(GateUnavailable("cut off"))
+    alone = await one.gate._goes_away(LimiterUnavailableError("cut off"))
     assert await other.come_back(token, done=True) == RUNNING
     await one.gate._comes_back(alone)
     assert await other.is_free()
@@ -201,7 +207,7 @@ async def test_what_is_left_during_an_outage_is_not_ours_after_it(fleet: Fleet) 
     one, other = fleet.process("p1"), fleet.process("p2")
     async with one.bulks.enter(BulkWish(SHOP, "query", "2025-10")) as operation:
         operation.began(RUNNING)
-        alone = await one.gate._goes_away(GateUnavailable("cut off"))
+        alone = await one.gate._goes_away(LimiterUnavailableError("cut off"))
     assert await other.come_back(operation.token, done=True) == RUNNING
     await one.gate._comes_back(alone)
     assert await other.is_free()
@@ -211,7 +217,7 @@ async def test_a_block_that_goes_on_with_a_token_goes_on_through_an_outage(fleet
     one, other = fleet.process("p1"), fleet.process("p2")
     token = await one.begin()
     async with other.bulks.enter(BulkWish(SHOP, "query", "2025-10", token)):
-        alone = await other.gate._goes_away(GateUnavailable("cut off"))
+        alone = await other.gate._goes_away(LimiterUnavailableError("cut off"))
         await fleet.tick(10)
         await other.keeper.beat()
         await other.gate._comes_back(alone)
@@ -229,13 +235,13 @@ async def test_a_job_finds_the_place_that_an_earlier_run_of_it_left_taken(
     second.sees(token)
     with fleet.in_job(job):
         if not found:
-            with pytest.raises(BulkBusy):
+            with pytest.raises(BulkLimitReachedError):
                 await second.enter_own()
             return
         async with second.bulks.enter(BulkWish(SHOP, "query", "2025-10", own=True)) as place:
             assert (place.resumed, place.running_id) == (True, None)
-            with pytest.raises(BulkBusy):  # one is in it already
+            with pytest.raises(BulkLimitReachedError):  # one is in it already
                 await second.enter_own()
         assert await first.is_free()
-    with pytest.raises(SlotLost):
+    with pytest.raises(SlotLostError):
         await first.come_back(token)

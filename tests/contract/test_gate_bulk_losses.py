@@ -15,7 +15,7 @@ from fairlead.adapters.redis.data_loss import RedisLosses
 from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.engine.limits.bulk_slots import BulkWish
 from fairlead.engine.ports.gate import Ask, GateRefusal, RefusedBy
-from fairlead.errors import SlotLost
+from fairlead.errors import SlotLostError
 from fairlead.policy.limits.key import Keyspace
 from fairlead.policy.limits.pool import Holder
 from fairlead.testing._kit.clock import ManualClock
@@ -88,5 +88,5 @@ async def test_a_loss_long_ago_makes_no_stale_token_good(emptied: Emptied) -> No
     assert not await other.is_free()
     await emptied.tick(LEASE_S + 31)
     assert await other.is_free()
-    with pytest.raises(SlotLost):
+    with pytest.raises(SlotLostError):
         await one.come_back(old)

@@ -17,7 +17,7 @@ from fairlead.adapters.redis.keys import RedisKeys
 from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.engine.ports.gate import Admitted, Ask, GateRefusal, Lease, Queued, Renewal
 from fairlead.engine.ports.gate_keys import UNKNOWN, HeldLease
-from fairlead.errors import GateUnavailable
+from fairlead.errors import LimiterUnavailableError
 from fairlead.policy.limits.key import KeyKind, Keyspace, Part
 from fairlead.policy.limits.limit import BreakerRule, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
 from fairlead.policy.limits.pool import Holder
@@ -220,7 +220,7 @@ async def test_what_happened_of_late_is_counted_from_the_logs(place: Place) -> N
 
 async def test_a_server_that_is_away_is_a_word(place: Place) -> None:
     nowhere = RedisKeys(Secret("redis://127.0.0.1:1/0"), place.keyspace)
-    with pytest.raises(GateUnavailable):
+    with pytest.raises(LimiterUnavailableError):
         await nowhere.survey()
 
 

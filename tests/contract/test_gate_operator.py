@@ -16,7 +16,7 @@ from fairlead.adapters.redis.admin import RedisOperator
 from fairlead.adapters.redis.inspector import RedisViewer
 from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.engine.ports.gate import Admitted, Ask, Finish, GateRefusal, Queued, RefusedBy
-from fairlead.errors import GateUnavailable
+from fairlead.errors import LimiterUnavailableError
 from fairlead.policy.limits.breaker import Destination, Health, Mode
 from fairlead.policy.limits.key import LAYOUT, KeyKind, Keyspace
 from fairlead.policy.limits.limit import BreakerRule, BucketLimit, Domain, Plan, PoolLimit
@@ -258,5 +258,5 @@ async def test_a_store_that_is_away_is_told() -> None:
         operator.reset_breaker(BROKEN),
         operator.promote(waiting(PoolLimit("p", 1)).plan, 1),
     ):
-        with pytest.raises(GateUnavailable):
+        with pytest.raises(LimiterUnavailableError):
             await asked

@@ -33,7 +33,7 @@ from fairlead.engine.ports.gate import (
     RefusedBy,
     Renewal,
 )
-from fairlead.errors import GateUnavailable
+from fairlead.errors import LimiterUnavailableError
 from fairlead.policy.limits.key import KeyKind, Keyspace, Part
 from fairlead.policy.limits.limit import BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
 from fairlead.policy.limits.pool import Holder
@@ -245,14 +245,14 @@ async def test_a_full_server_and_a_replica_are_called_what_they_are(program: Pat
         place = Place(server.url)
         link = Link(Secret(server.url))
         await server.tell("CONFIG", "SET", "maxmemory", "1")
-        with pytest.raises(GateUnavailable, match="no memory left"):
+        with pytest.raises(LimiterUnavailableError, match="no memory left"):
             await place.timed.gate.admit(ask(PoolLimit("p", 1)))
         await server.tell("CONFIG", "SET", "maxmemory", "0")
         await server.tell("REPLICAOF", "127.0.0.1", primary.port)
         await link.ready()
         told = head(pinned_us=T0_US, lease_s=LEASE_S)
         (answer,) = await link.run(script("gate"), [([place.keys.marker.encode()], [told, b""])])
-        assert isinstance(answer, GateUnavailable)
+        assert isinstance(answer, LimiterUnavailableError)
         assert not link.is_ready, "behind the address there may be another server by now"
         await place.close()
 

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from fairlead.errors import ConfigInvalid, InputInvalid
+from fairlead.errors import InvalidConfigError, InvalidInputError
 from fairlead.testing import Issuer, IssuerConfig, ManualClock, judge
 from fairlead.testing.issuer import Moment, Policy
 from tests.support.issuer import begin, provider, recorded, refresh, refresh_form, resource
@@ -150,7 +150,7 @@ async def test_a_hold_leaves_others_alone(issuer: Issuer) -> None:
     assert (await refresh(issuer, "strict", free.refresh_token)).status == 200
     hold.release()
     await asking
-    with pytest.raises(InputInvalid, match="there is no point"):
+    with pytest.raises(InvalidInputError, match="there is no point"):
         issuer.hold("somewhere")
 
 
@@ -238,14 +238,14 @@ async def test_lifetimes_come_from_the_seed(clock: ManualClock) -> None:
     ids=lambda wrong: str(wrong)[:40],
 )
 def test_settings_that_cannot_be_are_refused_with_a_hint(wrong: dict[str, object]) -> None:
-    with pytest.raises(ConfigInvalid, match="hint:"):
+    with pytest.raises(InvalidConfigError, match="hint:"):
         IssuerConfig.read(wrong, "the test")
 
 
 async def test_a_start_that_fails_leaves_nothing_behind() -> None:
     config = IssuerConfig.model_validate({"connections": [{"provider": "nobody", "connection": "acme"}]})
     issuer = Issuer(config)
-    with pytest.raises(InputInvalid, match="not configured"):
+    with pytest.raises(InvalidInputError, match="not configured"):
         await issuer.start()
     issuer.ledger_path.unlink()
     async with Issuer() as first:

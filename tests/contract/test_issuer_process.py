@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.errors import DependencyUnavailable, InputInvalid
+from fairlead.errors import DependencyUnavailableError, InvalidInputError
 from fairlead.testing import Issuer, IssuerConfig, IssuerProcess, ProviderConfig, judge, read_ledger
 from tests.support.issuer import fetch, refresh_form
 from tests.support.standstill import ran_s
@@ -109,7 +109,7 @@ async def test_a_taken_port_stops_it_with_a_hint(tmp_path: Path) -> None:
     async with Issuer() as taken:
         config = CONFIG.model_copy(update={"port": int(taken.url.rsplit(":", 1)[1])})
         issuer = IssuerProcess(config, ledger=tmp_path / "ledger.ndjson")
-        with pytest.raises(DependencyUnavailable, match="cannot start") as refused:
+        with pytest.raises(DependencyUnavailableError, match="cannot start") as refused:
             await issuer.start()
         assert "hint:" in str(refused.value)
 
@@ -224,7 +224,7 @@ async def test_rules_travel_to_the_process_as_they_are(tmp_path: Path) -> None:
 
 async def test_a_process_that_was_not_started_says_so(tmp_path: Path) -> None:
     issuer = IssuerProcess(CONFIG, ledger=tmp_path / "ledger.ndjson")
-    with pytest.raises(InputInvalid, match="not running"):
+    with pytest.raises(InvalidInputError, match="not running"):
         await issuer.control("clear")
     await issuer.stop()
 

@@ -19,7 +19,7 @@ from fairlead.adapters.journal import FileJournal
 from fairlead.adapters.journal.journal import JournalSettings
 from fairlead.adapters.journal.record import encode_entry
 from fairlead.engine.ports import JournalEntry, JournalHead
-from fairlead.errors import ConfigInvalid, Refused
+from fairlead.errors import InvalidConfigError, RefusedError
 from tests.unit.adapters.test_journal_record import entry_number
 
 SMALL = JournalSettings(segment_bytes=4096)
@@ -150,21 +150,21 @@ async def test_files_are_for_their_owner_alone(journal: FileJournal, folder: Pat
 
 async def test_a_folder_open_to_others_is_refused(folder: Path) -> None:
     folder.mkdir(mode=0o750)
-    with pytest.raises(ConfigInvalid, match="chmod 700"):
+    with pytest.raises(InvalidConfigError, match="chmod 700"):
         await FileJournal(folder, uuid4(), SMALL).open()
     assert list(folder.iterdir()) == []
 
 
 async def test_a_folder_that_is_a_file_is_refused(folder: Path) -> None:
     folder.write_text("")
-    with pytest.raises(ConfigInvalid):
+    with pytest.raises(InvalidConfigError):
         await FileJournal(folder, uuid4(), SMALL).open()
 
 
 async def test_a_session_id_is_used_once(journal: FileJournal, folder: Path) -> None:
     await journal.append(entry_number(1))
     owner = next(folder.glob("*.lock")).stem
-    with pytest.raises(ConfigInvalid, match=owner):
+    with pytest.raises(InvalidConfigError, match=owner):
         await FileJournal(folder, UUID(owner), SMALL).open()
     await journal.append(entry_number(2))
 
@@ -341,7 +341,7 @@ async def test_a_journal_that_cannot_be_read_refuses(journal: FileJournal, folde
     entry = entry_number(1)
     await journal.append(entry)
     folder.rename(folder.with_name("elsewhere"))
-    with pytest.raises(Refused, match="cannot be read"):
+    with pytest.raises(RefusedError, match="cannot be read"):
         await journal.find(entry.connection_id, 1)
     folder.with_name("elsewhere").rename(folder)
 
@@ -351,7 +351,7 @@ async def test_a_journal_whose_disk_does_not_answer_refuses(folder: Path) -> Non
     async with FileJournal(folder, uuid4(), replace(SMALL, sync_timeout_s=0.05)) as journal:
         reading = asyncio.create_task(journal._read(answers.wait))  # one thread reads, and it hangs
         await asyncio.sleep(0)
-        with pytest.raises(Refused, match="does not answer"):
+        with pytest.raises(RefusedError, match="does not answer"):
             await journal.find(entry_number(1).connection_id, 1)
         answers.set()
         await reading
@@ -359,12 +359,12 @@ async def test_a_journal_whose_disk_does_not_answer_refuses(folder: Path) -> Non
 
 async def test_a_closed_journal_refuses(folder: Path) -> None:
     journal = FileJournal(folder, uuid4(), SMALL)
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedError):
         journal.preflight()
     await journal.open()
     journal.preflight()
     await journal.close()
-    with pytest.raises(Refused, match="closed"):
+    with pytest.raises(RefusedError, match="closed"):
         journal.preflight()
     with pytest.raises(OSError, match="no more"):
         await journal.append(entry_number(1))
@@ -372,8 +372,8 @@ async def test_a_closed_journal_refuses(folder: Path) -> None:
 
 async def test_a_folder_that_vanished_is_noticed(journal: FileJournal, folder: Path) -> None:
     folder.rename(folder.with_name("elsewhere"))
-    with pytest.raises(Refused, match="removed"):
+    with pytest.raises(RefusedError, match="removed"):
         journal.preflight()
     folder.mkdir(mode=0o700)
-    with pytest.raises(Refused, match="restart"):
+    with pytest.raises(RefusedError, match="restart"):
         journal.preflight()

@@ -18,7 +18,7 @@ import pytest
 from fairlead.adapters.journal import FileJournal
 from fairlead.adapters.journal.disk import Disk
 from fairlead.adapters.journal.journal import JournalSettings
-from fairlead.errors import Refused
+from fairlead.errors import RefusedError
 from tests.unit.adapters.test_journal_record import entry_number
 
 SMALL = JournalSettings(segment_bytes=8192, sync_timeout_s=2.0)
@@ -61,12 +61,12 @@ def disk() -> Iterator[FaultyDisk]:
     made.hold.set()
 
 
-async def refusal(journal: FileJournal) -> Refused:
+async def refusal(journal: FileJournal) -> RefusedError:
     """Return what the journal refuses with, once it does for longer than a moment."""
     while True:
         try:
             journal.preflight()
-        except Refused as refused:
+        except RefusedError as refused:
             if "not ready yet" not in str(refused):
                 return refused
         await asyncio.sleep(0.005)
@@ -77,7 +77,7 @@ async def ready(journal: FileJournal) -> None:
     while True:
         try:
             journal.preflight()
-        except Refused:
+        except RefusedError:
             await asyncio.sleep(0.005)
         else:
             return
@@ -186,7 +186,7 @@ async def test_too_many_waiting_is_refused_before_it_is_an_error(tmp_path: Path,
         disk.hold.clear()
         tasks = [asyncio.create_task(journal.append(entry_number(number))) for number in range(4)]
         await asyncio.sleep(0)
-        with pytest.raises(Refused, match="wait"):
+        with pytest.raises(RefusedError, match="wait"):
             journal.preflight()
         tasks += [asyncio.create_task(journal.append(entry_number(number))) for number in range(4, 8)]
         await asyncio.sleep(0)
@@ -213,7 +213,7 @@ async def test_a_full_disk_refuses_before_anything_is_sent_and_burns_nothing(
                 await journal.append(entry_number(passed))
                 passed += 1
 
-        with pytest.raises(Refused):
+        with pytest.raises(RefusedError):
             await refresh_for_ever()
         assert "No space left" in str(await refusal(journal))
         assert passed > 20

@@ -24,7 +24,7 @@ from fairlead.adapters.journal.record import encode_entry
 from fairlead.adapters.journal.trailer import read_trailer
 from fairlead.adapters.journal.writer import Stop
 from fairlead.engine.ports import JournalEntry
-from fairlead.errors import Refused
+from fairlead.errors import RefusedError
 from tests.contract.test_journal import all_heads, inherited, names
 from tests.unit.adapters.test_journal_record import entry_number
 
@@ -379,5 +379,5 @@ async def test_a_removed_folder_is_told(folder: Path) -> None:
         for path in folder.iterdir():
             path.unlink()
         folder.rmdir()
-        with pytest.raises(Refused, match="cannot be read"):
+        with pytest.raises(RefusedError, match="cannot be read"):
             await journal.find(uuid4(), 1)

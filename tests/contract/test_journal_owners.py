@@ -13,7 +13,7 @@ import pytest
 from fairlead.adapters.journal import FileJournal
 from fairlead.adapters.journal.index import EntryIndex
 from fairlead.adapters.journal.owners import Owners
-from fairlead.errors import ConfigInvalid, Refused
+from fairlead.errors import InvalidConfigError, RefusedError
 
 
 async def test_files_of_another_user_are_told_with_the_way_out(
@@ -28,9 +28,9 @@ async def test_files_of_another_user_are_told_with_the_way_out(
     monkeypatch.setattr(Owners, "take_over", refused)
     monkeypatch.setattr(EntryIndex, "find", refused)
     async with FileJournal(folder, uuid4()) as journal:
-        with pytest.raises(ConfigInvalid, match=rf"x\.lock .* another user hint: chown -R \d+ {folder}"):
+        with pytest.raises(InvalidConfigError, match=rf"x\.lock .* another user hint: chown -R \d+ {folder}"):
             await journal.orphans()
-        with pytest.raises(Refused, match=rf"hint: chown -R \d+ {folder}"):
+        with pytest.raises(RefusedError, match=rf"hint: chown -R \d+ {folder}"):
             await journal.find(uuid4(), 1)
 
 

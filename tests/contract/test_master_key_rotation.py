@@ -12,7 +12,7 @@ from fairlead.adapters.vault import MasterKey, TenantVault
 from fairlead.adapters.vault.vault import ELSEWHERE_GONE_S
 from fairlead.engine.ports import DataKey, KeyHolder, SealedRecords
 from fairlead.engine.tokens.reencrypt import LOOK_S, Resealer
-from fairlead.errors import ConfigInvalid, KeyMissing, MasterKeyElsewhereError
+from fairlead.errors import InvalidConfigError, MasterKeyElsewhereError, MasterKeyMissingError
 from fairlead.policy.jobs.job import Retry, Snooze, outcome_of_exception
 from fairlead.testing._kit.clock import ManualClock
 from tests.contract.stores import LEASE_S, Stores, identity
@@ -103,7 +103,7 @@ async def test_a_process_without_the_key_hands_the_job_back_while_another_holds_
     with pytest.raises(MasterKeyElsewhereError):
         await lacking.open(context_of(), sealed)  # the holder may be about to start again
     await fleet.stores.pass_time(ELSEWHERE_GONE_S + 1)
-    with pytest.raises(KeyMissing) as missing:
+    with pytest.raises(MasterKeyMissingError) as missing:
         await lacking.open(context_of(), sealed)
     assert isinstance(outcome_of_exception(missing.value, draw=0.5), Retry)
 
@@ -113,7 +113,9 @@ async def test_a_rotation_does_not_begin_while_a_live_process_lacks_the_newest_k
     _held = await before.preflight("acme")
     own, after = await fleet.process(MASTER_2, MASTER_1, pid=2)
     fleet.refuse_to_wait()
-    with pytest.raises(ConfigInvalid, match=rf"1 live processes lack the master key {NEW}: pid 7 on here"):
+    with pytest.raises(
+        InvalidConfigError, match=rf"1 live processes lack the master key {NEW}: pid 7 on here"
+    ):
         await fleet.resealer(after, own).rotate()
     assert {key.master_id for key in fleet.keys.keys.values()} == {OLD}
     await fleet.stores.sessions.close(lacking)

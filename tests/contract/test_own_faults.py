@@ -22,7 +22,7 @@ from fairlead.adapters.redis.connection import connection_to
 from fairlead.assembly.calls import Wires
 from fairlead.assembly.config import load
 from fairlead.engine.ports import NoAnswer, Webhook
-from fairlead.errors import GateUnavailable, NotSent
+from fairlead.errors import LimiterUnavailableError, NotSentError
 from fairlead.policy.failures.process_health import HINTS, is_own_fault
 from fairlead.policy.jobs.job import Snooze, outcome_of_exception
 from fairlead.testing import ManualClock
@@ -141,9 +141,9 @@ async def test_proxy_that_does_not_reach_a_destination_is_not_at_fault(
     assert dials.told == [("https://nobody.example", kind)]
 
 
-async def not_delivered(wires: Wires) -> NotSent:
+async def not_delivered(wires: Wires) -> NotSentError:
     assert wires.notices is not None
-    with pytest.raises(NotSent) as raised:
+    with pytest.raises(NotSentError) as raised:
         await wires.notices.send(Webhook("1", "acme", "xero", b"{}"))
     return raised.value
 
@@ -181,7 +181,7 @@ async def test_webhook_behind_a_proxy_that_is_away_is_a_fault_of_the_process(
     sender = AiohttpWebhookSender(
         "http://example.com/hooks", Secret("0123456789abcdef"), policy=PRIVATE, trust_env=True
     )
-    with pytest.raises(NotSent) as raised:
+    with pytest.raises(NotSentError) as raised:
         await sender.send(Webhook("1", "acme", "xero", b"{}"))
     await sender.close()
     assert raised.value.reason == "proxy"
@@ -200,7 +200,7 @@ async def test_place_is_reached_by_a_connection_of_its_own() -> None:
 def test_redis_connection_that_cannot_be_made_is_an_error_of_ours() -> None:
     url = Secret("redis://localhost:6379/0")
     connection_to(url)
-    with no_descriptor_left(), pytest.raises(GateUnavailable, match="Too many open files"):
+    with no_descriptor_left(), pytest.raises(LimiterUnavailableError, match="Too many open files"):
         connection_to(url)
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from fairlead.errors import DependencyUnavailable
+from fairlead.errors import DependencyUnavailableError
 from tests.contract.credential_steps import (
     KEY,
     again,
@@ -349,11 +349,11 @@ async def test_an_answer_may_be_lost_on_its_way() -> None:
     credential, owner = await connected(stores), await a_session(stores)
 
     async def lose(operation: str) -> None:
-        raise DependencyUnavailable(f"the answer to {operation} is lost")
+        raise DependencyUnavailableError(f"the answer to {operation} is lost")
 
     wish = intent(credential, owner)
     stores.credentials.link.after = lose
-    with pytest.raises(DependencyUnavailable):
+    with pytest.raises(DependencyUnavailableError):
         await claim(stores.credentials, wish)
     stores.credentials.link.after = None
     rotation = (await found(stores)).rotation
@@ -361,7 +361,7 @@ async def test_an_answer_may_be_lost_on_its_way() -> None:
     assert rotation.rotation_id == wish.rotation_id, "it had been done"
     assert await claim(stores.credentials, wish) is not None
     stores.credentials.link.away = True
-    with pytest.raises(DependencyUnavailable):
+    with pytest.raises(DependencyUnavailableError):
         await stores.credentials.mark_sent(wish.connection_id, wish.rotation_id)
     stores.credentials.link.away = False
     rotation = (await found(stores)).rotation

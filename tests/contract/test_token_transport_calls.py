@@ -11,7 +11,7 @@ import uvloop
 
 from fairlead.adapters.http import AddressPolicy, AiohttpTokenTransport
 from fairlead.engine.ports import HttpAnswer, NoAnswer
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from tests.contract.raw_server import OK, RawConnection, RawServer, answer_all, say_once
 from tests.contract.token_calls import PRIVATE, SECRET, call_of, let_it_go
 
@@ -63,7 +63,7 @@ async def test_what_cannot_be_put_into_http_is_a_wrong_call(
     async def before_sent() -> None:
         raise AssertionError("asked for a call that cannot be made")
 
-    with pytest.raises(InputInvalid) as raised:
+    with pytest.raises(InvalidInputError) as raised:
         await transport.send(call_of(url, **headers), before_sent)
     assert "password" not in str(raised.value).replace("user and password", "")
 

@@ -13,7 +13,7 @@ import uvloop
 from fairlead._core.secret import Secret
 from fairlead.adapters.http import AddressPolicy, AiohttpTransport
 from fairlead.engine.ports import TRANSPORT_HEADERS, HttpAnswer, NoAnswer
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from tests.contract.calls import PRIVATE, SECRET, request_of
 from tests.contract.raw_server import OK, RawServer, say_once
 
@@ -61,7 +61,7 @@ async def test_no_spelling_of_an_inner_address_is_dialled(
 ) -> None:
     try:
         answer = await public.send(request_of(f"https://{host}/items"))
-    except InputInvalid:
+    except InvalidInputError:
         pass  # no address at all, to begin with
     else:
         assert isinstance(answer, NoAnswer)
@@ -85,7 +85,7 @@ async def test_the_host_is_that_which_the_policy_saw(
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
     try:
         answer = await public.send(request_of(f"https://{shop}.myshopify.com/admin"))
-    except InputInvalid:
+    except InvalidInputError:
         asked.append("none")
     else:
         inner = "address refused: the host leads to a private address"
@@ -155,7 +155,7 @@ async def test_a_private_host_can_be_allowed_by_name() -> None:
      "https://[::1/t", "https:///t", "", "https://example.com:99999/"],
 )  # fmt: skip
 async def test_an_address_that_is_none_is_a_wrong_call(private: AiohttpTransport, url: str) -> None:
-    with pytest.raises(InputInvalid) as raised:
+    with pytest.raises(InvalidInputError) as raised:
         await private.send(request_of(url))
     assert "password@" not in str(raised.value)
 
@@ -179,7 +179,7 @@ async def test_a_header_that_would_break_the_request_is_a_wrong_call(
     private: AiohttpTransport, headers: dict[str, str | Secret]
 ) -> None:
     async with RawServer() as server:
-        with pytest.raises(InputInvalid):
+        with pytest.raises(InvalidInputError):
             await private.send(request_of(server.url, headers=headers))
         assert server.connections == []
 
@@ -187,7 +187,7 @@ async def test_a_header_that_would_break_the_request_is_a_wrong_call(
 @pytest.mark.parametrize("method", ["", "G ET", "GET\r\nX: y", "CONNECT", "connect", "TRACE", "G\0"])
 async def test_a_method_that_cannot_be_sent_is_a_wrong_call(private: AiohttpTransport, method: str) -> None:
     async with RawServer() as server:
-        with pytest.raises(InputInvalid):
+        with pytest.raises(InvalidInputError):
             await private.send(request_of(server.url, method))
         assert server.connections == []
 
@@ -197,7 +197,7 @@ async def test_a_method_that_cannot_be_sent_is_a_wrong_call(private: AiohttpTran
 async def test_a_call_without_a_bound_is_a_wrong_call(
     private: AiohttpTransport, fields: dict[str, float]
 ) -> None:
-    with pytest.raises(InputInvalid):
+    with pytest.raises(InvalidInputError):
         await private.send(request_of("http://127.0.0.1/", **fields))
 
 

@@ -14,7 +14,12 @@ from hypothesis import strategies as st
 from fairlead.adapters.postgres.data_keys import PostgresKeyStore
 from fairlead.adapters.vault import MasterKey
 from fairlead.engine.ports import DataKey, KeyStore, SealContext, Sealed
-from fairlead.errors import CredentialUnreadable, DependencyUnavailable, KeyMissing, KeyWrong
+from fairlead.errors import (
+    CredentialUnreadableError,
+    DependencyUnavailableError,
+    MasterKeyMismatchError,
+    MasterKeyMissingError,
+)
 from fairlead.testing._kit.clock import ManualClock
 from tests.support.keys import MASTER_1, MASTER_2, MemoryKeyStore, context_of, vault_over
 
@@ -94,7 +99,7 @@ async def test_a_record_that_was_moved_does_not_open(keys: KeyStore, place: Seal
     for tenant in ("acme", "bolt"):
         await vault.preflight(tenant)
     sealed = vault.seal(context_of(), PLAIN)
-    with pytest.raises(CredentialUnreadable) as unreadable:
+    with pytest.raises(CredentialUnreadableError) as unreadable:
         await vault.open(place, sealed)
     assert unreadable.value.tenant == place.tenant
     assert unreadable.value.provider == place.provider
@@ -106,7 +111,7 @@ async def test_two_swapped_rows_both_refuse(keys: KeyStore) -> None:
     await vault.preflight("acme")
     first, second = (vault.seal(context_of(number), f"token {number}".encode()) for number in (1, 2))
     for context, sealed in ((context_of(1), second), (context_of(2), first)):
-        with pytest.raises(CredentialUnreadable):
+        with pytest.raises(CredentialUnreadableError):
             await vault.open(context, sealed)
 
 
@@ -118,7 +123,7 @@ async def test_no_flipped_bit_opens() -> None:
         for bit in range(8):
             altered = bytearray(sealed.blob)
             altered[position] ^= 1 << bit
-            with pytest.raises(CredentialUnreadable):
+            with pytest.raises(CredentialUnreadableError):
                 await vault.open(context_of(), Sealed(sealed.key_id, bytes(altered)))
 
 
@@ -127,7 +132,7 @@ async def test_no_cut_or_lengthened_record_opens() -> None:
     await vault.preflight("acme")
     sealed = vault.seal(context_of(), b"short")
     for blob in [sealed.blob[:length] for length in range(len(sealed.blob))] + [sealed.blob + b"\0"]:
-        with pytest.raises(CredentialUnreadable):
+        with pytest.raises(CredentialUnreadableError):
             await vault.open(context_of(), Sealed(sealed.key_id, blob))
 
 
@@ -151,7 +156,7 @@ def test_only_the_very_same_context_opens(place: SealContext, other: SealContext
         assert await vault.open(place, sealed) == plain
         moved = replace(place, provider=place.provider + other.field, field=other.field)
         if moved != place:
-            with pytest.raises(CredentialUnreadable):
+            with pytest.raises(CredentialUnreadableError):
                 await vault.open(moved, sealed)
 
     asyncio.run(check())
@@ -166,11 +171,11 @@ async def test_another_master_key_is_missing_the_right_one(keys: KeyStore) -> No
     sealed = vault.seal(context_of(), PLAIN)
     stranger = vault_over(keys, MASTER_2)
     for refused in (stranger.open(context_of(), sealed), stranger.preflight("acme"), stranger.check()):
-        with pytest.raises(KeyMissing) as missing:
+        with pytest.raises(MasterKeyMissingError) as missing:
             await refused
-        assert MASTER_1.master_id in missing.value.what
+        assert MASTER_1.master_id in missing.value.message
         assert missing.value.tenant == "acme"
-        assert "put that key behind the newest one" in missing.value.way_out
+        assert "put that key behind the newest one" in missing.value.hint
     assert await vault_over(keys, MASTER_2, MASTER_1).open(context_of(), sealed) == PLAIN
 
 
@@ -180,7 +185,7 @@ async def test_a_wrong_key_under_the_right_name_is_wrong(keys: KeyStore) -> None
     sealed = vault.seal(context_of(), PLAIN)
     stranger = vault_over(keys, MasterKey(bytes(range(50, 82)), "2026"))
     for refused in (stranger.open(context_of(), sealed), stranger.preflight("acme"), stranger.check()):
-        with pytest.raises(KeyWrong):
+        with pytest.raises(MasterKeyMismatchError):
             await refused
     await vault.check()
     assert await vault_over(keys, MasterKey(bytes(range(32)), "2026")).open(context_of(), sealed) == PLAIN
@@ -197,7 +202,7 @@ async def test_a_data_key_that_was_altered_or_moved_is_unreadable() -> None:
     flipped = bytes([mine.wrapped[0], mine.wrapped[1] ^ 1]) + mine.wrapped[2:]
     for wrapped in (flipped, other.wrapped, b"", mine.wrapped[:-1], b"\x02" + mine.wrapped[1:]):
         keys.keys[sealed.key_id] = replace(mine, wrapped=wrapped)
-        with pytest.raises(CredentialUnreadable, match="data_key"):
+        with pytest.raises(CredentialUnreadableError, match="data_key"):
             await vault_over(keys).open(context_of(), sealed)
     keys.keys[sealed.key_id] = mine
     assert await vault_over(keys).open(context_of(), sealed) == PLAIN
@@ -206,7 +211,7 @@ async def test_a_data_key_that_was_altered_or_moved_is_unreadable() -> None:
 async def test_a_data_key_that_is_gone_is_missing(keys: KeyStore) -> None:
     other = vault_over(MemoryKeyStore())
     await other.preflight("acme")
-    with pytest.raises(KeyMissing, match="data_key"):
+    with pytest.raises(MasterKeyMissingError, match="data_key"):
         await vault_over(keys).open(context_of(), other.seal(context_of(), PLAIN))
 
 
@@ -215,7 +220,7 @@ async def test_no_failure_changes_a_key(keys: KeyStore) -> None:
     await vault.preflight("acme")
     before = await keys.current("acme")
     stranger = vault_over(keys, MASTER_2)
-    with pytest.raises(KeyMissing):
+    with pytest.raises(MasterKeyMissingError):
         await stranger.preflight("acme")
     assert await keys.current("acme") == before
     assert await keys.foreign("nobody", current_only=False, after=None, limit=10) == [before]
@@ -336,7 +341,7 @@ async def test_a_key_that_is_not_32_bytes_is_wrong() -> None:
         async def unwrap(self, wrapped: bytes, context: bytes) -> bytes:
             return b"short"
 
-    with pytest.raises(KeyWrong):
+    with pytest.raises(MasterKeyMismatchError):
         await vault_over(MemoryKeyStore(), Broken()).preflight("acme")  # type: ignore[arg-type]
 
 
@@ -345,7 +350,7 @@ async def test_a_kms_that_is_away_is_told_without_its_words() -> None:
         async def wrap(self, plain: bytes, context: bytes) -> bytes:
             raise ConnectionError("https://kms.example/?token=canary")
 
-    with pytest.raises(DependencyUnavailable, match="kms-key-7") as away:
+    with pytest.raises(DependencyUnavailableError, match="kms-key-7") as away:
         await vault_over(MemoryKeyStore(), Away()).preflight("acme")  # type: ignore[arg-type]
     assert "canary" not in str(away.value)
 
@@ -360,7 +365,7 @@ async def test_rewrapping_leaves_records_as_they_are(keys: KeyStore) -> None:
     assert await both.rewrap(old)
     assert not await both.rewrap(old)
     assert await vault_over(keys, MASTER_2).open(context_of(), sealed) == PLAIN
-    with pytest.raises(KeyMissing):
+    with pytest.raises(MasterKeyMissingError):
         await vault_over(keys, MASTER_1).open(context_of(), sealed)
 
 
@@ -372,5 +377,5 @@ async def test_a_kms_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPa
             await asyncio.Event().wait()
             raise AssertionError
 
-    with pytest.raises(DependencyUnavailable, match="TimeoutError"):
+    with pytest.raises(DependencyUnavailableError, match="TimeoutError"):
         await vault_over(MemoryKeyStore(), Silent(bytes(range(32)))).preflight("acme")

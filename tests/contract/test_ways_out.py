@@ -17,7 +17,7 @@ from fairlead.adapters.local.system import SystemClock, draw
 from fairlead.assembly.calls import Wires
 from fairlead.assembly.config import load
 from fairlead.engine.ports import HttpAnswer, NoAnswer, Webhook
-from fairlead.errors import ConfigInvalid
+from fairlead.errors import InvalidConfigError
 from tests.contract.calls import request_of
 from tests.contract.raw_server import OK, RawConnection, RawServer, tls_contexts
 from tests.contract.token_calls import call_of, let_it_go
@@ -172,5 +172,5 @@ async def test_a_port_besides_443_has_to_be_in_the_settings(
 
 @pytest.mark.parametrize("ports", ["0", "65536", "https"])
 def test_what_is_no_port_is_no_setting(ports: str) -> None:
-    with pytest.raises(ConfigInvalid):
+    with pytest.raises(InvalidConfigError):
         load({"FAIRLEAD_HTTP__EXTRA_PORTS": ports})

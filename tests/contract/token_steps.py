@@ -33,7 +33,7 @@ from fairlead.engine.ports import (
     Settlement,
     Unknown,
 )
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from fairlead.policy.calls.blast_radius import NEVER_SENT, TOKEN
 from fairlead.policy.jobs.lane import connection_group
 from tests.contract.credential_steps import claim
@@ -88,7 +88,7 @@ class Side(Names):
         act: Callable[..., Awaitable[object]] = getattr(self, step.act)
         try:
             return self.shown(await act(*step.args))
-        except InputInvalid:
+        except InvalidInputError:
             return "refused"
 
     async def glance(self) -> object:

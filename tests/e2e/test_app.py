@@ -11,7 +11,13 @@ from fairlead import Fairlead, NeedsReauth
 from fairlead.adapters.postgres.credentials import PostgresCredentialStore
 from fairlead.assembly.config import load
 from fairlead.engine.jobs.handler import JobContext
-from fairlead.errors import ConfigInvalid, InputInvalid, NotFound, ProviderNotFound, ReauthRequired
+from fairlead.errors import (
+    InvalidConfigError,
+    InvalidInputError,
+    NotFoundError,
+    ProviderNotFoundError,
+    ReauthRequiredError,
+)
 from fairlead.events import TenantWallMissing, TimelineChanged
 from fairlead.testing.issuer import Issuer, IssuerConfig, ProviderConfig
 from fairlead.testing.ledger import judge
@@ -84,23 +90,23 @@ async def test_the_three_lines_of_the_readme(made, issuer) -> None:
 
 async def test_errors_name_tenant_provider_and_the_way_out(made) -> None:
     async with made as fl:
-        with pytest.raises(NotFound, match=r"tenant='nobody', provider='mercadolibre'.*hint:"):
+        with pytest.raises(NotFoundError, match=r"tenant='nobody', provider='mercadolibre'.*hint:"):
             await fl.token("nobody", "mercadolibre")
-        with pytest.raises(ProviderNotFound, match="hint:"):
+        with pytest.raises(ProviderNotFoundError, match="hint:"):
             await fl.connections.upsert("acme", "nosuch", refresh_token="x")
-        with pytest.raises(InputInvalid, match="refresh token"):
+        with pytest.raises(InvalidInputError, match="refresh token"):
             await fl.connections.upsert("acme", "mercadolibre")
-        with pytest.raises(InputInvalid) as refused:
+        with pytest.raises(InvalidInputError) as refused:
             await fl.connections.upsert("acme", "mercadolibre", refresh_token="top\nsecret")
         assert "secret'" not in str(refused.value)
         assert "top" not in str(refused.value)
-    with pytest.raises(ConfigInvalid, match="async with"):
+    with pytest.raises(InvalidConfigError, match="async with"):
         await made.token("acme", "mercadolibre")
 
 
 async def test_no_customer_has_the_name_that_schedules_of_all_belong_to(made, issuer) -> None:
     async with made as fl:
-        with pytest.raises(InputInvalid, match="fairlead's own"):
+        with pytest.raises(InvalidInputError, match="fairlead's own"):
             await fl.connections.upsert("fairlead", "mercadolibre", refresh_token="TG-1")
 
 
@@ -131,7 +137,7 @@ async def test_a_worker_in_the_same_loop_keeps_tokens_fresh_and_tells_of_losses(
         assert event["link"].startswith("https://app.example/reconnect?t=gone&c=")
         token = await fl.token("fresh", "mercadolibre")
         assert token.access_token.reveal() == issuer.grant("mercadolibre", "fresh").access_token
-        with pytest.raises(ReauthRequired):
+        with pytest.raises(ReauthRequiredError):
             await fl.token("gone", "mercadolibre")
         fl.stop()
         await working
@@ -190,7 +196,7 @@ async def test_a_handler_that_says_needs_reauth_waits_for_the_new_consent_or_is_
     @made.job("sync")
     async def sync(context: JobContext) -> object:
         if not known_gone.is_set():
-            with pytest.raises(ReauthRequired):
+            with pytest.raises(ReauthRequiredError):
                 await made.token(context.tenant, "mercadolibre")
             known_gone.set()
             return NeedsReauth("the handler noticed it, too")
@@ -251,7 +257,7 @@ async def test_revoking_ends_it_here_and_there(made, issuer) -> None:
         await connect(fl, issuer)
         assert await fl.connections.revoke("acme", "mercadolibre")
         assert not await fl.connections.revoke("acme", "mercadolibre")
-        with pytest.raises(ReauthRequired):
+        with pytest.raises(ReauthRequiredError):
             await fl.token("acme", "mercadolibre")
         assert await fl.connections.remove("acme", "mercadolibre")
 

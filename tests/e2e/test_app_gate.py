@@ -18,7 +18,7 @@ from fairlead.adapters.postgres.database import Database
 from fairlead.assembly.config import load
 from fairlead.engine.jobs.handler import JobContext
 from fairlead.engine.ports import ConnectionKey
-from fairlead.errors import ConfigInvalid, GateClosed, InputInvalid, NotFound
+from fairlead.errors import InvalidConfigError, InvalidInputError, LimitExceededError, NotFoundError
 from fairlead.events import Event, GateNotPersistent
 from tests.faults.support.valkey import own_valkey
 from tests.support.engine import a_job
@@ -62,12 +62,12 @@ async def test_a_call_waits_a_moment_or_is_told_when_to_come_back(made: Callable
     async with made() as fl:
         await connect(fl, **FEW)
         await call(fl, wait_s=5)
-        with pytest.raises(GateClosed, match=r"rate.*acme.*stripe") as refused:
+        with pytest.raises(LimitExceededError, match=r"rate.*acme.*stripe") as refused:
             await call(fl, wait_s=0)
         assert refused.value.retry_after_s is not None
         assert 0 < refused.value.retry_after_s <= 1
         await call(fl)
-        with pytest.raises(NotFound, match="connections add"):
+        with pytest.raises(NotFoundError, match="connections add"):
             await call(fl, tenant="nobody")
 
 
@@ -76,7 +76,7 @@ async def test_what_the_provider_says_holds_back_the_next_call(made: Callable[..
         await connect(fl)
         async with fl.admission("acme", "stripe", wait_s=5) as passage:
             passage.heard(Reply(429, {"retry-after": ["120"]}))
-        with pytest.raises(GateClosed) as refused:
+        with pytest.raises(LimitExceededError) as refused:
             await call(fl)
         assert refused.value.retry_after_s == pytest.approx(120, abs=1)
 
@@ -96,7 +96,7 @@ async def test_a_connection_that_observed_is_limited_from_one_moment_to_the_next
         async with asyncio.timeout(30):
             while (await fl.runtime.gate.entrance.plan(ConnectionKey("acme", "stripe"))).observe:
                 await asyncio.sleep(0.05)
-        with pytest.raises(GateClosed, match="rate"):
+        with pytest.raises(LimitExceededError, match="rate"):
             await call(fl, wait_s=0)
         assert await rows(database, "SELECT generation, sealed, refreshed_at FROM credential") == before
 
@@ -107,11 +107,11 @@ async def test_a_change_of_settings_that_cannot_be_changes_nothing(
     async with made() as fl:
         await connect(fl, concurrency_limit=5)
         connections = fl.connections
-        with pytest.raises(ConfigInvalid, match="minimum_slots"):
+        with pytest.raises(InvalidConfigError, match="minimum_slots"):
             await connections.configure("acme", "stripe", settings={"minimum_slots": {"1": 9}})
-        with pytest.raises(InputInvalid, match="it has: concurrency_limit"):
+        with pytest.raises(InvalidInputError, match="it has: concurrency_limit"):
             await connections.configure("acme", "stripe", unset=["observe"])
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             await connections.configure("beta", "stripe", settings={"observe": True})
         assert await connections.configure("acme", "stripe", settings={"concurrency_limit": 5}) == {
             "concurrency_limit": 5
@@ -174,7 +174,7 @@ async def test_without_redis_each_process_keeps_to_its_share(made: Callable[...,
     async with made(REDIS_URL="") as fl:
         await connect(fl, **FEW)
         await call(fl, wait_s=5)
-        with pytest.raises(GateClosed):
+        with pytest.raises(LimitExceededError):
             await call(fl, wait_s=0)
 
 
@@ -188,7 +188,9 @@ async def test_who_only_observes_is_never_blocked(made: Callable[..., Fairlead])
 async def test_a_redis_that_drops_keys_is_refused_at_the_start(made: Callable[..., Fairlead]) -> None:
     with own_valkey({"maxmemory-policy": "allkeys-lru"}) as server:
         async with made(REDIS_URL=server.url) as fl:
-            with pytest.raises(ConfigInvalid, match=r"allkeys-lru.*hint: set maxmemory-policy noeviction"):
+            with pytest.raises(
+                InvalidConfigError, match=r"allkeys-lru.*hint: set maxmemory-policy noeviction"
+            ):
                 await fl.run()
 
 

@@ -16,7 +16,7 @@ from fairlead.adapters.postgres.database import Database
 from fairlead.assembly.config import load
 from fairlead.engine.jobs.handler import JobContext
 from fairlead.engine.ports import ConnectionKey
-from fairlead.errors import DependencyUnavailable, GateClosed
+from fairlead.errors import DependencyUnavailableError, LimitExceededError
 from tests.faults.support.valkey import OwnValkey, own_valkey
 from tests.support.rows import rows
 
@@ -184,7 +184,7 @@ async def test_what_was_learnt_survives_redis_and_the_process(
     await valkey.tell("FLUSHALL")
     async with made() as fl:
         assert await rate(fl) == (2000, 100)
-        with pytest.raises(GateClosed) as refused:
+        with pytest.raises(LimitExceededError) as refused:
             await call(fl, api="graphql", cost=1500)
         assert refused.value.retry_after_s is not None, "more than the guess would ever hold"
         assert refused.value.retry_after_s <= 15
@@ -218,7 +218,7 @@ async def test_newer_settings_end_what_was_learnt(made: Callable[..., Fairlead],
 
 
 async def refused_for(fl: Fairlead) -> str | None:
-    with pytest.raises(GateClosed) as refused:
+    with pytest.raises(LimitExceededError) as refused:
         await call(fl)
     return refused.value.reason
 
@@ -262,7 +262,7 @@ async def test_a_connection_that_came_after_a_loss_is_not_made_to_wait_for_it(
         await connect(fl, "beta")
         await call(fl, "beta", api="graphql", cost=1000)
         for there_before in ("acme", "gamma"):
-            with pytest.raises(GateClosed, match="the rate lets it through"):
+            with pytest.raises(LimitExceededError, match="the rate lets it through"):
                 await call(fl, there_before, api="graphql", cost=1000)
 
 
@@ -295,11 +295,11 @@ async def test_without_an_answer_of_the_database_the_gate_does_not_begin(
         await connect(fl, **ONE_SLOT)
 
         async def away(prefix: str) -> bool:
-            raise DependencyUnavailable("the database does not answer")
+            raise DependencyUnavailableError("the database does not answer")
 
         with monkeypatch.context() as patched:
             patched.setattr(fl.runtime.gate._notes, "starts", away)
-            with pytest.raises(DependencyUnavailable):
+            with pytest.raises(DependencyUnavailableError):
                 await call(fl)
         assert await rows(database, "SELECT 1 FROM gate_start") == []
         await call(fl)

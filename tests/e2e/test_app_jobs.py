@@ -20,7 +20,13 @@ import pytest
 from fairlead import EnqueuedJob, Fairlead, JobContext, JobRequest
 from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.adapters.postgres.database import Database
-from fairlead.errors import ConfigInvalid, InputInvalid, JobFailed, JobUnfinished, RequestRejected
+from fairlead.errors import (
+    InvalidConfigError,
+    InvalidInputError,
+    JobFailedError,
+    JobNotFinishedError,
+    RequestRejectedError,
+)
 from tests.support.cli import MASTER_KEY, ROOT
 from tests.support.rows import rows
 
@@ -97,7 +103,7 @@ async def test_a_unique_job_is_enqueued_while_its_key_runs(fl: Fairlead, databas
         assert second != first
         assert second == third == fourth
         assert isinstance(pickle.loads(pickle.dumps(third)), EnqueuedJob)
-        with pytest.raises(InputInvalid, match="did you mean waiting"):
+        with pytest.raises(InvalidInputError, match="did you mean waiting"):
             await publish.enqueue(tenant="acme", unique_key="sku", unique_while="wait")
     await asyncio.to_thread(fl.sync.close)
 
@@ -121,21 +127,21 @@ async def test_a_job_is_declared_stored_run_and_waited_for(fl: Fairlead) -> None
 
     @fl.job
     async def refused(ctx: JobContext) -> None:
-        raise RequestRejected("422: no such item")
+        raise RequestRejectedError("422: no such item")
 
     async with at_work(fl):
         assert await fl.result(await add.enqueue(41, tenant="acme"), timeout_s=20) == 42
         assert await fl.result(await plain.enqueue(word="a", tenant="acme"), timeout_s=20) == "A"
         assert threads == ["fairlead-handler"]
-        with pytest.raises(JobFailed, match="422: no such item") as failed:
+        with pytest.raises(JobFailedError, match="422: no such item") as failed:
             await fl.result(await refused.enqueue(tenant="acme"), timeout_s=20)
         assert failed.value.reason == "request_rejected"
-        with pytest.raises(JobUnfinished, match="scheduled"):
+        with pytest.raises(JobNotFinishedError, match="scheduled"):
             await fl.result(await add.enqueue(1, tenant="acme", delay_s=60), timeout_s=0.1)
 
 
 async def test_a_job_may_wait_for_another_without_keeping_a_worker(fl: Fairlead) -> None:
-    """JobUnfinished is a refusal that names its time: the one that waits is snoozed, no attempt burnt."""
+    """JobNotFinishedError is a refusal that names its time: the one that waits is snoozed, no attempt burnt."""
 
     @fl.job
     async def child(ctx: JobContext) -> str:
@@ -212,7 +218,7 @@ async def test_modules_with_handlers_are_imported_when_it_opens(
 
     async with at_work(fl):
         assert await fl.result(await fl.enqueue("hello", tenant="acme"), timeout_s=20) == "hello"
-        with pytest.raises(ConfigInvalid, match="open already"):
+        with pytest.raises(InvalidConfigError, match="open already"):
             await fl.__aenter__()
 
 

@@ -12,7 +12,7 @@ import pytest
 from fairlead import Fairlead
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.postgres.connection_setup import DatabaseSettings
-from fairlead.errors import FairleadError, GateClosed
+from fairlead.errors import FairleadError, LimitExceededError
 from fairlead.policy.calls.blast_radius import CALL, Own
 from fairlead.policy.calls.classify.verdict import Scope
 from fairlead.policy.failures.category import Category
@@ -89,7 +89,7 @@ async def test_a_call_stops_no_other_connection(
         errors = [await call(fl, "rude") for _ in range(5)]
         assert await call(fl, "well") is None
         closed = CALL[row].own in (Own.LIMIT, Own.ROUTE)
-        assert not closed or isinstance(errors[-1], GateClosed), errors
+        assert not closed or isinstance(errors[-1], LimitExceededError), errors
 
 
 async def test_redis_that_does_not_answer_stops_no_call(

@@ -40,10 +40,10 @@ async def test_a_setting_is_stored_as_what_it_is_and_a_new_grant_keeps_it(cli: S
 @pytest.mark.parametrize(
     ("setting", "exit_code", "code", "told"),
     [
-        ("concurrency_limit=five", 2, "input_invalid", "concurrency_limit=5"),
-        ("breaker_failures=0", 78, "config_invalid", "breaker_failures"),
-        ('minimum_slots={"1": 2}', 78, "config_invalid", "minimum_slots"),
-        ('calls={"requests": {"limit": 5, "window_s": 1, "apis": ["soap"]}}', 78, "config_invalid", "'soap'"),
+        ("concurrency_limit=five", 2, "invalid_input", "concurrency_limit=5"),
+        ("breaker_failures=0", 78, "invalid_config", "breaker_failures"),
+        ('minimum_slots={"1": 2}', 78, "invalid_config", "minimum_slots"),
+        ('calls={"requests": {"limit": 5, "window_s": 1, "apis": ["soap"]}}', 78, "invalid_config", "'soap'"),
     ],
 )
 async def test_a_setting_that_cannot_be_stores_nothing(

@@ -75,7 +75,7 @@ async def test_the_life_of_a_connection(cli: Shell, issuer: Issuer) -> None:
     assert UUID(added.record["connection_id"])
 
     again = await cli("connections", "add", *ACME, "--json", stdin=secrets["refresh_token"])
-    assert (again.code, again.error["code"], again.error["tenant"]) == (2, "input_invalid", "acme")
+    assert (again.code, again.error["code"], again.error["tenant"]) == (2, "invalid_input", "acme")
 
     listed = await cli("connections", "list")
     heading, line = listed.out.splitlines()
@@ -203,10 +203,10 @@ async def test_import_isolates_each_row_and_export_gives_back(cli: Shell, issuer
     assert [(row["row"], row["result"], row.get("code")) for row in done.rows] == [
         (1, "created", None),
         (2, "failed", "provider_not_found"),
-        (3, "failed", "input_invalid"),
-        (4, "failed", "input_invalid"),
-        (5, "failed", "input_invalid"),
-        (6, "failed", "input_invalid"),
+        (3, "failed", "invalid_input"),
+        (4, "failed", "invalid_input"),
+        (5, "failed", "invalid_input"),
+        (6, "failed", "invalid_input"),
     ]
     people = await cli("connections", "import", "in.json")
     assert (people.code, "\\x1b[31m" in people.out) == (1, True)

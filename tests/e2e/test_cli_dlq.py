@@ -45,7 +45,7 @@ async def test_redrive_by_filter_capped_and_spread(shell: Shell, database: Datab
     (other,) = await dead(database, new_job("mail", tenant_id="a"), code="bad_address")
     for arguments in ((), (young, "--code", "http_503"), ("--category", "nosuch"), ("--older-than", "soon")):
         refused = await shell("dlq", "redrive", *arguments, "--json")
-        assert (refused.code, refused.error["code"]) == (2, "input_invalid"), arguments
+        assert (refused.code, refused.error["code"]) == (2, "invalid_input"), arguments
     wanted = ("--code", "http_503", "--tenant", "a", "--kind", "mail", "--older-than", "1h")
     dry = await shell("dlq", "redrive", *wanted, "--dry-run", "--json")
     assert [row["dead_letter_id"] for row in dry.rows] == old  # the oldest first
@@ -127,7 +127,7 @@ async def test_export_without_secrets(shell: Shell, database: Database) -> None:
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert [json.loads(line)["dead_letter_id"] for line in file.read_text().splitlines()] == others[:2]
     again = await shell("dlq", "export", "-o", "dead.jsonl", "--json")
-    assert (again.code, again.error["code"]) == (2, "input_invalid")
+    assert (again.code, again.error["code"]) == (2, "invalid_input")
     assert (await shell("dlq", "export", "--kind", "none")).out == ""
 
 

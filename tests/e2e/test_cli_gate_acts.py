@@ -19,7 +19,7 @@ from fairlead.engine.jobs.handler import JobContext
 from fairlead.engine.limits.call_admitter import CallWish
 from fairlead.engine.limits.override_cache import LOOK_S
 from fairlead.engine.ports import ConnectionKey
-from fairlead.errors import GateClosed
+from fairlead.errors import LimitExceededError
 from fairlead.policy.limits.key import Keyspace
 from fairlead.policy.limits.override import Act, Reach
 from fairlead.testing._kit.clock import SystemClock
@@ -62,7 +62,7 @@ async def refusal(fl: Fairlead, tenant: str = "acme") -> str | None:
     try:
         async with fl.admission(tenant, "stripe", wait_s=0):
             return None
-    except GateClosed as refused:
+    except LimitExceededError as refused:
         return refused.reason
 
 
@@ -130,7 +130,7 @@ async def test_jobs_keep_their_place_until_a_reset_lets_them_run(
         try:
             async with fl.admission(ctx.tenant, "stripe"):
                 began.append(number)
-        except GateClosed:
+        except LimitExceededError:
             refused.set()
             raise
         if len(began) == 5:
@@ -176,7 +176,7 @@ async def test_who_waits_when_its_calls_are_stopped_is_not_let_in(with_redis: Sh
                 await waits.wait()
                 await fl.runtime.gate.switched.put(Act.ISOLATED, reach, reason="stop", actor="test")
                 await fl.runtime.gate.switches.look()
-            with pytest.raises(GateClosed, match="stop") as refused:
+            with pytest.raises(LimitExceededError, match="stop") as refused:
                 await waiting
         assert refused.value.reason == "isolated"
         await fl.runtime.gate.switched.end(Act.ISOLATED, reach)

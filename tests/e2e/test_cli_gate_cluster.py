@@ -17,7 +17,7 @@ from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.assembly.config import load
 from fairlead.engine.limits.gate_maintenance import GateMaintenance
 from fairlead.engine.ports.gate import Admitted, Ask
-from fairlead.errors import GateClosed
+from fairlead.errors import LimitExceededError
 from fairlead.policy.limits.feedback.raw_response import Reply
 from fairlead.policy.limits.key import LAYOUT, KeyKind, Keyspace
 from fairlead.policy.limits.limit import Domain, Plan, PoolLimit
@@ -83,7 +83,7 @@ async def refusal(fl: Fairlead) -> str | None:
     try:
         async with fl.admission("acme", "stripe", wait_s=0):
             return None
-    except GateClosed as refused:
+    except LimitExceededError as refused:
         return refused.reason
 
 

@@ -71,7 +71,7 @@ async def test_jobs_are_listed_hurried_and_cancelled(shell: Shell, database: Dat
     cancelled = await shell("jobs", "cancel", second, "--reason", "no longer wanted", "--json")
     assert (cancelled.code, cancelled.record["result"]) == (0, "cancelled")
     again = await shell("jobs", "cancel", second, "--json")
-    assert (again.code, again.record["code"]) == (1, "input_invalid")
+    assert (again.code, again.record["code"]) == (1, "invalid_input")
     audit = await rows(database, "SELECT act, actor, details FROM audit ORDER BY audit_id")
     assert [row["act"] for row in audit] == ["job.retried", "job.cancelled"]
     assert all(row["actor"].startswith("cli:") for row in audit)

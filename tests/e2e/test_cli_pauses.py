@@ -83,7 +83,7 @@ async def test_one_thing_is_named_and_a_time_that_can_be_read(shell: Shell) -> N
         ("--provider", "shopfy"),
     ):
         done = await shell("jobs", "pause", *arguments, "--json")
-        assert (done.code, done.error["code"], done.out) == (2, "input_invalid", ""), arguments
+        assert (done.code, done.error["code"], done.out) == (2, "invalid_input", ""), arguments
     assert (await shell("jobs", "pauses", "--json")).rows == []
 
 

@@ -71,6 +71,6 @@ async def test_try_shows_the_request_and_no_secret(bare: Shell) -> None:
     bad = await bare("providers", "try", "shopify", "-e", f"shop={'x' * 3}@evil", "--json")
     assert (bad.code, "@evil" in json.dumps(bad.error)) == (2, False)
     static = await bare("providers", "try", "stripe", "--json")
-    assert (static.code, static.error["code"]) == (2, "input_invalid")
+    assert (static.code, static.error["code"]) == (2, "invalid_input")
     alone = await bare("providers", "try", "shopify", "--send", "--json")
     assert (alone.code, "--connection" in alone.error["hint"]) == (2, True)

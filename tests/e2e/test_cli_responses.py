@@ -80,7 +80,7 @@ async def test_the_rules_of_a_connection(shell: Shell) -> None:
     assert (nobody.code, nobody.error["code"]) == (1, "not_found")
     wrong = json.dumps([{**RULE, "patterns": ["re:(a)\\1"]}])
     refused = await shell("connections", "set", *acme, "--setting", f"patterns={wrong}", "--json")
-    assert (refused.code, refused.error["code"]) == (78, "config_invalid")
+    assert (refused.code, refused.error["code"]) == (78, "invalid_config")
     assert "backreferences" in refused.error["message"]
 
 

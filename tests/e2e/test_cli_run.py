@@ -177,7 +177,7 @@ async def test_words_before_the_logs_are_whole_lines(capfd: pytest.CaptureFixtur
 
 async def test_what_cannot_be_run_is_told(shell: Shell) -> None:
     missing = await shell("run", "--app", "nowhere:fl", "--json")
-    assert (missing.code, missing.error["code"]) == (78, "config_invalid")
+    assert (missing.code, missing.error["code"]) == (78, "invalid_config")
     wrong = await shell("run", "--app", "json:dumps", "--json")
     assert (wrong.code, "no Fairlead" in wrong.error["message"]) == (78, True)
     (shell.folder / "broken.py").write_text(
@@ -196,6 +196,6 @@ async def test_what_cannot_be_run_is_told(shell: Shell) -> None:
     lacking = await shell("run", "--app", "lacking:fl", "--json")
     assert (lacking.code, "no_such_jobs" in lacking.error["message"]) == (78, True)
     role = await shell("run", "--role", "leader", "--json")
-    assert (role.code, role.error["code"]) == (2, "input_invalid")
+    assert (role.code, role.error["code"]) == (2, "invalid_input")
     away = await shell("run", "--json", env={"DATABASE_URL": "postgresql://x@127.0.0.1:1/y"})
     assert (away.code, away.error["code"]) == (69, "dependency_unavailable")

@@ -93,7 +93,7 @@ async def test_a_pause_holds_through_a_declaration_until_it_is_lifted(
     not_paused = await shell("schedules", "resume", "nightly.report", "--make-up", "--json")
     assert (not_paused.code, not_paused.record["result"]) == (0, "not paused")
     empty = await shell("schedules", "pause", "nightly.report", "--why", " ", "--json")
-    assert (empty.code, empty.record["code"]) == (1, "input_invalid")
+    assert (empty.code, empty.record["code"]) == (1, "invalid_input")
     audit = await rows(database, "SELECT act, actor, tenant_id, details FROM audit ORDER BY audit_id")
     assert [row["act"] for row in audit] == ["schedule.paused", "schedule.resumed"]
     assert all(row["actor"].startswith("cli:") and row["tenant_id"] == NIGHTLY.tenant_id for row in audit)
@@ -140,5 +140,5 @@ async def test_a_schedule_that_cannot_be_computed_is_told(shell: Shell, database
 async def test_an_impossible_schedule_of_the_settings_never_starts(shell: Shell) -> None:
     shell.settings('[schedules]\nclean_up = "each friday"\n')
     refused = await shell("schedules", "list", "--json")
-    assert (refused.code, refused.error["code"]) == (78, "config_invalid")
+    assert (refused.code, refused.error["code"]) == (78, "invalid_config")
     assert "clean_up" in refused.error["message"]

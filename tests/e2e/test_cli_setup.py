@@ -67,7 +67,7 @@ async def test_config_show_masks_secrets_and_names_origins(bare: Shell) -> None:
     assert rows["providers.hubspot.client_secret"]["value"] == "***"
     assert rows["notices.webhook_url"]["value"] == "***"
     wrong = await bare("config", "show", "--json", env={"FAIRLEAD_WORKER__SIZE": "1"})
-    assert (wrong.code, wrong.error["code"]) == (78, "config_invalid")
+    assert (wrong.code, wrong.error["code"]) == (78, "invalid_config")
     assert "worker.size" in wrong.error["message"]
 
 
@@ -78,13 +78,13 @@ async def test_migrate_an_empty_database(bare: Shell, servers: Endpoints) -> Non
     needed = await bare("status", "--json")
     assert (needed.code, needed.error["code"], needed.error["hint"]) == (
         78,
-        "migration_needed",
+        "migration_required",
         "run `fairlead migrate`",
     )
     unfit = await bare("doctor", "--json")
     assert (unfit.code, {row["check"]: row["status"] for row in unfit.rows}["migrations"]) == (4, "fail")
     check = await bare("migrate", "--check", "--json")
-    assert (check.code, check.rows[0]["state"], check.error["code"]) == (78, "pending", "migration_needed")
+    assert (check.code, check.rows[0]["state"], check.error["code"]) == (78, "pending", "migration_required")
     script = await bare("migrate", "--sql")
     assert script.out.startswith("\\set ON_ERROR_STOP on")
     dry = await bare("migrate", "--dry-run", "--json")
@@ -139,7 +139,7 @@ async def test_another_key_does_not_open_the_data(shell: Shell) -> None:
     found = {row["check"]: row for row in looked.rows}["sealed data"]
     assert (looked.code, found["status"], "k1" in found["detail"]) == (4, "fail", True)
     shown = await shell("vault", "verify", "--json", env=other)
-    assert (shown.code, shown.error["code"]) == (78, "key_missing")
+    assert (shown.code, shown.error["code"]) == (78, "master_key_missing")
 
 
 async def test_the_vault_moves_to_a_new_key(shell: Shell) -> None:

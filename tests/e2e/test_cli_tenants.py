@@ -44,7 +44,7 @@ async def test_weights_of_tenants_and_tiers(shell: Shell, database: Database) ->
     await shell("tenants", "weights", "clear", "acme")
     assert await lanes.tenant("acme") == TenantShare("acme", tier="gold")
     held = await shell("tenants", "tiers", "remove", "gold", "--json")
-    assert (held.code, held.error["code"]) == (2, "input_invalid")
+    assert (held.code, held.error["code"]) == (2, "invalid_input")
     await shell("tenants", "tiers", "unassign", "acme", "c")
     assert (await shell("tenants", "tiers", "remove", "gold", "--dry-run", "--json")).code == 0
     removed = await shell("tenants", "tiers", "remove", "gold", "--json")

@@ -14,7 +14,7 @@ from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.assembly.config import load
 from fairlead.engine.jobs.handler import JobContext
-from fairlead.errors import CallFailed, InputInvalid, JobFailed, NotFound
+from fairlead.errors import CallFailedError, InvalidInputError, JobFailedError, NotFoundError
 from fairlead.testing.api.malformed import answer
 from fairlead.testing.api.raw import RawConnection, RawServer
 from fairlead.testing.api.stripe import StripeApi
@@ -69,12 +69,12 @@ async def test_a_call_and_its_answer(make: Callable[[str], Fairlead], stripe: St
             assert len(page.json()["data"]) == 3
             made = await api.post("/charges", data={"amount": "100"}, headers={"Idempotency-Key": "one"})
             assert made.json()["amount"] in (100, "100")
-            with pytest.raises(CallFailed, match=r"resource_missing|Unrecognized|404") as failed:
+            with pytest.raises(CallFailedError, match=r"resource_missing|Unrecognized|404") as failed:
                 await api.get("/nothing")
             assert failed.value.category == "permanent_request"
-            with pytest.raises(InputInvalid, match="credential"):
+            with pytest.raises(InvalidInputError, match="credential"):
                 await api.get("/charges", headers={"Authorization": "Bearer mine"})
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             async with fl.client("nobody", "stripe"):
                 pass
 
@@ -96,7 +96,7 @@ async def test_the_key_goes_to_its_provider(
     async with make(stripe.url) as fl:
         await fl.connections.upsert("acme", "stripe", api_key="sk_test_1")
         async with fl.client("acme", "stripe") as api:
-            with pytest.raises(InputInvalid, match="none of the provider's"):
+            with pytest.raises(InvalidInputError, match="none of the provider's"):
                 await api.get(elsewhere)
             assert (await api.get(f"{stripe.url}/acme/v1/charges")).status_code == 200, (
                 "a whole address may be given"
@@ -246,7 +246,7 @@ async def test_a_dead_letter_is_counted_by_what_its_call_failed_of(
         await fl.connections.upsert("acme", "stripe", api_key="sk_test_1")
         job_id = await fl.enqueue("sync", tenant="acme", provider="stripe")
         running = asyncio.create_task(fl.run())
-        with pytest.raises(JobFailed):
+        with pytest.raises(JobFailedError):
             await fl.result(job_id, timeout_s=30)
         fl.stop()
         await running

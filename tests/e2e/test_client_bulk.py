@@ -14,7 +14,7 @@ from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.adapters.postgres.database import Database
 from fairlead.assembly.config import load
-from fairlead.errors import BulkBusy, CallFailed, InputInvalid
+from fairlead.errors import BulkLimitReachedError, CallFailedError, InvalidInputError
 from fairlead.events import Event, JobFinished
 from fairlead.testing.api import ShopifyApi
 from tests.support.rows import rows
@@ -101,7 +101,7 @@ async def test_one_that_runs_already_is_adopted_and_another_is_left_alone(
             assert begun(shopify) == 1
             if version == "2025-10":
                 await api.graphql(run, {"q": OTHER})
-                with pytest.raises(BulkBusy):
+                with pytest.raises(BulkLimitReachedError):
                     async with api.bulk(ORDERS):
                         pass
 
@@ -111,16 +111,16 @@ async def test_what_the_vendor_does_not_take(fl: Fairlead, shopify: ShopifyApi) 
         await connect(fl)
         await fl.connections.upsert("acme", "stripe", api_key="sk_test_1")
         async with fl.client("acme", "shopify") as api:
-            with pytest.raises(CallFailed, match="Invalid bulk query") as failed:
+            with pytest.raises(CallFailedError, match="Invalid bulk query") as failed:
                 async with api.bulk("{ orders"):
                     pass
             assert (failed.value.reason, failed.value.category) == ("INVALID", "permanent_request")
             async with api.bulk(ORDERS) as operation:  # the place is free
                 shopify.bulk("my-shop").all[-1].canceled = True
-                with pytest.raises(CallFailed, match="CANCELED"):
+                with pytest.raises(CallFailedError, match="CANCELED"):
                     await operation.wait()
         async with fl.client("acme", "stripe") as api:
-            with pytest.raises(InputInvalid, match="bulk"):
+            with pytest.raises(InvalidInputError, match="bulk"):
                 async with api.bulk(ORDERS):
                     pass
 
@@ -131,7 +131,7 @@ async def test_another_block_goes_on_with_its_token(fl: Fairlead, shopify: Shopi
         async with fl.client("acme", "shopify") as api:
             async with api.bulk(ORDERS) as operation:
                 token = operation.token
-            with pytest.raises(BulkBusy):  # its place stays taken
+            with pytest.raises(BulkLimitReachedError):  # its place stays taken
                 async with api.bulk(OTHER):
                     pass
             async with api.bulk(ORDERS, token=token) as operation:

@@ -15,7 +15,7 @@ from fairlead import Fairlead
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.assembly.config import load
-from fairlead.errors import CallFailed, GateClosed, InputInvalid
+from fairlead.errors import CallFailedError, InvalidInputError, LimitExceededError
 from fairlead.testing.api import NetSuiteApi
 
 SETTINGS = """
@@ -82,7 +82,7 @@ async def test_a_soap_operation(make: Callable[[str, str], Fairlead], netsuite: 
             status = answer.xml.find(f".//{{{NS}}}status")
             assert status is not None
             assert status.get("isSuccess") == "true"
-            with pytest.raises(InputInvalid, match="SOAP"):
+            with pytest.raises(InvalidInputError, match="SOAP"):
                 await api.soap("get", "</soapenv:Body>")
     assert netsuite.ledger.arrived() == 1
 
@@ -105,7 +105,7 @@ async def test_calls_beyond_the_accounts_limit_wait_here_and_a_fault_is_told_by_
                     for _ in range(2):
                         others.create_task(_other(http, url))
                     await hold.reached(2)
-                    with pytest.raises(CallFailed) as failed:
+                    with pytest.raises(CallFailedError) as failed:
                         await api.soap("get", "<get/>", deadline_s=3)
                     hold.release()
                 assert failed.value.reason == "WS_REQUEST_BLOCKED"
@@ -168,7 +168,7 @@ async def test_a_stream_is_taken_as_it_comes_and_holds_its_slot(
                 assert (response.status_code, response.headers["x-kind"]) == (200, "lines")
                 lines = response.aiter_lines()
                 assert await anext(lines) == "first ñ"
-                with pytest.raises(GateClosed, match="slot"):
+                with pytest.raises(LimitExceededError, match="slot"):
                     await api.get("/lines", wait_s=0)
                 api_there.go_on.set()
                 assert [line async for line in lines] == ["second", "third"]
@@ -185,10 +185,10 @@ async def test_a_stream_that_is_cut_off_or_refused_fails(
     async with make("stripe", f'apis.rest.url = "{url}"') as fl:
         await fl.connections.upsert("acme", "stripe", api_key="sk_test_1")
         async with fl.client("acme", "stripe") as api:
-            with pytest.raises(CallFailed, match="its head was given"):
+            with pytest.raises(CallFailedError, match="its head was given"):
                 async with api.stream("GET", "/cut") as response:
                     await response.aread()
-            with pytest.raises(CallFailed, match="404"):
+            with pytest.raises(CallFailedError, match="404"):
                 async with api.stream("GET", "/nothing"):
                     pytest.fail("there is nothing to stream")
 

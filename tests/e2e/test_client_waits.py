@@ -15,7 +15,7 @@ from fairlead import Fairlead
 from fairlead.adapters.embedded import Endpoints
 from fairlead.app.client import Client
 from fairlead.assembly.config import load
-from fairlead.errors import CallFailed, DeadlineTooShort, GateClosed
+from fairlead.errors import CallFailedError, DeadlineExceededError, LimitExceededError
 from fairlead.testing.issuer import Issuer, IssuerConfig, ProviderConfig
 from tests.support.cli import Shell
 
@@ -100,7 +100,7 @@ async def test_a_slow_issuer_does_not_hold_a_call_past_its_deadline(
         await connect(fl, issuer, expires_in_s=0.001)
         hold = issuer.hold("arrived")
         async with fl.client("acme", "mercadolibre") as client:
-            with pytest.raises(DeadlineTooShort, match="credential"):
+            with pytest.raises(DeadlineExceededError, match="credential"):
                 await client.get("/items", deadline_s=0.5)
             await hold.reached(1)
             assert api.tokens == []
@@ -116,7 +116,7 @@ async def test_a_slow_issuer_after_a_401_does_not_either(at: Shell, issuer: Issu
         api.gone.add(first)
         hold = issuer.hold("arrived")
         async with fl.client("acme", "mercadolibre") as client:
-            with pytest.raises(DeadlineTooShort, match="newer credential"):
+            with pytest.raises(DeadlineExceededError, match="newer credential"):
                 await client.get("/items", deadline_s=0.5)
             await hold.reached(1)
             hold.release()
@@ -127,10 +127,10 @@ async def test_a_slow_issuer_after_a_401_does_not_either(at: Shell, issuer: Issu
 async def open_breaker(client: Client, api: Api) -> None:
     """It fails, and is known to be open; then its API is healthy again."""
     api.status = 503
-    with pytest.raises(CallFailed):
+    with pytest.raises(CallFailedError):
         await client.get("/items")
     for _ in range(2):
-        with pytest.raises(GateClosed) as closed:
+        with pytest.raises(LimitExceededError) as closed:
             await client.get("/items", wait_s=0)
     assert closed.value.reason == "breaker"
     assert closed.value.retry_after_s is not None
@@ -145,7 +145,7 @@ async def gets_through(client: Client) -> None:
             try:
                 await client.get("/items", wait_s=0)
                 return
-            except GateClosed:
+            except LimitExceededError:
                 await asyncio.sleep(0.05)
 
 

@@ -21,7 +21,7 @@ from fairlead.adapters.http.resolver import CheckedResolver
 from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.adapters.postgres.database import Database
 from fairlead.assembly.config import load
-from fairlead.errors import NotSent
+from fairlead.errors import NotSentError
 from fairlead.events import Event, GateBreakerOpened, ProcessRecovered, ProcessUnhealthy
 from fairlead.testing.api.raw import OK, RawConnection, RawServer
 from tests.support.rows import rows
@@ -209,7 +209,7 @@ async def test_80_calls_in_a_process_with_12_free_descriptors_hold_up_no_other_p
     ends = printed["ends"]
     assert sum(ends.values()) == 80
     assert ends["NotSent descriptors"] > 0
-    ours = {"NoneType", "NotSent", "GateUnavailable", "DependencyUnavailable"}
+    ours = {"NoneType", "NotSent", "LimiterUnavailableError", "DependencyUnavailableError"}
     assert {each.partition(" ")[0] for each in ends} <= ours, "no bare OSError"
     assert printed["opened"] == 0
     assert printed["trouble"].startswith("descriptors: ")
@@ -223,7 +223,7 @@ async def test_15_calls_in_a_process_whose_resolver_fails_hold_up_no_other_proce
     sick, healthy = fleet
     calls = [called(sick, TENANTS[0], "stripe") for _ in range(15)]
     refused = await asyncio.gather(*calls, return_exceptions=True)
-    assert {(type(each), getattr(each, "reason", None)) for each in refused} == {(NotSent, "resolver")}
+    assert {(type(each), getattr(each, "reason", None)) for each in refused} == {(NotSentError, "resolver")}
     assert "/etc/resolv.conf" in str(refused[0])
     await called(healthy, TENANTS[0], "stripe")
     assert not [event for event in (*sick.told, *healthy.told) if isinstance(event, GateBreakerOpened)]

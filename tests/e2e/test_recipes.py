@@ -206,7 +206,7 @@ async def call_fastapi(shop: Shell, connector: UnixConnector, app_path: str) -> 
             job = f"/jobs/{(await placed.json())['job_id']}"
         async with http.get(job) as told:
             assert (told.status, told.headers["Retry-After"]) == (409, "1")
-            assert (await told.json())["code"] == "job_unfinished"
+            assert (await told.json())["code"] == "job_not_finished"
         async with worker(shop, app_path), asyncio.timeout(60):
             while told.status == 409:
                 async with http.get(job) as told:
@@ -254,7 +254,7 @@ import threading
 from shop import worker
 from django.db import connection, transaction
 from django.test import Client
-from fairlead.errors import InputInvalid, JobUnfinished
+from fairlead.errors import InvalidInputError, JobNotFinishedError
 from shop.jobs import Order, fl, place_order
 
 with connection.schema_editor() as editor:
@@ -270,7 +270,7 @@ except KeyError:
 try:
     place_order("acme", 2)
     raise AssertionError("it is in no transaction")
-except InputInvalid as error:
+except InvalidInputError as error:
     assert "in no transaction" in str(error)
 assert [thread.name for thread in threading.enumerate()] == ["MainThread"]
 connection.close()

@@ -22,7 +22,7 @@ from fairlead import Fairlead
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.assembly.config import load
-from fairlead.errors import CallFailed, GateClosed, InputInvalid
+from fairlead.errors import CallFailedError, InvalidInputError, LimitExceededError
 
 SETTINGS = """
 home = "{home}"
@@ -158,7 +158,7 @@ async def test_a_failure_is_the_sdks_own_error_and_tells_what_it_was_judged_to_b
         with pytest.raises(openai.NotFoundError, match="does not exist") as failed:
             await client.chat.completions.create(**{**HELLO, "model": "none"})
     judged = failed.value.response.extensions["fairlead"]
-    assert isinstance(judged, CallFailed)
+    assert isinstance(judged, CallFailedError)
     assert (judged.category, judged.attempts) == ("permanent_request", 1)
 
 
@@ -167,7 +167,7 @@ async def test_a_stream_is_given_word_by_word_and_holds_the_slot(sdk: Sdk, fl: F
         stream = await client.chat.completions.create(**HELLO, stream=True)
         words = aiter(stream)
         assert (await anext(words)).choices[0].delta.content == "Hel"
-        with pytest.raises(GateClosed, match="slot"):
+        with pytest.raises(LimitExceededError, match="slot"):
             async with fl.admission("acme", "openai", wait_s=0):
                 pass
         llm.next_word.set()
@@ -199,7 +199,7 @@ async def test_what_was_not_sent_raises_our_own_error(sdk: Sdk, fl: Fairlead, ll
     await fl.connections.upsert("beta", "openai", api_key="sk-of-beta", settings={"calls": calls})
     async with sdk("beta", deadline_s=6.0) as client:
         await client.chat.completions.create(**HELLO)
-        with pytest.raises(GateClosed, match="rate") as refused:
+        with pytest.raises(LimitExceededError, match="rate") as refused:
             await client.chat.completions.create(**HELLO)
     assert refused.value.retry_after_s is not None
     assert llm.credentials == ["Bearer sk-of-beta"]
@@ -208,9 +208,9 @@ async def test_what_was_not_sent_raises_our_own_error(sdk: Sdk, fl: Fairlead, ll
 async def test_the_credential_goes_nowhere_else(sdk: Sdk, llm: Llm) -> None:
     """A client may follow redirects; a base_url may be wrong."""
     async with sdk() as client:
-        with pytest.raises(InputInvalid, match=r"none of the provider's.*hint"):
+        with pytest.raises(InvalidInputError, match=r"none of the provider's.*hint"):
             await client.with_options(base_url="https://elsewhere.example/v1").models.list()
-        with pytest.raises(InputInvalid, match="none of the provider's"):
+        with pytest.raises(InvalidInputError, match="none of the provider's"):
             await client.chat.completions.create(**{**HELLO, "model": "elsewhere"})
     assert not any(each.startswith("elsewhere") for each in llm.credentials)
 

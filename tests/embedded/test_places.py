@@ -18,7 +18,7 @@ from fairlead.adapters.embedded.account import Account, can_enter, can_use_tree,
 from fairlead.adapters.embedded.home import STATE_FOLDER, Home
 from fairlead.adapters.embedded.layout import Layout
 from fairlead.adapters.embedded.wheels import Wheel, postgres_wheel, valkey_wheel
-from fairlead.errors import DependencyUnavailable
+from fairlead.errors import DependencyUnavailableError
 from tests.embedded.support import query, sockets_of, valkey
 from tests.support.servers import remove_root
 
@@ -78,7 +78,7 @@ def test_root_moves_the_data_where_its_servers_can_reach_it(root: Path, stopped:
         assert query(again.database_url, "select n from kept") == [(7,)]
     EmbeddedServers(home / ".fairlead").stop()
     shutil.rmtree(moved)
-    with pytest.raises(DependencyUnavailable, match=r"which is gone.*hint: bring that folder back"):
+    with pytest.raises(DependencyUnavailableError, match=r"which is gone.*hint: bring that folder back"):
         EmbeddedServers(home / ".fairlead").start()
 
 
@@ -95,7 +95,7 @@ def test_an_ordinary_user_runs_the_server_as_itself(root: Path) -> None:
 
     assert _in_a_child_as(DAEMON, work) == 0
     assert (root / "servers/postgres/data").stat().st_uid == DAEMON
-    with pytest.raises(DependencyUnavailable, match=r"belongs to user id 1, .* hint: run as the user"):
+    with pytest.raises(DependencyUnavailableError, match=r"belongs to user id 1, .* hint: run as the user"):
         Home(root)
 
 
@@ -184,7 +184,7 @@ def test_a_missing_wheel_is_told_with_the_way_out(
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)  # import machinery: not to be found
     with pytest.raises(
-        DependencyUnavailable,
+        DependencyUnavailableError,
         match=rf"{wheel} .*not installed hint: pip install 'fairlead\[embedded\]', or set DATABASE_URL",
     ):
         EmbeddedServers(root).start()
@@ -193,7 +193,7 @@ def test_a_missing_wheel_is_told_with_the_way_out(
 
 def test_a_folder_that_cannot_be_made_is_told(root: Path) -> None:
     root.write_text("a file stands here")
-    with pytest.raises(DependencyUnavailable, match=r"cannot use the folder .* hint: "):
+    with pytest.raises(DependencyUnavailableError, match=r"cannot use the folder .* hint: "):
         EmbeddedServers(root / "below").start()
     root.unlink()
 
@@ -213,7 +213,7 @@ def test_a_folder_that_others_may_enter_is_refused(root: Path, name: str) -> Non
     home.folder("valkey")
     for mode in (0o701, 0o710, 0o702, 0o740):
         folder.chmod(mode)
-        with pytest.raises(DependencyUnavailable, match=rf"{name} is open to others.*hint: .*chmod 700"):
+        with pytest.raises(DependencyUnavailableError, match=rf"{name} is open to others.*hint: .*chmod 700"):
             PRIVATE[name](home)
     folder.chmod(0o700)
     PRIVATE[name](home)
@@ -224,7 +224,7 @@ def test_a_link_or_a_file_in_a_folders_place_is_refused(root: Path, name: str, t
     """A link to the short folder of the sockets is ours; every other one, somebody else may have set."""
     home, folder = Home(root), root / name
     folder.touch()
-    with pytest.raises(DependencyUnavailable, match=r"is a link or a file.*hint: "):
+    with pytest.raises(DependencyUnavailableError, match=r"is a link or a file.*hint: "):
         PRIVATE[name](home)
     folder.unlink()
     (tmp_path / "theirs").mkdir(mode=0o755)
@@ -233,7 +233,7 @@ def test_a_link_or_a_file_in_a_folders_place_is_refused(root: Path, name: str, t
         assert home.sockets() != tmp_path / "theirs"
         shutil.rmtree(home.sockets())
     else:
-        with pytest.raises(DependencyUnavailable, match=r"is a link or a file.*hint: "):
+        with pytest.raises(DependencyUnavailableError, match=r"is a link or a file.*hint: "):
             PRIVATE[name](home)
 
 
@@ -257,7 +257,7 @@ def test_a_folder_of_another_user_is_refused(root: Path, name: str, monkeypatch:
     PRIVATE[name](home)
     home.account = Account(STRANGER.uid, STRANGER.gid, switch=False)
     monkeypatch.setattr(os, "geteuid", lambda: STRANGER.uid)  # we are he, and the folder is not
-    with pytest.raises(DependencyUnavailable, match=r"belongs to user id .*hint: run as the user"):
+    with pytest.raises(DependencyUnavailableError, match=r"belongs to user id .*hint: run as the user"):
         PRIVATE[name](home)
 
 

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from fairlead.adapters.embedded import EmbeddedPostgres, EmbeddedServers
-from fairlead.errors import DependencyUnavailable
+from fairlead.errors import DependencyUnavailableError
 from tests.embedded.support import (
     User,
     all_listen,
@@ -159,7 +159,7 @@ def test_a_deleted_root_takes_its_servers_along(root: Path) -> None:
 
 def test_a_server_that_cannot_start_is_told_with_its_log(root: Path) -> None:
     servers = EmbeddedServers(root, settings={"max_connections": "none"})
-    with pytest.raises(DependencyUnavailable, match=r"(?s)postgres .*max_connections.*hint: "):
+    with pytest.raises(DependencyUnavailableError, match=r"(?s)postgres .*max_connections.*hint: "):
         servers.start()
     with EmbeddedServers(root, settings=SETTINGS) as endpoints:  # an old failure stands in nobody's way
         assert query(endpoints.database_url, "select 1") == [(1,)]

@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 from fairlead.adapters.embedded import EmbeddedServers, Endpoints
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from tests.embedded.support import (
     User,
     all_listen,
@@ -167,5 +167,5 @@ def test_a_supervisor_asked_to_end_stops_both_cleanly(root: Path) -> None:
 
 @pytest.mark.parametrize("name", ["Max", "max connections", "-D", "valkey.", "x=y"])
 def test_impossible_settings_are_refused_before_anything_starts(root: Path, name: str) -> None:
-    with pytest.raises(InputInvalid, match="hint: "):
+    with pytest.raises(InvalidInputError, match="hint: "):
         EmbeddedServers(root, settings={name: "1"})

@@ -41,7 +41,7 @@ from fairlead.engine.ports import (
     Rescheduled,
 )
 from fairlead.engine.ports.lanes import GroupCap, TenantShare
-from fairlead.errors import DependencyUnavailable
+from fairlead.errors import DependencyUnavailableError
 from fairlead.testing._kit.ids import CountedIds
 from tests.faults.support.report import Figures, sized
 from tests.support.rows import rows, run
@@ -172,7 +172,7 @@ class _Fleet:
         """Claim jobs. Without the lock of a cap two claims may wait for each other, and neither gets any."""
         try:
             return list(await jobs.claim(WHERE, demand, session_id))
-        except DependencyUnavailable:
+        except DependencyUnavailableError:
             if not self.ablated:
                 raise
             return []

@@ -78,7 +78,7 @@ async def _refused(desk: Child, figures: Figures) -> int:
     """Try each payload: it is stored, or refused in words of ours; how many were stored."""
     told: dict[str, str] = (await desk.ask("enqueue_poison", names=list(PAYLOADS)))["told"]
     figures.note(payloads=dict(Counter(told.values())))
-    strange = {name: word for name, word in told.items() if word not in {"stored", "InputInvalid"}}
+    strange = {name: word for name, word in told.items() if word not in {"stored", "InvalidInputError"}}
     figures.holds(strange.keys() <= WITH_CODE, f"payloads were met with {strange}")
     return sum(word == "stored" for word in told.values())
 

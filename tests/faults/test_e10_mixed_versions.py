@@ -21,7 +21,7 @@ from fairlead.adapters.postgres import migration_steps
 from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.migrate import Migrator, shipped_migrations
-from fairlead.errors import ConfigInvalid
+from fairlead.errors import InvalidConfigError
 from fairlead.policy.jobs.states import JobState
 from tests.faults.support.child import Child
 from tests.faults.support.load import ENDED, Load, all_begin
@@ -149,7 +149,7 @@ async def test_E10_mixed_versions(stage: Stage, tmp_path: Path) -> None:
 async def _older_is_refused(stage: Stage) -> bool:
     try:
         await Migrator(stage.database.settings).check()
-    except ConfigInvalid:
+    except InvalidConfigError:
         return True
     return False
 

@@ -24,7 +24,7 @@ from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.statements import statement
 from fairlead.engine.jobs.heartbeat import BEATS_PER_LEASE
-from fairlead.errors import DependencyUnavailable
+from fairlead.errors import DependencyUnavailableError
 from tests.faults.support.load import Load, all_begin
 from tests.faults.support.nursery import Nursery
 from tests.faults.support.report import Figures, quantiles, sized
@@ -127,7 +127,7 @@ class _Crowd:
         try:
             answer = await wish
             self.told["done"] += 1
-        except DependencyUnavailable as error:
+        except DependencyUnavailableError as error:
             self.told[type(error).__name__] += 1
         self.wishes.append((began_s, time.monotonic()))
         return answer
@@ -175,7 +175,7 @@ async def test_E19_connections_gone(crowded: Stage, tmp_path: Path) -> None:
     resumed_s = [ran_s(back_s, moment_s) for moment_s in (*began_s.values(), load.acknowledged_at_s)]
     figures.note(outages=1, resume_s=quantiles(resumed_s))
     figures.holds(max(resumed_s) <= RESUME_BOUND_S, f"resumed after {max(resumed_s):.1f} s")
-    figures.holds(crowd.told["DependencyUnavailable"] > 0, "there were connections for all")
+    figures.holds(crowd.told["DependencyUnavailableError"] > 0, "there were connections for all")
     longest_s = max([*all_ran_s(crowd.wishes), *load.took_s])
     figures.holds(longest_s <= HANG_BOUND_S, f"longest wait {longest_s:.1f} s")
     figures.conclude()

@@ -26,7 +26,7 @@ from fairlead.adapters.postgres.driver import Connection
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.engine.base.batch import Batcher
 from fairlead.engine.ports import Enqueued, NewJob
-from fairlead.errors import DependencyUnavailable
+from fairlead.errors import DependencyUnavailableError
 from tests.faults.support.faultproxy import postgres_proxy
 from tests.faults.support.pgstorm import ASKERS, DELAY_S, KIND, PARTS, ROUND_TRIPS, Storm, keeps
 from tests.faults.support.report import Figures, conclude, sized
@@ -125,7 +125,7 @@ async def _judge_pool(storm: Storm, eyes: Database, figures: Figures) -> None:
     began_s = time.monotonic()
     async with AsyncExitStack() as stack:
         had: list[Connection] = []
-        with suppress(DependencyUnavailable):
+        with suppress(DependencyUnavailableError):
             while len(had) < CONNECTIONS:
                 had.append(await stack.enter_async_context(storm.lender.lent()))
         keeping = await asyncio.gather(*map(keeps, had), return_exceptions=True)

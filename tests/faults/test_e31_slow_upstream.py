@@ -24,7 +24,7 @@ from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.http import transport as transport_module
 from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.app.client import Response
-from fairlead.errors import CallFailed, DeadlineTooShort, GateClosed, NotSent
+from fairlead.errors import CallFailedError, DeadlineExceededError, LimitExceededError, NotSentError
 from fairlead.testing.api import LiarApi
 from tests.faults.support.calls import Callers, calling, settings_of, starved_s, taken
 from tests.faults.support.report import Figures, quantiles, sized
@@ -88,9 +88,9 @@ class _Ground:
         self.calls.append((began_s, time.monotonic()))
         self.others_s.append(others_s)
         match came:
-            case CallFailed(reason=reason) | NotSent(reason=reason):
+            case CallFailedError(reason=reason) | NotSentError(reason=reason):
                 self.told[f"failed {reason}"] += 1
-            case GateClosed(reason=reason):
+            case LimitExceededError(reason=reason):
                 self.told[f"closed {reason}"] += 1
             case Response():
                 self.told["answered"] += 1
@@ -106,7 +106,9 @@ class _Ground:
 
     def note(self) -> None:
         figures, known = self.figures, {"failed timeout", "failed pool", "closed slot", "closed breaker"}
-        known.add(DeadlineTooShort.__name__)  # the gate's answer came after the call's time, and nothing left
+        known.add(
+            DeadlineExceededError.__name__
+        )  # the gate's answer came after the call's time, and nothing left
         took_s = all_ran_s(self.calls)
         by_clock_s = [ended_s - began_s for began_s, ended_s in self.calls]
         others_s = zip(took_s, by_clock_s, self.others_s, strict=True)

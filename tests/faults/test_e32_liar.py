@@ -22,7 +22,7 @@ from fairlead.adapters.http import connector as connector_module
 from fairlead.adapters.http.connector import Flight
 from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.app.client import Response
-from fairlead.errors import AnswerUnreadable, CallFailed, FairleadError
+from fairlead.errors import CallFailedError, FairleadError, ResponseDecodingError
 from fairlead.testing.api import LIES
 from fairlead.testing.api.raw import RawConnection, RawServer
 from tests.faults.support.calls import KEY, Callers, calling, echo, echoed, settings_of, taken
@@ -81,7 +81,7 @@ class _Ground:
             self.crashes += 1
             self.told[f"{name}: {error!r:.100}"] += 1
             return
-        if isinstance(came, FairleadError) and not (isinstance(came, CallFailed) and came.reason):
+        if isinstance(came, FairleadError) and not (isinstance(came, CallFailedError) and came.reason):
             self.unnamed.append(f"{name}: {came!r:.100}")
 
     async def _honest(self, path: str) -> None:
@@ -108,7 +108,7 @@ def _read(came: Response | FairleadError) -> str:
     assert came.headers is not None
     try:
         came.json()
-    except AnswerUnreadable:
+    except ResponseDecodingError:
         return f"{came.status_code} text"
     return f"{came.status_code} json"
 

@@ -19,7 +19,7 @@ from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.http import transport as transport_module
 from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.engine.ports import NoAnswer
-from fairlead.errors import CallFailed
+from fairlead.errors import CallFailedError
 from fairlead.policy.providers import pagination as page_module
 from fairlead.testing.api.malformed import answer
 from fairlead.testing.api.raw import RawConnection, RawServer
@@ -69,7 +69,7 @@ class _Ground:
         came = await self.callers.call("acme", self.here.url + path, method, deadline_s=5.0)
         self.calls += 1
         self.followed += len(self.here.arrivals) - before - 1
-        named = isinstance(came, CallFailed) and came.category == "permanent_request"
+        named = isinstance(came, CallFailedError) and came.category == "permanent_request"
         self.unnamed += not named
 
     async def lists(self) -> None:

@@ -27,7 +27,7 @@ from fairlead.adapters.http.client_session import TransportSettings
 from fairlead.adapters.http.resolver import AddressPolicy, CheckedResolver
 from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.app.client import Response
-from fairlead.errors import CallFailed, FairleadError, InputInvalid, NotSent
+from fairlead.errors import CallFailedError, FairleadError, InvalidInputError, NotSentError
 from fairlead.testing.api.raw import OK, RawConnection, RawServer, answer_all
 from tests.contract.raw_server import tls_contexts
 from tests.faults.support.calls import Callers, calling, settings_of, watched
@@ -124,7 +124,7 @@ async def _faults(
 
 def _reason(came: Response | FairleadError) -> str:
     """Why nothing was sent, or all that is known of it."""
-    if isinstance(came, CallFailed | NotSent | InputInvalid) and came.reason:
+    if isinstance(came, CallFailedError | NotSentError | InvalidInputError) and came.reason:
         return came.reason
     return repr(came)[:100]
 

@@ -21,7 +21,7 @@ from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.app.client import Response
 from fairlead.engine.limits import observations
-from fairlead.errors import CallFailed, GateClosed
+from fairlead.errors import CallFailedError, LimitExceededError
 from fairlead.policy.calls.classify import classifier as judge_module
 from fairlead.policy.failures import strategy as strategy_module
 from fairlead.testing.api.raw import RawConnection, RawServer
@@ -97,7 +97,7 @@ class _Ground:
             told["crashes"] += 1
             self.crash = repr(error)[:200]
             return
-        if not isinstance(came, CallFailed):
+        if not isinstance(came, CallFailedError):
             told["crashes"] += 1
             return
         told["unheard"] += came.answer is None or came.answer.status != 429  # else nothing was asked for
@@ -108,13 +108,13 @@ class _Ground:
             self.over_s.append(wait_s - told_s)
             self._held(after, told_s, number, time.monotonic() - began_s)
         else:
-            at_s = (after.retry_after_s or CAP_S) if isinstance(after, GateClosed) else 0.0
-            is_held = at_s > NEXT_S or not isinstance(after, Response | GateClosed)
+            at_s = (after.retry_after_s or CAP_S) if isinstance(after, LimitExceededError) else 0.0
+            is_held = at_s > NEXT_S or not isinstance(after, Response | LimitExceededError)
             self._note_wrong(told, number, next_call_held=is_held)
 
     def _held(self, after: object, told_s: float, number: int, took_s: float) -> None:
         """The next call waits at the gate for as long, unless the time is over already."""
-        if not isinstance(after, GateClosed) or after.retry_after_s is None:
+        if not isinstance(after, LimitExceededError) or after.retry_after_s is None:
             first_s, *later_s = self.vendor.came_s[number]
             is_early = not later_s or later_s[0] - first_s < told_s
             self._note_wrong(self.readable, number, next_call_early=is_early)

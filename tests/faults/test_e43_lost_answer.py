@@ -81,7 +81,7 @@ async def _lose(
         wire.cut_after_bytes = None
     if not isinstance(lost, str) and _delivered(stage, policy, name):
         return 0
-    told = "TransientFailure" if policy == "stable" else "OutcomeUnknown"
+    told = "TransientFailureError" if policy == "stable" else "OutcomeUnknownError"
     figures.holds(lost == told, f"{policy} cut at {cut}: {lost}")
     if policy in FORGIVING:
         figures.holds(await asked(child, connection, 1) == lost, f"{policy} cut at {cut}: not waited for")
@@ -95,7 +95,7 @@ async def _lose(
     figures.holds((again, served) == (lost, first), f"{policy} cut at {cut}: not served meanwhile ({again})")
     await stage.expire([connection])
     ended = await asked(child, connection, 1)
-    figures.holds(ended == "ReauthRequired", f"{policy} cut at {cut}: ended {ended}")
+    figures.holds(ended == "ReauthRequiredError", f"{policy} cut at {cut}: ended {ended}")
     return 1
 
 
@@ -127,7 +127,7 @@ async def _grace_is_over(stage: Stage, child: Child, figures: Figures) -> None:
     ended = await asked(child, connection, 1)
     posts = [post for post in posts_of(stage.issuer.ledger()) if post.connection == "late"]
     figures.holds(
-        (ended, len(posts)) == ("ReauthRequired", 1), f"after its grace: {ended}, {len(posts)} posts"
+        (ended, len(posts)) == ("ReauthRequiredError", 1), f"after its grace: {ended}, {len(posts)} posts"
     )
 
 

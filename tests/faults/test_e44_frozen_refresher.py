@@ -56,7 +56,7 @@ async def _ask(child: Child, pair: _Pair) -> dict[str, Any] | str:
         try:
             return await child.ask("refresh", connection=pair.connection, newer_than=pair.generation)
         except Asked as refused:
-            waits = refused.error == "OutcomeUnknown" and pair.policy == "grace"
+            waits = refused.error == "OutcomeUnknownError" and pair.policy == "grace"
             if not waits or time.monotonic() > until_s:
                 return refused.error
         await asyncio.sleep(LOOK_AGAIN_S)

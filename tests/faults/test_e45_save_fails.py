@@ -62,7 +62,7 @@ async def _answered(
 async def _one_failure(stage: Stage, child: Child, provider: str, connection: str) -> None:
     """The breaker counts: the next success has to be written, too."""
     stage.issuer.be_rude(Quirk(status=503), provider=provider, times=1)
-    with pytest.raises(Asked, match="TransientFailure"):
+    with pytest.raises(Asked, match="TransientFailureError"):
         await _refresh(child, connection, 1)
 
 

@@ -26,7 +26,7 @@ from fairlead.assembly.config import Config, load
 from fairlead.assembly.runtime import Runtime
 from fairlead.engine.ports import ConnectionKey
 from fairlead.engine.tokens.connections import Grant
-from fairlead.errors import DeadlineTooShort, DependencyUnavailable
+from fairlead.errors import DeadlineExceededError, DependencyUnavailableError
 from fairlead.events import Event
 from tests.faults.support.server import OwnServer
 from tests.faults.support.stage import until
@@ -156,7 +156,7 @@ async def test_a_killed_database_is_done_without_for_five_minutes(
             ours.clock.moved_s += MEMORY_S - 2 * STALE_S
             assert await ours.get() == 200
             ours.clock.moved_s += 2 * STALE_S
-            with pytest.raises(DependencyUnavailable, match=r"hint: ") as away:
+            with pytest.raises(DependencyUnavailableError, match=r"hint: ") as away:
                 await ours.get()
             assert (away.value.code, away.value.sent) == ("dependency_unavailable", False)
             assert vendor.keys == {"first": CALLS + 2}, "what ended with the error was not sent"
@@ -187,7 +187,7 @@ async def test_a_database_that_stands_still_holds_no_call_beyond_its_deadline(
             async with asyncio.timeout(10.0):  # its own patience with it is longer
                 assert await ours.get(deadline_s=9.0) == 200
                 assert await ours.get(deadline_s=1.0) == 200, "nobody asks it again within 5 s"
-                with pytest.raises(DeadlineTooShort, match="connection"):
+                with pytest.raises(DeadlineExceededError, match="connection"):
                     await ours.get(deadline_s=0.5, key=ConnectionKey("beta", "hubspot"))
         assert ours.count("served_from_memory") == 2
         assert vendor.keys == {"first": 3}

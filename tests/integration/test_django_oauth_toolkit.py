@@ -22,7 +22,7 @@ import pytest
 
 from fairlead.adapters.embedded import Endpoints
 from fairlead.app import Fairlead
-from fairlead.errors import RateLimited, ReauthRequired
+from fairlead.errors import RateLimitedError, ReauthRequiredError
 from tests.integration.dot import DotServer, dot_server
 from tests.integration.fleet import PROVIDER, Fleet, Killed, Standing, connect_all, fleet_for
 from tests.support.standstill import patience
@@ -252,7 +252,7 @@ async def _assert_grants_work(fleet: Fleet, server: DotServer, outcome: Outcome)
         active = [tenant for tenant in outcome.standings if tenant not in outcome.lost]
         tokens = await asyncio.gather(*(_refreshed(fairlead, tenant) for tenant in active))
         for tenant in outcome.lost:
-            with pytest.raises(ReauthRequired, match="lost_rotation"):
+            with pytest.raises(ReauthRequiredError, match="lost_rotation"):
                 await fairlead.refresh(tenant, PROVIDER)
     live = {grant.user: grant.access_token for grant in await server.live()}
     assert dict(zip(active, tokens, strict=True)) == {tenant: live[tenant] for tenant in active}
@@ -262,7 +262,7 @@ async def _refreshed(fairlead: Fairlead, tenant: str) -> str:
     while True:
         try:
             return (await fairlead.refresh(tenant, PROVIDER)).access_token.reveal()
-        except RateLimited as cooling:  # refreshed a moment ago
+        except RateLimitedError as cooling:  # refreshed a moment ago
             await asyncio.sleep(cooling.retry_after_s or 0.1)
 
 

@@ -26,7 +26,7 @@ from fairlead.assembly.config import load
 from fairlead.engine.jobs.handler import JobContext
 from fairlead.engine.ports import ClaimFilter, Completed, ProcessIdentity, Rescheduled
 from fairlead.engine.ports.lanes import TenantShare
-from fairlead.errors import ConfigInvalid
+from fairlead.errors import InvalidConfigError
 from fairlead.policy.jobs.lane import Scope, ScopeKind
 from fairlead.testing.issuer import Issuer, IssuerConfig, ProviderConfig
 from tests.support.databases import SCHEMA
@@ -91,7 +91,7 @@ async def test_migrations_are_read_through_a_pooler_and_applied_past_it(
         pooled = Migrator(replace(database_settings, dsn=url, transaction_pooler=True))
         assert await pooled.plan() == []
         assert strict.refused == []
-        with pytest.raises(ConfigInvalid, match="with the DATABASE_URL of the server itself"):
+        with pytest.raises(InvalidConfigError, match="with the DATABASE_URL of the server itself"):
             await pooled.apply()
 
 

@@ -15,7 +15,7 @@ from fairlead.adapters.local.system import SystemClock
 from fairlead.adapters.redis import node as node_module
 from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.engine.ports.gate import Admitted, Ask, Finish
-from fairlead.errors import GateUnavailable
+from fairlead.errors import LimiterUnavailableError
 from fairlead.policy.limits.breaker import Health
 from fairlead.policy.limits.key import Keyspace
 from fairlead.policy.limits.limit import MICRO, BreakerRule, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
@@ -93,7 +93,7 @@ async def test_a_call_with_room_and_its_good_end_need_nothing_else(
         for number in (3, 4, 5):
             await call(later, plan, number)
         unknown = Plan(plan.domain, buckets=(BucketLimit("other", 1, 1),))
-        with pytest.raises(GateUnavailable, match="the whole judgement is asked"):
+        with pytest.raises(LimiterUnavailableError, match="the whole judgement is asked"):
             await later.admit(Ask(unknown))
     finally:
         await later.close()

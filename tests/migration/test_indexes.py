@@ -12,7 +12,7 @@ from fairlead.adapters.postgres import migrate, migration_steps
 from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.migrate import Migration, Migrator
-from fairlead.errors import MigrationNeeded
+from fairlead.errors import MigrationRequiredError
 from tests.migration.test_migrate import INDEX, A, applied, by_psql, migration
 from tests.support.rows import rows, run
 from tests.support.snapshot import held_snapshot
@@ -35,12 +35,12 @@ async def test_an_index_that_could_not_be_built_is_dropped_by_the_next_run(
 ) -> None:
     """Of this program, or of a DBA's script."""
     await Migrator(empty, [TWICE]).apply()
-    with pytest.raises(MigrationNeeded, match="duplicated") as failed:
+    with pytest.raises(MigrationRequiredError, match="duplicated") as failed:
         await Migrator(empty, [TWICE, UNIQUE]).apply()
-    assert "the next run drops what it left (a_idx, INVALID)" in failed.value.way_out
+    assert "the next run drops what it left (a_idx, INVALID)" in failed.value.hint
     database = await Database.open(empty)
     assert await rows(database, VALID) == [{"is": False}]
-    with pytest.raises(MigrationNeeded, match="duplicated"):
+    with pytest.raises(MigrationRequiredError, match="duplicated"):
         await Migrator(empty, [TWICE, UNIQUE]).apply()
     script = tmp_path / "migrate.sql"
     script.write_text(await Migrator(empty, [TWICE, UNIQUE]).sql(pending_only=True))
@@ -71,8 +71,8 @@ async def test_an_index_waits_for_transactions_that_are_older(
     if patient:
         assert outcome == [INDEX]
     else:
-        assert isinstance(outcome, MigrationNeeded)
-        assert "once the transactions before it have ended" in outcome.way_out
+        assert isinstance(outcome, MigrationRequiredError)
+        assert "once the transactions before it have ended" in outcome.hint
 
 
 async def test_whoever_is_interrupted_leaves_nobody_waiting(empty: DatabaseSettings) -> None:
@@ -102,10 +102,10 @@ async def test_an_index_of_another_schema_stays(empty: DatabaseSettings) -> None
     await database.close()
 
 
-async def _outcome(migrator: Migrator) -> list[Migration] | MigrationNeeded:
+async def _outcome(migrator: Migrator) -> list[Migration] | MigrationRequiredError:
     try:
         return await migrator.apply()
-    except MigrationNeeded as error:
+    except MigrationRequiredError as error:
         return error
 
 

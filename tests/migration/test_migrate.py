@@ -26,7 +26,7 @@ from fairlead.adapters.postgres.migrate import (
 )
 from fairlead.adapters.postgres.statements import Statement
 from fairlead.assembly.stores import check_schema
-from fairlead.errors import ConfigInvalid, DependencyUnavailable, MigrationNeeded
+from fairlead.errors import DependencyUnavailableError, InvalidConfigError, MigrationRequiredError
 from tests.support.beside import a_long_report, at_work
 from tests.support.databases import settings_of, without_public
 from tests.support.engine import IDS
@@ -66,7 +66,7 @@ async def applied(settings: DatabaseSettings) -> list[int]:
 
 async def test_all_of_ours_are_applied_once_and_then_nothing_is_left(empty: DatabaseSettings) -> None:
     migrator = Migrator(empty)
-    with pytest.raises(MigrationNeeded, match=r"0001_ground_floor.*fairlead migrate"):
+    with pytest.raises(MigrationRequiredError, match=r"0001_ground_floor.*fairlead migrate"):
         await migrator.check()
     assert await migrator.plan() == list(shipped_migrations())
     assert await migrator.apply() == list(shipped_migrations())
@@ -110,7 +110,7 @@ async def test_an_installation_in_another_schema_is_not_passed_over(plain: str) 
     await Migrator(DatabaseSettings(dsn=plain, schema="public")).apply()
     unset = Migrator(DatabaseSettings(dsn=plain))
     for step in (unset.plan, unset.check, unset.apply):
-        with pytest.raises(ConfigInvalid, match=r"schema public.*set database\.schema_name to 'public'"):
+        with pytest.raises(InvalidConfigError, match=r"schema public.*set database\.schema_name to 'public'"):
             await step()
     chosen = DatabaseSettings(dsn=plain, schema="fairlead")
     assert await Migrator(chosen).apply() == list(shipped_migrations())
@@ -124,18 +124,18 @@ async def test_pre_stops_before_post_and_both_versions_can_start_in_between(empt
     assert await new.apply(upto="pre") == [B]
     await old.check()
     await Migrator(empty, [A, B, C_POST]).check()
-    with pytest.raises(MigrationNeeded, match="0004_step"):  # D must follow C
+    with pytest.raises(MigrationRequiredError, match="0004_step"):  # D must follow C
         await new.check()
     assert await new.apply() == [C_POST, D]
     await new.check()
-    with pytest.raises(ConfigInvalid, match=r"newer than this version.*0003_step.*hint:"):
+    with pytest.raises(InvalidConfigError, match=r"newer than this version.*0003_step.*hint:"):
         await old.check()
 
 
 async def test_a_version_starts_while_its_post_migrations_are_to_come(empty: DatabaseSettings) -> None:
     """Else no process of it could start before the last older one is gone (E10)."""
     new = Migrator(empty, [A, B, C_POST])
-    with pytest.raises(MigrationNeeded, match="0001_step"):
+    with pytest.raises(MigrationRequiredError, match="0001_step"):
         await check_schema(new, apply=False)
     await new.apply(upto="pre")
     await check_schema(new, apply=False)
@@ -147,7 +147,7 @@ async def test_a_version_starts_while_its_post_migrations_are_to_come(empty: Dat
 async def test_a_failed_migration_leaves_the_whole_ones_before_it(empty: DatabaseSettings) -> None:
     broken = migration(2, "CREATE TABLE half (x integer); SELECT 1 / 0;")
     await Migrator(empty, [A]).apply()
-    with pytest.raises(MigrationNeeded, match=r"0002_step.*division by zero.*nothing of it was left"):
+    with pytest.raises(MigrationRequiredError, match=r"0002_step.*division by zero.*nothing of it was left"):
         await Migrator(empty, [A, broken]).apply()
     assert await applied(empty) == [1]
     database = await Database.open(empty)
@@ -163,13 +163,13 @@ async def test_a_failed_installation_leaves_nothing(plain: str, schema: str | No
     broken = [*shipped_migrations(), migration(last, "CREATE ROLE left_behind; SELECT 1 / 0;")]
     admin = await asyncpg.connect(plain)
     before = await admin.fetch(LEFT)
-    with pytest.raises(MigrationNeeded, match=rf"{last:04}_step.*division by zero.*nothing was kept"):
+    with pytest.raises(MigrationRequiredError, match=rf"{last:04}_step.*division by zero.*nothing was kept"):
         await Migrator(DatabaseSettings(dsn=plain, schema=schema), broken).apply()
     assert await admin.fetch(LEFT) == before
     await admin.execute("CREATE TABLE public.migration (id integer); CREATE TABLE public.audit (id integer)")
     public = DatabaseSettings(dsn=plain, schema="public")
     before = await admin.fetch(LEFT)
-    with pytest.raises(ConfigInvalid, match="the schema public holds tables that are not fairlead's"):
+    with pytest.raises(InvalidConfigError, match="the schema public holds tables that are not fairlead's"):
         await Migrator(public).apply()
     assert await admin.fetch(LEFT) == before
     await Migrator(replace(public, schema=None)).apply()
@@ -199,9 +199,9 @@ async def test_a_migration_that_gets_no_lock_lets_the_others_pass_and_tries_agai
 async def test_a_call_that_fails_leaves_its_steps_and_no_index(empty: DatabaseSettings) -> None:
     text = "CREATE PROCEDURE steps() LANGUAGE plpgsql AS 'BEGIN PERFORM 1 / 0; END';"
     failing = migration(2, "CALL steps();", "pre", "-- transaction: none")
-    with pytest.raises(MigrationNeeded, match="division by zero") as failed:
+    with pytest.raises(MigrationRequiredError, match="division by zero") as failed:
         await Migrator(empty, [migration(1, text), failing]).apply()
-    assert "steps that it has done are kept" in failed.value.way_out
+    assert "steps that it has done are kept" in failed.value.hint
 
 
 # ---- refusing --------------------------------------------------------------------------------------
@@ -211,7 +211,7 @@ async def test_an_edited_past_is_refused_by_everything(empty: DatabaseSettings) 
     await Migrator(empty, [A, B]).apply()
     edited = Migrator(empty, [A, migration(2, "CREATE TABLE b (y integer);"), C_POST])
     for step in (edited.plan, edited.check, edited.apply):
-        with pytest.raises(ConfigInvalid, match=r"0002_step is not the one.*hint: restore the file"):
+        with pytest.raises(InvalidConfigError, match=r"0002_step is not the one.*hint: restore the file"):
             await step()
     assert await applied(empty) == [1, 2]
 
@@ -223,9 +223,9 @@ async def test_line_ends_are_no_edit() -> None:
 
 async def test_a_newer_database_is_refused_once_its_post_phase_is_through(empty: DatabaseSettings) -> None:
     await Migrator(empty, [A, B, C_POST]).apply()
-    with pytest.raises(ConfigInvalid, match="newer"):
+    with pytest.raises(InvalidConfigError, match="newer"):
         await Migrator(empty, [A, B]).apply()
-    with pytest.raises(ConfigInvalid, match="newer"):
+    with pytest.raises(InvalidConfigError, match="newer"):
         await Migrator(empty, [A]).plan()
 
 
@@ -253,7 +253,7 @@ def test_numbers_have_no_gap_and_no_double() -> None:
 
 async def test_a_server_that_is_away(empty: DatabaseSettings) -> None:
     away = replace(empty, dsn="postgresql://u@127.0.0.1:1/x")
-    with pytest.raises(DependencyUnavailable):
+    with pytest.raises(DependencyUnavailableError):
         await Migrator(away).check()
 
 

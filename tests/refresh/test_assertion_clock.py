@@ -19,7 +19,7 @@ from fairlead._core.secret import Secret
 from fairlead.engine.ports import ConnectionKey, HttpAnswer, TokenCall
 from fairlead.engine.tokens.connections import Grant
 from fairlead.engine.tokens.deps import AppCredential
-from fairlead.errors import IssuerClockError, ReauthRequired
+from fairlead.errors import IssuerClockError, ReauthRequiredError
 from fairlead.policy.failures.category import Category
 from fairlead.policy.tokens.assertion_clock import LONGEST_RESIGNED_S, clock_skew
 from fairlead.policy.tokens.outcome import Rejected
@@ -101,7 +101,7 @@ async def test_assertion_refused_by_a_clock_that_differs_asks_no_customer_to_con
         with pytest.raises(IssuerClockError, match="either clock may be wrong") as failed:
             await fl.coordinator.refresh(connection_id, 1)
     assert (failed.value.category, failed.value.retryable) == (category, category == "transient_network")
-    assert failed.value.what.count("Z") == 2
+    assert failed.value.message.count("Z") == 2
     assert len(issuer.claims) == posts
     assert await state_of(database) == "active"
 
@@ -112,7 +112,7 @@ async def test_assertion_refused_by_a_clock_that_agrees_ends_the_grant(
 ) -> None:
     issuer = OffClockIssuer(ahead_s, refuses=True, has_date=has_date)
     async with process(database, issuer, tmp_path) as (fl, connection_id):
-        with pytest.raises(ReauthRequired):
+        with pytest.raises(ReauthRequiredError):
             await fl.coordinator.refresh(connection_id, 1)
     assert len(issuer.claims) == 1
     assert await state_of(database) == "needs_reauth"

@@ -21,14 +21,14 @@ from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.engine.ports import EndpointAsk, EndpointKey, Intent, NewJob, NoAnswer, TokenCall
 from fairlead.engine.ports.http import NoAnswerKind
 from fairlead.errors import (
-    DependencyUnavailable,
-    EndpointPaused,
-    EndpointUnavailable,
+    DependencyUnavailableError,
+    EndpointPausedError,
+    EndpointUnavailableError,
     FairleadError,
-    RateLimited,
-    ReauthRequired,
-    Refused,
-    TransientFailure,
+    RateLimitedError,
+    ReauthRequiredError,
+    RefusedError,
+    TransientFailureError,
 )
 from fairlead.events import EndpointStateChanged
 from fairlead.policy.calls.blast_radius import TOKEN, Own, Shared
@@ -61,7 +61,11 @@ OUTCOMES: dict[str, Quirk | None] = {
     "not_sent.process": None,
 }
 LOSSES: dict[str, NoAnswerKind] = {"not_sent": "connect", "not_sent.process": "descriptors"}
-CLOSED = {Shared.HOST: EndpointUnavailable, Shared.RATE: RateLimited, Shared.APP: EndpointPaused}
+CLOSED = {
+    Shared.HOST: EndpointUnavailableError,
+    Shared.RATE: RateLimitedError,
+    Shared.APP: EndpointPausedError,
+}
 
 
 class Fleet:
@@ -130,7 +134,7 @@ async def test_one_connection_stops_itself_alone(
         met = await fleet.meets(row, "a")
         assert await fleet.is_served("well")
         posts, own = fleet.posts(), TOKEN[row].own
-        refused = {Own.CONNECTION: RateLimited, Own.GRANT: ReauthRequired}.get(own)
+        refused = {Own.CONNECTION: RateLimitedError, Own.GRANT: ReauthRequiredError}.get(own)
         with suppress(FairleadError) if refused is None else pytest.raises(refused):
             await fleet.other.coordinator.refresh(met, 2 if own is Own.NOTHING else 1)
         assert fleet.posts() - posts == (refused is None), "what is held is held in every process"
@@ -209,11 +213,11 @@ async def test_a_person_sees_a_back_off_and_passes_or_ends_it(
         met = await fleet.connect("a")
         for generation in (1, 2):
             issuer.be_rude(Quirk(status=429, retry_after="86400"), connection="a")
-            with pytest.raises(TransientFailure) as failed:
+            with pytest.raises(TransientFailureError) as failed:
                 await refresh(met, generation)
             assert failed.value.retry_after_s == 900.0, "as long as it waits, not as long as was asked"
             issuer.be_polite()
-            with pytest.raises(RateLimited):
+            with pytest.raises(RateLimitedError):
                 await refresh(met, generation)
             held = await gate.backoff(met, generation)
             assert held["held_for"] == "http_429"
@@ -249,10 +253,10 @@ async def test_a_probe_whose_claim_loses_makes_room_for_the_next_at_once(
 
         async def claim_what_was_refreshed(intent: Intent, ask: EndpointAsk) -> None:
             assert await claim(replace(intent, from_generation=7), ask) is None
-            raise DependencyUnavailable("the database went away")
+            raise DependencyUnavailableError("the database went away")
 
         monkeypatch.setattr(store, "claim", claim_what_was_refreshed)
-        with pytest.raises(DependencyUnavailable):
+        with pytest.raises(DependencyUnavailableError):
             await fleet.one.coordinator.refresh(await fleet.connect("c"), 1)
         assert await fleet.is_served("well")
 
@@ -262,21 +266,21 @@ async def test_a_probe_whose_claim_loses_makes_room_for_the_next_at_once(
 
 async def _store_away(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     async def away(*_asked: object) -> None:
-        raise DependencyUnavailable("the database went away")
+        raise DependencyUnavailableError("the database went away")
 
     monkeypatch.setattr(fleet.one.rooms.store, "claim", away)
 
 
 async def _mark_in_doubt(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     async def lost(*_asked: object) -> None:
-        raise DependencyUnavailable("whether it was committed is not known")
+        raise DependencyUnavailableError("whether it was committed is not known")
 
     monkeypatch.setattr(fleet.one.rooms.store, "mark_sent", lost)
 
 
 async def _no_journal(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     def full() -> None:
-        raise DependencyUnavailable("no answer could be kept")
+        raise DependencyUnavailableError("no answer could be kept")
 
     monkeypatch.setattr(fleet.one.rooms.journal, "preflight", full)
 
@@ -346,7 +350,7 @@ async def test_dead_letters_of_one_tenant_refuse_its_work_and_nobodys_refreshes(
         for kind in ("token.refresh", "sync")
         for tenant in ("loud", "quiet")
     }
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedError):
         await jobs.enqueue([new["sync", "loud"]])
     stored = await jobs.enqueue([job for key, job in new.items() if key != ("sync", "loud")])
     assert [one.inserted for one in stored] == [True] * 3

@@ -11,13 +11,13 @@ from fairlead._core.secret import Secret
 from fairlead.adapters.postgres.postgres_errors import CommitInDoubt
 from fairlead.engine.ports import ConnectionKey, EndpointRefusal
 from fairlead.errors import (
-    DependencyUnavailable,
-    EndpointPaused,
-    InputInvalid,
-    RateLimited,
-    ReauthRequired,
-    RequestRejected,
-    TransientFailure,
+    DependencyUnavailableError,
+    EndpointPausedError,
+    InvalidInputError,
+    RateLimitedError,
+    ReauthRequiredError,
+    RequestRejectedError,
+    TransientFailureError,
 )
 from fairlead.events import ServiceFailed
 from fairlead.testing.ledger import judge
@@ -71,7 +71,7 @@ async def test_a_refresh_waits_while_others_hold_the_rows_of_its_endpoint(fl, is
     monkeypatch.setattr(fl.rooms.store, "claim", locked_twice)
     assert (await fl.coordinator.refresh(connection_id, 1)).generation == 2
     refusals.append(busy)
-    with pytest.raises(RateLimited) as refused:
+    with pytest.raises(RateLimitedError) as refused:
         await fl.coordinator.refresh(connection_id, 2, others_s=0.0)
     assert refused.value.reason == "busy"
 
@@ -84,11 +84,11 @@ async def test_a_release_is_asked_until_it_is_heard(fl, issuer, monkeypatch) -> 
     async def flaky(*which: Any) -> bool:
         tries.append(which)
         if len(tries) < 4:
-            raise DependencyUnavailable("the database is away")
+            raise DependencyUnavailableError("the database is away")
         return await release(*which)
 
     monkeypatch.setattr(fl.rooms.store, "release", flaky)
-    with pytest.raises(TransientFailure):
+    with pytest.raises(TransientFailureError):
         await fl.coordinator.refresh(connection_id, 1)
     assert len(tries) == 4
     assert (await fl.connections.get(KEY)).refreshing is None
@@ -117,7 +117,7 @@ async def test_what_is_refused_for_good_is_asked_once(fl, issuer) -> None:
     body = '{"error":"invalid_scope"}'
     issuer.be_rude({"status": 400, "body": body, "content_type": "application/json"})
     for _ in range(10):
-        with pytest.raises(RequestRejected):
+        with pytest.raises(RequestRejectedError):
             await fl.coordinator.refresh(connection_id, 1)
     assert judge(issuer.ledger()).provider_posts == 1
     issuer.be_polite()
@@ -135,24 +135,24 @@ async def test_one_refused_secret_is_one_incident_where_limits_are_per_account(
     async with refresher(database, {STRICT: profile}, tmp_path / "j", apps=apps) as fl:
         shops = [await fl.connect(issuer, STRICT, f"shop{number}") for number in range(4)]
         issuer.refuse_client("app")
-        with pytest.raises(RequestRejected):
+        with pytest.raises(RequestRejectedError):
             await fl.coordinator.refresh(shops[0], 1)
         for shop in shops[1:]:
-            with pytest.raises(EndpointPaused):
+            with pytest.raises(EndpointPausedError):
                 await fl.coordinator.refresh(shop, 1)
         assert judge(issuer.ledger()).provider_posts == 2, "two must say so"
         old, apps.credential = apps.credential, replace(apps.credential, fingerprint="f2")
         issuer.refuse_client("app", on=False)
         assert (await fl.coordinator.refresh(shops[1], 1)).generation == 2
         apps.credential = old
-        with pytest.raises(EndpointPaused):
+        with pytest.raises(EndpointPausedError):
             await fl.coordinator.refresh(shops[2], 1)
 
 
 async def test_a_lost_grant_stands_in_the_dead_letters_whoever_found_it(fl, issuer, database) -> None:
     connection_id = await fl.connect(issuer, STRICT)
     issuer.revoke(STRICT, "acme")
-    with pytest.raises(ReauthRequired):
+    with pytest.raises(ReauthRequiredError):
         await fl.coordinator.refresh(connection_id, 1)
     entries = await rows(database, "SELECT kind, category, code, connection_id, status FROM dead_letter")
     assert [tuple(entry.values()) for entry in entries] == [
@@ -165,7 +165,7 @@ async def test_a_lost_grant_stands_in_the_dead_letters_whoever_found_it(fl, issu
 
 async def test_a_reconnect_for_another_account_is_refused_and_keeps_the_settings(fl, issuer) -> None:
     await fl.connect(issuer, STRICT, account_id="one", settings={"subject": "s"}, client_secret=Secret("own"))
-    with pytest.raises(InputInvalid, match="another account"):
+    with pytest.raises(InvalidInputError, match="another account"):
         await fl.connect(issuer, STRICT, account_id="two")
     await fl.connect(issuer, STRICT, account_id="one")
     credential = await fl.rooms.store.read(KEY)

@@ -23,7 +23,7 @@ from fairlead.engine.jobs.handler import Handler, JobContext
 from fairlead.engine.ports import Cancelled, ClaimFilter, Completed, NewJob, Outcome, Rescheduled
 from fairlead.engine.tokens.notification_jobs import Notices
 from fairlead.engine.tokens.refresh_jobs import TokenJobs
-from fairlead.errors import ReauthRequired
+from fairlead.errors import ReauthRequiredError
 from fairlead.policy.jobs.job import NeedsReauth
 from fairlead.policy.jobs.kinds import REFRESH
 from fairlead.testing.webhook import verify
@@ -70,7 +70,7 @@ class Desk:
         """A connection whose grant its customer took back, found out by a caller of this process."""
         connection_id = await self.fl.connect(issuer, STRICT)
         issuer.revoke(STRICT, "acme")
-        with pytest.raises(ReauthRequired):
+        with pytest.raises(ReauthRequiredError):
             await self.fl.coordinator.refresh(connection_id, 1)
         return connection_id
 
@@ -124,7 +124,7 @@ async def desk(fl: Refresher, database: Any, webhook: Any) -> AsyncIterator[Desk
 
 def _handlers_of_a_user() -> list[Handler]:
     async def meets_the_loss(context: JobContext) -> object:
-        raise ReauthRequired("the grant is gone")  # as ``fl.token`` does
+        raise ReauthRequiredError("the grant is gone")  # as ``fl.token`` does
 
     async def judges_by_itself(context: JobContext) -> object:
         return NeedsReauth("the customer took a permission away")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead.engine.ports import ConnectionKey
-from fairlead.errors import ReauthRequired, TransientFailure
+from fairlead.errors import ReauthRequiredError, TransientFailureError
 from fairlead.testing.ledger import judge
 from tests.support.rows import run
 
@@ -56,11 +56,11 @@ async def test_an_expired_token_is_never_served(fl, issuer, database) -> None:
     await fl.connect(issuer, "strict")
     await expire(database, "-1 s")
     issuer.be_rude({"status": 503})
-    with pytest.raises(TransientFailure):
+    with pytest.raises(TransientFailureError):
         await fl.reader.token(KEY)
     issuer.be_polite()
     issuer.revoke("strict", "acme")
-    with pytest.raises(ReauthRequired) as gone:
+    with pytest.raises(ReauthRequiredError) as gone:
         await fl.reader.token(KEY)
     assert gone.value.bucket == KEY.bucket, "by which a job without a group waits for it"
 
@@ -68,7 +68,7 @@ async def test_an_expired_token_is_never_served(fl, issuer, database) -> None:
 async def test_a_revoked_connection_serves_nothing(fl, issuer) -> None:
     await fl.connect(issuer, "strict")
     assert await fl.connections.revoke(KEY, actor="test", reason="left")
-    with pytest.raises(ReauthRequired):
+    with pytest.raises(ReauthRequiredError):
         await fl.reader.token(KEY)
 
 

@@ -11,17 +11,17 @@ import pytest
 from fairlead.engine.ports import ConnectionKey
 from fairlead.engine.tokens.deps import Fresh
 from fairlead.errors import (
-    AccountMismatch,
-    EndpointPaused,
-    NotFound,
-    NotSent,
-    OutcomeUnknown,
-    RateLimited,
-    ReauthRequired,
-    RefreshInProgress,
-    Refused,
-    RequestRejected,
-    TransientFailure,
+    AccountMismatchError,
+    EndpointPausedError,
+    NotFoundError,
+    NotSentError,
+    OutcomeUnknownError,
+    RateLimitedError,
+    ReauthRequiredError,
+    RefreshInProgressError,
+    RefusedError,
+    RequestRejectedError,
+    TransientFailureError,
 )
 from fairlead.events import EndpointStateChanged, NeedsReauth, ServiceFailed, TokenRefreshed
 from fairlead.testing.issuer.quirks import Quirk
@@ -78,7 +78,7 @@ async def test_refresh_cancelled_by_nobody_known_is_reported(fl, issuer) -> None
     await hold.reached()
     [flight] = [task for task in asyncio.all_tasks() if task.get_name() == f"refresh:{connection_id}"]
     flight.cancel()
-    with pytest.raises(RefreshInProgress):
+    with pytest.raises(RefreshInProgressError):
         await asked
     assert [failed.reason for failed in fl.told(ServiceFailed)] == ["CancelledError in a refresh"]
     hold.release()
@@ -97,7 +97,7 @@ async def test_the_cooldown_never_hands_back_what_was_presented(database, profil
     async with refresher(database, profiles, tmp_path / "j", settings=settings) as fl:
         connection_id = await fl.connect(issuer, STRICT)
         await fl.coordinator.refresh(connection_id, 1)
-        with pytest.raises(RateLimited) as refused:
+        with pytest.raises(RateLimitedError) as refused:
             await fl.coordinator.refresh(connection_id, 2)
         assert 0 < (refused.value.retry_after_s or 0) <= 30
         assert (await fl.coordinator.refresh(connection_id, 1)).generation == 2
@@ -123,7 +123,7 @@ async def test_an_answer_for_another_account_is_kept_but_not_published(fl, issue
     connection_id = await fl.connect(issuer, STRICT)
     await fl.coordinator.refresh(connection_id, 1)
     issuer.be_rude("other_account", times=1)
-    with pytest.raises(AccountMismatch):
+    with pytest.raises(AccountMismatchError):
         await fl.coordinator.refresh(connection_id, 2)
     view = await fl.connections.get(ConnectionKey("acme", STRICT))
     assert (view.state, view.state_reason, view.generation) == ("needs_reauth", "account_mismatch", 2)
@@ -134,7 +134,7 @@ async def test_an_answer_for_another_account_is_kept_but_not_published(fl, issue
 async def test_what_was_not_processed_is_tried_again_with_the_same_token(fl, issuer, quirk) -> None:
     connection_id = await fl.connect(issuer, STRICT)
     issuer.be_rude(quirk, times=1)
-    with pytest.raises(TransientFailure):
+    with pytest.raises(TransientFailureError):
         await fl.coordinator.refresh(connection_id, 1)
     assert (await fl.coordinator.refresh(connection_id, 1)).generation == 2
     assert not judge(issuer.ledger()).violations
@@ -146,10 +146,10 @@ async def test_two_connections_that_get_429_hold_the_whole_app_back_for_one_buck
     first, second, third = [await fl.connect(issuer, STRICT, name) for name in "abc"]
     issuer.be_rude("rate_limited_seconds", times=2)
     for connection_id in (first, second):
-        with pytest.raises(TransientFailure) as failed:
+        with pytest.raises(TransientFailureError) as failed:
             await fl.coordinator.refresh(connection_id, 1)
         assert failed.value.retry_after_s == 2
-    with pytest.raises(RateLimited) as refused:
+    with pytest.raises(RateLimitedError) as refused:
         await peer.coordinator.refresh(third, 1)
     assert 0.5 < (refused.value.retry_after_s or 0) <= 1.1
     assert judge(issuer.ledger()).provider_posts == 2
@@ -160,7 +160,7 @@ async def test_two_connections_that_get_429_hold_the_whole_app_back_for_one_buck
 async def test_503_is_not_processed(fl, issuer) -> None:
     connection_id = await fl.connect(issuer, STRICT)
     issuer.be_rude({"status": 503}, times=1)
-    with pytest.raises(TransientFailure) as failed:
+    with pytest.raises(TransientFailureError) as failed:
         await fl.coordinator.refresh(connection_id, 1)
     assert failed.value.category == "transient_server"
     assert (await fl.coordinator.refresh(connection_id, 1)).generation == 2
@@ -172,13 +172,13 @@ async def test_invalid_grant_needs_the_customer_and_is_told_once(fl, peer, issue
     results = await asyncio.gather(
         *(one.coordinator.refresh(connection_id, 1) for one in (fl, peer)), return_exceptions=True
     )
-    assert all(isinstance(result, ReauthRequired) for result in results), results
+    assert all(isinstance(result, ReauthRequiredError) for result in results), results
     assert judge(issuer.ledger()).provider_posts == 1
     assert len(fl.told(NeedsReauth)) + len(peer.told(NeedsReauth)) == 1
     jobs = await rows(database, "SELECT kind, args FROM job")
     assert [job["kind"] for job in jobs] == ["event.needs_reauth"]
     assert str(connection_id) in jobs[0]["args"]
-    with pytest.raises(ReauthRequired):
+    with pytest.raises(ReauthRequiredError):
         await fl.coordinator.refresh(connection_id, 1)
     assert judge(issuer.ledger()).provider_posts == 1, "a dead grant is not hammered"
 
@@ -187,7 +187,7 @@ async def test_a_dead_grant_still_serves_its_token_while_that_lasts(fl, issuer) 
     connection_id = await fl.connect(issuer, STRICT)
     before = await fl.reader.token(ConnectionKey("acme", STRICT))
     issuer.revoke(STRICT, "acme")
-    with pytest.raises(ReauthRequired):
+    with pytest.raises(ReauthRequiredError):
         await fl.coordinator.refresh(connection_id, 1)
     assert await fl.reader.token(ConnectionKey("acme", STRICT)) == before
 
@@ -195,7 +195,7 @@ async def test_a_dead_grant_still_serves_its_token_while_that_lasts(fl, issuer) 
 async def test_reconnecting_heals_in_place(fl, issuer) -> None:
     connection_id = await fl.connect(issuer, STRICT)
     issuer.revoke(STRICT, "acme")
-    with pytest.raises(ReauthRequired):
+    with pytest.raises(ReauthRequiredError):
         await fl.coordinator.refresh(connection_id, 1)
     assert await fl.connect(issuer, STRICT) == connection_id
     assert (await fl.coordinator.refresh(connection_id, 2)).generation == 3
@@ -220,11 +220,11 @@ async def test_invalid_client_told_to_two_pauses_the_app_and_no_tenant(
     async with refresher(database, profiles, tmp_path / "j", apps=apps) as fl:
         first, second, third = [await fl.connect(issuer, STRICT, name) for name in "abc"]
         issuer.refuse_client("app")
-        with pytest.raises(RequestRejected) as rejected:
+        with pytest.raises(RequestRejectedError) as rejected:
             await fl.coordinator.refresh(first, 1)
         assert rejected.value.category == "permanent_config"
         for connection_id in (second, third):
-            with pytest.raises(EndpointPaused):
+            with pytest.raises(EndpointPausedError):
                 await fl.coordinator.refresh(connection_id, 1)
         assert judge(issuer.ledger()).provider_posts == 2, "the third was not sent"
         assert [event.state for event in fl.told(EndpointStateChanged)] == ["paused"]
@@ -238,7 +238,7 @@ async def test_an_outage_opens_one_breaker_and_one_probe_closes_it(fl, issuer, d
     ids = [await fl.connect(issuer, "stable", f"t{number}") for number in range(12)]
     issuer.be_rude({"status": 503})
     for connection_id in ids[:10]:
-        with pytest.raises(TransientFailure):
+        with pytest.raises(TransientFailureError):
             await fl.coordinator.refresh(connection_id, 1)
     posts = judge(issuer.ledger()).provider_posts
     with pytest.raises(Exception, match="breaker open"):
@@ -258,7 +258,7 @@ async def test_unsent_requests_are_tried_again_and_burn_nothing(database, issuer
     issuer.play("gone", issuer.world.provider(STRICT))
     async with refresher(database, nowhere, tmp_path / "j") as fl:
         connection_id = await fl.connect(issuer, "gone")
-        with pytest.raises(NotSent, match="never left: connect failed") as refused:
+        with pytest.raises(NotSentError, match="never left: connect failed") as refused:
             await fl.coordinator.refresh(connection_id, 1)
         assert refused.value.reason == "connect"
         assert await rows(database, "SELECT * FROM rotation") == []
@@ -275,7 +275,7 @@ async def test_a_full_disk_refuses_before_the_token_is_spent(fl, issuer, tmp_pat
 
 
 async def test_unknown_names_have_their_own_error(fl) -> None:
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         await fl.reader.token(ConnectionKey("nobody", STRICT))
 
 
@@ -283,11 +283,11 @@ async def test_a_lost_answer_under_strict_keeps_serving_and_waits_for_expiry(fl,
     connection_id = await fl.connect(issuer, STRICT)
     before = await fl.reader.token(ConnectionKey("acme", STRICT))
     issuer.be_rude("cut_after", times=1)
-    with pytest.raises(OutcomeUnknown) as unknown:
+    with pytest.raises(OutcomeUnknownError) as unknown:
         await fl.coordinator.refresh(connection_id, 1)
     assert (unknown.value.retry_after_s or 0) > 3000
     for _ in range(3):
-        with pytest.raises(OutcomeUnknown):
+        with pytest.raises(OutcomeUnknownError):
             await fl.coordinator.refresh(connection_id, 1)
     assert judge(issuer.ledger()).provider_posts == 1, "a spent token is not sent twice"
     view = await fl.connections.get(ConnectionKey("acme", STRICT))
@@ -311,7 +311,7 @@ async def test_a_lost_answer_heals_where_the_provider_allows_it(
 ) -> None:
     connection_id = await fl.connect(issuer, provider)
     issuer.be_rude(quirk, times=1)
-    with pytest.raises((OutcomeUnknown, TransientFailure)):
+    with pytest.raises((OutcomeUnknownError, TransientFailureError)):
         await fl.coordinator.refresh(connection_id, 1)
     await end_sends(database)
     if heals:
@@ -319,7 +319,7 @@ async def test_a_lost_answer_heals_where_the_provider_allows_it(
         assert (await fl.coordinator.refresh(connection_id, 2)).generation == 3
     else:
         await run(database, "UPDATE credential SET expires_at = now() - interval '1 s'")
-        with pytest.raises(ReauthRequired) as gone:
+        with pytest.raises(ReauthRequiredError) as gone:
             await fl.coordinator.refresh(connection_id, 1)
         assert gone.value.reason == "lost_rotation"
         view = await fl.connections.get(ConnectionKey("acme", provider))
@@ -333,7 +333,7 @@ async def test_a_caller_waits_no_longer_than_it_said_also_after_the_send(fl, iss
     hold = issuer.hold("answering")
     first = asyncio.create_task(fl.coordinator.refresh(connection_id, 1))
     await hold.reached()
-    with pytest.raises(RefreshInProgress, match=str(connection_id)):
+    with pytest.raises(RefreshInProgressError, match=str(connection_id)):
         await fl.coordinator.refresh(connection_id, 1, wait_s=0.01)
     hold.release()
     assert (await first).generation == 2, "the flight went on"
@@ -352,7 +352,7 @@ async def test_what_was_sent_gets_its_answer_though_the_process_stops(fl, issuer
     held.release()
     assert (await flight).generation == 2
     assert await leaving == 1
-    with pytest.raises(Refused, match="stopping"):
+    with pytest.raises(RefusedError, match="stopping"):
         await never
 
 
@@ -366,7 +366,7 @@ async def test_a_refusal_that_is_remembered_is_raised_anew(fl, issuer) -> None:
     issuer.be_rude(Quirk(status=400, body='{"error":"invalid_scope"}', content_type="application/json"))
     depths, errors = [], []
     for _ in range(4):
-        with pytest.raises(RequestRejected) as refused:
+        with pytest.raises(RequestRejectedError) as refused:
             await fl.coordinator.refresh(connection_id, 1)
         errors.append(refused.value)
         depths.append(len(list(traceback.walk_tb(refused.value.__traceback__))))

@@ -11,7 +11,7 @@ import pytest
 
 from fairlead.adapters.postgres.database import Database
 from fairlead.engine.ports import ConnectionKey
-from fairlead.errors import OutcomeUnknown, ReauthRequired, TransientFailure
+from fairlead.errors import OutcomeUnknownError, ReauthRequiredError, TransientFailureError
 from fairlead.policy.tokens import outcome
 from fairlead.testing._kit.request_barrier import Hold
 from fairlead.testing.issuer import Issuer
@@ -31,19 +31,19 @@ async def test_of_two_that_judged_the_same_one_replays(fl, peer, issuer, databas
     """The second claims when the first has had its replay, and an answer that tells as little as before."""
     connection_id = await fl.connect(issuer, STRICT)
     issuer.be_rude({"status": 502}, times=2)
-    with pytest.raises(OutcomeUnknown):
+    with pytest.raises(OutcomeUnknownError):
         await fl.coordinator.refresh(connection_id, 1)
     await expire(database)
     await end_sends(database)
     claim_replay = fl.rooms.store.claim_replay
 
     async def late(*which: Any) -> Any:
-        with pytest.raises(TransientFailure):
+        with pytest.raises(TransientFailureError):
             await peer.coordinator.refresh(connection_id, 1)
         return await claim_replay(*which)
 
     monkeypatch.setattr(fl.rooms.store, "claim_replay", late)
-    with pytest.raises(ReauthRequired):
+    with pytest.raises(ReauthRequiredError):
         await fl.coordinator.refresh(connection_id, 1)
     assert judge(issuer.ledger()).provider_posts == 2, "one replay is allowed under strict"
 
@@ -55,7 +55,7 @@ async def test_a_replay_that_was_held_up_does_not_leave_after_the_grace(
     """Whatever it waited for, database or connection: 110 of 120 s are too many for one more request."""
     connection_id = await fl.connect(issuer, GRACE)
     issuer.be_rude({"status": 502}, times=1)
-    with pytest.raises(OutcomeUnknown):
+    with pytest.raises(OutcomeUnknownError):
         await fl.coordinator.refresh(connection_id, 1)
     await end_sends(database)
     step, monotonic = getattr(fl.rooms.store, slow), fl.rooms.clock.monotonic
@@ -68,7 +68,7 @@ async def test_a_replay_that_was_held_up_does_not_leave_after_the_grace(
         return done
 
     monkeypatch.setattr(fl.rooms.store, slow, held_up)
-    with pytest.raises(ReauthRequired) as gone:
+    with pytest.raises(ReauthRequiredError) as gone:
         await fl.coordinator.refresh(connection_id, 1)
     assert gone.value.reason == "lost_rotation"
     assert judge(issuer.ledger()).provider_posts == 1
@@ -97,7 +97,7 @@ async def let_go(issuer: Issuer, hold: Hold) -> None:
 async def test_a_replay_does_not_overtake_the_send_before_it(fl, peer, issuer, database) -> None:
     connection_id = await fl.connect(issuer, SUCCESSOR)
     hold = await left_on_its_way(fl, issuer, database, connection_id)
-    with pytest.raises(OutcomeUnknown) as wait:
+    with pytest.raises(OutcomeUnknownError) as wait:
         await peer.coordinator.refresh(connection_id, 1)
     assert 0 < (wait.value.retry_after_s or 0.0) <= FAST.request_deadline_s
     assert judge(issuer.ledger()).provider_posts == 1, "nothing was sent behind it"
@@ -117,7 +117,7 @@ async def test_a_replay_that_does_not_wait_burns_the_grant(fl, peer, issuer, dat
     hold = await left_on_its_way(fl, issuer, database, connection_id)
     assert (await peer.coordinator.refresh(connection_id, 1)).generation == 2
     await let_go(issuer, hold)
-    with pytest.raises(ReauthRequired):
+    with pytest.raises(ReauthRequiredError):
         await peer.coordinator.refresh(connection_id, 2)
     assert judge(issuer.ledger()).burnt == 1
 
@@ -128,7 +128,7 @@ async def test_a_replay_waits_for_the_replay_before_it(fl, peer, issuer, databas
     issuer.be_rude({"status": 502}, times=2)
     for posts in (1, 2):
         for process in (fl, peer):
-            with pytest.raises(OutcomeUnknown):
+            with pytest.raises(OutcomeUnknownError):
                 await process.coordinator.refresh(connection_id, 1)
         assert judge(issuer.ledger()).provider_posts == posts
         due = await rows(database, "SELECT extract(epoch FROM due_at - now())::float8 AS s FROM credential")
@@ -150,7 +150,7 @@ async def test_an_answer_that_is_late_gives_way_to_a_replay_whose_answer_was_los
         await end_sends(database)
         issuer.be_rude("cut_after", times=1)
         async with refresher(database, profiles, tmp_path / "another-host") as peer:
-            with pytest.raises(OutcomeUnknown):
+            with pytest.raises(OutcomeUnknownError):
                 await peer.coordinator.refresh(connection_id, 1)
         await end_sends(database)
         return await settle(settlement)
@@ -211,7 +211,7 @@ async def test_what_leaves_after_a_replay_takes_its_place(
     assert (await fl.coordinator.refresh(connection_id, 1)).generation == 2 + told
     monkeypatch.setattr(fl.rooms.transport, "send", send)
     if not told:
-        with pytest.raises(ReauthRequired):
+        with pytest.raises(ReauthRequiredError):
             await peer.coordinator.refresh(connection_id, 2)
     else:
         await expire(database)
@@ -262,7 +262,7 @@ async def test_an_answer_that_cannot_be_read_is_kept_once_until_a_newer_token(
     monkeypatch.setattr(fl.rooms.journal, "settled", lambda _rotation, epoch: settled.append(epoch))
     issuer.be_rude({"status": 200, "body": "<html>"}, times=2)
     for _ in range(2):
-        with pytest.raises(OutcomeUnknown):
+        with pytest.raises(OutcomeUnknownError):
             await fl.coordinator.refresh(connection_id, 1)
         [unreadable] = [head async for page in fl.rooms.journal.heads() for head in page]
         await end_sends(database)
@@ -282,7 +282,7 @@ async def test_an_answer_that_could_not_be_read_is_published_by_a_version_that_c
                 "classify_answer",
                 lambda *_args, **_kwargs: outcome.Unknown("unreadable"),
             )
-            with pytest.raises(OutcomeUnknown):
+            with pytest.raises(OutcomeUnknownError):
                 await old.coordinator.refresh(connection_id, 1)
     async with refresher(database, profiles, tmp_path) as new:
         assert await new.unknown.replay_journal() == 1

@@ -13,7 +13,7 @@ import pytest
 from fairlead.adapters.postgres.database import Database
 from fairlead.engine.ports import ConnectionKey, DataKey, Settlement, SettleVerdict
 from fairlead.engine.tokens.database_failover import TimelineWatch
-from fairlead.errors import OutcomeUnknown, ReauthRequired
+from fairlead.errors import OutcomeUnknownError, ReauthRequiredError
 from fairlead.events import ServiceFailed, TimelineChanged, TokenRefreshed
 from fairlead.policy.providers.profile import Profile
 from fairlead.testing.issuer import Issuer
@@ -228,7 +228,7 @@ async def test_what_another_host_burnt_heals_where_the_provider_did_not_revoke_i
     await a.coordinator.refresh(connection_id, 1)
     await history.restore()
     b, _ = await hosts.start("b")
-    with pytest.raises(ReauthRequired):
+    with pytest.raises(ReauthRequiredError):
         await b.coordinator.refresh(connection_id, 1)
     await watch.one_pass()
     assert (await b.coordinator.refresh(connection_id, 2)).generation == 3
@@ -293,7 +293,7 @@ async def test_an_answer_under_a_key_that_is_gone_is_a_lost_one(issuer, hosts, h
     one, _ = await hosts.start()
     assert one.told(ServiceFailed)
     if policy == "grace":  # as after any lost answer: not before the request may be over
-        with pytest.raises(OutcomeUnknown):
+        with pytest.raises(OutcomeUnknownError):
             await one.coordinator.refresh(connection_id, 1)
         return
     assert (await one.coordinator.refresh(connection_id, 1)).generation == 2
@@ -305,7 +305,7 @@ async def test_it_is_not_sent_again_while_the_token_lives_where_there_is_no_grac
 ) -> None:
     connection_id = await restored_before_key_rotation(issuer, hosts, history, "strict-family-revoke")
     one, _ = await hosts.start()
-    with pytest.raises(OutcomeUnknown):
+    with pytest.raises(OutcomeUnknownError):
         await one.coordinator.refresh(connection_id, 1)
     assert judge(issuer.ledger()).provider_posts == 1
 

@@ -12,7 +12,7 @@ import pytest
 from fairlead.engine.ports import ConnectionKey, HttpAnswer, TokenCall
 from fairlead.engine.tokens.account import Accounts
 from fairlead.engine.tokens.grants import Grants
-from fairlead.errors import ReauthRequired
+from fairlead.errors import ReauthRequiredError
 from fairlead.events import ServiceFailed
 from tests.support.refresher import FAST, Refresher, local_profile, refresher
 from tests.support.rows import run
@@ -58,7 +58,7 @@ async def test_revoke_ends_the_answer_of_a_refresh_that_was_under_way(fl, issuer
     assert (news, told.partition(",")[0]) == (True, "confirmed")
     assert "refresh was under way" in told
     hold.release()
-    with pytest.raises(ReauthRequired):
+    with pytest.raises(ReauthRequiredError):
         await flight
     assert revoked[-1] == issuer.grant("strict", "acme").refresh_token
     assert [failed.reason.rpartition(": ")[2] for failed in fl.told(ServiceFailed)] == ["answered 503"]

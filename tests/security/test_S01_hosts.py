@@ -12,7 +12,7 @@ import pytest
 from fairlead._core.secret import Secret
 from fairlead.engine.ports import ConnectionKey
 from fairlead.engine.tokens.connections import Grant
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from fairlead.policy.providers.endpoint import Template
 from fairlead.policy.providers.profile import Profile
 from fairlead.policy.providers.profile_load import load_profiles
@@ -85,7 +85,7 @@ def bent(profile: Profile) -> list[tuple[str, str, str]]:
     for place, template, name, value in attacks_of(profile):
         try:
             url = profile.place_url(place, {**values_of(profile), name: value})
-        except InputInvalid:
+        except InvalidInputError:
             continue
         if not stays(profile, template, name, value, url):
             found.append((place, value, url))
@@ -173,7 +173,7 @@ async def test_S01_nothing_is_dialled_for_a_value_that_was_refused(
                     profile.endpoints.params[name].normalise(value)
                 except ValueError:
                     tried += 1
-                    with pytest.raises(InputInvalid):
+                    with pytest.raises(InvalidInputError):
                         await fl.connections.upsert(
                             ConnectionKey("acme", profile.name),
                             Grant(Secret("at"), Secret("rt"), endpoint={**values_of(profile), name: value}),

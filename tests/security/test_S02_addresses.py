@@ -9,7 +9,7 @@ import pytest
 from fairlead.adapters.http import AddressPolicy
 from fairlead.adapters.http.resolver import AddressRefused
 from fairlead.engine.ports import NoAnswer
-from fairlead.errors import ConfigInvalid, InputInvalid, RequestRejected
+from fairlead.errors import InvalidConfigError, InvalidInputError, RequestRejectedError
 from tests.contract.raw_server import RawServer, say_once
 from tests.security.figures import tell
 from tests.security.vectors import INNER, V9
@@ -20,7 +20,7 @@ PUBLIC = "8.8.8.8"
 
 
 def is_refusal(told: object) -> bool:
-    return isinstance(told, ConfigInvalid | InputInvalid) or (
+    return isinstance(told, InvalidConfigError | InvalidInputError) or (
         isinstance(told, NoAnswer) and not told.sent and told.kind in ("refused_address", "dns")
     )
 
@@ -94,7 +94,7 @@ async def test_S02_no_redirect_is_followed(way: str, status: int) -> None:
             redirect = f"HTTP/1.1 {status} Found\r\nLocation: {target}\r\nContent-Length: 0\r\n\r\n".encode()
             async with RawServer(say_once(redirect)) as server, way_out(way, LOCAL) as ask:
                 told = await ask(server.url)
-                assert told == status or isinstance(told, RequestRejected)
+                assert told == status or isinstance(told, RequestRejectedError)
                 assert len(server.connections) == 1
         assert inner.connections == []
 

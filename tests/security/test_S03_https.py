@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fairlead.engine.ports import NoAnswer
-from fairlead.errors import ConfigInvalid
+from fairlead.errors import InvalidConfigError
 from fairlead.policy.providers.profile_load import load_profiles
 from tests.lint.tree import PACKAGE, Source, findings, planted
 from tests.security.ways_out import WAYS, resolving, way_out
@@ -65,7 +65,7 @@ async def test_S03_nothing_crosses_a_public_network_in_clear(
         told = await ask(url)
     assert dialled == []
     if way == "webhook":
-        assert isinstance(told, ConfigInvalid)
+        assert isinstance(told, InvalidConfigError)
     else:
         assert told == NoAnswer(sent=False, kind="refused_address", why="address refused: it is not https")
 

@@ -10,7 +10,7 @@ import pytest
 from fairlead._core.secret import Secret
 from fairlead.adapters.http import AddressPolicy, AiohttpTokenTransport, AiohttpTransport
 from fairlead.engine.ports import HttpAnswer, TokenCall
-from fairlead.errors import FairleadError, InputInvalid
+from fairlead.errors import FairleadError, InvalidInputError
 from fairlead.policy.calls.soap_request import soap_headers
 from fairlead.policy.providers.profile import Profile
 from fairlead.policy.providers.profile_load import load_profiles
@@ -35,7 +35,7 @@ def places(value: str) -> Iterator[Mapping[str, str | Secret]]:
     for profile in PROFILES.values():
         try:
             yield api_headers(profile, Secret(value))
-        except InputInvalid:
+        except InvalidInputError:
             continue
     try:
         yield soap_headers(value)
@@ -60,7 +60,7 @@ async def test_S04_a_call_is_one_request() -> None:
                 before = len(server.arrivals)
                 try:
                     answer = await transport.send(request_of(server.url, headers=headers))
-                except InputInvalid:
+                except InvalidInputError:
                     assert len(server.arrivals) == before
                     continue
                 sent += 1
@@ -86,7 +86,7 @@ async def test_S04_a_token_request_is_one_request(profile: Profile) -> None:
                 before = len(server.arrivals)
                 try:
                     request = token_request(profile, endpoint, client, refresh_token=token)
-                except InputInvalid:
+                except InvalidInputError:
                     continue
                 await transport.send(call_of(request, server.url), let_it_go)
                 (arrival,) = server.arrivals[before:]

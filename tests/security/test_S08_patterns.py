@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fairlead.errors import ConfigInvalid
+from fairlead.errors import InvalidConfigError
 from fairlead.policy.limits.feedback.raw_response import Reply
 from fairlead.policy.providers.pattern import Pattern
 from tests.contract.dialects import judged, own, pattern
@@ -72,7 +72,7 @@ async def test_S08_the_loop_runs_on(bomb: str) -> None:
     """How long others wait while an answer of the worst kind is judged, by the time of this thread."""
     try:
         rules = own(pattern(name="bomb", patterns=[bomb]))
-    except ConfigInvalid:
+    except InvalidConfigError:
         return  # refused where it was written
     texts = ["a" * 30 + "!", "a," * 5000, "a" * 100_000 + "\n", "pwd:" * 4_000, "token=" * 4_000]
     stalls = []

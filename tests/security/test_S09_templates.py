@@ -13,7 +13,7 @@ from fairlead._core.secret import Secret
 from fairlead.assembly.settings import Notices, Settings
 from fairlead.assembly.settings_mapping import reauth_link
 from fairlead.engine.ports import ConnectionKey
-from fairlead.errors import ConfigInvalid, InputInvalid
+from fairlead.errors import InvalidConfigError, InvalidInputError
 from fairlead.policy.providers.profile_load import load_profiles
 from fairlead.policy.tokens.request import api_headers
 from tests.lint.tree import PACKAGE, Source, findings, planted
@@ -74,7 +74,7 @@ def test_S09_a_name_in_a_link_stays_a_name(value: str) -> None:
 @pytest.mark.parametrize("value", EXPRESSIONS)
 def test_S09_expressions_in_a_profile_are_refused_or_stay_as_they_are(value: str) -> None:
     profile = load_profiles()["shopify"]
-    with pytest.raises(InputInvalid):
+    with pytest.raises(InvalidInputError):
         profile.url("token", {"shop": value})
     for changes in (
         {"endpoints": {"token": f"https://{value}.example/t"}},
@@ -82,7 +82,7 @@ def test_S09_expressions_in_a_profile_are_refused_or_stay_as_they_are(value: str
     ):
         try:
             changed = profile.overlay(changes)
-        except ConfigInvalid:
+        except InvalidConfigError:
             continue
         header = api_headers(changed, Secret("at"))["x-shopify-access-token"].reveal()
         assert header == f"{value} at"  # it had no brace: words, sent as they stand

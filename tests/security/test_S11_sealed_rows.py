@@ -21,7 +21,7 @@ from fairlead.engine.tokens.grants import Grants
 from fairlead.engine.tokens.reader import TokenReader
 from fairlead.engine.tokens.sealed_endpoints import places_of
 from fairlead.engine.tokens.sealed_records import decode_stored, encode_stored
-from fairlead.errors import CredentialUnreadable, KeyMissing
+from fairlead.errors import CredentialUnreadableError, MasterKeyMissingError
 from fairlead.policy.providers.profile import Profile
 from fairlead.testing.issuer import Issuer
 from tests.security.conftest import PROVIDERS
@@ -142,10 +142,10 @@ async def test_S11_a_row_that_was_tampered_with_gives_nothing(
     asked = sum(1 for _ in honest.ledger().of("arrived"))
     await tamper(database, ids)
     fl.reader.forget(ConnectionKey("acme", ONE))
-    with pytest.raises((CredentialUnreadable, KeyMissing)):
+    with pytest.raises((CredentialUnreadableError, MasterKeyMissingError)):
         await fl.reader.token(ConnectionKey("acme", ONE))
     (row,) = await rows(database, "SELECT generation FROM credential WHERE connection_id = $1", ids["acme"])
-    with pytest.raises((CredentialUnreadable, KeyMissing)):
+    with pytest.raises((CredentialUnreadableError, MasterKeyMissingError)):
         await fl.coordinator.refresh(ids["acme"], row["generation"])
     assert sum(1 for _ in honest.ledger().of("arrived")) == asked
     assert sum(1 for _ in other.ledger().of("arrived")) == 0
@@ -206,10 +206,10 @@ async def test_S11_hosts_that_were_written_without_the_key_are_not_sealed_by_any
     await fl.connections.configure(KEY, {"observe": False}, actor="ann")
     added = json.dumps({"observe": False, "hosts": ["evil.example"]})
     await describe(database, ids, "settings", added, "jsonb")
-    with pytest.raises(CredentialUnreadable):
+    with pytest.raises(CredentialUnreadableError):
         await fl.connections.configure(KEY, {"hosts": ["evil.example", "files.example.com"]}, actor="ann")
     await fl.connections.configure(KEY, {"observe": True}, actor="ann")
-    with pytest.raises(CredentialUnreadable, match="sealed for"):
+    with pytest.raises(CredentialUnreadableError, match="sealed for"):
         await fl.reader.token(KEY)
     await fl.connect(honest, ONE, "acme")
     assert await fl.reader.token(KEY)
@@ -229,7 +229,7 @@ async def test_S11_hosts_that_were_written_without_the_key_can_be_put_back(
         before = await fl.rooms.store.read(KEY)
         assert before is not None
         await hosts_added(database, ids)
-        with pytest.raises(CredentialUnreadable):
+        with pytest.raises(CredentialUnreadableError):
             await fl.connections.configure(KEY, {"hosts": ["mine.example.com"]}, actor="ann")
         await fl.connections.configure(KEY, old, unset, actor="ann")
         now = await fl.rooms.store.read(KEY)
@@ -259,7 +259,7 @@ async def test_S11_a_token_in_memory_is_not_tried_at_a_place_that_was_moved(
     await reader.token(KEY)
     await endpoint_moved(database, ids)
     asked = len(honest.ledger().entries)
-    with pytest.raises(CredentialUnreadable):
+    with pytest.raises(CredentialUnreadableError):
         await accounts.test(KEY)
     assert len(honest.ledger().entries) == asked
 
@@ -293,9 +293,9 @@ async def test_S11_a_connection_under_another_name_gives_nothing(
     ids = await connected(fl, honest, database)
     await tamper(database, ids)
     key = ConnectionKey("mallory", ONE) if tamper is given_to_another_tenant else ConnectionKey("acme", TWO)
-    with pytest.raises((CredentialUnreadable, KeyMissing)):
+    with pytest.raises((CredentialUnreadableError, MasterKeyMissingError)):
         await fl.reader.token(key)
-    with pytest.raises((CredentialUnreadable, KeyMissing)):
+    with pytest.raises((CredentialUnreadableError, MasterKeyMissingError)):
         await fl.coordinator.refresh(ids["acme"], 2)
     assert sum(1 for _ in other.ledger().of("arrived")) == 0
 
@@ -319,7 +319,7 @@ async def test_S11_no_byte_of_a_row_may_change(fl: Refresher, honest: Issuer, da
         try:
             await fl.reader.token(ConnectionKey("acme", ONE))
             opened += 1
-        except (CredentialUnreadable, KeyMissing):
+        except (CredentialUnreadableError, MasterKeyMissingError):
             pass
     assert opened == 0
     await run(database, "UPDATE credential SET sealed = $2 WHERE connection_id = $1", ids["acme"], sealed)

@@ -47,7 +47,7 @@ import json
 from pathlib import Path
 
 from fairlead import Fairlead
-from fairlead.errors import RequestRejected
+from fairlead.errors import RequestRejectedError
 
 fl = Fairlead.from_env()
 ERRORS = json.loads(Path("errors.json").read_text())
@@ -55,7 +55,7 @@ ERRORS = json.loads(Path("errors.json").read_text())
 
 @fl.job("dies", retry=0)
 async def dies(context, number: int):
-    raise (RequestRejected if number % 2 else ValueError)(ERRORS[number % len(ERRORS)])
+    raise (RequestRejectedError if number % 2 else ValueError)(ERRORS[number % len(ERRORS)])
 """
 ERRORS = (
     f"it failed\n{FORGED}\r\n{FORGED}",

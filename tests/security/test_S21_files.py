@@ -13,7 +13,7 @@ from fairlead._core.secret import Secret
 from fairlead.adapters.journal import FileJournal
 from fairlead.engine.ports import ConnectionKey
 from fairlead.engine.tokens.connections import Grant
-from fairlead.errors import ConfigInvalid, FairleadError, InputInvalid
+from fairlead.errors import FairleadError, InvalidConfigError, InvalidInputError
 from fairlead.policy.providers.profile_load import load_profiles
 from fairlead.policy.text.names import check_name
 from fairlead.testing.issuer import Issuer
@@ -38,7 +38,7 @@ async def test_S21_tenants_leave_no_mark_on_the_disk(fl: Refresher, honest: Issu
         try:
             grant = honest.register(PROVIDERS[0], f"c{number}", account_id=f"account-{number}")
             connection_id = await connect(fl, tenant, grant.access_token, grant.refresh_token)
-        except InputInvalid:
+        except InvalidInputError:
             continue
         await fl.coordinator.refresh(connection_id, 1)
         served += 1
@@ -63,7 +63,7 @@ def test_S21_profiles_are_called_as_their_files(tmp_path: Path) -> None:
     own.mkdir()
     for name in ("..", "../shopify", "shopify/../x", "Shopify", "x\n", ".hidden", "a" * 65):
         (own / "mine.toml").write_text(MINIMAL.format(name=repr(name)), encoding="utf-8")
-        with pytest.raises(ConfigInvalid):
+        with pytest.raises(InvalidConfigError):
             load_profiles([own])
 
 
@@ -72,7 +72,7 @@ def test_S21_a_plain_name_is_no_path(name: str) -> None:
     """Those names that stand in files, metrics and commands."""
     try:
         checked = check_name("provider", name)
-    except InputInvalid:
+    except InvalidInputError:
         return
     assert Path(checked).name == checked
     assert not checked.startswith(".")

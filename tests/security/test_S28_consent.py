@@ -19,7 +19,7 @@ from fairlead._core.secret import Secret
 from fairlead.engine.ports import ConnectionKey, TokenCall
 from fairlead.engine.tokens.consent import Consent, Consents
 from fairlead.engine.tokens.deps import AppCredential
-from fairlead.errors import FairleadError, InputInvalid
+from fairlead.errors import FairleadError, InvalidInputError
 from fairlead.policy.providers.profile import Profile
 from fairlead.policy.providers.profile_load import load_profiles
 from fairlead.policy.tokens.consent import answered_by_another, is_redirect
@@ -54,7 +54,7 @@ def told(*issuers: Issuer) -> int:
 
 
 async def refused(consents: Consents, consent: Consent, answer: Mapping[str, str]) -> int:
-    with pytest.raises(InputInvalid) as raised:
+    with pytest.raises(InvalidInputError) as raised:
         await consents.finish(consent, answer, actor="test")
     assert not {value for value in answer.values() if len(value) > 8 and value in str(raised.value)}
     return 1
@@ -90,7 +90,7 @@ async def test_S28_an_answer_is_counted_once_however_it_ends(consents: Consents,
     page, consent = begin(consents)
     answer = await consented(page)
     await refused(consents, consent, {"state": answer["state"], "error": "access_denied"})
-    with pytest.raises(InputInvalid, match="answered before"):
+    with pytest.raises(InvalidInputError, match="answered before"):
         await consents.finish(consent, answer, actor="test")
     assert told(honest) == 0
 
@@ -103,7 +103,7 @@ async def test_S28_a_code_of_one_provider_is_not_told_to_another(
     astray = page.replace(f"{other.url}/two/", f"{honest.url}/one/")
     answer = await consented(astray)
     assert answer["iss"] == honest.url
-    with pytest.raises(InputInvalid, match="not of the provider that was asked"):
+    with pytest.raises(InvalidInputError, match="not of the provider that was asked"):
         await consents.finish(consent, answer, actor="test")
     assert told(honest, other) == 0
 
@@ -141,7 +141,7 @@ async def test_S28_state_verifier_and_challenge(consents: Consents) -> None:
      "https://app.example/a b", "https://app.example/\r\nX: y", "https://[::1/cb", "HTTP://evil.example/"],
 )  # fmt: skip
 async def test_S28_a_code_travels_by_https_or_within_this_host(consents: Consents, redirect: str) -> None:
-    with pytest.raises(InputInvalid, match="redirect"):
+    with pytest.raises(InvalidInputError, match="redirect"):
         consents.begin(ConnectionKey("acme", PROVIDERS[0]), redirect_uri=redirect)
 
 
@@ -213,7 +213,7 @@ async def test_S28_an_answer_for_another_account_than_was_asked_for_spends_no_co
     page, consent = consents.begin(
         ConnectionKey("acme", PROVIDERS[0]), redirect_uri=HERE, endpoint={"realm": "1"}
     )
-    with pytest.raises(InputInvalid, match="another account"):
+    with pytest.raises(InvalidInputError, match="another account"):
         await consents.finish(consent, {**await consented(page), "realmId": "2"}, actor="test")
     assert told(honest) == 0
 

@@ -22,12 +22,12 @@ from fairlead.engine.tokens.consent import Consents
 from fairlead.engine.tokens.deps import AppCredential
 from fairlead.engine.tokens.grants import Grants
 from fairlead.errors import (
-    ConfigInvalid,
-    EndpointPaused,
-    EndpointUnavailable,
+    EndpointPausedError,
+    EndpointUnavailableError,
     FairleadError,
-    NotSent,
-    RequestRejected,
+    InvalidConfigError,
+    NotSentError,
+    RequestRejectedError,
 )
 from fairlead.policy.providers.profile import Profile
 from fairlead.policy.providers.profile_load import load_profiles
@@ -84,7 +84,7 @@ def told(issuer: Issuer) -> int:
 
 def is_clear(refusal: FairleadError, tenant: str) -> bool:
     named = (refusal.tenant, refusal.provider, refusal.category)
-    hint = refusal.way_out or ""
+    hint = refusal.hint or ""
     return named == (tenant, PROVIDER, "permanent_config") and f"[providers.{PROVIDER}] hosts" in hint
 
 
@@ -92,10 +92,10 @@ async def test_S29_no_consent_and_no_connection_lends_the_secret_to_a_host_of_th
     fl: Refresher, honest: Issuer
 ) -> None:
     consents = Consents(fl.rooms, fl.connections)
-    with pytest.raises(ConfigInvalid) as refused:
+    with pytest.raises(InvalidConfigError) as refused:
         consents.begin(ConnectionKey("mallory", PROVIDER), redirect_uri=HERE, endpoint=at())
     assert is_clear(refused.value, "mallory")
-    with pytest.raises(ConfigInvalid) as refused:
+    with pytest.raises(InvalidConfigError) as refused:
         await connect(fl, honest, "mallory")
     assert is_clear(refused.value, "mallory")
     assert told(honest) == 0
@@ -110,10 +110,10 @@ async def test_S29_what_was_let_in_before_is_refused_before_anything_is_sent(
     consents = Consents(fl.rooms, fl.connections)
     _, consent = consents.begin(ConnectionKey("bolt", PROVIDER), redirect_uri=HERE, endpoint=at())
     name_host(fl, "localhost.example.com", "example.com")
-    with pytest.raises(ConfigInvalid) as refused:
+    with pytest.raises(InvalidConfigError) as refused:
         await fl.coordinator.refresh(connection_id, 1)
     assert is_clear(refused.value, "mallory")
-    with pytest.raises(ConfigInvalid) as refused:
+    with pytest.raises(InvalidConfigError) as refused:
         await consents.finish(consent, {"state": consent.state.reveal(), "code": "c"}, actor="test")
     assert is_clear(refused.value, "bolt")
     accounts = Accounts(fl.rooms, Grants(fl.rooms, FAST), fl.settler, fl.reader, fl.connections)
@@ -141,7 +141,7 @@ def test_S29_a_key_signs_for_no_host_of_a_tenant() -> None:
     host = {"description": "its host", "kind": "host"}
     astray = signs.overlay({"endpoints": {"token": "https://a.{at}/t", "params": {"at": host}}})
     key, app = ConnectionKey("mallory", "netsuite"), AppCredential("app", private_key=Secret("pem"))
-    with pytest.raises(ConfigInvalid):
+    with pytest.raises(InvalidConfigError):
         check_lent(astray, "token", {"at": "evil.example", "account": "1"}, app, key)
     check_lent(signs, "token", {"account": "1"}, app, key)
 
@@ -162,10 +162,10 @@ async def test_S29_a_refusal_of_one_place_pauses_no_other(fl: Refresher, honest:
     name_host(fl, "localhost")
     theirs, ours = await connect(fl, honest, "mallory", TWO), await connect(fl, honest, "acme", ONE)
     honest.be_rude(INVALID, provider=TWO)
-    with pytest.raises(RequestRejected):
+    with pytest.raises(RequestRejectedError):
         await fl.coordinator.refresh(theirs, 1)
     assert (await fl.coordinator.refresh(ours, 1)).generation == 2
-    with pytest.raises(EndpointPaused):
+    with pytest.raises(EndpointPausedError):
         await fl.coordinator.refresh(await connect(fl, honest, "bolt", TWO), 1)
 
 
@@ -176,7 +176,7 @@ async def test_S29_an_outage_of_one_place_opens_no_breaker_of_another(fl: Refres
     for connection_id in theirs:
         with pytest.raises(FairleadError):
             await fl.coordinator.refresh(connection_id, 1)
-    with pytest.raises(EndpointUnavailable):
+    with pytest.raises(EndpointUnavailableError):
         await fl.coordinator.refresh(await connect(fl, honest, "bolt", TWO), 1)
     assert (await fl.coordinator.refresh(await connect(fl, honest, "acme", ONE), 1)).generation == 2
 
@@ -211,7 +211,7 @@ async def test_S29_a_name_that_is_none_counts_against_nobody_else(fl: Refresher,
     )
     grant = Grant(Secret("at"), Secret("rt"), endpoint={"shop": "nosuch"})
     view = await fl.connections.upsert(ConnectionKey("mallory", PROVIDER), grant, actor="test")
-    with pytest.raises(NotSent):
+    with pytest.raises(NotSentError):
         await fl.coordinator.refresh(view.connection_id, 1)
     found = {str(row["client_id"]): row["failures"] for row in await fl.rooms.gate.search()}
     assert found == {"app": 0, "app nosuch.vendor.invalid:1": 1}
@@ -225,19 +225,19 @@ async def test_S29_an_own_secret_that_is_refused_ends_no_pause_of_the_shared_one
     own = await connect(fl, honest, "mallory", client_secret=Secret("own"))
     rule = honest.be_rude(INVALID)
     for connection_id in (shared[0], own):
-        with pytest.raises(RequestRejected):
+        with pytest.raises(RequestRejectedError):
             await fl.coordinator.refresh(connection_id, 1)
-    with pytest.raises(EndpointPaused):
+    with pytest.raises(EndpointPausedError):
         await fl.coordinator.refresh(shared[1], 1)
     arrived = told(honest)
     honest.be_polite(rule)
-    with pytest.raises(EndpointPaused):
+    with pytest.raises(EndpointPausedError):
         await fl.coordinator.refresh(shared[2], 1)
     assert told(honest) == arrived
     assert {row["state"] for row in await fl.rooms.gate.search()} == {"paused"}
     await connect(fl, honest, "mallory", client_secret=Secret("mended"))
     assert (await fl.coordinator.refresh(own, 2)).generation == 3
-    with pytest.raises(EndpointPaused):
+    with pytest.raises(EndpointPausedError):
         await fl.coordinator.refresh(shared[2], 1)
     assert (await seen(fl, "app localhost"))["state"] == "paused", "and people still see it"
 
@@ -251,5 +251,5 @@ def test_S29_the_hosts_of_an_app_are_exact_names() -> None:
     settings = load(environ=apps).settings
     assert settings.providers["generic_oauth2"].hosts == ("login.example.com", "sso.example.org")
     for wrong in ("*.example.com", "https://a.example", "a.example:8443", "a.example/x", "A.example", "a..b"):
-        with pytest.raises(ConfigInvalid, match="hosts"):
+        with pytest.raises(InvalidConfigError, match="hosts"):
             load(environ={"FAIRLEAD_PROVIDERS__GENERIC_OAUTH2__HOSTS": wrong})

@@ -13,7 +13,7 @@ from fairlead.adapters.http import AddressPolicy, AiohttpTokenTransport
 from fairlead.engine.ports import ConnectionKey, TokenCall
 from fairlead.engine.tokens.connections import Grant
 from fairlead.engine.tokens.consent import Consents
-from fairlead.errors import FairleadError, InputInvalid
+from fairlead.errors import FairleadError, InvalidInputError
 from fairlead.policy.providers.profile import Profile
 from fairlead.policy.providers.profile_load import load_profiles
 from fairlead.policy.tokens.request import Client, TokenRequest, code_request, revoke_request, token_request
@@ -45,7 +45,7 @@ def requests_of(profile: Profile) -> Iterator[TokenRequest]:
     for make in makers:
         try:
             yield make()
-        except InputInvalid:
+        except InvalidInputError:
             continue
 
 

@@ -69,4 +69,4 @@ def test_S30_every_error_has_a_code_and_a_way_out(kind: type[FairleadError]) -> 
     """So whoever builds routes on them has words to give on that were meant for others."""
     assert re.fullmatch(r"[a-z][a-z0-9_]{2,40}", kind.code)
     assert 400 <= kind.http_status < 600
-    assert not INNER.search(safe_text(kind.hint))
+    assert not INNER.search(safe_text(kind.default_hint))

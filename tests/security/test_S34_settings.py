@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from fairlead.assembly.config import load
 from fairlead.assembly.settings import Settings
 from fairlead.cli.registry import COMMANDS, Later
-from fairlead.errors import ConfigInvalid
+from fairlead.errors import InvalidConfigError
 from tests.security.figures import tell
 
 SECRET = "hunter2hunter2"
@@ -47,11 +47,11 @@ TABLES = list(tables())
 def test_a_key_that_nobody_knows_is_refused_in_each_table(table: tuple[str, ...], tmp_path: Path) -> None:
     file = tmp_path / "fairlead.toml"
     file.write_text(f'{".".join((*table, "nonsense"))} = "{SECRET}"\n')
-    with pytest.raises(ConfigInvalid, match="nonsense is not a known setting") as in_file:
+    with pytest.raises(InvalidConfigError, match="nonsense is not a known setting") as in_file:
         load({}, file)
     variable = "FAIRLEAD_" + "__".join((*table, "nonsense")).upper()
     strict = {} if table else {"FAIRLEAD_STRICT_ENV": "1"}  # without `__` it may be another program's
-    with pytest.raises(ConfigInvalid, match=r"(?i)nonsense\b.* not a") as in_environment:
+    with pytest.raises(InvalidConfigError, match=r"(?i)nonsense\b.* not a") as in_environment:
         load({variable: SECRET, **strict})
     assert SECRET not in f"{in_file.value}{in_environment.value}"
 
@@ -79,7 +79,7 @@ def told_of(flags: dict[tuple[str, ...], Any]) -> str:
     """What is refused of *flags*; where nothing is, what is shown of the secrets among them."""
     try:
         config = load({}, None, flags)
-    except ConfigInvalid as refused:
+    except InvalidConfigError as refused:
         return str(refused)
     secret_fields = ("client_secret", "master_key", "webhook_secret", "webhook_url", "url")
     return " ".join(value for name, value, _ in config.rows() if name.endswith(secret_fields))

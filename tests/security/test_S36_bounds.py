@@ -12,7 +12,7 @@ from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.assembly.config import load
 from fairlead.engine.ports import ClaimFilter, Discarded, FailureRecord
-from fairlead.errors import ConfigInvalid, Refused
+from fairlead.errors import InvalidConfigError, RefusedError
 from tests.lint.tree import ROOT
 from tests.security.figures import tell
 from tests.support.engine import IDS, new_job
@@ -61,7 +61,7 @@ async def refused_to(store: PostgresJobStore, tenant: str) -> bool:
     """Whether new work of *tenant* is, for that and for a minute."""
     try:
         await store.enqueue([new_job("sync", tenant_id=tenant)])
-    except Refused as refused:
+    except RefusedError as refused:
         return (refused.reason, refused.retry_after_s) == ("dead_letters_full", 60.0)
     return False
 
@@ -94,5 +94,5 @@ def test_a_settings_file_that_is_too_large_is_refused(tmp_path: Path) -> None:
     file.write_text("#" * SETTINGS_BYTES)
     assert load({}, file).settings is not None
     file.write_text("#" * (SETTINGS_BYTES + 1))
-    with pytest.raises(ConfigInvalid, match="larger than 1048576 bytes"):
+    with pytest.raises(InvalidConfigError, match="larger than 1048576 bytes"):
         load({}, file)

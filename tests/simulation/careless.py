@@ -24,7 +24,7 @@ from fairlead.engine.ports import (
     SettleVerdict,
 )
 from fairlead.engine.ports.processes import Renewed
-from fairlead.errors import DependencyUnavailable
+from fairlead.errors import DependencyUnavailableError
 from fairlead.policy.jobs import job as asked
 from fairlead.policy.jobs.states import JobState
 from fairlead.policy.tokens.token import PublicToken
@@ -53,7 +53,7 @@ class ReplaysCommits(WatchedJobs):
         asked = list(jobs)
         try:
             return await super().enqueue(asked)
-        except DependencyUnavailable:
+        except DependencyUnavailableError:
             again = [replace(job, job_id=self.database.ids.uuid7()) for job in asked]
             return [insert(self.database, job) for job in again]
 
@@ -127,7 +127,7 @@ def silent_while_it_works(program: Any) -> None:
 
     async def heartbeat(session_id: UUID, *more: Any) -> Renewed | None:
         if program.desk.running:
-            raise DependencyUnavailable("nobody asked")
+            raise DependencyUnavailableError("nobody asked")
         renewed: Renewed | None = await ask(session_id, *more)
         return renewed
 

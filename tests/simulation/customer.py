@@ -11,7 +11,7 @@ from uuid import UUID
 
 from fairlead.engine.jobs.dead_letter import replay_of
 from fairlead.engine.ports import DeadLetterFilter, NewJob
-from fairlead.errors import DependencyUnavailable
+from fairlead.errors import DependencyUnavailableError
 from fairlead.testing._kit.ids import CountedIds
 from tests.simulation.stores import WORK
 from tests.simulation.watch import AskedAgain, Enqueued, Redriven
@@ -104,7 +104,7 @@ class Customer:
         self._world.watch.strikes["noisy"] += order.kind == "flood" and order.tenant == NOISY
         if whim.regrets_s is not None:
             await asyncio.sleep(whim.regrets_s)
-            with suppress(DependencyUnavailable):
+            with suppress(DependencyUnavailableError):
                 await self._jobs.cancel(job_id, "it is not wanted any more", tenant_id=order.tenant)
 
     async def _acknowledged(self, order: Order, whim: Whim) -> UUID | None:
@@ -113,7 +113,7 @@ class Customer:
         while True:
             try:
                 (stored,) = await self._jobs.enqueue([job])
-            except DependencyUnavailable:
+            except DependencyUnavailableError:
                 if job.unique_key is None:
                     return None
             else:
@@ -142,7 +142,7 @@ class Customer:
         while True:
             await asyncio.sleep(self._draw.uniform(*LOOK_S))
             which = self._draw.random()
-            with suppress(DependencyUnavailable):
+            with suppress(DependencyUnavailableError):
                 found = await self._dead_letters.find(DeadLetterFilter(status="pending_review"), limit=100)
                 if found:
                     entry = found[int(which * len(found))]

@@ -15,7 +15,7 @@ from fairlead.engine.ports import Connection, ConnectionKey, ProcessIdentity
 from fairlead.engine.ports.gate_notes import LearntLimit
 from fairlead.engine.ports.overrides import Switch
 from fairlead.engine.tokens.deps import AppCredential
-from fairlead.errors import ProviderNotFound
+from fairlead.errors import ProviderNotFoundError
 from fairlead.policy.providers.profile import Profile
 from fairlead.testing._memory.database import MemoryLink, MemoryStore, statement
 from tests.simulation.loop import SimLoop
@@ -142,5 +142,5 @@ class SimProfiles:
     def profile(self, provider: str, variant: str | None) -> Profile:
         """As the port says."""
         if provider not in PROFILES:
-            raise ProviderNotFound("there is no profile of this name", provider=provider)
+            raise ProviderNotFoundError("there is no profile of this name", provider=provider)
         return PROFILES[provider]

@@ -46,7 +46,7 @@ from fairlead.engine.tokens.reader import TokenReader
 from fairlead.engine.tokens.refresh_jobs import TokenJobs
 from fairlead.engine.tokens.settle import Settler
 from fairlead.engine.tokens.unknown_outcomes import UnknownOutcomes
-from fairlead.errors import Refused
+from fairlead.errors import RefusedError
 from fairlead.events import Event
 from fairlead.policy.limits.limit import MICRO
 from fairlead.testing._kit.ids import CountedIds
@@ -145,7 +145,7 @@ class Program:
     def _session_id(self) -> UUID:
         session_id = self.heartbeat.session_id
         if session_id is None:
-            raise Refused("this process has lost its lease", hint="it asks for a new one by itself")
+            raise RefusedError("this process has lost its lease", hint="it asks for a new one by itself")
         return session_id
 
     def _make_tokens(self) -> None:
@@ -274,7 +274,7 @@ class Program:
     # ---- at work -------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Work until stopped. DependencyUnavailable where it cannot even begin."""
+        """Work until stopped. DependencyUnavailableError where it cannot even begin."""
         async with AsyncExitStack() as stack:
             await self._open_session(stack)
             stack.push_async_callback(self.coordinator.drain, REFRESH.total_deadline_s)

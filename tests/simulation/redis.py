@@ -29,7 +29,7 @@ from fairlead.engine.ports.gate import (
     Renewal,
     Wake,
 )
-from fairlead.errors import GateUnavailable
+from fairlead.errors import LimiterUnavailableError
 from fairlead.policy.limits.limit import MICRO
 from fairlead.policy.limits.pool import Holder
 from tests.simulation.admission import breaker_of, note
@@ -235,7 +235,7 @@ class RedisRoad:
     async def _ended(self, finish: Finish, told: Ended) -> None:
         try:
             finished = await self.finish(finish)
-        except GateUnavailable as error:
+        except LimiterUnavailableError as error:
             told(error)
         else:
             told(finished)
@@ -256,7 +256,7 @@ class RedisRoad:
         """Return once it has answered."""
         await self._asked(lambda state: True)
 
-    def abandon(self, error: GateUnavailable) -> None:
+    def abandon(self, error: LimiterUnavailableError) -> None:
         """Fail all who wait for an answer; what comes of their asks is undone when it is known."""
         waiting, self._waiting = self._waiting, {}
         for told in waiting:
@@ -275,7 +275,7 @@ class RedisRoad:
         def came(answer: T | Gone) -> None:
             self._under_way -= undo is not None
             if isinstance(answer, str):
-                _fail(told, GateUnavailable(f"the store did not answer: {answer}"))
+                _fail(told, LimiterUnavailableError(f"the store did not answer: {answer}"))
             elif not told.done():
                 told.set_result(answer)
             elif undo is not None:  # nobody waits for it any more
@@ -305,7 +305,7 @@ class RedisRoad:
             self._spawn(self._undone(self.cancel(ask)))
 
     async def _undone(self, undo: Coroutine[Any, Any, object]) -> None:
-        with suppress(GateUnavailable):  # the lease ends by itself
+        with suppress(LimiterUnavailableError):  # the lease ends by itself
             await undo
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -314,7 +314,7 @@ class RedisRoad:
         task.add_done_callback(lambda done: self._tasks.pop(id(done), None) and None)
 
 
-def _fail(told: asyncio.Future[T], error: GateUnavailable) -> None:
+def _fail(told: asyncio.Future[T], error: LimiterUnavailableError) -> None:
     if not told.done():
         told.set_exception(error)
 

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from fairlead.adapters.postgres.connection_setup import DatabaseSettings
-from fairlead.errors import DependencyUnavailable
+from fairlead.errors import DependencyUnavailableError
 from fairlead.testing._memory.database import MemoryDatabase, MemoryLink
 from tests.simulation.chance import Chance
 from tests.simulation.loop import SimLoop
@@ -106,7 +106,7 @@ class Roads:
         *args: Any,
         **named: Any,
     ) -> Any:
-        """Have *operation* done for *process*; its answer, or DependencyUnavailable where it got none."""
+        """Have *operation* done for *process*; its answer, or DependencyUnavailableError where it got none."""
         if process.dead:
             await never()
         trip = _Trip(self, process, partial(operation, *args, **named))
@@ -279,5 +279,5 @@ async def _part(_operation: str) -> None:
     await Parting()
 
 
-def _gone() -> DependencyUnavailable:
-    return DependencyUnavailable("the connection to the database was lost")
+def _gone() -> DependencyUnavailableError:
+    return DependencyUnavailableError("the connection to the database was lost")

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from fairlead.engine.ports import JournalEntry, JournalHead, SealContext, Sealed
 from fairlead.engine.ports.sealing import Fits, whichever
-from fairlead.errors import CredentialUnreadable, Refused
+from fairlead.errors import CredentialUnreadableError, RefusedError
 from tests.simulation.loop import SimLoop
 from tests.simulation.process import SimProcess, never
 
@@ -34,7 +34,9 @@ class SimVault:
         """As the port says."""
         bound = _bound(context)
         if not sealed.blob.startswith(bound):
-            raise CredentialUnreadable("a sealed record was moved to another place", tenant=context.tenant)
+            raise CredentialUnreadableError(
+                "a sealed record was moved to another place", tenant=context.tenant
+            )
         return sealed.blob[len(bound) :]
 
 
@@ -83,7 +85,7 @@ class SimJournal:
     def preflight(self) -> None:
         """As the port says."""
         if self._disk.refuses():
-            raise Refused("no answer could be kept, so none is asked for", retry_after_s=1.0)
+            raise RefusedError("no answer could be kept, so none is asked for", retry_after_s=1.0)
 
     async def append(self, entry: JournalEntry) -> None:
         """On disk a moment later: what was written stays, also where its process is killed meanwhile."""

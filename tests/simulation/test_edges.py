@@ -14,7 +14,7 @@ from fairlead.adapters.redis.connection import ANSWER_TIMEOUT_S
 from fairlead.engine.ports import HttpAnswer, NoAnswer, TokenCall
 from fairlead.engine.ports.gate import Admitted, Ask, GateRefusal, Lease, RefusedBy, Renewal
 from fairlead.engine.ports.http import HttpRequest
-from fairlead.errors import GateUnavailable
+from fairlead.errors import LimiterUnavailableError
 from fairlead.policy.limits.limit import MICRO, BucketLimit, Domain, Plan, PoolLimit
 from fairlead.policy.limits.pool import Holder
 from fairlead.testing.ledger import judge
@@ -186,7 +186,7 @@ def test_after_a_loss_buckets_are_empty(edges: Edges) -> None:
 def test_who_is_away_answers_nobody(edges: Edges) -> None:
     async def story() -> None:
         edges.redis.away_for(5.0)
-        with pytest.raises(GateUnavailable):
+        with pytest.raises(LimiterUnavailableError):
             await edges.gate.ping()
 
     edges.run(story)
@@ -197,7 +197,7 @@ def test_who_is_away_alone_is_away_alone(edges: Edges) -> None:
         edges.redis.away_for(5.0, "p2")
         await edges.gate.ping()
         other = edges.redis.gate(SimProcess("p2", "host"), lambda: 0.01)
-        with pytest.raises(GateUnavailable):
+        with pytest.raises(LimiterUnavailableError):
             await other.ping()
 
     edges.run(story)
@@ -207,7 +207,7 @@ def test_who_is_away_alone_is_away_alone(edges: Edges) -> None:
 def test_an_answer_of_redis_is_lost_and_all_is_done(edges: Edges) -> None:
     async def story() -> None:
         edges.redis.lost = 1.0
-        with pytest.raises(GateUnavailable):
+        with pytest.raises(LimiterUnavailableError):
             await edges.gate.admit(ask(1))
         assert [*edges.redis.slots_in_use()] == ["p1 holds a slot of pool"]
 
@@ -217,7 +217,7 @@ def test_an_answer_of_redis_is_lost_and_all_is_done(edges: Edges) -> None:
 def test_who_goes_away_meanwhile_hears_no_answer(edges: Edges) -> None:
     async def story() -> None:
         asyncio.get_running_loop().call_later(0.015, edges.redis.away_for, 5.0, context=Context())
-        with pytest.raises(GateUnavailable):
+        with pytest.raises(LimiterUnavailableError):
             await edges.gate.admit(ask(1))
         assert [*edges.redis.slots_in_use()] == ["p1 holds a slot of pool"]
 
@@ -227,7 +227,7 @@ def test_who_goes_away_meanwhile_hears_no_answer(edges: Edges) -> None:
 def test_whoever_waits_for_redis_gives_up_and_is_served_later(edges: Edges) -> None:
     async def story() -> None:
         edges.redis.stall_for(10.0)
-        with pytest.raises(GateUnavailable):
+        with pytest.raises(LimiterUnavailableError):
             await edges.gate.admit(ask(1))
         assert edges.loop.time() == pytest.approx(ANSWER_TIMEOUT_S)
         await asyncio.sleep(10.0)

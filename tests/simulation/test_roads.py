@@ -11,7 +11,7 @@ import pytest
 
 from fairlead._core.ids import uuid7_from
 from fairlead.engine.ports import ClaimFilter
-from fairlead.errors import DependencyUnavailable
+from fairlead.errors import DependencyUnavailableError
 from fairlead.testing._kit.ids import CountedIds
 from fairlead.testing._memory import MemoryDatabase, MemoryJobStore, MemorySessionStore
 from tests.simulation.chance import Chance
@@ -59,7 +59,7 @@ def test_an_operation_takes_a_while_each_way(ground: Ground) -> None:
 
 def test_what_is_lost_on_the_way_there_is_not_done(ground: Ground) -> None:
     ground.roads.manner.cut_before = 1.0
-    with pytest.raises(DependencyUnavailable):
+    with pytest.raises(DependencyUnavailableError):
         ground.run(lambda: ground.jobs.enqueue([new_job()]))
     ground.pass_time(10.0)
     assert ground.database.jobs == {}
@@ -67,7 +67,7 @@ def test_what_is_lost_on_the_way_there_is_not_done(ground: Ground) -> None:
 
 def test_what_is_lost_on_the_way_back_is_done(ground: Ground) -> None:
     ground.roads.manner.cut_after = 1.0
-    with pytest.raises(DependencyUnavailable):
+    with pytest.raises(DependencyUnavailableError):
         ground.run(lambda: ground.jobs.enqueue([new_job()]))
     assert len(ground.database.jobs) == 1
 
@@ -79,7 +79,7 @@ def test_the_store_learns_that_its_answer_was_lost(ground: Ground) -> None:
     ground.run(lambda: MemorySessionStore(ground.database.link()).open(session_id, identity, 30.0, "1"))
     ground.run(lambda: ground.jobs.enqueue([new_job()]))
     ground.roads.manner.cut_after = 1.0
-    with pytest.raises(DependencyUnavailable):
+    with pytest.raises(DependencyUnavailableError):
         ground.run(lambda: ground.jobs.claim(wanted, 1, session_id))
     ground.roads.manner.heal()
     (again,) = ground.run(lambda: ground.jobs.claim(wanted, 1, session_id))
@@ -112,7 +112,7 @@ def test_away_is_for_one_or_for_all_and_ends(ground: Ground) -> None:
     assert manner.is_away("p2")
     manner.away(None, 2.0)
     assert manner.is_away("p1")
-    with pytest.raises(DependencyUnavailable):
+    with pytest.raises(DependencyUnavailableError):
         ground.run(lambda: ground.jobs.enqueue([new_job()]))
     ground.pass_time(3.0)
     assert not manner.is_away("p1")
@@ -123,7 +123,7 @@ def test_away_is_for_one_or_for_all_and_ends(ground: Ground) -> None:
 def test_who_is_away_when_the_answer_comes_loses_it(ground: Ground) -> None:
     ground.roads.manner.latency_s = (0.1, 0.1)
     ground.loop.call_later(0.15, ground.roads.manner.away, "p1", 5.0, context=Context())
-    with pytest.raises(DependencyUnavailable):
+    with pytest.raises(DependencyUnavailableError):
         ground.run(lambda: ground.jobs.enqueue([new_job()]))
     assert len(ground.database.jobs) == 1
     assert +ground.roads.strikes == {"database_away": 1, "database_away one": 1}
@@ -136,7 +136,7 @@ def test_what_is_given_up_is_done_after_all_and_the_store_hands_it_back(ground: 
     ground.run(lambda: ground.jobs.enqueue([new_job()]))
     ground.roads.manner.held = 1.0
     began_s = ground.loop.time()
-    with pytest.raises(DependencyUnavailable):
+    with pytest.raises(DependencyUnavailableError):
         ground.run(lambda: ground.jobs.claim(ClaimFilter(), 1, session_id))
     assert ground.loop.time() == pytest.approx(began_s + DEADLINE_S)
     (row,) = ground.database.jobs.values()
@@ -154,7 +154,7 @@ def test_a_store_that_answers_although_its_answer_was_lost_is_heard(ground: Grou
         async def get(self, job_id: object) -> Any:
             try:
                 await self.link.answer("get")
-            except DependencyUnavailable:
+            except DependencyUnavailableError:
                 return "again"
 
     road: Any = JobsRoad(ground.roads, ground.process, Stubborn(ground.roads.link()))

@@ -13,7 +13,7 @@ from uuid import UUID
 import pytest
 
 from fairlead.engine.ports import JournalEntry, JournalHead, SealContext, Sealed
-from fairlead.errors import CredentialUnreadable, Refused
+from fairlead.errors import CredentialUnreadableError, RefusedError
 from tests.simulation.loop import SimLoop
 from tests.simulation.process import SimProcess
 from tests.simulation.sealing import HostDisk, SimJournal, SimVault
@@ -50,7 +50,7 @@ def test_a_record_opens_in_its_place_alone() -> None:
     loop, vault = SimLoop(Random(1)), SimVault()
     sealed = vault.seal(CONTEXT, b"secret")
     assert run(loop, lambda: vault.open(CONTEXT, sealed)) == b"secret"
-    with pytest.raises(CredentialUnreadable):
+    with pytest.raises(CredentialUnreadableError):
         run(loop, lambda: vault.open(replace(CONTEXT, generation=2), sealed))
     loop.close()
 
@@ -83,7 +83,7 @@ def test_of_two_answers_the_later_send_counts() -> None:
 def test_a_full_disk_is_told_before_it_costs_a_token() -> None:
     loop, disk = SimLoop(Random(1)), HostDisk(full=True)
     journal = SimJournal(disk, SimProcess("p1", "host-a"), loop, middle)
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedError):
         journal.preflight()
     with pytest.raises(OSError, match="full"):
         run(loop, lambda: journal.append(ENTRY))

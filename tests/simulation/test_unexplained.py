@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from fairlead.errors import DependencyUnavailable
+from fairlead.errors import DependencyUnavailableError
 from fairlead.events import DeadLetterFailed, Event, JobFinished, ServiceFailed, TokenRefreshFailed
 from fairlead.testing.ledger import Entry, Ledger
 from tests.simulation.program import Program
@@ -177,7 +177,7 @@ def ends_in_an_outage(program: Program) -> None:
 
     async def fail() -> None:
         await program.clock.sleep(30.0)
-        raise DependencyUnavailable("the database is away")
+        raise DependencyUnavailableError("the database is away")
 
     program.worker.run = fail  # type: ignore[method-assign]
 

@@ -56,10 +56,10 @@ CAUSES: Mapping[str, Collection[str]] = {
     | STORE
     | REDIS,  # who waited for a token or a turn has little left
     "job_timeout": ANY - {"kill", "killer", "poison", "jump"},
-    "deadline_too_short": NO_TOKEN | API | REDIS,
+    "deadline_exceeded": NO_TOKEN | API | REDIS,
     "dependency_unavailable": STORE,
     "slot_lost": STILL | REDIS | STORE,
-    "gate_unavailable": REDIS | STILL,
+    "limiter_unavailable": REDIS | STILL,
     "needs_reauth": NO_TOKEN,
     "reauth_required": NO_TOKEN,
     "transient_failure": ISSUER,

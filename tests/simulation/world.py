@@ -13,7 +13,7 @@ from typing import NoReturn
 from fairlead._core.secret import Secret
 from fairlead.engine.ports import ConnectionKey
 from fairlead.engine.tokens.connections import Grant
-from fairlead.errors import DependencyUnavailable
+from fairlead.errors import DependencyUnavailableError
 from fairlead.events import Event
 from fairlead.policy.limits.limit import MICRO
 from fairlead.testing._kit.ids import CountedIds
@@ -291,7 +291,7 @@ def _close(task: asyncio.Task[object]) -> None:
 def _is_outage(error: BaseException) -> bool:
     if isinstance(error, BaseExceptionGroup):
         return all(_is_outage(each) for each in error.exceptions)
-    return isinstance(error, DependencyUnavailable)
+    return isinstance(error, DependencyUnavailableError)
 
 
 def _hazards(swarm: Swarm) -> Hazards:

@@ -18,7 +18,7 @@ from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.engine.ports import ClaimFilter, Enqueued, NewJob
-from fairlead.errors import InputInvalid, MigrationNeeded, Refused
+from fairlead.errors import InvalidInputError, MigrationRequiredError, RefusedError
 from tests.support.databases import SCHEMA
 from tests.support.engine import new_job
 from tests.support.rows import rows, run
@@ -168,21 +168,21 @@ async def test_without_a_transaction_nothing_is_stored(
     database: Database, callers: PostgresCallerJobs, database_settings: DatabaseSettings, theirs: Any
 ) -> None:
     """It would be there at once, whatever becomes of what belongs to it."""
-    with pytest.raises(InputInvalid, match="in no transaction"):
+    with pytest.raises(InvalidInputError, match="in no transaction"):
         await callers.store(theirs, [new_job()])
     async with await psycopg.AsyncConnection.connect(database_settings.dsn, autocommit=True) as other:
-        with pytest.raises(InputInvalid, match="in no transaction"):
+        with pytest.raises(InvalidInputError, match="in no transaction"):
             await callers.store(other, [new_job()])
-        with pytest.raises(InputInvalid, match=r"psycopg\.AsyncConnection is not a psycopg Connection"):
+        with pytest.raises(InvalidInputError, match=r"psycopg\.AsyncConnection is not a psycopg Connection"):
             callers.store_blocking(other, [new_job()])
     with psycopg.connect(database_settings.dsn, autocommit=True) as blocking:
-        with pytest.raises(InputInvalid, match="in no transaction"):
+        with pytest.raises(InvalidInputError, match="in no transaction"):
             callers.store_blocking(blocking, [new_job()])
-        with pytest.raises(InputInvalid, match=r"fl\.sync"):
+        with pytest.raises(InvalidInputError, match=r"fl\.sync"):
             await callers.store(blocking, [new_job()])
     pool = await asyncpg.create_pool(database_settings.dsn, min_size=1)
     for thing in (pool, object(), database_settings.dsn, None):
-        with pytest.raises(InputInvalid, match="is not an asyncpg connection"):
+        with pytest.raises(InvalidInputError, match="is not an asyncpg connection"):
             await callers.store(thing, [new_job()])
     await pool.close()
     assert await kinds(database) == []
@@ -190,7 +190,7 @@ async def test_without_a_transaction_nothing_is_stored(
 
 async def test_a_connection_to_another_database_is_told_where_fairlead_is_looked_for(theirs: Any) -> None:
     lost = PostgresCallerJobs(schema="fairlead", bound=3)
-    with pytest.raises(MigrationNeeded, match=r"database\.schema_name"):
+    with pytest.raises(MigrationRequiredError, match=r"database\.schema_name"):
         async with theirs.transaction():
             await lost.store(theirs, [new_job()])
 
@@ -211,7 +211,7 @@ async def test_a_bound_full_of_dead_letters_refuses(
         transaction = theirs.transaction()
         await transaction.start()
         if kind == "bad":
-            with pytest.raises(Refused, match="takes no new bad") as refused:
+            with pytest.raises(RefusedError, match="takes no new bad") as refused:
                 await callers.store(theirs, [new_job(kind)])
             assert (refused.value.reason, refused.value.retry_after_s) == ("dead_letters_full", 60.0)
             await transaction.rollback()

@@ -14,7 +14,7 @@ from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.migrate import Migrator
 from fairlead.adapters.postgres.postgres_info import server_facts
 from fairlead.assembly.doctor.checks import role_check
-from fairlead.errors import ConfigInvalid
+from fairlead.errors import InvalidConfigError
 from tests.support.databases import SCHEMA
 from tests.support.rows import rows, run
 
@@ -154,7 +154,7 @@ async def test_an_id_tells_nothing_of_other_tenants(database: Database, maker: A
 
 @pytest.mark.usefixtures("maker")
 async def test_a_schema_in_which_others_create_is_refused(database_settings: DatabaseSettings) -> None:
-    with pytest.raises(ConfigInvalid, match=f"{ROLE} may create objects"):
+    with pytest.raises(InvalidConfigError, match=f"{ROLE} may create objects"):
         await Migrator(database_settings).apply()
     check = role_check(await server_facts(database_settings))
     assert (check.status, ROLE in check.detail) == ("fail", True)
@@ -168,9 +168,9 @@ async def test_what_an_administrator_is_told_to_run_quotes_the_names_of_roles(
     await run(database, f"CREATE ROLE {quoted}")
     try:
         await run(database, f'GRANT CREATE ON SCHEMA "{SCHEMA}" TO {quoted}')
-        with pytest.raises(ConfigInvalid) as refused:
+        with pytest.raises(InvalidConfigError) as refused:
             await Migrator(database_settings).apply()
-        hints = [refused.value.way_out, str(role_check(await server_facts(database_settings)).hint)]
+        hints = [refused.value.hint, str(role_check(await server_facts(database_settings)).hint)]
     finally:
         await run(database, f"DROP OWNED BY {quoted}")
         await run(database, f"DROP ROLE {quoted}")

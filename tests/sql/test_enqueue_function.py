@@ -15,7 +15,7 @@ import pytest
 
 from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.adapters.postgres.database import Database
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from fairlead.policy.jobs.job import check_new_job
 from fairlead.policy.text.names import check_label, check_name
 from tests.support.databases import SCHEMA
@@ -221,7 +221,7 @@ async def test_names_are_judged_as_in_python(database: Database) -> None:
 def accepts(check: Any) -> bool:
     try:
         check()
-    except InputInvalid:
+    except InvalidInputError:
         return False
     return True
 

@@ -20,7 +20,7 @@ from fairlead.engine.ports import (
     Job,
     Rescheduled,
 )
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from tests.support.engine import new_job
 from tests.support.rows import run
 from tests.support.seeds import a_session
@@ -107,7 +107,7 @@ async def test_arguments_that_cannot_be_stored_are_refused_where_they_enter(
     jobs: PostgresJobStore, name: str
 ) -> None:
     """But for their size: policy/jobs/job.py has checked that before a job gets here."""
-    with pytest.raises(InputInvalid, match=r"args.*acme.*hint:"):
+    with pytest.raises(InvalidInputError, match=r"args.*acme.*hint:"):
         await jobs.enqueue([new_job(), new_job(args={"value": HOSTILE[name]})])
     assert await jobs.counts() == {}
 

@@ -33,7 +33,7 @@ from fairlead.engine.ports import (
     Rescheduled,
     Schedule,
 )
-from fairlead.errors import DependencyUnavailable
+from fairlead.errors import DependencyUnavailableError
 from tests.contract.stores import identity
 from tests.support.cutting_proxy import COMMIT, CuttingProxy, cutting_proxy
 from tests.support.engine import new_job
@@ -267,6 +267,6 @@ async def test_sessions_and_audit(wire: Wire, database: Database) -> None:
 async def test_what_was_never_sent_is_not_tried_again(database: Database) -> None:
     """A caller in a web request gets its answer at once when the database is away."""
     await database.close()
-    with pytest.raises(DependencyUnavailable) as caught:
+    with pytest.raises(DependencyUnavailableError) as caught:
         await PostgresJobStore(database, IDS).enqueue([new_job()])
     assert not isinstance(caught.value, CommitInDoubt)

@@ -19,7 +19,7 @@ from fairlead.adapters.postgres.job_rows import lane_of
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.adapters.postgres.postgres_errors import CommitInDoubt
 from fairlead.engine.ports import Enqueued, NewJob
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from tests.support.rows import rows, run
 
 MANY = 2 * SLICE + 10
@@ -44,7 +44,7 @@ async def stored(database: Database) -> dict[UUID, int]:
 def failing(jobs: Iterable[NewJob], after: int) -> Iterator[NewJob]:
     for number, job in enumerate(jobs):
         if number == after:
-            raise InputInvalid("this one is wrong", hint="mend it")
+            raise InvalidInputError("this one is wrong", hint="mend it")
         yield job
 
 
@@ -63,7 +63,7 @@ async def test_all_are_stored_in_their_order(database: Database, jobs: PostgresJ
 async def test_none_is_stored_where_a_later_one_is_wrong(
     database: Database, jobs: PostgresJobStore, after: int
 ) -> None:
-    with pytest.raises(InputInvalid, match="this one is wrong"):
+    with pytest.raises(InvalidInputError, match="this one is wrong"):
         await jobs.enqueue(failing(made(MANY), after))
     assert await stored(database) == {}
 

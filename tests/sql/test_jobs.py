@@ -16,7 +16,7 @@ from fairlead.adapters.postgres.dead_letters import PostgresDeadLetterStore
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.adapters.postgres.worker_sessions import PostgresSessionStore
 from fairlead.engine.ports import ClaimFilter, Completed, Discarded, FailureRecord, Job, NewJob, Rescheduled
-from fairlead.errors import InputInvalid, Refused
+from fairlead.errors import InvalidInputError, RefusedError
 from tests.support.engine import new_job
 from tests.support.passing_time import pass_time
 from tests.support.rows import rows, run
@@ -177,7 +177,7 @@ async def test_outcomes_are_written_together_or_not_at_all(
     outcomes = [Completed(job.job_id, job.lease_id) for job in running[1:]]
     nameless = replace(FAILURE, category="no such category")
     bad = Discarded(running[0].job_id, running[0].lease_id, IDS.uuid7(), nameless)
-    with pytest.raises(InputInvalid):
+    with pytest.raises(InvalidInputError):
         await jobs.acknowledge([*outcomes[:3], bad, *outcomes[3:]])
     assert await jobs.counts() == {"running": 8}
     assert len(await jobs.acknowledge(outcomes)) == 7
@@ -255,7 +255,7 @@ async def test_an_enqueue_that_finds_its_jobs_open_writes_nothing(
 async def test_the_same_id_twice_is_refused(jobs: PostgresJobStore) -> None:
     job = new_job()
     await jobs.enqueue([job])
-    with pytest.raises(InputInvalid):
+    with pytest.raises(InvalidInputError):
         await jobs.enqueue([job, new_job()])
     assert await jobs.counts() == {"available": 1}
 
@@ -270,7 +270,7 @@ async def test_a_full_queue_refuses_the_kinds_that_fill_it(database: Database) -
         job = await one_running(jobs, session_id, kind=kind, provider="shopify")
         await jobs.acknowledge([Discarded(job.job_id, job.lease_id, IDS.uuid7(), FAILURE)])
     fresh = PostgresJobStore(database, IDS, bound=4)  # another process, or this one some seconds later
-    with pytest.raises(Refused, match=r"'bad'.*acme.*shopify.*hint: ") as caught:
+    with pytest.raises(RefusedError, match=r"'bad'.*acme.*shopify.*hint: ") as caught:
         await fresh.enqueue([new_job("good"), new_job("bad", provider="shopify")])
     assert caught.value.retry_after_s
     await fresh.enqueue([new_job("good"), new_job("bad", queue="other")])

@@ -28,7 +28,7 @@ from fairlead.engine.ports import (
     StoredRecord,
 )
 from fairlead.engine.tokens.reencrypt import Resealer, RotationProgress
-from fairlead.errors import KeyMissing
+from fairlead.errors import MasterKeyMissingError
 from tests.security.figures import tell
 from tests.support.keys import MASTER_1, MASTER_2, vault_over
 from tests.support.rows import rows, run
@@ -129,11 +129,11 @@ async def test_rewrapping_alone_changes_no_record(database: Database) -> None:
 async def test_without_the_old_key_it_stops_before_the_first_change(database: Database) -> None:
     await populate(database, quick_vault(database), connections=5, tenants=2)
     before = await rows(database, "SELECT * FROM data_key ORDER BY key_id")
-    with pytest.raises(KeyMissing):
+    with pytest.raises(MasterKeyMissingError):
         await resealer(database, quick_vault(database, MASTER_2)).rotate()
     assert await rows(database, "SELECT * FROM data_key ORDER BY key_id") == before
     report = await resealer(database, quick_vault(database, MASTER_2)).verify()
-    assert (report.checked, report.readable, dict(report.problems)) == (5, 0, {"key_missing": 5})
+    assert (report.checked, report.readable, dict(report.problems)) == (5, 0, {"master_key_missing": 5})
     assert report.examples
     assert "hint:" in report.examples[0]
 

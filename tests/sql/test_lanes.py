@@ -20,7 +20,7 @@ from fairlead.adapters.postgres.lanes import PostgresLaneStore
 from fairlead.adapters.postgres.statements import statement
 from fairlead.engine.ports import ClaimFilter, Job, NewJob
 from fairlead.engine.ports.lanes import GroupCap, TenantShare, Tier
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from fairlead.policy.jobs.lane import Scope, ScopeKind, is_own
 from tests.support.engine import IDS, new_job
 from tests.support.passing_time import pass_time
@@ -306,7 +306,7 @@ async def test_behind_a_transaction_pooler(
 
 
 async def test_a_tier_that_is_not_there(lanes: PostgresLaneStore) -> None:
-    with pytest.raises(InputInvalid, match="there is no tier 'gold'") as caught:
+    with pytest.raises(InvalidInputError, match="there is no tier 'gold'") as caught:
         await lanes.set_tenant(TenantShare("acme", tier="gold"))
     assert caught.value.tenant == "acme"
     assert await lanes.tenant("acme") is None

@@ -16,7 +16,7 @@ from fairlead.adapters.postgres.migrate import Migrator
 from fairlead.engine.jobs.acknowledger import Acknowledger
 from fairlead.engine.jobs.executor import Executor
 from fairlead.engine.ports import ClaimFilter, Completed
-from fairlead.errors import ConfigInvalid
+from fairlead.errors import InvalidConfigError
 from fairlead.events import JobDead
 from fairlead.testing._kit.clock import ManualClock
 from tests.support.engine import IDS, Recorder, half, new_job
@@ -35,7 +35,7 @@ async def latin1(database: Database, database_settings: DatabaseSettings) -> Asy
 
 async def test_latin1_database_is_refused_when_opened(latin1: DatabaseSettings) -> None:
     for opening in (Database.open, lambda settings: Migrator(settings).apply()):
-        with pytest.raises(ConfigInvalid, match=r"LATIN1.*ENCODING 'UTF8'"):
+        with pytest.raises(InvalidConfigError, match=r"LATIN1.*ENCODING 'UTF8'"):
             await opening(latin1)
     assert await Migrator(latin1).plan(), "nothing is left in it"
 

@@ -16,7 +16,7 @@ from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.driver import Connection
 from fairlead.adapters.postgres.listen import Listener
 from fairlead.adapters.postgres.postgres_errors import CommitInDoubt, ReadOnlyServer
-from fairlead.errors import DependencyUnavailable
+from fairlead.errors import DependencyUnavailableError
 from tests.support.cutting_proxy import COMMIT, CuttingProxy, cutting_proxy
 from tests.support.notes import COUNT, INSERT, count, make_notes, sql
 from tests.support.rows import rows, run
@@ -81,7 +81,7 @@ async def test_only_the_commit_of_a_transaction_can_be_in_doubt(
     with pytest.raises(CommitInDoubt):
         await cut_at_the_commit()
     assert await count(notes) == stored
-    with pytest.raises(DependencyUnavailable) as caught:
+    with pytest.raises(DependencyUnavailableError) as caught:
         await cut_before_it()
     assert not isinstance(caught.value, CommitInDoubt)
     assert await count(notes) == stored
@@ -118,9 +118,9 @@ async def test_again_leaves_what_was_provably_not_done_to_the_caller(notes: Data
     async def work() -> None:
         nonlocal tries
         tries += 1
-        raise DependencyUnavailable("away")
+        raise DependencyUnavailableError("away")
 
-    with pytest.raises(DependencyUnavailable):
+    with pytest.raises(DependencyUnavailableError):
         await notes.again(work)
     assert tries == 1
 
@@ -158,7 +158,7 @@ async def test_a_silent_peer_costs_a_bounded_time(proxied: tuple[CuttingProxy, D
     proxy.stall()
     async with asyncio.timeout(3):
         ends = await asyncio.gather(*(impatient.fetch(COUNT) for _ in range(4)), return_exceptions=True)
-    assert all(isinstance(end, DependencyUnavailable) for end in ends)
+    assert all(isinstance(end, DependencyUnavailableError) for end in ends)
     proxy.flow()
     assert await count(impatient) == 0
     await impatient.close()

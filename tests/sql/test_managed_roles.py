@@ -18,7 +18,7 @@ from fairlead.adapters.postgres.migrate import Migrator
 from fairlead.adapters.postgres.postgres_info import server_facts
 from fairlead.adapters.postgres.statements import Statement
 from fairlead.assembly.doctor.checks import role_check, wall_check
-from fairlead.errors import ConfigInvalid
+from fairlead.errors import InvalidConfigError
 from tests.sql.test_tenants import a_day_of_work, login
 from tests.support.rows import rows
 from tests.support.servers import database_name, drop_database, fresh_database
@@ -137,11 +137,11 @@ async def test_a_user_that_may_create_no_schema_is_told_the_sql_for_it(
 ) -> None:
     made = await customer(admin, servers, Service("NOCREATEROLE", owns_database=False), url, USER)
     settings = DatabaseSettings(dsn=made.settings.dsn, schema=schema)
-    with pytest.raises(ConfigInvalid, match="may not create") as refused:
+    with pytest.raises(InvalidConfigError, match="may not create") as refused:
         await Migrator(settings).apply()
     there = await asyncpg.connect(url)
     assert await there.fetchval("SELECT count(*) FROM pg_class WHERE relname IN ('migration', 'job')") == 0
-    await there.execute(refused.value.way_out.removeprefix("have an administrator run "))
+    await there.execute(refused.value.hint.removeprefix("have an administrator run "))
     await there.close()
     await Migrator(settings).apply()
 
@@ -159,10 +159,10 @@ async def test_a_schema_that_another_user_has_made_is_refused(
     for table in ("migration", "worker_session", "lane", "job"):  # looks like an installation to go on with
         await squatter.execute(f"CREATE TABLE bait.{table} ()")
     await squatter.close()
-    with pytest.raises(ConfigInvalid, match=f'belongs to "{USER}.2"') as refused:
+    with pytest.raises(InvalidConfigError, match=f'belongs to "{USER}.2"') as refused:
         await Migrator(first.settings).apply()
     there = await asyncpg.connect(url)
-    printed, _, _ = refused.value.way_out.removeprefix("have an administrator run ").partition(" or set")
+    printed, _, _ = refused.value.hint.removeprefix("have an administrator run ").partition(" or set")
     await there.execute(printed)
     await there.close()
     assert await Migrator(first.settings).apply()
@@ -183,7 +183,7 @@ async def test_two_installations_of_one_server_share_no_role(
     database = await Database.open(one)
     world = await two_tenants(database)
     stranger = await Database.open(other)
-    with pytest.raises(ConfigInvalid, match="permission denied"):
+    with pytest.raises(InvalidConfigError, match="permission denied"):
         await stranger.fetch(Statement("test", "SELECT FROM fairlead.job", ()))
     await stranger.close()
     assert await rows(database, "SELECT FROM job") != []

@@ -16,7 +16,12 @@ from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.migrate import Migrator
 from fairlead.adapters.postgres.postgres_errors import CommitInDoubt
 from fairlead.adapters.postgres.statements import statement
-from fairlead.errors import ConfigInvalid, DependencyUnavailable, InputInvalid, MigrationNeeded
+from fairlead.errors import (
+    DependencyUnavailableError,
+    InvalidConfigError,
+    InvalidInputError,
+    MigrationRequiredError,
+)
 from tests.support.notes import COUNT, INSERT, count, make_notes, sql
 from tests.support.rows import rows, run
 
@@ -33,7 +38,7 @@ async def notes(database: Database) -> Database:
 
 async def test_nobody_listens_there(database_settings: DatabaseSettings) -> None:
     settings = replace(database_settings, dsn="postgresql://u@127.0.0.1:1/x", connect_timeout_s=2.0)
-    with pytest.raises(DependencyUnavailable, match="hint:"):
+    with pytest.raises(DependencyUnavailableError, match="hint:"):
         await Database.open(settings)
 
 
@@ -49,17 +54,17 @@ async def test_nobody_listens_there(database_settings: DatabaseSettings) -> None
 async def test_an_address_that_cannot_be_read_is_not_shown(
     database_settings: DatabaseSettings, dsn: str
 ) -> None:
-    with pytest.raises(ConfigInvalid, match=r"DATABASE_URL.*hint: ") as caught:
+    with pytest.raises(InvalidConfigError, match=r"DATABASE_URL.*hint: ") as caught:
         await Database.open(replace(database_settings, dsn=dsn))
     assert "hunter2" not in str(caught.value)
-    with pytest.raises(ConfigInvalid, match="DATABASE_URL"):
+    with pytest.raises(InvalidConfigError, match="DATABASE_URL"):
         await Migrator(replace(database_settings, dsn=dsn)).check()
 
 
 async def test_a_database_that_does_not_exist(database_settings: DatabaseSettings) -> None:
     parts = urlsplit(database_settings.dsn)
     settings = replace(database_settings, dsn=parts._replace(path="/no_such_database").geturl())
-    with pytest.raises(ConfigInvalid, match="DATABASE_URL"):
+    with pytest.raises(InvalidConfigError, match="DATABASE_URL"):
         await Database.open(settings)
 
 
@@ -69,7 +74,7 @@ async def test_a_server_that_may_lose_commits_is_refused_unless_asked(
     await run(
         database, f'ALTER DATABASE "{urlsplit(database_settings.dsn).path[1:]}" SET synchronous_commit = off'
     )
-    with pytest.raises(ConfigInvalid, match="synchronous_commit is off"):
+    with pytest.raises(InvalidConfigError, match="synchronous_commit is off"):
         await Database.open(database_settings)
     allowed = await Database.open(replace(database_settings, allow_async_commit=True))
     await allowed.close()
@@ -81,7 +86,7 @@ async def test_a_user_without_our_role_is_refused_and_told(
     await run(database, "CREATE ROLE outsider LOGIN")
     try:
         outside = replace(database_settings, dsn=_as(database_settings.dsn, "outsider"))
-        with pytest.raises(ConfigInvalid, match="GRANT fairlead_engine"):
+        with pytest.raises(InvalidConfigError, match="GRANT fairlead_engine"):
             await Database.open(outside)
     finally:
         await run(database, "DROP ROLE outsider")
@@ -94,7 +99,7 @@ def _as(dsn: str, user: str) -> str:
 
 async def test_a_schema_that_was_not_migrated(database_settings: DatabaseSettings) -> None:
     database = await Database.open(replace(database_settings, schema="empty"))
-    with pytest.raises(MigrationNeeded, match="fairlead migrate"):
+    with pytest.raises(MigrationRequiredError, match="fairlead migrate"):
         await database.fetch(statement("schedule_list"))
     await database.close()
 
@@ -127,7 +132,7 @@ async def test_the_connection_is_set_up_as_promised(database: Database) -> None:
 async def test_bad_values_are_told_apart_and_change_nothing(
     notes: Database, text: str, value: object
 ) -> None:
-    with pytest.raises(InputInvalid) as caught:
+    with pytest.raises(InvalidInputError) as caught:
         await notes.fetch(sql(text, "value"), value=value)
     assert "\\u0000" not in str(caught.value)
     assert await count(notes) == 0
@@ -142,7 +147,7 @@ async def test_a_statement_that_takes_too_long_is_ended_by_the_server(
     database_settings: DatabaseSettings,
 ) -> None:
     database = await Database.open(replace(database_settings, statement_timeout_s=0.05))
-    with pytest.raises(DependencyUnavailable) as caught:
+    with pytest.raises(DependencyUnavailableError) as caught:
         await database.fetch(sql("SELECT pg_sleep(5)"))
     assert not isinstance(caught.value, CommitInDoubt)
     await database.close()
@@ -151,7 +156,7 @@ async def test_a_statement_that_takes_too_long_is_ended_by_the_server(
 async def test_no_connection_is_free(database_settings: DatabaseSettings) -> None:
     database = await Database.open(replace(database_settings, max_size=1, acquire_timeout_s=0.05))
     async with database.transaction():
-        with pytest.raises(DependencyUnavailable):
+        with pytest.raises(DependencyUnavailableError):
             await database.fetch(COUNT)
     await database.close()
 
@@ -210,7 +215,7 @@ async def test_a_full_server_is_asked_by_one_at_a_time(
             await asyncio.sleep(0.01)
         asked += [asyncio.create_task(database.fetch(COUNT)) for _ in range(100)]
         await asyncio.wait(asked)
-    assert all(isinstance(task.exception(), DependencyUnavailable) for task in asked)
+    assert all(isinstance(task.exception(), DependencyUnavailableError) for task in asked)
     assert 2 <= tries <= 12, "ten a second"
     await database.close()
 
@@ -219,7 +224,7 @@ async def test_a_server_that_stays_full_is_told_in_time(crowded: DatabaseSetting
     database = await Database.open(replace(crowded, acquire_timeout_s=0.3))
     async with database.transaction():
         ends = await asyncio.gather(*(database.fetch(COUNT) for _ in range(4)), return_exceptions=True)
-    assert [type(end) for end in ends] == [DependencyUnavailable] * 4
+    assert [type(end) for end in ends] == [DependencyUnavailableError] * 4
     assert all("too many connections" in str(end) for end in ends)
     await database.close()
 
@@ -277,7 +282,7 @@ async def test_all_statements_of_a_transaction_count_or_none(notes: Database) ->
             await transaction.fetch(INSERT, id=4)
             raise ZeroDivisionError
 
-    with pytest.raises(InputInvalid):
+    with pytest.raises(InvalidInputError):
         await refused()
     with pytest.raises(ZeroDivisionError):
         await given_up()

@@ -12,7 +12,7 @@ from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.adapters.postgres.lanes import PostgresLaneStore
 from fairlead.engine.ports.lanes import GroupCap, Swept, TenantShare
-from fairlead.errors import DependencyUnavailable
+from fairlead.errors import DependencyUnavailableError
 from fairlead.policy.jobs.lane import Scope, ScopeKind
 from tests.sql.test_lanes import ACME, WHO, jobs, lanes, session_id, taken  # noqa: F401 - fixtures
 from tests.support.engine import new_job
@@ -70,10 +70,10 @@ async def test_a_sweep_that_failed_counts_too(
 ) -> None:
     async def cut_off() -> Swept:
         await run(database, "UPDATE sweep SET last_at = last_at - interval '9 seconds'")
-        raise DependencyUnavailable("the statement took too long")
+        raise DependencyUnavailableError("the statement took too long")
 
     monkeypatch.setattr(lanes, "_swept", cut_off)
-    with pytest.raises(DependencyUnavailable):
+    with pytest.raises(DependencyUnavailableError):
         await lanes.sweep(15.0, 0.01)
     (row,) = await rows(database, "SELECT cost_s FROM sweep")
     assert 9 <= row["cost_s"] < 39

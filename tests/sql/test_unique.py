@@ -309,10 +309,10 @@ async def test_unique_key_that_an_open_transaction_holds_is_named(
         await transaction._connection.fetch("SELECT fairlead_enqueue('work', 'acme', unique_key => 'shop/7')")
         with pytest.raises(RowLocked, match="an open transaction holds") as caught:
             await jobs.enqueue(asked)
-    assert "'shop/7' of work" in caught.value.what
-    assert ("and 1 more" in caught.value.what) == many
+    assert "'shop/7' of work" in caught.value.message
+    assert ("and 1 more" in caught.value.message) == many
     assert caught.value.tenant == "acme"
-    assert "commit or roll back" in caught.value.way_out
+    assert "commit or roll back" in caught.value.hint
     assert (await jobs.enqueue(asked))[0].inserted is False
     await impatient.close()
 

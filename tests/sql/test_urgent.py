@@ -21,7 +21,7 @@ from fairlead.adapters.postgres.worker_sessions import PostgresSessionStore
 from fairlead.assembly.settings import Settings
 from fairlead.assembly.stores import database_settings as ground_settings
 from fairlead.engine.jobs.heartbeat import Heartbeat
-from fairlead.errors import DependencyUnavailable
+from fairlead.errors import DependencyUnavailableError
 from fairlead.events import Event, LeaseLost
 from tests.contract.stores import identity
 from tests.support.databases import SCHEMA
@@ -61,7 +61,7 @@ async def asking(database: Database, key: str) -> AsyncIterator[None]:
             try:
                 async with asyncio.timeout(LEASE_S * 2):  # as long as its job may take
                     await jobs.enqueue([new_job(unique_key=key)])
-            except (TimeoutError, DependencyUnavailable):
+            except (TimeoutError, DependencyUnavailableError):
                 await asyncio.sleep(PAUSE_S)
 
     handlers = [asyncio.create_task(handler()) for _ in range(HANDLERS)]
@@ -114,7 +114,7 @@ async def test_the_place_of_the_urgent_is_lent_to_nobody_else(database_settings:
         replace(database_settings, max_size=3, urgent_size=1, acquire_timeout_s=0.1)
     )
     async with database.transaction(), database.transaction():
-        with pytest.raises(DependencyUnavailable):
+        with pytest.raises(DependencyUnavailableError):
             await database.fetch(LOOK)
         assert await database.urgent(LOOK)
     await asyncio.gather(*(database.fetch(LOOK) for _ in range(20)))

@@ -12,7 +12,7 @@ from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.migrate import Migrator
 from fairlead.adapters.postgres.row_security import WallDown
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from fairlead.events import TenantWallMissing, TenantWallRaised
 from tests.support.databases import settings_of
 from tests.support.engine import Recorder
@@ -85,5 +85,5 @@ async def test_a_role_that_is_lost_is_no_fault_of_the_values() -> None:
 
 
 async def test_values_that_the_database_refuses_are_still_told_as_such(database: Database) -> None:
-    with pytest.raises(InputInvalid):
+    with pytest.raises(InvalidInputError):
         await database.of("a\0b").fetch(WHOSE)

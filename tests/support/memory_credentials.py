@@ -17,7 +17,7 @@ from fairlead.engine.ports import (
     NewCredential,
     SettingsChange,
 )
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from fairlead.policy.failures.category import Category
 from fairlead.policy.jobs.states import Resolution
 from fairlead.testing._memory.database import seconds, statement
@@ -48,7 +48,7 @@ class MemoryCredentialStore(Rotations):
         if any(row.key == new.key for row in tokens.connections.values()):
             return False
         if new.connection_id in tokens.connections:
-            raise InputInvalid(f"there is a connection {new.connection_id}", tenant=new.key.tenant)
+            raise InvalidInputError(f"there is a connection {new.connection_id}", tenant=new.key.tenant)
         tokens.connections[new.connection_id] = ConnectionRow(
             connection_id=new.connection_id,
             key=new.key,

@@ -31,7 +31,7 @@ from fairlead.engine.tokens.grants import Grants
 from fairlead.engine.tokens.reader import TokenReader
 from fairlead.engine.tokens.settle import Settler
 from fairlead.engine.tokens.unknown_outcomes import UnknownOutcomes
-from fairlead.errors import ProviderNotFound
+from fairlead.errors import ProviderNotFoundError
 from fairlead.events import Event
 from fairlead.policy.providers.profile import Profile
 from tests.support.passing_time import pass_time
@@ -71,7 +71,7 @@ class FixedProfiles:
 
     def profile(self, provider: str, variant: str | None) -> Profile:
         if provider not in self.profiles:
-            raise ProviderNotFound("there is no profile of this name", provider=provider)
+            raise ProviderNotFoundError("there is no profile of this name", provider=provider)
         return self.profiles[provider].variant(variant)
 
 

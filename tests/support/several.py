@@ -20,7 +20,7 @@ from fairlead.engine.ports.gate import (
     Renewal,
     Wake,
 )
-from fairlead.errors import GateUnavailable
+from fairlead.errors import LimiterUnavailableError
 from fairlead.events import Event
 from fairlead.policy.limits.limit import MICRO, BucketLimit, Domain, Plan, PoolLimit
 from fairlead.policy.limits.pool import Holder
@@ -65,13 +65,13 @@ class Way:
 
     def _check(self) -> LocalGate:
         if self.cut or self.store.away:
-            raise GateUnavailable("Redis is not there")
+            raise LimiterUnavailableError("Redis is not there")
         return self.store.gate
 
     async def admit(self, ask: Ask) -> Answer:
         answer = await self._check().admit(ask)
         if self.deaf:
-            raise GateUnavailable("its answer was lost")
+            raise LimiterUnavailableError("its answer was lost")
         if self.late is not None:
             await self.late.wait()
         return answer
@@ -82,11 +82,11 @@ class Way:
             await self.silent
         spoilt = await self._batched_with(finish.admitted.plan.domain)
         if spoilt is True:
-            raise GateUnavailable("WRONGTYPE")
+            raise LimiterUnavailableError("WRONGTYPE")
         finished = await self._check().finish(finish)
         if spoilt is None:
             return finished
-        raise GateUnavailable("WRONGTYPE of another in its batch")
+        raise LimiterUnavailableError("WRONGTYPE of another in its batch")
 
     async def _batched_with(self, domain: Domain) -> bool | None:
         """As a script goes through what was told at once. True: not done; False: done, and not confirmed."""
@@ -103,7 +103,7 @@ class Way:
     def end(self, finish: Finish, told: Ended) -> None:
         try:
             gate = self._check()
-        except GateUnavailable as error:
+        except LimiterUnavailableError as error:
             told(error)
         else:
             gate.end(finish, told)
@@ -117,7 +117,7 @@ class Way:
 
     def _read(self, *holders: Holder | None) -> None:
         if self.spoilt.intersection(holder.lease_id for holder in holders if holder is not None):
-            raise GateUnavailable("WRONGTYPE")
+            raise LimiterUnavailableError("WRONGTYPE")
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[Lease]:
         await asyncio.sleep(0)  # a batch of its own
@@ -131,11 +131,11 @@ class Way:
     async def ping(self) -> None:
         self._check()
         if self.deaf:
-            raise GateUnavailable("its answer was lost")
+            raise LimiterUnavailableError("its answer was lost")
         if self.answers_in_s:
             await self.store.clock.sleep(self.answers_in_s)
 
-    def abandon(self, error: GateUnavailable) -> None:
+    def abandon(self, error: LimiterUnavailableError) -> None:
         self.abandoned += 1
         if self.silent is not None:
             self.silent.set_exception(error)

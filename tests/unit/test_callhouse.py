@@ -13,7 +13,7 @@ from fairlead.assembly.calls import CallRooms
 from fairlead.assembly.config import load
 from fairlead.assembly.providers import ProfileBook
 from fairlead.engine.ports import Connection, ConnectionKey
-from fairlead.errors import ConfigInvalid
+from fairlead.errors import InvalidConfigError
 
 PATTERN = {
     "name": "mine",
@@ -83,6 +83,6 @@ def test_another_provider_or_variant_has_others(rooms: CallRooms) -> None:
 
 def test_what_cannot_be_is_told_to_each_by_its_name(rooms: CallRooms) -> None:
     for tenant in ("acme", "other"):
-        with pytest.raises(ConfigInvalid) as raised:
+        with pytest.raises(InvalidConfigError) as raised:
             rooms.manners(connection(tenant, {"max_retries": -1}))
         assert raised.value.tenant == tenant

@@ -15,7 +15,7 @@ from fairlead.assembly.providers import AppBook
 from fairlead.assembly.settings import Settings
 from fairlead.cli.connections.transfer import _text_of
 from fairlead.cli.kit.secret_input import read_secrets
-from fairlead.errors import ConfigInvalid, FairleadError, InputInvalid
+from fairlead.errors import FairleadError, InvalidConfigError, InvalidInputError
 from fairlead.policy.providers.profile_load import read_profile
 
 
@@ -40,47 +40,47 @@ def test_a_secret_may_be_read_by_a_group_of_this_process(
     monkeypatch.setattr(os, "getgroups", lambda: [group + 2, group])
     assert read_checked(file, is_secret=True).data == b"text"
     monkeypatch.setattr(os, "getgroups", lambda: [group + 2])
-    with pytest.raises(ConfigInvalid, match="others can read it"):
+    with pytest.raises(InvalidConfigError, match="others can read it"):
         read_checked(file, is_secret=True)
 
 
 @pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
 def test_a_file_that_others_may_write_is_refused(tmp_path: Path, mode: int) -> None:
-    with pytest.raises(ConfigInvalid, match="others can write it hint: chmod go-w"):
+    with pytest.raises(InvalidConfigError, match="others can write it hint: chmod go-w"):
         read_checked(_file(tmp_path, mode=mode))
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o604, 0o610, 0o660])
 def test_a_secret_that_others_may_read_is_refused(tmp_path: Path, mode: int) -> None:
-    with pytest.raises(InputInvalid, match="others can read it hint: chmod 600"):
-        read_checked(_file(tmp_path, mode=mode), is_secret=True, error=InputInvalid)
+    with pytest.raises(InvalidInputError, match="others can read it hint: chmod 600"):
+        read_checked(_file(tmp_path, mode=mode), is_secret=True, error=InvalidInputError)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 def test_a_file_of_another_user_is_refused(tmp_path: Path) -> None:
     file = _file(tmp_path)
     os.chown(file, 65534, -1)
-    with pytest.raises(ConfigInvalid, match="belongs to another user hint: chown 0"):
+    with pytest.raises(InvalidConfigError, match="belongs to another user hint: chown 0"):
         read_checked(file)
 
 
 def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe", 0o600)
     for name in (tmp_path / "pipe", tmp_path, Path("/dev/null")):
-        with pytest.raises(ConfigInvalid, match="not a regular file"):
+        with pytest.raises(InvalidConfigError, match="not a regular file"):
             read_checked(name)
 
 
 def test_a_link_is_followed_and_the_file_behind_it_is_checked(tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(_file(tmp_path, mode=0o666))
-    with pytest.raises(ConfigInvalid, match="others can write"):
+    with pytest.raises(InvalidConfigError, match="others can write"):
         read_checked(link)
 
 
 def test_a_file_over_the_bound_is_refused_and_not_cut(tmp_path: Path) -> None:
     assert len(read_checked(_file(tmp_path, "x" * 100), most_bytes=100).data) == 100
-    with pytest.raises(ConfigInvalid, match="larger than 99 bytes"):
+    with pytest.raises(InvalidConfigError, match="larger than 99 bytes"):
         read_checked(_file(tmp_path, "x" * 100), most_bytes=99)
 
 
@@ -119,13 +119,13 @@ def test_settings_may_be_read_by_others_as_long_as_they_hold_no_secret(tmp_path:
     assert "https://other.example/token" in shown
     tmp_path.chmod(0o700)
     assert load({}, _file(tmp_path, secret, 0o644)), "the folder keeps others out"
-    with pytest.raises(ConfigInvalid, match="others can write it"):
+    with pytest.raises(InvalidConfigError, match="others can write it"):
         load({}, _file(tmp_path, plain, 0o666))
     with TemporaryDirectory(dir="/tmp") as folder:
         Path(folder).chmod(0o755)
         assert load({}, _file(Path(folder), address, 0o644))
         for held in (secret, hidden):
-            with pytest.raises(ConfigInvalid, match="others can read it"):
+            with pytest.raises(InvalidConfigError, match="others can read it"):
                 load({}, _file(Path(folder), held, 0o644))
 
 

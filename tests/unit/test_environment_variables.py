@@ -10,7 +10,7 @@ import pytest
 from fairlead import Fairlead
 from fairlead.assembly.config import load
 from fairlead.cli import main
-from fairlead.errors import ConfigInvalid
+from fairlead.errors import InvalidConfigError
 from fairlead.policy.settings.env_names import nearest_variable
 
 KUBERNETES = {
@@ -67,7 +67,7 @@ def test_strict_mode_refuses_other_variables(monkeypatch: pytest.MonkeyPatch) ->
     assert main(["config", "show"]) == 78
     monkeypatch.setenv("FAIRLEAD_STRICT_ENV", "0")
     assert main(["config", "show"]) == 0
-    with pytest.raises(ConfigInvalid, match="FAIRLEAD_STRICT_ENV is neither true nor false"):
+    with pytest.raises(InvalidConfigError, match="FAIRLEAD_STRICT_ENV is neither true nor false"):
         load({"FAIRLEAD_STRICT_ENV": "maybe", "FAIRLEAD_IMAGE_TAG": "v1.2"})
 
 
@@ -85,7 +85,7 @@ def test_strict_mode_refuses_other_variables(monkeypatch: pytest.MonkeyPatch) ->
     ],
 )
 def test_a_variable_that_nearly_equals_a_setting_is_refused_with_its_name(name: str, meant: str) -> None:
-    with pytest.raises(ConfigInvalid, match=f"{meant} is") as refused:
+    with pytest.raises(InvalidConfigError, match=f"{meant} is") as refused:
         load({name: "hunter2hunter2"})
     assert "hunter2" not in str(refused.value)
 
@@ -93,12 +93,12 @@ def test_a_variable_that_nearly_equals_a_setting_is_refused_with_its_name(name: 
 def test_a_setting_of_the_file_that_is_misspelt_is_refused_with_its_name(tmp_path: Path) -> None:
     file = tmp_path / "fairlead.toml"
     file.write_text("[worker]\nlease = 30\n")
-    with pytest.raises(ConfigInvalid, match=r"worker\.lease is not a known setting, worker\.lease_s is"):
+    with pytest.raises(InvalidConfigError, match=r"worker\.lease is not a known setting, worker\.lease_s is"):
         load({}, file)
 
 
 def test_all_problems_are_named_at_once() -> None:
-    with pytest.raises(ConfigInvalid) as refused:
+    with pytest.raises(InvalidConfigError) as refused:
         load({"FAIRLEAD_DATABASE_URL": "x", "FAIRLEAD_WORKER__NONSENSE": "x", "LOG_LEVEL": "loud"})
     for part in ("FAIRLEAD_DATABASE__URL", "worker.nonsense", "log.level"):
         assert part in str(refused.value)

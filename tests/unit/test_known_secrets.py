@@ -26,7 +26,7 @@ from fairlead.adapters.vault.master import load_ring
 from fairlead.assembly.logs import LogHandler, _Told, line_of
 from fairlead.assembly.settings import Database, ProviderApp
 from fairlead.engine.ports import FailureRecord
-from fairlead.errors import CallFailed
+from fairlead.errors import CallFailedError
 from fairlead.events import TokenRefreshFailed
 from fairlead.policy.calls.classify.classifier import judge
 from fairlead.policy.calls.classify.rules import rules_of
@@ -165,7 +165,7 @@ def test_a_text_that_is_made_to_be_compared_too_often_is_masked_whole() -> None:
 
 def test_errors_and_stored_texts_hold_no_known_secret() -> None:
     Secret("hunterpassphrase")
-    error = CallFailed("it says hunterpassphrase")
+    error = CallFailedError("it says hunterpassphrase")
     assert "hunter" not in f"{error} {error!r} {vars(error)} {safe_text(ValueError('hunterpassphrase'))}"
 
 
@@ -186,7 +186,7 @@ def test_a_key_that_is_a_word_of_ours_hides_no_code_and_changes_no_decision() ->
     for word in words:
         Secret(word)
     assert LogHandler(json.dumps, lambda line: None).text_of(line_of(record)) == before
-    assert CallFailed("no", reason="backed_off").reason == "backed_off"
+    assert CallFailedError("no", reason="backed_off").reason == "backed_off"
     record_of_job = FailureRecord("transient_server", "may_have_acted", "no", 0.1, 1, None)
     assert json.loads(failure_text(record_of_job))["code"] == "may_have_acted"
     reply = Reply(400, {}, {"code": "REQUEST_LIMIT_EXCEEDED"})
@@ -202,7 +202,7 @@ def test_a_secret_that_a_provider_gives_for_its_code_is_no_code() -> None:
 
 
 def test_a_failed_call_leaves_its_answer_behind_when_it_is_pickled() -> None:
-    error = CallFailed("no", answer=["the key"], reply=["the key"], attempts=3, tenant="acme")
+    error = CallFailedError("no", answer=["the key"], reply=["the key"], attempts=3, tenant="acme")
     again = pickle.loads(pickle.dumps(error))
     assert (str(again), again.attempts, again.answer, again.reply) == (str(error), 3, None, None)
 

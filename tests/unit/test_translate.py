@@ -7,7 +7,7 @@ import pytest
 from fairlead.assembly.config import load
 from fairlead.assembly.settings_mapping import call_transport, dead_letter_rules, retention, token_transport
 from fairlead.engine.jobs.pruner import DEFAULT_RETENTION
-from fairlead.errors import ConfigInvalid
+from fairlead.errors import InvalidConfigError
 from fairlead.policy.jobs.dead_letter import DEFAULT_DEAD_LETTER_RULES, DeadLetterRules
 
 
@@ -39,7 +39,7 @@ def test_dead_letters() -> None:
     [("REPLAYS", "4"), ("REDRIVE_AFTER_S", "0"), ("NOTICE_BEFORE_S", "604800"), ("ABANDON_AFTER_S", "60")],
 )
 def test_dead_letters_that_cannot_be(name: str, value: str) -> None:
-    with pytest.raises(ConfigInvalid):
+    with pytest.raises(InvalidConfigError):
         load({f"FAIRLEAD_DEAD_LETTERS__{name}": value})
 
 

@@ -10,7 +10,7 @@ from fairlead.assembly.runtime import Runtime
 from fairlead.engine.ports import ConnectionKey
 from fairlead.engine.tokens.connection_view import ConnectionView
 from fairlead.engine.tokens.connections import Grant
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 
 
 class ConnectionsDoor:
@@ -42,7 +42,8 @@ class ConnectionsDoor:
     ) -> ConnectionView:
         """Connect an account, or reconnect it in place with a new grant (its id stays).
 
-        Raises InputInvalid, ProviderNotFound, or ConfigInvalid for impossible *settings*, before anything is
+        Raises InvalidInputError, ProviderNotFoundError, or InvalidConfigError for impossible *settings*,
+        before anything is
         changed.
         """
         key = ConnectionKey(tenant, provider, bucket)
@@ -78,15 +79,15 @@ class ConnectionsDoor:
         """Change *settings* of a connection and take *unset* away; gives all that it has then.
 
         Settings that are not named stay, and so do its grant and its tokens. Every process heeds it within 5
-        s and goes on with what it has counted. Raises NotFound, InputInvalid for a name in *unset* that is
-        not set, or ConfigInvalid for settings that no call could be made with; then nothing is changed.
+        s and goes on with what it has counted. Raises NotFoundError, InvalidInputError for a name in *unset* that is
+        not set, or InvalidConfigError for settings that no call could be made with; then nothing is changed.
         """
         key = ConnectionKey(tenant, provider, bucket)
         connections = self._runtime().connections
         return dict((await connections.configure(key, settings or {}, unset, actor=actor)).after)
 
     async def get(self, tenant: str, provider: str, bucket: str = "default") -> ConnectionView:
-        """One connection; NotFound where there is none."""
+        """One connection; NotFoundError where there is none."""
         return await self._runtime().connections.get(ConnectionKey(tenant, provider, bucket))
 
     async def search(
@@ -124,4 +125,6 @@ def _secret(name: str, text: object, key: ConnectionKey) -> Secret | None:
     if text is None or isinstance(text, str):
         return None if text is None else Secret(text)
     what = f"{name} must be a text, not {type(text).__name__}"
-    raise InputInvalid(what, tenant=key.tenant, provider=key.provider, hint="give the secret itself as a str")
+    raise InvalidInputError(
+        what, tenant=key.tenant, provider=key.provider, hint="give the secret itself as a str"
+    )

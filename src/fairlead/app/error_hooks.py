@@ -5,16 +5,18 @@ from __future__ import annotations
 import inspect
 
 from fairlead.app.signature import CONTEXT_NAMES
-from fairlead.errors import ConfigInvalid
+from fairlead.errors import InvalidConfigError
 
 
 def check_error_hook(hook: object) -> None:
-    """Raise ConfigInvalid unless *hook* is a plain function of an exception and a context, in this order."""
+    """Raise InvalidConfigError unless *hook* is a plain function of an exception and a context, in this order."""
     if inspect.iscoroutinefunction(hook) or inspect.iscoroutinefunction(type(hook).__call__):
-        raise ConfigInvalid("on_error takes a plain function", hint="start a task in it, or log the error")
+        raise InvalidConfigError(
+            "on_error takes a plain function", hint="start a task in it, or log the error"
+        )
     hint = "declare it as def report(error, ctx)"
     if not callable(hook):
-        raise ConfigInvalid("on_error takes a function", hint=hint)
+        raise InvalidConfigError("on_error takes a function", hint=hint)
     try:
         signature = inspect.signature(hook)
     except ValueError:  # a function in C may not say what it takes
@@ -22,7 +24,7 @@ def check_error_hook(hook: object) -> None:
     try:
         signature.bind(None, None)
     except TypeError as error:
-        raise ConfigInvalid(f"on_error passes an exception and a context: {error}", hint=hint) from None
+        raise InvalidConfigError(f"on_error passes an exception and a context: {error}", hint=hint) from None
     first = next(iter(signature.parameters))
     if first.lstrip("_") in CONTEXT_NAMES - {"c", "_"}:
-        raise ConfigInvalid(f"on_error passes the exception first, not {first!r}", hint=hint)
+        raise InvalidConfigError(f"on_error passes the exception first, not {first!r}", hint=hint)

@@ -32,7 +32,7 @@ from fairlead.engine.limits.admission import Passage
 from fairlead.engine.limits.bulk_slots import BulkOperation, BulkWish
 from fairlead.engine.limits.call_admitter import CallWish
 from fairlead.engine.ports import CallerJobs, ConnectionKey, NewJob
-from fairlead.errors import ConfigInvalid, FairleadError, InputInvalid
+from fairlead.errors import FairleadError, InvalidConfigError, InvalidInputError
 from fairlead.policy.jobs.job import check_delay
 from fairlead.policy.text.names import shown
 from fairlead.policy.text.safe import safe_text
@@ -64,7 +64,7 @@ class Fairlead(Declaring):
         config: Path | str | None = None,
         include: Sequence[str] = (),
     ) -> Fairlead:
-        """Settings from *environ* (default: this process's) and a file; ConfigInvalid names all problems.
+        """Settings from *environ* (default: this process's) and a file; InvalidConfigError names all problems.
 
         Nothing is connected before it is opened.
         """
@@ -77,7 +77,7 @@ class Fairlead(Declaring):
 
     async def __aenter__(self) -> Fairlead:
         if self._runtime is not None or self._memory is not None:
-            raise ConfigInvalid("this Fairlead is open already", hint="open it once, and share it")
+            raise InvalidConfigError("this Fairlead is open already", hint="open it once, and share it")
         self.load_modules()
         self._threads = Threads()
         self._runtime = await Runtime.open(self._config, self.handlers, self._subscribers, self.schedules)
@@ -110,13 +110,13 @@ class Fairlead(Declaring):
 
     @property
     def runtime(self) -> Runtime:
-        """What is running; ConfigInvalid outside of ``async with``, and in memory, where nothing is."""
+        """What is running; InvalidConfigError outside of ``async with``, and in memory, where nothing is."""
         if self._memory is not None:
             what = "a MemoryFairlead has jobs in memory, no calls, connections or limits"
             hint = "test these on a database and Redis, against fairlead.testing.api, or hand in a fake"
-            raise ConfigInvalid(what, hint=hint)
+            raise InvalidConfigError(what, hint=hint)
         if self._runtime is None:
-            raise ConfigInvalid("this Fairlead is not open", hint="use it inside `async with`")
+            raise InvalidConfigError("this Fairlead is not open", hint="use it inside `async with`")
         return self._runtime
 
     @cached_property
@@ -129,7 +129,7 @@ class Fairlead(Declaring):
     async def token(self, tenant: str, provider: str, bucket: str = "default") -> PublicToken:
         """A token that is valid now, refreshed if need be.
 
-        Raises NotFound, ReauthRequired (send the customer the link), or a Refused with ``retry_after_s``.
+        Raises NotFoundError, ReauthRequiredError (send the customer the link), or a Refused with ``retry_after_s``.
         """
         return await self._stores.reader.token(ConnectionKey(tenant, provider, bucket))
 
@@ -143,7 +143,7 @@ class Fairlead(Declaring):
         if newer_than is not None and type(newer_than) is not int:  # no bool either
             hint = "give the generation of the token that was refused: newer_than=token.generation"
             what = f"newer_than is {shown(newer_than)}, not a number"
-            raise InputInvalid(what, tenant=tenant, provider=provider, hint=hint)
+            raise InvalidInputError(what, tenant=tenant, provider=provider, hint=hint)
         return await self._stores.reader.newer(ConnectionKey(tenant, provider, bucket), newer_than)
 
     # ---- calls ---------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ class Fairlead(Declaring):
             async with fl.client("acme", "shopify") as api:
                 orders = (await api.get("/orders.json")).json()["orders"]
 
-        See `Client`. NotFound, when it is entered, where there is no such connection.
+        See `Client`. NotFoundError, when it is entered, where there is no such connection.
         """
         runtime = self.runtime
         key = ConnectionKey(tenant, provider, bucket)
@@ -184,9 +184,9 @@ class Fairlead(Declaring):
         here, default the connection's `inline_wait_s`, 2. *retry*: whether the call was tried before
         (default: as the job was, of which it is a part); at most a fifth of a connection's calls in flight
         are retries, but three always may be.
-        Raises GateClosed with ``retry_after_s``; a job that lets it pass goes back into its place until its
-        turn, and burns no attempt. SlotLost ends a block whose slot was lost. NotFound where there is no
-        such connection, InputInvalid for a *cost* or *wait_s* that is none, such as one below 0.
+        Raises LimitExceededError with ``retry_after_s``; a job that lets it pass goes back into its place until its
+        turn, and burns no attempt. SlotLostError ends a block whose slot was lost. NotFoundError where there is no
+        such connection, InvalidInputError for a *cost* or *wait_s* that is none, such as one below 0.
         """
         key = ConnectionKey(tenant, provider, bucket)
         wish = CallWish(key, api, host, cost, None, wait_s, retry=retry, operation=operation)
@@ -222,9 +222,9 @@ class Fairlead(Declaring):
         default the profile's; it decides how many run at once, and whether each *kind* is counted for itself.
         *wait_s*: how long it may wait here, default 0.
 
-        Raises BulkBusy where all places are taken: a job that lets it pass comes back in 30 s and burns no
-        attempt. SlotLost where the place of *token* has passed on, or is lost within the block. InputInvalid
-        for a kind that the provider does not have, NotFound where there is no such connection.
+        Raises BulkLimitReachedError where all places are taken: a job that lets it pass comes back in 30 s and burns no
+        attempt. SlotLostError where the place of *token* has passed on, or is lost within the block. InvalidInputError
+        for a kind that the provider does not have, NotFoundError where there is no such connection.
         """
         check_delay("a place among the bulk operations", wait_s, tenant=tenant)
         wish = BulkWish(ConnectionKey(tenant, provider, bucket), kind, api_version, token, wait_s)
@@ -251,7 +251,7 @@ class Fairlead(Declaring):
                 transaction of yours. The job exists if that commits, and the next poll of a worker finds it.
 
         Raises:
-            InputInvalid: A field is not valid, or the handler could not take the args.
+            InvalidInputError: A field is not valid, or the handler could not take the args.
             Refused: The queue has too many dead letters of this kind.
         """
         request = JobRequest(_kind(kind), {} if args is None else args, tenant=tenant, **options)
@@ -275,8 +275,8 @@ class Fairlead(Declaring):
     async def result(self, job_id: UUID, *, timeout_s: float = 0.0) -> Any:
         """What a job returned, waiting up to *timeout_s* seconds (default 0) for its end by looking again.
 
-        Raises NotFound (none of this id; completed jobs are kept for 24 h), JobFailed where it was cancelled
-        or discarded, JobUnfinished where it has not ended. That one is a Refused: a handler that lets it pass
+        Raises NotFoundError (none of this id; completed jobs are kept for 24 h), JobFailedError where it was cancelled
+        or discarded, JobNotFinishedError where it has not ended. That one is a Refused: a handler that lets it pass
         is snoozed and asks again, which is the way to wait for another job without keeping a worker.
         """
         stores = self._stores
@@ -289,7 +289,7 @@ class Fairlead(Declaring):
         return list(new_jobs(self._spelled(requests), self._functions.get, self._outside.ids.uuid7))
 
     def _spelled(self, requests: Iterable[JobRequest]) -> Iterator[JobRequest]:
-        """Yield *requests*; raise InputInvalid for a provider that is nearly the name of a known one."""
+        """Yield *requests*; raise InvalidInputError for a provider that is nearly the name of a known one."""
         checked: set[str | None] = {None}
         for request in requests:
             provider = getattr(request, "provider", None)
@@ -311,7 +311,7 @@ class Fairlead(Declaring):
     def work_on(self, memory: Stores | None) -> None:
         """For `fairlead.testing`: let everything happen on these stores; None: no more."""
         if memory is not None and (self._runtime is not None or self._memory is not None):
-            raise ConfigInvalid("this Fairlead is open already", hint="open it once, and share it")
+            raise InvalidConfigError("this Fairlead is open already", hint="open it once, and share it")
         self._memory = memory
         self._let_threads_go()
         if memory is not None:
@@ -337,7 +337,7 @@ class Fairlead(Declaring):
     def _check_in_time(self, what: str) -> None:
         if self._runtime is not None or self._memory is not None:
             hint = "declare it before; name its module in include=[...] of the Fairlead"
-            raise ConfigInvalid(f"{what} comes too late: this Fairlead is open", hint=hint)
+            raise InvalidConfigError(f"{what} comes too late: this Fairlead is open", hint=hint)
 
     async def _store_requests(
         self, requests: Iterable[JobRequest], transaction: object | None
@@ -363,7 +363,7 @@ class Fairlead(Declaring):
                 told = (
                     f"include {name!r} cannot be imported ({type(error).__name__}: {safe_text(str(error))})"
                 )
-                raise ConfigInvalid(told, hint="name modules as `import` does") from error
+                raise InvalidConfigError(told, hint="name modules as `import` does") from error
 
     def _twin(self) -> Fairlead:
         """Another one of the same settings and declarations, to be opened on another event loop."""

@@ -17,7 +17,7 @@ from fairlead.app.json_form import json_form
 from fairlead.app.signature import Signature
 from fairlead.app.threads import Threads
 from fairlead.engine.jobs.handler import JOB_TIMEOUT_S, Handler, JobContext
-from fairlead.errors import ConfigInvalid, InputInvalid
+from fairlead.errors import InvalidConfigError, InvalidInputError
 from fairlead.policy.failures.category import RETRIED
 from fairlead.policy.failures.retry import DEFAULT_POLICY, DEFAULT_RULES, MAX_ATTEMPTS, RetryPolicy
 from fairlead.policy.jobs.job import MAX_GROUP_KEY_BYTES, Outcome, Priority
@@ -55,7 +55,7 @@ class Declaration:
         named: object = self.transient
         if not isinstance(named, tuple) or not all(map(_is_exception, named)):
             hint = "give a tuple of exception classes: transient=(VendorBusy,)"
-            raise ConfigInvalid(f"transient={named!r} of kind {self.kind!r} is not valid", hint=hint)
+            raise InvalidConfigError(f"transient={named!r} of kind {self.kind!r} is not valid", hint=hint)
         if isinstance(self.group, str) and self.group:
             check_label("group", self.group, MAX_GROUP_KEY_BYTES)
 
@@ -127,7 +127,7 @@ class JobFunction(Generic[P, R]):
         return self._declaration.group
 
     def stored_args(self, args: Mapping[str, Any], *, tenant: str | None = None) -> dict[str, Any]:
-        """*args* as they are stored; InputInvalid where the handler could not take them."""
+        """*args* as they are stored; InvalidInputError where the handler could not take them."""
         return self._signature.of_args(args, tenant=tenant)
 
     # ---- jobs of this kind ---------------------------------------------------------------------
@@ -138,7 +138,7 @@ class JobFunction(Generic[P, R]):
         """Store one job; parameters of the handler and the words of `JobOptions` stand side by side.
 
         ``await send.enqueue(order_id=42, tenant="acme", delay_s=60)``. Gives the id of the job, or of the
-        open one with the same unique key. Raises InputInvalid before anything is stored, and like
+        open one with the same unique key. Raises InvalidInputError before anything is stored, and like
         `Fairlead.enqueue`. Where a type checker shall know the parameters: ``send.to("acme").enqueue(...)``.
         """
         options: dict[str, Any] = {name: given.pop(name) for name in OPTIONS & given.keys()}
@@ -212,7 +212,7 @@ class Addressed(Generic[P]):
         """The same as a value for `Fairlead.enqueue_many`, which is where a transaction is then named."""
         if self._transaction is not None:
             hint = "give it to enqueue_many, for all of them"
-            raise InputInvalid("a request has no transaction of its own", hint=hint)
+            raise InvalidInputError("a request has no transaction of its own", hint=hint)
         return self._filled(args, kwargs)
 
     def _filled(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> JobRequest:
@@ -220,7 +220,7 @@ class Addressed(Generic[P]):
 
 
 def _refuse_misspelt(names: Iterable[str], kind: str, tenant: str) -> None:
-    """Raise InputInvalid if a name that the handler does not declare is nearly an option of `enqueue`.
+    """Raise InvalidInputError if a name that the handler does not declare is nearly an option of `enqueue`.
 
     A handler that reads `ctx.args`, or a model that ignores other fields, would accept it without a word.
     """
@@ -228,7 +228,7 @@ def _refuse_misspelt(names: Iterable[str], kind: str, tenant: str) -> None:
         if option := _nearest_option(name):
             what = f"{shown(name)} is neither an option of enqueue nor a parameter of kind {kind!r}"
             hint = f"did you mean {option}? An arg of that name has to be a parameter of the handler"
-            raise InputInvalid(what, tenant=tenant, hint=hint)
+            raise InvalidInputError(what, tenant=tenant, hint=hint)
 
 
 @functools.lru_cache(maxsize=1_000)  # a handler of the context alone declares no names: each enqueue asks
@@ -245,7 +245,7 @@ def retry_policy(kind: str, retry: RetryPolicy | int | None) -> RetryPolicy:
         return retry
     if type(retry) is not int or not 0 <= retry < MAX_ATTEMPTS:  # no bool either
         hint = f"give 0 to {MAX_ATTEMPTS - 1} tries after the first, or a RetryPolicy"
-        raise ConfigInvalid(f"{retry!r} is no retry for kind {kind!r}", hint=hint)
+        raise InvalidConfigError(f"{retry!r} is no retry for kind {kind!r}", hint=hint)
     rules = {category: replace(DEFAULT_RULES[category], attempts=retry) for category in RETRIED}
     return RetryPolicy({**DEFAULT_RULES, **rules}, ceiling=retry + 1)
 
@@ -253,11 +253,11 @@ def retry_policy(kind: str, retry: RetryPolicy | int | None) -> RetryPolicy:
 def _check_function(kind: str, function: Callable[..., object]) -> None:
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         hint = "return a result; to report progress, enqueue further jobs"
-        raise ConfigInvalid(f"the handler of kind {kind!r} yields", hint=hint)
+        raise InvalidConfigError(f"the handler of kind {kind!r} yields", hint=hint)
     taken = sorted(NOT_ARGS & set(list(inspect.signature(function).parameters)[1:]))
     if taken:
         hint = "rename it; the context has tenant and provider, and one model parameter may hold any names"
-        raise ConfigInvalid(f"parameter {taken[0]!r} of kind {kind!r} is a word of enqueue", hint=hint)
+        raise InvalidConfigError(f"parameter {taken[0]!r} of kind {kind!r} is a word of enqueue", hint=hint)
 
 
 def _plain(result: object) -> object:

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from fairlead.engine.jobs.handler import SAVED
 from fairlead.engine.ports import NewJob
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from fairlead.policy.jobs.job import Priority, UniqueWhile, check_job_fields, parse_priority
 from fairlead.policy.jobs.lane import connection_group, is_own
 from fairlead.policy.jobs.payload import encode_args
@@ -89,10 +89,10 @@ class JobRequest:
 
 
 def new_job(request: JobRequest, declared: Declared | None, job_id: UUID) -> tuple[NewJob, int]:
-    """The job to store and the bytes of its args; InputInvalid where a field of it is not acceptable."""
+    """The job to store and the bytes of its args; InvalidInputError where a field of it is not acceptable."""
     if is_own(request.kind):
         hint = "choose another name: it is held by no pause, and counted by no cap"
-        raise InputInvalid(f"kind {request.kind!r} is fairlead's own", tenant=request.tenant, hint=hint)
+        raise InvalidInputError(f"kind {request.kind!r} is fairlead's own", tenant=request.tenant, hint=hint)
     args = checked_args(request.args, tenant=request.tenant)
     if declared is not None:
         args = declared.stored_args(args, tenant=request.tenant)
@@ -124,30 +124,30 @@ def new_job(request: JobRequest, declared: Declared | None, job_id: UUID) -> tup
 def new_jobs(
     requests: Iterable[JobRequest], declared: Callable[[str], Declared | None], make_id: Callable[[], UUID]
 ) -> Iterator[NewJob]:
-    """One after the other; InputInvalid where one is not acceptable or they are too many for one call."""
+    """One after the other; InvalidInputError where one is not acceptable or they are too many for one call."""
     size = 0
     for number, request in enumerate(requests, 1):
         if not isinstance(request, JobRequest):
             hint = (
                 "make it by JobRequest(kind, args, tenant=...), or by the handler's .to(tenant).request(...)"
             )
-            raise InputInvalid(f"{shown(request)} is no job to enqueue", hint=hint)
+            raise InvalidInputError(f"{shown(request)} is no job to enqueue", hint=hint)
         job, args_size = new_job(request, declared(request.kind), make_id())
         size += args_size
         if number > MOST_JOBS or size > MOST_BYTES:
             told = f"more than {MOST_JOBS} jobs, or {MOST_BYTES >> 20} MiB of args, in one call"
-            raise InputInvalid(told, tenant=request.tenant, hint="enqueue them in several calls")
+            raise InvalidInputError(told, tenant=request.tenant, hint="enqueue them in several calls")
         yield job
 
 
 def checked_args(args: object, *, tenant: str) -> dict[str, Any]:
-    """Return *args* as a dict; InputInvalid where they are no object."""
+    """Return *args* as a dict; InvalidInputError where they are no object."""
     if not isinstance(args, Mapping):
         hint = "pass a dict; json.loads reads one from a text"
-        raise InputInvalid(f"args are {shown(args)}, no object", tenant=tenant, hint=hint)
+        raise InvalidInputError(f"args are {shown(args)}, no object", tenant=tenant, hint=hint)
     if SAVED in args:  # a payload of a tenant could say where the run goes on
         hint = "rename it: the name is reserved for what a run saves"
-        raise InputInvalid(f"args have the field {SAVED!r}", tenant=tenant, hint=hint)
+        raise InvalidInputError(f"args have the field {SAVED!r}", tenant=tenant, hint=hint)
     return dict(args)
 
 
@@ -156,7 +156,7 @@ def _group(request: JobRequest, declared: Declared | None, args: Mapping[str, An
         check_name("bucket", request.bucket, tenant=request.tenant)
         if request.provider is None:
             hint = "give the provider, too: a bucket is one of a tenant's accounts there"
-            raise InputInvalid("a bucket without a provider", tenant=request.tenant, hint=hint)
+            raise InvalidInputError("a bucket without a provider", tenant=request.tenant, hint=hint)
     if request.group is not None:
         return request.group
     of_kind = declared.group if declared else None
@@ -170,8 +170,8 @@ def _tags(request: JobRequest) -> tuple[str, ...]:
         return request.tags
     if isinstance(request.tags, str):  # else each of its letters would be one
         hint = f"give a list: tags=[{shown(request.tags)}]"
-        raise InputInvalid("tags are given as one text", tenant=request.tenant, hint=hint)
+        raise InvalidInputError("tags are given as one text", tenant=request.tenant, hint=hint)
     if isinstance(request.tags, Mapping) or not isinstance(request.tags, Iterable):
         what = f"tags are {shown(request.tags)}, no list"
-        raise InputInvalid(what, tenant=request.tenant, hint='give a list of texts: tags=["import"]')
+        raise InvalidInputError(what, tenant=request.tenant, hint='give a list of texts: tags=["import"]')
     return tuple(request.tags)

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from fairlead._core.clock import Clock
 from fairlead.engine.ports import JobStore, JobView
-from fairlead.errors import InputInvalid, JobFailed, JobUnfinished, NotFound
+from fairlead.errors import InvalidInputError, JobFailedError, JobNotFinishedError, NotFoundError
 from fairlead.policy.failures.category import Category
 from fairlead.policy.jobs.job import check_delay
 from fairlead.policy.jobs.states import JobState
@@ -23,13 +23,13 @@ FIRST_LOOK_S, LAST_LOOK_S = 0.02, 1.0
 
 
 def checked_id(job_id: object) -> UUID:
-    """Return *job_id* as a UUID; raise InputInvalid if it is not one."""
+    """Return *job_id* as a UUID; raise InvalidInputError if it is not one."""
     if isinstance(job_id, UUID):
         return job_id
     with suppress(ValueError, TypeError, AttributeError):
         if isinstance(job_id, str):
             return UUID(job_id)
-    raise InputInvalid(f"{shown(job_id)} is no job id", hint="pass the id that enqueue returned")
+    raise InvalidInputError(f"{shown(job_id)} is no job id", hint="pass the id that enqueue returned")
 
 
 async def result_of(jobs: JobStore, clock: Clock, job_id: UUID, timeout_s: float) -> Any:
@@ -41,13 +41,15 @@ async def result_of(jobs: JobStore, clock: Clock, job_id: UUID, timeout_s: float
         job = await jobs.get(job_id)
         if job is None:
             hint = "see `fairlead jobs list`; completed jobs are kept for 24 h, or as retention is set"
-            raise NotFound(f"there is no job {job_id}", hint=hint)
+            raise NotFoundError(f"there is no job {job_id}", hint=hint)
         if job.finished_at is not None:
             return _ended(job)
         left_s = ends_at - clock.monotonic()
         if left_s <= 0:
             what = f"job {job.job_id} ({job.kind}) is {job.label}"
-            raise JobUnfinished(what, tenant=job.tenant_id, provider=job.provider, retry_after_s=LAST_LOOK_S)
+            raise JobNotFinishedError(
+                what, tenant=job.tenant_id, provider=job.provider, retry_after_s=LAST_LOOK_S
+            )
         await clock.sleep(min(wait_s, left_s))
         wait_s = min(2 * wait_s, LAST_LOOK_S)
 
@@ -62,4 +64,4 @@ def _ended(job: JobView) -> Any:
         reason, _, hint = reason.partition(" hint: ")  # the hint of the failure, which is part of its text
     what = f"job {job.job_id} ({job.kind}) was {job.state}: {reason}"
     code = last.get("code")
-    raise JobFailed(what, tenant=job.tenant_id, provider=job.provider, reason=code, hint=hint or None)
+    raise JobFailedError(what, tenant=job.tenant_id, provider=job.provider, reason=code, hint=hint or None)

@@ -15,7 +15,7 @@ from fairlead.app.threads import Threads
 from fairlead.assembly.settings_mapping import SYSTEM_TENANT
 from fairlead.engine.jobs.handler import JOB_TIMEOUT_S, Handler, JobContext, OnError
 from fairlead.engine.ports import Schedule
-from fairlead.errors import ConfigInvalid
+from fairlead.errors import InvalidConfigError
 from fairlead.policy.failures.retry import RetryPolicy
 from fairlead.policy.jobs.job import parse_priority
 from fairlead.policy.jobs.lane import is_own
@@ -50,7 +50,7 @@ class Declaring(ABC):
         """
         if event not in OPEN_EVENTS:
             known = ", ".join(sorted(OPEN_EVENTS))
-            raise ConfigInvalid(f"there is no event {event!r} to subscribe to", hint=f"one of: {known}")
+            raise InvalidConfigError(f"there is no event {event!r} to subscribe to", hint=f"one of: {known}")
 
         def register(subscriber: S) -> S:
             self._subscribers[event].append(subscriber)
@@ -66,7 +66,7 @@ class Declaring(ABC):
         not a failure.
 
         Raises:
-            ConfigInvalid: It is an ``async def``, takes other parameters, or the Fairlead is open.
+            InvalidConfigError: It is an ``async def``, takes other parameters, or the Fairlead is open.
         """
         self._check_in_time("on_error")
         check_error_hook(hook)
@@ -117,7 +117,7 @@ class Declaring(ABC):
                 errors of the handler, retried 3 times.
 
         Raises:
-            ConfigInvalid, InputInvalid: A value is not valid, the kind is taken, or the Fairlead is open.
+            InvalidConfigError, InvalidInputError: A value is not valid, the kind is taken, or the Fairlead is open.
         """
 
         def register(function: Function[P, R]) -> JobFunction[P, R]:
@@ -142,7 +142,7 @@ class Declaring(ABC):
 
     def _check_free(self, kind: str) -> None:
         if kind in self._functions or is_own(kind):
-            raise ConfigInvalid(f"kind {kind!r} is taken", hint="choose another name")
+            raise InvalidConfigError(f"kind {kind!r} is taken", hint="choose another name")
         self._check_in_time(f"kind {kind!r}")
 
     # ---- schedules -----------------------------------------------------------------------------
@@ -171,12 +171,12 @@ class Declaring(ABC):
         *priority*: default as the kind declares. *paused*: switched off here, whatever people do.
 
         It is written when a process begins to ``run``; one that is declared no more stays until
-        `fairlead schedules remove`. Raises InputInvalid for what cannot be, ConfigInvalid for a name
+        `fairlead schedules remove`. Raises InvalidInputError for what cannot be, InvalidConfigError for a name
         that is taken and where the Fairlead is open.
         """
         self._check_in_time(f"schedule {name!r}")
         if name in self._schedules:
-            raise ConfigInvalid(f"schedule {name!r} is taken", hint="name one of them otherwise")
+            raise InvalidConfigError(f"schedule {name!r} is taken", hint="name one of them otherwise")
         known = kind if isinstance(kind, JobFunction) else self._functions.get(kind)
         level = priority if priority is not None else known.priority if known else "normal"
         given = checked_args({} if args is None else args, tenant=tenant)
@@ -260,7 +260,7 @@ class Declaring(ABC):
 
     @abstractmethod
     def _check_in_time(self, what: str) -> None:
-        """ConfigInvalid where it is too late to declare *what*."""
+        """InvalidConfigError where it is too late to declare *what*."""
 
     @abstractmethod
     async def _store_requests(

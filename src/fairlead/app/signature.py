@@ -29,7 +29,7 @@ from pydantic.errors import PydanticUserError
 
 from fairlead.app.json_form import json_form
 from fairlead.engine.jobs.handler import JobContext
-from fairlead.errors import ConfigInvalid, InputInvalid
+from fairlead.errors import InvalidConfigError, InvalidInputError
 from fairlead.policy.text.redact import redact
 
 TICK_ARGS = ("schedule", "tick", "coalesced")
@@ -65,7 +65,7 @@ class Shape(Protocol):
 
 
 class Signature:
-    """The args of one kind. ConfigInvalid where a handler's parameters cannot be read as such."""
+    """The args of one kind. InvalidConfigError where a handler's parameters cannot be read as such."""
 
     def __init__(self, kind: str, function: Callable[..., object]) -> None:
         self._kind = kind
@@ -74,11 +74,11 @@ class Signature:
         """The names of args that the handler declares; it may accept others, too."""
 
     def of_call(self, args: tuple[Any, ...], kwargs: Args, *, tenant: str | None = None) -> dict[str, Any]:
-        """What a call says as args by name; InputInvalid names what does not fit."""
+        """What a call says as args by name; InvalidInputError names what does not fit."""
         return self._checked(lambda: self._shape.dump_call(args, kwargs), tenant)
 
     def of_args(self, args: Args, *, tenant: str | None = None) -> dict[str, Any]:
-        """*args* as they are to be stored, once they were read back; InputInvalid as above."""
+        """*args* as they are to be stored, once they were read back; InvalidInputError as above."""
 
         def dump() -> dict[str, Any]:
             stored = self._shape.dump(args)
@@ -88,7 +88,7 @@ class Signature:
         return self._checked(dump, tenant)
 
     def call_for(self, args: Args, *, tenant: str) -> Call:
-        """What a run with stored *args* is called with after the context; InputInvalid as above."""
+        """What a run with stored *args* is called with after the context; InvalidInputError as above."""
         try:
             return self._shape.load(args)
         except ValidationError as error:
@@ -105,7 +105,7 @@ class Signature:
 
     def _refuse(self, problem: str, tenant: str | None, hint: str | None = None) -> NoReturn:
         what = f"these args do not fit kind {self._kind!r}: {problem}"
-        raise InputInvalid(what, tenant=tenant, hint=hint) from None
+        raise InvalidInputError(what, tenant=tenant, hint=hint) from None
 
 
 # ---- shapes ------------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ def _shape(kind: str, function: Callable[..., object]) -> Shape:
             raise ValueError(context.name)
     except ValueError:
         hint = "its first parameter is the context: async def handler(ctx, ...)"
-        raise ConfigInvalid(f"the handler of kind {kind!r} takes no context", hint=hint) from None
+        raise InvalidConfigError(f"the handler of kind {kind!r} takes no context", hint=hint) from None
     except NameError as error:
         raise _unusable(kind, error) from None
     _check_context(kind, function, context)
@@ -233,7 +233,7 @@ CONTEXT_NAMES = frozenset({"ctx", "context", "job", "c", "_"})
 
 
 def _check_context(kind: str, function: Callable[..., object], parameter: inspect.Parameter) -> None:
-    """Raise ConfigInvalid if the first parameter is meant for an arg, but would receive the context."""
+    """Raise InvalidConfigError if the first parameter is meant for an arg, but would receive the context."""
     name, hint = parameter.name, parameter.annotation
     if hint is parameter.empty:
         is_context = name.lstrip("_") in CONTEXT_NAMES or name == "_" or name.endswith(("ctx", "context"))
@@ -242,7 +242,7 @@ def _check_context(kind: str, function: Callable[..., object], parameter: inspec
         is_context = _takes_context(_hint_of(function, name, hint))
         description = f"{name!r} of type {getattr(hint, '__name__', hint)}"
     if not is_context:
-        raise ConfigInvalid(
+        raise InvalidConfigError(
             f"the handler of kind {kind!r} takes no context: its first parameter is {description}",
             hint=f"a handler takes its context first: (ctx: JobContext, {name}, ...)",
         )
@@ -267,10 +267,10 @@ def _takes_context(hint: Any) -> bool:
     return issubclass(JobContext, hint) or issubclass(hint, JobContext)
 
 
-def _unusable(kind: str, error: Exception) -> ConfigInvalid:
+def _unusable(kind: str, error: Exception) -> InvalidConfigError:
     told = str(error).partition("\n")[0]
     hint = "use types that pydantic knows, defined or imported at the top of the module"
-    return ConfigInvalid(f"a parameter of kind {kind!r} has no usable type: {told}", hint=hint)
+    return InvalidConfigError(f"a parameter of kind {kind!r} has no usable type: {told}", hint=hint)
 
 
 def _hints(function: Callable[..., object], names: list[str]) -> dict[str, Any]:
@@ -303,7 +303,7 @@ def _arg_names(model: type) -> list[str]:
 def _check_parameter(kind: str, parameter: inspect.Parameter) -> None:
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY):
         hint = "give each parameter after the context a name: args are stored by name"
-        raise ConfigInvalid(f"the handler of kind {kind!r} takes {str(parameter)!r} by place", hint=hint)
+        raise InvalidConfigError(f"the handler of kind {kind!r} takes {str(parameter)!r} by place", hint=hint)
 
 
 def _check_no_secrets(kind: str, hints: Args) -> None:
@@ -311,7 +311,7 @@ def _check_no_secrets(kind: str, hints: Args) -> None:
     for name, hint in hints.items():
         if any(part in (SecretStr, SecretBytes) for part in (hint, *get_args(hint))):
             way = "pass a reference to it; a handler gets tokens from `fl.token`"
-            raise ConfigInvalid(f"parameter {name!r} of kind {kind!r} is a secret", hint=way)
+            raise InvalidConfigError(f"parameter {name!r} of kind {kind!r} is a secret", hint=way)
 
 
 def _without_names(problem: str) -> str:

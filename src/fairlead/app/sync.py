@@ -16,7 +16,7 @@ from uuid import UUID
 
 from fairlead.app.enqueued import EnqueuedJob
 from fairlead.app.job_requests import JobOptions, JobRequest
-from fairlead.errors import InputInvalid, Refused
+from fairlead.errors import InvalidInputError, RefusedError
 from fairlead.policy.tokens.token import PublicToken
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class SyncFairlead:
     """``fl.sync``: tokens, enqueue and results for Django, Celery, scripts.
 
     It opens with its first call and closes with its process, or by ``close``; ``with fl.sync as sf:`` does
-    both. You may use it from any thread without a running event loop, where calls raise InputInvalid because
+    both. You may use it from any thread without a running event loop, where calls raise InvalidInputError because
     they block. After a fork the child opens its own with its first call. With *transaction* it needs no
     thread and no connection of its own.
     """
@@ -72,7 +72,7 @@ class SyncFairlead:
 
         Raises:
             TimeoutError: Closing took longer.
-            InputInvalid: The thread has a running event loop.
+            InvalidInputError: The thread has a running event loop.
         """
         if self._loop is not None:
             _check_no_loop()
@@ -211,11 +211,11 @@ class _Loop:
 
 
 def _check_no_loop() -> None:
-    """Raise InputInvalid in a thread with a running event loop, all of whose tasks would block."""
+    """Raise InvalidInputError in a thread with a running event loop, all of whose tasks would block."""
     with suppress(RuntimeError):
         asyncio.get_running_loop()
         hint = "await the same method of the Fairlead itself, or call fl.sync in asyncio.to_thread"
-        raise InputInvalid("fl.sync would block the event loop of this thread", hint=hint)
+        raise InvalidInputError("fl.sync would block the event loop of this thread", hint=hint)
 
 
 async def _nothing(_fairlead: Fairlead) -> None:
@@ -229,8 +229,8 @@ async def _cancel_others() -> None:
     await asyncio.gather(*others, return_exceptions=True)
 
 
-def _closed() -> Refused:
-    return Refused("fl.sync was closed while this call was under way", hint="call again: it opens again")
+def _closed() -> RefusedError:
+    return RefusedError("fl.sync was closed while this call was under way", hint="call again: it opens again")
 
 
 def _forked() -> None:
@@ -250,4 +250,4 @@ def _at_once(work: Coroutine[Any, Any, T]) -> T:
         return result
     work.close()
     hint = "drain first and ask with timeout_s=0, or await it on the Fairlead itself"
-    raise InputInvalid("blocking code cannot wait in memory: nothing would happen meanwhile", hint=hint)
+    raise InvalidInputError("blocking code cannot wait in memory: nothing would happen meanwhile", hint=hint)

@@ -98,7 +98,7 @@ class CallRooms:
         self.bulks = BulkRuns(gate.bulks, transport, clock=clock, draw=draw)
 
     def manners(self, connection: Connection) -> Manners:
-        """How calls of *connection* are made and judged; ConfigInvalid for settings that cannot be."""
+        """How calls of *connection* are made and judged; InvalidConfigError for settings that cannot be."""
         known = self._known.get(connection.connection_id)
         if known is not None and known[0] == connection.version:
             return known[1]

@@ -19,7 +19,7 @@ from pydantic import BaseModel, SecretStr, TypeAdapter, ValidationError
 
 from fairlead._checked_file import CheckedFile, check_private, others_reach, read_checked
 from fairlead.assembly.settings import Settings
-from fairlead.errors import ConfigInvalid
+from fairlead.errors import InvalidConfigError
 from fairlead.policy.settings.env_names import PREFIX, is_kubernetes, nearest_variable
 from fairlead.policy.text.names import listed
 from fairlead.policy.text.redact import redact_values
@@ -77,7 +77,7 @@ def load(
 ) -> Config:
     """Settings from *flags*, *environ* and *file* (default ``FAIRLEAD_CONFIG``, else ./fairlead.toml).
 
-    Raises ConfigInvalid, naming every problem and where it stands.
+    Raises InvalidConfigError, naming every problem and where it stands.
     """
     values: dict[Path_, Any] = {}
     origins: dict[Path_, str] = {}
@@ -104,7 +104,7 @@ def _chosen_file(environ: Mapping[str, str], file: Path | str | None) -> Path | 
     named = file or environ.get("FAIRLEAD_CONFIG")
     chosen = Path(named or "fairlead.toml")
     if named and not chosen.exists():
-        raise ConfigInvalid(f"there is no settings file {named}", hint="`fairlead init` makes one")
+        raise InvalidConfigError(f"there is no settings file {named}", hint="`fairlead init` makes one")
     return chosen if named or chosen.is_file() else None
 
 
@@ -112,7 +112,7 @@ def _read(file: Path) -> CheckedFile:
     try:
         return read_checked(file)
     except OSError as error:
-        raise ConfigInvalid(f"{file} cannot be read: {error.strerror}", hint="check its owner") from None
+        raise InvalidConfigError(f"{file} cannot be read: {error.strerror}", hint="check its owner") from None
 
 
 def _from_file(checked: CheckedFile) -> dict[Path_, tuple[Any, str]]:
@@ -120,7 +120,7 @@ def _from_file(checked: CheckedFile) -> dict[Path_, tuple[Any, str]]:
         tree = tomllib.loads(checked.data.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         what = f"{checked.file} is not TOML: {error}"
-        raise ConfigInvalid(what, hint="correct the line named above") from None
+        raise InvalidConfigError(what, hint="correct the line named above") from None
     return {path: (value, str(checked.file)) for path, value in _leaves(tree)}
 
 
@@ -148,13 +148,13 @@ def _from_environment(environ: Mapping[str, str]) -> dict[Path_, tuple[Any, str]
 
 
 def _check_may_be_empty(name: str, path: Path_ | None) -> None:
-    """Raise ConfigInvalid if an empty variable would silently select other servers or another key.
+    """Raise InvalidConfigError if an empty variable would silently select other servers or another key.
 
     Any other empty variable counts as unset.
     """
     places = {("database", "url"), ("redis", "url"), ("vault", "master_key"), ("vault", "kms")}
     if path and (*path[:-1], path[-1].removesuffix("_file")) in places:
-        raise ConfigInvalid(f"{name} is set and empty", hint=f"give {name} a value, or unset it")
+        raise InvalidConfigError(f"{name} is set and empty", hint=f"give {name} a value, or unset it")
 
 
 def _unknown_variables(environ: Mapping[str, str]) -> tuple[list[str], list[str]]:
@@ -173,7 +173,7 @@ def _is_strict(text: str) -> bool:
     try:
         return TypeAdapter(bool).validate_python(text or "0")
     except ValidationError:
-        raise ConfigInvalid(
+        raise InvalidConfigError(
             f"{STRICT} is neither true nor false", hint=f"set {STRICT}=1, or unset it"
         ) from None
 
@@ -223,9 +223,9 @@ def _file_secret(path: Path_, text: str, name: str) -> tuple[Path_, Any]:
         try:
             return plain, read_checked(Path(text), is_secret=True).data.decode().strip()
         except OSError as error:
-            raise ConfigInvalid(f"{name} cannot be read: {error.strerror}") from None
+            raise InvalidConfigError(f"{name} cannot be read: {error.strerror}") from None
         except UnicodeDecodeError:
-            raise ConfigInvalid(f"{name} names a file that is not text") from None
+            raise InvalidConfigError(f"{name} names a file that is not text") from None
     return path, _listed(text) if _is_list(path) else text
 
 
@@ -254,15 +254,15 @@ def _validated(
         for part in path[:-1]:
             place = place.setdefault(part, {})
             if not isinstance(place, dict):
-                raise ConfigInvalid(f"{'.'.join(path)} is set both as a value and as a table")
+                raise InvalidConfigError(f"{'.'.join(path)} is set both as a value and as a table")
         place[path[-1]] = value
     try:
         settings = Settings.model_validate(tree)
     except ValidationError as error:
         problems = [*problems, *(_problem(item, origins) for item in error.errors())]
-        raise ConfigInvalid("; ".join(problems)) from None
+        raise InvalidConfigError("; ".join(problems)) from None
     if problems:
-        raise ConfigInvalid("; ".join(problems))
+        raise InvalidConfigError("; ".join(problems))
     return settings
 
 

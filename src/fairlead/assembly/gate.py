@@ -43,7 +43,7 @@ from fairlead.engine.limits.orphaned_leases import OrphanSearch
 from fairlead.engine.limits.override_cache import Switches
 from fairlead.engine.ports.gate_keys import GateKeys
 from fairlead.engine.ports.gate_view import GateViewer
-from fairlead.errors import ConfigInvalid, DependencyUnavailable
+from fairlead.errors import DependencyUnavailableError, InvalidConfigError
 from fairlead.events import Emit, GateNotPersistent
 from fairlead.policy.limits.bulk_token import UNTIED
 from fairlead.policy.limits.key import Keyspace
@@ -86,7 +86,7 @@ class Gatehouse:
         share: Callable[[], Share] = lambda: ALONE,
         settings: GateSettings = GateSettings(),
     ) -> None:
-        """Connects nothing yet. ConfigInvalid where *url* is no URL; None: there is no Redis."""
+        """Connects nothing yet. InvalidConfigError where *url* is no URL; None: there is no Redis."""
 
         def now_us() -> int:
             return round(clock.monotonic() * MICRO)
@@ -212,13 +212,13 @@ class GateRooms:
         )
 
     async def check(self) -> None:
-        """ConfigInvalid where the server may drop keys (G9); a server that is away is no matter here."""
+        """InvalidConfigError where the server may drop keys (G9); a server that is away is no matter here."""
         if self._url is None:
             return
-        with suppress(DependencyUnavailable):
+        with suppress(DependencyUnavailableError):
             facts = await redis_facts(self._url)
             if facts.evicts:
-                raise ConfigInvalid(
+                raise InvalidConfigError(
                     f"Redis drops keys when it is full: maxmemory-policy is {facts.eviction}",
                     hint="set maxmemory-policy noeviction; a limit that is dropped lets calls through",
                 )
@@ -232,7 +232,7 @@ class GateRooms:
     async def ready(self) -> None:
         """From the first call on what is admitted is kept: a process that makes none has no part in it.
 
-        DependencyUnavailable where the database cannot be told that the gate is used from now on; then it is
+        DependencyUnavailableError where the database cannot be told that the gate is used from now on; then it is
         not, and the next call tries again.
         """
         if self._running:
@@ -243,10 +243,10 @@ class GateRooms:
 
     async def _open(self) -> None:
         await self._first_use.begin()
-        with suppress(DependencyUnavailable):  # counted again as soon as the database answers
+        with suppress(DependencyUnavailableError):  # counted again as soon as the database answers
             await self.fleet.look()
         await self.house.open()
-        with suppress(DependencyUnavailable):
+        with suppress(DependencyUnavailableError):
             await self.switches.look()
         self._running = [
             asyncio.create_task(service.run(), name=f"fairlead-{service.name}") for service in self._services
@@ -255,13 +255,13 @@ class GateRooms:
     async def close(self) -> None:
         """Give back what is left, write down what was learnt, and end."""
         if self._opening is not None:
-            with suppress(DependencyUnavailable):
+            with suppress(DependencyUnavailableError):
                 await self._opening
         for service in self._services:
             service.stop()
         await asyncio.gather(*self._running)
         await self.house.close()
-        with suppress(DependencyUnavailable, TimeoutError):
+        with suppress(DependencyUnavailableError, TimeoutError):
             async with TimeLimit(self._clock, LEAVE_S):
                 await self._notebook.write(all_of_it=True)
         await self._notes.close()

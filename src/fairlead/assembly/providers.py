@@ -11,7 +11,7 @@ from fairlead._checked_file import read_checked
 from fairlead._core.secret import Secret
 from fairlead.assembly.settings import ProviderApp, Settings
 from fairlead.engine.tokens.deps import NOBODYS, AppCredential
-from fairlead.errors import ConfigInvalid, InputInvalid, ProviderNotFound
+from fairlead.errors import InvalidConfigError, InvalidInputError, ProviderNotFoundError
 from fairlead.policy.providers.profile import Profile
 from fairlead.policy.providers.profile_load import load_profiles
 from fairlead.policy.text.names import shown
@@ -27,7 +27,7 @@ class ProfileBook:
         self._profiles = load_profiles(folders)
         for name, app in settings.providers.items():
             if name not in self._profiles:
-                raise ConfigInvalid(
+                raise InvalidConfigError(
                     f"settings name provider {name!r}, for which there is no profile",
                     hint=self._meant(name)
                     or "see `fairlead providers list`, or set providers_dir to your own profiles",
@@ -37,23 +37,23 @@ class ProfileBook:
         self._variants: dict[tuple[str, str | None], Profile] = {}
 
     def profile(self, provider: str, variant: str | None) -> Profile:
-        """The profile; ProviderNotFound, or InputInvalid for an unknown variant."""
+        """The profile; ProviderNotFoundError, or InvalidInputError for an unknown variant."""
         known = self._variants.get((provider, variant))
         if known is None:
             if provider not in self._profiles:
                 hint = self._meant(provider)
-                raise ProviderNotFound("no profile has this name", provider=provider, hint=hint)
+                raise ProviderNotFoundError("no profile has this name", provider=provider, hint=hint)
             known = self._profiles[provider].variant(variant)
             self._variants[provider, variant] = known
         return known
 
     def refuse_misspelt(self, provider: str, *, tenant: str | None = None) -> None:
-        """Raise InputInvalid if *provider* has no profile and is nearly the name of one.
+        """Raise InvalidInputError if *provider* has no profile and is nearly the name of one.
 
         Any other name without a profile is a label of the caller.
         """
         if provider not in self._profiles and (hint := self._meant(provider)):
-            raise InputInvalid(f"there is no provider {shown(provider)}", tenant=tenant, hint=hint)
+            raise InvalidInputError(f"there is no provider {shown(provider)}", tenant=tenant, hint=hint)
 
     def _meant(self, provider: str) -> str | None:
         near = get_close_matches(provider, self._profiles, n=1, cutoff=_ALIKE)
@@ -103,4 +103,6 @@ def _text(provider: str, file: Path) -> str:
     try:
         return read_checked(file, is_secret=True).data.decode()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigInvalid(f"{file} cannot be read ({type(error).__name__})", provider=provider) from None
+        raise InvalidConfigError(
+            f"{file} cannot be read ({type(error).__name__})", provider=provider
+        ) from None

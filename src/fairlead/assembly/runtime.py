@@ -69,7 +69,7 @@ from fairlead.engine.tokens.reader import TokenReader
 from fairlead.engine.tokens.refresh_jobs import TokenJobs
 from fairlead.engine.tokens.settle import Settler
 from fairlead.engine.tokens.unknown_outcomes import UnknownOutcomes
-from fairlead.errors import DependencyUnavailable, Refused
+from fairlead.errors import DependencyUnavailableError, RefusedError
 
 SESSION_WITHIN_S = 30.0
 """Once the database has answered: whoever begins does not wait for ever for a session."""
@@ -197,13 +197,13 @@ class Runtime:
         if not opened.done():
             opened.cancel()
             if not beating.done():
-                raise DependencyUnavailable("the database went away while this process began")
+                raise DependencyUnavailableError("the database went away while this process began")
             await beating  # it ended before there was a session: let its reason surface
 
     def _session_id(self) -> UUID:
         session_id = self.heartbeat.session_id
         if session_id is None:
-            raise Refused("this process has lost its lease", hint="it asks for a new one by itself")
+            raise RefusedError("this process has lost its lease", hint="it asks for a new one by itself")
         return session_id
 
     async def _wire_tokens(self) -> None:

@@ -20,7 +20,7 @@ from pydantic import (
 )
 
 from fairlead._core.known_secrets import KNOWN
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from fairlead.policy.jobs.cron import parse_schedule
 from fairlead.policy.providers.endpoint import LABEL
 
@@ -175,7 +175,9 @@ class Schedules(Table):
     def _ticks(cls, expression: str) -> str:
         try:
             parse_schedule(expression)
-        except InputInvalid as error:  # its words repeat the value, which may be a secret in the wrong place
+        except (
+            InvalidInputError
+        ) as error:  # its words repeat the value, which may be a secret in the wrong place
             raise ValueError(f"is no schedule; hint: {error.hint}") from None
         return expression
 

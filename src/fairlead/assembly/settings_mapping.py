@@ -17,7 +17,7 @@ from fairlead.engine.jobs.pruner import Retention
 from fairlead.engine.jobs.worker_settings import WorkerSettings
 from fairlead.engine.ports import ClaimFilter, ConnectionKey, Schedule
 from fairlead.engine.tokens.deps import RefreshSettings
-from fairlead.errors import ConfigInvalid
+from fairlead.errors import InvalidConfigError
 from fairlead.policy.jobs.dead_letter import DEFAULT_DEAD_LETTER_RULES, DeadLetterRules
 from fairlead.policy.text.names import OWN_TENANT
 
@@ -142,12 +142,12 @@ def webhook_transport(settings: Settings) -> TransportSettings:
 
 
 def webhook(settings: Settings) -> tuple[str, Secret] | None:
-    """Where notices are posted and what signs them; ConfigInvalid for one without the other."""
+    """Where notices are posted and what signs them; InvalidConfigError for one without the other."""
     url, secret = settings.notices.webhook_url, settings.notices.webhook_secret
     if url is None and secret is None:
         return None
     if url is None or secret is None:
-        raise ConfigInvalid(
+        raise InvalidConfigError(
             "notices.webhook_url and notices.webhook_secret go together",
             hint="set both: a receiver cannot trust what is not signed",
         )

@@ -73,7 +73,7 @@ def read_texts() -> None:
 async def places(settings: Settings) -> AsyncIterator[Places]:
     """The stores of *settings*; without a database URL the embedded servers run while the block lasts.
 
-    A store of your own beside embedded ones is taken as it is given. Raises DependencyUnavailable.
+    A store of your own beside embedded ones is taken as it is given. Raises DependencyUnavailableError.
     """
     database, redis = settings.database.url, settings.redis.url
     given_database = Secret(database.get_secret_value()) if database else None
@@ -106,7 +106,7 @@ class RedisPlace:
 async def redis_place(settings: Settings) -> AsyncIterator[RedisPlace]:
     """The Redis of *settings*, else the embedded Valkey, which runs while the block lasts.
 
-    Raises DependencyUnavailable where it does not answer.
+    Raises DependencyUnavailableError where it does not answer.
     """
     given = settings.redis.url
     servers = None if given else EmbeddedServers(settings.home / "servers")
@@ -148,7 +148,7 @@ async def migrator(settings: Settings) -> AsyncIterator[Migrator]:
 
 
 async def check_schema(migrator: Migrator, *, apply: bool) -> None:
-    """MigrationNeeded where this version cannot work on the database yet, or with *apply* migrate it.
+    """MigrationRequiredError where this version cannot work on the database yet, or with *apply* migrate it.
 
     In a rolling upgrade its ``post`` migrations are still to come, and it works without them (R38).
     """

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.findings import show
 from fairlead.cli.kit.invocation import Invocation, command, single
-from fairlead.errors import ConfigInvalid
+from fairlead.errors import InvalidConfigError
 
 if TYPE_CHECKING:
     from fairlead.assembly.doctor.checks import Check
@@ -31,8 +31,8 @@ def _all_checks(call: Invocation) -> Sequence[Check]:
 
     try:
         settings = call.config().settings
-    except ConfigInvalid as error:
-        return [Check("settings", "fail", error.what, error.way_out)]
+    except InvalidConfigError as error:
+        return [Check("settings", "fail", error.message, error.hint)]
 
     async def look() -> list[Check]:
         return [check async for check in checkup(settings)]

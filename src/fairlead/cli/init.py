@@ -13,7 +13,7 @@ import typer
 
 from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import DryRun, Invocation, command, single
-from fairlead.errors import ConfigInvalid
+from fairlead.errors import InvalidConfigError
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -113,7 +113,7 @@ class _reasons:  # noqa: N801 - read as a word: `with _reasons(file)`
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, OSError) and not isinstance(error, PermissionError):
-            raise ConfigInvalid(
+            raise InvalidConfigError(
                 f"{self._path} cannot be written: {error.strerror}", hint="choose another place"
             ) from None
 

@@ -10,7 +10,7 @@ import typer
 
 from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import DryRun, Invocation, command, single
-from fairlead.errors import MigrationNeeded
+from fairlead.errors import MigrationRequiredError
 
 if TYPE_CHECKING:
     from fairlead.assembly.stores import Migration
@@ -65,7 +65,7 @@ def migrate(
     if warning is not None:
         call.out.warn(warning)
     if check and found:
-        raise MigrationNeeded(f"the database lacks {len(found)} migration(s)")
+        raise MigrationRequiredError(f"the database lacks {len(found)} migration(s)")
     return None
 
 

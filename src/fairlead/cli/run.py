@@ -25,7 +25,7 @@ import typer
 from fairlead._version import __version__
 from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import Invocation, command, single
-from fairlead.errors import ConfigInvalid, FairleadError, InputInvalid
+from fairlead.errors import FairleadError, InvalidConfigError, InvalidInputError
 from fairlead.policy.text.safe import safe_text
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _roles(text: str) -> Roles:
     named = [part.strip() for part in text.split(",") if part.strip()]
     unknown = sorted(set(named) - set(ROLES))
     if unknown or not named:
-        raise InputInvalid(f"{text!r} names no role of a process", hint=f"--role {','.join(ROLES)}")
+        raise InvalidInputError(f"{text!r} names no role of a process", hint=f"--role {','.join(ROLES)}")
     return Roles(worker="worker" in named, scheduler="scheduler" in named)
 
 
@@ -112,7 +112,7 @@ def _own(call: Invocation, path: str) -> Fairlead:
     except FairleadError:  # its settings: they say themselves what is wrong
         raise
     except Exception as error:  # a module of the user's may raise anything
-        raise ConfigInvalid(
+        raise InvalidConfigError(
             f"--app {path} cannot be loaded ({type(error).__name__}: {safe_text(str(error))}{_place(error)})",
             hint="give module:object; the module is looked for here first",
         ) from error
@@ -120,7 +120,7 @@ def _own(call: Invocation, path: str) -> Fairlead:
         inside = getattr(found, "__dict__", {})
         name = next((name for name, value in inside.items() if isinstance(value, Fairlead)), "fl")
         hint = f"name your Fairlead object, as in {path.partition(':')[0]}:{name}"
-        raise ConfigInvalid(f"--app {path} is a {type(found).__name__}, no Fairlead", hint=hint)
+        raise InvalidConfigError(f"--app {path} is a {type(found).__name__}, no Fairlead", hint=hint)
     return found
 
 

@@ -13,7 +13,7 @@ from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import Invocation, command, single
 from fairlead.cli.kit.output import Output, Record
 from fairlead.cli.tenants.fairness import WAITING, turn_record
-from fairlead.errors import GateUnavailable
+from fairlead.errors import LimiterUnavailableError
 
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
@@ -80,8 +80,8 @@ async def _breakers(runtime: Runtime) -> dict[str, Any]:
         return {"breakers": [], "breakers_unseen": WITHOUT_REDIS}
     try:
         return {"breakers": await open_breakers(runtime), "breakers_unseen": None}
-    except GateUnavailable as error:
-        return {"breakers": [], "breakers_unseen": error.what}
+    except LimiterUnavailableError as error:
+        return {"breakers": [], "breakers_unseen": error.message}
 
 
 async def processes(runtime: Runtime) -> list[Record]:

@@ -17,7 +17,7 @@ from fairlead.cli.kit.live_view import figures_table
 from fairlead.cli.kit.output import Output, Record, printable, rich_table
 from fairlead.cli.status import processes, with_trouble
 from fairlead.cli.tenants.fairness import WAITING, turn_record
-from fairlead.errors import DependencyUnavailable
+from fairlead.errors import DependencyUnavailableError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -143,8 +143,8 @@ async def _watch(fairlead: Fairlead) -> None:
             try:
                 seen = _picture(await look(fairlead))
                 words = Text("Ctrl-C ends", style="dim")
-            except DependencyUnavailable as away:  # what was seen last stays, and says so
-                words = Text(printable(f"as it was before: {away.what}"), style="red")
+            except DependencyUnavailableError as away:  # what was seen last stays, and says so
+                words = Text(printable(f"as it was before: {away.message}"), style="red")
             live.update(Group(seen, words), refresh=True)
             await asyncio.sleep(EVERY_S)
 

@@ -15,7 +15,7 @@ from fairlead.cli.kit.bulk_actions import record_act
 from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import DryRun, Invocation, command, group
 from fairlead.cli.kit.output import duration
-from fairlead.errors import ConfigInvalid, InputInvalid
+from fairlead.errors import InvalidConfigError, InvalidInputError
 
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
@@ -100,7 +100,7 @@ def _key_file(settings: Settings) -> Path:
     """Return the file of the master keys.
 
     Raises:
-        InputInvalid: The keys do not come from a file.
+        InvalidInputError: The keys do not come from a file.
     """
     vault = settings.vault
     file = vault.master_key_file or settings.home / "master.key"
@@ -108,7 +108,7 @@ def _key_file(settings: Settings) -> Path:
     if elsewhere or not file.exists():
         what = "the master key comes from the settings" if elsewhere else f"there is no key file {file}"
         hint = "use --print and put the key in front of the others" if elsewhere else "run `fairlead init`"
-        raise InputInvalid(what, hint=hint)
+        raise InvalidInputError(what, hint=hint)
     return file.resolve()  # so that a symbolic link is not replaced
 
 
@@ -130,11 +130,11 @@ def _replaced(file: Path, data: bytes, about: os.stat_result) -> None:
         beside.replace(file)
     except FileExistsError:
         hint = f"remove {beside} if no other command is writing it"
-        raise ConfigInvalid(f"{beside} already exists", hint=hint) from None
+        raise InvalidConfigError(f"{beside} already exists", hint=hint) from None
     except OSError as error:
         beside.unlink(missing_ok=True)
         hint = "use --print, and put the key in front of the others yourself"
-        raise ConfigInvalid(f"{file} cannot be written: {error.strerror}", hint=hint) from None
+        raise InvalidConfigError(f"{file} cannot be written: {error.strerror}", hint=hint) from None
 
 
 @command(app, "verify")

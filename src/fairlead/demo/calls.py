@@ -17,7 +17,7 @@ import aiohttp
 
 from fairlead.app import Fairlead
 from fairlead.demo.plan import ACCOUNTS, Account
-from fairlead.errors import FairleadError, ReauthRequired
+from fairlead.errors import FairleadError, ReauthRequiredError
 from fairlead.testing.ledger import Ledger
 
 CALLERS = 6
@@ -85,7 +85,7 @@ class Callers:
                 self.tally.expired.append(Rejected(account, handed_out_s, time.monotonic()))
             if why == "revoked":  # as any caller does: a 401 asks for another token
                 await self._fairlead.refresh(key.tenant, key.provider, key.bucket)
-        except ReauthRequired:
+        except ReauthRequiredError:
             return "reauth"
         except FairleadError as error:
             if not error.retryable:

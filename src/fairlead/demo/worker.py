@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from fairlead.errors import DependencyUnavailable
+from fairlead.errors import DependencyUnavailableError
 
 STOP_S = 20.0
 NOT_PASSED_ON = ("FAIRLEAD_", "DATABASE_URL", "REDIS_URL", "LOG_")
@@ -82,9 +82,9 @@ class WorkerProcess:
             return -signal.SIGKILL
 
     def check(self) -> None:
-        """DependencyUnavailable, with its last words, if it has ended."""
+        """DependencyUnavailableError, with its last words, if it has ended."""
         if not self.running:
-            raise DependencyUnavailable(
+            raise DependencyUnavailableError(
                 f"{self.name} of the demo ended by itself:\n{self.last_words()}",
                 hint="`fairlead doctor` may tell why; `fairlead demo --keep` keeps the logs",
             )

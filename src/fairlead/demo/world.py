@@ -26,7 +26,7 @@ from fairlead.demo.plan import ACCOUNTS, TENANTS, Account, Plan
 from fairlead.demo.profile import settings, write_settings
 from fairlead.demo.worker import WorkerProcess
 from fairlead.engine.ports import SessionView
-from fairlead.errors import DependencyUnavailable
+from fairlead.errors import DependencyUnavailableError
 from fairlead.testing.issuer import IssuerProcess, Policy
 from fairlead.testing.ledger import Ledger
 
@@ -95,7 +95,7 @@ class World:
         return next((each for each in sessions if each.identity.pid == worker.pid), None)
 
     async def at_work(self, worker: WorkerProcess) -> SessionView:
-        """The session of *worker*; DependencyUnavailable if it does not begin to work within a minute."""
+        """The session of *worker*; DependencyUnavailableError if it does not begin to work within a minute."""
         until = time.monotonic() + READY_S
         while time.monotonic() < until:
             worker.check()
@@ -103,7 +103,7 @@ class World:
             if session is not None:
                 return session
             await asyncio.sleep(0.05)
-        raise DependencyUnavailable(f"{worker.name} of the demo does not begin:\n{worker.last_words()}")
+        raise DependencyUnavailableError(f"{worker.name} of the demo does not begin:\n{worker.last_words()}")
 
     async def stop_workers(self) -> dict[str, int]:
         """Ask all workers to drain; their exit codes once they have."""

@@ -39,7 +39,7 @@ from fairlead.engine.ports import (
     Schedule,
 )
 from fairlead.engine.ports.lanes import PauseView
-from fairlead.errors import ConfigInvalid, NotFound
+from fairlead.errors import InvalidConfigError, NotFoundError
 from fairlead.events import Event
 from fairlead.policy.jobs.cron import next_tick
 from fairlead.policy.tokens.token import PublicToken
@@ -166,10 +166,10 @@ class MemoryFairlead:
     # ---- looking -------------------------------------------------------------------------------
 
     async def job(self, job_id: UUID) -> JobView:
-        """One job as it stands; NotFound where there is none."""
+        """One job as it stands; NotFoundError where there is none."""
         job = await self._jobs.get(job_id)
         if job is None:
-            raise NotFound(f"there is no job {job_id}", hint="was it enqueued while this was open?")
+            raise NotFoundError(f"there is no job {job_id}", hint="was it enqueued while this was open?")
         return job
 
     async def jobs(
@@ -196,7 +196,7 @@ class MemoryFairlead:
     def give_token(
         self, tenant: str, provider: str, access_token: str = "test-token", *, bucket: str = "default"
     ) -> PublicToken:
-        """From now on ``fl.token`` finds this one; without, it raises NotFound.
+        """From now on ``fl.token`` finds this one; without, it raises NotFoundError.
 
         ``fl.refresh`` with its generation gives a further one, ``test-token-2`` and so on.
         """
@@ -206,7 +206,7 @@ class MemoryFairlead:
 
     def _open_executor(self) -> Executor:
         if self._executor is None:
-            raise ConfigInvalid(
+            raise InvalidConfigError(
                 "this MemoryFairlead is not open", hint="use it inside `async with` or `with`"
             )
         return self._executor
@@ -304,7 +304,7 @@ class _Tokens:
     async def token(self, key: ConnectionKey) -> PublicToken:
         if key not in self._tokens:
             hint = "give it one: mem.give_token(tenant, provider)"
-            raise NotFound("no token was given", tenant=key.tenant, provider=key.provider, hint=hint)
+            raise NotFoundError("no token was given", tenant=key.tenant, provider=key.provider, hint=hint)
         return self._tokens[key]
 
     async def newer(self, key: ConnectionKey, newer_than: int | None) -> PublicToken:

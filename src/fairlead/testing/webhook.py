@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fairlead._core.secret import Secret
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from fairlead.policy.notifications.webhook import ID, SIGNATURE, TIMESTAMP, matches, signing_key
 
 TOLERANCE_S = 300.0
@@ -30,20 +30,24 @@ def verify(
     """The event in *body* if *secret* signed it within *tolerance_s* seconds of *now* (default 300); its
     ``webhook-id`` is in it as ``data.event_id``.
 
-    Raises InputInvalid otherwise: answer 400 and do nothing. *body* must be the bytes as they came, not JSON
+    Raises InvalidInputError otherwise: answer 400 and do nothing. *body* must be the bytes as they came, not JSON
     that was parsed and written again. The same event may come again: go by its id.
     """
     given = {name.lower(): value for name, value in headers.items()}
     missing = [name for name in (ID, TIMESTAMP, SIGNATURE) if not given.get(name)]
     if missing:
-        raise InputInvalid(f"the webhook has no header {missing[0]}", hint="it did not come from fairlead")
+        raise InvalidInputError(
+            f"the webhook has no header {missing[0]}", hint="it did not come from fairlead"
+        )
     timestamp = given[TIMESTAMP]
     if not (timestamp.isascii() and timestamp.isdigit() and len(timestamp) <= 12):
-        raise InputInvalid("the webhook's timestamp is no number", hint="it did not come from fairlead")
+        raise InvalidInputError("the webhook's timestamp is no number", hint="it did not come from fairlead")
     if not matches(signing_key(Secret(secret)), given[ID], int(timestamp), body, given[SIGNATURE]):
         hint = "use the secret of notices.webhook_secret and the body as it came"
-        raise InputInvalid("the webhook's signature does not fit", hint=hint)
+        raise InvalidInputError("the webhook's signature does not fit", hint=hint)
     if abs(now() - int(timestamp)) > tolerance_s:
-        raise InputInvalid("the webhook is too old or too new", hint="it was replayed, or a clock is wrong")
+        raise InvalidInputError(
+            "the webhook is too old or too new", hint="it was replayed, or a clock is wrong"
+        )
     event: dict[str, Any] = json.loads(body)
     return event

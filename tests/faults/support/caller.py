@@ -26,7 +26,7 @@ from fairlead.adapters.local.system import SystemClock, SystemIds, draw
 from fairlead.assembly.gate import Gatehouse, GateSettings
 from fairlead.engine.limits.admission import Entry, Passage
 from fairlead.engine.ports.gate import Admitted, Answer, Ask, Finish
-from fairlead.errors import GateClosed, SlotLost
+from fairlead.errors import LimitExceededError, SlotLostError
 from fairlead.events import Event, GateDegraded, GateRestored, ServiceFailed
 from fairlead.policy.limits.limit import BucketLimit, Degraded, Domain, Plan, PoolLimit, QuotaLimit
 from fairlead.policy.limits.pool import Holder
@@ -259,9 +259,9 @@ class _Caller:
         match error:
             case None:
                 self._counts["done"] += 1
-            case SlotLost():
+            case SlotLostError():
                 self._counts["slot_lost"] += 1
-            case GateClosed():
+            case LimitExceededError():
                 self._closed[error.reason] += 1
                 self._longest_retry_s = max(self._longest_retry_s, error.retry_after_s or 0.0)
             case _:

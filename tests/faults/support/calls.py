@@ -16,7 +16,7 @@ from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.app.client import Response
 from fairlead.assembly.config import Config
 from fairlead.assembly.settings import Settings
-from fairlead.errors import FairleadError, GateClosed
+from fairlead.errors import FairleadError, LimitExceededError
 from fairlead.testing.api.malformed import answer
 from fairlead.testing.api.raw import RawConnection
 from tests.support.standstill import LEAST_S, ran_s
@@ -94,7 +94,7 @@ class Callers:
             for taken in range(slots):
                 try:
                     await held.enter_async_context(self.fl.admission(tenant, PROVIDER, wait_s=wait_s))
-                except GateClosed:
+                except LimitExceededError:
                     return slots - taken
         return 0
 

@@ -16,7 +16,7 @@ from uuid import UUID
 from fairlead.adapters.postgres.postgres_errors import CommitInDoubt
 from fairlead.engine.base.service import Health, is_outage
 from fairlead.engine.ports import Enqueued, NewJob, Outcome
-from fairlead.errors import DependencyUnavailable
+from fairlead.errors import DependencyUnavailableError
 
 
 class Around:
@@ -33,7 +33,7 @@ class _DropsResults(Around):
     async def acknowledge(self, outcomes: Sequence[Outcome]) -> set[UUID]:
         try:
             return set(await self._inner.acknowledge(outcomes))
-        except DependencyUnavailable:
+        except DependencyUnavailableError:
             return {outcome.job_id for outcome in outcomes}
 
 
@@ -65,7 +65,7 @@ class _LoopEnds(Around):
         async def once(*given: Any) -> Any:
             try:
                 return await found(*given)
-            except DependencyUnavailable:
+            except DependencyUnavailableError:
                 await asyncio.Event().wait()
 
         return once

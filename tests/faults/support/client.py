@@ -21,7 +21,7 @@ from typing import Any
 from fairlead import Fairlead, JobContext, JobRequest, Roles
 from fairlead.assembly.config import Config
 from fairlead.assembly.settings import Settings
-from fairlead.errors import CallFailed, FairleadError, NotSent
+from fairlead.errors import CallFailedError, FairleadError, NotSentError
 from fairlead.events import Event, GateBreakerClosed, GateBreakerOpened
 from fairlead.policy.failures import retry, strategy
 from fairlead.policy.failures.hint import clamp_hint
@@ -141,7 +141,7 @@ class _Program:
         try:
             async with self._fl.client(target["tenant"], target["provider"]) as api:
                 await api.get(target["url"], wait_s=0.0, deadline_s=target["deadline_s"])
-        except (CallFailed, NotSent):
+        except (CallFailedError, NotSentError):
             counts["failed"] += 1
         except FairleadError as error:
             counts[error.reason or error.code] += 1

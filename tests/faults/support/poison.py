@@ -21,7 +21,7 @@ from fairlead.engine.jobs import executor as executor_module
 from fairlead.engine.jobs import stored_results as written_module
 from fairlead.engine.jobs.handler import Handler, JobContext
 from fairlead.engine.ports import NewJob
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from fairlead.policy.failures import category as category_module
 from fairlead.policy.failures.backoff import Jitter
 from fairlead.policy.failures.retry import RetryPolicy
@@ -88,7 +88,7 @@ class _Worker(worker._Worker):
         for wrong in (float("nan"), -1.0, "soon"):
             try:
                 context.snooze(wrong)  # type: ignore[arg-type]
-            except InputInvalid:
+            except InvalidInputError:
                 continue
             return "an impossible snooze was taken"
         return None

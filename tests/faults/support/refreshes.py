@@ -53,12 +53,12 @@ async def recover(
 ) -> None:
     """What the next process does with what was left, up to the end of the access token's life."""
     first = await asked(child, connection, generation)
-    if first == "OutcomeUnknown":
+    if first == "OutcomeUnknownError":
         await stage.end_sends([connection])
         if policy in STRICT:
             await stage.expire([connection])
         first = await asked(child, connection, generation)
-    figures.holds(first == "ReauthRequired" or not isinstance(first, str), f"{policy}: {first}")
+    figures.holds(first == "ReauthRequiredError" or not isinstance(first, str), f"{policy}: {first}")
 
 
 async def proven(

@@ -51,7 +51,7 @@ from fairlead.engine.ports import (
     Unknown,
 )
 from fairlead.engine.tokens.deps import RefreshSettings, Rooms
-from fairlead.errors import DependencyUnavailable
+from fairlead.errors import DependencyUnavailableError
 from tests.faults.support.careless import Around as _Around
 from tests.faults.support.careless import careless
 from tests.faults.support.sink import Sink
@@ -143,7 +143,7 @@ class _SettleOnce(_Around):
     async def settle(self, settlement: Settlement) -> str:
         try:
             return str(await self._inner.settle(settlement))
-        except DependencyUnavailable as away:
+        except DependencyUnavailableError as away:
             raise RuntimeError("given up") from away
 
 

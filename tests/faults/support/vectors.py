@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Any
 
-from fairlead.errors import RateLimited, RequestRejected
+from fairlead.errors import RateLimitedError, RequestRejectedError
 from fairlead.policy.failures.category import Category, Failure
 from fairlead.policy.jobs.job import Cancel, Discard, Done, NeedsReauth, Retry, Snooze
 
@@ -152,7 +152,7 @@ class CancellingError(Exception):
         raise asyncio.CancelledError
 
 
-class LyingRefusal(RateLimited):
+class LyingRefusal(RateLimitedError):
     """Ours, as it seems; what it says is nonsense."""
 
     category = "no such category"  # type: ignore[assignment]
@@ -211,7 +211,7 @@ ERRORS: dict[str, Callable[[], BaseException]] = {
     "stop_iteration": lambda: StopIteration(7),
     "base_error": lambda: type("Base", (BaseException,), {})("of no kind"),
     "base_group": lambda: BaseExceptionGroup("both", [SystemExit(1), ValueError("one")]),
-    "ours": lambda: RequestRejected("refused \x00 \ud800", tenant="t\ud800", provider="p"),
+    "ours": lambda: RequestRejectedError("refused \x00 \ud800", tenant="t\ud800", provider="p"),
     "lying_refusal": lying_refusal,
     "decode_error": lambda: UnicodeDecodeError("utf-8", b"\xff" * MIB, 0, 1, "\ud800"),
 }

@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from fairlead.adapters.postgres.postgres_errors import not_done
-from fairlead.errors import DependencyUnavailable
+from fairlead.errors import DependencyUnavailableError
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,6 @@ from fairlead.errors import DependencyUnavailable
 )
 def test_the_hint_fits_the_cause(error: Exception, words: str) -> None:
     found = not_done(error)
-    assert isinstance(found, DependencyUnavailable)
-    assert words in found.way_out
+    assert isinstance(found, DependencyUnavailableError)
+    assert words in found.hint
     assert found.reason == ("descriptors" if words == "ulimit -n" else None)

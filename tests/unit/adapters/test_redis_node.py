@@ -10,7 +10,7 @@ import pytest
 
 from fairlead._core.secret import Secret
 from fairlead.adapters.redis.node import NEW_US, TRIES, Call, Node, Terms
-from fairlead.errors import GateUnavailable
+from fairlead.errors import LimiterUnavailableError
 from fairlead.policy.limits.key import Keyspace
 from fairlead.testing._kit.clock import ManualClock
 
@@ -33,7 +33,7 @@ class Line:
         ((_, args),) = calls
         _, _, self.hint_us = _HEAD.unpack_from(args[0])
         if self.cut:
-            raise GateUnavailable("the connection broke")
+            raise LimiterUnavailableError("the connection broke")
         return [[Struct("<dd").pack(2.0, 1.0)]]
 
 
@@ -69,7 +69,7 @@ class Judge:
             await self._clock.advance(self.late_s.pop(0))
         if self.cut:
             self.is_ready = False
-            raise GateUnavailable("the connection broke")
+            raise LimiterUnavailableError("the connection broke")
         now_us = (self._clock.monotonic() + self.ahead_s) * 1e6
         told = [self._one(now_us, args[0]) for _, args in calls]
         await self._clock.advance(self.frozen_s)
@@ -114,7 +114,7 @@ async def greeted(node: Node, line: Line) -> float:
 async def test_new_is_said_once_even_if_the_answer_was_lost() -> None:
     """The server may have heard it, and others may have been granted slots since."""
     node = a_node(lambda: True)
-    with pytest.raises(GateUnavailable):
+    with pytest.raises(LimiterUnavailableError):
         await greeted(node, first := Line(cut=True))
     assert first.hint_us == NEW_US
     assert await greeted(node, Line()) == 0
@@ -188,7 +188,7 @@ async def test_a_batch_that_is_held_up_each_time_finds_the_server_away() -> None
     node, judge = await met(ManualClock())
     judge.late_s = [2.5] * TRIES
     told = await judged(node)
-    assert isinstance(told, GateUnavailable)
+    assert isinstance(told, LimiterUnavailableError)
     assert judge.told == [(2.5, 0)] * TRIES
     assert await judged(node) == []
 
@@ -200,7 +200,7 @@ async def test_an_answer_outlives_the_connection_that_breaks_as_another_call_is_
     node._links[:] = [breaking := Breaking(clock)]  # type: ignore[list-item]
     told, lost = await node.judge([Call(b"m", 0, ()), Call(b"n", 0, ())])
     assert told == []
-    assert isinstance(lost, GateUnavailable)
+    assert isinstance(lost, LimiterUnavailableError)
     assert (judge.judged, breaking.judged) == (0, 2)
     assert node._ahead_us is None, "as behind every connection that was lost"
 
@@ -243,7 +243,7 @@ async def test_after_a_connection_was_lost_the_time_is_asked_anew() -> None:
     """Our machine may have slept, and its clock stood still: nobody set the server's."""
     node, judge = await met(ManualClock())
     judge.cut = True
-    with pytest.raises(GateUnavailable):
+    with pytest.raises(LimiterUnavailableError):
         await judged(node)
     judge.cut, judge.is_ready, judge.ahead_s = False, True, judge.ahead_s + 3600
     await node._greet(judge)  # type: ignore[arg-type]

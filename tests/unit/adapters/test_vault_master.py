@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fairlead._core.secret import Secret
 from fairlead.adapters.vault import MasterKey, MasterRing, generate, load_ring
 from fairlead.adapters.vault.master import fingerprint, parse_keys
-from fairlead.errors import ConfigInvalid, KeyMissing
+from fairlead.errors import InvalidConfigError, MasterKeyMissingError
 
 KEY = bytes(range(32))
 OTHER = bytes(range(100, 132))
@@ -84,7 +84,7 @@ def test_a_generated_key_is_usable_and_named_by_its_fingerprint() -> None:
     ],
 )
 def test_what_is_no_key_is_refused_without_repeating_it(written: str, why: str) -> None:
-    with pytest.raises(ConfigInvalid, match=why) as refused:
+    with pytest.raises(InvalidConfigError, match=why) as refused:
         load_ring(Secret(written))
     assert BASE64[:8] not in str(refused.value)
     assert "hint:" in str(refused.value)
@@ -92,14 +92,14 @@ def test_what_is_no_key_is_refused_without_repeating_it(written: str, why: str) 
 
 @pytest.mark.parametrize("written", ["", " \n,, "])
 def test_an_empty_setting_is_no_key(written: str) -> None:
-    with pytest.raises(KeyMissing):
+    with pytest.raises(MasterKeyMissingError):
         load_ring(Secret(written))
 
 
 def test_no_key_at_all() -> None:
-    with pytest.raises(KeyMissing, match="FAIRLEAD_MASTER_KEY"):
+    with pytest.raises(MasterKeyMissingError, match="FAIRLEAD_MASTER_KEY"):
         load_ring()
-    with pytest.raises(KeyMissing):
+    with pytest.raises(MasterKeyMissingError):
         MasterRing([])
 
 
@@ -120,19 +120,19 @@ def test_a_file_for_its_owner_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", [0o660, 0o604, 0o644, 0o601])
 def test_a_file_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> None:
     path = file_of(tmp_path, BASE64, mode)
-    with pytest.raises(ConfigInvalid, match="chmod 600"):
+    with pytest.raises(InvalidConfigError, match="chmod 600"):
         load_ring(file=path)
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:
-    with pytest.raises(KeyMissing, match="not there"):
+    with pytest.raises(MasterKeyMissingError, match="not there"):
         load_ring(file=tmp_path / "absent")
-    with pytest.raises(ConfigInvalid):
+    with pytest.raises(InvalidConfigError):
         load_ring(file=tmp_path)
     os.mkfifo(tmp_path / "pipe", 0o600)
-    with pytest.raises(ConfigInvalid, match="not a regular file"):
+    with pytest.raises(InvalidConfigError, match="not a regular file"):
         load_ring(file=tmp_path / "pipe")
-    with pytest.raises(ConfigInvalid):
+    with pytest.raises(InvalidConfigError):
         load_ring(file=file_of(tmp_path, "\udcff\u20ac".encode("utf-8", "replace").decode()))
 
 
@@ -154,7 +154,7 @@ async def test_a_hook_stands_first(name: str) -> None:
     ["no.such.module:x", f"{__name__}:absent", f"{__name__}:not_a_hook", f"{__name__}:Nameless", "a b:c"],
 )
 def test_what_is_no_hook_is_refused(path: str) -> None:
-    with pytest.raises(ConfigInvalid, match="KMS hook"):
+    with pytest.raises(InvalidConfigError, match="KMS hook"):
         load_ring(kms=path)
 
 

@@ -17,7 +17,13 @@ from fairlead.adapters.http.webhook import AiohttpWebhookSender
 from fairlead.assembly.config import load
 from fairlead.assembly.settings_mapping import webhook_transport
 from fairlead.engine.ports import Webhook
-from fairlead.errors import ConfigInvalid, FairleadError, NotSent, RequestRejected, TransientFailure
+from fairlead.errors import (
+    FairleadError,
+    InvalidConfigError,
+    NotSentError,
+    RequestRejectedError,
+    TransientFailureError,
+)
 from fairlead.policy.failures.category import classify_exception
 from fairlead.testing.webhook import verify
 
@@ -96,7 +102,7 @@ async def test_each_try_has_its_own_timestamp_and_the_same_id() -> None:
     async with receiver(status("500 Oops")) as to:
         sender = AiohttpWebhookSender(to.url, Secret(SECRET), policy=LOCAL, now=lambda: now[0])
         for _ in range(2):
-            with pytest.raises(TransientFailure):
+            with pytest.raises(TransientFailureError):
                 await sender.send(EVENT)
             now[0] += 600
         await sender.close()
@@ -117,12 +123,12 @@ async def failure(answer: Answer, **options: Any) -> tuple[FairleadError, Receiv
 @pytest.mark.parametrize(
     ("line", "kind", "category"),
     [
-        ("400 Bad", RequestRejected, "permanent_request"),
-        ("401 Who", RequestRejected, "permanent_request"),
-        ("410 Gone", RequestRejected, "permanent_request"),
-        ("429 Slow", TransientFailure, "transient_rate_limit"),
-        ("500 Oops", TransientFailure, "transient_server"),
-        ("503 Away", TransientFailure, "transient_server"),
+        ("400 Bad", RequestRejectedError, "permanent_request"),
+        ("401 Who", RequestRejectedError, "permanent_request"),
+        ("410 Gone", RequestRejectedError, "permanent_request"),
+        ("429 Slow", TransientFailureError, "transient_rate_limit"),
+        ("500 Oops", TransientFailureError, "transient_server"),
+        ("503 Away", TransientFailureError, "transient_server"),
     ],
 )
 async def test_the_status_decides(line: str, kind: type[FairleadError], category: str) -> None:
@@ -146,7 +152,7 @@ async def test_the_wait_asked_for_is_handed_on() -> None:
 async def test_redirects_are_not_followed() -> None:
     async with receiver(status("204 No Content")) as elsewhere:
         error, to = await failure(status("307 There", f"Location: {elsewhere.url}"))
-    assert isinstance(error, RequestRejected)
+    assert isinstance(error, RequestRejectedError)
     assert "redirects are not followed" in str(error)
     assert (len(to.requests), elsewhere.requests) == (1, [])
 
@@ -170,7 +176,7 @@ async def test_a_receiver_that_does_not_answer_is_given_up_after_the_deadline() 
         await reader.read()
 
     error, _ = await failure(silent, deadline_s=0.05)
-    assert isinstance(error, TransientFailure)
+    assert isinstance(error, TransientFailureError)
     assert error.category == "transient_network"
     assert "0.05 s" in str(error)
 
@@ -180,7 +186,7 @@ async def test_a_receiver_that_does_not_answer_is_given_up_after_the_deadline() 
 )
 async def test_an_answer_that_is_none_is_a_failure_of_the_network(text: str) -> None:
     error, _ = await failure(answering(text))
-    assert isinstance(error, TransientFailure)
+    assert isinstance(error, TransientFailureError)
     assert error.category == "transient_network"
 
 
@@ -194,7 +200,7 @@ async def test_bound_of_a_header_is_that_of_the_settings() -> None:
 async def test_a_closed_port_was_provably_not_reached() -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
-        with pytest.raises(NotSent) as raised:
+        with pytest.raises(NotSentError) as raised:
             await send(f"http://127.0.0.1:{closed.getsockname()[1]}/")
     failed = classify_exception(raised.value)
     assert (failed.category, failed.code) == ("transient_network", "not_sent_connect")
@@ -202,12 +208,12 @@ async def test_a_closed_port_was_provably_not_reached() -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "10.0.0.1", "169.254.169.254"])
 async def test_private_addresses_are_refused(host: str) -> None:
-    with pytest.raises(ConfigInvalid, match="may not be called"):
+    with pytest.raises(InvalidConfigError, match="may not be called"):
         await send(f"https://{host}:1/hooks", policy=AddressPolicy())
 
 
 async def test_metadata_services_are_never_called() -> None:
-    with pytest.raises(ConfigInvalid, match="may not be called"):
+    with pytest.raises(InvalidConfigError, match="may not be called"):
         await send("http://169.254.169.254/hooks")
 
 
@@ -217,12 +223,12 @@ async def test_metadata_services_are_never_called() -> None:
      "https://[::1", "https://example.com:99999/", "https://example.com:x/", ""],
 )  # fmt: skip
 async def test_impossible_addresses_do_not_start(url: str) -> None:
-    with pytest.raises(ConfigInvalid, match=r"notices\.webhook_url"):
+    with pytest.raises(InvalidConfigError, match=r"notices\.webhook_url"):
         AiohttpWebhookSender(url, Secret(SECRET))
 
 
 async def test_a_secret_that_cannot_be_used_does_not_start() -> None:
-    with pytest.raises(ConfigInvalid, match=r"notices\.webhook_secret"):
+    with pytest.raises(InvalidConfigError, match=r"notices\.webhook_secret"):
         AiohttpWebhookSender("https://example.com/", Secret("short"))
 
 

@@ -11,7 +11,7 @@ from fairlead.app.client.batch import BatchResult, retry_failed
 from fairlead.app.client.response import Response
 from fairlead.engine.calls.request import Came
 from fairlead.engine.ports.http import HttpAnswer
-from fairlead.errors import CallFailed, DependencyUnavailable, GateClosed, SlotLost
+from fairlead.errors import CallFailedError, DependencyUnavailableError, LimitExceededError, SlotLostError
 from fairlead.policy.calls.classify.classifier import judge
 from fairlead.policy.calls.classify.rules import rules_of
 from fairlead.policy.calls.classify.verdict import Verdict
@@ -116,8 +116,13 @@ async def test_user_errors_of_shopify_tell_by_the_place_in_their_path() -> None:
 
 
 async def test_a_first_call_that_fails_raises_and_a_later_one_does_not_undo_what_was_done() -> None:
-    closed = GateClosed("no room", retry_after_s=1.0)
-    for error in (CallFailed("gone"), closed, SlotLost("lost"), DependencyUnavailable("no PostgreSQL")):
+    closed = LimitExceededError("no room", retry_after_s=1.0)
+    for error in (
+        CallFailedError("gone"),
+        closed,
+        SlotLostError("lost"),
+        DependencyUnavailableError("no PostgreSQL"),
+    ):
         with pytest.raises(type(error)):
             await Vendor("generic_oauth2", error).batch(["a"])
         vendor = Vendor("generic_oauth2", statuses(200, 503), error)

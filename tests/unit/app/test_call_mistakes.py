@@ -1,4 +1,4 @@
-"""A call that is written wrong is told so (InputInvalid), and nothing of it is sent."""
+"""A call that is written wrong is told so (InvalidInputError), and nothing of it is sent."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from fairlead import Client
 from fairlead.app.client.forwarding import ForeignRequest
 from fairlead.app.client.request import headers_of, plain_params
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from fairlead.policy.providers.profile_load import load_profiles
 from fairlead.policy.providers.profile_parts import CredentialHeader
 from tests.unit.app.test_client_request import KEY, Wire, client
@@ -133,7 +133,7 @@ async def asked(wire: Wire, way: str, arguments: tuple[Any, ...], options: dict[
 )
 async def test_an_option_of_a_wrong_type_is_told(name: str, value: Any, why: str) -> None:
     wire = Wire()
-    with pytest.raises(InputInvalid, match=why):
+    with pytest.raises(InvalidInputError, match=why):
         await asked(wire, "get", ("/a",), {name: value})
     assert wire.sent == []
 
@@ -145,20 +145,20 @@ async def test_a_call_that_is_none_is_told(
     way: str, arguments: tuple[Any, ...], options: dict[str, Any], why: str
 ) -> None:
     wire = Wire()
-    with pytest.raises(InputInvalid, match=why):
+    with pytest.raises(InvalidInputError, match=why):
         await asked(wire, way, arguments, options)
     assert wire.sent == []
 
 
 def test_a_list_that_is_none_is_told_where_it_is_written() -> None:
     for options in ({"resume": {"x": 1}}, {"pages": "link"}, {"pagination": "requeue"}):
-        with pytest.raises(InputInvalid):
+        with pytest.raises(InvalidInputError):
             client(Wire()).paginate("/a", **options)  # type: ignore[arg-type]
 
 
 async def test_another_library_says_truly_whether_it_may_be_sent_twice() -> None:
     request = ForeignRequest("POST", URL, (), b"", repeatable="no")  # type: ignore[arg-type]
-    with pytest.raises(InputInvalid, match="repeatable must be True or False"):
+    with pytest.raises(InvalidInputError, match="repeatable must be True or False"):
         await client(Wire()).forward(request)
 
 
@@ -224,5 +224,5 @@ def test_a_header_that_the_profile_has_is_sent_once(name: str) -> None:
 
 def test_the_credential_is_not_given_by_hand() -> None:
     for name in ("authorization", "Authorization"):
-        with pytest.raises(InputInvalid, match="the credential is added here"):
+        with pytest.raises(InvalidInputError, match="the credential is added here"):
             headers_of({name: str(UUID(int=1))}, {}, NOTION)

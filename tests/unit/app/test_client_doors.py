@@ -9,7 +9,7 @@ import pytest
 from fairlead.app.client.client import Client
 from fairlead.app.client.response import Response
 from fairlead.engine.ports import Connection, ConnectionKey
-from fairlead.errors import DeadlineTooShort, InputInvalid
+from fairlead.errors import DeadlineExceededError, InvalidInputError
 from fairlead.policy.providers.profile_load import load_profiles
 from tests.unit.engine.test_pipeline import KEY, World, answer
 
@@ -58,7 +58,7 @@ async def through(door: str, api: Any, deadline_s: float) -> None:
 @pytest.mark.parametrize("door", DOORS)
 async def test_no_door_waits_for_the_connection_past_the_deadline(door: str) -> None:
     world = Asked([answer(200)])
-    with pytest.raises(DeadlineTooShort, match="connection"):
+    with pytest.raises(DeadlineExceededError, match="connection"):
         await through(door, client(world), 4.0)
     assert (world.clock.monotonic(), world.sent) == (4.0, [])
 
@@ -68,21 +68,21 @@ async def test_what_was_waited_at_the_door_is_a_part_of_the_deadline(door: str) 
     """Read twice, 3 s each: the second read has but a second left."""
     world = Asked([answer(200)])
     world.reads_s = 3.0
-    with pytest.raises(DeadlineTooShort, match="connection"):
+    with pytest.raises(DeadlineExceededError, match="connection"):
         await through(door, client(world), 4.0)
     assert (world.clock.monotonic(), world.sent) == (4.0, [])
 
 
 async def test_who_says_nothing_waits_for_a_minute() -> None:
     world = Asked([])
-    with pytest.raises(DeadlineTooShort, match="connection"):
+    with pytest.raises(DeadlineExceededError, match="connection"):
         async with client(world):
             pytest.fail("it was entered")
     assert world.clock.monotonic() == 60.0
 
 
 def test_a_deadline_that_is_none_is_no_deadline_of_a_list() -> None:
-    with pytest.raises(InputInvalid, match="deadline_s"):
+    with pytest.raises(InvalidInputError, match="deadline_s"):
         client(Asked([])).paginate("/items", deadline_s=0.0)
 
 
@@ -99,5 +99,5 @@ async def test_what_a_batch_has_done_is_told_also_where_the_database_hangs_befor
 
     result = await api.batch(["a", "b"], send, named=str)
     assert [each.item for each in result.failed] == ["b"]
-    assert isinstance(result.error, DeadlineTooShort)
+    assert isinstance(result.error, DeadlineExceededError)
     assert (len(result.responses), world.clock.monotonic()) == (1, 60.0)

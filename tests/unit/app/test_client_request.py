@@ -20,7 +20,7 @@ from fairlead.engine.calls.pages import Page
 from fairlead.engine.calls.request import Call, Came
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.engine.ports.http import HttpAnswer
-from fairlead.errors import AnswerUnreadable, CallFailed, ConfigInvalid, InputInvalid
+from fairlead.errors import CallFailedError, InvalidConfigError, InvalidInputError, ResponseDecodingError
 from fairlead.policy.calls.classify.body import reply_of
 from fairlead.policy.calls.classify.classifier import judge
 from fairlead.policy.calls.classify.rules import rules_of
@@ -50,9 +50,9 @@ ELSEWHERE = [
 
 @pytest.mark.parametrize(("name", "value", "hint"), ELSEWHERE)
 def test_an_option_that_there_is_not_is_refused_with_what_there_is(name: str, value: Any, hint: str) -> None:
-    with pytest.raises(InputInvalid, match=f"'{name}'") as refused:
+    with pytest.raises(InvalidInputError, match=f"'{name}'") as refused:
         check_options({"params": {}, name: value}, KEY)
-    assert hint in refused.value.way_out
+    assert hint in refused.value.hint
     assert (refused.value.tenant, refused.value.provider) == ("acme", "stripe")
 
 
@@ -98,7 +98,7 @@ def client(wire: Wire) -> Client:
 @pytest.mark.parametrize("way", ["request", "get", "delete", "graphql", "soap", "stream", "paginate"])
 async def test_no_way_of_a_call_lets_an_unknown_option_pass(way: str) -> None:
     wire = Wire()
-    with pytest.raises(InputInvalid, match="repeatible"):
+    with pytest.raises(InvalidInputError, match="repeatible"):
         await made(client(wire), way, {"repeatible": False})
     assert wire.sent == []
 
@@ -119,7 +119,7 @@ async def made(api: Any, way: str, options: dict[str, Any]) -> None:
 async def test_no_body_is_left_out_in_silence(way: str, body: str) -> None:
     wire = Wire()
     options: dict[str, Any] = {"query": "{ a }"} if way == "paginate" else {}
-    with pytest.raises(InputInvalid, match=f"the body itself, and {body} is another"):
+    with pytest.raises(InvalidInputError, match=f"the body itself, and {body} is another"):
         await made(client(wire), way, {**options, body: b"" if body == "content" else {}})
     assert wire.sent == []
 
@@ -166,11 +166,11 @@ def test_a_form_is_written_as_a_query_is() -> None:
 
 @pytest.mark.parametrize("given", ["a=1", [("a", "1")], 7])
 def test_what_is_no_mapping_is_told(given: Any) -> None:
-    with pytest.raises(InputInvalid, match="data must be a mapping"):
+    with pytest.raises(InvalidInputError, match="data must be a mapping"):
         body_of({"data": given})
-    with pytest.raises(InputInvalid, match="params must be a mapping"):
+    with pytest.raises(InvalidInputError, match="params must be a mapping"):
         full_url("https://api.example.com", "/a", given)
-    with pytest.raises(InputInvalid, match="params must be a mapping"):
+    with pytest.raises(InvalidInputError, match="params must be a mapping"):
         client(Wire()).paginate("/a", params=given)
 
 
@@ -219,15 +219,15 @@ async def test_an_answer_that_cannot_be_read_was_sent_and_is_no_wrong_call() -> 
     async def lines() -> None:
         _ = [line async for line in streamed.aiter_lines(longest_bytes=10)]
 
-    told: list[CallFailed] = []
-    with pytest.raises(AnswerUnreadable) as failed:
+    told: list[CallFailedError] = []
+    with pytest.raises(ResponseDecodingError) as failed:
         response.json()
     told.append(failed.value)
     assert (failed.value.answer, failed.value.attempts) == (response._came.answer, 2)
-    with pytest.raises(AnswerUnreadable) as failed:
+    with pytest.raises(ResponseDecodingError) as failed:
         _ = broken.xml
     told.append(failed.value)
-    with pytest.raises(AnswerUnreadable) as failed:
+    with pytest.raises(ResponseDecodingError) as failed:
         await lines()
     told.append(failed.value)
     assert [error.reason for error in told] == ["not_json", "not_xml", "line_too_long"]
@@ -264,8 +264,8 @@ def test_all_that_is_offered_is_there() -> None:
 
 async def test_in_memory_there_are_no_calls_and_it_is_said(fl: Fairlead) -> None:
     async with MemoryFairlead(fl):
-        with pytest.raises(ConfigInvalid, match="MemoryFairlead") as refused:
+        with pytest.raises(InvalidConfigError, match="MemoryFairlead") as refused:
             fl.client("acme", "shopify")
-    assert "fairlead.testing.api" in refused.value.way_out
-    with pytest.raises(ConfigInvalid, match="not open"):
+    assert "fairlead.testing.api" in refused.value.hint
+    with pytest.raises(InvalidConfigError, match="not open"):
         fl.client("acme", "shopify")

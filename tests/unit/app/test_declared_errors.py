@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead import Fairlead, JobContext
-from fairlead.errors import ConfigInvalid
+from fairlead.errors import InvalidConfigError
 from fairlead.testing import MemoryFairlead
 
 
@@ -15,7 +15,7 @@ def test_transient_exceptions_are_declared_as_a_tuple_of_classes(fl: Fairlead) -
 
     assert busy.handler.transient == (LookupError,)
     for wrong in (LookupError, [LookupError], ("LookupError",), (LookupError(),)):
-        with pytest.raises(ConfigInvalid, match="of kind 'x' is not valid"):
+        with pytest.raises(InvalidConfigError, match="of kind 'x' is not valid"):
             fl.job("x", transient=wrong)(busy)  # type: ignore[call-overload]
 
 
@@ -34,7 +34,7 @@ async def test_on_error_is_called_with_each_exception_by_which_a_run_fails(fl: F
     async def breaks(ctx: JobContext) -> None:
         raise KeyError("price")
 
-    with pytest.raises(ConfigInvalid, match="on_error takes a plain function"):
+    with pytest.raises(InvalidConfigError, match="on_error takes a plain function"):
 
         @fl.on_error  # type: ignore[arg-type]
         async def waits(error: Exception, ctx: JobContext) -> None: ...
@@ -42,12 +42,12 @@ async def test_on_error_is_called_with_each_exception_by_which_a_run_fails(fl: F
     class Waits:
         async def __call__(self, error: Exception, ctx: JobContext) -> None: ...
 
-    with pytest.raises(ConfigInvalid, match="on_error takes a plain function"):
+    with pytest.raises(InvalidConfigError, match="on_error takes a plain function"):
         fl.on_error(Waits())
 
     async with MemoryFairlead(fl) as memory:
         await breaks.enqueue(tenant="acme")
         await memory.drain()
         assert seen == [("KeyError('price')", "acme")]
-        with pytest.raises(ConfigInvalid, match="on_error comes too late"):
+        with pytest.raises(InvalidConfigError, match="on_error comes too late"):
             fl.on_error(report)

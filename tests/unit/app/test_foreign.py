@@ -19,7 +19,7 @@ from fairlead.app.client.forwarding import ForeignRequest, Forwarded, deadline_o
 from fairlead.engine.calls.request import Call
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.engine.ports.http import HttpAnswer, HttpStream
-from fairlead.errors import CallFailed, DependencyUnavailable, GateClosed, SlotLost
+from fairlead.errors import CallFailedError, DependencyUnavailableError, LimitExceededError, SlotLostError
 from fairlead.policy.providers.profile_load import load_profiles
 
 KEY = ConnectionKey("acme", "openai", "default")
@@ -78,7 +78,7 @@ def test_its_deadline_is_what_was_told_or_a_long_one_of_the_library() -> None:
 def test_without_the_extra_it_is_said_what_to_install(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.delitem(sys.modules, f"fairlead.{name}", raising=False)
-    with pytest.raises(DependencyUnavailable, match=rf"fairlead\[{name}\]"):
+    with pytest.raises(DependencyUnavailableError, match=rf"fairlead\[{name}\]"):
         import_module(f"fairlead.{name}")
 
 
@@ -158,7 +158,7 @@ async def test_it_is_taken_no_faster_than_it_is_read() -> None:
     assert not pipe.inside
 
 
-@pytest.mark.parametrize("error", [CallFailed("cut off"), SlotLost("lost"), ValueError("a bug")])
+@pytest.mark.parametrize("error", [CallFailedError("cut off"), SlotLostError("lost"), ValueError("a bug")])
 async def test_what_breaks_it_off_is_raised_where_it_is_read(error: Exception) -> None:
     answer = await forwarded(Pipe(Chunks(b"a", then=error))).head()
     reading = aiter(answer)
@@ -168,11 +168,11 @@ async def test_what_breaks_it_off_is_raised_where_it_is_read(error: Exception) -
 
 
 async def test_a_failed_answer_is_an_answer_and_a_refusal_is_not() -> None:
-    failed = CallFailed("no", answer=HttpAnswer(400, {"x-b": ("1",)}, b"why", 0.0))
+    failed = CallFailedError("no", answer=HttpAnswer(400, {"x-b": ("1",)}, b"why", 0.0))
     answer = await forwarded(Pipe(failed)).head()
     assert (answer.status, answer.headers, answer.error) == (400, [("x-b", "1")], failed)
     assert [chunk async for chunk in answer] == [b"why"]
-    for error in (CallFailed("no answer"), GateClosed("full")):
+    for error in (CallFailedError("no answer"), LimitExceededError("full")):
         with pytest.raises(type(error)):
             await forwarded(Pipe(error)).head()
 
@@ -198,7 +198,7 @@ async def test_who_still_reads_when_it_is_closed_is_told_and_not_cancelled() -> 
     reading = aiter(answer)
     await anext(reading)
     await answer.aclose()
-    with pytest.raises(CallFailed, match="closed"):
+    with pytest.raises(CallFailedError, match="closed"):
         _ = [chunk async for chunk in reading]
 
 
@@ -211,7 +211,7 @@ async def test_an_answer_that_nobody_reads_does_not_hold_its_place_for_ever(
     async with asyncio.timeout(10):
         while pipe.inside:
             await asyncio.sleep(0)
-    with pytest.raises(CallFailed, match="not read within"):
+    with pytest.raises(CallFailedError, match="not read within"):
         _ = [chunk async for chunk in answer]
 
 
@@ -230,5 +230,5 @@ async def test_the_deadline_of_its_connection_ends_one_that_names_none() -> None
     async with asyncio.timeout(10):
         while pipe.inside:
             await asyncio.sleep(0)
-    with pytest.raises(CallFailed, match="not read within"):
+    with pytest.raises(CallFailedError, match="not read within"):
         _ = [chunk async for chunk in answer]

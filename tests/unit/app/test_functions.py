@@ -13,7 +13,7 @@ import pytest
 from pydantic import BaseModel
 
 from fairlead import Fairlead, JobContext, JobRequest, RetryPolicy, Snooze
-from fairlead.errors import ConfigInvalid, InputInvalid, TransientFailure
+from fairlead.errors import InvalidConfigError, InvalidInputError, TransientFailureError
 from fairlead.policy.failures.category import Category
 from fairlead.policy.failures.retry import DEFAULT_POLICY
 from fairlead.policy.jobs.job import Priority
@@ -72,11 +72,11 @@ def test_what_is_taken_or_comes_too_late_is_refused(fl: Fairlead) -> None:
     @fl.job
     async def work(ctx: JobContext) -> None: ...
 
-    with pytest.raises(ConfigInvalid, match="'work' is taken"):
+    with pytest.raises(InvalidConfigError, match="'work' is taken"):
         fl.job("work")(work)
-    with pytest.raises(ConfigInvalid, match=r"'token\.mine' is taken"):
+    with pytest.raises(InvalidConfigError, match=r"'token\.mine' is taken"):
         fl.job("token.mine")(lambda ctx: None)
-    with MemoryFairlead(fl), pytest.raises(ConfigInvalid, match="comes too late"):
+    with MemoryFairlead(fl), pytest.raises(InvalidConfigError, match="comes too late"):
         fl.job("late")(lambda ctx: None)
     fl.job("late")(lambda ctx: None)
 
@@ -90,21 +90,21 @@ def test_what_cannot_be_is_refused_where_it_is_declared(fl: Fairlead) -> None:
         yield 1
 
     for options, error, told in (
-        ({"kind": "No Kind"}, InputInvalid, "kind"),
-        ({"queue": "No Queue"}, InputInvalid, "queue"),
-        ({"timeout_s": 0}, ConfigInvalid, "timeout"),
-        ({"priority": "asap"}, InputInvalid, "priority"),
-        ({"group": "a\nb"}, InputInvalid, "group"),
-        ({"retry": -1}, ConfigInvalid, "retry"),
-        ({"retry": 20}, ConfigInvalid, "retry"),
-        ({"retry": True}, ConfigInvalid, "retry"),
+        ({"kind": "No Kind"}, InvalidInputError, "kind"),
+        ({"queue": "No Queue"}, InvalidInputError, "queue"),
+        ({"timeout_s": 0}, InvalidConfigError, "timeout"),
+        ({"priority": "asap"}, InvalidInputError, "priority"),
+        ({"group": "a\nb"}, InvalidInputError, "group"),
+        ({"retry": -1}, InvalidConfigError, "retry"),
+        ({"retry": 20}, InvalidConfigError, "retry"),
+        ({"retry": True}, InvalidConfigError, "retry"),
     ):
         with pytest.raises(error, match=told):
             fl.job(**{"kind": "x"} | options)(run)  # type: ignore[call-overload]
     for function, told in ((takes_tenant, "'tenant' of kind 'x' is a word of enqueue"), (yields, "yields")):
-        with pytest.raises(ConfigInvalid, match=told):
+        with pytest.raises(InvalidConfigError, match=told):
             fl.job("x")(function)
-    with pytest.raises(InputInvalid, match="'<lambda>' is no name for a kind"):
+    with pytest.raises(InvalidInputError, match="'<lambda>' is no name for a kind"):
         fl.job(lambda ctx: None)
     assert fl.handlers == []
 
@@ -115,7 +115,7 @@ async def test_a_number_of_retries_holds_for_each_transient_failure(fl: Fairlead
     @fl.job(retry=2)
     async def flaky(ctx: JobContext) -> None:
         runs.append(ctx.attempt)
-        raise TransientFailure("503")
+        raise TransientFailureError("503")
 
     assert flaky.handler.retry.rules[Category.TRANSIENT_SERVER].attempts == 2
     assert flaky.handler.retry.rules[Category.PERMANENT_AUTH].attempts == 0
@@ -156,9 +156,9 @@ async def test_parameters_and_options_stand_side_by_side(fl: Fairlead) -> None:
         by_name = await mem.job(await fl.enqueue("send", {"order_id": "9"}, tenant="acme"))
         by_object = await mem.job(await fl.enqueue(send, {"order_id": 9}, tenant="acme"))
         assert (by_name.args, by_name.queue) == (by_object.args, by_object.queue) == ({"order_id": 9}, "slow")
-        with pytest.raises(InputInvalid, match="order_id"):
+        with pytest.raises(InvalidInputError, match="order_id"):
             await send.enqueue("many", tenant="acme")
-        with pytest.raises(InputInvalid, match="order_id"):
+        with pytest.raises(InvalidInputError, match="order_id"):
             await fl.enqueue("send", {}, tenant="acme")
         with pytest.raises(TypeError, match="prioritiy"):
             await fl.enqueue("send", {"order_id": 1}, tenant="acme", prioritiy=1)  # type: ignore[call-arg]
@@ -177,11 +177,11 @@ async def test_an_addressed_handler_takes_its_parameters_alone(fl: Fairlead) -> 
         assert request == JobRequest("send", {"order_id": 3}, tenant="globex")
         (third,) = await fl.enqueue_many([request])
         assert [job.job_id for job in await mem.jobs()] == [first, third]
-        with pytest.raises(InputInvalid, match="order_id"):
+        with pytest.raises(InvalidInputError, match="order_id"):
             send.to("acme").request("x")  # type: ignore[arg-type]
-        with pytest.raises(InputInvalid, match="fairlead's own"):
+        with pytest.raises(InvalidInputError, match="fairlead's own"):
             await fl.enqueue("token.refresh", tenant="acme")
-        with pytest.raises(InputInvalid, match="enqueue_many"):
+        with pytest.raises(InvalidInputError, match="enqueue_many"):
             send.to("acme", transaction=object()).request(1)
 
 
@@ -192,16 +192,16 @@ async def test_many_are_stored_in_order_or_not_at_all(fl: Fairlead, monkeypatch:
     async with MemoryFairlead(fl) as mem:
         ids = await send.enqueue_many(({"order_id": n} for n in range(3)), tenant="acme", priority=0)
         assert [(await mem.job(job_id)).args["order_id"] for job_id in ids] == [0, 1, 2]
-        with pytest.raises(InputInvalid, match="order_id"):
+        with pytest.raises(InvalidInputError, match="order_id"):
             await send.enqueue_many([{"order_id": 1}, {"order_id": "x"}], tenant="acme")
-        with pytest.raises(InputInvalid, match="no job to enqueue"):
+        with pytest.raises(InvalidInputError, match="no job to enqueue"):
             await fl.enqueue_many([{"kind": "send"}])  # type: ignore[list-item]
         monkeypatch.setattr("fairlead.app.job_requests.MOST_JOBS", 5)
-        with pytest.raises(InputInvalid, match="more than 5 jobs"):
+        with pytest.raises(InvalidInputError, match="more than 5 jobs"):
             await fl.enqueue_many(JobRequest("other", tenant="acme") for _ in range(6))
         monkeypatch.setattr("fairlead.app.job_requests.MOST_BYTES", 100_000)
         large = {"text": "x" * 50_000}
-        with pytest.raises(InputInvalid, match="MiB of args, in one call"):
+        with pytest.raises(InvalidInputError, match="MiB of args, in one call"):
             await fl.enqueue_many(JobRequest("other", large, tenant="acme") for _ in range(2))
         assert len(await mem.jobs()) == 3
         assert await fl.enqueue_many([]) == []
@@ -233,11 +233,11 @@ async def test_the_group_is_what_is_said_what_the_kind_names_or_the_account(fl: 
         await of_shop.enqueue(shop=7, tenant="acme", provider="shopify")
         await mem.drain()
         assert sorted(groups) == sorted(["", "shopify/default", "shopify/eu", "mine", "", "shop/7"])
-        with pytest.raises(InputInvalid, match="bucket without a provider"):
+        with pytest.raises(InvalidInputError, match="bucket without a provider"):
             await plain.enqueue(tenant="acme", bucket="eu")
-        with pytest.raises(InputInvalid, match="bucket"):
+        with pytest.raises(InvalidInputError, match="bucket"):
             await plain.enqueue(tenant="acme", provider="shopify", bucket="E U")
-        with pytest.raises(InputInvalid, match=r"tags=\['vip'\]"):
+        with pytest.raises(InvalidInputError, match=r"tags=\['vip'\]"):
             await plain.enqueue(tenant="acme", tags="vip")
 
 
@@ -297,7 +297,7 @@ async def test_args_that_do_not_fit_at_run_time_are_a_dead_letter_that_says_so(f
         await elsewhere.enqueue("send", {"order": "x"}, tenant="acme")
         await mem.drain()
         (dead,) = await mem.dead_letters()
-        assert (dead.category, dead.code) == ("permanent_request", "input_invalid")
+        assert (dead.category, dead.code) == ("permanent_request", "invalid_input")
         assert "order_id: Field required; order: its handler has no such parameter" in dead.reason
         assert ran == []
 
@@ -313,7 +313,7 @@ async def test_a_plain_function_runs_on_a_thread_with_the_callers_context(fl: Fa
 
     @fl.job
     def raises(ctx: JobContext) -> None:
-        raise TransientFailure("503")
+        raise TransientFailureError("503")
 
     @fl.job
     def stops(ctx: JobContext) -> None:

@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from fairlead import Fairlead, JobContext
-from fairlead.errors import ConfigInvalid, InputInvalid
+from fairlead.errors import InvalidConfigError, InvalidInputError
 from fairlead.testing import MemoryFairlead
 
 
@@ -35,7 +35,7 @@ async def test_a_misspelt_option_is_not_stored_as_an_arg(
 
     async with MemoryFairlead(fl) as memory:
         for function in (of_context, of_any, of_model):
-            with pytest.raises(InputInvalid, match=f"neither an option .* did you mean {option}"):
+            with pytest.raises(InvalidInputError, match=f"neither an option .* did you mean {option}"):
                 await function.enqueue(tenant="acme", **wrong)
         assert await memory.jobs() == []
         await of_model.enqueue(tenant="acme", tag="a field of the model")
@@ -52,17 +52,17 @@ async def test_a_misspelt_option_is_not_stored_as_an_arg(
     ],
 )
 def test_on_error_refuses_a_function_that_it_could_not_call(fl: Fairlead, hook: Any, problem: str) -> None:
-    with pytest.raises(ConfigInvalid, match=problem):
+    with pytest.raises(InvalidConfigError, match=problem):
         fl.on_error(hook)
 
 
 @pytest.mark.parametrize("wrong", ["1", True, 1.0])
 async def test_refresh_refuses_a_generation_that_is_no_whole_number(fl: Fairlead, wrong: Any) -> None:
-    with pytest.raises(InputInvalid, match=r"newer_than is .*newer_than=token\.generation"):
+    with pytest.raises(InvalidInputError, match=r"newer_than is .*newer_than=token\.generation"):
         await fl.refresh("acme", "stripe", newer_than=wrong)
 
 
 async def test_upsert_refuses_a_secret_that_is_no_text(fl: Fairlead) -> None:
     wrong: Any = 5
-    with pytest.raises(InputInvalid, match="refresh_token must be a text, not int"):
+    with pytest.raises(InvalidInputError, match="refresh_token must be a text, not int"):
         await fl.connections.upsert("acme", "stripe", refresh_token=wrong)

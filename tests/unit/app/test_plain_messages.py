@@ -13,7 +13,7 @@ from fairlead.assembly.config import load
 from fairlead.assembly.doctor.checks import migrations_check
 from fairlead.assembly.settings import Http
 from fairlead.cli.init import settings_text
-from fairlead.errors import ConfigInvalid, InputInvalid, JobFailed, NotFound
+from fairlead.errors import InvalidConfigError, InvalidInputError, JobFailedError, NotFoundError
 from fairlead.policy.providers.connection_limits import limits_of
 from fairlead.policy.text.names import listed
 from fairlead.testing import MemoryFairlead
@@ -27,23 +27,23 @@ def fl(tmp_path: Path) -> Fairlead:
 async def test_args_that_are_a_text_are_told_so(fl: Fairlead) -> None:
     async with MemoryFairlead(fl):
         for args in ('{"a": 1}', [("a", 1)], 7, "", [], False):
-            with pytest.raises(InputInvalid, match=r"args are .*no object.*json\.loads"):
+            with pytest.raises(InvalidInputError, match=r"args are .*no object.*json\.loads"):
                 await fl.enqueue("k", args, tenant="acme")  # type: ignore[arg-type]
-            with pytest.raises(InputInvalid, match=r"args are .*no object.*json\.loads"):
+            with pytest.raises(InvalidInputError, match=r"args are .*no object.*json\.loads"):
                 fl.sync.enqueue("k", args, tenant="acme")  # type: ignore[arg-type]
     for args in ('{"a": 1}', "", []):
-        with pytest.raises(InputInvalid, match=r"args are .*no object.*json\.loads"):
+        with pytest.raises(InvalidInputError, match=r"args are .*no object.*json\.loads"):
             fl.schedule("nightly", "@daily", "k", args=args)  # type: ignore[arg-type]
 
 
 async def test_a_wrong_job_id_is_named(fl: Fairlead) -> None:
     async with MemoryFairlead(fl):
         for wrong in ("abc", 7, None):
-            with pytest.raises(InputInvalid, match=rf"{wrong!r}|int|None") as refused:
+            with pytest.raises(InvalidInputError, match=rf"{wrong!r}|int|None") as refused:
                 await fl.result(wrong)  # type: ignore[arg-type]
-            assert "no job id" in refused.value.what
-            assert "enqueue returned" in refused.value.way_out
-        with pytest.raises(NotFound):
+            assert "no job id" in refused.value.message
+            assert "enqueue returned" in refused.value.hint
+        with pytest.raises(NotFoundError):
             await fl.result("00000000-0000-0000-0000-000000000001")  # type: ignore[arg-type]
 
 
@@ -55,24 +55,24 @@ async def test_the_text_of_a_foreign_error_is_not_cut_at_the_word_hint(fl: Fairl
     async with MemoryFairlead(fl) as memory:
         job_id = await work.enqueue(tenant="acme")
         await memory.drain()
-        with pytest.raises(JobFailed, match=r"wrong, hint: see the manual \(.* in work\)") as failed:
+        with pytest.raises(JobFailedError, match=r"wrong, hint: see the manual \(.* in work\)") as failed:
             await fl.result(job_id)
-    assert failed.value.way_out == JobFailed.hint
+    assert failed.value.hint == JobFailedError.hint
 
 
 async def test_the_hint_of_a_failure_is_the_hint_of_job_failed(fl: Fairlead) -> None:
     @fl.job
     async def work(ctx: JobContext) -> None:
-        raise InputInvalid("the order has no lines", hint="add a line")
+        raise InvalidInputError("the order has no lines", hint="add a line")
 
     async with MemoryFairlead(fl) as memory:
         job_id = await work.enqueue(tenant="acme")
         await memory.drain()
-        with pytest.raises(JobFailed) as failed:
+        with pytest.raises(JobFailedError) as failed:
             await fl.result(job_id)
-    assert "hint:" not in failed.value.what
-    assert "the order has no lines" in failed.value.what
-    assert failed.value.way_out == "add a line"
+    assert "hint:" not in failed.value.message
+    assert "the order has no lines" in failed.value.message
+    assert failed.value.hint == "add a line"
 
 
 def test_the_comments_of_the_settings_file_are_whole_sentences() -> None:
@@ -84,9 +84,9 @@ def test_the_comments_of_the_settings_file_are_whole_sentences() -> None:
 
 def test_a_refused_value_is_told_in_words_alone() -> None:
     """Not in those of the library that checks it."""
-    with pytest.raises(ConfigInvalid, match=r"^dead_letters notice_before_s must be shorter than"):
+    with pytest.raises(InvalidConfigError, match=r"^dead_letters notice_before_s must be shorter than"):
         load({"FAIRLEAD_DEAD_LETTERS__NOTICE_BEFORE_S": "9999999"})
-    with pytest.raises(ConfigInvalid, match=": settings: minimum_slots is more"):
+    with pytest.raises(InvalidConfigError, match=": settings: minimum_slots is more"):
         limits_of({"minimum_slots": {1: 5}}, tenant="acme", provider="stripe")
 
 

@@ -16,7 +16,7 @@ from fairlead.assembly.doctor.checks import _redis
 from fairlead.assembly.providers import ProfileBook
 from fairlead.cli.kit.output import Output
 from fairlead.cli.providers import _admitted
-from fairlead.errors import ConfigInvalid, InputInvalid, ProviderNotFound
+from fairlead.errors import InvalidConfigError, InvalidInputError, ProviderNotFoundError
 from fairlead.policy.providers.profile_limits import CallLimit
 from fairlead.policy.providers.setting_names import KNOWN, check_names
 from fairlead.testing import MemoryFairlead
@@ -52,7 +52,7 @@ def test_a_version_of_the_application_that_would_garble_a_listing_is_refused(
     version: str, problem: str
 ) -> None:
     with pytest.raises(
-        ConfigInvalid, match=rf"^app_version .*{problem}.* \[environment FAIRLEAD_APP_VERSION"
+        InvalidConfigError, match=rf"^app_version .*{problem}.* \[environment FAIRLEAD_APP_VERSION"
     ):
         load({"FAIRLEAD_APP_VERSION": version})
     assert load({"FAIRLEAD_APP_VERSION": "v1.0+é 2"}).settings.app_version == "v1.0+é 2"
@@ -70,7 +70,7 @@ async def test_nan_is_refused_and_never_stored_as_null(fl: Fairlead, data: objec
 
     async with MemoryFairlead(fl):
         for handler in (named, model):
-            with pytest.raises(InputInvalid, match=r"args\.data.* is nan"):
+            with pytest.raises(InvalidInputError, match=r"args\.data.* is nan"):
                 await fl.enqueue(handler, {"data": data}, tenant="acme")
 
 
@@ -106,25 +106,25 @@ def test_a_handler_without_a_context_is_refused_where_it_is_declared(fl: Fairlea
     async def quoted(order: Loose, note: str = "") -> None: ...
 
     for handler in (typed, of_a_model, bare, quoted):
-        with pytest.raises(ConfigInvalid, match=r"takes no context.*hint: .*ctx: JobContext"):
+        with pytest.raises(InvalidConfigError, match=r"takes no context.*hint: .*ctx: JobContext"):
             fl.job(handler.__name__)(handler)  # type: ignore[arg-type]
 
 
 async def test_tags_that_are_no_list_and_a_pause_that_is_no_flag_are_refused(fl: Fairlead) -> None:
     async with MemoryFairlead(fl):
         for tags in ("import", {"import": 1}, None, 7):
-            with pytest.raises(InputInvalid, match="tags are"):
+            with pytest.raises(InvalidInputError, match="tags are"):
                 await fl.enqueue("work", tenant="acme", tags=tags)  # type: ignore[arg-type]
-        with pytest.raises(InputInvalid, match="queue"):
+        with pytest.raises(InvalidInputError, match="queue"):
             await fl.enqueue("work", tenant="acme", queue="")
     for paused in ("false", 0, None):
-        with pytest.raises(InputInvalid, match="paused is"):
+        with pytest.raises(InvalidInputError, match="paused is"):
             fl.schedule("nightly", "@daily", "work", paused=paused)  # type: ignore[arg-type]
 
 
 async def test_args_cannot_say_what_a_run_has_saved(fl: Fairlead) -> None:
     async with MemoryFairlead(fl):
-        with pytest.raises(InputInvalid, match=r"fairlead\.saved"):
+        with pytest.raises(InvalidInputError, match=r"fairlead\.saved"):
             await fl.enqueue("work", {"fairlead.saved": {"page": 9}}, tenant="acme")
 
 
@@ -143,11 +143,11 @@ async def test_a_misspelt_provider_of_a_job_is_refused_with_the_nearest_name(fl:
     async def work(ctx: JobContext) -> None: ...
 
     async with MemoryFairlead(fl):
-        with pytest.raises(InputInvalid, match=r"no provider 'shopfy'.*did you mean shopify\?"):
+        with pytest.raises(InvalidInputError, match=r"no provider 'shopfy'.*did you mean shopify\?"):
             await fl.enqueue("work", tenant="acme", provider="shopfy")
         await fl.enqueue("work", tenant="acme", provider="shopify")
         await fl.enqueue("work", tenant="acme", provider="our-own-erp")  # a label of the caller's own
-    with pytest.raises(ProviderNotFound, match=r"did you mean hubspot\?"):
+    with pytest.raises(ProviderNotFoundError, match=r"did you mean hubspot\?"):
         ProfileBook(load({}).settings).profile("hubsport", None)
 
 
@@ -161,7 +161,7 @@ async def test_a_misspelt_provider_of_a_job_is_refused_with_the_nearest_name(fl:
     ],
 )
 def test_a_misspelt_setting_such_as_max_retry_is_refused_and_no_note(slip: str, meant: str) -> None:
-    with pytest.raises(ConfigInvalid, match=meant):
+    with pytest.raises(InvalidConfigError, match=meant):
         check_names([slip], tenant="acme", provider="shopify")
     check_names(["note", "region", "plan", "shop_id", "owner", *KNOWN], tenant="acme", provider="shopify")
 
@@ -170,9 +170,9 @@ def test_a_misspelt_setting_such_as_max_retry_is_refused_and_no_note(slip: str, 
     "name", ["DATABASE_URL", "REDIS_URL", "FAIRLEAD_MASTER_KEY_FILE", "FAIRLEAD_VAULT__KMS"]
 )
 def test_a_variable_that_is_set_and_empty_is_refused(name: str) -> None:
-    with pytest.raises(ConfigInvalid, match=f"{name} is set and empty"):
+    with pytest.raises(InvalidConfigError, match=f"{name} is set and empty"):
         load({name: ""})
-    with pytest.raises(ConfigInvalid, match=f"{name} is set and empty"):
+    with pytest.raises(InvalidConfigError, match=f"{name} is set and empty"):
         load({name: " \n"})
     assert load({"LOG_LEVEL": ""}).settings.log.level == "info"  # a name that others use, too
 
@@ -181,7 +181,7 @@ def test_an_empty_url_in_the_file_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "fairlead.toml"
     for table in ("database", "redis"):
         file.write_text(f'[{table}]\nurl = ""\n')
-        with pytest.raises(ConfigInvalid, match=f"{table}.url"):
+        with pytest.raises(InvalidConfigError, match=f"{table}.url"):
             load({}, file)
 
 

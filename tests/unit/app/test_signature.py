@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field, SecretStr, computed_field
 
 from fairlead.app.signature import Signature
-from fairlead.errors import ConfigInvalid, InputInvalid
+from fairlead.errors import InvalidConfigError, InvalidInputError
 
 if TYPE_CHECKING:
     from fairlead.nowhere import ContextOfTypeCheckersOnly
@@ -143,7 +143,7 @@ def test_a_handler_of_the_context_alone_takes_anything() -> None:
     made = signature(alone)
     assert made.of_args({"a": 1}) == made.of_call((), {"a": 1}) == {"a": 1}
     assert made.call_for({"a": 1}, tenant="acme") == ((), {})
-    with pytest.raises(InputInvalid, match="by name"):
+    with pytest.raises(InvalidInputError, match="by name"):
         made.of_call((1,), {})
 
 
@@ -168,7 +168,7 @@ def test_what_a_schedule_adds_need_not_be_taken() -> None:
 def test_what_does_not_fit_is_refused_by_name(
     function: Callable[..., object], args: tuple[Any, ...], kwargs: dict[str, Any], told: str
 ) -> None:
-    with pytest.raises(InputInvalid, match=told) as refused:
+    with pytest.raises(InvalidInputError, match=told) as refused:
         signature(function).of_call(args, kwargs, tenant="acme")
     assert "these args do not fit kind 'work'" in str(refused.value)
     assert "tenant='acme'" in str(refused.value)
@@ -177,18 +177,18 @@ def test_what_does_not_fit_is_refused_by_name(
 
 @pytest.mark.parametrize("stored", [{}, {"order_id": None}, {"order_id": 1, "later": 2}, {"order_id": []}])
 def test_what_a_run_cannot_take_is_a_permanent_failure_with_its_place(stored: dict[str, Any]) -> None:
-    with pytest.raises(InputInvalid, match=r"order_id|later") as refused:
+    with pytest.raises(InvalidInputError, match=r"order_id|later") as refused:
         signature(several).call_for(stored, tenant="acme")
     assert refused.value.category == "permanent_request"
-    assert "dlq show" in refused.value.way_out
+    assert "dlq show" in refused.value.hint
 
 
 def test_no_value_is_told() -> None:
-    with pytest.raises(InputInvalid) as refused:
+    with pytest.raises(InvalidInputError) as refused:
         signature(several).of_call(("hunter2",), {"note": ["hunter2"]})
     assert "hunter2" not in str(refused.value)
     many = {f"k{n}": n for n in range(9)}
-    with pytest.raises(InputInvalid, match=r"7 more"):
+    with pytest.raises(InvalidInputError, match=r"7 more"):
         signature(several).of_args(many)
 
 
@@ -199,11 +199,11 @@ async def anything(ctx: Any, value: Any) -> None: ...
 
 def test_what_could_not_be_read_back_is_not_stored() -> None:
     """Else each of its runs would fail, long after whoever could mend it has gone."""
-    with pytest.raises(InputInvalid, match="in: Field required"):
+    with pytest.raises(InvalidInputError, match="in: Field required"):
         signature(lopsided).of_args({"in": 1})
-    with pytest.raises(InputInvalid, match="area"):
+    with pytest.raises(InvalidInputError, match="area"):
         signature(computed).of_args({"side": 2})
-    with pytest.raises(InputInvalid, match="serialize"):
+    with pytest.raises(InvalidInputError, match="serialize"):
         signature(anything).of_args({"value": object()})
 
 
@@ -246,7 +246,7 @@ async def secret_inside(ctx: Any, login: WithSecret) -> None: ...
 def test_a_function_that_cannot_be_a_handler_is_refused_where_it_is_declared(
     function: Callable[..., object], told: str
 ) -> None:
-    with pytest.raises(ConfigInvalid, match=told) as refused:
+    with pytest.raises(InvalidConfigError, match=told) as refused:
         signature(function)
     assert "hint: " in str(refused.value)
 
@@ -268,10 +268,10 @@ def test_a_refusal_repeats_no_key_that_is_data() -> None:
             lambda args=args: signature.of_args(args),
             lambda args=args: signature.of_call((), args),
         ):
-            with pytest.raises(InputInvalid) as refused:
+            with pytest.raises(InvalidInputError) as refused:
                 check()
             assert "hunter-pass-phrase" not in str(refused.value)
-    with pytest.raises(InputInvalid, match=r"places\.x\.zip"):
+    with pytest.raises(InvalidInputError, match=r"places\.x\.zip"):
         signature.of_args({"count": 1, "places": {"x": {"zip": "x"}}})
-    with pytest.raises(InputInvalid, match="argument 'cuont'"):
+    with pytest.raises(InvalidInputError, match="argument 'cuont'"):
         signature.of_call((), {"cuont": 1, "count": 1, "places": {}})

@@ -13,7 +13,7 @@ import pytest
 
 from fairlead.app import sync
 from fairlead.app.sync import SyncFairlead
-from fairlead.errors import InputInvalid, Refused
+from fairlead.errors import InvalidInputError, RefusedError
 
 
 class Door:
@@ -55,8 +55,8 @@ def test_close_ends_the_calls_of_other_threads() -> None:
     def other() -> None:
         try:
             door.sync.token("acme", "mercadolibre")
-        except Refused as refused:
-            told.append(refused.what)
+        except RefusedError as refused:
+            told.append(refused.message)
 
     thread = threading.Thread(target=other, daemon=True)
     thread.start()
@@ -78,8 +78,8 @@ def test_close_ends_a_call_whose_code_blocks_the_loop(monkeypatch: pytest.Monkey
     def other() -> None:
         try:
             door.sync._wait(block)
-        except Refused as refused:
-            told.append(refused.what)
+        except RefusedError as refused:
+            told.append(refused.message)
 
     thread = threading.Thread(target=other, daemon=True)
     thread.start()
@@ -120,12 +120,12 @@ async def test_call_of_fl_sync_in_a_running_loop_is_refused_and_says_what_to_do(
         door.sync.__enter__,
     ]
     for call in calls:
-        with pytest.raises(InputInvalid, match=r"would block the event loop.*await"):
+        with pytest.raises(InvalidInputError, match=r"would block the event loop.*await"):
             call()
     assert door.sync._loop is None
     door.sync.close()  # nothing is open
     assert await asyncio.to_thread(calls[0]) == "token"
-    with pytest.raises(InputInvalid, match=r"would block the event loop.*asyncio\.to_thread"):
+    with pytest.raises(InvalidInputError, match=r"would block the event loop.*asyncio\.to_thread"):
         door.sync.close()
     await asyncio.to_thread(door.sync.close)
     assert door.sync._loop is None
@@ -142,5 +142,5 @@ def test_a_loop_that_has_ended_takes_no_call() -> None:
     door = Door()
     loop = door.sync._opened()
     door.sync.close()
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedError):
         loop.wait(lambda fl: fl.token("acme", "mercadolibre"))

@@ -6,7 +6,12 @@ import pytest
 
 from fairlead.cli.kit.bulk_actions import on_each
 from fairlead.cli.kit.exits import Exit
-from fairlead.errors import CredentialUnreadable, DependencyUnavailable, FairleadError, InputInvalid
+from fairlead.errors import (
+    CredentialUnreadableError,
+    DependencyUnavailableError,
+    FairleadError,
+    InvalidInputError,
+)
 
 
 async def act(error: FairleadError | None) -> str:
@@ -16,16 +21,16 @@ async def act(error: FairleadError | None) -> str:
 
 
 async def test_one_that_fails_stops_no_other() -> None:
-    tally = await on_each([None, InputInvalid("no such thing"), None], lambda one: {"of": str(one)}, act)
+    tally = await on_each([None, InvalidInputError("no such thing"), None], lambda one: {"of": str(one)}, act)
     assert [row["result"] for row in tally.rows] == ["done", "failed", "done"]
-    assert (tally.rows[1]["code"], tally.exit) == ("input_invalid", Exit.PARTIAL)
+    assert (tally.rows[1]["code"], tally.exit) == ("invalid_input", Exit.PARTIAL)
 
 
 async def test_what_concerns_all_of_them_ends_it() -> None:
     """Where the database is away each of a million would wait for it."""
-    of_one = CredentialUnreadable("it does not open")
-    tally = await on_each([of_one], lambda one: {}, act, but=(CredentialUnreadable,))
+    of_one = CredentialUnreadableError("it does not open")
+    tally = await on_each([of_one], lambda one: {}, act, but=(CredentialUnreadableError,))
     assert (tally.failed, tally.exit) == (1, Exit.FAILED)
-    away = [of_one, DependencyUnavailable("the database is away")]
-    with pytest.raises(DependencyUnavailable):
-        await on_each(away, lambda one: {}, act, but=(CredentialUnreadable,))
+    away = [of_one, DependencyUnavailableError("the database is away")]
+    with pytest.raises(DependencyUnavailableError):
+        await on_each(away, lambda one: {}, act, but=(CredentialUnreadableError,))

@@ -8,7 +8,7 @@ import pytest
 
 from fairlead._core.secret import Secret
 from fairlead.cli.connections.callback import Callback, answer_of
-from fairlead.errors import ConfigInvalid, InputInvalid, Refused
+from fairlead.errors import InvalidConfigError, InvalidInputError, RefusedError
 from fairlead.policy.tokens.consent import is_loopback
 from tests.support.issuer import begin, fetch
 
@@ -53,9 +53,9 @@ async def test_half_a_request_keeps_nobody_waiting() -> None:
 
 async def test_nobody_comes_and_the_place_is_taken() -> None:
     async with Callback("http://127.0.0.1:0/callback") as callback:
-        with pytest.raises(Refused, match="nobody consented"):
+        with pytest.raises(RefusedError, match="nobody consented"):
             await callback.answer(STATE, 0.01)
-        with pytest.raises(ConfigInvalid, match="cannot be listened on"):
+        with pytest.raises(InvalidConfigError, match="cannot be listened on"):
             async with Callback(callback.redirect_uri):
                 raise AssertionError("two listen on one port")
 
@@ -78,7 +78,7 @@ def test_which_addresses_lead_here(address: str, here: bool) -> None:
 def test_a_pasted_address() -> None:
     assert answer_of("https://app.example/cb?state=s&code=c%20d#x") == {"state": "s", "code": "c d"}
     for address in ("https://x/?a=1&a=2", f"https://x/?{'&'.join(f'a{n}=1' for n in range(40))}"):
-        with pytest.raises(InputInvalid):
+        with pytest.raises(InvalidInputError):
             answer_of(address)
 
 

@@ -28,7 +28,7 @@ from fairlead.assembly.doctor.checks import (
     version_check,
     wall_check,
 )
-from fairlead.errors import ConfigInvalid, DependencyUnavailable
+from fairlead.errors import DependencyUnavailableError, InvalidConfigError
 from tests.support.rows import run
 from tests.support.servers import drop_database, fresh_database
 
@@ -178,11 +178,11 @@ async def test_a_real_server_tells_its_facts(servers: Endpoints) -> None:
 
 
 async def test_a_server_that_is_not_there_is_told_without_its_password() -> None:
-    with pytest.raises(DependencyUnavailable) as caught:
+    with pytest.raises(DependencyUnavailableError) as caught:
         await redis_facts(Secret("redis://:canary@127.0.0.1:1/0"), timeout_s=1.0)
     assert "canary" not in str(caught.value)
     for url in ("nonsense", "redis://:can/ary@127.0.0.1:x/0"):
-        with pytest.raises(ConfigInvalid) as wrong:
+        with pytest.raises(InvalidConfigError) as wrong:
             await redis_facts(Secret(url))
         assert "ary" not in str(wrong.value).replace("URL", "")
 

@@ -10,7 +10,7 @@ import typer
 from fairlead.cli import entry
 from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import Declined, Manner
-from fairlead.errors import KeyWrong, NotFound
+from fairlead.errors import MasterKeyMismatchError, NotFoundError
 
 TOKEN = "TG-5b9032b4e23464aed1f959f-1234567"
 
@@ -31,9 +31,9 @@ def told(error: Exception, capsys: pytest.CaptureFixture[str], **manner: bool) -
             "master.key: Permission denied",
         ),
         (Declined(), Exit.FAILED, "nothing was changed"),
-        (KeyWrong("it does not open"), Exit.CONFIG, "hint: set FAIRLEAD_MASTER_KEY"),
+        (MasterKeyMismatchError("it does not open"), Exit.CONFIG, "hint: set FAIRLEAD_MASTER_KEY"),
         (
-            ExceptionGroup("tasks", [ExceptionGroup("inner", [NotFound("no such thing")])]),
+            ExceptionGroup("tasks", [ExceptionGroup("inner", [NotFoundError("no such thing")])]),
             Exit.FAILED,
             "no such",
         ),
@@ -58,7 +58,7 @@ def test_only_a_bug_has_a_traceback_and_only_if_asked(capsys: pytest.CaptureFixt
         _, said = told(error, capsys, verbose=True)
     assert said.startswith("Traceback")
     assert TOKEN not in said
-    _, said = told(NotFound("no such thing"), capsys, verbose=True)
+    _, said = told(NotFoundError("no such thing"), capsys, verbose=True)
     assert "Traceback" not in said
 
 

@@ -10,42 +10,42 @@ from fairlead.cli.kit.exits import Exit, exit_of
 TABLE = {
     "FairleadError": 1,
     "Refused": 75,
-    "RateLimited": 75,
-    "RefreshInProgress": 75,
-    "EndpointUnavailable": 75,
-    "EndpointPaused": 78,
+    "RateLimitedError": 75,
+    "RefreshInProgressError": 75,
+    "EndpointUnavailableError": 75,
+    "EndpointPausedError": 78,
     "NotSent": 75,
-    "GateClosed": 75,
-    "BulkBusy": 75,
-    "BulkUnfinished": 75,
-    "GateUnavailable": 75,
+    "LimitExceededError": 75,
+    "BulkLimitReachedError": 75,
+    "BulkStillRunningError": 75,
+    "LimiterUnavailableError": 75,
     "MasterKeyElsewhereError": 75,
-    "SlotLost": 75,
-    "ReauthRequired": 1,
-    "NoRefreshToken": 1,
-    "AccountMismatch": 1,
-    "DeadlineTooShort": 75,
+    "SlotLostError": 75,
+    "ReauthRequiredError": 1,
+    "NoRefreshTokenError": 1,
+    "AccountMismatchError": 1,
+    "DeadlineExceededError": 75,
     "Failed": 1,
-    "AnswerUnreadable": 1,
-    "CallFailed": 1,
-    "TransientFailure": 75,
+    "ResponseDecodingError": 1,
+    "CallFailedError": 1,
+    "TransientFailureError": 75,
     "IssuerClockError": 75,
-    "OutcomeUnknown": 75,
-    "RequestRejected": 1,
-    "CallerError": 1,
-    "JobFailed": 1,
-    "JobUnfinished": 75,
-    "InputInvalid": 2,
+    "OutcomeUnknownError": 75,
+    "RequestRejectedError": 1,
+    "UsageError": 1,
+    "JobFailedError": 1,
+    "JobNotFinishedError": 75,
+    "InvalidInputError": 2,
     "NotFound": 1,
-    "ProviderNotFound": 1,
-    "StaleWrite": 1,
+    "ProviderNotFoundError": 1,
+    "SupersededError": 1,
     "SetupError": 78,
-    "ConfigInvalid": 78,
-    "KeyMissing": 78,
-    "KeyWrong": 78,
-    "CredentialUnreadable": 78,
-    "DependencyUnavailable": 69,
-    "MigrationNeeded": 78,
+    "InvalidConfigError": 78,
+    "MasterKeyMissingError": 78,
+    "MasterKeyMismatchError": 78,
+    "CredentialUnreadableError": 78,
+    "DependencyUnavailableError": 69,
+    "MigrationRequiredError": 78,
 }
 
 
@@ -60,11 +60,11 @@ def test_the_table_is_whole() -> None:
 
 
 def test_what_a_further_try_does_not_change_is_not_for_later() -> None:
-    never = errors.NotSent("the certificate is not accepted", category="permanent_config", reason="tls")
+    never = errors.NotSentError("the certificate is not accepted", category="permanent_config", reason="tls")
     assert exit_of(never) is Exit.FAILED
-    assert exit_of(errors.NotSent("no such name", category="transient_network")) is Exit.LATER
+    assert exit_of(errors.NotSentError("no such name", category="transient_network")) is Exit.LATER
 
 
 def test_a_missing_right_is_told_apart() -> None:
-    refused = errors.RequestRejected("scope missing", category="permanent_permission")
+    refused = errors.RequestRejectedError("scope missing", category="permanent_permission")
     assert exit_of(refused) == Exit.FORBIDDEN

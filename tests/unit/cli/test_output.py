@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from fairlead._core.secret import Secret
 from fairlead.cli.kit.output import Output, duration, plain, printable
-from fairlead.errors import ReauthRequired
+from fairlead.errors import ReauthRequiredError
 
 HOSTILE = "acme\n\x1b]0;owned\x07\x9b31m\u202e\u2028\x00"
 
@@ -56,7 +56,7 @@ def test_hostile_names_stay_readable() -> None:
 
 
 def test_errors_are_words_or_an_object() -> None:
-    error = ReauthRequired("the grant is gone", tenant="acme", provider="hubspot", reason="revoked")
+    error = ReauthRequiredError("the grant is gone", tenant="acme", provider="hubspot", reason="revoked")
     output, out, err = an_output()
     output.problem(error)
     assert (out.getvalue(), err.getvalue()) == (

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fairlead._core.secret import Secret
 from fairlead.cli.connections.files import Entry, OwnRow, UnfitRow, nango_entry, own_entry, rows_of
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 OURS = {"hubspot", "mercadolibre", "google_mail"}.__contains__
@@ -61,7 +61,7 @@ def test_the_form_is_recognised_or_named() -> None:
     assert rows_of('[{"tenant": "a"}]', "auto")[0] == "json"
     assert rows_of(json.dumps([theirs()]), "auto")[0] == "nango"
     assert rows_of('[{"tenant": "a"}]', "nango")[0] == "nango"
-    with pytest.raises(InputInvalid, match="no format"):
+    with pytest.raises(InvalidInputError, match="no format"):
         rows_of("", "yaml")
 
 
@@ -70,7 +70,7 @@ def test_no_text_is_more_than_an_error_of_ours(text: str) -> None:
     for form in ("auto", "json", "csv"):
         try:
             rows_of(text, form)
-        except InputInvalid:
+        except InvalidInputError:
             continue
 
 
@@ -107,7 +107,7 @@ def test_a_row_of_our_own_form() -> None:
     ],
 )
 def test_a_bad_row_is_named_and_not_repeated(row: Mapping[str, Any], what: str) -> None:
-    with pytest.raises(InputInvalid, match=what) as caught:
+    with pytest.raises(InvalidInputError, match=what) as caught:
         own_entry(row, NOW)
     assert "canary" not in str(caught.value)
 
@@ -120,7 +120,7 @@ def test_nango_names_are_found_or_mapped() -> None:
         nango(theirs(provider="crm", provider_config_key="crm-prod"), crm_prod="hubspot").provider
         == "hubspot"
     )
-    with pytest.raises(InputInvalid, match="no profile") as caught:
+    with pytest.raises(InvalidInputError, match="no profile") as caught:
         nango(theirs(provider="crm", provider_config_key="crm-prod"))
     assert "--map-provider" in str(caught.value)
 
@@ -140,7 +140,7 @@ def test_the_tenant_of_a_nango_connection(fields: Mapping[str, Any], tenant: str
 
 def test_the_tenant_may_be_anywhere() -> None:
     assert nango(theirs(metadata={"customer": "acme"}), "metadata.customer").tenant == "acme"
-    with pytest.raises(InputInvalid, match="names no tenant"):
+    with pytest.raises(InvalidInputError, match="names no tenant"):
         nango(theirs(), "metadata.customer")
 
 
@@ -153,7 +153,7 @@ def test_nango_credentials() -> None:
         ({"type": "OAUTH1", "oauth_token": "canary"}, "'OAUTH1' are not understood"),
         (None, "without credentials"),
     ):
-        with pytest.raises(InputInvalid, match=what) as caught:
+        with pytest.raises(InvalidInputError, match=what) as caught:
             nango(theirs(credentials=credentials))
         assert "canary" not in str(caught.value)
 
@@ -162,7 +162,7 @@ def test_nango_credentials() -> None:
 def test_where_the_head_line_is_missing_no_secret_is_repeated(token: str) -> None:
     """What stands first is taken for the names then."""
     _, rows = rows_of(f"acme,mercadolibre,{token}\nglobex,mercadolibre,other\n", "csv")
-    with pytest.raises(InputInvalid, match="are names missing") as told:
+    with pytest.raises(InvalidInputError, match="are names missing") as told:
         own_entry(rows[0], NOW)
     assert "canary" not in str(told.value)
 
@@ -172,7 +172,7 @@ def test_the_state_of_an_exported_connection_is_read_and_nothing_else() -> None:
     entry = own_entry(row, NOW)
     assert (entry.grant.state, entry.grant.state_reason) == ("revoked", "left")
     assert own_entry({**row, "state": None}, NOW).grant.state == "active"
-    with pytest.raises(InputInvalid, match="the state is not one of"):
+    with pytest.raises(InvalidInputError, match="the state is not one of"):
         own_entry({**row, "state": "Revoked"}, NOW)
 
 
@@ -207,7 +207,7 @@ def _row(**fields: Any) -> dict[str, Any]:
     ],
 )
 def test_a_row_of_wrong_types_is_an_error_of_ours(row: Mapping[str, Any], what: str) -> None:
-    with pytest.raises(InputInvalid, match=what):
+    with pytest.raises(InvalidInputError, match=what):
         own_entry(row, NOW)
 
 
@@ -221,7 +221,7 @@ def test_no_row_is_more_than_an_error_of_ours(row: Mapping[str, Any]) -> None:
     for read in (lambda: own_entry(row, NOW), lambda: nango(theirs(**row))):
         try:
             read()
-        except InputInvalid:
+        except InvalidInputError:
             continue
 
 
@@ -257,5 +257,5 @@ def test_a_row_that_cannot_be_read_stops_no_other(text: str) -> None:
     ],
 )
 def test_a_file_that_says_two_things_or_has_no_end_is_refused(text: str, said: str) -> None:
-    with pytest.raises(InputInvalid, match=said):
+    with pytest.raises(InvalidInputError, match=said):
         rows_of(text, "auto")

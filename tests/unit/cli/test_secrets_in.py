@@ -9,7 +9,7 @@ import pytest
 
 from fairlead._core.secret import Secret
 from fairlead.cli.kit.secret_input import read_secrets
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 
 
 @pytest.fixture
@@ -74,6 +74,6 @@ def test_what_cannot_be_used_is_told_and_not_repeated(
     stdin: io.StringIO, given: list[str] | None, text: str, what: str
 ) -> None:
     handed_in(stdin, text)
-    with pytest.raises(InputInvalid, match=what) as caught:
+    with pytest.raises(InvalidInputError, match=what) as caught:
         read_secrets(given, "api_key")
     assert "canary" not in str(caught.value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead.cli.kit.times import seconds_of
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 
 
 @pytest.mark.parametrize(
@@ -45,5 +45,5 @@ def test_what_can_be_read(text: str, length_s: float) -> None:
     ],
 )
 def test_what_cannot(text: str) -> None:
-    with pytest.raises(InputInvalid, match="--for"):
+    with pytest.raises(InvalidInputError, match="--for"):
         seconds_of(text, "--for")

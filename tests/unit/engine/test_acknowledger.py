@@ -13,7 +13,7 @@ import pytest
 from fairlead.engine.jobs.acknowledger import BOUND, Acknowledger
 from fairlead.engine.jobs.executor import Executor
 from fairlead.engine.ports import ClaimFilter, Completed, Discarded, FailureRecord, Job, Outcome, Rescheduled
-from fairlead.errors import DependencyUnavailable, InputInvalid, MigrationNeeded
+from fairlead.errors import DependencyUnavailableError, InvalidInputError, MigrationRequiredError
 from fairlead.events import JobDead, ServiceFailed, StaleWriteRefused
 from fairlead.testing._kit.clock import ManualClock
 from fairlead.testing._kit.ids import CountedIds
@@ -127,7 +127,7 @@ async def test_an_outcome_that_cannot_be_stored_holds_up_no_other() -> None:
 
     def refuse(outcomes: Sequence[Outcome]) -> Exception | None:
         broken = any(isinstance(o, Completed) and o.job_id == bad.job_id for o in outcomes)
-        return InputInvalid("the database refuses these values") if broken else None
+        return InvalidInputError("the database refuses these values") if broken else None
 
     desk.refuse = refuse
     async with desk.acknowledger() as acks:
@@ -143,7 +143,7 @@ async def test_emoji_that_the_database_refuses_ends_in_a_dead_letter() -> None:
     """Each refusal spends an attempt; its text is ASCII, whatever the database says."""
     desk = Desk()
     desk.refuse = lambda outcomes: (
-        InputInvalid("the database refuses these values: \N{GRINNING FACE}")
+        InvalidInputError("the database refuses these values: \N{GRINNING FACE}")
         if any(isinstance(outcome, Completed) for outcome in outcomes)
         else None
     )
@@ -178,7 +178,7 @@ async def test_what_a_run_saved_outlives_an_outcome_that_cannot_be_stored(args_a
         (outcome,) = outcomes
         assert isinstance(outcome, Rescheduled)
         broken = outcome.failure == failure or (args_are_bad and outcome.args is not None)
-        return InputInvalid("the database refuses these values") if broken else None
+        return InvalidInputError("the database refuses these values") if broken else None
 
     desk.refuse = refuse
     async with desk.acknowledger() as acks:
@@ -204,7 +204,7 @@ async def test_a_store_that_takes_nothing_is_asked_again_and_again_and_told_once
 
 
 @pytest.mark.parametrize(
-    "error", [MigrationNeeded("the schema is old"), OSError(errno.EMFILE, "Too many open files")]
+    "error", [MigrationRequiredError("the schema is old"), OSError(errno.EMFILE, "Too many open files")]
 )
 async def test_a_wrong_set_up_or_a_want_of_descriptors_is_no_fault_of_the_outcome(error: Exception) -> None:
     desk = Desk()
@@ -223,7 +223,7 @@ async def test_a_wrong_set_up_or_a_want_of_descriptors_is_no_fault_of_the_outcom
 async def test_what_is_kept_too_long_or_is_too_much_ends_new_work() -> None:
     desk = Desk()
     (job,) = await desk.running(1)
-    desk.refuse = lambda outcomes: DependencyUnavailable("away")
+    desk.refuse = lambda outcomes: DependencyUnavailableError("away")
     async with desk.acknowledger() as acks:
         acks.put(job, done(job))
         await desk.clock.advance(59)
@@ -233,7 +233,7 @@ async def test_what_is_kept_too_long_or_is_too_much_ends_new_work() -> None:
         desk.refuse = lambda outcomes: None
         await desk.clock.advance(3)
         assert acks.accepting
-        desk.refuse = lambda outcomes: DependencyUnavailable("away")
+        desk.refuse = lambda outcomes: DependencyUnavailableError("away")
         for _ in range(BOUND):
             acks.put(job, Rescheduled(job.job_id, job.lease_id, 0.0))
         assert not acks.accepting
@@ -242,7 +242,7 @@ async def test_what_is_kept_too_long_or_is_too_much_ends_new_work() -> None:
 async def test_order_is_kept_through_an_outage() -> None:
     desk = Desk()
     one, two, three = await desk.running(3)
-    desk.refuse = lambda outcomes: DependencyUnavailable("away")
+    desk.refuse = lambda outcomes: DependencyUnavailableError("away")
     async with desk.acknowledger() as acks:
         acks.put(one, done(one))
         acks.put(two, done(two))

@@ -13,7 +13,7 @@ from fairlead.engine.base.background_refresh import LooksAhead
 from fairlead.engine.limits.connection_cache import AHEAD_S, KNOWN_S, KnownConnections
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.engine.tokens.reader import AHEAD_SHARE, TokenReader
-from fairlead.errors import DependencyUnavailable, ReauthRequired
+from fairlead.errors import DependencyUnavailableError, ReauthRequiredError
 from fairlead.policy.tokens.token import TokenSet
 from fairlead.testing._kit.clock import ManualClock
 from tests.support.engine import Recorder
@@ -39,7 +39,7 @@ class Slow:
         self.asked += 1
         await self.answer.wait()
         if self.away:
-            raise DependencyUnavailable("PostgreSQL does not answer")
+            raise DependencyUnavailableError("PostgreSQL does not answer")
 
 
 class Connections(Slow):
@@ -182,7 +182,7 @@ async def test_what_a_look_finds_is_heeded(state: str) -> None:
     await settled()
     assert store.reader.served(KEY) is None
     if state == "revoked":
-        with pytest.raises(ReauthRequired):
+        with pytest.raises(ReauthRequiredError):
             await store.reader.token(KEY)
 
 

@@ -13,7 +13,7 @@ from fairlead.engine.base.database_outage import AGAIN_S, PATIENCE_S, SLOW_S
 from fairlead.engine.limits.call_admitter import CallWish
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.engine.tokens.reader import TokenReader
-from fairlead.errors import DeadlineTooShort, DependencyUnavailable, NotFound
+from fairlead.errors import DeadlineExceededError, DependencyUnavailableError, NotFoundError
 from fairlead.events import ServedFromMemory
 from fairlead.policy.tokens.token import TokenSet
 from fairlead.testing._kit.clock import ManualClock
@@ -36,7 +36,7 @@ class WayOfAnAbsentStore(Way):
         if self.hangs:
             await asyncio.Event().wait()
         if self.away:
-            raise DependencyUnavailable("PostgreSQL does not answer")
+            raise DependencyUnavailableError("PostgreSQL does not answer")
         if self.gone:
             return None  # type: ignore[return-value]
         return await super()._read(key)
@@ -59,7 +59,7 @@ async def test_a_connection_that_is_known_is_called_for_five_minutes() -> None:
     assert way.asked == 2, "it is asked anew each 5 s, not by each call"
     assert way.told.of(ServedFromMemory) == [ServedFromMemory("acme", "stripe", "connection", 6.0)]
     await way.clock.advance(295.0)
-    with pytest.raises(DependencyUnavailable):
+    with pytest.raises(DependencyUnavailableError):
         await way.call()
     way.away = False
     await way.call()
@@ -68,16 +68,16 @@ async def test_a_connection_that_is_known_is_called_for_five_minutes() -> None:
 async def test_what_is_not_known_is_refused_and_what_is_gone_is_forgotten() -> None:
     way = WayOfAnAbsentStore()
     way.away = True
-    with pytest.raises(DependencyUnavailable):
+    with pytest.raises(DependencyUnavailableError):
         await way.call()
     way.away = False
     await way.call()
     way.gone = True
     await way.clock.advance(6.0)
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         await way.call()
     way.away = True
-    with pytest.raises(DependencyUnavailable):
+    with pytest.raises(DependencyUnavailableError):
         await way.call()
 
 
@@ -132,7 +132,7 @@ async def test_calls_whose_time_is_short_find_out_too() -> None:
     for call_s, away in ((SLOW_S - 0.1, False), (SLOW_S, True)):
         waits = begun(way.call(call_s=call_s))
         await way.clock.advance(call_s)
-        with pytest.raises(DeadlineTooShort):
+        with pytest.raises(DeadlineExceededError):
             await waits
         assert (way.entrance.known(way.key) is not None) is away
 
@@ -145,7 +145,7 @@ async def test_what_is_not_known_is_waited_for_until_the_deadline() -> None:
     assert not waits.done()
     await way.clock.advance(0.1)
     assert waits.done()
-    with pytest.raises(DeadlineTooShort, match=r"its connection .*acme.* hint: "):
+    with pytest.raises(DeadlineExceededError, match=r"its connection .*acme.* hint: "):
         await waits
 
 
@@ -155,7 +155,7 @@ async def test_a_gate_that_does_not_open_holds_no_call_beyond_its_deadline() -> 
     waits = begun(way.call(call_s=4.0))
     await way.clock.advance(4.0)
     assert waits.done()
-    with pytest.raises(DeadlineTooShort, match="the gate"):
+    with pytest.raises(DeadlineExceededError, match="the gate"):
         await waits
     opened.set()
     await way.call()
@@ -176,7 +176,7 @@ class Vault:
 
     async def read(self, key: ConnectionKey) -> Any:
         if self.away:
-            raise DependencyUnavailable("PostgreSQL does not answer")
+            raise DependencyUnavailableError("PostgreSQL does not answer")
         if self.hangs:
             await asyncio.Event().wait()
         lasts: Any = {"expires_in_s": self._lasts_s, "urgent_in_s": None}
@@ -198,7 +198,7 @@ async def test_a_token_is_served_until_its_end_and_for_five_minutes_at_most(
     assert await vault.reader.token(KEY) == first
     assert vault.told.of(ServedFromMemory) == [ServedFromMemory("acme", "stripe", "token", served_s - 1.0)]
     await vault.clock.advance(1.0)
-    with pytest.raises(DependencyUnavailable):
+    with pytest.raises(DependencyUnavailableError):
         await vault.reader.token(KEY)
 
 
@@ -224,5 +224,5 @@ async def test_a_token_that_was_seen_to_need_its_customer_is_not_kept() -> None:
     vault.state = "needs_reauth"
     await vault.reader.token(KEY)
     vault.away = True
-    with pytest.raises(DependencyUnavailable):
+    with pytest.raises(DependencyUnavailableError):
         await vault.reader.token(KEY)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from fairlead.engine.base.batch import Batcher
-from fairlead.errors import DependencyUnavailable, InputInvalid
+from fairlead.errors import DependencyUnavailableError, InvalidInputError
 from tests.support.entrances import settled
 
 
@@ -32,7 +32,7 @@ class Store:
         finally:
             self.under_way -= 1
         if any(item < 0 for item in items):
-            raise InputInvalid(f"{min(items)} is negative")
+            raise InvalidInputError(f"{min(items)} is negative")
         return [item * 2 for item in items]
 
     def let(self, count: int = 1) -> None:
@@ -110,12 +110,12 @@ async def test_an_error_goes_to_every_item_and_the_next_batch_is_fine() -> None:
         nonlocal calls
         calls += 1
         if calls == 1:
-            raise DependencyUnavailable("away")
+            raise DependencyUnavailableError("away")
         return items
 
     batch = Batcher(send)
     failed = await asyncio.gather(*(batch(i) for i in range(3)), return_exceptions=True)
-    assert [type(error) for error in failed] == [DependencyUnavailable] * 3
+    assert [type(error) for error in failed] == [DependencyUnavailableError] * 3
     assert await batch(7) == 7
 
 
@@ -149,7 +149,7 @@ async def test_500_items_with_one_poisoned_cost_few_statements() -> None:
     store.let(1000)
     batch = Batcher(store.send)
     answers = await asyncio.gather(*(batch(i or -1) for i in range(500)), return_exceptions=True)
-    assert sum(isinstance(answer, InputInvalid) for answer in answers) == 1
+    assert sum(isinstance(answer, InvalidInputError) for answer in answers) == 1
     assert len(store.batches) <= 2 * 10
 
 
@@ -187,14 +187,14 @@ async def test_an_error_of_an_item_whose_caller_was_cancelled_is_told() -> None:
         await store.send(items)
         raise error
 
-    error = DependencyUnavailable("the connection died")
+    error = DependencyUnavailableError("the connection died")
     batch = Batcher(send, unclaimed=lambda item, result: missed.append((item, result)))
     gone, stays = ask(batch, 1, 2)
     await store.begun.acquire()
     gone.cancel()
     await asyncio.sleep(0)
     store.let()
-    with pytest.raises(DependencyUnavailable):
+    with pytest.raises(DependencyUnavailableError):
         await stays
     assert missed == [(1, error)], "it may have been done, and nobody else undoes it"
 
@@ -207,7 +207,7 @@ async def test_close_drains_what_was_taken_refuses_the_rest_and_leaves_no_task()
     await store.begun.acquire()
     closing = asyncio.create_task(batch.close())
     await asyncio.sleep(0)
-    with pytest.raises(DependencyUnavailable, match="closed"):
+    with pytest.raises(DependencyUnavailableError, match="closed"):
         await batch(4)
     assert not closing.done()
     store.let(2)
@@ -290,14 +290,14 @@ async def test_who_posts_is_told_of_failures_and_disturbs_nobody(caplog: pytest.
     batch.post(-1, told.append)
     batch.post(1, raises)
     assert await batch(2) == 4
-    assert isinstance(told[0], InputInvalid)
+    assert isinstance(told[0], InvalidInputError)
     assert "could not bear it" in caplog.text
     batch.post(3, told.append)
     batch.abandon(TimeoutError("nobody answers"))
     assert isinstance(told[1], TimeoutError)
     await batch.close()
     batch.post(4, told.append)
-    assert isinstance(told[2], DependencyUnavailable)
+    assert isinstance(told[2], DependencyUnavailableError)
     assert len(told) == 3
 
 

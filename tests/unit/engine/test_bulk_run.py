@@ -17,7 +17,7 @@ from fairlead.engine.jobs.handler import JobContext, current_job
 from fairlead.engine.limits.bulk_slots import BulkOperation, BulkWish
 from fairlead.engine.ports import ConnectionKey
 from fairlead.engine.ports.http import HttpRequest, NoAnswer, StreamBroken
-from fairlead.errors import BulkBusy, BulkUnfinished, CallFailed
+from fairlead.errors import BulkLimitReachedError, BulkStillRunningError, CallFailedError
 from fairlead.policy.calls.bulk import WAYS
 from fairlead.policy.calls.bulk.protocol import BulkAsk
 from fairlead.policy.limits.bulk_token import BulkToken
@@ -93,7 +93,7 @@ class Vendor:
                 reply = Reply(200, {}, body={"data": {"bulkOperationRunQuery": denied}})
                 if self.refused == "INVALID":
                     return reply
-                raise CallFailed("refused", reply=reply, reason=self.refused)
+                raise CallFailedError("refused", reply=reply, reason=self.refused)
             return Reply(200, {}, body={"data": {"bulkOperationRunQuery": {"bulkOperation": self.shown()}}})
         if "bulkOperations" in ask.query:
             return Reply(200, {}, body={"data": {"bulkOperations": {"nodes": self.others}}})
@@ -159,7 +159,7 @@ async def test_a_fetch_that_breaks_off_goes_on_after_the_last_row_given() -> Non
     vendor = Vendor(files=[*files])
     assert await vendor.ids() == [1, 2, 3]
     vendor = Vendor(files=[*files[:3], File(ROWS[:15], broken=True)])
-    with pytest.raises(CallFailed, match="cut off") as failed:
+    with pytest.raises(CallFailedError, match="cut off") as failed:
         await vendor.ids()
     assert (len(vendor.fetched), failed.value.category) == (4, "transient_network")
     assert "signature" not in str(failed.value)
@@ -175,7 +175,7 @@ async def test_a_fetch_that_breaks_off_goes_on_after_the_last_row_given() -> Non
 )
 async def test_rows_that_cannot_be_had_are_told_of_at_once(file: File, reason: str) -> None:
     vendor = Vendor(files=[file])
-    with pytest.raises(CallFailed) as failed:
+    with pytest.raises(CallFailedError) as failed:
         async with vendor.run() as run:
             _ = [row async for row in run.rows(longest_bytes=1000)]
     assert (failed.value.reason, failed.value.category.partition("_")[0]) == (reason, "permanent")  # type: ignore[union-attr]
@@ -187,7 +187,7 @@ async def test_without_a_file_there_are_no_rows() -> None:
 
 async def test_objects_without_a_file_are_no_empty_result() -> None:
     """Some days after its end the vendor has no file of it; an empty list would say that it found nothing."""
-    with pytest.raises(CallFailed, match="no file for its 3 objects") as failed:
+    with pytest.raises(CallFailedError, match="no file for its 3 objects") as failed:
         await Vendor(url=None, files=[], objects="3").ids()
     assert (failed.value.reason, failed.value.category) == ("no_file", "permanent_request")
 
@@ -205,7 +205,7 @@ async def test_an_operation_that_failed_says_so_and_frees_its_place(
     status: str, code: str | None, category: str
 ) -> None:
     vendor = Vendor(["RUNNING", status], error_code=code)
-    with pytest.raises(CallFailed, match=f"ended as {status}") as failed:
+    with pytest.raises(CallFailedError, match=f"ended as {status}") as failed:
         await vendor.ids()
     assert (failed.value.category, failed.value.reason) == (category, code or status)
     assert vendor.left_running is False
@@ -213,7 +213,7 @@ async def test_an_operation_that_failed_says_so_and_frees_its_place(
 
 async def test_one_that_the_vendor_did_not_begin_is_told_with_its_words() -> None:
     vendor = Vendor(refused="INVALID")
-    with pytest.raises(CallFailed, match="not begun: no") as failed:
+    with pytest.raises(CallFailedError, match="not begun: no") as failed:
         await vendor.ids()
     assert (failed.value.reason, vendor.left_running) == ("INVALID", False)
 
@@ -257,7 +257,7 @@ async def test_in_a_place_that_was_ours_one_that_has_ended_is_taken_if_it_was_be
 @pytest.mark.parametrize("code", ["OPERATION_IN_PROGRESS", "LIMIT_REACHED"])
 async def test_where_a_stranger_runs_it_is_said_when_to_come_back(code: str) -> None:
     vendor = Vendor(refused=code, others=[other("{ shop }")])
-    with pytest.raises(BulkBusy) as busy:
+    with pytest.raises(BulkLimitReachedError) as busy:
         await vendor.ids()
     assert (busy.value.retry_after_s, busy.value.reason, vendor.left_running) == (30.0, code, False)
 
@@ -279,7 +279,7 @@ async def test_a_job_does_not_stay_with_it_and_keeps_its_place() -> None:
     vendor = Vendor(["RUNNING"])
     async with in_a_job():
         began_s = vendor.clock.monotonic()
-        with pytest.raises(BulkUnfinished) as unfinished:
+        with pytest.raises(BulkStillRunningError) as unfinished:
             await vendor.ids()
         assert vendor.clock.monotonic() - began_s < 4
     assert (unfinished.value.retry_after_s, vendor.left_running) == (30.0, True)
@@ -289,7 +289,7 @@ async def test_a_job_that_may_wait_long_leaves_while_it_has_time() -> None:
     """`inline_wait_s` may be 60, and no wait for a look is longer than 30: they would take all its time."""
     vendor = Vendor(["RUNNING"])
     async with in_a_job(clock=vendor.clock) as job:
-        with pytest.raises(BulkUnfinished) as unfinished:
+        with pytest.raises(BulkStillRunningError) as unfinished:
             await vendor.ids(inline_wait_s=60.0)
         assert 20 <= job.remaining_s < 45, "what it needs to end, and an attempt before"
     assert (unfinished.value.retry_after_s, vendor.left_running) == (30.0, True)
@@ -299,7 +299,7 @@ async def test_a_job_fetches_its_rows_again_only_while_it_has_time() -> None:
     vendor = Vendor(files=[NoAnswer(False, "connect", "refused")] * 4)
     async with in_a_job(clock=vendor.clock) as job:
         await vendor.clock.sleep(39.0)
-        with pytest.raises(CallFailed):
+        with pytest.raises(CallFailedError):
             await vendor.ids(inline_wait_s=60.0)
         assert job.remaining_s >= 20
     assert len(vendor.fetched) == 2, "after 0.75 s, and not after 1.5 s more"
@@ -310,7 +310,7 @@ async def test_the_next_run_goes_on_with_the_same_one_whatever_became_of_its_pla
     """It has ended meanwhile, and the vendor has had others since; nothing is begun or searched for."""
     vendor = Vendor(["RUNNING"])
     async with in_a_job() as first:
-        with pytest.raises(BulkUnfinished):
+        with pytest.raises(BulkStillRunningError):
             await vendor.ids()
     vendor.statuses, vendor.resumed, vendor.others = ["COMPLETED"], place_kept, [other(number=9)]
     async with in_a_job(first) as second, vendor.run() as run:
@@ -325,7 +325,7 @@ async def test_the_next_run_goes_on_with_the_same_one_whatever_became_of_its_pla
 async def test_a_job_that_runs_the_same_for_two_tenants_keeps_them_apart() -> None:
     acme, beta = Vendor(["RUNNING"]), Vendor()
     async with in_a_job() as first:
-        with pytest.raises(BulkUnfinished):
+        with pytest.raises(BulkStillRunningError):
             await acme.ids()
         async with beta.run(key=ConnectionKey("beta", "shopify", "default")) as run:
             assert not run.adopted, "the operation of another tenant"
@@ -337,7 +337,7 @@ async def test_a_job_that_runs_the_same_for_two_tenants_keeps_them_apart() -> No
 async def test_after_a_failure_the_next_run_begins_anew() -> None:
     vendor = Vendor(["FAILED"], error_code="TIMEOUT")
     async with in_a_job() as first:
-        with pytest.raises(CallFailed):
+        with pytest.raises(CallFailedError):
             await vendor.ids()
     vendor.statuses = ["COMPLETED"]
     async with in_a_job(first), vendor.run() as run:
@@ -348,7 +348,7 @@ async def test_after_rows_that_will_never_be_had_the_next_run_begins_anew() -> N
     """A file is kept for some days: the redrive of a dead letter that is older finds it gone."""
     vendor = Vendor(files=[File(status=403), File()])
     async with in_a_job() as first:
-        with pytest.raises(CallFailed, match="cannot be had"):
+        with pytest.raises(CallFailedError, match="cannot be had"):
             await vendor.ids()
     assert vendor.left_running is False
     async with in_a_job(first), vendor.run() as run:
@@ -361,7 +361,7 @@ async def test_after_rows_that_were_not_to_be_had_just_then_it_reads_the_same_on
     away = NoAnswer(False, "connect", "refused")
     vendor = Vendor(files=[away, away, away, File()])
     async with in_a_job() as first:
-        with pytest.raises(CallFailed, match="cannot be had"):
+        with pytest.raises(CallFailedError, match="cannot be had"):
             await vendor.ids(inline_wait_s=1.5)
     async with in_a_job(first), vendor.run() as run:
         assert run.adopted
@@ -386,7 +386,7 @@ async def test_a_job_that_fails_over_its_rows_keeps_its_place_for_the_next_run(j
 async def test_nobody_follows_it_for_ever() -> None:
     vendor = Vendor(["RUNNING"])
     began_s = vendor.clock.monotonic()
-    with pytest.raises(BulkUnfinished):
+    with pytest.raises(BulkStillRunningError):
         await vendor.ids(deadline_s=600.0)
     assert 500 < vendor.clock.monotonic() - began_s <= 600
     assert vendor.left_running is True

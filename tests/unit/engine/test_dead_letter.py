@@ -11,7 +11,7 @@ import pytest
 from fairlead.engine.jobs.dead_letter import PROCESS, SPREAD_S, DeadLetterProcessor, replay_of
 from fairlead.engine.jobs.handler import Handler, JobContext
 from fairlead.engine.ports import Completed, DeadLetter, Discarded, FailureRecord, NewJob, Schedule
-from fairlead.errors import TransientFailure
+from fairlead.errors import TransientFailureError
 from fairlead.events import DeadLetterFailed, DeadLettersFull, DeadLettersProcessed, JobDead
 from fairlead.policy.failures.category import Category
 from fairlead.policy.jobs.dead_letter import DeadLetterRules, action_in_s, first_action
@@ -101,7 +101,7 @@ async def test_three_replays_within_the_hour_then_a_person_then_the_end(office: 
     """End to end: a worker whose handler fails every time, and the processor by its schedule."""
 
     async def fails(context: JobContext) -> None:
-        raise TransientFailure("down")
+        raise TransientFailureError("down")
 
     await fleet.duties.sync_schedules([Schedule("dead letters", "*/5 * * * *", PROCESS, "fairlead")])
     process = await fleet.start(Handler("work", fails), office.processor.handler(), poll_s=10.0)
@@ -167,7 +167,7 @@ async def test_a_run_that_died_half_way_tells_the_customer_once(office: Office) 
 
     async def die(operation: str) -> None:
         if operation == "postpone":
-            raise TransientFailure("killed here")
+            raise TransientFailureError("killed here")
 
     link.before = die
     assert await office.run() == {"failed": 1}
@@ -311,7 +311,7 @@ async def test_success_of_a_replay_closes_the_entry(office: Office, fleet: Fleet
 
     async def sometimes(context: JobContext) -> str:
         if not healthy:
-            raise TransientFailure("down", category="permanent_request")
+            raise TransientFailureError("down", category="permanent_request")
         return "ok"
 
     process = await fleet.start(Handler("work", sometimes))

@@ -13,12 +13,12 @@ from fairlead.engine.jobs.executor import UNKNOWN_KIND_SNOOZE_S, Executor
 from fairlead.engine.jobs.handler import Handler, JobContext
 from fairlead.engine.ports import Cancelled, Completed, Discarded, Job, Outcome, Rescheduled
 from fairlead.errors import (
-    ConfigInvalid,
-    InputInvalid,
-    NotSent,
-    RateLimited,
-    RequestRejected,
-    TransientFailure,
+    InvalidConfigError,
+    InvalidInputError,
+    NotSentError,
+    RateLimitedError,
+    RequestRejectedError,
+    TransientFailureError,
 )
 from fairlead.events import JobFinished
 from fairlead.policy.failures.category import TRANSIENT, Category, Failure
@@ -115,20 +115,24 @@ async def test_the_context_shows_the_job_and_its_time() -> None:
 # ---- failures ----------------------------------------------------------------------------------
 
 FAILURES = [
-    (NotSent("no route"), Category.TRANSIENT_NETWORK, "not_sent"),
-    (NotSent("no name", reason="dns"), Category.TRANSIENT_NETWORK, "not_sent_dns"),
-    (NotSent("bad", category="permanent_config", reason="tls"), Category.PERMANENT_CONFIG, "not_sent_tls"),
-    (TransientFailure("503"), Category.TRANSIENT_SERVER, "transient_failure"),
-    (ConnectionResetError("reset"), Category.TRANSIENT_NETWORK, "connection_reset"),
-    (RequestRejected("422"), Category.PERMANENT_REQUEST, "request_rejected"),
+    (NotSentError("no route"), Category.TRANSIENT_NETWORK, "not_sent"),
+    (NotSentError("no name", reason="dns"), Category.TRANSIENT_NETWORK, "not_sent_dns"),
     (
-        RequestRejected("403", category="permanent_permission"),
+        NotSentError("bad", category="permanent_config", reason="tls"),
+        Category.PERMANENT_CONFIG,
+        "not_sent_tls",
+    ),
+    (TransientFailureError("503"), Category.TRANSIENT_SERVER, "transient_failure"),
+    (ConnectionResetError("reset"), Category.TRANSIENT_NETWORK, "connection_reset"),
+    (RequestRejectedError("422"), Category.PERMANENT_REQUEST, "request_rejected"),
+    (
+        RequestRejectedError("403", category="permanent_permission"),
         Category.PERMANENT_PERMISSION,
         "request_rejected",
     ),
-    (ConfigInvalid("client"), Category.PERMANENT_CONFIG, "config_invalid"),
+    (InvalidConfigError("client"), Category.PERMANENT_CONFIG, "invalid_config"),
     (
-        TransientFailure("429", category="transient_rate_limit"),
+        TransientFailureError("429", category="transient_rate_limit"),
         Category.TRANSIENT_RATE_LIMIT,
         "transient_failure",
     ),
@@ -159,7 +163,7 @@ async def test_each_category_is_retried_to_its_limit_and_dies(
 
 
 async def test_a_refusal_that_names_its_time_is_a_wait() -> None:
-    outcome = await outcome_of(raising(RateLimited("cooling down", retry_after_s=20)))
+    outcome = await outcome_of(raising(RateLimitedError("cooling down", retry_after_s=20)))
     assert isinstance(outcome, Rescheduled)
     assert outcome.failure is None
     assert outcome.delay_s == 21.0
@@ -169,10 +173,10 @@ async def test_a_kind_brings_its_own_rules_and_a_provider_its_factor() -> None:
     stubborn = RetryPolicy(
         {**DEFAULT_RULES, Category.TRANSIENT_SERVER: DEFAULT_RULES[Category.PERMANENT_REQUEST]}
     )
-    handler = Handler("work", raising(TransientFailure("503")), retry=stubborn)
+    handler = Handler("work", raising(TransientFailureError("503")), retry=stubborn)
     assert isinstance(await executor(handler).run(a_job()), Discarded)
     outcome = await outcome_of(
-        raising(TransientFailure("503")), a_job(provider="mercadolibre"), factor_of=lambda provider: 1.5
+        raising(TransientFailureError("503")), a_job(provider="mercadolibre"), factor_of=lambda provider: 1.5
     )
     assert isinstance(outcome, Rescheduled)
     assert outcome.delay_s == 2.0 * 1.5 / 2
@@ -278,7 +282,7 @@ async def test_an_unknown_kind_is_given_back_and_burns_nothing() -> None:
 
 async def test_the_log_says_why_a_job_waits() -> None:
     emit = Recorder()
-    full = NotSent("the journal cannot grow: No space left on device", tenant="acme", retry_after_s=1.0)
+    full = NotSentError("the journal cannot grow: No space left on device", tenant="acme", retry_after_s=1.0)
     await outcome_of(raising(full), emit=emit)
     (event,) = emit.of(JobFinished)
     assert (event.outcome, event.category) == ("snoozed", None)
@@ -315,7 +319,7 @@ async def test_a_drain_shortens_what_the_handler_sees_not_its_timeout() -> None:
 async def test_each_run_is_told_with_what_the_log_line_needs() -> None:
     emit = Recorder()
     job = a_job(provider="shopify", attempt=2, streaks={"transient_server": 1})
-    await outcome_of(raising(TransientFailure("503 from the shop")), job, emit=emit)
+    await outcome_of(raising(TransientFailureError("503 from the shop")), job, emit=emit)
     told = emit.of(JobFinished)[0]
     assert (told.job_id, told.kind, told.tenant, told.provider) == (job.job_id, "work", "acme", "shopify")
     assert (told.outcome, told.attempt, told.category) == ("retried", 2, "transient_server")
@@ -326,18 +330,18 @@ async def test_each_run_is_told_with_what_the_log_line_needs() -> None:
 
 
 def test_two_handlers_for_one_kind_are_refused() -> None:
-    with pytest.raises(ConfigInvalid, match="hint:"):
+    with pytest.raises(InvalidConfigError, match="hint:"):
         executor(Handler("work", returning(1)), Handler("work", returning(2)))
 
 
 @pytest.mark.parametrize("timeout_s", [0, -1, math.inf, math.nan])
 def test_an_impossible_timeout_is_refused(timeout_s: float) -> None:
-    with pytest.raises(ConfigInvalid, match="timeout"):
+    with pytest.raises(InvalidConfigError, match="timeout"):
         Handler("work", returning(1), timeout_s=timeout_s)
 
 
 def test_an_impossible_kind_is_refused() -> None:
-    with pytest.raises(InputInvalid, match="kind"):
+    with pytest.raises(InvalidInputError, match="kind"):
         Handler("Work!", returning(1))
 
 

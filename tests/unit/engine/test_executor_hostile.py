@@ -11,7 +11,7 @@ import pytest
 from fairlead.engine.jobs.executor import Executor
 from fairlead.engine.jobs.handler import Handler, JobContext
 from fairlead.engine.ports import Completed, Discarded, Outcome, Rescheduled
-from fairlead.errors import RateLimited, ReauthRequired
+from fairlead.errors import RateLimitedError, ReauthRequiredError
 from fairlead.policy.failures.backoff import Jitter
 from fairlead.policy.failures.retry import DEFAULT_POLICY, RetryPolicy
 from fairlead.policy.jobs.job import Done, Retry, Snooze
@@ -65,7 +65,7 @@ class CancellingError(OSError):
         raise asyncio.CancelledError
 
 
-class WrongFieldsError(RateLimited):
+class WrongFieldsError(RateLimitedError):
     def __init__(self) -> None:
         super().__init__("x")
         self.retry_after_s = "soon"  # type: ignore[assignment]
@@ -81,7 +81,7 @@ HOSTILE: dict[str, Callable[[], BaseException]] = {
     "unstorable": lambda: ValueError("nul \0 and half \ud800"),
     "exit": lambda: SystemExit(3),
     "generator exit": GeneratorExit,
-    "several": lambda: ExceptionGroup("several", [ValueError("a"), ReauthRequired("b")]),
+    "several": lambda: ExceptionGroup("several", [ValueError("a"), ReauthRequiredError("b")]),
     "several exits": lambda: BaseExceptionGroup("worse", [SystemExit(1)]),
     "recursion": RecursionError,
     "memory": MemoryError,

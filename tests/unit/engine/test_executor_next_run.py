@@ -9,7 +9,7 @@ import pytest
 from fairlead.engine.jobs.executor import Executor
 from fairlead.engine.jobs.handler import SAVED, Handler, JobContext
 from fairlead.engine.ports import Discarded, Job, Outcome, Rescheduled
-from fairlead.errors import CallFailed, InputInvalid
+from fairlead.errors import CallFailedError, InvalidInputError
 from fairlead.policy.calls.classify.verdict import Result, Step, Verdict
 from fairlead.policy.failures.category import Category
 from fairlead.policy.jobs.job import MOST_WAITS, NeedsReauth, Snooze
@@ -21,10 +21,10 @@ from tests.support.runs import Run, raising, returning
 RATE = Category.TRANSIENT_RATE_LIMIT
 
 
-def refused() -> CallFailed:
+def refused() -> CallFailedError:
     """By a vendor, for a limit, before it acted."""
     verdict = Verdict(Result.FAILED, "429", Step.STATUS, "w", RATE, refused_before_acting=True)
-    failed = CallFailed("429", category=RATE, verdict=verdict, retry_after_s=5.0, reason="http_429")
+    failed = CallFailedError("429", category=RATE, verdict=verdict, retry_after_s=5.0, reason="http_429")
     failed.may_have_acted = False
     return failed
 
@@ -123,6 +123,6 @@ async def test_what_a_run_saved_is_there_for_the_next_one_however_it_ended() -> 
 async def test_what_cannot_be_stored_cannot_be_saved() -> None:
     context = JobContext(a_job(), lambda: 60.0)
     for value in (float("nan"), "x" * 70_000, object()):
-        with pytest.raises(InputInvalid):
+        with pytest.raises(InvalidInputError):
             context.save("page", value)
     assert context.args_after is None

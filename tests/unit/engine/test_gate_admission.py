@@ -12,7 +12,7 @@ from fairlead.adapters.local.local_gate import LocalGate
 from fairlead.engine.limits.admission import Admissions, Entry
 from fairlead.engine.limits.lease_renewer import Keeper
 from fairlead.engine.ports.gate import Admitted, Ask, Observation
-from fairlead.errors import DependencyUnavailable, GateClosed, SlotLost
+from fairlead.errors import DependencyUnavailableError, LimitExceededError, SlotLostError
 from fairlead.policy.limits.breaker import Health
 from fairlead.policy.limits.limit import MICRO, BreakerRule, BucketLimit, Domain, Plan, PoolLimit
 from fairlead.policy.limits.pool import Holder
@@ -45,7 +45,7 @@ class World:
         """Whether somebody could go in now."""
         try:
             await self.stay("tried", self.entry(plan))
-        except GateClosed:
+        except LimitExceededError:
             return False
         self.inside.remove("tried")
         return True
@@ -78,7 +78,7 @@ async def test_a_waiter_gets_the_slot_when_it_comes_free(world: World) -> None:
 async def test_who_may_not_wait_is_told_when_to_come_back(world: World) -> None:
     plan = Plan(DOMAIN, buckets=(BucketLimit("requests", 1, 0.1),))
     await world.stay("first", world.entry(plan))
-    with pytest.raises(GateClosed, match=r"acme.*shopify.*hint: ") as refused:
+    with pytest.raises(LimitExceededError, match=r"acme.*shopify.*hint: ") as refused:
         await world.stay("second", world.entry(plan))
     assert refused.value.retry_after_s == 10.0
     assert refused.value.reason == "rate"
@@ -103,10 +103,10 @@ async def test_a_turn_is_kept_for_who_comes_back_for_it(world: World) -> None:
     plan = Plan(DOMAIN, buckets=(BucketLimit("requests", 1, 0.1),))
     await world.stay("first", world.entry(plan))
     job = world.entry(plan, book_s=900, booking=77)
-    with pytest.raises(GateClosed) as refused:
+    with pytest.raises(LimitExceededError) as refused:
         await world.stay("job", job)
     assert refused.value.retry_after_s == 10.0
-    with pytest.raises(GateClosed) as refused:
+    with pytest.raises(LimitExceededError) as refused:
         await world.stay("other", world.entry(plan, book_s=900, booking=78))
     assert refused.value.retry_after_s == 20.0
     await world.clock.advance(10)
@@ -168,7 +168,7 @@ async def test_a_call_whose_slot_is_lost_is_ended(world: World) -> None:
     await world.clock.advance(31)
     assert await world.is_free(plan), "its lease has ended"
     await world.keeper.beat()
-    with pytest.raises(SlotLost, match="hint: "):
+    with pytest.raises(SlotLostError, match="hint: "):
         await call
     assert not call.cancelled()
 
@@ -189,7 +189,7 @@ async def test_an_orphan_is_gone_at_lease_1_s_and_its_waiter_is_served(world: Wo
 async def test_no_wait_begins_that_cannot_end_in_time(world: World) -> None:
     plan = Plan(DOMAIN, buckets=(BucketLimit("requests", 1, 0.1),))
     await world.stay("first", world.entry(plan))
-    with pytest.raises(GateClosed):
+    with pytest.raises(LimitExceededError):
         await world.stay("second", world.entry(plan, wait_s=9.9))
     assert world.clock.sleepers == 0
 
@@ -199,7 +199,7 @@ async def test_an_open_breaker_refuses_and_a_short_rest_of_it_is_waited_for(worl
     plan = Plan(DOMAIN, breaker=rule)
     async with world.admissions.enter(world.entry(plan)) as passage:
         passage.told(Health.UNHEALTHY)
-    with pytest.raises(GateClosed, match="breaker"):
+    with pytest.raises(LimitExceededError, match="breaker"):
         await world.stay("second", world.entry(plan, wait_s=5))
     async with asyncio.TaskGroup() as group:
         group.create_task(world.stay("third", world.entry(plan, wait_s=20)))
@@ -220,7 +220,7 @@ async def test_what_the_provider_says_is_told_to_the_gate(world: World) -> None:
     plan = Plan(DOMAIN, buckets=(BucketLimit("requests", 40, 2),))
     async with world.admissions.enter(world.entry(plan)) as passage:
         passage.told(Health.HEALTHY, {0: Observation(wait_s=120.0)})
-    with pytest.raises(GateClosed) as refused:
+    with pytest.raises(LimitExceededError) as refused:
         await world.stay("next", world.entry(plan))
     assert refused.value.retry_after_s == 120.5
 
@@ -228,7 +228,7 @@ async def test_what_the_provider_says_is_told_to_the_gate(world: World) -> None:
 async def test_a_call_larger_than_its_limit_says_so(world: World) -> None:
     plan = Plan(DOMAIN, buckets=(BucketLimit("points", 1000, 50),))
     with pytest.raises(
-        GateClosed, match=r"costs more .*'points'.*1000.*hint: make the call smaller"
+        LimitExceededError, match=r"costs more .*'points'.*1000.*hint: make the call smaller"
     ) as refused:
         await world.stay("huge", world.entry(plan, costs=(1001.0,), wait_s=60))
     assert refused.value.retry_after_s is None
@@ -243,9 +243,9 @@ async def test_call_larger_than_learnt_limit_takes_all_of_it(world: World) -> No
     async with world.admissions.enter(world.entry(plan, costs=(5.0, 1.0))) as passage:
         assert passage.admitted.spent == (2.0, 1.0)
     as_learnt = Plan(DOMAIN, buckets=(BucketLimit("points", 2, 1, configured=100.0),))
-    with pytest.raises(GateClosed, match="the rate lets it through in"):
+    with pytest.raises(LimitExceededError, match="the rate lets it through in"):
         await world.stay("later", world.entry(as_learnt, costs=(5.0,)))
-    with pytest.raises(GateClosed, match=r"than the limit 'points' holds by the settings \(100\)"):
+    with pytest.raises(LimitExceededError, match=r"than the limit 'points' holds by the settings \(100\)"):
         await world.stay("huge", world.entry(as_learnt, costs=(101.0,)))
 
 
@@ -282,7 +282,7 @@ async def test_a_lost_slot_ends_the_call_and_takes_the_cancellation_back(world: 
     await world.clock.advance(31)
     await world.keeper.beat()
     await running
-    assert isinstance(outcome[0], SlotLost)
+    assert isinstance(outcome[0], SlotLostError)
     assert outcome[1] == 0
 
 
@@ -290,7 +290,7 @@ async def test_an_end_that_comes_as_the_gate_closes_takes_nothing_from_the_call(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A caller who was told to try again would have it done twice."""
-    closed = DependencyUnavailable("gate is closed")
+    closed = DependencyUnavailableError("gate is closed")
     inside = await world.admissions.begin(world.entry(Plan(DOMAIN)))
     inside.let_go()
     monkeypatch.setattr(world.gate, "end", lambda _finish, told: told(closed))

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from fairlead.errors import GateClosed
+from fairlead.errors import LimitExceededError
 from fairlead.events import Event, GateBreakerClosed, GateBreakerOpened
 from fairlead.policy.limits.breaker import Health
 from fairlead.policy.limits.feedback.raw_response import Reply
@@ -41,7 +41,7 @@ async def test_what_opens_it_is_told_once(way: Way) -> None:
     await call(way, Health.UNHEALTHY)
     assert breaker_events(way) == []
     await call(way, Health.UNHEALTHY)
-    with pytest.raises(GateClosed, match="breaker"):
+    with pytest.raises(LimitExceededError, match="breaker"):
         await call(way, Health.HEALTHY)
     assert breaker_events(way) == [OPENED]
 

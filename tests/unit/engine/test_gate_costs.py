@@ -6,7 +6,7 @@ import pytest
 
 from fairlead.engine.limits.observations import LimitIgnored
 from fairlead.engine.ports import ConnectionKey
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from fairlead.policy.limits.feedback.raw_response import Reply
 from tests.support.entrances import Way
 
@@ -75,5 +75,5 @@ async def test_a_cost_that_no_bucket_holds_any_more_is_cut_to_what_it_holds() ->
 @pytest.mark.parametrize("value", [-1.0, -0.001, float("nan"), float("inf"), 1e10, "1"])
 @pytest.mark.parametrize("name", ["cost", "wait_s"])
 def test_no_call_costs_less_than_nothing_or_waits_for_ever(name: str, value: object) -> None:
-    with pytest.raises(InputInvalid, match=name):
+    with pytest.raises(InvalidInputError, match=name):
         Way(provider="shopify").wish(**{name: value})

@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 
 from fairlead.engine.ports import ConnectionKey
-from fairlead.errors import GateClosed
+from fairlead.errors import LimitExceededError
 from fairlead.events import TenantRapid
 from fairlead.policy.limits.refusal_throttle import MOST_REFUSED
 from tests.support.entrances import Way, begun, settled
 
 
-async def refused(way: Way, **wish: object) -> GateClosed:
-    with pytest.raises(GateClosed, match="hint: ") as closed:
+async def refused(way: Way, **wish: object) -> LimitExceededError:
+    with pytest.raises(LimitExceededError, match="hint: ") as closed:
         await way.call(wait_s=0.0, **wish)
     return closed.value
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead.engine.limits.first_use import FirstUse
-from fairlead.errors import DependencyUnavailable
+from fairlead.errors import DependencyUnavailableError
 from fairlead.testing._kit.clock import ManualClock
 
 
@@ -20,7 +20,7 @@ class Notes:
 
     async def starts(self, prefix: str) -> bool:
         if self.away:
-            raise DependencyUnavailable("the database is away")
+            raise DependencyUnavailableError("the database is away")
         first = prefix not in self.known
         self.known.add(prefix)
         await self.clock.advance(self.slow_s)
@@ -71,7 +71,7 @@ async def test_an_answer_that_took_a_lease_is_worth_nothing(notes: Notes) -> Non
 async def test_without_an_answer_of_the_database_nothing_begins(notes: Notes) -> None:
     notes.away = True
     first = process(notes)
-    with pytest.raises(DependencyUnavailable):
+    with pytest.raises(DependencyUnavailableError):
         await first.begin()
     assert not first.is_new()
 

@@ -14,7 +14,7 @@ from fairlead.engine.limits.admission import Admissions, Entry
 from fairlead.engine.limits.failover_gate import ANSWER_S, LOOK_S
 from fairlead.engine.limits.lease_renewer import BEAT_SPREAD, Keeper
 from fairlead.engine.ports.gate import Answer, Ask, Lease, Renewal
-from fairlead.errors import GateUnavailable, SlotLost
+from fairlead.errors import LimiterUnavailableError, SlotLostError
 from fairlead.policy.limits.limit import MICRO, Degraded, Domain, Plan, PoolLimit
 from fairlead.testing._kit.clock import ManualClock
 from tests.support.engine import IDS, Recorder, half
@@ -42,7 +42,7 @@ class FarGate(LocalGate):
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[Lease]:
         if self.cut:
-            raise GateUnavailable("it is not there")
+            raise LimiterUnavailableError("it is not there")
         states = await super().renew(renewals)
         if self.answers_in_s:
             await self.clock.sleep(self.answers_in_s)
@@ -113,7 +113,7 @@ async def test_it_stops_before_its_lease_ends_though_no_beat_comes(clock: Manual
     assert calls.left == 1
     await clock.advance(LEASE_S * 0.04)
     assert calls.left == 0
-    with pytest.raises(SlotLost):
+    with pytest.raises(SlotLostError):
         await calls.running.pop()
 
 

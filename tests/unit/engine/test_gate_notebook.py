@@ -13,7 +13,7 @@ from fairlead.engine.limits.limit_plans import Plans
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.engine.ports.gate import Observation
 from fairlead.engine.ports.gate_notes import SLOTS, LearntLimit
-from fairlead.errors import DependencyUnavailable
+from fairlead.errors import DependencyUnavailableError
 from fairlead.policy.providers.profile_load import load_profiles
 from fairlead.testing._kit.clock import ManualClock
 
@@ -32,7 +32,7 @@ class Notes:
 
     async def keep(self, learnt: Sequence[LearntLimit]) -> None:
         if self.away:
-            raise DependencyUnavailable("the database is away")
+            raise DependencyUnavailableError("the database is away")
         self.batches.append(list(learnt))
 
     @property
@@ -121,7 +121,7 @@ async def test_under_newer_settings_it_is_learnt_anew(world: World) -> None:
 async def test_what_could_not_be_written_is_written_later(world: World) -> None:
     world.notes.away = True
     world.hears(FASTER)
-    with pytest.raises(DependencyUnavailable):
+    with pytest.raises(DependencyUnavailableError):
         await world.notebook.write()
     world.notes.away = False
     await world.notebook.write()

@@ -15,7 +15,7 @@ from fairlead.engine.limits.orphaned_leases import GONE, OVER, OrphanSearch, orp
 from fairlead.engine.ports import SessionView
 from fairlead.engine.ports.gate_keys import HeldLease, KeySurvey, KindUse
 from fairlead.engine.ports.processes import ProcessIdentity
-from fairlead.errors import GateUnavailable
+from fairlead.errors import LimiterUnavailableError
 from fairlead.events import GateMaintained, ServiceFailed
 from fairlead.testing._kit.clock import ManualClock
 from tests.support.engine import Recorder
@@ -72,7 +72,7 @@ class Keys:
 
     async def survey(self, **_wanted: object) -> KeySurvey:
         if self.away:
-            raise GateUnavailable("it is away")
+            raise LimiterUnavailableError("it is away")
         self.looks += 1
         if self.looks > 1:
             self.leases = [

@@ -11,7 +11,7 @@ from fairlead.engine.limits.limit_plans import Plans, check_settings
 from fairlead.engine.limits.observations import learnt
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.engine.ports.credentials import LearntSlots
-from fairlead.errors import ConfigInvalid, InputInvalid
+from fairlead.errors import InvalidConfigError, InvalidInputError
 from fairlead.policy.limits.feedback.raw_response import CONCURRENCY, Heard
 from fairlead.policy.limits.limit import EXPLICIT, OBSERVED, Degraded, Domain, is_newer, version_of
 from fairlead.policy.providers.profile_load import load_profiles
@@ -157,7 +157,7 @@ def test_a_plan_is_made_once_per_version(plans: Plans) -> None:
     ],
 )
 def test_impossible_settings_are_told_by_name(plans: Plans, settings: dict[str, object]) -> None:
-    with pytest.raises(ConfigInvalid, match=r"acme.*shopify.*hint: "):
+    with pytest.raises(InvalidConfigError, match=r"acme.*shopify.*hint: "):
         plans.of(connection("shopify", settings=settings))
 
 
@@ -171,7 +171,7 @@ def test_impossible_settings_are_told_by_name(plans: Plans, settings: dict[str, 
     ids=["unknown API", "too many with the provider's", "no bucket can be so fast"],
 )
 def test_settings_that_fail_no_sooner_than_at_a_call_are_refused_beforehand(calls: dict[str, Any]) -> None:
-    with pytest.raises(ConfigInvalid, match=r"acme.*shopify.*hint: "):
+    with pytest.raises(InvalidConfigError, match=r"acme.*shopify.*hint: "):
         check_settings(connection("shopify", settings={"calls": calls}), PROFILES["shopify"].limits)
 
 
@@ -181,7 +181,7 @@ def test_settings_that_others_read_are_no_matter_of_the_gate() -> None:
 
 
 def test_an_unknown_api_is_told_what_there_is(plans: Plans) -> None:
-    with pytest.raises(InputInvalid, match="hint: it has: graphql, rest"):
+    with pytest.raises(InvalidInputError, match="hint: it has: graphql, rest"):
         plans.of(connection("shopify"), "soap")
 
 
@@ -282,7 +282,7 @@ def test_a_guess_reaches_known_buckets_with_a_new_process_and_never_undoes_a_set
 def test_bulk_operations_that_a_provider_does_not_have_are_told(
     plans: Plans, provider: str, kind: str, version: str | None, hint: str
 ) -> None:
-    with pytest.raises(InputInvalid, match=f"acme.*hint: {hint}"):
+    with pytest.raises(InvalidInputError, match=f"acme.*hint: {hint}"):
         plans.bulk(connection(provider), kind, version)
 
 

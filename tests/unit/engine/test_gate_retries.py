@@ -10,7 +10,7 @@ import pytest
 from fairlead.engine.jobs.executor import Executor
 from fairlead.engine.jobs.handler import Handler, JobContext
 from fairlead.engine.ports import Rescheduled
-from fairlead.errors import GateClosed
+from fairlead.errors import LimitExceededError
 from fairlead.events import GateWouldRefuse
 from tests.support.engine import IDS, a_job, half
 from tests.support.entrances import Way, begun, settled
@@ -32,7 +32,7 @@ class Storm:
         while True:
             try:
                 await self.again()
-            except GateClosed as refused:
+            except LimitExceededError as refused:
                 await self.way.clock.sleep(refused.retry_after_s or 0.0)
             else:
                 return
@@ -65,7 +65,7 @@ async def test_first_attempts_are_never_refused_for_it() -> None:
     storm, until = Storm(), asyncio.Event()
     retries = [begun(storm.again()) for _ in range(3)]
     await settled()
-    with pytest.raises(GateClosed, match=r"acme.*stripe.*hint: wait") as refused:
+    with pytest.raises(LimitExceededError, match=r"acme.*stripe.*hint: wait") as refused:
         await storm.way.call(retry=True)
     assert (refused.value.reason, refused.value.retry_after_s) == ("retries", 1.5)
     until.set()
@@ -84,7 +84,7 @@ async def test_retries_that_stand_in_line_count() -> None:
     await settled()
     waiting = [begun(storm.way.call(retry=True, wait_s=60.0)) for _ in range(3)]
     await settled()
-    with pytest.raises(GateClosed) as refused:
+    with pytest.raises(LimitExceededError) as refused:
         await storm.way.call(retry=True, wait_s=0.0)
     assert refused.value.reason == "retries"
     waiting[0].cancel()
@@ -104,7 +104,7 @@ async def test_retries_that_are_over_at_once_are_held_to_a_share_too() -> None:
             await storm.way.call()
         done.append(0)
         for _ in range(100):
-            with suppress(GateClosed):
+            with suppress(LimitExceededError):
                 await storm.way.call(retry=True)
                 done[-1] += 1
         await storm.way.clock.advance(1)

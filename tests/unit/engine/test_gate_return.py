@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.engine.limits.degraded_gate import Alone
 from fairlead.engine.ports.gate import Admitted, Ask, Booked, Finish, GateRefusal, Lease, Queued, Renewal
-from fairlead.errors import GateUnavailable
+from fairlead.errors import LimiterUnavailableError
 from fairlead.policy.limits.limit import Domain, Plan
 from fairlead.policy.limits.share import Share
 from fairlead.testing._kit.clock import ManualClock
@@ -279,7 +279,7 @@ async def test_a_slot_taken_up_as_the_store_goes_away(fleet: list[Process]) -> N
     process, asked = fleet[0], waiter(slots())
     assert isinstance(await fleet[1].gate.admit(asked), Admitted)
     process.way.cut = True
-    with pytest.raises(GateUnavailable) as raised:
+    with pytest.raises(LimiterUnavailableError) as raised:
         await process.gate.take_up(kept(asked))
     assert raised.value.retry_after_s is not None, "its job comes back, and has not failed"
     assert process.gate.is_alone

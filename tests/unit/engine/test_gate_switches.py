@@ -10,7 +10,7 @@ import pytest
 from fairlead.engine.limits.override_cache import AGAIN_S, Switches
 from fairlead.engine.ports import ConnectionKey
 from fairlead.engine.ports.overrides import Fading, Switch
-from fairlead.errors import DependencyUnavailable, GateClosed
+from fairlead.errors import DependencyUnavailableError, LimitExceededError
 from fairlead.events import Event, GateBypassed
 from fairlead.policy.limits.override import EVERYTHING, Act, Reach, place_of
 from fairlead.testing._kit.clock import ManualClock
@@ -33,7 +33,7 @@ class Table:
 
     async def search(self) -> Sequence[Switch]:
         if self.away:
-            raise DependencyUnavailable("away")
+            raise DependencyUnavailableError("away")
         return self.rows
 
     def put(self, act: Act, reach: Reach, fading: Fading | None = None) -> None:
@@ -63,7 +63,7 @@ class World:
     def is_open(self, key: ConnectionKey) -> bool:
         try:
             self.switches.check(key)
-        except GateClosed:
+        except LimitExceededError:
             return False
         return True
 
@@ -83,7 +83,7 @@ async def test_nothing_is_switched(world: World) -> None:
 
 async def test_who_is_isolated_is_told_by_whom_and_why(world: World) -> None:
     await world.switched(Act.ISOLATED, ITS_OWN)
-    with pytest.raises(GateClosed, match=r"vendor asked \(cli:ann.*gate breaker reset") as refused:
+    with pytest.raises(LimitExceededError, match=r"vendor asked \(cli:ann.*gate breaker reset") as refused:
         world.switches.check(KEY)
     assert (refused.value.reason, refused.value.retry_after_s) == ("isolated", AGAIN_S)
     assert all(world.is_open(other) for other in OTHERS)
@@ -141,7 +141,7 @@ async def test_a_read_that_fails_keeps_the_last_good_one(world: World) -> None:
     await world.switched(Act.ISOLATED, EVERYTHING)
     world.table.rows.clear()
     world.table.away = True
-    with pytest.raises(DependencyUnavailable):
+    with pytest.raises(DependencyUnavailableError):
         await world.switches.look()
     assert not world.is_open(KEY)
 

@@ -10,7 +10,7 @@ from fairlead.adapters.local.local_gate import LocalGate
 from fairlead.engine.limits.admission import Admissions, Entry
 from fairlead.engine.limits.lease_renewer import Keeper
 from fairlead.engine.ports.gate import Answer, Ask, Observation
-from fairlead.errors import DeadlineTooShort, GateClosed
+from fairlead.errors import DeadlineExceededError, LimitExceededError
 from fairlead.events import GateWouldRefuse
 from fairlead.policy.limits.breaker import Health
 from fairlead.policy.limits.limit import MICRO, BreakerRule, BucketLimit, Domain, Plan, PoolLimit
@@ -40,7 +40,7 @@ async def test_no_wait_for_the_store_outlives_its_call() -> None:
     asked = begun(admissions_of(Silent(lambda: 0), clock).admitted(entry))
     await settled()
     await clock.advance(0.3)
-    with pytest.raises(DeadlineTooShort, match="did not answer"):
+    with pytest.raises(DeadlineExceededError, match="did not answer"):
         await asked
 
 
@@ -75,7 +75,7 @@ async def test_no_wait_for_a_breaker_is_begun_that_leaves_no_time_for_the_call()
     async with admissions.enter(entry) as passage:
         passage.health = Health.UNHEALTHY
     await clock.advance(0.5)
-    with pytest.raises(GateClosed) as refused:
+    with pytest.raises(LimitExceededError) as refused:
         await admissions.admitted(entry)
     assert refused.value.reason == "breaker"
 
@@ -104,7 +104,7 @@ async def test_a_slot_handed_to_a_caller_that_leaves_with_its_turn_is_given_back
     first.let_go()
     await first.ended()
     await clock.advance(0.3)
-    with pytest.raises(GateClosed, match="rate"):
+    with pytest.raises(LimitExceededError, match="rate"):
         await waiting
     await settled()
     await admissions.begin(Entry(alone, "acme", "shopify"))

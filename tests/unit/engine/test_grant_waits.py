@@ -10,7 +10,7 @@ import pytest
 from fairlead.engine.jobs.executor import Executor
 from fairlead.engine.jobs.handler import Handler, JobContext
 from fairlead.engine.ports import ConnectionKey, Discarded, GrantState, Outcome, Rescheduled
-from fairlead.errors import CallFailed, NoRefreshToken, ReauthRequired
+from fairlead.errors import CallFailedError, NoRefreshTokenError, ReauthRequiredError
 from fairlead.policy.jobs.job import NeedsReauth
 from fairlead.testing._kit.clock import ManualClock
 from tests.support.engine import IDS, a_job
@@ -55,17 +55,19 @@ class World:
         return await self.executor.run(a_job(kind="work", **about))
 
 
-def final_401() -> CallFailed:
-    error = CallFailed("401", tenant="acme", provider="xero", category="permanent_auth", may_have_acted=False)
+def final_401() -> CallFailedError:
+    error = CallFailedError(
+        "401", tenant="acme", provider="xero", category="permanent_auth", may_have_acted=False
+    )
     error.bucket = "default"
     return error
 
 
 ENDS = {
     "returned": lambda: NeedsReauth("the customer took a permission away"),
-    "raised": lambda: ReauthRequired("gone", tenant="acme", provider="xero"),
+    "raised": lambda: ReauthRequiredError("gone", tenant="acme", provider="xero"),
     "final_401": final_401,
-    "refused_key": lambda: NoRefreshToken("401", tenant="acme", provider="xero"),
+    "refused_key": lambda: NoRefreshTokenError("401", tenant="acme", provider="xero"),
 }
 ends = pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
 
@@ -134,7 +136,7 @@ async def test_no_job_waits_for_ever(end: Any) -> None:
 
 
 async def test_a_connection_of_another_tenant_stays_out_of_the_dead_letter() -> None:
-    world = World(ReauthRequired("gone", tenant="other", provider="xero"))
+    world = World(ReauthRequiredError("gone", tenant="other", provider="xero"))
     world.state = GrantState(CONNECTION, is_gone=False, changed_s=86_400.0)
     outcome = await world.outcome()
     assert isinstance(outcome, Discarded)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fairlead.engine.jobs.executor import Executor
 from fairlead.engine.jobs.handler import Handler, JobContext
 from fairlead.engine.ports import Outcome, Rescheduled
-from fairlead.errors import GateClosed
+from fairlead.errors import LimitExceededError
 from fairlead.policy.jobs.lane import Scope
 from fairlead.testing._kit.clock import ManualClock
 from tests.support.engine import IDS, a_job
@@ -42,7 +42,7 @@ class World:
         )
 
     async def run(self, context: JobContext) -> None:
-        raise GateClosed("no room", retry_after_s=self.turn_s)
+        raise LimitExceededError("no room", retry_after_s=self.turn_s)
 
     async def refused(self, **fields: object) -> Outcome:
         return await self.executor.run(a_job(kind="work", **{"group_key": "shopify/default", **fields}))

@@ -13,7 +13,7 @@ from fairlead.engine.jobs.lane_maintenance import (
 )
 from fairlead.engine.ports import ClaimFilter
 from fairlead.engine.ports.lanes import Swept
-from fairlead.errors import DependencyUnavailable
+from fairlead.errors import DependencyUnavailableError
 from fairlead.events import LanesAged, LanesMended, StoreUnreachable
 from fairlead.testing._kit.clock import ManualClock
 from tests.support.engine import Recorder, half
@@ -45,7 +45,7 @@ class Lanes:
 
     def _did(self, what: str, *asked: float) -> None:
         if self.away:
-            raise DependencyUnavailable("it is away")
+            raise DependencyUnavailableError("it is away")
         self.done.append((what, *asked))
 
     def count(self, what: str) -> int:

@@ -14,7 +14,7 @@ import pytest
 from fairlead.engine.jobs.executor import Executor
 from fairlead.engine.ports import Completed, Discarded, Job, Outcome, Rescheduled, Webhook
 from fairlead.engine.tokens.notification_jobs import EXPIRES_IN_S, ONCE_FOR_S, WEBHOOK_RETRY, Notices
-from fairlead.errors import RequestRejected, TransientFailure
+from fairlead.errors import RequestRejectedError, TransientFailureError
 from fairlead.policy.failures.category import Category, Failure
 from fairlead.policy.failures.retry import RetryAt, decide
 from fairlead.policy.jobs.kinds import NEEDS_REAUTH, TOKEN_EXPIRING, WEBHOOK
@@ -217,7 +217,7 @@ async def test_a_subscriber_cannot_start_a_notice_about_its_own_notice(fleet: Fl
     """A permanent_auth dead letter would enqueue another notice, and so on for ever."""
 
     async def misuses(event: Event) -> None:
-        raise RequestRejected("no", category="permanent_auth")
+        raise RequestRejectedError("no", category="permanent_auth")
 
     outcome = await run(notices(fleet, misuses), notice())
     assert isinstance(outcome, Rescheduled)
@@ -242,7 +242,7 @@ async def test_the_webhook_is_a_job_of_its_own(fleet: Fleet) -> None:
 
 
 async def test_every_try_sends_the_same_bytes_under_the_same_id(fleet: Fleet) -> None:
-    outbox = Outbox(TransientFailure("503", retry_after_s=30))
+    outbox = Outbox(TransientFailureError("503", retry_after_s=30))
     told = notices(fleet, outbox=outbox)
     await run(told, notice())
     (job,) = await webhook_jobs(fleet)
@@ -254,7 +254,7 @@ async def test_every_try_sends_the_same_bytes_under_the_same_id(fleet: Fleet) ->
 
 
 async def test_a_receiver_that_refuses_ends_in_a_dead_letter(fleet: Fleet) -> None:
-    told = notices(fleet, outbox=Outbox(RequestRejected("410")))
+    told = notices(fleet, outbox=Outbox(RequestRejectedError("410")))
     await run(told, notice())
     (job,) = await webhook_jobs(fleet)
     outcome = await run(told, job)
@@ -296,7 +296,7 @@ def test_a_receiver_that_is_away_is_asked_for_hours() -> None:
 async def test_notices_are_what_users_can_build_on_a_worker(fleet: Fleet) -> None:
     """The whole way with a real worker: notice, retry, webhook."""
     heard: list[Event] = []
-    outbox = Outbox(TransientFailure("503"))
+    outbox = Outbox(TransientFailureError("503"))
     told = notices(fleet, heard.append, outbox=outbox)
     await fleet.start(*told.handlers())
     await fleet.enqueue(new_job(NEEDS_REAUTH, provider="xero", args=ARGS))

@@ -15,18 +15,18 @@ from fairlead.engine.jobs.handler import SAVED, JobContext
 from fairlead.engine.ports import ConnectionKey
 from fairlead.engine.ports.http import HttpAnswer
 from fairlead.errors import (
-    CallFailed,
-    DeadlineTooShort,
-    DependencyUnavailable,
-    EndpointPaused,
-    GateClosed,
-    GateUnavailable,
-    InputInvalid,
-    NotSent,
-    RateLimited,
-    ReauthRequired,
-    RefreshInProgress,
-    SlotLost,
+    CallFailedError,
+    DeadlineExceededError,
+    DependencyUnavailableError,
+    EndpointPausedError,
+    InvalidInputError,
+    LimiterUnavailableError,
+    LimitExceededError,
+    NotSentError,
+    RateLimitedError,
+    ReauthRequiredError,
+    RefreshInProgressError,
+    SlotLostError,
 )
 from fairlead.policy.calls.classify.verdict import DONE, Result, Verdict
 from fairlead.policy.jobs.job import Retry, outcome_of_exception
@@ -81,8 +81,8 @@ def page(*items: int, after: str | None = None) -> dict[str, object]:
     return {"items": list(items), "next": after}
 
 
-def passing(retry_after_s: float | None = None) -> CallFailed:
-    return CallFailed("too many", category="transient_rate_limit", retry_after_s=retry_after_s)
+def passing(retry_after_s: float | None = None) -> CallFailedError:
+    return CallFailedError("too many", category="transient_rate_limit", retry_after_s=retry_after_s)
 
 
 async def test_all_items_of_all_pages() -> None:
@@ -107,21 +107,21 @@ async def test_a_page_is_tried_again_and_no_earlier_than_the_vendor_says() -> No
     ("failures", "time_s"),
     [
         ([passing()] * (RETRIES + 1), 1000.0),
-        ([CallFailed("gone", category="permanent_request")], 1000.0),
-        ([GateClosed("no room", retry_after_s=20.0)], 10.0),
+        ([CallFailedError("gone", category="permanent_request")], 1000.0),
+        ([LimitExceededError("no room", retry_after_s=20.0)], 10.0),
         ([passing(86_400.0)], 1e9),
-        ([GateClosed("no room", retry_after_s=CAP_S + 1)], 1e9),
-        ([ReauthRequired("the grant is gone")], 1000.0),
-        ([EndpointPaused("paused")], 1000.0),
+        ([LimitExceededError("no room", retry_after_s=CAP_S + 1)], 1e9),
+        ([ReauthRequiredError("the grant is gone")], 1000.0),
+        ([EndpointPausedError("paused")], 1000.0),
         *(
             ([error] * (RETRIES + 1), 1000.0)
             for error in (
-                RefreshInProgress("another asks", retry_after_s=1.0),
-                RateLimited("cooldown", retry_after_s=1.0),
-                GateUnavailable("no Redis", retry_after_s=1.0),
-                NotSent("no such host", category="transient_network"),
-                SlotLost("lost"),
-                DependencyUnavailable("no PostgreSQL"),
+                RefreshInProgressError("another asks", retry_after_s=1.0),
+                RateLimitedError("cooldown", retry_after_s=1.0),
+                LimiterUnavailableError("no Redis", retry_after_s=1.0),
+                NotSentError("no such host", category="transient_network"),
+                SlotLostError("lost"),
+                DependencyUnavailableError("no PostgreSQL"),
             )
         ),
     ],
@@ -140,7 +140,7 @@ async def test_what_was_collected_is_kept_with_where_to_go_on(
 
 
 async def test_a_circle_is_told() -> None:
-    with pytest.raises(InputInvalid, match="circle"):
+    with pytest.raises(InvalidInputError, match="circle"):
         _ = [item async for item in Vendor([page(1, after="a")] * 5).listing()]
     endless = Vendor([[1, 2], [3], []])
     assert [item async for item in endless.listing(ByOffset())] == [1, 2, 3]
@@ -150,7 +150,7 @@ async def test_no_page_is_begun_without_time_for_it() -> None:
     vendor = Vendor([page(1, after="a"), page(2)])
     listing = vendor.listing(time_s=-1.0)
     assert [item async for item in listing] == []
-    assert (vendor.asked, listing.partial, type(listing.error)) == ([], True, DeadlineTooShort)
+    assert (vendor.asked, listing.partial, type(listing.error)) == ([], True, DeadlineExceededError)
     assert listing.resume == {"url": URL, "params": {"limit": "2"}, "variables": {}}
 
 
@@ -160,7 +160,7 @@ async def test_a_list_that_goes_on_where_nobody_may_ask_is_partial_and_says_so(a
     listing = vendor.listing(ByLink(items="items", next="next"))
     assert [item async for item in listing] == [1, 2]
     assert listing.partial
-    assert isinstance(listing.error, CallFailed)
+    assert isinstance(listing.error, CallFailedError)
     assert (listing.error.reason, listing.error.category) == ("leads_elsewhere", "permanent_request")
     assert listing.resume == {"url": URL, "params": {"limit": "2"}, "variables": {}}, "the page that said it"
 
@@ -173,7 +173,7 @@ async def test_a_list_whose_next_page_cannot_be_read_is_partial() -> None:
             True,
             {"url": URL, "params": {"limit": "2"}, "variables": {}},
         )
-        assert isinstance(listing.error, CallFailed)
+        assert isinstance(listing.error, CallFailedError)
         assert listing.error.reason == "next_page_unreadable"
 
 
@@ -182,7 +182,7 @@ async def test_a_page_that_came_in_part_makes_the_list_partial_and_it_goes_on() 
     vendor.verdicts = [replace(DONE, result=Result.PARTIAL, code="INTERNAL")]
     listing = vendor.listing()
     assert [item async for item in listing] == [1, 2]
-    assert isinstance(listing.error, CallFailed)
+    assert isinstance(listing.error, CallFailedError)
     assert (listing.partial, listing.error.reason, listing.resume) == (True, "INTERNAL", None)
 
 
@@ -198,7 +198,7 @@ async def test_a_list_that_leads_elsewhere_is_not_noted_as_ended() -> None:
         async for items in vendor.listing(way).pages():
             seen.extend(items)
 
-    with pytest.raises(CallFailed, match="another host"):
+    with pytest.raises(CallFailedError, match="another host"):
         await work()
     assert seen == [1, 2]
     again = Vendor([{"items": [2], "next": f"{URL}?page=3"}, {"items": [3]}])
@@ -212,7 +212,7 @@ def run_of(job: Any) -> JobContext:
 
 
 async def test_a_requeued_job_goes_on_behind_the_last_page_that_it_worked_off() -> None:
-    vendor = Vendor([page(1, 2, after="a"), page(3, after="b"), DeadlineTooShort("no time")])
+    vendor = Vendor([page(1, 2, after="a"), page(3, after="b"), DeadlineExceededError("no time")])
     vendor.job = run_of(a_job("sync"))
     seen: list[int] = []
 
@@ -220,7 +220,7 @@ async def test_a_requeued_job_goes_on_behind_the_last_page_that_it_worked_off() 
         async for items in vendor.listing().pages():
             seen.extend(items)
 
-    with pytest.raises(DeadlineTooShort) as late:
+    with pytest.raises(DeadlineExceededError) as late:
         await work()
     assert late.value.retry_after_s == 0.0, "it comes back at once, and burns no attempt"
     assert seen == [1, 2, 3]
@@ -244,11 +244,11 @@ async def test_a_requeued_job_goes_on_behind_the_last_page_that_it_worked_off() 
 
 
 async def test_a_list_that_a_run_reads_twice_is_read_twice() -> None:
-    vendor = Vendor([page(1, 2), page(1, after="a"), DeadlineTooShort("no time", retry_after_s=0.0)])
+    vendor = Vendor([page(1, 2), page(1, after="a"), DeadlineExceededError("no time", retry_after_s=0.0)])
     vendor.job = run_of(a_job("sync"))
     assert [item async for item in vendor.listing()] == [1, 2]
     second = vendor.listing()
-    with pytest.raises(DeadlineTooShort):
+    with pytest.raises(DeadlineExceededError):
         assert [item async for item in second] == [1]
     assert not second.resumed
     again = Vendor([page(2)])
@@ -258,10 +258,10 @@ async def test_a_list_that_a_run_reads_twice_is_read_twice() -> None:
 
 
 async def test_what_the_run_before_noted_rules_over_where_the_first_was_told_to_begin() -> None:
-    vendor = Vendor([page(3, after="b"), DeadlineTooShort("no time", retry_after_s=0.0)])
+    vendor = Vendor([page(3, after="b"), DeadlineExceededError("no time", retry_after_s=0.0)])
     vendor.job = run_of(a_job("sync"))
     told = {"url": URL, "params": {"after": "a"}, "variables": {}}
-    with pytest.raises(DeadlineTooShort):
+    with pytest.raises(DeadlineExceededError):
         _ = [item async for item in vendor.listing(resume=told)]
     again = Vendor([page(4)])
     again.job = run_of(a_job("sync", args=dict(vendor.job.args_after or {})))
@@ -271,17 +271,17 @@ async def test_what_the_run_before_noted_rules_over_where_the_first_was_told_to_
 
 async def test_a_run_that_came_no_further_burns_its_attempt() -> None:
     """Else it would be run again at once, for ever."""
-    for vendor, time_s in ((Vendor([]), -1.0), (Vendor([DeadlineTooShort("no time")]), 1000.0)):
+    for vendor, time_s in ((Vendor([]), -1.0), (Vendor([DeadlineExceededError("no time")]), 1000.0)):
         vendor.job = run_of(a_job("sync"))
-        with pytest.raises(DeadlineTooShort) as late:
+        with pytest.raises(DeadlineExceededError) as late:
             _ = [item async for item in vendor.listing(time_s=time_s)]
         assert isinstance(outcome_of_exception(late.value, draw=0.5), Retry)
 
 
 async def test_what_cannot_be_had_at_all_fails_the_job() -> None:
-    gone = CallFailed("gone", category="permanent_request")
+    gone = CallFailedError("gone", category="permanent_request")
     vendor = Vendor([page(1, after="a"), gone])
     vendor.job = run_of(a_job("sync"))
-    with pytest.raises(CallFailed) as failed:
+    with pytest.raises(CallFailedError) as failed:
         _ = [item async for item in vendor.listing()]
     assert failed.value is gone

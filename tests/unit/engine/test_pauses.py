@@ -11,7 +11,7 @@ import pytest
 from fairlead.engine.jobs.executor import Executor
 from fairlead.engine.jobs.handler import Handler, JobContext
 from fairlead.engine.ports import Completed, Discarded, Job, Outcome, Rescheduled
-from fairlead.errors import DependencyUnavailable, RequestRejected
+from fairlead.errors import DependencyUnavailableError, RequestRejectedError
 from fairlead.events import GroupNotPaused, GroupPaused
 from fairlead.policy.jobs.job import Done
 from fairlead.policy.jobs.lane import Scope, ScopeKind
@@ -105,7 +105,7 @@ async def test_the_pause_is_there_before_the_outcome_and_also_where_the_run_fail
 
     def act(context: JobContext) -> None:
         context.pause_group(60)
-        raise RequestRejected("gone", category="permanent_request")
+        raise RequestRejectedError("gone", category="permanent_request")
 
     _, outcome = await ran(act, pauses, Recorder(), group_key="shopify/default")
     assert len(pauses.made) == 1
@@ -127,7 +127,7 @@ async def test_a_result_is_a_result() -> None:
 @pytest.mark.parametrize(
     ("pauses", "fields", "told"),
     [
-        (Pauses(DependencyUnavailable("away")), {"group_key": "g"}, "away"),
+        (Pauses(DependencyUnavailableError("away")), {"group_key": "g"}, "away"),
         (Pauses(), {"group_key": ""}, "names nothing to pause"),
         (None, {"group_key": "g"}, "no pauses are kept here"),
     ],

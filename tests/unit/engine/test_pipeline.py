@@ -21,14 +21,14 @@ from fairlead.engine.ports.credentials import Connection
 from fairlead.engine.ports.gate import Admitted
 from fairlead.engine.ports.http import HttpAnswer, HttpRequest, NoAnswer, NoAnswerKind, StreamBroken
 from fairlead.errors import (
-    CallFailed,
-    GateClosed,
-    GateUnavailable,
-    InputInvalid,
-    NoRefreshToken,
-    ReauthRequired,
-    RefreshInProgress,
-    Refused,
+    CallFailedError,
+    InvalidInputError,
+    LimiterUnavailableError,
+    LimitExceededError,
+    NoRefreshTokenError,
+    ReauthRequiredError,
+    RefreshInProgressError,
+    RefusedError,
 )
 from fairlead.events import CallAttempted
 from fairlead.policy.calls.classify.rules import rules_of
@@ -174,7 +174,7 @@ async def test_a_401_is_refreshed_and_replayed_once() -> None:
     assert (await world.call(POST)).attempts == 2
     assert credentials(world) == ["Bearer t1", "Bearer t2"]
     world = World([answer(401), answer(401), answer(200)])
-    with pytest.raises(CallFailed) as failed:
+    with pytest.raises(CallFailedError) as failed:
         await world.call(GET)
     assert failed.value.category == "permanent_auth"
     assert len(world.sent) == 2
@@ -192,7 +192,7 @@ async def test_a_failure_that_may_pass_is_tried_again_after_its_delay() -> None:
 async def test_what_may_have_been_acted_upon_is_not_sent_twice() -> None:
     for first in (answer(500), NoAnswer(True, "reset", "cut off")):
         world = World([first, answer(200)])
-        with pytest.raises(CallFailed):
+        with pytest.raises(CallFailedError):
             await world.call(POST)
         assert len(world.sent) == 1
         world = World([first, answer(200)])
@@ -205,7 +205,7 @@ async def test_what_may_have_been_acted_upon_is_not_sent_twice() -> None:
 async def test_what_trying_again_does_not_help_fails_at_once() -> None:
     for status in (400, 403, 404, 422):
         world = World([answer(status, b'{"error": {"message": "no such item"}}')])
-        with pytest.raises(CallFailed, match="no such item") as failed:
+        with pytest.raises(CallFailedError, match="no such item") as failed:
             await world.call(GET)
         assert failed.value.retry_after_s is None
         assert failed.value.answer.status == status
@@ -214,7 +214,7 @@ async def test_what_trying_again_does_not_help_fails_at_once() -> None:
 async def test_no_wait_is_begun_that_cannot_end_in_time() -> None:
     world = World([answer(429, retry_after="50"), answer(200)])
     began_s = world.clock.monotonic()
-    with pytest.raises(CallFailed, match="no time left") as failed:
+    with pytest.raises(CallFailedError, match="no time left") as failed:
         await world.call(replace(GET, deadline_s=30.0))
     assert world.clock.monotonic() == began_s
     assert failed.value.retry_after_s is not None
@@ -225,18 +225,20 @@ async def test_no_wait_is_begun_that_cannot_end_in_time() -> None:
 async def test_a_wait_beyond_all_measure_is_told_as_its_cap(retries: int) -> None:
     world = World([answer(503, retry_after="9999999999")])
     world.settings = {"max_retries": retries}
-    with pytest.raises(CallFailed) as failed:
+    with pytest.raises(CallFailedError) as failed:
         await world.call(GET)
     assert failed.value.retry_after_s is not None
     assert 900 <= failed.value.retry_after_s <= 990
 
 
 async def test_a_breaker_that_is_known_to_be_open_costs_nothing() -> None:
-    closed = GateClosed("open", tenant="acme", provider="stripe", retry_after_s=20.0, reason="breaker")
+    closed = LimitExceededError(
+        "open", tenant="acme", provider="stripe", retry_after_s=20.0, reason="breaker"
+    )
     world = World([closed, answer(200)])
     pipeline = world.pipeline()
     for _ in range(3):
-        with pytest.raises(GateClosed):
+        with pytest.raises(LimitExceededError):
             await pipeline.send(GET)
     assert (len(world.wishes), world.asked_tokens) == (1, 1)
     await world.clock.advance(20.0)
@@ -244,16 +246,16 @@ async def test_a_breaker_that_is_known_to_be_open_costs_nothing() -> None:
 
 
 REFUSALS = [
-    GateClosed("no room", retry_after_s=40.0, reason="rate"),
-    GateClosed("open", retry_after_s=40.0, reason="breaker"),
-    GateUnavailable("no Redis", retry_after_s=40.0),
+    LimitExceededError("no room", retry_after_s=40.0, reason="rate"),
+    LimitExceededError("open", retry_after_s=40.0, reason="breaker"),
+    LimiterUnavailableError("no Redis", retry_after_s=40.0),
 ]
 
 
 @pytest.mark.parametrize("refusal", REFUSALS)
-async def test_a_retry_that_is_refused_is_the_failure_of_what_was_sent(refusal: Refused) -> None:
+async def test_a_retry_that_is_refused_is_the_failure_of_what_was_sent(refusal: RefusedError) -> None:
     world = World([answer(429, retry_after="1"), refusal, answer(200)])
-    with pytest.raises(CallFailed, match="status 429") as failed:
+    with pytest.raises(CallFailedError, match="status 429") as failed:
         await world.call(GET)
     assert (failed.value.sent, failed.value.attempts, failed.value.answer.status) == (True, 1, 429)
     assert failed.value.category == "transient_rate_limit"
@@ -267,35 +269,38 @@ async def test_a_retry_that_is_refused_is_the_failure_of_what_was_sent(refusal: 
 async def test_a_breaker_that_opened_meanwhile_is_the_failure_of_what_was_sent() -> None:
     world = World([answer(502), answer(200)])
     pipeline = world.pipeline()
-    closed = GateClosed("open", retry_after_s=40.0, reason="breaker")
+    closed = LimitExceededError("open", retry_after_s=40.0, reason="breaker")
 
     async def opens(_delay_s: float) -> None:
         pipeline._open.note(KEY, "api.stripe.com", closed)
 
     world.clock.sleep = opens  # type: ignore[method-assign]
-    with pytest.raises(CallFailed, match="502") as failed:
+    with pytest.raises(CallFailedError, match="502") as failed:
         await pipeline.send(GET)
-    assert isinstance(failed.value.__cause__, GateClosed)
+    assert isinstance(failed.value.__cause__, LimitExceededError)
     assert len(world.wishes) == 1
 
 
 async def test_a_replay_after_a_401_that_is_refused_fails_as_the_refusal_does() -> None:
     """A 401 alone would be the end of the grant, and its job a dead letter."""
-    world = World([answer(401), GateClosed("no room", retry_after_s=40.0, reason="rate")])
-    with pytest.raises(CallFailed) as failed:
+    world = World([answer(401), LimitExceededError("no room", retry_after_s=40.0, reason="rate")])
+    with pytest.raises(CallFailedError) as failed:
         await world.call(GET)
     assert (failed.value.category, failed.value.retry_after_s) == ("transient_rate_limit", 40.0)
 
 
 async def test_no_newer_token_is_told_as_it_is_unless_something_may_have_been_done() -> None:
-    gone, busy = ReauthRequired("the grant is gone"), RefreshInProgress("another asks", retry_after_s=1.0)
+    gone, busy = (
+        ReauthRequiredError("the grant is gone"),
+        RefreshInProgressError("another asks", retry_after_s=1.0),
+    )
     for refusal in (gone, busy):
         world = World([answer(401)], no_newer=refusal)
         with pytest.raises(type(refusal)) as refused:
             await world.call(POST)
         assert refused.value is refusal
         world = World([answer(502), answer(401)], no_newer=refusal)
-        with pytest.raises(CallFailed) as failed:
+        with pytest.raises(CallFailedError) as failed:
             await world.call(GET)
         assert (failed.value.category, failed.value.__cause__) == (refusal.category, refusal)
 
@@ -307,19 +312,19 @@ async def test_no_newer_token_is_told_as_it_is_unless_something_may_have_been_do
 async def test_a_401_to_what_cannot_be_renewed_says_that_the_vendor_refused_it(
     provider: str, what: str, way_out: str
 ) -> None:
-    none = NoRefreshToken("there is no refresh token", reason="no_refresh_token")
+    none = NoRefreshTokenError("there is no refresh token", reason="no_refresh_token")
     for answers in ([answer(401)], [answer(502), answer(401)]):
         world = World(list(answers), no_newer=none)
         manners = replace(world.manners(CONNECTION), profile=load_profiles()[provider])
         world.manners = lambda _connection, manners=manners: manners  # type: ignore[method-assign]
-        with pytest.raises((NoRefreshToken, CallFailed)) as refused:
+        with pytest.raises((NoRefreshTokenError, CallFailedError)) as refused:
             await world.call(GET)
         assert f"the provider refused the connection's {what}" in str(refused.value)
         assert refused.value.category == "permanent_auth"
         told = refused.value.__cause__ or refused.value
-        assert isinstance(told, NoRefreshToken)
+        assert isinstance(told, NoRefreshTokenError)
         assert (told.code, told.reason, told.tenant) == ("no_refresh_token", "no_refresh_token", "acme")
-        assert way_out in told.way_out
+        assert way_out in told.hint
 
 
 async def test_the_credential_goes_to_the_provider_and_where_it_is_allowed() -> None:
@@ -333,7 +338,7 @@ async def test_the_credential_goes_to_the_provider_and_where_it_is_allowed() -> 
         "https://files.stripe.com/v1/items",
     ):
         world = World([answer(200)])
-        with pytest.raises(InputInvalid, match="none of the provider's") as refused:
+        with pytest.raises(InvalidInputError, match="none of the provider's") as refused:
             await world.call(replace(GET, url=url))
         assert "hosts" in str(refused.value)
         assert (world.wishes, world.asked_tokens) == ([], 0), "it was begun"
@@ -355,11 +360,11 @@ async def test_a_timeout_in_a_hurry_says_nothing_of_the_destination() -> None:
             return await World.token(world, key)
 
         world.token = waits  # type: ignore[method-assign]
-        with pytest.raises(CallFailed):
+        with pytest.raises(CallFailedError):
             await world.call(GET)
         assert world.passages[0].health is health
     world = World([timeout], settings={"max_retries": 0, "deadline_s": 0.2})
-    with pytest.raises(CallFailed):
+    with pytest.raises(CallFailedError):
         await world.call(GET)
     assert world.passages[0].health is Health.NEUTRAL
 
@@ -382,6 +387,6 @@ async def test_no_retries_are_none_whatever_shipped_patterns_say() -> None:
         body = b'{"error": {"code": "%s"}}' % code.encode()
         for retries in (0, 1):
             world = World([answer(status, body)] * 9, settings={"max_retries": retries})
-            with pytest.raises(CallFailed):
+            with pytest.raises(CallFailedError):
                 await world.call(GET)
             assert len(world.sent) == 1 + retries, code

@@ -13,12 +13,12 @@ import pytest
 from fairlead.engine.calls.open_breakers import KNOWN_S, KnownOpen
 from fairlead.engine.jobs.handler import JobContext, current_job
 from fairlead.engine.ports import Connection, ConnectionKey
-from fairlead.errors import CallFailed, DeadlineTooShort, GateClosed
+from fairlead.errors import CallFailedError, DeadlineExceededError, LimitExceededError
 from fairlead.policy.tokens.token import PublicToken
 from fairlead.testing import ManualClock
 from tests.unit.engine.test_pipeline import GET, KEY, World, answer
 
-OPEN = GateClosed("open", tenant="acme", provider="stripe", retry_after_s=600.0, reason="breaker")
+OPEN = LimitExceededError("open", tenant="acme", provider="stripe", retry_after_s=600.0, reason="breaker")
 
 
 async def test_an_open_breaker_is_known_for_a_moment_only() -> None:
@@ -26,7 +26,7 @@ async def test_an_open_breaker_is_known_for_a_moment_only() -> None:
     world = World([OPEN, answer(200)])
     pipeline = world.pipeline()
     for _ in range(3):
-        with pytest.raises(GateClosed) as closed:
+        with pytest.raises(LimitExceededError) as closed:
             await pipeline.send(GET)
     assert closed.value.retry_after_s == 600.0
     assert len(world.wishes) == 1
@@ -38,7 +38,7 @@ async def test_an_open_breaker_is_known_for_a_moment_only() -> None:
 async def test_limits_that_are_switched_off_refuse_nothing_at_once() -> None:
     world = World([OPEN, answer(200)])
     pipeline = world.pipeline()
-    with pytest.raises(GateClosed):
+    with pytest.raises(LimitExceededError):
         await pipeline.send(GET)
     world.limited = False
     assert (await pipeline.send(GET)).attempts == 1
@@ -47,9 +47,9 @@ async def test_limits_that_are_switched_off_refuse_nothing_at_once() -> None:
 def test_a_breaker_that_is_due_sooner_is_forgotten_then() -> None:
     clock = ManualClock()
     known = KnownOpen(clock)
-    known.note(KEY, "h", GateClosed("open", retry_after_s=0.0, reason="breaker"))
+    known.note(KEY, "h", LimitExceededError("open", retry_after_s=0.0, reason="breaker"))
     known.check(KEY, "h", lambda: True)
-    known.note(KEY, "h", GateClosed("no room", retry_after_s=9.0, reason="rate"))
+    known.note(KEY, "h", LimitExceededError("no room", retry_after_s=9.0, reason="rate"))
     known.check(KEY, "h", lambda: True)
 
 
@@ -66,7 +66,7 @@ class Slow(World):
 
 async def test_no_call_waits_for_its_credential_past_its_deadline() -> None:
     world = Slow([answer(200)])
-    with pytest.raises(DeadlineTooShort, match="credential") as refused:
+    with pytest.raises(DeadlineExceededError, match="credential") as refused:
         await world.call(replace(GET, deadline_s=4.0))
     assert (world.clock.monotonic(), refused.value.tenant) == (4.0, "acme")
     assert (world.sent, world.asked_tokens) == ([], 0)
@@ -75,14 +75,14 @@ async def test_no_call_waits_for_its_credential_past_its_deadline() -> None:
 async def test_no_call_waits_for_a_newer_credential_past_its_deadline() -> None:
     world = Slow([answer(401), answer(200)])
     world.served = lambda key: PublicToken(_secret(), "Bearer", None, None, None, 1)  # type: ignore[method-assign]
-    with pytest.raises(DeadlineTooShort, match="newer credential"):
+    with pytest.raises(DeadlineExceededError, match="newer credential"):
         await world.call(replace(GET, deadline_s=4.0))
     assert world.clock.monotonic() == 4.0
     world.answers, world.sent = [answer(502), answer(401), answer(200)], []
-    with pytest.raises(CallFailed) as failed:
+    with pytest.raises(CallFailedError) as failed:
         await world.call(replace(GET, deadline_s=8.0))
     assert world.clock.monotonic() == 12.0
-    assert isinstance(failed.value.__cause__, DeadlineTooShort)
+    assert isinstance(failed.value.__cause__, DeadlineExceededError)
     assert len(world.sent) == 2
 
 
@@ -112,7 +112,7 @@ async def test_no_call_waits_for_its_connection_past_its_deadline(
     deadline_s: float | None, ends_s: float
 ) -> None:
     world = Unread([answer(200)])
-    with pytest.raises(DeadlineTooShort, match="connection"):
+    with pytest.raises(DeadlineExceededError, match="connection"):
         await world.call(replace(GET, deadline_s=deadline_s))
     assert world.clock.monotonic() == ends_s
 
@@ -122,7 +122,7 @@ async def test_in_a_job_no_connection_is_waited_for_past_the_time_of_the_job() -
     job: Any = SimpleNamespace(attempt=1, job_id=UUID(int=9))
     running = current_job.set(JobContext(job, lambda: 20.0 - world.clock.monotonic(), timeout_s=20.0))
     try:
-        with pytest.raises(DeadlineTooShort) as refused:
+        with pytest.raises(DeadlineExceededError) as refused:
             await world.call(GET)
     finally:
         current_job.reset(running)
@@ -131,7 +131,7 @@ async def test_in_a_job_no_connection_is_waited_for_past_the_time_of_the_job() -
 
 async def test_what_was_waited_before_the_pipeline_counts() -> None:
     world = World([answer(200)], clock=ManualClock(100.0, autojump_s=0.0))
-    with pytest.raises(DeadlineTooShort):
+    with pytest.raises(DeadlineExceededError):
         await world.call(replace(GET, deadline_s=4.0, began_s=95.0))
     came = await world.call(replace(GET, deadline_s=4.0, began_s=97.0))
     assert (came.waited_s, world.sent[0].deadline_s) == (3.0, 1.0)
@@ -149,7 +149,7 @@ async def test_who_is_cancelled_while_it_waits_for_a_credential_is_cancelled() -
 async def test_all_retries_of_a_call_end_within_their_bound() -> None:
     """Each delay alone would fit into it, and the deadline is far away."""
     world = World([answer(429, retry_after="110")] * 9)
-    with pytest.raises(CallFailed, match="no time left"):
+    with pytest.raises(CallFailedError, match="no time left"):
         await world.call(replace(GET, deadline_s=3000.0))
     assert 200 < world.clock.monotonic() < 300
     assert len(world.sent) == 3

@@ -14,15 +14,21 @@ import pytest
 
 from fairlead.engine.jobs.handler import JobContext, current_job
 from fairlead.engine.ports.http import HttpAnswer, NoAnswer
-from fairlead.errors import CallFailed, DeadlineTooShort, GateClosed, RefreshInProgress, Refused
+from fairlead.errors import (
+    CallFailedError,
+    DeadlineExceededError,
+    LimitExceededError,
+    RefreshInProgressError,
+    RefusedError,
+)
 from fairlead.events import CallsFailed
 from fairlead.policy.failures.retry import DeadLetter, RetryAt, decide
 from fairlead.policy.jobs.dead_letter import WaitForPerson, first_action
 from fairlead.policy.jobs.job import Retry, Snooze, outcome_of_exception
 from tests.unit.engine.test_pipeline import GET, World, answer
 
-CLOSED = GateClosed("no room", retry_after_s=40.0, reason="rate")
-BUSY = RefreshInProgress("another asks", retry_after_s=1.0)
+CLOSED = LimitExceededError("no room", retry_after_s=40.0, reason="rate")
+BUSY = RefreshInProgressError("another asks", retry_after_s=1.0)
 PUT = replace(GET, method="PUT", body=b"{}")
 
 
@@ -37,9 +43,9 @@ def a_job() -> Iterator[None]:
         current_job.reset(running)
 
 
-async def failed_of(world: World) -> CallFailed | Refused:
+async def failed_of(world: World) -> CallFailedError | RefusedError:
     """What a PUT of *world* ends in."""
-    with pytest.raises((CallFailed, Refused)) as failed:
+    with pytest.raises((CallFailedError, RefusedError)) as failed:
         await world.call(PUT)
     return failed.value
 
@@ -50,7 +56,7 @@ def loud(world: World) -> int:
 
 async def test_in_a_job_a_long_wait_is_the_jobs() -> None:
     job: Any = SimpleNamespace(attempt=1, job_id=UUID(int=9))
-    for left_s, error in ((60.0, CallFailed), (10.0, DeadlineTooShort)):
+    for left_s, error in ((60.0, CallFailedError), (10.0, DeadlineExceededError)):
         world = World([answer(429, retry_after="5")])
         running = current_job.set(JobContext(job, lambda left_s=left_s: left_s))  # type: ignore[misc]
         try:
@@ -69,7 +75,7 @@ async def test_how_long_a_wait_is_spent_in_a_job_is_a_setting(inline_wait_s: flo
     job: Any = SimpleNamespace(attempt=1, job_id=UUID(int=9))
     running = current_job.set(JobContext(job, lambda: 60.0))
     try:
-        with suppress(CallFailed):
+        with suppress(CallFailedError):
             await world.call(GET)
     finally:
         current_job.reset(running)
@@ -102,14 +108,14 @@ async def test_a_limit_after_an_attempt_that_may_have_acted_is_a_failure_and_bur
     world = World([answer(500), answer(429, retry_after="30")], settings={"inline_wait_s": 10.0})
     with a_job():
         failed = await failed_of(world)
-    assert isinstance(failed, CallFailed)
+    assert isinstance(failed, CallFailedError)
     assert (failed.answer.status, failed.may_have_acted) == (429, True)
     assert isinstance(outcome_of_exception(failed, draw=0.5), Retry)
     assert loud(world) == 1
     world = World([answer(429, retry_after="1"), answer(429, retry_after="30")])
     with a_job():
         failed = await failed_of(world)
-    assert isinstance(failed, CallFailed)
+    assert isinstance(failed, CallFailedError)
     assert not failed.may_have_acted
 
 
@@ -120,7 +126,7 @@ async def test_a_job_does_not_repeat_a_post_that_may_have_acted(came: HttpAnswer
     """A person decides: the job's retries, and the replays of its dead letter, would do it twice."""
     for call, decision in ((replace(GET, method="POST", body=b"{}"), DeadLetter), (PUT, RetryAt)):
         world = World([came], settings={"max_retries": 0})
-        with a_job(), pytest.raises(CallFailed) as failed:
+        with a_job(), pytest.raises(CallFailedError) as failed:
             await world.call(call)
         outcome = outcome_of_exception(ExceptionGroup("g", [failed.value, OSError("x")]), draw=0.5)
         assert isinstance(outcome, Retry)

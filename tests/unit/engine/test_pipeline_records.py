@@ -20,14 +20,20 @@ from fairlead.engine.limits.admission import Passage
 from fairlead.engine.limits.call_admitter import CallWish
 from fairlead.engine.ports import ConnectionKey
 from fairlead.engine.ports.http import HttpAnswer, HttpRequest, NoAnswer
-from fairlead.errors import CallFailed, GateClosed, GateUnavailable, ReauthRequired, SlotLost
+from fairlead.errors import (
+    CallFailedError,
+    LimiterUnavailableError,
+    LimitExceededError,
+    ReauthRequiredError,
+    SlotLostError,
+)
 from fairlead.events import AnswersUnclassified, CallAttempted, CallsFailed
 from fairlead.policy.limits.breaker import Health
 from fairlead.policy.tokens.token import PublicToken
 from fairlead.testing import ManualClock
 from tests.unit.engine.test_pipeline import GET, POST, World, answer
 
-CLOSED = GateClosed("no room", retry_after_s=40.0, reason="rate")
+CLOSED = LimitExceededError("no room", retry_after_s=40.0, reason="rate")
 
 
 def attempts(world: World) -> list[CallAttempted]:
@@ -52,7 +58,7 @@ async def test_a_record_says_who_what_which_gate_and_why() -> None:
     world = World([answer(404, b'{"error": {"code": "gone_item", "message": "no"}}')])
     running = current_job.set(JobContext(job, lambda: 60.0))
     try:
-        with pytest.raises(CallFailed):
+        with pytest.raises(CallFailedError):
             await world.call(GET)
     finally:
         current_job.reset(running)
@@ -63,7 +69,7 @@ async def test_a_record_says_who_what_which_gate_and_why() -> None:
 
 async def test_what_no_rule_knows_is_told_as_such() -> None:
     world = World([answer(418, b"{}")], settings={"max_retries": 0})
-    with pytest.raises(CallFailed) as failed:
+    with pytest.raises(CallFailedError) as failed:
         await world.call(GET)
     assert failed.value.verdict.unclassified
     assert attempts(world)[0].unclassified
@@ -78,7 +84,7 @@ async def test_a_stream_that_breaks_off_is_told_twice() -> None:
             async for _ in stream:
                 await world.clock.sleep(3.0)
 
-    with pytest.raises(CallFailed):
+    with pytest.raises(CallFailedError):
         await read()
     told = [(record.then, record.sent_s, record.waited_s, record.code) for record in attempts(world)]
     assert told == [("give", 2.0, 0.0, ""), ("fail", 5.0, 0.0, "reset")]
@@ -101,14 +107,14 @@ class Losing(World):
         whole: AbstractAsyncContextManager[Passage] = super().enter(wish, wait_end=wait_end)
         async with whole as passage:
             yield passage
-        raise SlotLost("lost")
+        raise SlotLostError("lost")
 
 
 async def test_a_slot_that_is_lost_leaves_a_record() -> None:
     called, streamed = Losing([answer(200)]), Losing([answer(200)])
-    with pytest.raises(SlotLost):
+    with pytest.raises(SlotLostError):
         await called.call(GET)
-    with pytest.raises(SlotLost):
+    with pytest.raises(SlotLostError):
         async with streamed.pipeline().stream(GET):
             pass
     for world in (called, streamed):
@@ -118,32 +124,32 @@ async def test_a_slot_that_is_lost_leaves_a_record() -> None:
 
 async def test_a_slot_that_another_call_lost_is_none_of_this_ones() -> None:
     world = World([answer(200)])
-    with pytest.raises(SlotLost):
+    with pytest.raises(SlotLostError):
         async with world.pipeline().stream(GET):
-            raise SlotLost("another's")
+            raise SlotLostError("another's")
     assert [record.then for record in attempts(world)] == ["give"]
 
 
 async def test_a_refusal_leaves_a_record_and_says_of_what_gate() -> None:
     world = World([CLOSED])
-    with pytest.raises(GateClosed):
+    with pytest.raises(LimitExceededError):
         await world.call(GET)
     (record,) = attempts(world)
     assert (record.then, record.attempt, record.gate, record.delay_s) == ("refused", 0, "rate", 40.0)
     assert failures(world) == []
-    world = World([GateUnavailable("no Redis")])
-    with pytest.raises(GateUnavailable):
+    world = World([LimiterUnavailableError("no Redis")])
+    with pytest.raises(LimiterUnavailableError):
         await world.call(GET)
-    assert (attempts(world)[0].gate, attempts(world)[0].code) == ("", "gate_unavailable")
+    assert (attempts(world)[0].gate, attempts(world)[0].code) == ("", "limiter_unavailable")
 
 
 async def test_a_refusal_after_an_attempt_is_how_the_call_failed() -> None:
     for answers, gone in (
         ([answer(429, retry_after="1"), CLOSED], None),
-        ([answer(401)], ReauthRequired("the grant is gone")),
+        ([answer(401)], ReauthRequiredError("the grant is gone")),
     ):
         world = World([*answers], no_newer=gone)
-        with pytest.raises((CallFailed, ReauthRequired)):
+        with pytest.raises((CallFailedError, ReauthRequiredError)):
             await world.call(GET)
         assert attempts(world)[-1].then == "fail"
         assert len(failures(world)) == 1
@@ -151,7 +157,7 @@ async def test_a_refusal_after_an_attempt_is_how_the_call_failed() -> None:
 
 async def test_a_failed_call_is_reported_with_its_failure_and_not_with_what_prevented_a_retry() -> None:
     world = World([answer(500), CLOSED])
-    with pytest.raises(CallFailed):
+    with pytest.raises(CallFailedError):
         await world.call(GET)
     assert attempts(world)[-1].code == "rate"
     assert [(event.code, event.category) for event in failures(world)] == [("http_500", "transient_server")]
@@ -159,7 +165,7 @@ async def test_a_failed_call_is_reported_with_its_failure_and_not_with_what_prev
 
 async def test_what_never_left_and_is_refused_then_has_not_failed() -> None:
     world = World([NoAnswer(False, "connect", "refused"), CLOSED])
-    with pytest.raises(GateClosed):
+    with pytest.raises(LimitExceededError):
         await world.call(GET)
     assert [(record.then, record.gate) for record in attempts(world)] == [
         ("again", "off"),
@@ -230,7 +236,7 @@ async def test_a_call_that_is_cancelled_after_a_fair_trial_counts_against_its_de
 async def test_a_call_that_was_not_answered_in_time_keeps_its_slot(deadline_s: float, kept: bool) -> None:
     """R30. The vendor may be at work on it still; one that was hurried says nothing of that."""
     world = World([NoAnswer(True, "timeout", "no complete answer before the deadline")])
-    with pytest.raises(CallFailed):
+    with pytest.raises(CallFailedError):
         await world.call(replace(POST, deadline_s=deadline_s))
     assert [passage.keeps_slot for passage in world.passages] == [kept]
 
@@ -257,7 +263,7 @@ async def test_under_load_successes_and_refusals_are_sampled_and_failures_are_no
     assert len(world.events) == ALL_PER_S + more // SAMPLE
     assert sum(record.stands_for for record in attempts(world)) == ALL_PER_S + more
     for _ in range(3):
-        with pytest.raises(CallFailed):
+        with pytest.raises(CallFailedError):
             await pipeline.send(GET)
     assert [record.stands_for for record in attempts(world)[-3:]] == [1, 1, 1]
     world.events.clear()
@@ -272,7 +278,7 @@ async def test_that_calls_fail_is_told_loud_and_not_too_often() -> None:
     pipeline = world.pipeline()
 
     async def fails() -> None:
-        with pytest.raises(CallFailed):
+        with pytest.raises(CallFailedError):
             await pipeline.send(GET)
 
     for _ in range(10):
@@ -297,7 +303,7 @@ async def test_answers_that_no_rule_knows_are_counted_by_provider() -> None:
     pipeline = world.pipeline()
 
     async def fails() -> None:
-        with pytest.raises(CallFailed):
+        with pytest.raises(CallFailedError):
             await pipeline.send(GET)
 
     for _ in range(4):

@@ -6,7 +6,7 @@ import pytest
 
 from fairlead.engine.calls.buffered import MOST_OF_A_FAILURE
 from fairlead.engine.ports.http import HttpAnswer, HttpRequest, NoAnswer
-from fairlead.errors import CallFailed, InputInvalid
+from fairlead.errors import CallFailedError, InvalidInputError
 from fairlead.policy.limits.breaker import Health
 from tests.unit.engine.test_pipeline import GET, Streamed, World, answer, credentials
 
@@ -31,28 +31,28 @@ async def test_what_is_done_in_part_is_given_whatever_its_status() -> None:
 
 class Strict(World):
     async def send(self, request: HttpRequest) -> HttpAnswer | NoAnswer:
-        raise InputInvalid("a header of a call has a character that HTTP does not allow")
+        raise InvalidInputError("a header of a call has a character that HTTP does not allow")
 
 
 async def test_what_cannot_be_put_into_http_costs_nothing() -> None:
     world = Strict([answer(200)])
-    with pytest.raises(InputInvalid):
+    with pytest.raises(InvalidInputError):
         await world.pipeline().send(GET)
-    with pytest.raises(InputInvalid):
+    with pytest.raises(InvalidInputError):
         async with world.pipeline().stream(GET):
             pytest.fail("it has no answer")
     assert [passage.actual for passage in world.passages] == [{0: 0.0}] * 2
     theirs = World([answer(200)])
-    with pytest.raises(InputInvalid):
+    with pytest.raises(InvalidInputError):
         async with theirs.pipeline().stream(GET):
-            raise InputInvalid("of the caller's own")
+            raise InvalidInputError("of the caller's own")
     assert theirs.passages[0].actual == {}, "it was sent"
 
 
 @pytest.mark.parametrize("whole", [True, False])
 async def test_a_failure_is_read_whole_where_somebody_wants_it(whole: bool) -> None:
     body = b"x" * (2 * MOST_OF_A_FAILURE)
-    with pytest.raises(CallFailed) as failed:
+    with pytest.raises(CallFailedError) as failed:
         async with World([answer(400, body)]).pipeline().stream(GET, read_whole=lambda _stream: whole):
             pytest.fail("it failed")
     assert failed.value.answer is not None
@@ -65,7 +65,7 @@ async def test_a_stream_that_ends_with_its_readers_time_says_nothing_of_the_dest
     """Whoever reads slowly would open the breaker of a vendor that answers well."""
     monkeypatch.setattr(Streamed, "kind", "timeout")
     world = World([answer(200, b"broken")])
-    with pytest.raises(CallFailed) as failed:
+    with pytest.raises(CallFailedError) as failed:
         async with world.pipeline().stream(GET) as stream:
             _ = [chunk async for chunk in stream]
     assert failed.value.reason == "timeout"
@@ -80,7 +80,7 @@ async def test_of_two_streams_that_are_read_together_the_one_that_broke_off_is_c
             assert [chunk async for chunk in other] == [b"chunk"]
             _ = [chunk async for chunk in one]
 
-    with pytest.raises(CallFailed):
+    with pytest.raises(CallFailedError):
         await together()
     assert broken.passages[0].health is Health.UNHEALTHY
     assert well.passages[0].health is Health.HEALTHY
@@ -97,12 +97,12 @@ async def test_a_streamed_answer_holds_its_place_until_the_block_ends() -> None:
 
 async def test_a_stream_that_breaks_off_has_failed() -> None:
     world = World([answer(200, b"broken")])
-    with pytest.raises(CallFailed, match="its head was given") as failed:
+    with pytest.raises(CallFailedError, match="its head was given") as failed:
         async with world.pipeline().stream(GET) as stream:
             _ = [chunk async for chunk in stream]
     assert failed.value.reason == "reset"
     assert world.passages[0].health is Health.UNHEALTHY
     world = World([answer(404, b'{"message": "no such file"}')])
-    with pytest.raises(CallFailed, match="no such file"):
+    with pytest.raises(CallFailedError, match="no such file"):
         async with world.pipeline().stream(GET):
             pytest.fail("a failure is not streamed")

@@ -10,14 +10,14 @@ import pytest
 from fairlead.engine.ports import ConnectionKey
 from fairlead.engine.ports.http import HttpAnswer, HttpRequest, NoAnswer, NoAnswerKind
 from fairlead.errors import (
-    CallFailed,
-    ConfigInvalid,
-    DependencyUnavailable,
+    CallFailedError,
+    DependencyUnavailableError,
     FairleadError,
-    GateClosed,
-    InputInvalid,
-    NotFound,
-    NotSent,
+    InvalidConfigError,
+    InvalidInputError,
+    LimitExceededError,
+    NotFoundError,
+    NotSentError,
 )
 from fairlead.policy.failures.process_health import HINTS
 from fairlead.policy.jobs.job import MOST_WAITS, Retry, Snooze, outcome_of_exception
@@ -38,7 +38,7 @@ NEVER_LEFT: list[tuple[NoAnswerKind, str]] = [
 async def test_what_never_left_is_told_as_not_sent(kind: NoAnswerKind, category: str) -> None:
     never = NoAnswer(False, kind, "it did not leave")
     world = World([never] * 9)
-    with pytest.raises(NotSent, match="it did not leave") as refused:
+    with pytest.raises(NotSentError, match="it did not leave") as refused:
         await world.call(POST)
     assert (refused.value.sent, refused.value.reason, refused.value.category) == (False, kind, category)
     assert refused.value.retryable is category.startswith("transient")
@@ -46,7 +46,7 @@ async def test_what_never_left_is_told_as_not_sent(kind: NoAnswerKind, category:
     assert isinstance(outcome, Retry), "a job burns an attempt: it would come back for ever"
     assert (outcome.failure.category, outcome.failure.code) == (category, f"not_sent_{kind}")
     async with AsyncExitStack() as stack:
-        with pytest.raises(NotSent):
+        with pytest.raises(NotSentError):
             await stack.enter_async_context(World([never] * 9).pipeline().stream(GET))
 
 
@@ -54,14 +54,14 @@ async def test_what_never_left_is_told_as_not_sent(kind: NoAnswerKind, category:
 async def test_job_that_met_a_fault_of_its_own_process_spends_no_attempt(kind: NoAnswerKind) -> None:
     never = NoAnswer(False, kind, "it did not leave")
     world = World([never] * 9)
-    with pytest.raises(NotSent) as refused:
+    with pytest.raises(NotSentError) as refused:
         await world.call(POST)
-    assert refused.value.way_out == HINTS[kind]
+    assert refused.value.hint == HINTS[kind]
     assert {passage.health for passage in world.passages} == {Health.NEUTRAL}
     waits = [outcome_of_exception(refused.value, draw=0.5, waits=before) for before in range(MOST_WAITS + 1)]
     assert all(isinstance(wait, Snooze) and wait.counted and wait.delay_s <= 60 for wait in waits[:-1])
     assert isinstance(waits[-1], Retry), "a fault without an end becomes a failure"
-    half_done = CallFailed("cut", reason=kind, may_have_acted=True)
+    half_done = CallFailedError("cut", reason=kind, may_have_acted=True)
     half_done.repeatable = False
     assert isinstance(outcome_of_exception(half_done, draw=0.5), Retry)
 
@@ -69,11 +69,11 @@ async def test_job_that_met_a_fault_of_its_own_process_spends_no_attempt(kind: N
 async def test_one_attempt_that_may_have_left_is_told_as_sent() -> None:
     never, lost = NoAnswer(False, "connect", "refused"), NoAnswer(True, "reset", "cut off")
     for answers in ([never, lost, never, never], [lost, never, never, never], [answer(502), *[never] * 3]):
-        with pytest.raises(CallFailed) as failed:
+        with pytest.raises(CallFailedError) as failed:
             await World(answers).call(GET)
         assert failed.value.sent
-    closed = GateClosed("no room", retry_after_s=40.0, reason="rate")
-    with pytest.raises(GateClosed) as refused:
+    closed = LimitExceededError("no room", retry_after_s=40.0, reason="rate")
+    with pytest.raises(LimitExceededError) as refused:
         await World([never, closed]).call(POST)
     assert refused.value is closed, "nothing was sent: it is a refusal"
 
@@ -84,7 +84,7 @@ async def test_a_full_pool_of_ours_is_no_fault_and_gives_back_what_was_taken() -
     assert world.passages[0].health is Health.NEUTRAL
 
 
-AWAY = DependencyUnavailable("the database is away")
+AWAY = DependencyUnavailableError("the database is away")
 PUT = replace(GET, method="PUT", body=b"{}")
 
 
@@ -94,7 +94,7 @@ async def streamed(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [AWAY, NotFound("it is gone"), ConfigInvalid("two limits of a name")], ids=repr
+    "error", [AWAY, NotFoundError("it is gone"), InvalidConfigError("two limits of a name")], ids=repr
 )
 async def test_whatever_keeps_a_sent_call_from_another_try_it_was_sent(error: FairleadError) -> None:
     """A gate that closes with its process, a database that goes away, a connection that is removed."""
@@ -102,7 +102,7 @@ async def test_whatever_keeps_a_sent_call_from_another_try_it_was_sent(error: Fa
         answers = [*world.answers]
         for way in (world.call(PUT), streamed(world)):
             world.answers[:] = answers
-            with pytest.raises(CallFailed, match=error.what) as failed:
+            with pytest.raises(CallFailedError, match=error.message) as failed:
                 await way
             assert (failed.value.sent, failed.value.__cause__) == (True, error)
             assert failed.value.may_have_acted
@@ -111,8 +111,8 @@ async def test_whatever_keeps_a_sent_call_from_another_try_it_was_sent(error: Fa
 
 
 async def test_what_keeps_a_replay_out_is_why_its_call_failed() -> None:
-    for error, category in ((AWAY, "transient_network"), (NotFound("it is gone"), "permanent_request")):
-        with pytest.raises(CallFailed) as failed:
+    for error, category in ((AWAY, "transient_network"), (NotFoundError("it is gone"), "permanent_request")):
+        with pytest.raises(CallFailedError) as failed:
             await World([answer(401), error]).call(POST)
         assert (failed.value.category, failed.value.may_have_acted) == (category, False)
 
@@ -123,7 +123,7 @@ async def test_what_keeps_a_call_from_its_first_try_is_told_as_it_is_and_leaves_
             raise AWAY
 
     for world in (NoToken([answer(200)]), World([AWAY]), World([AWAY])):
-        with pytest.raises(DependencyUnavailable) as refused:
+        with pytest.raises(DependencyUnavailableError) as refused:
             await (streamed(world) if world.answers == [AWAY] else world.call(PUT))
         assert refused.value is AWAY
         (record,) = world.events
@@ -135,12 +135,12 @@ async def test_a_second_try_that_cannot_be_put_into_http_is_the_failure_of_the_f
     class OddToken(World):
         async def send(self, request: HttpRequest) -> HttpAnswer | NoAnswer:
             if self.sent:
-                raise InputInvalid("a header of a call has a character that HTTP does not allow")
+                raise InvalidInputError("a header of a call has a character that HTTP does not allow")
             return await super().send(request)
 
     for way in (lambda world: world.call(PUT), streamed):
         world = OddToken([answer(500), answer(200)])
-        with pytest.raises(CallFailed, match="character") as failed:
+        with pytest.raises(CallFailedError, match="character") as failed:
             await way(world)
-        assert isinstance(failed.value.__cause__, InputInvalid)
+        assert isinstance(failed.value.__cause__, InvalidInputError)
         assert world.passages[1].actual == {0: 0.0}, "it was not sent again"

@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.engine.jobs.schedules import Schedules, upcoming
 from fairlead.engine.ports import Schedule
-from fairlead.errors import InputInvalid, NotFound
+from fairlead.errors import InvalidInputError, NotFoundError
 from fairlead.events import ScheduleReplaced
 from fairlead.testing._kit.ids import CountedIds
 from tests.support.engine import Recorder
@@ -25,7 +25,7 @@ def schedules(fleet: Fleet) -> Schedules:
 
 async def test_a_declaration_is_checked_as_a_whole_before_anything_is_stored(schedules: Schedules) -> None:
     for wrong in (replace(HOURLY, name="other", expression="often"), replace(HOURLY, kind="mail")):
-        with pytest.raises(InputInvalid, match="hint: "):
+        with pytest.raises(InvalidInputError, match="hint: "):
             await schedules.declare([HOURLY, wrong])
     assert await schedules.views() == []
     await schedules.declare([])
@@ -92,10 +92,10 @@ async def test_what_is_not_there_is_told(schedules: Schedules) -> None:
         schedules.resume("none"),
         schedules.pause("none", by="ann", why="why"),
     ):
-        with pytest.raises(NotFound, match=r"no schedule .* hint: ") as caught:
+        with pytest.raises(NotFoundError, match=r"no schedule .* hint: ") as caught:
             await act
         assert "\x1b" not in str(caught.value)
-    with pytest.raises(InputInvalid, match="without a reason"):
+    with pytest.raises(InvalidInputError, match="without a reason"):
         await schedules.pause("scan", by="ann", why=" ")
     await schedules.remove("scan")
     assert await schedules.views() == []

@@ -16,7 +16,7 @@ from fairlead.engine.jobs.loop_meter import LoopMeter
 from fairlead.engine.jobs.memory_limits import MemoryGuard
 from fairlead.engine.jobs.pruner import BATCH, Pruner, Retention
 from fairlead.engine.ports import Completed, MemoryUsage
-from fairlead.errors import DependencyUnavailable
+from fairlead.errors import DependencyUnavailableError
 from fairlead.events import (
     Emit,
     LeaseLost,
@@ -120,7 +120,7 @@ async def test_trouble_is_told_when_it_begins_and_when_it_ends() -> None:
         await clock.advance(60)
         assert passes.count > 20
         assert emit.events == [ServiceFailed("demo", "ValueError: odd")]
-        passes.error = DependencyUnavailable("away")
+        passes.error = DependencyUnavailableError("away")
         await clock.advance(60)
         assert len(emit.of(StoreUnreachable)) == 1
         passes.error = None
@@ -131,7 +131,7 @@ async def test_trouble_is_told_when_it_begins_and_when_it_ends() -> None:
 
 async def test_an_outage_is_retried_soon_whatever_the_interval() -> None:
     clock, passes, emit = ManualClock(), Passes(), Recorder()
-    passes.error = DependencyUnavailable("away")
+    passes.error = DependencyUnavailableError("away")
     async with running(service(passes, clock, emit, interval_s=3600.0)):
         await clock.advance(60)
         passes.error = None

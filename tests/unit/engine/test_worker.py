@@ -10,7 +10,7 @@ from fairlead.engine.jobs.executor import Executor
 from fairlead.engine.jobs.handler import Handler, JobContext
 from fairlead.engine.jobs.worker_settings import WorkerSettings
 from fairlead.engine.ports import ClaimFilter, MemoryUsage
-from fairlead.errors import ConfigInvalid, TransientFailure
+from fairlead.errors import InvalidConfigError, TransientFailureError
 from fairlead.events import (
     HandlersStuck,
     JobDead,
@@ -132,20 +132,20 @@ async def test_kinds_without_a_handler_are_left_to_others(fleet: Fleet) -> None:
 
 
 async def test_a_filter_that_nothing_can_satisfy_is_refused(fleet: Fleet) -> None:
-    with pytest.raises(ConfigInvalid, match="no handler for kind mail"):
+    with pytest.raises(InvalidConfigError, match="no handler for kind mail"):
         await fleet.start(Handler("work", done_at_once), wanted=ClaimFilter(kinds=("mail",)))
-    with pytest.raises(ConfigInvalid, match="without handlers"):
+    with pytest.raises(InvalidConfigError, match="without handlers"):
         fleet.new()._worker(Executor([], clock=fleet.clock, draw=half, ids=IDS, emit=Recorder()))
-    with pytest.raises(ConfigInvalid, match="concurrency"):
+    with pytest.raises(InvalidConfigError, match="concurrency"):
         WorkerSettings(concurrency=0)
-    with pytest.raises(ConfigInvalid, match="times"):
+    with pytest.raises(InvalidConfigError, match="times"):
         WorkerSettings(poll_s=0)
 
 
 @pytest.mark.parametrize("category", list(Category))
 async def test_each_category_goes_its_way_to_the_dead_letters(fleet: Fleet, category: Category) -> None:
     async def fails(context: JobContext) -> None:
-        raise TransientFailure("boom", category=category.value)
+        raise TransientFailureError("boom", category=category.value)
 
     await fleet.enqueue(new_job(args={"connection_id": "00000000-0000-7000-8000-000000000001"}))
     process = await fleet.start(Handler("work", fails), poll_s=5.0)

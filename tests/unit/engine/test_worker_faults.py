@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.engine.jobs.handler import SAVED, Handler, JobContext
 from fairlead.engine.ports import NewJob
-from fairlead.errors import DependencyUnavailable, TransientFailure
+from fairlead.errors import DependencyUnavailableError, TransientFailureError
 from fairlead.events import (
     JobFinished,
     JobsRescued,
@@ -254,7 +254,7 @@ async def test_an_answer_that_was_lost_is_asked_for_again_and_told_once(fleet: F
     async def cut_once(operation: str) -> None:
         if operation == "acknowledge" and not lost:
             lost.append(operation)
-            raise DependencyUnavailable("the connection was lost")
+            raise DependencyUnavailableError("the connection was lost")
 
     async def work(context: JobContext) -> str:
         return "done"
@@ -304,7 +304,7 @@ async def test_all_die_at_once_while_jobs_fail(fleet: Fleet) -> None:
 
     async def fails(context: JobContext) -> None:
         failing.append(context.attempt)
-        raise TransientFailure("boom")
+        raise TransientFailureError("boom")
 
     await fleet.enqueue(*(new_job() for _ in range(4)), *(new_job("fails") for _ in range(8)))
     processes = [await fleet.start(gate.handler, Handler("fails", fails)) for _ in range(3)]

@@ -10,7 +10,7 @@ import pytest
 from fairlead.engine.jobs.handler import Handler, JobContext
 from fairlead.engine.jobs.suspects import MOST_PATIENCE_S, PATIENCE_S
 from fairlead.engine.ports import MemoryUsage
-from fairlead.errors import DependencyUnavailable
+from fairlead.errors import DependencyUnavailableError
 from tests.support.engine import new_job
 from tests.support.process import Fleet, Gate, Process
 
@@ -221,7 +221,7 @@ async def test_a_suspect_of_which_it_is_not_known_whether_it_began_is_not_handed
 
     async def cut(operation: str) -> None:
         if operation == "start_suspect":
-            raise DependencyUnavailable("the connection was lost")
+            raise DependencyUnavailableError("the connection was lost")
 
     desk = Desk(fleet)
     survivor: Process = await fleet.start(desk.kind("quick", 0.1))

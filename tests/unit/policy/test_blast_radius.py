@@ -99,6 +99,8 @@ def test_the_page_shows_the_table() -> None:
 def test_a_job_waits_with_its_group_only_for_a_limit_of_its_connection() -> None:
     for kind in tree(errors.FairleadError):
         error = kind("no", retry_after_s=5.0)
-        if isinstance(error, errors.Refused) and error.retryable:
+        if isinstance(error, errors.RefusedError) and error.retryable:
             outcome = outcome_of_exception(error, draw=0.0)
-            assert outcome.in_place == (of_error(error).own is Own.LIMIT) == (kind is errors.GateClosed), kind
+            assert (
+                outcome.in_place == (of_error(error).own is Own.LIMIT) == (kind is errors.LimitExceededError)
+            ), kind

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from fairlead.policy.calls.bulk import WAYS
 from fairlead.policy.calls.bulk.protocol import BulkDenied, BulkSeen, BulkState
 from fairlead.policy.limits.feedback.raw_response import Reply
@@ -50,7 +50,7 @@ def test_variables_are_what_the_vendor_takes() -> None:
         ("query", {"a": 1}),
         ("mutation", {"stagedUploadPath": 1, "b": 2}),
     ):
-        with pytest.raises(InputInvalid, match="variables"):
+        with pytest.raises(InvalidInputError, match="variables"):
             WAY.begin(kind, "{ a }", variables)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.errors import ConfigInvalid
+from fairlead.errors import InvalidConfigError
 from fairlead.policy.calls.classify.rules import rules_of
 from fairlead.policy.providers.connection_calls import call_settings_of, told_settings
 from fairlead.policy.providers.profile import Profile
@@ -61,7 +61,7 @@ def test_people_are_told_from_where_each_setting_is() -> None:
     ],
 )
 def test_what_cannot_be_is_refused_with_the_way_out(settings: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigInvalid, match="hint:") as refused:
+    with pytest.raises(InvalidConfigError, match="hint:") as refused:
         call_settings_of(STRIPE, settings, tenant="acme")
     assert told in str(refused.value)
     assert "acme" in str(refused.value)
@@ -72,5 +72,5 @@ def test_a_slip_in_a_name_is_told_and_a_note_of_ones_own_is_kept() -> None:
         ["max_retries", "note", "subject", "owner", "concurrency_limit"], tenant="acme", provider="stripe"
     )
     for slip, meant in {"max_retrys": "max_retries", "concurency_limit": "concurrency_limit"}.items():
-        with pytest.raises(ConfigInvalid, match=f"{meant} is one"):
+        with pytest.raises(InvalidConfigError, match=f"{meant} is one"):
             check_names([slip], tenant="acme", provider="stripe")

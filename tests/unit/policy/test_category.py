@@ -103,7 +103,7 @@ def test_network_errors_of_drivers_are_known_by_their_names(module: str, name: s
 
 @pytest.mark.parametrize("reason", [None, "", "name not resolved", "dns: acme.example", "d" * 33])
 def test_only_a_word_of_why_it_never_left_becomes_a_code(reason: str | None) -> None:
-    assert classify_exception(errors.NotSent("it did not leave", reason=reason)).code == "not_sent"
+    assert classify_exception(errors.NotSentError("it did not leave", reason=reason)).code == "not_sent"
 
 
 @pytest.mark.parametrize("cls", errors.all_errors(), ids=lambda cls: cls.__name__)
@@ -120,14 +120,14 @@ def test_each_error_of_ours_has_a_category(cls: type[errors.FairleadError]) -> N
 @pytest.mark.parametrize(
     ("error", "category"),
     [
-        (errors.Refused("x"), Category.TRANSIENT_NETWORK),
-        (errors.Failed("x"), Category.TRANSIENT_SERVER),
-        (errors.NotFound("x"), Category.PERMANENT_REQUEST),
-        (errors.StaleWrite("x"), Category.PERMANENT_REQUEST),
-        (errors.MigrationNeeded("x"), Category.PERMANENT_CONFIG),
-        (errors.RequestRejected("x", category="permanent_permission"), Category.PERMANENT_PERMISSION),
-        (errors.Failed("x", category="transient_rate_limit"), Category.TRANSIENT_RATE_LIMIT),
-        (errors.Failed("x", category="no_such_category"), Category.TRANSIENT_SERVER),
+        (errors.RefusedError("x"), Category.TRANSIENT_NETWORK),
+        (errors.FailedError("x"), Category.TRANSIENT_SERVER),
+        (errors.NotFoundError("x"), Category.PERMANENT_REQUEST),
+        (errors.SupersededError("x"), Category.PERMANENT_REQUEST),
+        (errors.MigrationRequiredError("x"), Category.PERMANENT_CONFIG),
+        (errors.RequestRejectedError("x", category="permanent_permission"), Category.PERMANENT_PERMISSION),
+        (errors.FailedError("x", category="transient_rate_limit"), Category.TRANSIENT_RATE_LIMIT),
+        (errors.FailedError("x", category="no_such_category"), Category.TRANSIENT_SERVER),
     ],
 )
 def test_an_instance_may_say_more_than_its_class_and_its_family_speaks_for_the_silent(
@@ -139,24 +139,24 @@ def test_an_instance_may_say_more_than_its_class_and_its_family_speaks_for_the_s
 def test_a_failed_call_is_known_by_what_the_vendor_said() -> None:
     """Two failures of calls are told apart where dead letters are counted by code."""
     failed = [
-        errors.CallFailed("x", reason=code, category=category, retry_after_s=3.0)
+        errors.CallFailedError("x", reason=code, category=category, retry_after_s=3.0)
         for code, category in (("http_503", "transient_server"), ("card_declined", "permanent_permission"))
     ]
     assert [classify_exception(one).code for one in failed] == ["http_503", "card_declined"]
-    assert classify_exception(errors.CallFailed("x", category="transient_server")).code == "call_failed"
+    assert classify_exception(errors.CallFailedError("x", category="transient_server")).code == "call_failed"
     assert classify_exception(failed[1]).category is Category.PERMANENT_PERMISSION
     assert classify_exception(failed[0]).hint_s == 3.0
 
 
 def test_a_days_limit_that_a_call_met_is_known_as_one() -> None:
     verdict = Verdict(Result.FAILED, "r", Step.STATUS, "w", Category.TRANSIENT_RATE_LIMIT, daily=True)
-    failed = errors.CallFailed("x", category="transient_rate_limit", retry_after_s=9e3, verdict=verdict)
+    failed = errors.CallFailedError("x", category="transient_rate_limit", retry_after_s=9e3, verdict=verdict)
     assert classify_exception(failed).daily_limit
 
 
 def test_a_group_is_judged_by_its_gravest_member() -> None:
-    network, limited = ConnectionResetError("cut"), errors.RateLimited("wait", retry_after_s=5)
-    longer, gone = errors.RateLimited("wait", retry_after_s=50), errors.ReauthRequired("gone")
+    network, limited = ConnectionResetError("cut"), errors.RateLimitedError("wait", retry_after_s=5)
+    longer, gone = errors.RateLimitedError("wait", retry_after_s=50), errors.ReauthRequiredError("gone")
     for limits in ([limited, longer], [longer, limited]):
         assert classify_exception(ExceptionGroup("g", [network, *limits])).hint_s == 50
     nested = ExceptionGroup("g", [network, ExceptionGroup("inner", [gone, limited])])
@@ -175,10 +175,11 @@ def test_a_deep_group_is_no_stack_overflow() -> None:
 @pytest.mark.parametrize("status", [418, 404])
 def test_a_call_that_no_rule_knew_is_flagged_and_no_other(status: int) -> None:
     verdict = judge(rules_of(load_profiles()["stripe"]), Reply(status, {}), now_epoch_s=0.0)
-    failed = errors.CallFailed("it failed", category=verdict.category, verdict=verdict)
+    failed = errors.CallFailedError("it failed", category=verdict.category, verdict=verdict)
     assert classify_exception(failed).unclassified is (status == 418)
     assert (
-        classify_exception(errors.CallFailed("it failed", category="transient_server")).unclassified is False
+        classify_exception(errors.CallFailedError("it failed", category="transient_server")).unclassified
+        is False
     )
 
 

@@ -11,7 +11,7 @@ from cronsim import CronSim
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from fairlead.policy.jobs.cron import (
     EPOCH,
     Cron,
@@ -252,7 +252,7 @@ def test_none_missed_none_doubled_wherever_the_time_is_cut(
 
 @given(st.text(max_size=60) | st.text(alphabet="0123456789*/,-#L W@everymsh", max_size=30))
 def test_any_text_is_a_schedule_or_is_refused(text: str) -> None:
-    with contextlib.suppress(InputInvalid):
+    with contextlib.suppress(InvalidInputError):
         schedule = parse_schedule(text)
         assert isinstance(schedule, Every | Cron)
 
@@ -333,7 +333,7 @@ def test_ten_years_away_cost_little_and_the_count_is_bounded(expr: str) -> None:
     ids=lambda expr: repr(expr[:20]),
 )
 def test_no_schedule(expr: str) -> None:
-    with pytest.raises(InputInvalid, match=r"is no schedule: .* hint: use five fields") as caught:
+    with pytest.raises(InvalidInputError, match=r"is no schedule: .* hint: use five fields") as caught:
         parse_schedule(expr)
     assert len(str(caught.value)) < 400
 
@@ -342,7 +342,7 @@ def test_no_schedule(expr: str) -> None:
     "tz", ["", "Europe", "Europe/Nowhere", "../../etc/passwd", "/etc/passwd", "utc\0", "x" * 10_000, "CEST"]
 )
 def test_no_time_zone(tz: str) -> None:
-    with pytest.raises(InputInvalid, match="is no time zone hint: "):
+    with pytest.raises(InvalidInputError, match="is no time zone hint: "):
         parse_schedule("* * * * *", tz)
 
 

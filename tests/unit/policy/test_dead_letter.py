@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from fairlead.policy.failures.category import TRANSIENT, Category
 from fairlead.policy.jobs.dead_letter import (
     Abandon,
@@ -225,13 +225,13 @@ def test_which_resolution_fits_which_status(status: str, fitting: set[str]) -> N
         if resolution in fitting:
             check_closing(DeadLetterStatus(status), resolution, "ana", "the shop was closed")
         else:
-            with pytest.raises(InputInvalid, match="hint: fitting resolutions"):
+            with pytest.raises(InvalidInputError, match="hint: fitting resolutions"):
                 check_closing(DeadLetterStatus(status), resolution, "ana", "the shop was closed")
 
 
 @pytest.mark.parametrize(("by", "why"), [("", "x"), ("ana", ""), ("ana", " \n"), (" ", "x")])
 def test_nothing_is_closed_without_who_and_why(by: str, why: str) -> None:
-    with pytest.raises(InputInvalid, match="without saying"):
+    with pytest.raises(InvalidInputError, match="without saying"):
         check_closing(DeadLetterStatus.ABANDONED, Resolution.ABANDONED, by, why)
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from fairlead.policy.providers.endpoint import EndpointRefused, checked_value, parse_template
 from fairlead.policy.providers.profile_load import load_profiles
 
@@ -27,12 +27,12 @@ SHOPS_V9 = [
 
 @pytest.mark.parametrize("shop", SHOPS_V9)
 def test_no_value_leads_to_another_host(shop: str) -> None:
-    with pytest.raises(InputInvalid) as caught:
+    with pytest.raises(InvalidInputError) as caught:
         PROFILES["shopify"].url("token", {"shop": shop})
     assert caught.value.provider == "shopify"
     assert "for example my-shop" in str(caught.value)
     if len(shop) > 4:
-        assert shop not in caught.value.what
+        assert shop not in caught.value.message
 
 
 @given(st.text(max_size=80) | st.text("aZ09.-_/\\@:#?%[]{}\n \u3002", max_size=30))
@@ -43,7 +43,7 @@ def test_whatever_is_accepted_stays_at_its_host(value: str) -> None:
     ):
         try:
             url = PROFILES[name].url("token", {param: value})
-        except InputInvalid:
+        except InvalidInputError:
             continue
         parts = urlsplit(url)
         assert parts.scheme == "https"
@@ -80,7 +80,7 @@ HOSTS_V9 = [
 
 @pytest.mark.parametrize("host", HOSTS_V9)
 def test_a_full_host_is_a_public_name(host: str) -> None:
-    with pytest.raises(InputInvalid):
+    with pytest.raises(InvalidInputError):
         PROFILES["generic_oauth2"].url("token", {"host": host})
 
 
@@ -88,7 +88,7 @@ def test_a_full_host_is_a_public_name(host: str) -> None:
     "path", ["..", "a/../b", "a//b", "/a", "a?b", "a#b", "a%2e", "a b", "", "a/.", "a\\b"]
 )
 def test_a_path_value_stays_a_path(path: str) -> None:
-    with pytest.raises(InputInvalid):
+    with pytest.raises(InvalidInputError):
         PROFILES["generic_oauth2"].url("token", {"host": "login.example.com", "token_path": path})
 
 
@@ -123,12 +123,12 @@ def test_a_long_value_costs_no_time() -> None:
 
 def test_unknown_and_missing_parameters_are_named() -> None:
     shopify = PROFILES["shopify"]
-    with pytest.raises(InputInvalid, match="this provider has: api_version, shop"):
+    with pytest.raises(InvalidInputError, match="this provider has: api_version, shop"):
         shopify.endpoint_values({"store": "x"})
-    with pytest.raises(InputInvalid, match="'shop' is missing"):
+    with pytest.raises(InvalidInputError, match="'shop' is missing"):
         shopify.endpoint_values({})
     assert shopify.endpoint_values({"shop": "My-Shop"})["shop"] == "my-shop"
-    with pytest.raises(InputInvalid, match="no revoke endpoint is known"):
+    with pytest.raises(InvalidInputError, match="no revoke endpoint is known"):
         PROFILES["stripe"].url("revoke", {})
 
 
@@ -139,5 +139,5 @@ def test_one_account_has_one_name(value: str) -> None:
 
 @pytest.mark.parametrize("raw", ["", " ", "a\n\0", "x" * 201])
 def test_an_account_id_that_is_no_name_is_refused(raw: str) -> None:
-    with pytest.raises(InputInvalid):
+    with pytest.raises(InvalidInputError):
         PROFILES["mercadolibre"].canonical_account(raw)

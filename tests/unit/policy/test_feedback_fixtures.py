@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.errors import ConfigInvalid
+from fairlead.errors import InvalidConfigError
 from fairlead.policy.limits.feedback.dialect import DIALECTS, heard
 from fairlead.policy.limits.feedback.raw_response import Heard, Reply
 
@@ -158,5 +158,7 @@ def test_only_a_refusing_status_refuses(dialect: str) -> None:
 
 
 def test_an_unknown_dialect_names_the_known_ones() -> None:
-    with pytest.raises(ConfigInvalid, match=r"'klingon' is no dialect.*hint: use one of hubspot, .*standard"):
+    with pytest.raises(
+        InvalidConfigError, match=r"'klingon' is no dialect.*hint: use one of hubspot, .*standard"
+    ):
         heard("klingon", Reply(200), now_epoch_s=None)

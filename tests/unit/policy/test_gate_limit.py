@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.errors import ConfigInvalid
+from fairlead.errors import InvalidConfigError
 from fairlead.policy.limits.key import KeyKind, Keyspace, digest
 from fairlead.policy.limits.limit import (
     BreakerRule,
@@ -38,7 +38,7 @@ def test_a_key_is_short_plain_and_has_one_tag(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "a b", "a{b}", "a:b", "x" * 65, "é"])
 def test_a_prefix_is_plain(name: str) -> None:
-    with pytest.raises(ConfigInvalid, match="hint: use"):
+    with pytest.raises(InvalidConfigError, match="hint: use"):
         Keyspace(name)
 
 
@@ -55,7 +55,7 @@ def test_a_window_is_never_passed(limit: float, window_s: float) -> None:
 
 @pytest.mark.parametrize("burst", [0, -1, 100, 101])
 def test_a_burst_fits_into_its_limit(burst: float) -> None:
-    with pytest.raises(ConfigInvalid, match="hint: give a burst"):
+    with pytest.raises(InvalidConfigError, match="hint: give a burst"):
         per_window("b", 100, 10, burst=burst)
 
 
@@ -75,7 +75,7 @@ def test_a_burst_fits_into_its_limit(burst: float) -> None:
     ],
 )
 def test_an_impossible_pool_never_starts(settings: dict[str, Any]) -> None:
-    with pytest.raises(ConfigInvalid, match="hint"):
+    with pytest.raises(InvalidConfigError, match="hint"):
         PoolLimit("p", **settings)
 
 
@@ -86,14 +86,14 @@ def test_an_impossible_rule_or_quota_never_starts() -> None:
         lambda: BreakerRule("k", ratio=0),
         lambda: BreakerRule("k", open_s=60, open_max_s=59),
     ):
-        with pytest.raises(ConfigInvalid, match="hint: give"):
+        with pytest.raises(InvalidConfigError, match="hint: give"):
             make()
 
 
 def test_a_plan_is_bounded_and_unambiguous() -> None:
     limits = tuple(BucketLimit(f"b{number}", 1, 1) for number in range(9))
     for buckets in (limits, (limits[0], limits[0])):
-        with pytest.raises(ConfigInvalid, match="hint"):
+        with pytest.raises(InvalidConfigError, match="hint"):
             Plan(Domain(("tenant", "a")), buckets=buckets)
-    with pytest.raises(ConfigInvalid, match="hint: add the pool"):
+    with pytest.raises(InvalidConfigError, match="hint: add the pool"):
         Plan(Domain(("tenant", "a")), quota=QuotaLimit("q", 1))

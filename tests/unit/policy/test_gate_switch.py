@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from fairlead.policy.limits.override import (
     EVERYTHING,
     STEPS,
@@ -37,13 +37,13 @@ def test_what_another_is_called_touches_it_not(reach: Reach) -> None:
     [("acme", None, None), ("acme", "stripe", None), (None, "stripe", "default"), (None, None, "default")],
 )
 def test_there_is_nothing_between(names: tuple[str | None, str | None, str | None]) -> None:
-    with pytest.raises(InputInvalid, match="one provider, or one connection"):
+    with pytest.raises(InvalidInputError, match="one provider, or one connection"):
         Reach(*names)
 
 
 @pytest.mark.parametrize("names", [("a\nb", "stripe", "default"), ("a", "Stripe", "x"), (None, "", None)])
 def test_names_are_checked(names: tuple[str | None, str | None, str | None]) -> None:
-    with pytest.raises(InputInvalid):
+    with pytest.raises(InvalidInputError):
         Reach(*names)
 
 
@@ -71,5 +71,5 @@ def test_a_place_never_changes_and_names_do_not_run_together() -> None:
 def test_a_reason_says_something() -> None:
     assert check_reason("vendor asked us to stop") == "vendor asked us to stop"
     for nothing in ("", "  ", "x" * 501, "a\x1bb"):
-        with pytest.raises(InputInvalid):
+        with pytest.raises(InvalidInputError):
             check_reason(nothing)

@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from fairlead.errors import AccountMismatch, CallFailed, NoRefreshToken, RateLimited, ReauthRequired
+from fairlead.errors import (
+    AccountMismatchError,
+    CallFailedError,
+    NoRefreshTokenError,
+    RateLimitedError,
+    ReauthRequiredError,
+)
 from fairlead.policy.jobs.grant_wait import Grant, RefusedCredential, grant_wait, refused_credential
 from fairlead.policy.jobs.job import Snooze
 
@@ -18,8 +24,10 @@ def found(error: Exception | None, **job: Any) -> RefusedCredential | None:
     return refused_credential(error, **{"tenant": "acme", "provider": "xero", "group": "xero/two", **job})
 
 
-def failed(**fields: Any) -> CallFailed:
-    error = CallFailed("401", tenant="acme", provider="xero", category="permanent_auth", may_have_acted=False)
+def failed(**fields: Any) -> CallFailedError:
+    error = CallFailedError(
+        "401", tenant="acme", provider="xero", category="permanent_auth", may_have_acted=False
+    )
     for name, value in fields.items():
         setattr(error, name, value)
     return error
@@ -30,7 +38,7 @@ def wait(grant: Grant, *, refused: RefusedCredential = XERO, group: str = "xero/
 
 
 def test_an_error_names_the_connection_and_the_job_says_the_rest() -> None:
-    gone = ReauthRequired("gone", tenant="acme", provider="netsuite")
+    gone = ReauthRequiredError("gone", tenant="acme", provider="netsuite")
     assert found(gone) == RefusedCredential("acme", "netsuite", "", says_gone=True)
     gone.bucket = "eu"
     assert found(gone) == RefusedCredential("acme", "netsuite", "eu", says_gone=True)
@@ -42,16 +50,16 @@ def test_an_error_names_the_connection_and_the_job_says_the_rest() -> None:
 
 def test_only_the_loss_of_a_grant_says_that_it_is_gone() -> None:
     assert [bool(found(error) and found(error).says_gone) for error in (
-        ReauthRequired("gone"), AccountMismatch("other"), NoRefreshToken("key"), failed()
+        ReauthRequiredError("gone"), AccountMismatchError("other"), NoRefreshTokenError("key"), failed()
     )] == [True, True, False, False]  # fmt: skip
 
 
 def test_what_failed_of_something_else_is_no_refused_credential() -> None:
-    assert found(RateLimited("wait")) is None
+    assert found(RateLimitedError("wait")) is None
     assert found(KeyError("x")) is None
     assert found(failed(category="permanent_permission")) is None
     assert found(failed(may_have_acted=True, repeatable=False)) is None, "a run must not repeat it"
-    assert found(ExceptionGroup("", [ReauthRequired("gone"), KeyError("x")])) is None
+    assert found(ExceptionGroup("", [ReauthRequiredError("gone"), KeyError("x")])) is None
     assert found(ExceptionGroup("", [ExceptionGroup("", [failed()])])) is not None
 
 

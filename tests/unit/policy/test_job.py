@@ -51,7 +51,7 @@ def test_the_four_levels() -> None:
     "value", ["", "Urgent", "high", "4", "-1", " 1", "1\n", "\u0661", 4, -1, True, 1.5, None, "x" * 10**6]
 )
 def test_an_unknown_priority_is_refused(value: object) -> None:
-    with pytest.raises(errors.InputInvalid, match=r"is no priority.* hint: use critical") as caught:
+    with pytest.raises(errors.InvalidInputError, match=r"is no priority.* hint: use critical") as caught:
         parse_priority(value)
     assert len(str(caught.value)) < 300
 
@@ -77,28 +77,28 @@ def test_labels(state: JobState, due: bool, attempt: int, label: str) -> None:
 @pytest.mark.parametrize("outcome", [Cancel, Discard, NeedsReauth])
 @pytest.mark.parametrize("reason", ["", "  ", "\n", None, 5])
 def test_an_end_without_a_reason_is_refused(outcome: type[Cancel], reason: str) -> None:
-    with pytest.raises(errors.InputInvalid, match="without a reason"):
+    with pytest.raises(errors.InvalidInputError, match="without a reason"):
         outcome(reason)
 
 
 @pytest.mark.parametrize("delay_s", [-1, -1e-9, math.nan, math.inf, LONGEST_DELAY_S + 1, "5", None])
 def test_an_impossible_snooze_is_refused(delay_s: float) -> None:
-    with pytest.raises(errors.InputInvalid, match=r"is no delay for snooze.* hint:"):
+    with pytest.raises(errors.InvalidInputError, match=r"is no delay for snooze.* hint:"):
         Snooze(delay_s)
 
 
 def test_a_refusal_that_names_a_time_is_a_wait_not_a_failure() -> None:
-    for cls in (errors.RateLimited, errors.RefreshInProgress, errors.EndpointUnavailable):
+    for cls in (errors.RateLimitedError, errors.RefreshInProgressError, errors.EndpointUnavailableError):
         outcome = outcome_of_exception(cls("wait", tenant="acme", retry_after_s=20), draw=0.5)
         assert isinstance(outcome, Snooze)
         assert outcome.delay_s == pytest.approx(21)
         assert "tenant='acme'" in outcome.reason
-    assert outcome_of_exception(errors.RateLimited("w", retry_after_s=20), draw=0) == Snooze(20, "w")
+    assert outcome_of_exception(errors.RateLimitedError("w", retry_after_s=20), draw=0) == Snooze(20, "w")
 
 
 @pytest.mark.parametrize("retry_after_s", [1e12, -5.0])
 def test_a_wait_keeps_its_bounds(retry_after_s: float) -> None:
-    outcome = outcome_of_exception(errors.RateLimited("wait", retry_after_s=retry_after_s), draw=0.99)
+    outcome = outcome_of_exception(errors.RateLimitedError("wait", retry_after_s=retry_after_s), draw=0.99)
     assert isinstance(outcome, Snooze)
     assert 0 <= outcome.delay_s <= LONGEST_DELAY_S
 
@@ -106,10 +106,10 @@ def test_a_wait_keeps_its_bounds(retry_after_s: float) -> None:
 @pytest.mark.parametrize(
     ("error", "category"),
     [
-        (errors.RateLimited("wait"), Category.TRANSIENT_RATE_LIMIT),
-        (errors.RateLimited("wait", retry_after_s=math.nan), Category.TRANSIENT_RATE_LIMIT),
-        (errors.NotSent("no route"), Category.TRANSIENT_NETWORK),
-        (errors.TransientFailure("503", retry_after_s=5), Category.TRANSIENT_SERVER),
+        (errors.RateLimitedError("wait"), Category.TRANSIENT_RATE_LIMIT),
+        (errors.RateLimitedError("wait", retry_after_s=math.nan), Category.TRANSIENT_RATE_LIMIT),
+        (errors.NotSentError("no route"), Category.TRANSIENT_NETWORK),
+        (errors.TransientFailureError("503", retry_after_s=5), Category.TRANSIENT_SERVER),
         (ValueError("bug"), Category.HANDLER_ERROR),
     ],
     ids=repr,
@@ -120,7 +120,7 @@ def test_everything_else_is_a_failure(error: Exception, category: Category) -> N
     assert outcome.failure.category is category
 
 
-def limited(scope: Scope | None = None, *, refused: bool = True, **more: Any) -> errors.CallFailed:
+def limited(scope: Scope | None = None, *, refused: bool = True, **more: Any) -> errors.CallFailedError:
     """A call that was sent and refused for a limit of the vendor's."""
     rate = Category.TRANSIENT_RATE_LIMIT
     verdict = Verdict(
@@ -128,7 +128,7 @@ def limited(scope: Scope | None = None, *, refused: bool = True, **more: Any) ->
     )
     told: dict[str, Any] = {"category": rate, "retry_after_s": 7.0, "verdict": verdict, "reason": "http_429"}
     told["may_have_acted"] = not refused
-    return errors.CallFailed("status 429", **{**told, **more})
+    return errors.CallFailedError("status 429", **{**told, **more})
 
 
 def test_what_a_vendor_refuses_for_a_limit_is_a_wait_in_its_place_and_burns_nothing() -> None:
@@ -162,23 +162,23 @@ def test_waits_for_a_vendors_limit_grow_and_end() -> None:
     ],
     ids=["may have acted", "an earlier attempt may have", "no time", "no limit", "not judged"],
 )
-def test_what_is_no_refusal_for_a_limit_is_a_failure(error: errors.CallFailed) -> None:
+def test_what_is_no_refusal_for_a_limit_is_a_failure(error: errors.CallFailedError) -> None:
     assert isinstance(outcome_of_exception(error, draw=0.0), Retry)
 
 
 @pytest.mark.parametrize("kind", ["descriptors", "resources", "resolver", "proxy", "pool"])
 def test_fault_of_this_process_is_a_wait_and_spends_no_attempt(kind: str) -> None:
     """Also where a TaskGroup of the handler raises it."""
-    unsent = errors.NotSent("the request never left", reason=kind)
+    unsent = errors.NotSentError("the request never left", reason=kind)
     for error in (unsent, ExceptionGroup("", [unsent, ExceptionGroup("", [unsent])])):
         wait = outcome_of_exception(error, draw=0.0)
         assert isinstance(wait, Snooze)
         assert (wait.delay_s, wait.counted) == (1.0, True)
         assert isinstance(outcome_of_exception(error, draw=0.0, waits=MOST_WAITS), Retry), "it has a bound"
     assert isinstance(outcome_of_exception(ExceptionGroup("", [unsent, KeyError()]), draw=0.0), Retry)
-    no_connection = errors.DependencyUnavailable("the database is not available", reason=kind)
+    no_connection = errors.DependencyUnavailableError("the database is not available", reason=kind)
     assert isinstance(outcome_of_exception(no_connection, draw=0.0), Snooze)
-    elsewhere = errors.NotSent("the request never left", reason="connect")
+    elsewhere = errors.NotSentError("the request never left", reason="connect")
     assert isinstance(outcome_of_exception(elsewhere, draw=0.0), Retry)
 
 
@@ -274,7 +274,7 @@ def test_an_acceptable_job_gives_the_text_of_its_args() -> None:
     ids=lambda value: str(value)[:40],
 )
 def test_an_unacceptable_job_is_refused_with_a_way_out(change: dict[str, object], said: str) -> None:
-    with pytest.raises(errors.InputInvalid) as caught:
+    with pytest.raises(errors.InvalidInputError) as caught:
         check_new_job(replace(Fields(), **change))  # type: ignore[arg-type]
     assert said in str(caught.value)
     assert " hint: " in str(caught.value)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from fairlead.policy.jobs.lane import (
     LONGEST_WAIT_S,
     MAX_CAP,
@@ -39,7 +39,7 @@ def test_the_numbers_that_were_promised() -> None:
 def test_plain_names_are_checked_like_all_plain_names(kind: ScopeKind) -> None:
     assert Scope(kind, "mail").key == "mail"
     for name in ("", "Mail", "a b", "a/b", "a\n", "x" * 65):
-        with pytest.raises(InputInvalid, match=kind.value) as told:
+        with pytest.raises(InvalidInputError, match=kind.value) as told:
             Scope(kind, name)
         assert told.value.hint
 
@@ -48,7 +48,7 @@ def test_a_tenant_may_be_called_almost_anything() -> None:
     for name in ("acme", "Ä b/c", "'; --", "é" * 100):
         assert Scope(ScopeKind.TENANT, name).key == name
     for name in ("", "a\n", "é" * 101):
-        with pytest.raises(InputInvalid, match="tenant"):
+        with pytest.raises(InvalidInputError, match="tenant"):
             Scope(ScopeKind.TENANT, name)
 
 
@@ -57,13 +57,13 @@ def test_a_group_belongs_to_a_tenant_or_to_all() -> None:
     assert Scope(ScopeKind.GROUP, "shopify/default").tenant is None
     assert Scope(ScopeKind.GROUP, "x" * 400)
     for key, tenant in (("", None), ("x" * 401, None), ("a\0", "acme"), ("g", ""), ("g", "a\n")):
-        with pytest.raises(InputInvalid):
+        with pytest.raises(InvalidInputError):
             Scope(ScopeKind.GROUP, key, tenant)
 
 
 @pytest.mark.parametrize("kind", [*PLAIN, ScopeKind.TENANT])
 def test_only_a_group_is_a_tenants_own(kind: ScopeKind) -> None:
-    with pytest.raises(InputInvalid, match="tenant's own") as told:
+    with pytest.raises(InvalidInputError, match="tenant's own") as told:
         Scope(kind, "mail", "acme")
     assert told.value.tenant == "acme"
     assert told.value.hint
@@ -96,7 +96,7 @@ def test_weights(weight: float) -> None:
 
 @pytest.mark.parametrize("weight", [0, -1, 0.0009, 1000.1, math.nan, math.inf, True, "3", None, b"3"])
 def test_what_is_no_weight(weight: object) -> None:
-    with pytest.raises(InputInvalid, match="no weight") as told:
+    with pytest.raises(InvalidInputError, match="no weight") as told:
         check_weight(weight)
     assert told.value.hint
 
@@ -108,14 +108,14 @@ def test_caps(cap: int) -> None:
 
 @pytest.mark.parametrize("cap", [0, -1, MAX_CAP + 1, 1.0, math.nan, True, "3", None])
 def test_what_is_no_cap(cap: object) -> None:
-    with pytest.raises(InputInvalid, match="no cap") as told:
+    with pytest.raises(InvalidInputError, match="no cap") as told:
         check_cap(cap)
     assert told.value.hint
 
 
 def test_what_was_typed_is_shown_short_and_plain() -> None:
     for check in (check_weight, check_cap):
-        with pytest.raises(InputInvalid) as told:
+        with pytest.raises(InvalidInputError) as told:
             check("\x1b[31m" + "x" * 1000)
         assert "\x1b" not in str(told.value)
         assert len(str(told.value)) < 300

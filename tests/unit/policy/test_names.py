@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from fairlead.policy.text.names import OWN_TENANT, check_customer, check_name, check_tenant, shown
 
 # name → (is it a provider/bucket/queue/kind name, is it a tenant id)
@@ -70,32 +70,32 @@ def test_v8(name: str, is_name: bool, is_tenant: bool) -> None:
         if is_name:
             assert check_name(noun, name) == name
         else:
-            with pytest.raises(InputInvalid, match=f"is no name for a {noun}.*hint: "):
+            with pytest.raises(InvalidInputError, match=f"is no name for a {noun}.*hint: "):
                 check_name(noun, name, tenant="acme")
     if is_tenant:
         assert check_tenant(name) == name
     else:
-        with pytest.raises(InputInvalid, match=r"is no tenant id: .*hint: "):
+        with pytest.raises(InvalidInputError, match=r"is no tenant id: .*hint: "):
             check_tenant(name)
 
 
 def test_v8_a_colon_cannot_move_between_the_parts_of_a_plain_name() -> None:
     for pair in (("a:b", "c"), ("a", "b:c")):
-        with pytest.raises(InputInvalid):
+        with pytest.raises(InvalidInputError):
             [check_name("bucket", part) for part in pair]
 
 
 @pytest.mark.parametrize("value", [None, 5, b"acme", ["acme"], True])
 def test_names_are_texts(value: object) -> None:
     problem = f"a {type(value).__name__} is no "
-    with pytest.raises(InputInvalid, match=problem):
+    with pytest.raises(InvalidInputError, match=problem):
         check_name("kind", value)
-    with pytest.raises(InputInvalid, match=problem):
+    with pytest.raises(InvalidInputError, match=problem):
         check_tenant(value)
 
 
 def test_an_error_names_the_tenant_and_stays_small() -> None:
-    with pytest.raises(InputInvalid) as caught:
+    with pytest.raises(InvalidInputError) as caught:
         check_name("provider", "X" * 1_048_576, tenant="acme")
     assert "tenant='acme'" in str(caught.value)
     assert "1048576 characters" in str(caught.value)
@@ -111,5 +111,5 @@ def test_what_an_error_shows_is_printable_ascii(value: str) -> None:
 def test_no_customer_is_called_as_we_are() -> None:
     assert check_customer("acme") == "acme"
     assert check_tenant(OWN_TENANT) == OWN_TENANT
-    with pytest.raises(InputInvalid, match="fairlead's own"):
+    with pytest.raises(InvalidInputError, match="fairlead's own"):
         check_customer(OWN_TENANT)

@@ -12,7 +12,7 @@ from fairlead.cli.connections.files import own_entry
 from fairlead.engine.jobs.handler import Handler
 from fairlead.engine.limits.call_admitter import CallWish
 from fairlead.engine.ports import ConnectionKey
-from fairlead.errors import ConfigInvalid, InputInvalid
+from fairlead.errors import InvalidConfigError, InvalidInputError
 from fairlead.policy.failures.retry import RetryPolicy
 from fairlead.policy.jobs import schedule
 from fairlead.policy.jobs.job import Snooze, check_delay
@@ -42,7 +42,7 @@ async def never(_context: object) -> None:
     ],
 )
 def test_true_is_no_delay_and_no_other_number(given: Callable[[], object]) -> None:
-    with pytest.raises((InputInvalid, ConfigInvalid, ValidationError, ValueError)):
+    with pytest.raises((InvalidInputError, InvalidConfigError, ValidationError, ValueError)):
         given()
 
 

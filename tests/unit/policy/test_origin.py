@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from fairlead.errors import ConfigInvalid
+from fairlead.errors import InvalidConfigError
 from fairlead.policy.providers.call_settings import CallSettings
 from fairlead.policy.providers.connection_calls import origins_for
 from fairlead.policy.providers.origin import Origins, origin_of, origins_of
@@ -108,5 +108,5 @@ def test_a_host_that_is_none_or_too_wide_is_refused(host: str) -> None:
     with pytest.raises(ValidationError):
         CallSettings(hosts=(host,))
     if host not in ("A.example.com", ""):
-        with pytest.raises(ConfigInvalid):
+        with pytest.raises(InvalidConfigError):
             PROFILES["stripe"].overlay({"hosts": [host]})

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead._core.secret import Secret
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from fairlead.policy.jobs.payload import MAX_ARGS_BYTES, MAX_ARGS_DEPTH, encode_args
 
 
@@ -77,7 +77,7 @@ V7 = {
 
 @pytest.mark.parametrize(("args", "problem"), V7.values(), ids=V7)
 def test_v7_what_cannot_be_stored_is_refused_with_its_place(args: dict[str, object], problem: str) -> None:
-    with pytest.raises(InputInvalid) as caught:
+    with pytest.raises(InvalidInputError) as caught:
         encode_args(args, tenant="acme")
     said = str(caught.value)
     assert problem in said
@@ -103,7 +103,7 @@ def test_v7_what_cannot_be_stored_is_refused_with_its_place(args: dict[str, obje
 def test_any_args_are_stored_or_refused(value: object) -> None:
     try:
         text = encode_args({"a": value})
-    except InputInvalid:
+    except InvalidInputError:
         return
     assert "\\u0000" not in text
     assert json.loads(text.encode(), parse_constant=pytest.fail) == {"a": value}

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from fairlead.errors import ConfigInvalid, InputInvalid
+from fairlead.errors import InvalidConfigError, InvalidInputError
 from fairlead.policy.providers.profile import Profile
 from fairlead.policy.providers.profile_load import inspect_profiles, load_profiles
 from tools.providers import render
@@ -166,7 +166,7 @@ def test_a_variant_lays_over_and_takes_away() -> None:
 
 
 def test_an_unknown_variant_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(InputInvalid, match="online, permanent") as caught:
+    with pytest.raises(InvalidInputError, match="online, permanent") as caught:
         PROFILES["shopify"].variant("offline")
     assert caught.value.provider == "shopify"
 
@@ -202,7 +202,7 @@ def test_an_overlay_scales_time_and_points_to_a_test_server() -> None:
     ],
 )
 def test_an_impossible_overlay_never_starts(changes: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigInvalid, match=told) as caught:
+    with pytest.raises(InvalidConfigError, match=told) as caught:
         PROFILES["mercadolibre"].overlay(changes)
     assert "hint:" in str(caught.value)
 
@@ -229,7 +229,7 @@ def test_all_errors_of_all_files_come_at_once(tmp_path: Path) -> None:
     (tmp_path / "four.toml").write_bytes(b"name = '\xff'")
     _write(tmp_path, "five.toml", MINIMAL + '[variants.x]\nrotates = "yes"\n[variants.y]\nname = "z"\n')
     _write(tmp_path, "six.toml", MINIMAL)
-    with pytest.raises(ConfigInvalid) as caught:
+    with pytest.raises(InvalidConfigError) as caught:
         load_profiles([tmp_path, tmp_path / "absent"])
     text = str(caught.value)
     for expected in (

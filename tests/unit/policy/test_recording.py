@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from fairlead.policy.calls.classify.recording import LARGEST, read_recording
 from fairlead.policy.limits.feedback.raw_response import Reply
 
@@ -78,7 +78,7 @@ def test_as_json(told: dict[str, Any], reply: Reply) -> None:
     ],
 )
 def test_what_is_no_response_is_refused_and_not_repeated(raw: bytes, told: str) -> None:
-    with pytest.raises(InputInvalid, match=told) as refused:
+    with pytest.raises(InvalidInputError, match=told) as refused:
         read_recording(raw)
     assert "hint" in str(refused.value)
     assert len(str(refused.value)) < 300

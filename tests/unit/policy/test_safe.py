@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead._core.secret import Secret
-from fairlead.errors import NotFound
+from fairlead.errors import NotFoundError
 from fairlead.policy.text.safe import MAX_SAFE_BYTES, clipped, safe_json, safe_text
 
 SECRET = "correct horse battery staple" * 40
@@ -163,7 +163,7 @@ def test_any_value_is_stored(value: object, max_bytes: int) -> None:
         (ValueError(), "ValueError"),
         (ValueError("  "), "ValueError"),
         (KeyError("name"), "KeyError: 'name'"),
-        (NotFound("no job 7"), "no job 7 hint: list what there is with `fairlead connections list`"),
+        (NotFoundError("no job 7"), "no job 7 hint: list what there is with `fairlead connections list`"),
         ("plain", "plain"),
         ("", "str"),
         (None, "None"),

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.engine.ports import Schedule
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from fairlead.policy.jobs.cron import next_tick, ticks_between
 from fairlead.policy.jobs.schedule import check_schedule, tick_delay_s
 
@@ -129,5 +129,5 @@ def test_what_is_kept() -> None:
     ids=repr,
 )
 def test_what_is_refused(wrong: dict[str, object]) -> None:
-    with pytest.raises(InputInvalid, match="hint: "):
+    with pytest.raises(InvalidInputError, match="hint: "):
         check_schedule(replace(HOURLY, **wrong))  # type: ignore[arg-type]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from fairlead.policy.providers.call_settings import CallSettings
 from fairlead.policy.providers.connection_calls import call_settings_of
 from fairlead.policy.providers.connection_limits import ConnectionLimits, limits_of
@@ -83,13 +83,13 @@ def test_what_the_gate_does_not_know_stays_as_it_is_written() -> None:
     ],
 )
 def test_what_it_cannot_be_is_told(name: str, text: str, hint: str) -> None:
-    with pytest.raises(InputInvalid) as refused:
+    with pytest.raises(InvalidInputError) as refused:
         settings_of_text({name: text})
-    assert name in refused.value.what
-    assert refused.value.way_out.startswith(hint)
+    assert name in refused.value.message
+    assert refused.value.hint.startswith(hint)
 
 
 def test_a_secret_that_was_written_there_by_mistake_is_not_repeated() -> None:
-    with pytest.raises(InputInvalid) as refused:
+    with pytest.raises(InvalidInputError) as refused:
         settings_of_text({"concurrency_limit": "sk_live_1234"})
     assert "sk_live" not in str(refused.value)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from fairlead.policy.calls.soap_request import envelope, soap_headers
 from fairlead.policy.text.safe_xml import XmlRefused, read_xml
 
@@ -78,22 +78,22 @@ def test_xml_is_taken_as_it_is_and_stands_with_a_header() -> None:
     ],
 )
 def test_what_would_leave_its_place_is_refused(body: Any) -> None:
-    with pytest.raises(InputInvalid, match="hint"):
+    with pytest.raises(InvalidInputError, match="hint"):
         envelope(body)
-    with pytest.raises(InputInvalid, match="hint"):
+    with pytest.raises(InvalidInputError, match="hint"):
         envelope("<a/>", header=body)
 
 
 def test_a_mapping_without_end_is_refused() -> None:
     told: dict[str, Any] = {}
     told["a"] = told
-    with pytest.raises(InputInvalid, match="too deep"):
+    with pytest.raises(InvalidInputError, match="too deep"):
         envelope(told)
 
 
 @pytest.mark.parametrize("namespaces", [{"soapenv": "urn:x"}, {"a b": "urn:x"}, {"xmlns": "urn:x"}])
 def test_prefixes_are_names(namespaces: dict[str, str]) -> None:
-    with pytest.raises(InputInvalid, match="prefix"):
+    with pytest.raises(InvalidInputError, match="prefix"):
         envelope("<a/>", namespaces=namespaces)
 
 
@@ -109,7 +109,7 @@ def test_the_action_stands_where_its_version_has_it() -> None:
     assert 'action="urn:get"' in soap_headers("urn:get", "1.2")["content-type"]
     assert soap_headers("")["soapaction"] == '""'
     for action in ('a"b', "a\r\nb", "ä"):
-        with pytest.raises(InputInvalid, match="action"):
+        with pytest.raises(InvalidInputError, match="action"):
             soap_headers(action)
 
 

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, parse_qsl, urlsplit
 import pytest
 
 from fairlead._core.secret import Secret
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from fairlead.policy.providers.profile import Profile
 from fairlead.policy.providers.profile_load import load_profiles
 from fairlead.policy.tokens.request import (
@@ -126,7 +126,7 @@ def test_no_secret_stands_in_an_address_or_shows_when_printed(profile: Profile) 
 def test_a_request_without_its_proof_is_refused(
     name: str, variant: str | None, given: dict[str, Any], told: str
 ) -> None:
-    with pytest.raises(InputInvalid, match=told) as caught:
+    with pytest.raises(InvalidInputError, match=told) as caught:
         token_request(PROFILES[name].variant(variant), ENDPOINT.get(name, {}), CLIENT, **given)
     assert "hint:" in str(caught.value)
 
@@ -140,14 +140,14 @@ def test_secrets_with_control_characters_are_refused_by_name(name: str, bad: str
         (CLIENT, Secret(bad), "refresh_token"),
     ]
     for client, refresh, told in clients:
-        with pytest.raises(InputInvalid, match=told) as caught:
+        with pytest.raises(InvalidInputError, match=told) as caught:
             token_request(PROFILES[name], {}, client, refresh_token=refresh)
         assert "Evil" not in str(caught.value)
 
 
 def test_a_missing_client_secret_is_said_so() -> None:
     for secret in (None, Secret("")):
-        with pytest.raises(InputInvalid, match="client secret is missing"):
+        with pytest.raises(InvalidInputError, match="client secret is missing"):
             token_request(PROFILES["xero"], {}, Client("c", secret), refresh_token=REFRESH)
 
 
@@ -172,7 +172,7 @@ def test_how_an_api_call_carries_its_secret(name: str, variant: str | None, head
 
 @pytest.mark.parametrize("bad", ["k\r\nX: 1", "k\0", "\u00e4", "k\n"])
 def test_no_header_can_be_ended_by_a_secret(bad: str) -> None:
-    with pytest.raises(InputInvalid, match="authorization"):
+    with pytest.raises(InvalidInputError, match="authorization"):
         api_headers(PROFILES["stripe"], Secret(bad))
 
 
@@ -209,7 +209,7 @@ def test_claims_of_a_service_account() -> None:
 
 
 def test_claims_need_a_profile_that_takes_them() -> None:
-    with pytest.raises(InputInvalid, match="no assertion"):
+    with pytest.raises(InvalidInputError, match="no assertion"):
         assertion_claims(PROFILES["xero"], {}, client_id="c", now_s=0, jti="j")
 
 
@@ -283,7 +283,7 @@ def test_revoking_without_a_refresh_token_sends_the_access_token() -> None:
 
 def test_an_account_id_cannot_bend_the_address_of_a_revocation() -> None:
     for account in ("../x", "a/b", "a?b", "", "..", "a#b", "%2e"):
-        with pytest.raises(InputInvalid):
+        with pytest.raises(InvalidInputError):
             revoke_request(PROFILES["mercadolibre"], {}, CLIENT, TokenSet(Secret("a"), account_id=account))
-    with pytest.raises(InputInvalid, match="account_id"):
+    with pytest.raises(InvalidInputError, match="account_id"):
         revoke_request(PROFILES["mercadolibre"], {}, CLIENT, TokenSet(Secret("a")))

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from fairlead._core.secret import Secret
-from fairlead.errors import ConfigInvalid, FairleadError, InputInvalid, RequestRejected, TransientFailure
+from fairlead.errors import (
+    FairleadError,
+    InvalidConfigError,
+    InvalidInputError,
+    RequestRejectedError,
+    TransientFailureError,
+)
 from fairlead.policy.failures.category import classify_exception
 from fairlead.policy.notifications.webhook import matches, refusal, sign, signing_key
 from fairlead.testing.webhook import verify
@@ -32,7 +38,7 @@ def test_a_plain_secret_is_the_key_itself() -> None:
 
 @pytest.mark.parametrize("secret", ["", "short", "whsec_QUJD", "whsec_not base64!", "whsec_QUJDQ"])
 def test_bad_secrets_are_refused_and_not_repeated(secret: str) -> None:
-    with pytest.raises(ConfigInvalid) as refused:
+    with pytest.raises(InvalidConfigError) as refused:
         signing_key(Secret(secret))
     assert not secret or secret not in str(refused.value)
 
@@ -57,7 +63,7 @@ def test_verify_gives_the_event() -> None:
     ],
 )
 def test_verify_refuses_all_else(secret: str, headers: dict[str, str], body: bytes, now_s: float) -> None:
-    with pytest.raises(InputInvalid):
+    with pytest.raises(InvalidInputError):
         verify(secret, HEADERS | headers, body, now=lambda: now_s)
 
 
@@ -69,17 +75,17 @@ def test_2xx_is_taken(status: int) -> None:
 @pytest.mark.parametrize(
     ("status", "kind", "category"),
     [
-        (301, RequestRejected, "permanent_request"),
-        (308, RequestRejected, "permanent_request"),
-        (400, RequestRejected, "permanent_request"),
-        (401, RequestRejected, "permanent_request"),
-        (410, RequestRejected, "permanent_request"),
-        (408, TransientFailure, "transient_network"),
-        (425, TransientFailure, "transient_server"),
-        (429, TransientFailure, "transient_rate_limit"),
-        (500, TransientFailure, "transient_server"),
-        (503, TransientFailure, "transient_server"),
-        (599, TransientFailure, "transient_server"),
+        (301, RequestRejectedError, "permanent_request"),
+        (308, RequestRejectedError, "permanent_request"),
+        (400, RequestRejectedError, "permanent_request"),
+        (401, RequestRejectedError, "permanent_request"),
+        (410, RequestRejectedError, "permanent_request"),
+        (408, TransientFailureError, "transient_network"),
+        (425, TransientFailureError, "transient_server"),
+        (429, TransientFailureError, "transient_rate_limit"),
+        (500, TransientFailureError, "transient_server"),
+        (503, TransientFailureError, "transient_server"),
+        (599, TransientFailureError, "transient_server"),
     ],
 )
 def test_what_other_answers_mean(status: int, kind: type[FairleadError], category: str) -> None:
@@ -89,4 +95,4 @@ def test_what_other_answers_mean(status: int, kind: type[FairleadError], categor
     assert failure.category == category
     assert str(status) in failure.reason
     assert (error.tenant, error.provider) == ("acme", "xero")
-    assert failure.hint_s == (7.0 if kind is TransientFailure else None)
+    assert failure.hint_s == (7.0 if kind is TransientFailureError else None)

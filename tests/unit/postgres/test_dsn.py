@@ -11,7 +11,7 @@ from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.migrate import Migrator
 from fairlead.adapters.postgres.postgres_info import server_facts
-from fairlead.errors import ConfigInvalid
+from fairlead.errors import InvalidConfigError
 
 UNREADABLE = (
     "postgresql://shop:sesame/andmore@127.0.0.1/x",  # the address ends at the slash, the port is "sesame"
@@ -28,9 +28,9 @@ WAYS: dict[str, Callable[[DatabaseSettings], Awaitable[object]]] = {
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("dsn", UNREADABLE)
 async def test_a_dsn_that_cannot_be_read_is_told_without_it(dsn: str, way: str) -> None:
-    with pytest.raises(ConfigInvalid, match="DATABASE_URL cannot be read") as refused:
+    with pytest.raises(InvalidConfigError, match="DATABASE_URL cannot be read") as refused:
         await WAYS[way](DatabaseSettings(dsn))
     told = "".join(traceback.format_exception(refused.value, chain=True))
     said = [line for line in told.splitlines() if not line.startswith("    ")]  # our own source stands there
-    assert "postgresql://user@host" in refused.value.way_out
+    assert "postgresql://user@host" in refused.value.hint
     assert [word for word in ("sesame", "andmore") if word in "\n".join(said)] == []

@@ -8,7 +8,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from fairlead import Discard, Fairlead, JobContext
-from fairlead.errors import ConfigInvalid, InputInvalid, JobFailed, JobUnfinished, NotFound, TransientFailure
+from fairlead.errors import (
+    InvalidConfigError,
+    InvalidInputError,
+    JobFailedError,
+    JobNotFinishedError,
+    NotFoundError,
+    TransientFailureError,
+)
 from fairlead.events import GroupPaused, JobFinished
 from fairlead.testing import MemoryFairlead
 
@@ -26,7 +33,7 @@ async def test_nothing_runs_before_it_is_drained_and_time_stands_still(fl: Fairl
     async with MemoryFairlead(fl, start=datetime(2030, 1, 1, tzinfo=UTC)) as mem:
         now = await greet.enqueue("Ada", tenant="acme")
         later = await greet.enqueue("Bob", tenant="acme", delay_s=60)
-        with pytest.raises(JobUnfinished) as unfinished:
+        with pytest.raises(JobNotFinishedError) as unfinished:
             await fl.result(now, timeout_s=5)
         assert unfinished.value.retry_after_s
         (ran,) = await mem.drain()
@@ -46,7 +53,7 @@ async def test_time_goes_on_from_one_due_job_to_the_next(fl: Fairlead) -> None:
     async def flaky(ctx: JobContext) -> None:
         attempts.append(mem.now)
         if ctx.attempt < 3:
-            raise TransientFailure("503")
+            raise TransientFailureError("503")
 
     async with MemoryFairlead(fl) as mem:
         began = mem.now
@@ -72,9 +79,9 @@ async def test_what_ended_badly_is_told(fl: Fairlead) -> None:
         await mem.drain()
         (dead,) = await mem.dead_letters()
         assert dead.reason == "the customer is gone"
-        with pytest.raises(JobFailed, match="the customer is gone"):
+        with pytest.raises(JobFailedError, match="the customer is gone"):
             await fl.result(job_id)
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             await fl.result(dead.dead_letter_id)
         await breaks.enqueue(tenant="acme", expires_in_s=600)
         with pytest.raises(ZeroDivisionError):
@@ -137,7 +144,7 @@ async def test_schedules_tick_by_the_clock_of_the_test(fl: Fairlead) -> None:
 
 async def test_tokens_are_those_that_were_given(fl: Fairlead) -> None:
     async with MemoryFairlead(fl) as mem:
-        with pytest.raises(NotFound, match="give_token"):
+        with pytest.raises(NotFoundError, match="give_token"):
             await fl.token("acme", "shopify")
         given = mem.give_token("acme", "shopify", "shpat")
         assert await fl.token("acme", "shopify") == given
@@ -156,9 +163,9 @@ def test_blocking_code_is_tested_as_well(fl: Fairlead) -> None:
     with MemoryFairlead(fl) as mem:
         one = fl.sync.enqueue(double, {"number": 1}, tenant="acme")
         two = fl.sync.enqueue("double", {"number": 2}, tenant="acme", transaction=object())
-        with pytest.raises(JobUnfinished):
+        with pytest.raises(JobNotFinishedError):
             fl.sync.result(one)
-        with pytest.raises(InputInvalid, match="cannot wait in memory"):
+        with pytest.raises(InvalidInputError, match="cannot wait in memory"):
             fl.sync.result(one, timeout_s=1)
         asyncio.run(mem.drain())
         assert (fl.sync.result(one), fl.sync.result(two)) == (2, 4)
@@ -166,16 +173,16 @@ def test_blocking_code_is_tested_as_well(fl: Fairlead) -> None:
 
 async def test_it_is_open_or_it_is_not(fl: Fairlead) -> None:
     mem = MemoryFairlead(fl)
-    with pytest.raises(ConfigInvalid, match="not open"):
+    with pytest.raises(InvalidConfigError, match="not open"):
         await mem.drain()
     async with mem:
-        with pytest.raises(ConfigInvalid, match="open already"):
+        with pytest.raises(InvalidConfigError, match="open already"):
             MemoryFairlead(fl).__enter__()
-        with pytest.raises(ConfigInvalid, match="open already"):
+        with pytest.raises(InvalidConfigError, match="open already"):
             await fl.__aenter__()
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             await mem.job((await fl.enqueue_many([])) or mem._ids.uuid7())  # type: ignore[arg-type]
-    with pytest.raises(ConfigInvalid, match="async with"):
+    with pytest.raises(InvalidConfigError, match="async with"):
         await fl.enqueue("x", tenant="acme")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from fairlead.testing.ledger import Ledger, Verdict, judge, parse_ledger, read_ledger
 
 
@@ -353,7 +353,7 @@ def test_any_other_damage_is_refused(spoil: str) -> None:
     book = Book()
     book.rotate(10, 1, 2)
     lines = book.lines[:2] + book.lines[3:] if spoil == "drop" else [*book.lines[:2], "{\n", *book.lines[2:]]
-    with pytest.raises(InputInvalid, match="damaged at line"):
+    with pytest.raises(InvalidInputError, match="damaged at line"):
         parse_ledger(lines)
 
 

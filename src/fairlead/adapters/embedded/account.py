@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fairlead.errors import DependencyUnavailable
+from fairlead.errors import DependencyUnavailableError
 
 __all__ = ["Account", "can_enter", "can_use_tree", "explain_os_errors", "server_account"]
 
@@ -44,7 +44,7 @@ class Account:
 
 
 def server_account() -> Account:
-    """The account for the servers of this process. Raises DependencyUnavailable if root finds none."""
+    """The account for the servers of this process. Raises DependencyUnavailableError if root finds none."""
     if os.geteuid() != 0:
         return Account(os.geteuid(), os.getegid(), switch=False)
     for name in UNPRIVILEGED:
@@ -53,7 +53,7 @@ def server_account() -> Account:
         except KeyError:
             continue
         return Account(entry.pw_uid, entry.pw_gid, switch=True)
-    raise DependencyUnavailable(
+    raise DependencyUnavailableError(
         "PostgreSQL does not run as root, and this system has no account 'nobody' or 'daemon'",
         hint="run as an ordinary user, or set DATABASE_URL and REDIS_URL",
     )
@@ -94,7 +94,7 @@ def explain_os_errors(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise DependencyUnavailable(
+        raise DependencyUnavailableError(
             f"{what}: {error}",
             hint="use a folder that this user may write to, or set DATABASE_URL and REDIS_URL",
         ) from error

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from fairlead.adapters.embedded.account import can_enter, explain_os_errors, server_account
 from fairlead.adapters.embedded.layout import Layout
-from fairlead.errors import DependencyUnavailable
+from fairlead.errors import DependencyUnavailableError
 
 __all__ = ["Home"]
 
@@ -31,7 +31,7 @@ class Home:
     """The settled folders of one root. Making one touches the disk and may be repeated."""
 
     def __init__(self, root: Path) -> None:
-        """Raises DependencyUnavailable where the servers cannot have a place here."""
+        """Raises DependencyUnavailableError where the servers cannot have a place here."""
         self.layout = Layout(root.resolve())
         self.account = server_account()
         self.layout.make()
@@ -79,18 +79,18 @@ class Home:
 
     def _check(self, servers: Path) -> None:
         if not servers.exists():
-            raise DependencyUnavailable(
+            raise DependencyUnavailableError(
                 f"{servers} points to {servers.readlink()}, which is gone, and the data with it",
                 hint=f"bring that folder back, or remove {servers} to start with empty servers",
             )
         owner = servers.stat().st_uid
         if owner != self.account.uid:
-            raise DependencyUnavailable(
+            raise DependencyUnavailableError(
                 f"{servers} belongs to user id {owner}, but servers started here run as {self.account.uid}",
                 hint="run as the user who made that folder, or use another one",
             )
         if not can_enter(self.account, servers):
-            raise DependencyUnavailable(
+            raise DependencyUnavailableError(
                 f"user id {self.account.uid}, which runs the servers, can no longer reach {servers}",
                 hint=f"let it pass the parent folders again, as when {servers} was made",
             )
@@ -112,17 +112,17 @@ class Home:
         """The servers ask for no password: who gets into their folders may do everything."""
         status = path.lstat()
         if not stat.S_ISDIR(status.st_mode):
-            raise DependencyUnavailable(
+            raise DependencyUnavailableError(
                 f"{path} is a link or a file, so others may decide what lies there",
                 hint="put the folder itself in its place",
             )
         if status.st_uid not in {self.account.uid, os.geteuid()}:  # root's own: made, not yet handed over
-            raise DependencyUnavailable(
+            raise DependencyUnavailableError(
                 f"{path} belongs to user id {status.st_uid}, and the servers run as {self.account.uid}",
                 hint="run as the user who made that folder, or use another root",
             )
         if status.st_mode & OTHERS:
-            raise DependencyUnavailable(
+            raise DependencyUnavailableError(
                 f"{path} is open to others, and the servers ask nobody who comes in for a password",
                 hint=f"see who was there, then chmod 700 {path}",
             )

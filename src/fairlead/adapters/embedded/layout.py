@@ -21,7 +21,7 @@ from pathlib import Path
 
 from fairlead._checked_file import read_checked
 from fairlead.adapters.embedded.account import explain_os_errors
-from fairlead.errors import DependencyUnavailable
+from fairlead.errors import DependencyUnavailableError
 
 __all__ = ["SERVER_NAMES", "Endpoints", "Layout"]
 
@@ -119,7 +119,7 @@ class Layout:
     def read_endpoints(self) -> Endpoints | None:
         """What was published, or None."""
         try:
-            found = json.loads(read_checked(self.endpoints, error=DependencyUnavailable).data)
+            found = json.loads(read_checked(self.endpoints, error=DependencyUnavailableError).data)
         except FileNotFoundError:
             return None
         return Endpoints(**{field.name: found[field.name] for field in fields(Endpoints)})
@@ -129,13 +129,13 @@ class Layout:
         with contextlib.suppress(FileNotFoundError):
             _write_whole(self.failure, {"what": what, "hint": hint})
 
-    def read_failure(self) -> DependencyUnavailable | None:
+    def read_failure(self) -> DependencyUnavailableError | None:
         """Why the last supervisor ended, or None if it ended well."""
         try:
             found = json.loads(self.failure.read_text())
         except FileNotFoundError:
             return None
-        return DependencyUnavailable(found["what"], hint=found["hint"])
+        return DependencyUnavailableError(found["what"], hint=found["hint"])
 
 
 def _write_whole(path: Path, content: Mapping[str, str | int]) -> None:

@@ -11,7 +11,7 @@ from fairlead.adapters.embedded.server_process import ManagedServer
 from fairlead.adapters.embedded.server_settings import checked_settings
 from fairlead.adapters.embedded.wheels import Wheel, postgres_wheel
 from fairlead.adapters.embedded.wire import postgres_answers
-from fairlead.errors import DependencyUnavailable
+from fairlead.errors import DependencyUnavailableError
 
 __all__ = ["EmbeddedPostgres"]
 
@@ -41,7 +41,7 @@ class EmbeddedPostgres(ManagedServer):
     stop_signals = ((signal.SIGINT, 30.0), (signal.SIGQUIT, 10.0), (signal.SIGKILL, 10.0))
 
     def __init__(self, root: Path, *, settings: Mapping[str, str] | None = None) -> None:
-        """Raises DependencyUnavailable without the wheel, InputInvalid for an impossible setting."""
+        """Raises DependencyUnavailableError without the wheel, InvalidInputError for an impossible setting."""
         super().__init__(root, postgres_wheel())
         self._settings = SETTINGS | checked_settings(settings)[0]
         self._data = self.home.folder(self.name) / "data"
@@ -90,5 +90,5 @@ class EmbeddedPostgres(ManagedServer):
         ]
         said = self._run(single, guard, DATABASE_CREATE.read_text() + "\n")
         if "ERROR:" in said or "FATAL:" in said:  # the single-user mode ends with 0 all the same
-            raise DependencyUnavailable(f"cannot create the database {DATABASE}: {said.strip()}")
+            raise DependencyUnavailableError(f"cannot create the database {DATABASE}: {said.strip()}")
         unfinished.rename(self._data)  # last: a cluster under its final name is complete

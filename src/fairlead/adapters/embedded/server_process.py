@@ -20,7 +20,7 @@ from fairlead.adapters.embedded.account import explain_os_errors
 from fairlead.adapters.embedded.flock import POLL_S, is_locked, lock_file
 from fairlead.adapters.embedded.home import Home
 from fairlead.adapters.embedded.wheels import Wheel
-from fairlead.errors import DependencyUnavailable
+from fairlead.errors import DependencyUnavailableError
 
 __all__ = ["START_TIMEOUT_S", "ManagedServer"]
 
@@ -68,7 +68,7 @@ class ManagedServer(ABC):
     def start(self, timeout_s: float = START_TIMEOUT_S) -> str:
         """Adopt the living server or start it, wait until it answers, give its URL.
 
-        Raises DependencyUnavailable with the end of the server's log if it ends or stays silent.
+        Raises DependencyUnavailableError with the end of the server's log if it ends or stays silent.
         """
         deadline = time.monotonic() + timeout_s
         started = False
@@ -172,15 +172,15 @@ class ManagedServer(ABC):
         )
         if done.returncode != 0:
             program = Path(command[0]).name
-            raise DependencyUnavailable(
+            raise DependencyUnavailableError(
                 f"{program} of the embedded {self.name} failed: {done.stderr.strip() or done.stdout.strip()}",
                 hint="set DATABASE_URL to a server of your own if this cannot be mended",
             )
         return done.stderr
 
-    def _unusable(self, what: str) -> DependencyUnavailable:
+    def _unusable(self, what: str) -> DependencyUnavailableError:
         layout = self.home.layout
-        return DependencyUnavailable(
+        return DependencyUnavailableError(
             f"the embedded {self.name} in {layout.root} {what}\n{layout.log_tail(self.name)}\n",
             hint="the log above says why; or set DATABASE_URL and REDIS_URL to servers of your own",
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 
 __all__ = ["VALKEY_PREFIX", "checked_settings"]
 
@@ -17,12 +17,12 @@ _NAME = re.compile(r"valkey\.[a-z][a-z0-9-]*|(?!valkey\.)[a-z][a-z0-9_.]*")
 
 
 def checked_settings(settings: Mapping[str, str] | None) -> tuple[dict[str, str], dict[str, str]]:
-    """The settings of PostgreSQL and of Valkey. Raises InputInvalid for what can be no setting."""
+    """The settings of PostgreSQL and of Valkey. Raises InvalidInputError for what can be no setting."""
     postgres: dict[str, str] = {}
     valkey: dict[str, str] = {}
     for name, value in (settings or {}).items():
         if not _NAME.fullmatch(name) or "\0" in value or "\n" in value:
-            raise InputInvalid(
+            raise InvalidInputError(
                 f"{name!r} = {value!r} cannot be a server setting",
                 hint="use names like 'max_connections' or 'valkey.maxmemory' and one-line values",
             )

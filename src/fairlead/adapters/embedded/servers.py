@@ -18,7 +18,7 @@ from fairlead.adapters.embedded.server_process import START_TIMEOUT_S
 from fairlead.adapters.embedded.server_settings import checked_settings
 from fairlead.adapters.embedded.wheels import postgres_wheel, valkey_wheel
 from fairlead.adapters.embedded.wire import postgres_answers, valkey_answers
-from fairlead.errors import DependencyUnavailable
+from fairlead.errors import DependencyUnavailableError
 
 __all__ = ["EmbeddedServers"]
 
@@ -36,7 +36,7 @@ class EmbeddedServers:
     """
 
     def __init__(self, root: Path, *, settings: Mapping[str, str] | None = None) -> None:
-        """Touches nothing yet. Raises InputInvalid for an impossible setting."""
+        """Touches nothing yet. Raises InvalidInputError for an impossible setting."""
         checked_settings(settings)
         self._settings = dict(settings or {})
         self._layout = Layout(root.resolve())
@@ -53,7 +53,7 @@ class EmbeddedServers:
     def start(self) -> Endpoints:
         """Adopt or start both servers and give where they answer. Asked again, it makes sure that they do.
 
-        Blocks up to 30 s. Raises DependencyUnavailable if a wheel is missing or a server cannot run.
+        Blocks up to 30 s. Raises DependencyUnavailableError if a wheel is missing or a server cannot run.
         """
         deadline = time.monotonic() + START_TIMEOUT_S
         self._layout.make()
@@ -148,10 +148,10 @@ class EmbeddedServers:
         if done.returncode != 0:
             raise self._no_answer("have no supervisor: it does not start")
 
-    def _no_answer(self, what: str) -> DependencyUnavailable:
+    def _no_answer(self, what: str) -> DependencyUnavailableError:
         layout = self._layout
         tail = layout.log_tail("supervisor", *SERVER_NAMES)
-        return DependencyUnavailable(
+        return DependencyUnavailableError(
             f"the embedded servers in {layout.root} {what}\n{tail}\n",
             hint="the logs above say why; or set DATABASE_URL and REDIS_URL to servers of your own",
         )

@@ -24,7 +24,7 @@ from fairlead.adapters.embedded.layout import Endpoints, Layout
 from fairlead.adapters.embedded.postgres_server import EmbeddedPostgres
 from fairlead.adapters.embedded.server_process import ManagedServer
 from fairlead.adapters.embedded.valkey_server import EmbeddedValkey
-from fairlead.errors import DependencyUnavailable, FairleadError
+from fairlead.errors import DependencyUnavailableError, FairleadError
 
 __all__ = ["main"]
 
@@ -100,7 +100,7 @@ class Supervisor:
         self._count_restart(server.name)
         try:
             server.start()
-        except DependencyUnavailable:
+        except DependencyUnavailableError:
             if server.alive():
                 raise
             log.exception("%s died again", server.name)  # perhaps killed anew: the count decides
@@ -111,7 +111,7 @@ class Supervisor:
         while now - self._restarts[0] > RESTART_WINDOW_S:
             self._restarts.popleft()
         if len(self._restarts) > MOST_RESTARTS:
-            raise DependencyUnavailable(
+            raise DependencyUnavailableError(
                 f"the embedded servers died {len(self._restarts)} times in {RESTART_WINDOW_S:g} s, "
                 f"{name} the last\n{self.layout.log_tail(name)}\n",
                 hint="the log above says why",
@@ -155,7 +155,7 @@ def _supervise(layout: Layout, settings: Mapping[str, str]) -> int:
         Supervisor(layout.root, settings).run()
     except FairleadError as error:
         log.exception("the embedded servers cannot go on")
-        layout.write_failure(error.what, error.way_out)
+        layout.write_failure(error.message, error.hint)
         return 1
     except Exception as error:
         layout.write_failure(f"the supervisor failed: {error!r}", f"see {layout.log('supervisor')}")

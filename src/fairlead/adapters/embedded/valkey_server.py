@@ -36,7 +36,7 @@ class EmbeddedValkey(ManagedServer):
     stop_signals = ((signal.SIGTERM, 20.0), (signal.SIGKILL, 10.0))
 
     def __init__(self, root: Path, *, settings: Mapping[str, str] | None = None) -> None:
-        """Raises DependencyUnavailable without the wheel, InputInvalid for an impossible setting."""
+        """Raises DependencyUnavailableError without the wheel, InvalidInputError for an impossible setting."""
         super().__init__(root, valkey_wheel())
         self._settings = SETTINGS | checked_settings(settings)[1]
         self._data = self.home.folder(self.name)

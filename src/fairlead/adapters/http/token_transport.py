@@ -131,7 +131,7 @@ class AiohttpTokenTransport:
     ) -> HttpAnswer | NoAnswer:
         """Send *call* once.
 
-        Raises what *before_sent* raised, and InputInvalid for a call that cannot be put into HTTP; nothing
+        Raises what *before_sent* raised, and InvalidInputError for a call that cannot be put into HTTP; nothing
         was sent then. A cancellation passes up; it is `sent` if *before_sent* had returned.
         """
         url, content = checked_url(call.url, "the token endpoint"), _content(call)
@@ -218,7 +218,7 @@ class AiohttpTokenTransport:
 
 
 def _checked_headers(call: TokenCall, *, has_content: bool) -> dict[str, str]:
-    """Our headers and those of *call*; InputInvalid for a character that would end a line."""
+    """Our headers and those of *call*; InvalidInputError for a character that would end a line."""
     headers = {
         "Accept": "application/json",
         "Accept-Encoding": "identity",

@@ -43,7 +43,7 @@ from fairlead.engine.ports import (
     StreamBroken,
 )
 from fairlead.engine.ports.http import DialObserver
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 
 CALL_SETTINGS = TransportSettings(keepalive_s=4.0, max_connections=500, max_per_host=300)
 """An idle connection is used for 4 s: the hastiest of common servers close after 5."""
@@ -188,7 +188,7 @@ class AiohttpTransport:
         return incoming
 
     def _place(self, address: str, loop: asyncio.AbstractEventLoop) -> tuple[Origin, str]:
-        """Whom to ask, and for what; InputInvalid for what is no address."""
+        """Whom to ask, and for what; InvalidInputError for what is no address."""
         plain = PLAIN_URL.fullmatch(address)
         if plain is not None and (known := self._origins.get(plain[1])) is not None:
             target = plain[2] or "/"
@@ -281,7 +281,9 @@ async def _pieces(incoming: Incoming, max_bytes: int) -> AsyncIterator[bytes]:
 def _flight_of(request: HttpRequest) -> CallFlight:
     """Its time runs from here."""
     if not (math.isfinite(request.deadline_s) and request.max_body_bytes >= 0):
-        raise InputInvalid("a call needs a finite deadline, and a bound on its answer of 0 or more bytes")
+        raise InvalidInputError(
+            "a call needs a finite deadline, and a bound on its answer of 0 or more bytes"
+        )
     loop = asyncio.get_running_loop()
     return CallFlight(due_s=loop.time() + request.deadline_s, loop=loop)
 
@@ -289,14 +291,14 @@ def _flight_of(request: HttpRequest) -> CallFlight:
 def _method(request: HttpRequest) -> str:
     method = request.method.upper()
     if not is_token(method) or method in ("CONNECT", "TRACE"):
-        raise InputInvalid("the method of a call is none that can be sent")
+        raise InvalidInputError("the method of a call is none that can be sent")
     return method
 
 
 def _fields(request: HttpRequest) -> str:
     """The lines of its headers in clear, with ours where there is none of the caller's.
 
-    InputInvalid for what HTTP does not allow, and for what is not the caller's.
+    InvalidInputError for what HTTP does not allow, and for what is not the caller's.
     """
     lines: list[str] = []
     told = set()
@@ -311,9 +313,9 @@ def _fields(request: HttpRequest) -> str:
 
 @lru_cache(maxsize=1024)
 def _known_as(name: str) -> str:
-    """*name* in lower case; InputInvalid where it cannot be one, or is the transport's own."""
+    """*name* in lower case; InvalidInputError where it cannot be one, or is the transport's own."""
     if not is_token(name):
-        raise InputInvalid("a header of a call has a character that HTTP does not allow")
+        raise InvalidInputError("a header of a call has a character that HTTP does not allow")
     if name.lower() in TRANSPORT_HEADERS:
-        raise InputInvalid(f"the header {name} of a call is set by the transport", hint="leave it out")
+        raise InvalidInputError(f"the header {name} of a call is set by the transport", hint="leave it out")
     return name.lower()

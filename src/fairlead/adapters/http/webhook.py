@@ -21,7 +21,7 @@ from fairlead.adapters.http.http_failures import no_answer
 from fairlead.adapters.http.resolver import AddressPolicy, CheckedResolver
 from fairlead.engine.ports import NoAnswer, Webhook
 from fairlead.engine.ports.http import DialObserver
-from fairlead.errors import ConfigInvalid, FairleadError, NotSent, TransientFailure
+from fairlead.errors import FairleadError, InvalidConfigError, NotSentError, TransientFailureError
 from fairlead.policy.failures.category import Category
 from fairlead.policy.failures.hint import server_hint
 from fairlead.policy.failures.process_health import HINTS
@@ -40,7 +40,7 @@ async def _sending(_session: aiohttp.ClientSession, context: Any, _params: objec
 class AiohttpWebhookSender:
     """See ``fairlead.engine.ports.WebhookSender``. Made and used in one event loop.
 
-    Raises ConfigInvalid for a *url* or *secret* that cannot be used. *deadline_s* is for the whole request;
+    Raises InvalidConfigError for a *url* or *secret* that cannot be used. *deadline_s* is for the whole request;
     default 10. *trust_env* has HTTPS_PROXY and NO_PROXY obeyed (default off). *dials* is told of each new
     connection (default: nobody is). *now* is the wall clock of the signature's timestamp, in Unix seconds.
     """
@@ -120,16 +120,16 @@ class AiohttpWebhookSender:
         tenant, provider = webhook.tenant, webhook.provider
         if answer.kind == "refused_address":
             what = f"the webhook's receiver may not be called: {answer.why}"
-            return ConfigInvalid(what, tenant=tenant, provider=provider, hint=_PRIVATE_HINT)
+            return InvalidConfigError(what, tenant=tenant, provider=provider, hint=_PRIVATE_HINT)
         if not answer.sent:
             hint = HINTS.get(answer.kind, "check notices.webhook_url, and that this host reaches it")
             what = f"the webhook's receiver was not reached: {answer.why}"
-            return NotSent(what, tenant=tenant, provider=provider, hint=hint, reason=answer.kind)
+            return NotSentError(what, tenant=tenant, provider=provider, hint=hint, reason=answer.kind)
         late = answer.kind == "timeout"
         why = f"did not answer in {self._deadline_s:g} s" if late else f"gave no answer: {answer.why}"
         category = Category.TRANSIENT_NETWORK.value
         what = f"the webhook's receiver {why}"
-        return TransientFailure(what, tenant=tenant, provider=provider, category=category)
+        return TransientFailureError(what, tenant=tenant, provider=provider, category=category)
 
 
 _PRIVATE_HINT = "use a public https address, or set http.allow_private_addresses"
@@ -143,10 +143,10 @@ def _checked(url: str, policy: AddressPolicy) -> tuple[URL, str]:
     except ValueError:
         parsed, host = URL(), None
     if not host or parsed.scheme not in ("http", "https") or parsed.port == 0:
-        raise ConfigInvalid("notices.webhook_url is no http or https address", hint=_PRIVATE_HINT)
+        raise InvalidConfigError("notices.webhook_url is no http or https address", hint=_PRIVATE_HINT)
     if parsed.user is not None or parsed.password is not None or "@" in parsed.authority:
         hint = "the signature shows who sends; leave them out"
-        raise ConfigInvalid("notices.webhook_url holds a user or password", hint=hint)
+        raise InvalidConfigError("notices.webhook_url holds a user or password", hint=hint)
     if policy.scheme_refusal(parsed.scheme, host) is not None:
-        raise ConfigInvalid("notices.webhook_url is not https", hint=_PRIVATE_HINT)
+        raise InvalidConfigError("notices.webhook_url is not https", hint=_PRIVATE_HINT)
     return parsed, host

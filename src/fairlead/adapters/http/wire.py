@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from yarl import URL
 
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 
 _BAD_VALUE = re.compile(r"[^\t\x20-\x7e]")
 PLAIN_URL = re.compile(r"(https?://[a-z0-9.-]+(?::[0-9]{1,5})?)([/?][A-Za-z0-9\-._~:/?\[\]@!$&'()*+,;=%]*)?")
@@ -18,7 +18,7 @@ _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,256}")
 
 
 def checked_url(text: str, what: str) -> URL:
-    """*text* as an address. InputInvalid, naming *what*, unless it is http or https with a host and neither
+    """*text* as an address. InvalidInputError, naming *what*, unless it is http or https with a host and neither
     user nor password.
 
     What needs no quoting is taken as it stands: yarl would make ``/items/%2e%2e`` another path, and would
@@ -30,24 +30,24 @@ def checked_url(text: str, what: str) -> URL:
     except ValueError:
         url, host, bare = URL(), None, False
     if url.scheme not in ("http", "https") or not host or not bare:
-        raise InputInvalid(f"{what} is no http or https address without user and password")
+        raise InvalidInputError(f"{what} is no http or https address without user and password")
     return url
 
 
 def check_header(name: str, value: str, what: str) -> None:
-    """InputInvalid, naming *what*, for a character that HTTP does not allow there, as it might end the line,
+    """InvalidInputError, naming *what*, for a character that HTTP does not allow there, as it might end the line,
     and for a value that no server would take."""
     if not is_token(name):
-        raise InputInvalid(f"a header of {what} has a character that HTTP does not allow")
+        raise InvalidInputError(f"a header of {what} has a character that HTTP does not allow")
     check_value(value, what)
 
 
 def check_value(value: str, what: str) -> None:
     """The same for the value alone."""
     if _BAD_VALUE.search(value):
-        raise InputInvalid(f"a header of {what} has a character that HTTP does not allow")
+        raise InvalidInputError(f"a header of {what} has a character that HTTP does not allow")
     if len(value) > _MAX_VALUE:
-        raise InputInvalid(f"a header of {what} is longer than {_MAX_VALUE >> 10} KiB")
+        raise InvalidInputError(f"a header of {what} is longer than {_MAX_VALUE >> 10} KiB")
 
 
 @lru_cache(maxsize=1024)

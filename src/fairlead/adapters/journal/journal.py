@@ -27,7 +27,7 @@ from fairlead.adapters.journal.writer import Append, Stop, Writer
 from fairlead.engine.base.batch import Batcher
 from fairlead.engine.ports import JournalEntry, JournalHead
 from fairlead.engine.ports.sealing import Fits, whichever
-from fairlead.errors import ConfigInvalid, Refused
+from fairlead.errors import InvalidConfigError, RefusedError
 
 T = TypeVar("T")
 _log = logging.getLogger("fairlead.journal")
@@ -69,7 +69,7 @@ class FileJournal:
         now: The wall clock. Only the age of files is judged by it.
 
     Raises:
-        ConfigInvalid: The folder is open to other users.
+        InvalidConfigError: The folder is open to other users.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class FileJournal:
         A full disk is reported by `preflight`, and one that cannot be read by `find`.
 
         Raises:
-            ConfigInvalid: The folder cannot be used.
+            InvalidConfigError: The folder cannot be used.
         """
         await asyncio.to_thread(self._owners.open)
         with suppress(OSError):
@@ -266,7 +266,7 @@ class FileJournal:
                 self._retention.take_over(*adopted)
         except PermissionError as error:
             what = f"the journal file {error.filename} belongs to another user"
-            raise ConfigInvalid(what, hint=f"chown -R {os.geteuid()} {self._folder}") from error
+            raise InvalidConfigError(what, hint=f"chown -R {os.geteuid()} {self._folder}") from error
         self._prune_later()
         return paths
 
@@ -327,8 +327,8 @@ def _expire(done: asyncio.Future[None]) -> None:
         done.set_exception(TimeoutError())
 
 
-def _refused(why: str, hint: str) -> Refused:
-    return Refused(
+def _refused(why: str, hint: str) -> RefusedError:
+    return RefusedError(
         f"no answer could be kept, so none is asked for: {why}",
         hint=hint,
         retry_after_s=1.0,

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from weakref import WeakSet
 
-from fairlead.errors import ConfigInvalid
+from fairlead.errors import InvalidConfigError
 
 _LOCK, JOURNAL = ".lock", ".journal"
 
@@ -29,17 +29,19 @@ class Owners:
         _in_this_process.add(self)
 
     def open(self) -> None:
-        """Make the folder if need be, and take our own lock. ConfigInvalid if others could read it."""
+        """Make the folder if need be, and take our own lock. InvalidConfigError if others could read it."""
         try:
             _checked_folder(self._folder)
             descriptor = _new_lock(self._lock_path(self._own))
         except OSError as error:
-            raise ConfigInvalid(
+            raise InvalidConfigError(
                 f"the journal folder {self._folder} cannot be used: {error.strerror}",
                 hint="name a folder of your own on a local disk",
             ) from error
         if descriptor is None:
-            raise ConfigInvalid(f"there is a journal of session {self._own}", hint="use a new session id")
+            raise InvalidConfigError(
+                f"there is a journal of session {self._own}", hint="use a new session id"
+            )
         self._held[self._own] = descriptor
 
     def close(self) -> None:
@@ -155,12 +157,12 @@ def _checked_folder(folder: Path) -> None:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = folder.stat()
     if found.st_uid != os.geteuid():
-        raise ConfigInvalid(
+        raise InvalidConfigError(
             f"the journal folder {folder} belongs to another user",
             hint=f"chown -R {os.geteuid()} {folder}",
         )
     if stat.S_IMODE(found.st_mode) & 0o077:
         mode = stat.S_IMODE(found.st_mode)
-        raise ConfigInvalid(
+        raise InvalidConfigError(
             f"the journal folder {folder} has mode {mode:04o}: others can look in", hint=f"chmod 700 {folder}"
         )

@@ -7,7 +7,7 @@ import os
 import resource
 import sys
 
-from fairlead.errors import ConfigInvalid
+from fairlead.errors import InvalidConfigError
 
 _PR_SET_DUMPABLE = 4
 
@@ -17,12 +17,12 @@ def forbid_dumps() -> None:
 
     On Linux this process is not dumpable either: a kernel that pipes core dumps to a program does not ask for
     the limit, and another process of the same user could read the memory (ptrace). Whoever debugs it is root.
-    Raises ConfigInvalid where the system does not let it.
+    Raises InvalidConfigError where the system does not let it.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if sys.platform == "linux" and ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
         said = os.strerror(ctypes.get_errno())
-        raise ConfigInvalid(
+        raise InvalidConfigError(
             f"the memory of this process cannot be kept to itself: prctl says {said}",
             hint="let the sandbox that it runs in allow prctl(PR_SET_DUMPABLE)",
         )

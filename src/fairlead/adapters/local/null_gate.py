@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fairlead.engine.ports.gate import Answer, Ask, Ended, Finish, Finished, Lease, Renewal, Wake
-from fairlead.errors import GateUnavailable
+from fairlead.errors import LimiterUnavailableError
 
 
 class AbsentStore:
     """See fairlead.engine.ports.gate.FleetGate."""
 
     async def admit(self, ask: Ask) -> Answer:
-        """Raises GateUnavailable."""
+        """Raises LimiterUnavailableError."""
         raise _absent()
 
     async def finish(self, finish: Finish) -> Finished:
-        """Raises GateUnavailable."""
+        """Raises LimiterUnavailableError."""
         raise _absent()
 
     def end(self, finish: Finish, told: Ended) -> None:
@@ -24,21 +24,21 @@ class AbsentStore:
         told(_absent())
 
     async def cancel(self, ask: Ask) -> None:
-        """Raises GateUnavailable."""
+        """Raises LimiterUnavailableError."""
         raise _absent()
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[Lease]:
-        """Raises GateUnavailable."""
+        """Raises LimiterUnavailableError."""
         raise _absent()
 
     async def listen(self, wake: Wake) -> None:
         """Nobody will ever be told of anything."""
 
     async def ping(self) -> None:
-        """Raises GateUnavailable."""
+        """Raises LimiterUnavailableError."""
         raise _absent()
 
-    def abandon(self, error: GateUnavailable) -> None:
+    def abandon(self, error: LimiterUnavailableError) -> None:
         """Nobody waits."""
 
     @property
@@ -50,7 +50,7 @@ class AbsentStore:
         """There is nothing to close."""
 
 
-def _absent() -> GateUnavailable:
-    return GateUnavailable(
+def _absent() -> LimiterUnavailableError:
+    return LimiterUnavailableError(
         "no Redis is set, so the processes do not count calls together", hint="set REDIS_URL"
     )

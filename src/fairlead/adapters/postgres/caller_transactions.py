@@ -17,7 +17,7 @@ from uuid import UUID
 from fairlead.adapters.postgres.qualified import qualified
 from fairlead.adapters.postgres.statements import statement
 from fairlead.engine.ports import Enqueued, NewJob
-from fairlead.errors import ConfigInvalid, InputInvalid, MigrationNeeded, Refused
+from fairlead.errors import InvalidConfigError, InvalidInputError, MigrationRequiredError, RefusedError
 from fairlead.policy.text.safe import clipped
 
 FULL = "53400"
@@ -136,13 +136,13 @@ def _cursor(connection: Any) -> Any:
 def _check_begun(begun: bool) -> None:
     if not begun:
         hint = "begin one (transaction(), atomic()), or leave the connection out: then it is stored at once"
-        raise InputInvalid("this connection is in no transaction", hint=hint)
+        raise InvalidInputError("this connection is in no transaction", hint=hint)
 
 
-def _no_connection(given: object, wanted: str) -> InputInvalid:
+def _no_connection(given: object, wanted: str) -> InvalidInputError:
     what = f"a {type(given).__module__}.{type(given).__name__} is not {wanted}"
     hint = "blocking connections go to fl.sync, others to fl; of SQLAlchemy's give the driver_connection"
-    return InputInvalid(what, hint=hint)
+    return InvalidInputError(what, hint=hint)
 
 
 # ---- errors ------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ def _judged(error: Exception, job: NewJob) -> Exception:
     state = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None) or ""
     words = clipped(str(cause).partition("\n")[0], _MAX_WORDS)
     if state == FULL:
-        return Refused(
+        return RefusedError(
             words,
             tenant=job.tenant_id,
             provider=job.provider,
@@ -166,10 +166,14 @@ def _judged(error: Exception, job: NewJob) -> Exception:
         hint = (
             "it must lead to fairlead's database; name the schema there in the setting database.schema_name"
         )
-        return MigrationNeeded(f"this connection finds no fairlead_enqueue: {words}", hint=hint)
+        return MigrationRequiredError(f"this connection finds no fairlead_enqueue: {words}", hint=hint)
     if state == "42501":
         hint = "GRANT USAGE ON SCHEMA ..., and EXECUTE ON FUNCTION fairlead_enqueue, to this database user"
-        return ConfigInvalid(f"this connection may not enqueue: {words}", tenant=job.tenant_id, hint=hint)
+        return InvalidConfigError(
+            f"this connection may not enqueue: {words}", tenant=job.tenant_id, hint=hint
+        )
     if state == "22023":
-        return InputInvalid(f"the database refuses this job: {words}", tenant=job.tenant_id, reason=state)
+        return InvalidInputError(
+            f"the database refuses this job: {words}", tenant=job.tenant_id, reason=state
+        )
     return error

@@ -9,7 +9,7 @@ from typing import Any
 
 from fairlead.adapters.postgres.driver import Connection
 from fairlead.adapters.postgres.statements import statement
-from fairlead.errors import ConfigInvalid
+from fairlead.errors import InvalidConfigError
 
 MIN_VERSION = 15
 ISOLATION = "read_committed"
@@ -116,30 +116,32 @@ async def guard_socket(connection: Connection) -> None:
 
 
 def check_encoding(encoding: str) -> None:
-    """Raise ConfigInvalid unless a database with this encoding can store every text."""
+    """Raise InvalidConfigError unless a database with this encoding can store every text."""
     if encoding != ENCODING:
-        raise ConfigInvalid(
+        raise InvalidConfigError(
             f"the encoding of the database is {encoding}, which cannot store every text", hint=ENCODING_HINT
         )
 
 
 async def checked_server(connection: Connection, settings: DatabaseSettings) -> None:
-    """Raise ConfigInvalid unless the server can be relied on."""
+    """Raise InvalidConfigError unless the server can be relied on."""
     check = statement("server_check")
     found = (await connection.fetch(check.text, *check.args(schema=settings.in_schema)))[0]
     if found["version"] < MIN_VERSION * 10_000:
         what = f"PostgreSQL {found['version'] // 10_000} is too old: fairlead needs {MIN_VERSION} or newer"
-        raise ConfigInvalid(what, hint="upgrade the server, or unset DATABASE_URL to use the embedded one")
+        raise InvalidConfigError(
+            what, hint="upgrade the server, or unset DATABASE_URL to use the embedded one"
+        )
     check_encoding(found["encoding"])
     if found["synchronous_commit"] == "off" and not settings.allow_async_commit:
         what = "synchronous_commit is off: the server may lose what it has acknowledged"
         hint = "run ALTER ROLE ... SET synchronous_commit = on, or allow it in the settings"
-        raise ConfigInvalid(what, hint=hint)
+        raise InvalidConfigError(what, hint=hint)
     if found["isolation"] != "read committed":
         what = f"transactions of this user are {found['isolation']} by default"
         hint = "run ALTER ROLE ... SET default_transaction_isolation = 'read committed'"
-        raise ConfigInvalid(what, hint=hint)
+        raise InvalidConfigError(what, hint=hint)
     if found["engine"] is False:  # row-level security would show it empty tables
         role = found["engine_role"]
         hint = f"run GRANT {named(role)} TO this user; a NOINHERIT user cannot be used"
-        raise ConfigInvalid(f"the database user has not the rights of {role}", hint=hint)
+        raise InvalidConfigError(f"the database user has not the rights of {role}", hint=hint)

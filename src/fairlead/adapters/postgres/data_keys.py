@@ -11,7 +11,7 @@ from fairlead.adapters.postgres.row_security import is_of
 from fairlead.adapters.postgres.statements import statement
 from fairlead.engine.ports import DataKey, SealContext, Sealed, StoredRecord
 from fairlead.engine.tokens.deps import PAYLOAD_FIELD
-from fairlead.errors import DependencyUnavailable
+from fairlead.errors import DependencyUnavailableError
 
 
 class PostgresKeyStore:
@@ -43,7 +43,7 @@ class PostgresKeyStore:
             )
             current = await self.current(key.tenant)
             if current is None:
-                raise DependencyUnavailable("a data key vanished as it was stored", tenant=key.tenant)
+                raise DependencyUnavailableError("a data key vanished as it was stored", tenant=key.tenant)
             return current
 
         return await self._database.again(work)

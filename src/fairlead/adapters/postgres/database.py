@@ -37,7 +37,7 @@ from fairlead.adapters.postgres.qualified import QualifiedTexts
 from fairlead.adapters.postgres.roles import COMMON
 from fairlead.adapters.postgres.row_security import WallDown, Walled, WallState, raise_wall, wall_state
 from fairlead.adapters.postgres.statements import Statement, statement
-from fairlead.errors import DependencyUnavailable
+from fairlead.errors import DependencyUnavailableError
 from fairlead.events import Emit, Event, TenantWallMissing, TenantWallRaised
 
 T = TypeVar("T")
@@ -85,7 +85,7 @@ class Database:
     async def open(cls, settings: DatabaseSettings) -> Self:
         """Connect and check the server.
 
-        Raises DependencyUnavailable if it is not there, ConfigInvalid if it is too old, refuses the login or
+        Raises DependencyUnavailableError if it is not there, InvalidConfigError if it is too old, refuses the login or
         has synchronous_commit off.
         """
         try:
@@ -148,8 +148,8 @@ class Database:
     async def fetch(self, statement: Statement, /, **values: object) -> list[Row]:
         """Run *statement* as one transaction and give its rows.
 
-        Raises InputInvalid for values that the database refuses, CommitInDoubt if the connection broke on
-        the way, DependencyUnavailable or another SetupError if provably nothing was done.
+        Raises InvalidInputError for values that the database refuses, CommitInDoubt if the connection broke on
+        the way, DependencyUnavailableError or another SetupError if provably nothing was done.
         """
         return await self.run(statement, values, None)
 
@@ -242,7 +242,7 @@ class Database:
             tries += 1
             try:
                 return await work()
-            except DependencyUnavailable:
+            except DependencyUnavailableError:
                 if asyncio.get_running_loop().time() > deadline:
                     raise first from None
 

@@ -17,7 +17,7 @@ from fairlead.adapters.postgres.driver import Row
 from fairlead.adapters.postgres.job_rows import TICK_FIELDS, cancel_text, job_values, with_values
 from fairlead.adapters.postgres.statements import statement
 from fairlead.engine.ports import DeadLetter, DeadLetterFilter, DeadLetterGroup, NewJob
-from fairlead.errors import Refused
+from fairlead.errors import RefusedError
 from fairlead.policy.jobs.lane import is_own
 
 LOOK_EVERY_S = 5.0
@@ -53,7 +53,7 @@ class Bound:
                 continue
             full = self._full.get(job.queue, frozenset())
             if (job.kind, None) in full or (job.kind, job.tenant_id) in full:
-                raise Refused(
+                raise RefusedError(
                     f"queue {job.queue!r} takes no new {job.kind!r}: {self._bound} dead letters are open",
                     tenant=job.tenant_id,
                     provider=job.provider,

@@ -22,7 +22,7 @@ from fairlead.adapters.postgres.notifier import WakeUps
 from fairlead.adapters.postgres.postgres_errors import RowLocked, Undone
 from fairlead.adapters.postgres.statements import statement
 from fairlead.engine.ports import Enqueued, NewJob
-from fairlead.errors import FairleadError, InputInvalid
+from fairlead.errors import FairleadError, InvalidInputError
 from fairlead.policy.text.names import shown
 
 SLICE = 500
@@ -90,7 +90,7 @@ class Intake:
         if rest:
             try:
                 stored |= {job.job_id: done for job, done in zip(rest, await self._store(rest), strict=True)}
-            except InputInvalid as error:
+            except InvalidInputError as error:
                 if error.reason == UNIQUE_VIOLATION:  # the first try was being committed: now it is there
                     raise Undone("the same jobs were stored at the same moment") from error
                 raise

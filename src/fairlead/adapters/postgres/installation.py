@@ -20,7 +20,7 @@ from fairlead.adapters.postgres.postgres_errors import DRIVER_ERRORS, of_stateme
 from fairlead.adapters.postgres.roles import COMMON, Roles, owner_roles
 from fairlead.adapters.postgres.row_security import wall_state
 from fairlead.adapters.postgres.statements import statement
-from fairlead.errors import ConfigInvalid, FairleadError, MigrationNeeded
+from fairlead.errors import FairleadError, InvalidConfigError, MigrationRequiredError
 
 _IS_TAKEN = (
     asyncpg.DuplicateTableError,
@@ -37,8 +37,8 @@ async def install(connection: Connection, migrations: Sequence[Migration], schem
     If this user may not have the common roles, roles of its own take their place: see `roles`.
 
     Raises:
-        ConfigInvalid: The schema cannot be used. The hint has the SQL for an administrator.
-        MigrationNeeded: A migration failed. All changes were undone.
+        InvalidConfigError: The schema cannot be used. The hint has the SQL for an administrator.
+        MigrationRequiredError: A migration failed. All changes were undone.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + LOCK_WITHIN_S
@@ -83,14 +83,14 @@ async def _installed(
 
 
 async def check_ground(connection: Connection, schema: str) -> None:
-    """Raise ConfigInvalid unless the database and *schema* are safe to use."""
+    """Raise InvalidConfigError unless the database and *schema* are safe to use."""
     found = (await run(connection, statement("server_check").text, schema))[0]
     check_encoding(found["encoding"])
     if found["creators"]:
         creators = found["creators"]
         what = f"{creators} may create objects in this schema, which could run with the rights of others"
         hint = f"run {found['revokes']} and migrate again"
-        raise ConfigInvalid(what, hint=hint)
+        raise InvalidConfigError(what, hint=hint)
 
 
 async def _make_schema(connection: Connection, schema: str, user: str) -> None:
@@ -100,7 +100,7 @@ async def _make_schema(connection: Connection, schema: str, user: str) -> None:
             f"the schema {schema} belongs to {found['stranger']}, whose objects could run with others' rights"
         )
         hint = f"have an administrator run ALTER SCHEMA {quoted(schema)} OWNER TO {quoted(user)};"
-        raise ConfigInvalid(what, hint=f"{hint} or set database.schema_name to another one")
+        raise InvalidConfigError(what, hint=f"{hint} or set database.schema_name to another one")
     if found["exists"]:
         return
     made = await run(connection, statement("schema_create").text, schema)
@@ -108,7 +108,7 @@ async def _make_schema(connection: Connection, schema: str, user: str) -> None:
         await connection.execute(made[0]["text"])
     except asyncpg.InsufficientPrivilegeError as error:
         hint = f"have an administrator run CREATE SCHEMA {quoted(schema)} AUTHORIZATION {quoted(user)};"
-        raise ConfigInvalid(f"this user may not create the schema {schema}", hint=hint) from error
+        raise InvalidConfigError(f"this user may not create the schema {schema}", hint=hint) from error
 
 
 async def _make_table(connection: Connection, schema: str, user: str) -> None:
@@ -120,7 +120,9 @@ async def _make_table(connection: Connection, schema: str, user: str) -> None:
         asyncpg.InvalidSchemaNameError,
     ) as error:
         hint = f"have an administrator run GRANT USAGE, CREATE ON SCHEMA {quoted(schema)} TO {quoted(user)};"
-        raise ConfigInvalid(f"this user may not create tables in the schema {schema}", hint=hint) from error
+        raise InvalidConfigError(
+            f"this user may not create tables in the schema {schema}", hint=hint
+        ) from error
 
 
 async def _apply_within(connection: Connection, migration: Migration, schema: str, roles: Roles) -> None:
@@ -131,14 +133,14 @@ async def _apply_within(connection: Connection, migration: Migration, schema: st
         await connection.execute(text)
         await record(connection, migration)
     except asyncpg.PostgresError as error:
-        failed = MigrationNeeded(f"migration {migration.title} failed: {error}", hint=_AGAIN)
+        failed = MigrationRequiredError(f"migration {migration.title} failed: {error}", hint=_AGAIN)
         if isinstance(error, asyncpg.InsufficientPrivilegeError):
             raise _RolesRefused(failed) from error
         if isinstance(error, asyncpg.LockNotAvailableError):
             raise _Locked(failed) from error
         if isinstance(error, _IS_TAKEN):
             what = f"the schema {schema} holds tables that are not fairlead's: {error}"
-            raise ConfigInvalid(what, hint="set database.schema_name to a schema of its own") from error
+            raise InvalidConfigError(what, hint="set database.schema_name to a schema of its own") from error
         raise failed from error
     except DRIVER_ERRORS as error:
         raise of_statement(error, connected=not connection.is_closed()) from error

@@ -10,7 +10,7 @@ from uuid import UUID
 from fairlead.adapters.postgres.driver import Row
 from fairlead.adapters.postgres.jsonb import decoded, encoded, tamed
 from fairlead.engine.ports import Completed, Discarded, FailureRecord, Job, JobView, NewJob, Rescheduled
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from fairlead.policy.jobs.job import LONGEST_DELAY_S
 from fairlead.policy.jobs.payload import encode_args
 from fairlead.policy.text.safe import safe_text
@@ -24,7 +24,7 @@ MAX_DETAILS_BYTES = 4 * 1024
 
 
 def new_job_columns(jobs: Sequence[NewJob]) -> dict[str, list[Any]]:
-    """The parameters of job_enqueue. InputInvalid for args that cannot be stored."""
+    """The parameters of job_enqueue. InvalidInputError for args that cannot be stored."""
     return {
         "job_ids": [job.job_id for job in jobs],
         "kinds": [job.kind for job in jobs],
@@ -80,12 +80,12 @@ def lane_of(job: NewJob) -> UUID:
 
 
 def args_text(args: Mapping[str, Any], tenant: str) -> str:
-    """JSON of a job's arguments; InputInvalid, naming the place, where they cannot be stored."""
+    """JSON of a job's arguments; InvalidInputError, naming the place, where they cannot be stored."""
     try:
         return encoded(args)
     except ValueError as error:
         encode_args(args, tenant=tenant)  # says exactly what is wrong with them
-        raise InputInvalid(f"args: {error}", tenant=tenant) from None
+        raise InvalidInputError(f"args: {error}", tenant=tenant) from None
 
 
 def failure_text(failure: FailureRecord) -> str:

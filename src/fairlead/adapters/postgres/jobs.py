@@ -143,7 +143,7 @@ class PostgresJobStore:
     # ---- outcomes ------------------------------------------------------------------------------
 
     async def acknowledge(self, outcomes: Sequence[Outcome]) -> set[UUID]:
-        """See the port. InputInvalid where one of them cannot be stored; then none is."""
+        """See the port. InvalidInputError where one of them cannot be stored; then none is."""
         if not outcomes:
             return set()
         try:

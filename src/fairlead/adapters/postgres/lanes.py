@@ -29,7 +29,7 @@ from fairlead.engine.ports.lanes import (
     Tier,
     UnhandledKind,
 )
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from fairlead.policy.jobs.explain import Facts, FullCap, HeldBy, why_it_waits
 from fairlead.policy.jobs.lane import LONGEST_WAIT_S, QUANTUM, STRIDE, Scope, ScopeKind, current_priority
 from fairlead.policy.text.names import shown
@@ -121,12 +121,12 @@ class PostgresLaneStore:
             values |= {"tier": share.tier, "weight": share.weight, "max_running": share.max_running}
         try:
             await self._database.again(lambda: self._write_shares(name, values, [share.tenant_id]))
-        except InputInvalid as error:
+        except InvalidInputError as error:
             if error.reason != FOREIGN_KEY_VIOLATION:
                 raise
             hint = "see `fairlead tenants tiers`"
             told = f"there is no tier {shown(share.tier)}"
-            raise InputInvalid(told, tenant=share.tenant_id, hint=hint) from None
+            raise InvalidInputError(told, tenant=share.tenant_id, hint=hint) from None
         await self._apply([share.tenant_id])
 
     async def set_tier(self, tier: Tier) -> int:
@@ -158,7 +158,7 @@ class PostgresLaneStore:
         assert row is not None
         if row["tenants"]:
             hint = "give them another tier first: `fairlead tenants tiers assign`"
-            raise InputInvalid(f"{row['tenants']} tenants have tier {shown(name)}", hint=hint)
+            raise InvalidInputError(f"{row['tenants']} tenants have tier {shown(name)}", hint=hint)
         return bool(row["removed"])
 
     async def set_group_cap(self, cap: GroupCap) -> None:

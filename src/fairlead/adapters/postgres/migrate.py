@@ -33,7 +33,7 @@ from fairlead.adapters.postgres.qualified import qualified
 from fairlead.adapters.postgres.roles import installed_roles
 from fairlead.adapters.postgres.row_security import WallState, wall_state
 from fairlead.adapters.postgres.statements import statement
-from fairlead.errors import ConfigInvalid, DependencyUnavailable, MigrationNeeded
+from fairlead.errors import DependencyUnavailableError, InvalidConfigError, MigrationRequiredError
 from fairlead.policy.text.names import listed
 
 __all__ = ["Migration", "Migrator", "Phase", "as_script", "in_order", "read_migration", "shipped_migrations"]
@@ -59,19 +59,19 @@ class Migrator:
         self._migrations = shipped_migrations() if migrations is None else in_order(migrations)
 
     async def plan(self) -> list[Migration]:
-        """What `apply` would do, in order. Raises ConfigInvalid if the database is not ours to migrate."""
+        """What `apply` would do, in order. Raises InvalidConfigError if the database is not ours to migrate."""
         async with self._connected(self._settings) as connection:
             return self._pending(await self._applied(connection))
 
     async def check(self) -> None:
-        """MigrationNeeded unless this version can work on the database as it is.
+        """MigrationRequiredError unless this version can work on the database as it is.
 
         In a rolling upgrade two versions share a database, so neither our own ``post`` migrations that are
         still to come nor ``pre`` migrations of a later version are an obstacle.
         """
         lacking = [migration.title for migration in await self.plan() if migration.phase == "pre"]
         if lacking:
-            raise MigrationNeeded(f"the database lacks {listed(lacking)}")
+            raise MigrationRequiredError(f"the database lacks {listed(lacking)}")
 
     async def apply(self, upto: Phase = "post") -> list[Migration]:
         """Apply the pending migrations and return them; with *upto* ``pre`` stop before the first ``post``.
@@ -123,17 +123,17 @@ class Migrator:
         if ours is None:
             if record.phase == "post":
                 what = f"the database is newer than this version of fairlead: {title} was applied to it"
-                raise ConfigInvalid(what, hint="install the newer fairlead again, or restore a backup")
+                raise InvalidConfigError(what, hint="install the newer fairlead again, or restore a backup")
         elif ours.checksum != record.checksum:
             what = f"migration {title} is not the one that was applied to this database"
             hint = f"restore the file {ours.title}.sql as it was released; changes go into a new migration"
-            raise ConfigInvalid(what, hint=hint)
+            raise InvalidConfigError(what, hint=hint)
 
     async def _applied(self, connection: Connection) -> list[_Applied]:
         """Return the migrations applied to this schema; none if it was never migrated.
 
         Raises:
-            ConfigInvalid: No schema is set, and the database has an installation in another one.
+            InvalidConfigError: No schema is set, and the database has an installation in another one.
         """
         schema = self._settings.in_schema
         if (await run(connection, statement("migration_table_exists").text, schema))[0]["exists"]:
@@ -146,7 +146,7 @@ class Migrator:
                 hint = (
                     f"set database.schema_name to {others[0]!r} to use it, or to {schema!r} to make another"
                 )
-                raise ConfigInvalid(what, hint=hint)
+                raise InvalidConfigError(what, hint=hint)
         return []
 
     @asynccontextmanager
@@ -177,6 +177,6 @@ async def _alone(connection: Connection) -> AsyncIterator[None]:
     while not (await run(connection, statement("migration_lock").text))[0]["locked"]:
         if asyncio.get_running_loop().time() > deadline:
             what = f"another migration run has held its lock for over {LOCK_WITHIN_S:.0f} s"
-            raise DependencyUnavailable(what, hint="look at pg_stat_activity, and run it again")
+            raise DependencyUnavailableError(what, hint="look at pg_stat_activity, and run it again")
         await asyncio.sleep(_LOCK_EVERY_S)
     yield  # the lock ends with the connection

@@ -12,7 +12,7 @@ from fairlead.adapters.postgres.migration_files import INDEX_PATIENCE_MS, PATIEN
 from fairlead.adapters.postgres.postgres_errors import DRIVER_ERRORS, of_statement
 from fairlead.adapters.postgres.roles import Roles
 from fairlead.adapters.postgres.statements import statement
-from fairlead.errors import MigrationNeeded
+from fairlead.errors import MigrationRequiredError
 
 LOCK_WITHIN_S = 120.0
 PATIENCE_PAUSE_S = 1.0
@@ -20,7 +20,7 @@ PATIENCE_PAUSE_S = 1.0
 
 
 async def apply_one(connection: Connection, migration: Migration, roles: Roles) -> None:
-    """Apply *migration*, and retry it for 120 s while it gets no lock; raise MigrationNeeded if it fails."""
+    """Apply *migration*, and retry it for 120 s while it gets no lock; raise MigrationRequiredError if it fails."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + LOCK_WITHIN_S
     while True:
@@ -52,7 +52,7 @@ async def _applied_now(connection: Connection, migration: Migration, roles: Role
         if not locked or migration.index is None:
             reason = "the reason is gone"
         hint = f"{_left_by(migration)}; run `fairlead migrate` again once {reason}"
-        raise MigrationNeeded(f"migration {migration.title} failed: {error}", hint=hint) from error
+        raise MigrationRequiredError(f"migration {migration.title} failed: {error}", hint=hint) from error
     except DRIVER_ERRORS as error:
         raise of_statement(error, connected=not connection.is_closed()) from error
     return True

@@ -1,7 +1,7 @@
 """What asyncpg, PostgreSQL and the network raise, in fairlead's own words.
 
 Three families matter. *Refused by the data*: the values are wrong, the statement changed nothing, another
-try fails alike (InputInvalid). *Not done*: provably nothing was changed (DependencyUnavailable and the set-up
+try fails alike (InvalidInputError). *Not done*: provably nothing was changed (DependencyUnavailableError and the set-up
 errors). *In doubt*: the connection went away while a statement was under way, so it may or may not have been
 committed (CommitInDoubt): whoever asked reads back what stands, and nobody replays a COMMIT (E12, F6).
 """
@@ -14,11 +14,11 @@ from typing import NoReturn
 import asyncpg
 
 from fairlead.errors import (
-    ConfigInvalid,
-    DependencyUnavailable,
+    DependencyUnavailableError,
     FairleadError,
-    InputInvalid,
-    MigrationNeeded,
+    InvalidConfigError,
+    InvalidInputError,
+    MigrationRequiredError,
 )
 from fairlead.policy.failures.process_health import HINTS, own_fault_of
 from fairlead.policy.text.safe import clipped
@@ -44,7 +44,7 @@ _MAX_BYTES = 300
 READ_ONLY_HINT = "DATABASE_URL points at a replica or at a former primary: point it at the primary"
 
 
-class CommitInDoubt(DependencyUnavailable):
+class CommitInDoubt(DependencyUnavailableError):
     """The connection was lost while a statement was under way; it may have been committed or not.
 
     Stores resolve this by reading back the fence or the id. Where even that cannot be reached it comes out.
@@ -53,17 +53,17 @@ class CommitInDoubt(DependencyUnavailable):
     hint = "ask again once the database is back: fairlead recognises what it has stored already"
 
 
-class Undone(DependencyUnavailable):
+class Undone(DependencyUnavailableError):
     """The server rolled the transaction back for a passing reason: doing it again is the cure."""
 
 
-class RowLocked(DependencyUnavailable):
+class RowLocked(DependencyUnavailableError):
     """Another transaction holds the row. Nothing was changed, and no other caller waits for it."""
 
     hint = "end that transaction: pg_stat_activity and pg_blocking_pids() name it"
 
 
-class ReadOnlyServer(DependencyUnavailable):
+class ReadOnlyServer(DependencyUnavailableError):
     """The server takes no writes: a replica, or a former primary that was left running after a fail-over."""
 
 
@@ -77,28 +77,28 @@ def not_done(error: BaseException) -> FairleadError:
     state = _state(error)
     if isinstance(error, ValueError):  # its text may hold the password
         hint = "write it as postgresql://user@host:5432/database"
-        return ConfigInvalid(f"DATABASE_URL cannot be read: {type(error).__name__}", hint=hint)
+        return InvalidConfigError(f"DATABASE_URL cannot be read: {type(error).__name__}", hint=hint)
     if state in _MIGRATE:
-        return MigrationNeeded(_told("the database lacks what this version needs", error))
+        return MigrationRequiredError(_told("the database lacks what this version needs", error))
     if state in _UNDONE:
         return Undone(_told("the database rolled a transaction back", error))
     if state.startswith(_LOGIN):
         hint = "check user, password and database name of DATABASE_URL"
-        return ConfigInvalid(_told("the database refuses this login", error), hint=hint)
+        return InvalidConfigError(_told("the database refuses this login", error), hint=hint)
     if state == "42501":
         hint = "run GRANT fairlead_engine TO this user, or `fairlead migrate` as the owner of the schema"
-        return ConfigInvalid(_told("the database user may not do this", error), hint=hint)
+        return InvalidConfigError(_told("the database user may not do this", error), hint=hint)
     if state == "08P01":
         hint = (
             "behind a pooler in transaction mode set database.pooler, but run `fairlead migrate` with the "
             "DATABASE_URL of the server itself"
         )
-        return ConfigInvalid(_told("the server refuses how we connect", error), hint=hint)
+        return InvalidConfigError(_told("the server refuses how we connect", error), hint=hint)
     if state == "25006":
         return ReadOnlyServer(_told("this database server is read-only", error), hint=READ_ONLY_HINT)
     what = "ended a statement that took too long" if state == "57014" else "is not available"
     own = own_fault_of(error)
-    return DependencyUnavailable(_told(f"the database {what}", error), hint=_way_out(error), reason=own)
+    return DependencyUnavailableError(_told(f"the database {what}", error), hint=_way_out(error), reason=own)
 
 
 def _way_out(error: BaseException) -> str | None:
@@ -119,7 +119,7 @@ def of_statement(error: Exception, *, connected: bool) -> Exception:
     """
     state = _state(error)
     if isinstance(error, ValueError) or state.startswith(_DATA):  # ValueError: asyncpg could not encode them
-        return InputInvalid(_told("the database refuses these values", error), reason=state or None)
+        return InvalidInputError(_told("the database refuses these values", error), reason=state or None)
     if not connected or isinstance(error, OSError | TimeoutError) or state.startswith(_GONE):
         return CommitInDoubt(_told("the connection was lost while the database was at work", error))
     if state == "55P03":

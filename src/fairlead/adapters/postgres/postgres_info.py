@@ -70,7 +70,7 @@ class ServerFacts:
 
 
 async def server_facts(settings: DatabaseSettings) -> ServerFacts:
-    """Ask the server; DependencyUnavailable or ConfigInvalid if it does not answer."""
+    """Ask the server; DependencyUnavailableError or InvalidConfigError if it does not answer."""
     try:
         connection = cast(Connection, await asyncpg.connect(**connect_options(settings)))
         try:

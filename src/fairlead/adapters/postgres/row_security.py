@@ -17,7 +17,7 @@ import asyncpg
 from fairlead.adapters.postgres.driver import Connection, Row
 from fairlead.adapters.postgres.roles import COMMON
 from fairlead.adapters.postgres.statements import Statement, statement
-from fairlead.errors import DependencyUnavailable
+from fairlead.errors import DependencyUnavailableError
 
 if TYPE_CHECKING:
     from fairlead.adapters.postgres.database import Database, Transaction
@@ -56,7 +56,7 @@ async def wall_state(connection: Connection, schema: str) -> WallState:
     return WallState(**dict(found.items()))
 
 
-class WallDown(DependencyUnavailable):
+class WallDown(DependencyUnavailableError):
     """There was a wall, and this user can take its role no more. Nothing was done."""
 
     hint = "run `fairlead doctor`: it says what is missing, and the statement that helps; then do this again"

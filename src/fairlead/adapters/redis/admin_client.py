@@ -26,7 +26,7 @@ from redis.exceptions import (
 from fairlead._core.secret import Secret
 from fairlead.adapters.redis.connection import unavailable
 from fairlead.adapters.redis.hash_slots import slot_ranges
-from fairlead.errors import ConfigInvalid, GateUnavailable
+from fairlead.errors import InvalidConfigError, LimiterUnavailableError
 
 TIMEOUT_S = 2.0
 _MOST = 2.0**53
@@ -57,7 +57,7 @@ def numbers(form: Struct, kept: bytes | None) -> tuple[float, ...] | None:
     return read if all(abs(number) <= _MOST for number in read) else None
 
 
-class LoginRefused(GateUnavailable):
+class LoginRefused(LimiterUnavailableError):
     """A server does not know the user or the password."""
 
 
@@ -75,7 +75,7 @@ class Servers:
         return bool(self.owners)
 
     def of(self, key: str) -> Any:
-        """The client of the server that has *key*. GateUnavailable where none has its slot."""
+        """The client of the server that has *key*. LimiterUnavailableError where none has its slot."""
         if not self.owners:
             return next(iter(self.each.values()))
         slot = key_slot(key.encode())
@@ -83,12 +83,12 @@ class Servers:
             if first <= slot <= last:
                 return client
         hint = "redis-cli --cluster check tells which, and --cluster fix mends it"
-        raise GateUnavailable("the Redis cluster has slots that no server owns", hint=hint)
+        raise LimiterUnavailableError("the Redis cluster has slots that no server owns", hint=hint)
 
 
 @asynccontextmanager
 async def asking(url: Secret, *, timeout_s: float = TIMEOUT_S) -> AsyncIterator[Servers]:
-    """Clients for the block. GateUnavailable for what a server does not answer; ConfigInvalid: no URL."""
+    """Clients for the block. LimiterUnavailableError for what a server does not answer; InvalidConfigError: no URL."""
     async with AsyncExitStack() as open_ones:
         try:
             yield await _servers(url, timeout_s, open_ones)
@@ -97,7 +97,7 @@ async def asking(url: Secret, *, timeout_s: float = TIMEOUT_S) -> AsyncIterator[
             raise LoginRefused("Redis refuses this login", hint=hint) from None
         except MOVING:
             hint = "ask again once the cluster has moved them"
-            raise GateUnavailable("slots are on their way to another server", hint=hint) from None
+            raise LimiterUnavailableError("slots are on their way to another server", hint=hint) from None
         except (RedisError, OSError, TimeoutError) as error:
             raise unavailable(error) from None
 
@@ -115,7 +115,7 @@ async def _servers(url: Secret, timeout_s: float, open_ones: AsyncExitStack) -> 
         owners.append((part.first, part.last, each[address]))
     if not owners:
         hint = "give it slots: redis-cli --cluster create, or --cluster fix"
-        raise GateUnavailable("the Redis cluster has no slots yet", hint=hint)
+        raise LimiterUnavailableError("the Redis cluster has no slots yet", hint=hint)
     return Servers(each, owners)
 
 
@@ -125,7 +125,7 @@ def _client(url: Secret, timeout_s: float, open_ones: AsyncExitStack) -> Any:
             url.reveal(), socket_timeout=timeout_s, socket_connect_timeout=timeout_s, protocol=2
         )
     except ValueError:  # its text may repeat a part of the URL
-        raise ConfigInvalid("REDIS_URL is no URL of a Redis", hint="redis://host:6379/0") from None
+        raise InvalidConfigError("REDIS_URL is no URL of a Redis", hint="redis://host:6379/0") from None
     open_ones.push_async_callback(client.aclose)
     return client
 

@@ -20,7 +20,7 @@ from fairlead.adapters.redis.codec import Item
 from fairlead.adapters.redis.connection import REDIRECTIONS, member_url, unavailable
 from fairlead.adapters.redis.hash_slots import slot_ranges
 from fairlead.adapters.redis.node import Call, Node
-from fairlead.errors import GateUnavailable
+from fairlead.errors import LimiterUnavailableError
 from fairlead.policy.limits.key import KeyKind, Keyspace
 
 SLOTS = 16_384
@@ -56,12 +56,12 @@ class Cluster:
         self._known: set[bytes] = set()
 
     async def learn(self) -> None:
-        """Ask any server that answers which slots belong to whom. GateUnavailable where none does."""
-        error: GateUnavailable | None = None
+        """Ask any server that answers which slots belong to whom. LimiterUnavailableError where none does."""
+        error: LimiterUnavailableError | None = None
         for node in (*self._nodes.values(), self._seed):
             try:
                 told = await node.ask("CLUSTER", "SLOTS")
-            except GateUnavailable as unanswered:
+            except LimiterUnavailableError as unanswered:
                 error = unanswered
             else:
                 await self._take(told)
@@ -94,7 +94,7 @@ class Cluster:
         await self.learn()
         if None in self._owners:
             hint = "redis-cli --cluster check tells which, and --cluster fix mends it"
-            raise GateUnavailable("the Redis cluster has slots that no server owns", hint=hint)
+            raise LimiterUnavailableError("the Redis cluster has slots that no server owns", hint=hint)
         told = await asyncio.gather(*(node.ping() for node in self._nodes.values()), return_exceptions=True)
         for each in told:
             if isinstance(each, BaseException):
@@ -128,7 +128,7 @@ class Cluster:
                 await node.ready()
                 calls = [self._call(node, cell, [items[place] for place in domains[cell]]) for cell in cells]
                 answers = await node.judge(calls, asking=asking)
-            except GateUnavailable as error:
+            except LimiterUnavailableError as error:
                 answers = [error] * len(cells)
             for cell, answer in zip(cells, answers, strict=True):
                 self._note(told, domains[cell], answer)

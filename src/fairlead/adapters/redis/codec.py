@@ -25,7 +25,7 @@ from fairlead.engine.ports.gate import (
     RefusedBy,
     Renewal,
 )
-from fairlead.errors import GateUnavailable
+from fairlead.errors import LimiterUnavailableError
 from fairlead.policy.limits.breaker import Health
 from fairlead.policy.limits.key import KeyKind, Keyspace, Part, digest
 from fairlead.policy.limits.limit import MICRO, Plan, PoolLimit, QuotaLimit
@@ -158,7 +158,7 @@ class Codec:
             opened_s = opened_us / MICRO if opened_us else None
             return Finished(number & _KEPT > 0, opened_s, number & _CLOSED > 0)
         except (struct.error, TypeError, ValueError, OverflowError) as error:
-            unreadable = GateUnavailable(f"the gate's answer cannot be read: {error}")
+            unreadable = LimiterUnavailableError(f"the gate's answer cannot be read: {error}")
             return result if isinstance(result, Exception) else unreadable
 
     def admit(self, ask: Ask) -> Item:

@@ -32,7 +32,7 @@ from redis.exceptions import (
 
 from fairlead._core.secret import Secret
 from fairlead.adapters.redis.scripts import Script
-from fairlead.errors import ConfigInvalid, GateUnavailable
+from fairlead.errors import InvalidConfigError, LimiterUnavailableError
 from fairlead.policy.text.safe import clipped
 
 CONNECT_TIMEOUT_S = 2.0
@@ -53,7 +53,7 @@ async def _nothing(link: Link) -> None:
 
 
 class Link:
-    """Not for two tasks at once. *greet* may raise GateUnavailable: then the connection is not used."""
+    """Not for two tasks at once. *greet* may raise LimiterUnavailableError: then the connection is not used."""
 
     def __init__(self, url: Secret, greet: Greet = _nothing) -> None:
         self._connection = connection_to(url)
@@ -70,7 +70,7 @@ class Link:
         """What *script* answers to each of *calls* (its keys, its arguments), or the error that it got.
 
         It is loaded where the server does not know it (E22): nothing was run then. *asking*: the keys are on
-        their way to this server of a cluster. GateUnavailable where the connection is lost; each may have
+        their way to this server of a cluster. LimiterUnavailableError where the connection is lost; each may have
         been run all the same.
         """
         commands = [("EVALSHA", script.sha, len(keys), *keys, *args) for keys, args in calls]
@@ -89,10 +89,10 @@ class Link:
         return (await self._each([each for command in commands for each in (("ASKING",), command)]))[1::2]
 
     async def call(self, *command: Any) -> Any:
-        """The answer to one command. GateUnavailable where there is none; it may have been done even so."""
+        """The answer to one command. LimiterUnavailableError where there is none; it may have been done even so."""
         (answer,) = await self._each([command])
         if isinstance(answer, Exception):
-            raise answer if isinstance(answer, GateUnavailable) else unavailable(answer)
+            raise answer if isinstance(answer, LimiterUnavailableError) else unavailable(answer)
         return answer
 
     async def _each(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
@@ -130,7 +130,7 @@ class Link:
         return answer
 
     async def ready(self) -> None:
-        """Return once it is open and greeted. GateUnavailable where it cannot be."""
+        """Return once it is open and greeted. LimiterUnavailableError where it cannot be."""
         if self.is_ready or self._greeting:  # what greets comes back here
             return
         await self.drop()
@@ -164,22 +164,24 @@ class Link:
         await self._connection.disconnect(nowait=True)
 
 
-class _Elsewhere(GateUnavailable):
+class _Elsewhere(LimiterUnavailableError):
     """This server takes no writes: another one may have its place."""
 
 
-def unavailable(error: BaseException) -> GateUnavailable:
+def unavailable(error: BaseException) -> LimiterUnavailableError:
     """*error* as one of ours, its text bounded."""
-    return GateUnavailable(f"Redis is not available: {_told(error)}")
+    return LimiterUnavailableError(f"Redis is not available: {_told(error)}")
 
 
-def _refused(error: Exception) -> GateUnavailable | None:
+def _refused(error: Exception) -> LimiterUnavailableError | None:
     """What somebody can do something about."""
     if isinstance(error, AuthenticationError):
-        return GateUnavailable("Redis refuses this login", hint="check the user and password of REDIS_URL")
+        return LimiterUnavailableError(
+            "Redis refuses this login", hint="check the user and password of REDIS_URL"
+        )
     if isinstance(error, OutOfMemoryError) or _IN_SCRIPT_OOM in str(error):
         hint = "raise maxmemory, or take other data to another server"
-        return GateUnavailable(f"Redis has no memory left: {_told(error)}", hint=hint)
+        return LimiterUnavailableError(f"Redis has no memory left: {_told(error)}", hint=hint)
     return None
 
 
@@ -191,13 +193,13 @@ def connection_to(url: Secret) -> Connection:
     """Make a connection that is not open yet.
 
     Raises:
-        ConfigInvalid: *url* is not a Redis URL.
-        GateUnavailable: No file descriptor is left.
+        InvalidConfigError: *url* is not a Redis URL.
+        LimiterUnavailableError: No file descriptor is left.
     """
     try:
         given = parse_url(url.reveal())
     except ValueError:  # its text may repeat a part of the URL
-        raise ConfigInvalid("REDIS_URL is no URL of a Redis", hint="redis://host:6379/0") from None
+        raise InvalidConfigError("REDIS_URL is no URL of a Redis", hint="redis://host:6379/0") from None
     kinds = {"rediss": SSLConnection, "unix": UnixDomainSocketConnection}
     kind = kinds.get(urlsplit(url.reveal()).scheme, Connection)
     given.pop("connection_class", None)

@@ -28,7 +28,7 @@ class RedisLosses:
     async def granting_s(self, domain: Domain) -> float:
         """For how long slots of *domain* have been granted since the last loss; decades where there was none.
 
-        Raises GateUnavailable.
+        Raises LimiterUnavailableError.
         """
         async with asking(self._url, timeout_s=TIMEOUT_S) as servers:
             marker = self._keys.key(KeyKind.MARKER, domain) if servers.in_cluster else self._keys.marker

@@ -13,7 +13,7 @@ from fairlead._core.secret import Secret
 from fairlead.adapters.redis.connection import ANSWER_TIMEOUT_S, connection_to, opened
 from fairlead.adapters.redis.hash_slots import slot_ranges
 from fairlead.engine.ports.gate import Wake
-from fairlead.errors import GateUnavailable
+from fairlead.errors import LimiterUnavailableError
 
 AGAIN_S = 0.5
 """Between two tries to reach the server; meanwhile whoever waits asks by itself."""
@@ -45,7 +45,7 @@ class Listener:
     async def run(self) -> None:
         """Until cancelled."""
         for turn in count():
-            with suppress(RedisError, OSError, TimeoutError, GateUnavailable):  # the gate reports it
+            with suppress(RedisError, OSError, TimeoutError, LimiterUnavailableError):  # the gate reports it
                 connection = connection_to(self._places[turn % len(self._places)])
                 try:
                     await self._hear(connection)

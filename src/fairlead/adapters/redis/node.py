@@ -22,7 +22,7 @@ from fairlead.adapters.redis.connection import Link, unavailable
 from fairlead.adapters.redis.listener import wake
 from fairlead.adapters.redis.scripts import script
 from fairlead.engine.ports.gate import Wake
-from fairlead.errors import GateUnavailable
+from fairlead.errors import LimiterUnavailableError
 from fairlead.policy.limits.limit import MICRO
 
 PARALLEL = 2
@@ -108,7 +108,7 @@ class Node:
         """The idle ones. One batch may ask a server of a cluster twice, while a slot is on its way there."""
 
     async def ready(self) -> None:
-        """Return once it was greeted. GateUnavailable where it must not be used."""
+        """Return once it was greeted. LimiterUnavailableError where it must not be used."""
         if not self._pinger.is_ready:
             async with self._pinging:
                 await self._pinger.ready()
@@ -122,7 +122,7 @@ class Node:
     ) -> list[Sequence[bytes] | Exception]:
         """What the script says to the items of each call, or what became of the call.
 
-        GateUnavailable where the connection is lost: each call may have been run or not. Where some had their
+        LimiterUnavailableError where the connection is lost: each call may have been run or not. Where some had their
         answers by then, it stands in the places of the others.
         """
         link = self._links.pop() if self._links else self._link()
@@ -131,7 +131,7 @@ class Node:
             told = await self._told(link, calls, asking)
             self._lost(link)
             return told
-        except GateUnavailable:
+        except LimiterUnavailableError:
             self._lost(link)
             raise
         finally:
@@ -151,7 +151,7 @@ class Node:
             try:
                 if await self._pinger.call("SETRANGE", self.marker, 0, b"") == 0:
                     await self._meet(self._pinger)  # it was emptied
-            except GateUnavailable:
+            except LimiterUnavailableError:
                 self._lost(self._pinger)
                 raise
 
@@ -167,7 +167,7 @@ class Node:
         memory = _info(await link.call("INFO", "memory"))
         policy = memory.get("maxmemory_policy", "noeviction")
         if policy != "noeviction":
-            raise GateUnavailable(
+            raise LimiterUnavailableError(
                 f"Redis may drop keys when it is full: maxmemory-policy is {policy}",
                 hint="set maxmemory-policy noeviction; a dropped limit lets calls through that must not go",
             )
@@ -183,7 +183,7 @@ class Node:
         sent_s = self._clock.monotonic()
         (told,) = await link.run(self._script, [self._command(Call(self.marker, hint_us, ()))])
         if isinstance(told, Exception):
-            raise told if isinstance(told, GateUnavailable) else unavailable(told)
+            raise told if isinstance(told, LimiterUnavailableError) else unavailable(told)
         now_us, self.birth_us = stamp(told[0])
         if self._ahead_us is None:  # else a clock that was set is what the next batch finds out
             self._learn(now_us, sent_s)
@@ -214,7 +214,7 @@ class Node:
             commands = [self._command(calls[place], sent_s, left[place]) for place in left]
             try:
                 told = await link.run(self._script, commands, asking=asking)
-            except GateUnavailable as error:
+            except LimiterUnavailableError as error:
                 if len(left) == len(calls):
                     raise
                 told = [error] * len(left)
@@ -229,7 +229,7 @@ class Node:
                 return answers
             left = again
         for place in left:
-            answers[place] = GateUnavailable("Redis hears what it is asked too late")
+            answers[place] = LimiterUnavailableError("Redis hears what it is asked too late")
         return answers
 
     def _command(

@@ -46,7 +46,7 @@ class RedisProbe:
 async def probe_redis(url: Secret, pings: int = 100) -> dict[str, RedisProbe]:
     """Ask every primary a few things and *pings* times nothing; by address.
 
-    GateUnavailable, ConfigInvalid.
+    LimiterUnavailableError, InvalidConfigError.
     """
     async with asking(url) as servers:
         return {

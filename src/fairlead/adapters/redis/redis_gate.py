@@ -31,7 +31,7 @@ from fairlead.engine.ports.gate import (
     Renewal,
     Wake,
 )
-from fairlead.errors import GateUnavailable
+from fairlead.errors import LimiterUnavailableError
 from fairlead.policy.limits.key import Keyspace
 
 MAX_BATCH = 128
@@ -186,7 +186,7 @@ class RedisGate:
         else:
             await self._seed.ping()
 
-    def abandon(self, error: GateUnavailable) -> None:
+    def abandon(self, error: LimiterUnavailableError) -> None:
         """Fail all who wait for an answer; what comes of their asks is undone when it is known."""
         self._batch.abandon(error)
 
@@ -212,7 +212,7 @@ class RedisGate:
         """Cancel, and try once more if the first request got lost: a reservation lasts until it is read."""
         try:
             await self.cancel(ask)
-        except GateUnavailable:
+        except LimiterUnavailableError:
             await self.cancel(ask)
 
     def _undone(self, task: asyncio.Task[Any]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from fairlead._core.secret import Secret
 from fairlead.adapters.redis.admin_client import LoginRefused, asking
-from fairlead.errors import ConfigInvalid, DependencyUnavailable, GateUnavailable
+from fairlead.errors import DependencyUnavailableError, InvalidConfigError, LimiterUnavailableError
 
 TIMEOUT_S = 3.0
 APPEND_ADVICE = (
@@ -44,7 +44,7 @@ class RedisFacts:
 async def redis_facts(url: Secret, timeout_s: float = TIMEOUT_S) -> RedisFacts:
     """Ask the server at *url*; of a cluster what is worst in any of its primaries.
 
-    DependencyUnavailable or ConfigInvalid, which never repeat the URL.
+    DependencyUnavailableError or InvalidConfigError, which never repeat the URL.
     """
     found = list((await facts_of_each(url, timeout_s)).values())
     return replace(
@@ -61,10 +61,10 @@ async def facts_of_each(url: Secret, timeout_s: float = TIMEOUT_S) -> dict[str, 
         async with asking(url, timeout_s=timeout_s) as servers:
             return {name: _facts(await client.info("all")) for name, client in servers.each.items()}
     except LoginRefused as error:
-        raise ConfigInvalid(error.what, hint=error.way_out) from None
-    except GateUnavailable as error:
+        raise InvalidConfigError(error.message, hint=error.hint) from None
+    except LimiterUnavailableError as error:
         hint = "check REDIS_URL and that the server runs"
-        raise DependencyUnavailable(error.what, hint=hint) from None
+        raise DependencyUnavailableError(error.message, hint=hint) from None
 
 
 def _facts(info: Mapping[str, Any]) -> RedisFacts:

@@ -18,7 +18,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from fairlead.engine.ports import SealContext, Sealed
-from fairlead.errors import CredentialUnreadable
+from fairlead.errors import CredentialUnreadableError
 
 KEY_BYTES = 32
 NONCE_BYTES = 12
@@ -47,7 +47,7 @@ def seal(cipher: AESGCM, key_id: UUID, context: SealContext, plain: bytes) -> Se
 
 
 def key_of(context: SealContext, sealed: Sealed) -> UUID:
-    """The data key that opens *sealed*; CredentialUnreadable unless the record is well formed."""
+    """The data key that opens *sealed*; CredentialUnreadableError unless the record is well formed."""
     blob = sealed.blob
     if len(blob) < _SHORTEST:
         raise unreadable(context, "is cut off")
@@ -59,7 +59,7 @@ def key_of(context: SealContext, sealed: Sealed) -> UUID:
 
 
 def unseal(cipher: AESGCM, context: SealContext, sealed: Sealed) -> bytes:
-    """Open a record whose form `key_of` has checked; CredentialUnreadable if it was altered or moved."""
+    """Open a record whose form `key_of` has checked; CredentialUnreadableError if it was altered or moved."""
     blob = sealed.blob
     header, rest = blob[:_HEADER_BYTES], blob[_HEADER_BYTES:]
     try:
@@ -68,10 +68,10 @@ def unseal(cipher: AESGCM, context: SealContext, sealed: Sealed) -> bytes:
         raise unreadable(context, "was altered, or belongs to another row or generation") from None
 
 
-def unreadable(context: SealContext, why: str) -> CredentialUnreadable:
+def unreadable(context: SealContext, why: str) -> CredentialUnreadableError:
     """The error for a record of *context*."""
     what = f"the sealed {context.field} of connection {context.connection_id} {why}"
-    return CredentialUnreadable(what, tenant=context.tenant, provider=context.provider)
+    return CredentialUnreadableError(what, tenant=context.tenant, provider=context.provider)
 
 
 def _bound_to(header: bytes, context: SealContext) -> bytes:

@@ -26,12 +26,12 @@ from fairlead._core.known_secrets import KNOWN
 from fairlead._core.secret import Secret
 from fairlead.adapters.vault.envelope import KEY_BYTES, NONCE_BYTES, TAG_BYTES, prefixed
 from fairlead.errors import (
-    ConfigInvalid,
-    CredentialUnreadable,
-    DependencyUnavailable,
+    CredentialUnreadableError,
+    DependencyUnavailableError,
     FairleadError,
-    KeyMissing,
-    KeyWrong,
+    InvalidConfigError,
+    MasterKeyMismatchError,
+    MasterKeyMissingError,
 )
 
 _WRAP_VERSION = b"\x01"
@@ -47,9 +47,10 @@ _FEWEST_DISTINCT_BYTES = 8  # 32 random bytes have fewer once in 10^40
 class Kms(Protocol):
     """A key management service that wraps data keys; its own key never leaves it.
 
-    *context* names the data key, and the same context is passed to unwrap. Raise KeyWrong if the service says
+    *context* names the data key, and the same context is passed to unwrap. Raise MasterKeyMismatchError if
+    the service says
     that it cannot open *wrapped*. Any other error, and a call of over five seconds, is reported as
-    DependencyUnavailable.
+    DependencyUnavailableError.
     """
 
     @property
@@ -71,9 +72,11 @@ class MasterKey:
 
     def __init__(self, key: bytes, master_id: str | None = None) -> None:
         if len(key) != KEY_BYTES:
-            raise ConfigInvalid(f"a master key has {len(key)} bytes instead of {KEY_BYTES}", hint=_MAKE_ONE)
+            raise InvalidConfigError(
+                f"a master key has {len(key)} bytes instead of {KEY_BYTES}", hint=_MAKE_ONE
+            )
         if len(set(key)) < _FEWEST_DISTINCT_BYTES:
-            raise ConfigInvalid("a master key is not random", hint=_MAKE_ONE)
+            raise InvalidConfigError("a master key is not random", hint=_MAKE_ONE)
         self._cipher = AESGCM(key)
         self._fingerprint = fingerprint(key)
         self.master_id = master_id or self._fingerprint
@@ -87,10 +90,12 @@ class MasterKey:
         return _WRAP_VERSION + nonce + self._cipher.encrypt(nonce, plain, _WRAP_VERSION + context)
 
     async def unwrap(self, wrapped: bytes, context: bytes) -> bytes:
-        """The data key. KeyWrong: this key did not wrap it. CredentialUnreadable: the row was altered."""
+        """The data key. MasterKeyMismatchError: this key did not wrap it. CredentialUnreadableError: the row
+        was altered.
+        """
         whole = 1 + NONCE_BYTES + KEY_BYTES + TAG_BYTES
         if len(wrapped) != whole or wrapped[:1] != _WRAP_VERSION:
-            raise CredentialUnreadable("a data key is damaged in the database", hint=_RESTORE)
+            raise CredentialUnreadableError("a data key is damaged in the database", hint=_RESTORE)
         nonce, sealed = wrapped[1 : 1 + NONCE_BYTES], wrapped[1 + NONCE_BYTES :]
         try:
             return self._cipher.decrypt(nonce, sealed, _WRAP_VERSION + context)
@@ -100,8 +105,8 @@ class MasterKey:
     def _refusal(self) -> Exception:
         # A fingerprint proves that this is the key that wrapped it, so it must be the row that changed.
         if self.master_id == self._fingerprint:
-            return CredentialUnreadable("a data key was altered in the database", hint=_RESTORE)
-        return KeyWrong(f"the master key {self.master_id!r} does not open the data")
+            return CredentialUnreadableError("a data key was altered in the database", hint=_RESTORE)
+        return MasterKeyMismatchError(f"the master key {self.master_id!r} does not open the data")
 
 
 class MasterRing:
@@ -109,10 +114,12 @@ class MasterRing:
 
     def __init__(self, masters: Sequence[Kms]) -> None:
         if not masters:
-            raise KeyMissing("there is no master key", hint=_NO_KEY)
+            raise MasterKeyMissingError("there is no master key", hint=_NO_KEY)
         self._masters = {master.master_id: master for master in masters}
         if len(self._masters) != len(masters):
-            raise ConfigInvalid("two master keys have the same id", hint="give each key an id of its own")
+            raise InvalidConfigError(
+                "two master keys have the same id", hint="give each key an id of its own"
+            )
         self._current = masters[0]
 
     @property
@@ -132,10 +139,12 @@ class MasterRing:
             return await master.wrap(plain, _context(tenant, key_id, master_id))
 
     async def unwrap(self, wrapped: bytes, tenant: str, key_id: bytes, master_id: str) -> bytes:
-        """Open a wrapped data key; raises KeyMissing, KeyWrong or CredentialUnreadable."""
+        """Open a wrapped data key; raises MasterKeyMissingError, MasterKeyMismatchError or
+        CredentialUnreadableError.
+        """
         master = self._masters.get(master_id)
         if master is None:
-            raise KeyMissing(
+            raise MasterKeyMissingError(
                 f"the data is sealed under the master key {master_id!r}, "
                 f"but this process has only {', '.join(self.ids)}",
                 tenant=tenant,
@@ -144,7 +153,7 @@ class MasterRing:
         async with _asking(master):
             plain = await master.unwrap(wrapped, _context(tenant, key_id, master_id))
         if len(plain) != KEY_BYTES:
-            raise KeyWrong(f"the master key {master_id!r} gave no data key", tenant=tenant)
+            raise MasterKeyMismatchError(f"the master key {master_id!r} gave no data key", tenant=tenant)
         return plain
 
 
@@ -157,7 +166,7 @@ async def _asking(master: Kms) -> AsyncIterator[None]:
     except FairleadError:
         raise
     except Exception as error:
-        raise DependencyUnavailable(
+        raise DependencyUnavailableError(
             f"the KMS could not be asked for the key {master.master_id!r}: {type(error).__name__}",
             hint="see to the KMS and to this process' access to it",
         ) from error
@@ -178,7 +187,8 @@ def load_ring(value: Secret | None = None, file: Path | None = None, kms: str | 
     """The master keys from a setting, a file (mode 0600) and a KMS hook given as ``module:object``.
 
     The KMS stands first, then the setting, then the file, so that a step from one to the next is a rotation.
-    Raises KeyMissing where nothing is given or the file is not there, ConfigInvalid for what cannot be used.
+    Raises MasterKeyMissingError where nothing is given or the file is not there, InvalidConfigError for what
+    cannot be used.
     """
     masters: list[Kms] = []
     if kms is not None:
@@ -194,17 +204,17 @@ def parse_keys(text: str, where: str) -> list[MasterKey]:
     """The keys of *text*; an error names *where*, and never repeats a character of a key."""
     items = [item.strip() for item in re.split(r"[,\n]", text) if item.strip()]
     if not items:
-        raise KeyMissing(f"{where} is empty")
+        raise MasterKeyMissingError(f"{where} is empty")
     return [_parse_key(item, f"key {number} of {where}") for number, item in enumerate(items, start=1)]
 
 
 def _parse_key(item: str, where: str) -> MasterKey:
     label, colon, written = item.rpartition(":")
     if colon and not _ID.fullmatch(label):
-        raise ConfigInvalid(f"{where} has an unusable id", hint="an id is 1 to 64 of A-Z a-z 0-9 _ . -")
+        raise InvalidConfigError(f"{where} has an unusable id", hint="an id is 1 to 64 of A-Z a-z 0-9 _ . -")
     key = _decoded(written.strip())
     if key is None or len(key) != KEY_BYTES:
-        raise ConfigInvalid(f"{where} is not {KEY_BYTES} bytes in base64 or hex", hint=_MAKE_ONE)
+        raise InvalidConfigError(f"{where} is not {KEY_BYTES} bytes in base64 or hex", hint=_MAKE_ONE)
     KNOWN.add(written.strip(), pinned=True)
     return MasterKey(key, label or None)
 
@@ -224,9 +234,9 @@ def _read(file: Path) -> str:
     try:
         found = read_checked(file, most_bytes=_MAX_FILE_BYTES, is_secret=True)
     except FileNotFoundError:
-        raise KeyMissing(f"the master key file {file} is not there") from None
+        raise MasterKeyMissingError(f"the master key file {file} is not there") from None
     except OSError as error:
-        raise ConfigInvalid(
+        raise InvalidConfigError(
             f"the master key file {file} cannot be read: {error.strerror}", hint="check its owner and mode"
         ) from None
     return found.data.decode("ascii", "replace")
@@ -237,13 +247,13 @@ def _hook(path: str) -> Kms:
     try:
         found = pkgutil.resolve_name(path)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigInvalid(
+        raise InvalidConfigError(
             f"the KMS hook {path!r} cannot be loaded: {type(error).__name__}",
             hint="give it as module:object; the module must be importable here",
         ) from error
     hook: Kms = found if _is_kms(found) else found()
     if not _is_kms(hook) or not _ID.fullmatch(hook.master_id):
-        raise ConfigInvalid(
+        raise InvalidConfigError(
             f"the KMS hook {path!r} is no fairlead.adapters.vault.Kms",
             hint="it needs master_id (1 to 64 plain characters), wrap and unwrap",
         )

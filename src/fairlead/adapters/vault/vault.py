@@ -27,7 +27,7 @@ from fairlead._core.ids import Ids
 from fairlead.adapters.vault.envelope import KEY_BYTES, key_of, seal, unreadable, unseal
 from fairlead.adapters.vault.master import MasterRing
 from fairlead.engine.ports import DataKey, KeyHolder, KeyStore, SealContext, Sealed
-from fairlead.errors import FairleadError, KeyMissing, MasterKeyElsewhereError
+from fairlead.errors import FairleadError, MasterKeyElsewhereError, MasterKeyMissingError
 
 ELSEWHERE_RETRY_S = 5.0
 """After which a process that lacks a master key tries again what another one can do."""
@@ -135,7 +135,9 @@ class TenantVault:
         return seal(current.opened.cipher, current.opened.key_id, context, plain)
 
     async def open(self, context: SealContext, sealed: Sealed) -> bytes:
-        """Open a record; raise KeyMissing, KeyWrong, CredentialUnreadable or MasterKeyElsewhereError."""
+        """Open a record; raise MasterKeyMissingError, MasterKeyMismatchError, CredentialUnreadableError or
+        MasterKeyElsewhereError.
+        """
         try:
             opened = await self._key(key_of(context, sealed))
         except FairleadError as error:
@@ -207,7 +209,7 @@ class TenantVault:
             return opened
         key = await self._keys.get(key_id)
         if key is None:
-            raise KeyMissing(f"the data key {key_id} is not in the database", hint=_RESTORE)
+            raise MasterKeyMissingError(f"the data key {key_id} is not in the database", hint=_RESTORE)
         return await self._unwrap(key)
 
     async def _unwrap(self, key: DataKey) -> _Opened:
@@ -222,7 +224,7 @@ class TenantVault:
     async def _plain(self, key: DataKey) -> bytes:
         try:
             return await self._masters.unwrap(key.wrapped, key.tenant, key.key_id.bytes, key.master_id)
-        except KeyMissing:
+        except MasterKeyMissingError:
             if any(
                 key.master_id in (holder.master_ids or ()) for holder in await self._holders(ELSEWHERE_GONE_S)
             ):

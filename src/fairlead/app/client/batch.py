@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from fairlead.app.client.response import Response
-from fairlead.errors import DependencyUnavailable, Failed, FairleadError, Refused
+from fairlead.errors import DependencyUnavailableError, FailedError, FairleadError, RefusedError
 from fairlead.policy.calls.classify.verdict import FailedItem, Verdict
 
 T = TypeVar("T")
@@ -64,7 +64,7 @@ async def retry_failed(
     while places:
         try:
             response = await send([items[place] for place in places])
-        except (Failed, Refused, DependencyUnavailable) as error:
+        except (FailedError, RefusedError, DependencyUnavailableError) as error:
             if not result.responses:
                 raise
             result.error = error  # what was done before stays done, and told
@@ -79,7 +79,7 @@ async def retry_failed(
         try:
             if not places or not await may_go_on(response.verdict, attempt):
                 break
-        except (Refused, DependencyUnavailable) as error:
+        except (RefusedError, DependencyUnavailableError) as error:
             result.error = error
             break
         attempt += 1

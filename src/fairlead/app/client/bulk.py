@@ -7,7 +7,7 @@ from typing import Any
 
 from fairlead.engine.calls.bulk_operation import BulkOrder
 from fairlead.engine.ports import Connection
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from fairlead.policy.calls.bulk import WAYS
 from fairlead.policy.providers.connection_calls import call_settings_of
 from fairlead.policy.providers.profile import Profile
@@ -24,11 +24,11 @@ def bulk_order(
 ) -> BulkOrder:
     """What *text* asks of the vendor, in the version of its API that this connection calls.
 
-    InputInvalid where the provider has no bulk operations, or none that are known here.
+    InvalidInputError where the provider has no bulk operations, or none that are known here.
     """
     bulk = profile.limits.bulk
     if bulk is None or bulk.way is None:
-        raise InputInvalid(
+        raise InvalidInputError(
             "it is not known how bulk operations of this provider are begun",
             tenant=connection.key.tenant,
             provider=connection.key.provider,

@@ -61,12 +61,13 @@ class Client:
             orders = response.json()["orders"]
 
     Each call has a valid token, keeps to every limit of the connection, is tried again where that helps and
-    cannot do harm, and ends by its deadline. It gives a Response, whole or `partial`, or raises: CallFailed
-    for what was sent and failed, a Refused (GateClosed, NotSent, DeadlineTooShort...) where nothing was
+    cannot do harm, and ends by its deadline. It gives a Response, whole or `partial`, or raises: CallFailedError
+    for what was sent and failed, a Refused (LimitExceededError, NotSentError, DeadlineExceededError...)
+    where nothing was
     sent, or nothing but a request that a 401 turned away. In a job both may pass: the job comes back when it
-    makes sense. SlotLost where its slot was lost while it was under way; DependencyUnavailable where the
+    makes sense. SlotLostError where its slot was lost while it was under way; DependencyUnavailableError where the
     database is away and what is known of the connection is older than five minutes, or its token has ended.
-    InputInvalid for what cannot be sent, such as a call to a host that is not the provider's.
+    InvalidInputError for what cannot be sent, such as a call to a host that is not the provider's.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class Client:
         self._profile = profile
 
     async def __aenter__(self) -> Client:
-        """NotFound where there is no such connection."""
+        """NotFoundError where there is no such connection."""
         await self._pipeline.connection(self._key, None)
         return self
 
@@ -147,8 +148,8 @@ class Client:
 
         *body* and *header* are XML, or mappings: elements by name, ``@name`` an attribute, ``#text`` the
         text, a list the element several times. *namespaces*: declared around both, by prefix. A fault raises
-        CallFailed with the vendor's code as ``reason``. As POST it is sent again only where that is safe. The
-        credential goes as a header of HTTP. InputInvalid for what is no XML.
+        CallFailedError with the vendor's code as ``reason``. As POST it is sent again only where that is safe. The
+        credential goes as a header of HTTP. InvalidInputError for what is no XML.
         """
         check_options(options, self._key)
         check_no_body(options, self._key, "soap")
@@ -170,7 +171,7 @@ class Client:
 
         Until the head of a success has come it is as any other call; what it says in its body is not judged.
         `deadline_s` is for all of it. *max_body_bytes*: default 64 GiB, since nothing is kept. An answer that
-        breaks off raises CallFailed from the block.
+        breaks off raises CallFailedError from the block.
         """
         told: CallOptions = {"max_body_bytes": STREAM_BYTES, **options}
         call = await self._made(method, path, told)
@@ -198,9 +199,10 @@ class Client:
         ``operation.token``, goes on with that one. *wait_s*: how long it may wait for a place, default 0.
         *deadline_s*: how long it is followed, default a day.
 
-        In a job nobody waits long: BulkUnfinished passes, the job comes back in `again_s` (30 s) into the
-        same place, and burns no attempt; so it does after BulkBusy, where there is no place. CallFailed where
-        it was not begun or has failed, InputInvalid where the provider has none that are known here.
+        In a job nobody waits long: BulkStillRunningError passes, the job comes back in `again_s` (30 s) into the
+        same place, and burns no attempt; so it does after BulkLimitReachedError, where there is no place.
+        CallFailedError where
+        it was not begun or has failed, InvalidInputError where the provider has none that are known here.
         """
         check_graphql(text, variables, self._key)
         check_delay("a place among the bulk operations", wait_s, tenant=self._key.tenant)
@@ -314,7 +316,7 @@ class Client:
     async def forward(self, request: ForeignRequest) -> Forwarded:
         """A request of another HTTP library; for `fairlead.httpx` and `fairlead.httpx2`.
 
-        Its answer, whatever its status. InputInvalid where it goes elsewhere than to the provider's APIs.
+        Its answer, whatever its status. InvalidInputError where it goes elsewhere than to the provider's APIs.
         """
         check_options({"repeatable": request.repeatable}, self._key)
         class_number, began_s = class_of(request.priority, self._key), self._pipeline.now_s()

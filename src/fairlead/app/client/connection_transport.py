@@ -17,10 +17,11 @@ class Mounted:
     """Sends what a client of another library asks through a connection's token, limits, retries and breaker.
 
     Credentials of the library's own are left out, the connection's are added; to other hosts than the
-    provider's nothing is sent (InputInvalid). Switch retries of the library off: they are made here. An
+    provider's nothing is sent (InvalidInputError). Switch retries of the library off: they are made here. An
     answer of whatever status is given as it came; for one that failed ``response.extensions["fairlead"]`` is
-    the CallFailed that tells what it was judged to be. Where there is no answer, and where nothing was sent,
-    fairlead's own error is raised (CallFailed, GateClosed, ReauthRequired, ...), for a job to pass on.
+    the CallFailedError that tells what it was judged to be. Where there is no answer, and where nothing was sent,
+    fairlead's own error is raised (CallFailedError, LimitExceededError, ReauthRequiredError, ...), for a job
+    to pass on.
 
     Bodies of requests are held in memory. JSON and XML are read whole before they are given, as a failure
     may stand in them; all else (server-sent events, files) is streamed and holds its slot till its end.

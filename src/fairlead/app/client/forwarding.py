@@ -17,7 +17,7 @@ from fairlead.engine.calls.buffered import WholeStream
 from fairlead.engine.calls.pipeline import Pipeline
 from fairlead.engine.calls.request import Call
 from fairlead.engine.ports import TRANSPORT_HEADERS, Connection, HttpStream
-from fairlead.errors import CallFailed, InputInvalid
+from fairlead.errors import CallFailedError, InvalidInputError
 from fairlead.policy.calls.classify.status import is_success
 from fairlead.policy.failures.category import Category
 from fairlead.policy.providers.call_settings import DEADLINE_S
@@ -83,7 +83,7 @@ def _api_of(connection: Connection, profile: Profile, url: str) -> str:
     """Which of the provider's APIs it is a call of: the one whose address is the longest beginning of it."""
     found: list[tuple[int, str]] = []
     for name in profile.apis:
-        with suppress(InputInvalid):
+        with suppress(InvalidInputError):
             base = profile.api_url(name, connection.endpoint)
             if origin_of(base) == origin_of(url) and _is_below(url, base):
                 found.append((len(base), name))
@@ -105,7 +105,7 @@ class Forwarded:
     def __init__(self, pipeline: Pipeline, call: Call, deadline_s: float) -> None:
         self.status = 0
         self.headers: list[tuple[str, str]] = []
-        self.error: CallFailed | None = None
+        self.error: CallFailedError | None = None
         self._began = asyncio.Event()
         self._offered = asyncio.Event()
         self._taken = asyncio.Event()
@@ -166,7 +166,7 @@ class Forwarded:
         try:
             async with pipeline.stream(call, read_whole=_is_judged) as stream:
                 await self._offer(stream)
-        except CallFailed as failed:
+        except CallFailedError as failed:
             if self.status or failed.answer is None:
                 raise
             self.error = failed
@@ -188,9 +188,9 @@ class Forwarded:
             self._taken.clear()
 
 
-def _lost(call: Call, what: str, reason: str) -> CallFailed:
+def _lost(call: Call, what: str, reason: str) -> CallFailedError:
     key, category = call.key, Category.TRANSIENT_NETWORK
-    error = CallFailed(what, tenant=key.tenant, provider=key.provider, category=category, reason=reason)
+    error = CallFailedError(what, tenant=key.tenant, provider=key.provider, category=category, reason=reason)
     error.repeatable = call.is_repeatable
     return error
 

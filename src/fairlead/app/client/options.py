@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypedDict, get_args
 
 from fairlead.app.client.paginator import Pagination
 from fairlead.engine.ports import ConnectionKey
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from fairlead.policy.limits.limit import MAX_CLASSES, MAX_LEASE_S
 from fairlead.policy.providers.pagination import Asked, Pages
 from fairlead.policy.text.names import shown
@@ -36,7 +36,7 @@ class CallOptions(TypedDict, total=False):
     class, 1 first, or a name: real-time, scheduled, batch. *wait_s*: how long it may wait for its limits,
     default till its deadline, in a job 2 (`inline_wait_s`). *deadline_s*: for all of it, default as its
     connection has it, or 60. *repeatable*: it may be sent twice though its method says no. *max_body_bytes*
-    of the answer, default 16 MiB, never None. Any other, or one of another type, is refused: InputInvalid.
+    of the answer, default 16 MiB, never None. Any other, or one of another type, is refused: InvalidInputError.
     """
 
     params: Params
@@ -105,7 +105,7 @@ _ELSEWHERE = {
 
 
 def check_options(options: Mapping[str, object], key: ConnectionKey) -> None:
-    """InputInvalid for an option that calls do not have, and for one of a type that it cannot be of."""
+    """InvalidInputError for an option that calls do not have, and for one of a type that it cannot be of."""
     for name, value in options.items():
         kind = _KINDS.get(name)
         if kind is None:
@@ -115,19 +115,19 @@ def check_options(options: Mapping[str, object], key: ConnectionKey) -> None:
 
 
 def check_kind(name: str, value: object, kind: Kind, key: ConnectionKey) -> None:
-    """InputInvalid, naming *name*, for a *value* that is not of *kind*."""
+    """InvalidInputError, naming *name*, for a *value* that is not of *kind*."""
     if type(value) not in kind.plain and (isinstance(value, bool) or not isinstance(value, kind.wider)):
         raise _wrong(f"{name} must be {kind.what}, not {type(value).__name__}", kind.hint, key)
 
 
-def _unknown(name: str, key: ConnectionKey) -> InputInvalid:
+def _unknown(name: str, key: ConnectionKey) -> InvalidInputError:
     alike = get_close_matches(name, sorted(_KINDS), n=1)
     other = f"{alike[0]} is one" if alike else f"there are {', '.join(sorted(_KINDS))}"
     return _wrong(f"calls have no option {shown(name)}", _ELSEWHERE.get(name, other), key)
 
 
 def check_no_body(options: Mapping[str, object], key: ConnectionKey, what: str) -> None:
-    """InputInvalid for a body where *what* makes it: one of the two would be left out in silence."""
+    """InvalidInputError for a body where *what* makes it: one of the two would be left out in silence."""
     given = bodies_in(options)
     if given:
         hint = f"leave {given[0]} out, or send the call with post()"
@@ -140,7 +140,7 @@ def bodies_in(options: Mapping[str, object]) -> list[str]:
 
 
 def check_graphql(query: object, variables: object, key: ConnectionKey) -> None:
-    """InputInvalid for what is no text of GraphQL, and for variables that are not given by name."""
+    """InvalidInputError for what is no text of GraphQL, and for variables that are not given by name."""
     check_kind("the query", query, TEXT, key)
     check_kind("variables", variables, MAPPING, key)
     if isinstance(variables, Mapping):
@@ -173,7 +173,7 @@ def _is_query(text: str) -> bool:
 
 
 def check_list(path: object, pages: object, resume: object, pagination: object, key: ConnectionKey) -> None:
-    """InputInvalid for what `Client.paginate` would take for something else."""
+    """InvalidInputError for what `Client.paginate` would take for something else."""
     check_kind("path", path, TEXT, key)
     if resume is not None:
         asked_again(resume, key)
@@ -185,7 +185,7 @@ def check_list(path: object, pages: object, resume: object, pagination: object, 
 
 
 def asked_again(resume: object, key: ConnectionKey) -> Asked:
-    """The request that *resume* of an earlier Listing is. InputInvalid for what is none."""
+    """The request that *resume* of an earlier Listing is. InvalidInputError for what is none."""
     told = resume if isinstance(resume, Mapping) else {}
     url, params, variables = told.get("url"), told.get("params") or {}, told.get("variables") or {}
     if isinstance(url, str) and isinstance(params, Mapping) and isinstance(variables, Mapping):
@@ -194,7 +194,7 @@ def asked_again(resume: object, key: ConnectionKey) -> Asked:
 
 
 def class_of(priority: str | int | None, key: ConnectionKey) -> int | None:
-    """The number of a class of calls. InputInvalid for what is none."""
+    """The number of a class of calls. InvalidInputError for what is none."""
     if priority is None:
         return None
     if isinstance(priority, str) and priority in CLASSES:
@@ -206,7 +206,7 @@ def class_of(priority: str | int | None, key: ConnectionKey) -> int | None:
 
 
 def check_bounds(deadline_s: object, max_body_bytes: object, key: ConnectionKey) -> None:
-    """InputInvalid for a deadline that is none, or has no end, and for a size that is none."""
+    """InvalidInputError for a deadline that is none, or has no end, and for a size that is none."""
     if deadline_s is not None and not (
         isinstance(deadline_s, int | float)
         and not isinstance(deadline_s, bool)
@@ -218,5 +218,5 @@ def check_bounds(deadline_s: object, max_body_bytes: object, key: ConnectionKey)
         raise _wrong(f"max_body_bytes is {max_body_bytes!r}", "give a number of bytes, 0 or more", key)
 
 
-def _wrong(what: str, hint: str, key: ConnectionKey) -> InputInvalid:
-    return InputInvalid(what, tenant=key.tenant, provider=key.provider, hint=hint)
+def _wrong(what: str, hint: str, key: ConnectionKey) -> InvalidInputError:
+    return InvalidInputError(what, tenant=key.tenant, provider=key.provider, hint=hint)

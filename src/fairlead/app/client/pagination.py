@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from fairlead.engine.ports import ConnectionKey
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from fairlead.policy.providers.pagination import Pages
 from fairlead.policy.providers.profile import Profile
 
@@ -25,7 +25,7 @@ def way_of(
 ) -> Pages:
     """*pages* of the call, else of the connection's *own*, else the profile's, for *api*; *items* over all.
 
-    InputInvalid where nobody says it, or what is said cannot be.
+    InvalidInputError where nobody says it, or what is said cannot be.
     """
     known = profile.apis.get(api)
     way = pages or own.get(api)
@@ -35,11 +35,8 @@ def way_of(
         hint = "give `pages`, in the call or in the settings of the connection"
         raise _wrong("it is not known how this API hands out lists", hint, key)
     try:
-        if isinstance(way, Mapping):
-            told = dict(way)
-        else:
-            told = {"kind": way.kind, **way.model_dump(exclude_unset=True)}
-        return _WAYS.validate_python({**told, **({} if items is None else {"items": items})})
+        table = way if isinstance(way, Mapping) else {"kind": way.kind, **way.model_dump(exclude_unset=True)}
+        return _WAYS.validate_python({**table, **({} if items is None else {"items": items})})
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "pages"
@@ -47,5 +44,5 @@ def way_of(
         raise _wrong(f"pages are not acceptable: {place}: {problem}", "correct it", key) from None
 
 
-def _wrong(what: str, hint: str, key: ConnectionKey) -> InputInvalid:
-    return InputInvalid(what, tenant=key.tenant, provider=key.provider, hint=hint)
+def _wrong(what: str, hint: str, key: ConnectionKey) -> InvalidInputError:
+    return InvalidInputError(what, tenant=key.tenant, provider=key.provider, hint=hint)

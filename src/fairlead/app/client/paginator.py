@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from fairlead.engine.calls.pages import Page, PageFailed
 from fairlead.engine.jobs.handler import JobContext
-from fairlead.errors import DeadlineTooShort
+from fairlead.errors import DeadlineExceededError
 from fairlead.policy.providers.pagination import Asked
 
 Resume = Mapping[str, Any]
@@ -127,7 +127,7 @@ class Listing:
                     came_on = True
         except PageFailed as failed:
             if bookmark is not None:
-                if came_on and isinstance(failed.cause, DeadlineTooShort):
+                if came_on and isinstance(failed.cause, DeadlineExceededError):
                     failed.cause.retry_after_s = 0.0  # at once: not for ever, since each run comes on
                 raise failed.cause from None
             self._at, self.partial, self.error = failed.at, True, failed.cause

@@ -8,14 +8,14 @@ from typing import Any, NoReturn
 from urllib.parse import quote, urlencode
 
 from fairlead.app.client.options import CallOptions, Params, bodies_in
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from fairlead.policy.providers.origin import is_address
 from fairlead.policy.providers.profile_parts import CredentialHeader
 from fairlead.policy.text.names import shown
 
 
 def full_url(base: str | None, path: str, params: Params | None) -> str:
-    """*path* behind *base*, or a whole address of its own, with *params*. InputInvalid for what is none.
+    """*path* behind *base*, or a whole address of its own, with *params*. InvalidInputError for what is none.
 
     >>> full_url("https://api.example.com/v1", "/items", {"limit": 2, "ids": ["a", "b"], "page": None})
     'https://api.example.com/v1/items?limit=2&ids=a&ids=b'
@@ -24,11 +24,11 @@ def full_url(base: str | None, path: str, params: Params | None) -> str:
         url = path
     elif base is None:
         hint = "give the whole address, or put the API into the provider's profile"
-        raise InputInvalid("it is not known where the provider's API is", hint=hint)
+        raise InvalidInputError("it is not known where the provider's API is", hint=hint)
     else:
         url = f"{base.rstrip('/')}/{path.lstrip('/')}" if path else base
     if not is_address(url):
-        raise InputInvalid("the address of the call is none", hint="give a path such as /items")
+        raise InvalidInputError("the address of the call is none", hint="give a path such as /items")
     if not params:
         return url
     try:
@@ -43,13 +43,15 @@ def full_url(base: str | None, path: str, params: Params | None) -> str:
 def body_of(options: CallOptions) -> tuple[bytes | None, dict[str, str]]:
     """The body of a call and the headers that tell what it is; None is no body.
 
-    InputInvalid where more than one is given, and for what cannot be sent.
+    InvalidInputError where more than one is given, and for what cannot be sent.
     """
     given = bodies_in(options)
     if not given:
         return None, {}
     if len(given) > 1:
-        raise InputInvalid(f"{' and '.join(given)} are two bodies", hint="give one of json, data and content")
+        raise InvalidInputError(
+            f"{' and '.join(given)} are two bodies", hint="give one of json, data and content"
+        )
     try:
         if given == ["json"]:
             return _json(options["json"]), {"content-type": "application/json"}
@@ -67,13 +69,15 @@ def _json(value: object) -> bytes:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError) as error:
         why = "it is nested too deep" if isinstance(error, RecursionError) else error
-        raise InputInvalid(f"the body is no JSON: {why}", hint="give numbers, texts, lists, dicts") from None
+        raise InvalidInputError(
+            f"the body is no JSON: {why}", hint="give numbers, texts, lists, dicts"
+        ) from None
     return text.encode()
 
 
 def _raise_no_text(option: str) -> NoReturn:
     what = f"a text in {option} holds half of a surrogate pair, which cannot be sent"
-    raise InputInvalid(what, hint="decode what it came from with errors='replace'") from None
+    raise InvalidInputError(what, hint="decode what it came from with errors='replace'") from None
 
 
 def headers_of(
@@ -81,16 +85,16 @@ def headers_of(
 ) -> dict[str, str]:
     """What is *given* over what is *told*, by names in lower case, or spelled as the profile has them.
 
-    So each is sent once. InputInvalid for what is no text, and for the credential's own.
+    So each is sent once. InvalidInputError for what is no text, and for the credential's own.
     """
     headers = dict(told)
     for name, value in given.items() if given else ():
         if not (isinstance(name, str) and isinstance(value, str)):
             what = f"a header must be a text by a name, not {type(value).__name__} by {shown(name)}"
-            raise InputInvalid(what, hint="give str(value)")
+            raise InvalidInputError(what, hint="give str(value)")
         headers[name.lower()] = str.__str__(value)
     if carried.name.lower() in headers:
-        raise InputInvalid("the credential is added here", hint="leave it out of the headers")
+        raise InvalidInputError("the credential is added here", hint="leave it out of the headers")
     for name in carried.fixed:
         if (own := headers.pop(name.lower(), None)) is not None:
             headers[name] = own
@@ -105,18 +109,20 @@ def _quoted(text: str) -> str:
 def plain_params(params: Params, option: str = "params") -> dict[str, str | list[str]]:
     """*params* as texts, and lists of texts: what a page or a bookmark of one keeps, and what is sent.
 
-    InputInvalid for what is no mapping of texts, numbers and lists of them; *option* says where it was given.
+    InvalidInputError for what is no mapping of texts, numbers and lists of them; *option* says where it was given.
 
     >>> plain_params({"ids": [1, 2], "deep": False, "page": None})
     {'ids': ['1', '2'], 'deep': 'false'}
     """
     if not isinstance(params, Mapping):
         what = f"{option} must be a mapping, not {type(params).__name__}"
-        raise InputInvalid(what, hint="give values by name; a list as a value is repeated")
+        raise InvalidInputError(what, hint="give values by name; a list as a value is repeated")
     found: dict[str, str | list[str]] = {}
     for name, value in params.items():
         if type(name) is not str and not isinstance(name, str):
-            raise InputInvalid(f"a name in {option} is of type {type(name).__name__}", hint="give str(name)")
+            raise InvalidInputError(
+                f"a name in {option} is of type {type(name).__name__}", hint="give str(name)"
+            )
         if type(value) is str:  # as most are
             found[name] = value
         elif isinstance(value, list | tuple):
@@ -138,7 +144,7 @@ def _text(value: object, name: str, option: str) -> str:
     except ValueError:  # Python writes no numbers of thousands of digits
         pass
     what = f"{shown(name)} in {option} is of type {type(value).__name__}"
-    raise InputInvalid(what, hint="give a text, a number, True, False, or a list of these")
+    raise InvalidInputError(what, hint="give a text, a number, True, False, or a list of these")
 
 
 def _pairs(params: Params, option: str) -> Iterator[tuple[str, str]]:

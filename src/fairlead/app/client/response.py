@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element
 
 from fairlead.app.client.headers import Headers
 from fairlead.engine.calls.request import Came
-from fairlead.errors import AnswerUnreadable
+from fairlead.errors import ResponseDecodingError
 from fairlead.policy.calls.classify.verdict import FailedItem, Result, Verdict
 from fairlead.policy.limits.feedback.raw_response import Reply
 from fairlead.policy.text.charset import declared_codec, text_of
@@ -17,7 +17,7 @@ from fairlead.policy.text.safe_xml import XmlRefused, read_xml
 
 
 class Response:
-    """The answer to a call that succeeded, whole or in part; a call that failed raises CallFailed."""
+    """The answer to a call that succeeded, whole or in part; a call that failed raises CallFailedError."""
 
     def __init__(self, came: Came, *, tenant: str, provider: str) -> None:
         self._came = came
@@ -47,14 +47,14 @@ class Response:
         return text_of(self.content, declared_codec(self._came.answer.headers))
 
     def json(self) -> Any:
-        """The body as JSON. AnswerUnreadable where it is none."""
+        """The body as JSON. ResponseDecodingError where it is none."""
         if self._came.reply.text is not None:
             raise self._unreadable("the answer is no JSON", "not_json")
         return self._came.reply.body
 
     @cached_property
     def xml(self) -> Element:
-        """The body as XML, names being ``{namespace}local``. AnswerUnreadable for none, and for a DTD."""
+        """The body as XML, names being ``{namespace}local``. ResponseDecodingError for none, and for a DTD."""
         try:
             declared = declared_codec(self._came.answer.headers)
             return read_xml(self.content if declared is None else text_of(self.content, declared))
@@ -97,8 +97,8 @@ class Response:
         """How long it waited for credentials, limits and retries."""
         return self._came.waited_s
 
-    def _unreadable(self, what: str, reason: str) -> AnswerUnreadable:
-        return AnswerUnreadable(
+    def _unreadable(self, what: str, reason: str) -> ResponseDecodingError:
+        return ResponseDecodingError(
             what,
             tenant=self._tenant,
             provider=self._provider,

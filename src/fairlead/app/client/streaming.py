@@ -8,7 +8,7 @@ from functools import cached_property
 from fairlead.app.client.headers import Headers
 from fairlead.engine.calls.line_splitter import LONGEST_LINE_BYTES, LineTooLong, lines_of
 from fairlead.engine.ports import HttpStream
-from fairlead.errors import AnswerUnreadable
+from fairlead.errors import ResponseDecodingError
 from fairlead.policy.text.charset import as_utf_8, declared_codec
 
 STREAM_BYTES = 64 << 30
@@ -54,7 +54,7 @@ class StreamedResponse:
             longest_bytes: The longest line, and the most that is held in memory. Default 16 MiB.
 
         Raises:
-            AnswerUnreadable: A line is longer than that.
+            ResponseDecodingError: A line is longer than that.
         """
         try:
             chunks = as_utf_8(self._came, declared_codec(self._came.headers))
@@ -62,7 +62,7 @@ class StreamedResponse:
                 yield line.decode("utf-8", "replace")
         except LineTooLong as error:
             hint = "give a larger `longest_bytes`, or take the body in pieces"
-            raise AnswerUnreadable(
+            raise ResponseDecodingError(
                 str(error),
                 tenant=self._tenant,
                 provider=self._provider,

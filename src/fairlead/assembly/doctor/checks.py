@@ -37,7 +37,7 @@ from fairlead.assembly.settings import Settings
 from fairlead.assembly.stores import Places, database_settings, master_ring, places
 from fairlead.engine.ports import DeadLetter, DeadLetterFilter
 from fairlead.engine.ports.lanes import UnhandledKind
-from fairlead.errors import DependencyUnavailable, FairleadError, IssuerClockError
+from fairlead.errors import DependencyUnavailableError, FairleadError, IssuerClockError
 from fairlead.policy.providers.profile import Profile
 from fairlead.policy.text.names import listed
 
@@ -119,10 +119,10 @@ async def _judged(name: str, look: Awaitable[Check]) -> Check:
 
 
 def _failed(name: str, error: FairleadError) -> Check:
-    hint = error.way_out
-    if hint == DependencyUnavailable.hint:  # it sends people here
+    hint = error.hint
+    if hint == DependencyUnavailableError.default_hint:  # it sends people here
         hint = f"check {'REDIS_URL' if name == 'redis' else 'DATABASE_URL'} and that the server runs"
-    return Check(name, "fail", error.what.strip(), hint)
+    return Check(name, "fail", error.message.strip(), hint)
 
 
 # ---- this host -----------------------------------------------------------------------------------

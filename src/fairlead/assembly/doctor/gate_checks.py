@@ -22,7 +22,7 @@ from fairlead.assembly.settings import Settings
 from fairlead.assembly.stores import database_settings, places
 from fairlead.engine.ports.gate import Admitted, Ask, Finish
 from fairlead.engine.ports.gate_keys import UNKNOWN, KeySurvey
-from fairlead.errors import DependencyUnavailable, FairleadError, GateUnavailable
+from fairlead.errors import DependencyUnavailableError, FairleadError, LimiterUnavailableError
 from fairlead.policy.limits.key import LONGEST_PREFIX, Keyspace
 from fairlead.policy.limits.limit import BucketLimit, Domain, Plan, PoolLimit
 from fairlead.policy.limits.pool import Holder
@@ -56,7 +56,7 @@ async def gate_checkup(settings: Settings) -> AsyncIterator[Check]:
         try:
             facts, probes = await facts_of_each(url), await probe_redis(url, TIMES)
         except FairleadError as error:
-            yield Check("redis", "fail", error.what, "check REDIS_URL, and that the server runs")
+            yield Check("redis", "fail", error.message, "check REDIS_URL, and that the server runs")
             return
         yield of_each({name: version_check(each) for name, each in facts.items()})
         yield role_check(facts, probes)
@@ -213,8 +213,8 @@ def prefix_check(prefix: str, survey: KeySurvey) -> Check:
 async def _prefix(url: Secret, prefix: str) -> Check:
     try:
         survey = await RedisKeys(url, Keyspace(prefix)).survey(most=MOST_KEYS, weighed=0)
-    except GateUnavailable as error:
-        return Check("prefix", "warn", error.what, error.way_out)
+    except LimiterUnavailableError as error:
+        return Check("prefix", "warn", error.message, error.hint)
     return prefix_check(Keyspace(prefix).prefix, survey)
 
 
@@ -234,8 +234,8 @@ async def _through_the_gate(url: Secret, prefix: str) -> Check:
             if not isinstance(answer, Admitted):
                 return Check("script", "fail", f"a free slot was refused: {answer}", "report this")
             await gate.finish(Finish(answer))
-    except (GateUnavailable, DependencyUnavailable) as error:
-        return Check("script", "fail", error.what, error.way_out)
+    except (LimiterUnavailableError, DependencyUnavailableError) as error:
+        return Check("script", "fail", error.message, error.hint)
     finally:
         await gate.close()
         await _forget(RedisKeys(url, keys))
@@ -251,5 +251,5 @@ def _try(number: int) -> Plan:
 async def _forget(keys: RedisKeys) -> None:
     try:
         await keys.clear()
-    except GateUnavailable:
+    except LimiterUnavailableError:
         return  # the check has said so; what was written ends by itself

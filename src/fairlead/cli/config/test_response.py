@@ -12,7 +12,7 @@ import typer
 from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import Invocation
 from fairlead.cli.kit.names import Bucket, key_of, provider_and_variant
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
@@ -52,7 +52,7 @@ def try_response(
     from fairlead.policy.calls.classify.context import Finding
 
     if provider and connection:
-        raise InputInvalid(
+        raise InvalidInputError(
             "both a provider and a connection are given", hint="a connection brings its provider"
         )
     reply = _recorded(file)
@@ -133,7 +133,9 @@ def _recorded(file: Path) -> Reply:
         with file.open("rb") as opened:
             return read_recording(opened.read(LARGEST + 1))
     except OSError as error:
-        raise InputInvalid(f"{file} cannot be read: {error.strerror}", hint="name a file of yours") from None
+        raise InvalidInputError(
+            f"{file} cannot be read: {error.strerror}", hint="name a file of yours"
+        ) from None
 
 
 def _of_provider(call: Invocation, name: str | None) -> tuple[Rules, float]:
@@ -150,12 +152,12 @@ def _of_connection(call: Invocation, named: str, bucket: str) -> tuple[Rules, fl
 
     tenant, slash, provider = named.rpartition("/")
     if not slash:
-        raise InputInvalid("--connection is not TENANT/PROVIDER", hint="write --connection acme/stripe")
+        raise InvalidInputError("--connection is not TENANT/PROVIDER", hint="write --connection acme/stripe")
     key = key_of(tenant, provider, bucket)
 
     async def work(fairlead: Fairlead) -> tuple[Rules, float]:
         runtime = fairlead.runtime
-        await runtime.connections.get(key)  # NotFound, with its hint
+        await runtime.connections.get(key)  # NotFoundError, with its hint
         credential = await runtime.credentials.read(key)
         assert credential is not None  # it was there a moment ago
         found = credential.connection

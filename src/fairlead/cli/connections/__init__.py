@@ -15,7 +15,7 @@ from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import DryRun, Invocation, Limit, Yes, command, group
 from fairlead.cli.kit.names import Bucket, Provider, Tenant, key_of
 from fairlead.cli.kit.output import Record
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
@@ -48,7 +48,7 @@ def list_connections(
     from fairlead.policy.jobs.states import CredentialState
 
     if state is not None and state not in set(CredentialState):
-        raise InputInvalid(f"{state!r} is no state", hint=f"one of: {', '.join(CredentialState)}")
+        raise InvalidInputError(f"{state!r} is no state", hint=f"one of: {', '.join(CredentialState)}")
 
     async def work(fairlead: Fairlead) -> list[ConnectionView]:
         return await fairlead.connections.search(tenant=tenant, provider=provider, state=state, limit=limit)

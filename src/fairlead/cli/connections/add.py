@@ -13,7 +13,7 @@ from fairlead.cli.kit.invocation import DryRun, Invocation
 from fairlead.cli.kit.names import Bucket, Endpoint, Provider, Tenant, Variant, key_of, pairs
 from fairlead.cli.kit.secret_input import SecretSources, read_secrets
 from fairlead.engine.tokens.connections import Grant
-from fairlead.errors import InputInvalid, NotFound
+from fairlead.errors import InvalidInputError, NotFoundError
 
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
@@ -90,7 +90,7 @@ async def store(runtime: Runtime, entry: Entry, actor: str, *, replace: bool, dr
     runtime.connections.check(key, grant)
     known = await _is_known(runtime, key)
     if known and not replace:
-        raise InputInvalid(
+        raise InvalidInputError(
             "this connection is there already",
             tenant=key.tenant,
             provider=key.provider,
@@ -107,7 +107,7 @@ async def store(runtime: Runtime, entry: Entry, actor: str, *, replace: bool, dr
 async def _is_known(runtime: Runtime, key: ConnectionKey) -> bool:
     try:
         await runtime.connections.get(key)
-    except NotFound:
+    except NotFoundError:
         return False
     return True
 

@@ -14,7 +14,7 @@ from fairlead.cli.connections.rows import as_record
 from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import Invocation
 from fairlead.cli.kit.names import Bucket, Endpoint, Provider, Tenant, Variant, key_of, pairs
-from fairlead.errors import ConfigInvalid, InputInvalid, NotFound
+from fairlead.errors import InvalidConfigError, InvalidInputError, NotFoundError
 from fairlead.policy.tokens.consent import is_loopback
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def authorize(
     async def work(fairlead: Fairlead) -> dict[str, Any]:
         runtime = fairlead.runtime
         if await runtime.credentials.read(key) is not None:
-            raise InputInvalid(
+            raise InvalidInputError(
                 "this connection is there already",
                 tenant=tenant,
                 provider=provider,
@@ -94,7 +94,7 @@ def reauthorize(
         runtime = fairlead.runtime
         credential = await runtime.credentials.read(key)
         if credential is None:
-            raise NotFound(f"there is no connection {bucket!r}", tenant=tenant, provider=provider)
+            raise NotFoundError(f"there is no connection {bucket!r}", tenant=tenant, provider=provider)
         connection = credential.connection
         if link:
             return {"link": _link(runtime, key, connection.connection_id)}
@@ -172,7 +172,7 @@ def _pasted() -> str:
 def _link(runtime: Runtime, key: ConnectionKey, connection_id: UUID) -> str:
     found = runtime.rooms.reauth_link(key, connection_id)
     if found is None:
-        raise ConfigInvalid(
+        raise InvalidConfigError(
             "no page for customers is set", hint="set [notices] reauth_link, or run this without --link"
         )
     return found

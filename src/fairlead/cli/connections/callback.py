@@ -13,7 +13,7 @@ from typing import Self
 from urllib.parse import parse_qsl, urlsplit
 
 from fairlead._core.secret import Secret
-from fairlead.errors import ConfigInvalid, InputInvalid, Refused
+from fairlead.errors import InvalidConfigError, InvalidInputError, RefusedError
 
 MAX_REQUEST_BYTES = 16 << 10
 MAX_FIELDS = 32
@@ -34,13 +34,13 @@ _HEADERS = (
 
 
 def answer_of(address: str) -> dict[str, str]:
-    """The query of the address that the browser was sent to; InputInvalid if it names a field twice."""
+    """The query of the address that the browser was sent to; InvalidInputError if it names a field twice."""
     try:
         fields = parse_qsl(urlsplit(address).query, keep_blank_values=True, max_num_fields=MAX_FIELDS)
     except ValueError:
-        raise InputInvalid("the address cannot be read", hint="paste it as a whole") from None
+        raise InvalidInputError("the address cannot be read", hint="paste it as a whole") from None
     if len(dict(fields)) != len(fields):
-        raise InputInvalid("the address names a field twice", hint="begin the consent again")
+        raise InvalidInputError("the address names a field twice", hint="begin the consent again")
     return dict(fields)
 
 
@@ -62,7 +62,7 @@ class Callback:
                 self._serve, self._host, self._port, limit=MAX_REQUEST_BYTES
             )
         except OSError as error:
-            raise ConfigInvalid(
+            raise InvalidConfigError(
                 f"{self._host}:{self._port} cannot be listened on: {error.strerror}",
                 hint="give another --redirect-uri (port 0 takes a free one)",
             ) from None
@@ -85,7 +85,7 @@ class Callback:
             async with asyncio.timeout(timeout_s):
                 return await self._answer
         except TimeoutError:
-            raise Refused(f"nobody consented within {timeout_s:g} s", hint="run it again") from None
+            raise RefusedError(f"nobody consented within {timeout_s:g} s", hint="run it again") from None
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -107,7 +107,7 @@ class Callback:
         address = rest.partition(" ")[0]
         try:
             path, fields = urlsplit(address).path, answer_of(address)
-        except (ValueError, InputInvalid):
+        except (ValueError, InvalidInputError):
             return 400
         if method != "GET" or path != self._path or self._answer is None:
             return 404

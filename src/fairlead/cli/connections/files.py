@@ -20,7 +20,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from fairlead.cli.kit.secret_input import NAMES, check_known, secrets_of
 from fairlead.engine.ports import CredentialState
 from fairlead.engine.tokens.connections import Grant
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 
 FORMATS = ("auto", "json", "csv", "nango")
 NANGO_TENANT = ("end_user.organization.id", "end_user.id", "connection_id")
@@ -68,7 +68,7 @@ FIELDS = (*OwnRow.model_fields, *NAMES)
 class UnfitRow(dict[str, Any]):
     """A row that cannot be read in a file that can. Only this row is refused."""
 
-    problem: InputInvalid
+    problem: InvalidInputError
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +83,9 @@ class Entry:
 
 
 def rows_of(text: str, form: str) -> tuple[str, list[Row]]:
-    """The rows of a file and the form they have; InputInvalid where it cannot be read at all."""
+    """The rows of a file and the form they have; InvalidInputError where it cannot be read at all."""
     if form not in FORMATS:
-        raise InputInvalid(f"{form!r} is no format", hint=f"one of: {', '.join(FORMATS)}")
+        raise InvalidInputError(f"{form!r} is no format", hint=f"one of: {', '.join(FORMATS)}")
     looks_like_json = text.lstrip()[:1] in {"[", "{"} or _JSON_LINE.search(text) is not None
     if form == "csv" or (form == "auto" and not looks_like_json):
         return "csv", list(_csv_rows(text))
@@ -102,14 +102,14 @@ def _json_rows(text: str) -> list[Row]:
         head = text.lstrip().partition("\n")[0].rstrip()
         if head[:1] == "[" or head[-1:] in {"[", "{", ","}:  # a single document on several lines
             what = f"the file is not JSON at line {getattr(error, 'lineno', 1)}"
-            raise InputInvalid(what, hint="correct that line") from None
+            raise InvalidInputError(what, hint="correct that line") from None
         document = [
             _json_line(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()
         ]
     if isinstance(document, Mapping):
         document = document["connections"] if isinstance(document.get("connections"), list) else [document]
     if not isinstance(document, list):
-        raise InputInvalid(
+        raise InvalidInputError(
             "the file holds no list of connections", hint="give an array of objects, or one per line"
         )
     return [row if isinstance(row, Mapping) else _unfit({}, *_NO_OBJECT) for row in document]
@@ -117,7 +117,7 @@ def _json_rows(text: str) -> list[Row]:
 
 def _unfit(members: Mapping[str, Any], what: str, hint: str) -> UnfitRow:
     row = UnfitRow(members)
-    row.problem = InputInvalid(what, hint=hint)
+    row.problem = InvalidInputError(what, hint=hint)
     return row
 
 
@@ -127,7 +127,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     inner = next((value for value in members.values() if isinstance(value, UnfitRow)), None)
     if len(members) < len(pairs):
         return _unfit(members, "it has a name twice", "remove one of them")
-    return members if inner is None else _unfit(members, inner.problem.what, inner.problem.way_out)
+    return members if inner is None else _unfit(members, inner.problem.message, inner.problem.hint)
 
 
 _READER = json.JSONDecoder(object_pairs_hook=_object)
@@ -148,14 +148,14 @@ def _csv_rows(text: str) -> Iterator[Row]:
     try:
         names = [name.strip() for name in reader.fieldnames or ()]
         if len(set(names)) < len(names):
-            raise InputInvalid("two columns have the same name", hint="remove one of them")
+            raise InvalidInputError("two columns have the same name", hint="remove one of them")
         for cells in reader:
             if None in cells or None in cells.values():
                 yield _unfit({}, "its number of cells differs from the number of columns", "quote commas")
             else:
                 yield _nested({name.strip(): value for name, value in cells.items() if value.strip()})
     except csv.Error as error:
-        raise InputInvalid(
+        raise InvalidInputError(
             f"the file is not CSV after line {reader.line_num}: {error}",
             hint="quote cells with commas or line breaks",
         ) from None
@@ -195,7 +195,7 @@ def own_entry(row: Row, now: datetime) -> Entry:
     """Return the connection of a row in fairlead's own format.
 
     Raises:
-        InputInvalid: The row is not valid. The message names the field but no value.
+        InvalidInputError: The row is not valid. The message names the field but no value.
     """
     check_known(map(str, row), FIELDS, "field of a connection")
     try:
@@ -204,7 +204,7 @@ def own_entry(row: Row, now: datetime) -> Entry:
         problem = error.errors(include_input=False, include_url=False, include_context=False)[0]
         what, hint = _UNFIT.get(problem["type"], ("invalid", "compare it with an export"))
         of = "a value in the" if len(problem["loc"]) > 1 else "the"
-        raise InputInvalid(f"{of} {problem['loc'][0]} is {what}", hint=hint) from None
+        raise InvalidInputError(f"{of} {problem['loc'][0]} is {what}", hint=hint) from None
     fields = read.model_dump(exclude={"tenant", "provider", "bucket", "expires_at"})
     fields["settings"] = fields["settings"] or None
     if read.expires_in_s is None:
@@ -218,7 +218,9 @@ def own_entry(row: Row, now: datetime) -> Entry:
 def _table(row: Row, name: str) -> dict[str, Any]:
     found = row.get(name) or {}
     if not isinstance(found, Mapping):
-        raise InputInvalid(f"{name} is no table of names and values", hint=f'"{name}": {{"shop": "my-shop"}}')
+        raise InvalidInputError(
+            f"{name} is no table of names and values", hint=f'"{name}": {{"shop": "my-shop"}}'
+        )
     return {str(key): value for key, value in found.items()}
 
 
@@ -229,9 +231,9 @@ def _left_s(written: object, now: datetime) -> float | None:
     try:
         end = datetime.fromisoformat(str(written).replace("Z", "+00:00"))
     except ValueError:
-        raise InputInvalid("expires_at is no time", hint="write 2026-11-20T12:00:00Z") from None
+        raise InvalidInputError("expires_at is no time", hint="write 2026-11-20T12:00:00Z") from None
     if end.tzinfo is None:
-        raise InputInvalid("expires_at names no time zone", hint="write 2026-11-20T12:00:00Z")
+        raise InvalidInputError("expires_at names no time zone", hint="write 2026-11-20T12:00:00Z")
     return max(0.0, (end - now).total_seconds())
 
 
@@ -241,14 +243,14 @@ def _left_s(written: object, now: datetime) -> float | None:
 def nango_entry(
     row: Row, now: datetime, providers: Mapping[str, str], known: Callable[[str], bool], tenant_at: str | None
 ) -> Entry:
-    """The connection of an object as Nango's ``GET /connections/{id}`` answers it; else InputInvalid.
+    """The connection of an object as Nango's ``GET /connections/{id}`` answers it; else InvalidInputError.
 
     *providers* maps its names to ours; *known* tells whether a name is one of ours. *tenant_at* is a dotted
     path to the tenant; by default organisation, end user or connection id.
     """
     credentials = row.get("credentials")
     if not isinstance(credentials, Mapping):
-        raise InputInvalid(
+        raise InvalidInputError(
             "the connection comes without credentials",
             hint="export each by GET /connections/{id}, not by the list",
         )
@@ -272,7 +274,7 @@ def _nango_tenant(row: Row, tenant_at: str | None) -> str:
         found = _at(row, path)
         if found:
             return found
-    raise InputInvalid(
+    raise InvalidInputError(
         "the connection names no tenant", hint=f"looked at {', '.join(paths)}: see --tenant-from"
     )
 
@@ -286,7 +288,7 @@ def _nango_provider(row: Row, providers: Mapping[str, str], known: Callable[[str
         for spelling in (name, name.replace("-", ""), name.replace("-", "_")):
             if known(spelling):
                 return spelling
-    raise InputInvalid(
+    raise InvalidInputError(
         f"there is no profile for {' or '.join(map(repr, named)) or 'a connection without provider'}",
         hint="--map-provider THEIRS=OURS",
     )
@@ -299,7 +301,9 @@ def _nango_secrets(credentials: Row) -> dict[str, Any]:
     elif kind == "API_KEY":
         found = {"api_key": credentials.get("apiKey") or credentials.get("api_key")}
     else:
-        raise InputInvalid(f"credentials of type {kind!r} are not understood", hint="OAUTH2 and API_KEY are")
+        raise InvalidInputError(
+            f"credentials of type {kind!r} are not understood", hint="OAUTH2 and API_KEY are"
+        )
     return secrets_of({name: value for name, value in found.items() if value})
 
 

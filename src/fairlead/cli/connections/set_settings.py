@@ -11,7 +11,7 @@ from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import DryRun, Invocation
 from fairlead.cli.kit.names import Bucket, Provider, Tenant, key_of, pairs
 from fairlead.cli.kit.output import Record
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,7 +43,7 @@ def set_settings(
     key = key_of(tenant, provider, bucket)
     settings = settings_of_text(pairs(setting, "--setting"))
     if not settings and not unset:
-        raise InputInvalid("no setting is named", hint="give --setting NAME=VALUE, or --unset NAME")
+        raise InvalidInputError("no setting is named", hint="give --setting NAME=VALUE, or --unset NAME")
 
     async def work(fairlead: Fairlead) -> Record:
         connections = fairlead.runtime.connections

@@ -20,7 +20,7 @@ from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import DryRun, Invocation
 from fairlead.cli.kit.names import pairs
 from fairlead.cli.kit.output import Record, json_text
-from fairlead.errors import CredentialUnreadable, InputInvalid, ProviderNotFound
+from fairlead.errors import CredentialUnreadableError, InvalidInputError, ProviderNotFoundError
 from fairlead.policy.text.redact import redact
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def import_connections(
     """
     form, rows = rows_of(_text_of(file), form)
     if len(rows) > MOST_ROWS:
-        raise InputInvalid(f"the file holds over {MOST_ROWS} connections", hint="import it in parts")
+        raise InvalidInputError(f"the file holds over {MOST_ROWS} connections", hint="import it in parts")
     names = pairs(map_provider, "--map-provider")
 
     async def work(fairlead: Fairlead) -> Tally:
@@ -83,7 +83,7 @@ def import_connections(
             entry = read(numbered[1])
             name = (entry.tenant, entry.provider, entry.bucket)
             if name in seen:
-                raise InputInvalid(
+                raise InvalidInputError(
                     "an earlier row names the same connection",
                     tenant=entry.tenant,
                     provider=entry.provider,
@@ -125,15 +125,17 @@ def _text_of(file: str) -> str:
             data = sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
         else:
             data = read_checked(
-                Path(file), most_bytes=MAX_FILE_BYTES, is_secret=True, error=InputInvalid
+                Path(file), most_bytes=MAX_FILE_BYTES, is_secret=True, error=InvalidInputError
             ).data
         if len(data) > MAX_FILE_BYTES:
-            raise InputInvalid(f"the file is larger than {MAX_FILE_BYTES} bytes", hint="import it in parts")
+            raise InvalidInputError(
+                f"the file is larger than {MAX_FILE_BYTES} bytes", hint="import it in parts"
+            )
         return data.decode("utf-8-sig")
     except PermissionError:
         raise
     except (OSError, UnicodeDecodeError) as error:
-        raise InputInvalid(
+        raise InvalidInputError(
             f"{file} cannot be read ({type(error).__name__})", hint="name a UTF-8 file"
         ) from None
 
@@ -178,7 +180,9 @@ def export(
     The state is exported too: a connection that is revoked, unknown or needs consent stays so when imported.
     """
     if with_secrets and output is None:
-        raise InputInvalid("secrets are not printed", hint="add --output FILE: it is made with mode 0600")
+        raise InvalidInputError(
+            "secrets are not printed", hint="add --output FILE: it is made with mode 0600"
+        )
 
     async def work(fairlead: Fairlead) -> tuple[list[Record], Tally]:
         runtime = fairlead.runtime
@@ -187,7 +191,7 @@ def export(
         )
         if len(found) > MOST_EXPORTED:
             hint = "export tenant by tenant: --tenant"
-            raise InputInvalid(f"there are over {MOST_EXPORTED} connections", hint=hint)
+            raise InvalidInputError(f"there are over {MOST_EXPORTED} connections", hint=hint)
         if not with_secrets:
             return [_exported(one) for one in found], Tally()
         records, tally = await _with_secrets(runtime, found)
@@ -217,13 +221,13 @@ def export(
 
 
 def new_file(path: Path) -> int:
-    """A descriptor of a file that was not there, for its owner alone; InputInvalid if it was."""
+    """A descriptor of a file that was not there, for its owner alone; InvalidInputError if it was."""
     try:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:
-        raise InputInvalid(f"{path} is there already", hint="name a new file") from None
+        raise InvalidInputError(f"{path} is there already", hint="name a new file") from None
     except FileNotFoundError:
-        raise InputInvalid(f"{path} is in no folder", hint="make the folder first") from None
+        raise InvalidInputError(f"{path} is in no folder", hint="make the folder first") from None
 
 
 def _exported(credential: Credential) -> dict[str, Any]:
@@ -258,7 +262,10 @@ async def _with_secrets(runtime: Runtime, found: Iterable[Credential]) -> tuple[
     def name(credential: Credential) -> Record:
         return credential.connection.key._asdict()
 
-    its_own = (CredentialUnreadable, ProviderNotFound)  # a master key that is missing is everybody's
+    its_own = (
+        CredentialUnreadableError,
+        ProviderNotFoundError,
+    )  # a master key that is missing is everybody's
     return records, await on_each(found, name, one, but=its_own)
 
 

@@ -14,7 +14,7 @@ from fairlead.cli.kit.bulk_actions import Tally, on_each
 from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import DryRun, Invocation, Limit, Yes
 from fairlead.cli.kit.times import seconds_of
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
@@ -129,7 +129,7 @@ class _Chosen:
     def __post_init__(self) -> None:
         if bool(self.entry_ids) == self.fitting.any_given:
             hint = "a filter is --category, --code, --tenant, --provider, --kind, --queue or --older-than"
-            raise InputInvalid("name entries by their ids, or choose them by a filter", hint=hint)
+            raise InvalidInputError("name entries by their ids, or choose them by a filter", hint=hint)
 
     async def find(self, runtime: Runtime) -> Mapping[str, datetime | None]:
         """Return the ids of the chosen entries, at most *limit*, each with the time it last died if known."""
@@ -183,7 +183,9 @@ def _on_entries(call: Invocation, chosen: _Chosen, act: Act, *, verb: str, dry_r
         async def one(entry_id: str) -> str:
             entry = await entry_of(runtime, entry_id)
             if entry.status != OPEN:
-                raise InputInvalid(f"the entry is {entry.status}", tenant=entry.tenant_id, hint="leave it")
+                raise InvalidInputError(
+                    f"the entry is {entry.status}", tenant=entry.tenant_id, hint="leave it"
+                )
             if last_died[entry_id] not in (None, entry.last_at):
                 return CHANGED
             return f"would {verb}" if dry_run else await act(runtime, entry, places[entry_id])
@@ -199,5 +201,5 @@ def _resolution(word: str) -> Resolution:
     from fairlead.policy.jobs.states import Resolution
 
     if word not in set(Resolution):
-        raise InputInvalid(f"{word!r} is no resolution", hint=f"one of: {', '.join(Resolution)}")
+        raise InvalidInputError(f"{word!r} is no resolution", hint=f"one of: {', '.join(Resolution)}")
     return Resolution(word)

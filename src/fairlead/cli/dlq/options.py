@@ -11,7 +11,7 @@ from fairlead.cli.kit.bulk_actions import parsed_id, record_act
 from fairlead.cli.kit.invocation import Invocation
 from fairlead.cli.kit.output import Record
 from fairlead.cli.kit.times import seconds_of
-from fairlead.errors import InputInvalid, NotFound
+from fairlead.errors import InvalidInputError, NotFoundError
 
 if TYPE_CHECKING:
     from fairlead.assembly.runtime import Runtime
@@ -48,17 +48,17 @@ class Fitting:
         return self != Fitting()
 
     def filter(self, status: str = OPEN) -> DeadLetterFilter:
-        """What they choose, of *status*; InputInvalid for a word that is none."""
+        """What they choose, of *status*; InvalidInputError for a word that is none."""
         from fairlead.engine.ports import DeadLetterFilter
         from fairlead.policy.failures.category import Category
         from fairlead.policy.jobs.states import DeadLetterStatus
 
         if status != "any" and status not in set(DeadLetterStatus):
             hint = f"one of: {', '.join(DeadLetterStatus)}, any"
-            raise InputInvalid(f"{status!r} is no status of a dead letter", hint=hint)
+            raise InvalidInputError(f"{status!r} is no status of a dead letter", hint=hint)
         if self.category is not None and self.category not in set(Category):
             hint = f"one of: {', '.join(Category)}"
-            raise InputInvalid(f"{self.category!r} is no failure category", hint=hint)
+            raise InvalidInputError(f"{self.category!r} is no failure category", hint=hint)
         return DeadLetterFilter(
             status=None if status == "any" else status,
             category=self.category,
@@ -72,10 +72,12 @@ class Fitting:
 
 
 async def entry_of(runtime: Runtime, entry_id: str) -> DeadLetter:
-    """The entry of this id; NotFound if there is none."""
+    """The entry of this id; NotFoundError if there is none."""
     entry = await runtime.dead_letters.get(parsed_id(entry_id, "dead letter"))
     if entry is None:
-        raise NotFound(f"there is no dead letter {entry_id}", hint="see `fairlead dlq list --status any`")
+        raise NotFoundError(
+            f"there is no dead letter {entry_id}", hint="see `fairlead dlq list --status any`"
+        )
     return entry
 
 

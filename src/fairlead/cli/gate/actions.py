@@ -14,7 +14,7 @@ from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import DryRun, Invocation
 from fairlead.cli.kit.names import Bucket, Provider, Tenant, key_of
 from fairlead.cli.kit.output import Record
-from fairlead.errors import InputInvalid, NotFound
+from fairlead.errors import InvalidInputError, NotFoundError
 
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
@@ -142,7 +142,7 @@ def promote(
         operator = _operator(runtime)
         made = await runtime.gate.entrance.plan(key)
         if not await operator.promote(made.plan, lease_id, dry_run=dry_run):
-            raise NotFound(
+            raise NotFoundError(
                 f"nobody waits under the lease {lease_id:016x}",
                 tenant=tenant,
                 provider=provider,
@@ -171,7 +171,7 @@ def clear(
     from the database.
     """
     if not (confirm or dry_run):
-        raise InputInvalid(
+        raise InvalidInputError(
             "this forgets every count, line and breaker of the gate",
             hint="give --confirm to do it, --dry-run to see how much it is",
         )
@@ -201,5 +201,7 @@ def _lease_id(text: str) -> int:
     except ValueError:
         number = -1
     if not 0 <= number < 1 << 64:
-        raise InputInvalid(f"{text[:40]!r} is no lease", hint="16 hex digits, see `fairlead gate status`")
+        raise InvalidInputError(
+            f"{text[:40]!r} is no lease", hint="16 hex digits, see `fairlead gate status`"
+        )
     return number

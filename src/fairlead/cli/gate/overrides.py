@@ -17,7 +17,7 @@ from fairlead.cli.kit.invocation import DryRun, Invocation, Yes
 from fairlead.cli.kit.names import key_of
 from fairlead.cli.kit.output import Record
 from fairlead.cli.kit.times import seconds_of
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
@@ -47,13 +47,15 @@ class What:
     everything: Annotated[bool, typer.Option("--all", help="All connections of all tenants.")] = False
 
     def reach(self) -> Reach:
-        """What they name; InputInvalid if that is nothing, or more than one thing."""
+        """What they name; InvalidInputError if that is nothing, or more than one thing."""
         from fairlead.policy.limits.override import Reach
 
         named = (self.tenant, self.provider, self.bucket) != (None, None, None)
         alone = self.tenant is None and self.bucket is not None
         if named == self.everything or alone or (named and self.provider is None):
-            raise InputInvalid("name one thing", hint="--tenant with --provider, --provider alone, or --all")
+            raise InvalidInputError(
+                "name one thing", hint="--tenant with --provider, --provider alone, or --all"
+            )
         if self.tenant is None:
             return Reach(provider=self.provider)
         return Reach(self.tenant, self.provider, self.bucket or "default")
@@ -220,7 +222,7 @@ async def find(runtime: Runtime, act: Act, reach: Reach) -> Switch | None:
 
 
 async def _check_known(runtime: Runtime, reach: Reach) -> None:
-    """NotFound where nothing is of that name: a switch that reaches nothing would go unnoticed."""
+    """NotFoundError where nothing is of that name: a switch that reaches nothing would go unnoticed."""
     if reach.is_connection:
         await runtime.gate.entrance.plan(key_of(*reach.names))
     elif reach.provider is not None:
@@ -250,7 +252,7 @@ async def let_go(runtime: Runtime, reach: Reach) -> int:
 
 def _check_all(everything: bool) -> None:
     if not everything:
-        raise InputInvalid("only all of it counts one way or the other", hint="give --all")
+        raise InvalidInputError("only all of it counts one way or the other", hint="give --all")
 
 
 def named(reach: Reach) -> Record:

@@ -13,7 +13,7 @@ from fairlead.cli.kit.findings import show
 from fairlead.cli.kit.invocation import DryRun, Invocation, Yes
 from fairlead.cli.kit.output import Record
 from fairlead.cli.kit.times import seconds_of
-from fairlead.errors import DependencyUnavailable
+from fairlead.errors import DependencyUnavailableError
 
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
@@ -25,9 +25,9 @@ KINDS = ("kind", "keys", "size_bytes", "share", "no_ttl")
 ORPHANS = ("tenant", "why", "process", "host", "job", "ends_in_s", "result")
 
 
-def no_redis() -> DependencyUnavailable:
+def no_redis() -> DependencyUnavailableError:
     """There is no Redis to look at."""
-    return DependencyUnavailable(
+    return DependencyUnavailableError(
         "no Redis is set, so each process counts by itself", hint="set REDIS_URL to see one count"
     )
 

@@ -14,7 +14,7 @@ from fairlead.cli.kit.bulk_actions import Tally, on_each, parsed_id, record_act
 from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import DryRun, Invocation, Limit, Yes, command, group
 from fairlead.cli.kit.output import Record
-from fairlead.errors import InputInvalid, NotFound
+from fairlead.errors import InvalidInputError, NotFoundError
 
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
@@ -100,7 +100,7 @@ def retry(
     async def act(runtime: Runtime, job: JobView) -> str:
         if job.state != "available":
             hint = "for a discarded one: `fairlead dlq redrive`" if job.state == "discarded" else "leave it"
-            raise InputInvalid(f"the job is {job.state}, not waiting", tenant=job.tenant_id, hint=hint)
+            raise InvalidInputError(f"the job is {job.state}, not waiting", tenant=job.tenant_id, hint=hint)
         if dry_run:
             return "would be retried"
         if not await runtime.jobs.retry_now(job.job_id, tenant_id=job.tenant_id):
@@ -140,7 +140,7 @@ def cancel(
 
     async def act(runtime: Runtime, job: JobView) -> str:
         if chosen is None and job.state not in {"available", "running"}:
-            raise InputInvalid(f"the job is {job.state} already", tenant=job.tenant_id, hint="leave it")
+            raise InvalidInputError(f"the job is {job.state} already", tenant=job.tenant_id, hint="leave it")
         if dry_run:
             return "would be cancelled"
         became = await runtime.jobs.cancel(job.job_id, reason, tenant_id=job.tenant_id, state=chosen)
@@ -189,7 +189,7 @@ def _check_state(state: str | None) -> None:
 
     known = [*JobState, "scheduled", "retryable"]
     if state is not None and state not in known:
-        raise InputInvalid(f"{state!r} is no state of a job", hint=f"one of: {', '.join(known)}")
+        raise InvalidInputError(f"{state!r} is no state of a job", hint=f"one of: {', '.join(known)}")
 
 
 # ---- which jobs, and what is done to each --------------------------------------------------------
@@ -209,11 +209,11 @@ class _Wanted:
     def __post_init__(self) -> None:
         if self.state is not None and self.state not in self.known:
             hint = f"one of: {', '.join(self.known)}"
-            raise InputInvalid(f"jobs that are {self.state!r} cannot be chosen here", hint=hint)
+            raise InvalidInputError(f"jobs that are {self.state!r} cannot be chosen here", hint=hint)
         filtered = self.state is not None or self.fitting != Fitting()
         if bool(self.job_ids) == filtered:
             hint = "a filter is --state, --kind, --tenant or --queue"
-            raise InputInvalid("name jobs by their ids, or choose them by a filter", hint=hint)
+            raise InvalidInputError("name jobs by their ids, or choose them by a filter", hint=hint)
 
     async def find(self, runtime: Runtime) -> list[str]:
         """Their ids, at most *limit*."""
@@ -259,7 +259,9 @@ def _on_jobs(call: Invocation, wanted: _Wanted, act: Act, *, ask: str | None) ->
 async def _job(runtime: Runtime, job_id: str) -> JobView:
     job = await runtime.jobs.get(parsed_id(job_id, "job"))
     if job is None:
-        raise NotFound(f"there is no job {job_id}", hint="it may have been pruned; see `fairlead jobs list`")
+        raise NotFoundError(
+            f"there is no job {job_id}", hint="it may have been pruned; see `fairlead jobs list`"
+        )
     return job
 
 

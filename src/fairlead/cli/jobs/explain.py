@@ -11,7 +11,7 @@ from fairlead.cli.kit.bulk_actions import parsed_id
 from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import Invocation
 from fairlead.cli.kit.output import Record
-from fairlead.errors import NotFound
+from fairlead.errors import NotFoundError
 
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
@@ -36,7 +36,7 @@ def explain(
         found = await runtime.lanes.explain(wanted, asker=runtime.heartbeat.session_id)
         if found is None:
             hint = "it may have been pruned; see `fairlead jobs list`"
-            raise NotFound(f"there is no job {job_id}", hint=hint)
+            raise NotFoundError(f"there is no job {job_id}", hint=hint)
         return found
 
     told = as_record(call.with_fairlead(work))

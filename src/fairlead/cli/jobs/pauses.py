@@ -12,7 +12,7 @@ from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import DryRun, Invocation, Limit, Yes
 from fairlead.cli.kit.output import Record
 from fairlead.cli.kit.times import seconds_of
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
@@ -47,7 +47,7 @@ class What:
     ] = None
 
     def scope(self) -> Scope:
-        """What they name; InputInvalid if that is nothing, or more than one thing."""
+        """What they name; InvalidInputError if that is nothing, or more than one thing."""
         from fairlead.policy.jobs.lane import Scope, ScopeKind
 
         given = {
@@ -59,7 +59,7 @@ class What:
         }
         named = [(kind, key) for kind, key in given.items() if key is not None]
         if len(named) != 1:
-            raise InputInvalid(
+            raise InvalidInputError(
                 "name one thing to pause or resume",
                 hint="one of --queue, --kind, --tenant, --provider, --group; --tenant may go with --group",
             )

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.output import Record
-from fairlead.errors import FairleadError, InputInvalid
+from fairlead.errors import FairleadError, InvalidInputError
 from fairlead.policy.text.redact import redact
 
 if TYPE_CHECKING:
@@ -77,14 +77,14 @@ async def on_each(
 
 def _error_fields(error: FairleadError) -> Record:
     """Return *error* as a record, with secrets masked: a file may hold a secret in place of a name."""
-    return {"error": redact(error.what), "code": error.code, "hint": redact(error.way_out)}
+    return {"error": redact(error.message), "code": error.code, "hint": redact(error.hint)}
 
 
 def parsed_id(text: str, noun: str) -> UUID:
-    """The id of a *noun*; InputInvalid if *text* is none."""
+    """The id of a *noun*; InvalidInputError if *text* is none."""
     try:
         return UUID(text)
     except ValueError:
-        raise InputInvalid(
+        raise InvalidInputError(
             f"{text!r} is no {noun} id", hint="an id is a UUID, see `--json` of the list"
         ) from None

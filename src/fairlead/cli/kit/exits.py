@@ -8,10 +8,10 @@ from __future__ import annotations
 from enum import IntEnum
 
 from fairlead.errors import (
-    DependencyUnavailable,
-    EndpointPaused,
+    DependencyUnavailableError,
+    EndpointPausedError,
     FairleadError,
-    InputInvalid,
+    InvalidInputError,
     SetupError,
 )
 from fairlead.policy.failures.category import Category
@@ -51,11 +51,11 @@ MEANINGS: dict[Exit, str] = {
 
 def exit_of(error: FairleadError) -> Exit:
     """The exit code of *error*: the first rule that fits."""
-    if isinstance(error, DependencyUnavailable):
+    if isinstance(error, DependencyUnavailableError):
         return Exit.UNAVAILABLE
-    if isinstance(error, SetupError | EndpointPaused):
+    if isinstance(error, SetupError | EndpointPausedError):
         return Exit.CONFIG
-    if isinstance(error, InputInvalid):
+    if isinstance(error, InvalidInputError):
         return Exit.USAGE
     if error.category == Category.PERMANENT_PERMISSION:
         return Exit.FORBIDDEN

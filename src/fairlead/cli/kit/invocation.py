@@ -78,7 +78,7 @@ class Invocation:
     flags: Mapping[tuple[str, ...], Any] = field(default_factory=dict)
 
     def config(self) -> Config:
-        """The settings; ConfigInvalid names all problems."""
+        """The settings; InvalidConfigError names all problems."""
         from fairlead.assembly.config import load
 
         config = load(os.environ, self.manner.config_file, self.flags)

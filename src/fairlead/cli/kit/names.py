@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from fairlead.engine.ports import ConnectionKey
@@ -45,9 +45,11 @@ def pairs(given: Iterable[str] | None, option: str) -> dict[str, str]:
     for item in given or ():
         name, equals, value = item.partition("=")
         if not equals or not name:
-            raise InputInvalid(f"a value of {option} is not NAME=VALUE", hint=f"write {option} name=value")
+            raise InvalidInputError(
+                f"a value of {option} is not NAME=VALUE", hint=f"write {option} name=value"
+            )
         if name in found:
-            raise InputInvalid(f"{option} names {name!r} twice", hint="give it once")
+            raise InvalidInputError(f"{option} names {name!r} twice", hint="give it once")
         found[name] = value
     return found
 

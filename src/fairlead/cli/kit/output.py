@@ -142,10 +142,10 @@ class Output:
         """One of our errors, with all it carries."""
         named = {"tenant": error.tenant, "provider": error.provider}
         where = ", ".join(f"{noun} {value!r}" for noun, value in named.items() if value)
-        what = error.what.strip()
+        what = error.message.strip()
         self.error(
             what if self.as_json or not where else f"{what} ({where})",
-            hint=error.way_out,
+            hint=error.hint,
             code=error.code,
             **named,
             category=error.category,

@@ -21,7 +21,7 @@ import typer
 from fairlead._checked_file import read_checked
 from fairlead._core.secret import Secret
 from fairlead.cli.kit.names import pairs
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 
 NAMES = ("access_token", "refresh_token", "api_key", "client_secret", "private_key")
 MAX_BYTES = 1 << 20
@@ -42,9 +42,11 @@ def read_secrets(given: Sequence[str] | None, needed: str | None) -> dict[str, S
     """The secrets by name; *needed* is asked for where none was given (None: nothing is needed)."""
     sources = pairs(given, "--secret")
     if set(sources) - set(NAMES):  # not repeated: it may be the beginning of a secret
-        raise InputInvalid("--secret gives no name of a secret", hint=f"one of: {', '.join(NAMES)}")
+        raise InvalidInputError("--secret gives no name of a secret", hint=f"one of: {', '.join(NAMES)}")
     if list(sources.values()).count("-") > 1:
-        raise InputInvalid("standard input holds one secret", hint="hand in a JSON object, without --secret")
+        raise InvalidInputError(
+            "standard input holds one secret", hint="hand in a JSON object, without --secret"
+        )
     if sources:
         return {name: _from(name, source) for name, source in sources.items()}
     if needed is None:
@@ -62,11 +64,13 @@ def _from(name: str, source: str) -> Secret:
         return _prompted(name)
     if kind == "env" and place:
         if place not in os.environ:
-            raise InputInvalid(f"{place} is not set in the environment", hint=f"it should hold the {name}")
+            raise InvalidInputError(
+                f"{place} is not set in the environment", hint=f"it should hold the {name}"
+            )
         return _checked(name, os.environ[place])
     if kind == "file" and place:
         return _checked(name, _file(Path(place)))
-    raise InputInvalid(
+    raise InvalidInputError(
         f"--secret {name}=... names no source",
         hint="a secret itself is no source: env:VARIABLE, file:PATH, -, prompt",
     )
@@ -74,11 +78,11 @@ def _from(name: str, source: str) -> Secret:
 
 def _file(path: Path) -> str:
     try:
-        return read_checked(path, most_bytes=MAX_BYTES, is_secret=True, error=InputInvalid).data.decode()
+        return read_checked(path, most_bytes=MAX_BYTES, is_secret=True, error=InvalidInputError).data.decode()
     except PermissionError:
         raise
     except (OSError, UnicodeDecodeError) as error:
-        raise InputInvalid(
+        raise InvalidInputError(
             f"{path} cannot be read ({type(error).__name__})", hint="name a text file"
         ) from None
 
@@ -98,23 +102,23 @@ def _from_stdin(needed: str) -> dict[str, Secret]:
     try:
         found = json.loads(text)
     except ValueError:
-        raise InputInvalid(
+        raise InvalidInputError(
             "standard input begins like JSON and is none", hint="one object, name to secret"
         ) from None
     return secrets_of(found)
 
 
 def secrets_of(found: Mapping[str, object]) -> dict[str, Secret]:
-    """The secrets of a JSON object; InputInvalid for other names and for what is no text."""
+    """The secrets of a JSON object; InvalidInputError for other names and for what is no text."""
     check_known(found, NAMES, "name of a secret")
     wrong = sorted(name for name, value in found.items() if not isinstance(value, str))
     if wrong:
-        raise InputInvalid(f"the {wrong[0]} is no text", hint="write it in quotes")
+        raise InvalidInputError(f"the {wrong[0]} is no text", hint="write it in quotes")
     return {name: _checked(name, str(value)) for name, value in found.items()}
 
 
 def check_known(found: Iterable[str], known: Sequence[str], noun: str) -> None:
-    """InputInvalid if a name in *found* is not *known*.
+    """InvalidInputError if a name in *found* is not *known*.
 
     It is repeated only where it is one of those, misspelt: where a head line is missing it is a secret.
     """
@@ -123,12 +127,14 @@ def check_known(found: Iterable[str], known: Sequence[str], noun: str) -> None:
             is_meant = _PLAIN.fullmatch(name) and get_close_matches(name, known, 1)
             told = f"{name!r} is" if is_meant else f"what stands in place {number} is"
             hint = f"one of: {', '.join(known)}"
-            raise InputInvalid(f"{told} no {noun}", hint=hint if is_meant else f"are names missing? {hint}")
+            raise InvalidInputError(
+                f"{told} no {noun}", hint=hint if is_meant else f"are names missing? {hint}"
+            )
 
 
 def _checked(name: str, text: str) -> Secret:
     """A key in PEM keeps its lines; of all others the line break at the end goes."""
     text = text if name == "private_key" else text.strip()
     if not text.strip():
-        raise InputInvalid(f"the {name} is empty", hint="look at where it should come from")
+        raise InvalidInputError(f"the {name} is empty", hint="look at where it should come from")
     return Secret(text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 
 _UNITS_S = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
 _PART = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)([smhdw])")
@@ -12,7 +12,7 @@ _BARE = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,6})?")
 
 
 def seconds_of(text: str, option: str) -> float:
-    """The seconds of *text*, above 0 and at most 366 days; InputInvalid names the *option*.
+    """The seconds of *text*, above 0 and at most 366 days; InvalidInputError names the *option*.
 
     >>> [seconds_of(text, "--for") for text in ("90", "10m", "1h30m", "1.5h", "7d")]
     [90.0, 600.0, 5400.0, 5400.0, 604800.0]
@@ -24,8 +24,8 @@ def seconds_of(text: str, option: str) -> float:
     if _BARE.fullmatch(bare):
         parts = [(bare, "")]
     elif "".join(number + unit for number, unit in parts) != bare or not parts:
-        raise InputInvalid(f"{option} {text!r} is no length of time", hint="write 90s, 10m, 1h30m or 7d")
+        raise InvalidInputError(f"{option} {text!r} is no length of time", hint="write 90s, 10m, 1h30m or 7d")
     total_s = sum(float(number) * _UNITS_S[unit] for number, unit in parts)
     if not 0 < total_s <= LONGEST_DELAY_S:
-        raise InputInvalid(f"{option} {text!r} is out of range", hint="above 0, at most 366 days")
+        raise InvalidInputError(f"{option} {text!r} is out of range", hint="above 0, at most 366 days")
     return total_s

@@ -15,7 +15,7 @@ from fairlead.cli.kit.invocation import DryRun, Invocation, command, group
 from fairlead.cli.kit.names import ProviderName, provider_and_variant
 from fairlead.cli.kit.output import Record
 from fairlead.cli.providers.try_request import try_out
-from fairlead.errors import NotFound, SetupError
+from fairlead.errors import NotFoundError, SetupError
 
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
@@ -110,7 +110,7 @@ def resume(
             and (client_id is None or str(row["client_id"]).partition(" ")[0] == client_id)  # with its hosts
         ]
         if not found:
-            raise NotFound(
+            raise NotFoundError(
                 "no refresh has asked for this token endpoint",
                 provider=provider,
                 hint="see `fairlead status`",
@@ -211,7 +211,7 @@ def _endpoints(call: Invocation, provider: str) -> list[Record] | None:
     try:
         return call.with_fairlead(work)
     except SetupError as error:
-        call.out.warn(f"whether it is closed off is not known: {error.what}")
+        call.out.warn(f"whether it is closed off is not known: {error.message}")
         return None
 
 

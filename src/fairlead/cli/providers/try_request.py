@@ -12,7 +12,7 @@ from fairlead._core.secret import Secret
 from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import Invocation
 from fairlead.cli.kit.names import Bucket, Endpoint, ProviderName, key_of, pairs, provider_and_variant
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
@@ -51,12 +51,12 @@ def try_out(
     provider, variant = provider_and_variant(name)
     if connection is None:
         if send:
-            raise InputInvalid("--send needs a connection to refresh", hint="add --connection TENANT")
+            raise InvalidInputError("--send needs a connection to refresh", hint="add --connection TENANT")
         known = _of_settings(call, provider, variant, pairs(endpoint, "--endpoint"), client_id)
         call.out.record(_shown(*known, scope or ()))
         return None
     if endpoint or client_id or scope or variant:
-        raise InputInvalid(
+        raise InvalidInputError(
             "a connection brings its own endpoint, client id and variant", hint="leave them out"
         )
     key = key_of(connection, provider, bucket)
@@ -85,7 +85,7 @@ def _of_settings(
 
 async def _of_connection(fairlead: Fairlead, key: ConnectionKey) -> dict[str, Any]:
     runtime = fairlead.runtime
-    await runtime.connections.get(key)  # NotFound, with its hint
+    await runtime.connections.get(key)  # NotFoundError, with its hint
     credential = await runtime.credentials.read(key)
     assert credential is not None  # it was there a moment ago
     connection = credential.connection

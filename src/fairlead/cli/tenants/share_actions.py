@@ -10,7 +10,7 @@ from fairlead.cli.kit.bulk_actions import Tally, on_each, record_act
 from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import Invocation
 from fairlead.cli.kit.output import Record
-from fairlead.errors import NotFound
+from fairlead.errors import NotFoundError
 
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
@@ -98,11 +98,11 @@ def change_tier(
 
 
 async def tier_named(runtime: Runtime, name: str) -> Tier:
-    """The tier of this name; NotFound if there is none."""
+    """The tier of this name; NotFoundError if there is none."""
     found = await _tier(runtime, name)
     if found is None:
         hint = "see `fairlead tenants tiers`; `fairlead tenants tiers set` makes one"
-        raise NotFound(f"there is no tier {name!r}", hint=hint)
+        raise NotFoundError(f"there is no tier {name!r}", hint=hint)
     return found
 
 

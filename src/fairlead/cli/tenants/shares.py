@@ -11,7 +11,7 @@ from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import DryRun, Invocation, Limit, Yes, command, listing
 from fairlead.cli.kit.output import Record
 from fairlead.cli.tenants.share_actions import DRY, MOST, SAME, SET, change_tenants, change_tier, effective
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
@@ -188,7 +188,7 @@ def _change_cap(
 
     if tier + shared + (group is not None) > 1:
         hint = "give one of --tier, --group and --shared"
-        raise InputInvalid("a cap is of a tier, of a tenant's group or of a shared group", hint=hint)
+        raise InvalidInputError("a cap is of a tier, of a tenant's group or of a shared group", hint=hint)
     if tier:
         return change_tier(call, name, {"max_running": cap}, make=False, dry_run=dry_run, yes=yes)
     if group is None and not shared:

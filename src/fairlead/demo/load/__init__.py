@@ -18,7 +18,7 @@ import typer
 
 from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import Invocation, command, single, until_terminated
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from fairlead.cli.kit.output import Output
@@ -59,12 +59,12 @@ class Wanted:
     seed: Annotated[int, typer.Option("--seed", help="Draws when calls come, and whose they are.")] = 1
 
     def load(self) -> Load:
-        """The load they ask for; InputInvalid where it is more than can be judged."""
+        """The load they ask for; InvalidInputError where it is more than can be judged."""
         from fairlead.demo.load.plan import MOST_CALLS, Load
 
         if self.seconds * self.rate > MOST_CALLS:
             told = f"{self.seconds * self.rate:,.0f} calls are more than {MOST_CALLS:,}"
-            raise InputInvalid(told, hint="a shorter load, or a lower --rate")
+            raise InvalidInputError(told, hint="a shorter load, or a lower --rate")
         return Load(
             seconds=self.seconds,
             tenants=self.tenants,

@@ -21,7 +21,7 @@ from fairlead._core.secret import Secret
 from fairlead.assembly.gate import Gatehouse, GateSettings
 from fairlead.demo.load.plan import PROVIDER, Load
 from fairlead.engine.limits.admission import Entry, Passage
-from fairlead.errors import GateClosed, GateUnavailable, SlotLost
+from fairlead.errors import LimiterUnavailableError, LimitExceededError, SlotLostError
 from fairlead.events import Event
 from fairlead.policy.limits.breaker import Health
 from fairlead.policy.limits.share import Share
@@ -144,12 +144,12 @@ class Caller:
                 self._entered(passage, time.monotonic() - began_s)
                 await self._upstream(tenant)
                 passage.told(Health.HEALTHY)
-        except GateClosed as refused:
+        except LimitExceededError as refused:
             self._tally.counts["refused"] += 1
             self._tally.refused[refused.reason or "unknown"] += 1
-        except GateUnavailable:
+        except LimiterUnavailableError:
             self._tally.counts["unavailable"] += 1
-        except SlotLost:
+        except SlotLostError:
             self._tally.counts["lost"] += 1
         finally:
             self._waiting -= waiting

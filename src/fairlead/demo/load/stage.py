@@ -21,7 +21,7 @@ from fairlead.demo.load.upstream import Told, Upstream
 from fairlead.demo.load.view import LoadView
 from fairlead.engine.ports.gate_keys import GateKeys
 from fairlead.engine.ports.gate_view import GateView, GateViewer
-from fairlead.errors import DependencyUnavailable, GateUnavailable
+from fairlead.errors import DependencyUnavailableError, LimiterUnavailableError
 
 START_S = 30.0
 """How long processes may take to begin."""
@@ -65,7 +65,7 @@ class Stage:
     async def _clear(self) -> None:
         try:
             await self._keys.clear()
-        except GateUnavailable:  # what was seen until then is told all the same
+        except LimiterUnavailableError:  # what was seen until then is told all the same
             self._view.tell(f"Redis is away: the keys {self._prefix}* stay there until their time is over")
 
     def _hear(self, rank: int, told: Told) -> None:
@@ -105,7 +105,7 @@ class Stage:
                 await asyncio.gather(*(_ended(process) for process in made))
 
     async def _until(self, have: set[int], within_s: float) -> None:
-        """Return when all processes are in *have*; DependencyUnavailable if one never is."""
+        """Return when all processes are in *have*; DependencyUnavailableError if one never is."""
         everybody = set(range(self._load.processes))
         try:
             async with asyncio.timeout(within_s):
@@ -118,7 +118,7 @@ class Stage:
             pass
         if not have >= everybody:
             told = self._words.read_text(errors="replace")[-1500:].strip()
-            raise DependencyUnavailable(
+            raise DependencyUnavailableError(
                 f"a process of the load ended, or did not answer:\n{told}",
                 hint="fewer --processes or a lower --rate may be all this machine can bear",
             )
@@ -151,7 +151,7 @@ class Stage:
         plans = [self._load.limits(tenant) for tenant in self._load.names[:MOST_LOOKED_AT]]
         try:
             views: list[GateView] = await self._viewer.look_at(plans)
-        except GateUnavailable:
+        except LimiterUnavailableError:
             views = []
         self._series.sample(at_s, self._upstream.in_flight.total(), views)
         self._view.show(at_s)

@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
-from fairlead.errors import DependencyUnavailable, InputInvalid
+from fairlead.errors import DependencyUnavailableError, InvalidInputError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -69,7 +69,7 @@ _Answer = asyncio.Future[Result] | _Posted[Result]
 class Batcher(Generic[Item, Result]):
     """A callable that takes one item and sends many together.
 
-    An error of *send* goes to every item of the batch. After InputInvalid, which means that a value was bad
+    An error of *send* goes to every item of the batch. After InvalidInputError, which means that a value was bad
     and nothing was changed, the batch is halved and sent again until only the bad items get the error.
 
     Args:
@@ -132,8 +132,10 @@ class Batcher(Generic[Item, Result]):
             self._senders.add(sender)
             sender.add_done_callback(self._senders.discard)
 
-    def _is_closed(self) -> DependencyUnavailable:
-        return DependencyUnavailable(f"{self._name} is closed", hint="do not use a runtime after its end")
+    def _is_closed(self) -> DependencyUnavailableError:
+        return DependencyUnavailableError(
+            f"{self._name} is closed", hint="do not use a runtime after its end"
+        )
 
     def _missed(self, item: Item, answer: asyncio.Future[Result]) -> None:
         """A caller was cancelled: after its answer was there, but before it could take it?"""
@@ -195,7 +197,7 @@ class Batcher(Generic[Item, Result]):
             results = await self._send(items)
             if len(results) != len(items):
                 raise RuntimeError(f"{self._name}: {len(results)} results for {len(items)} items")
-        except InputInvalid as error:
+        except InvalidInputError as error:
             if len(items) == 1:
                 _fail(answers, error)
                 return

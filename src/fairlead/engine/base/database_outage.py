@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from fairlead._core.clock import Clock
 from fairlead.engine.base.timing import in_time
-from fairlead.errors import DependencyUnavailable
+from fairlead.errors import DependencyUnavailableError
 
 AWAY_S = 300.0
 """How long callers go on, while it is away, by what was read before."""
@@ -36,14 +36,14 @@ class Absence:
         return self._clock.monotonic() < self._until_s
 
     async def ask(self, asked: Awaitable[T], *, needed: bool) -> T:
-        """What is *asked* of it. DependencyUnavailable where it is away; so it counts where it does not
+        """What is *asked* of it. DependencyUnavailableError where it is away; so it counts where it does not
         answer in time, unless its answer is *needed*."""
         if self._away:
             self._stays_away()  # for all others, while this one asks
         began_s = self._clock.monotonic()
         try:
             found = await (asked if needed else in_time(asked, self._clock, PATIENCE_S, _silent))
-        except DependencyUnavailable:
+        except DependencyUnavailableError:
             self._stays_away()
             raise
         except asyncio.CancelledError:
@@ -57,5 +57,5 @@ class Absence:
         self._away, self._until_s = True, self._clock.monotonic() + AGAIN_S
 
 
-def _silent() -> DependencyUnavailable:
-    return DependencyUnavailable(f"the database has not responded for {PATIENCE_S:g} s")
+def _silent() -> DependencyUnavailableError:
+    return DependencyUnavailableError(f"the database has not responded for {PATIENCE_S:g} s")

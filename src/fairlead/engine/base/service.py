@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 
 from fairlead._core.clock import Clock, Draw
 from fairlead.engine.base.timing import LEAVE_S, TimeLimit, heard
-from fairlead.errors import DependencyUnavailable
+from fairlead.errors import DependencyUnavailableError
 from fairlead.events import Emit, Event, ServiceFailed, ServiceRecovered, StoreReachable, StoreUnreachable
 from fairlead.policy.failures.backoff import Jitter, backoff_s
 from fairlead.policy.text.safe import safe_text
@@ -28,7 +28,7 @@ Pass = Callable[[], Awaitable[float | None]]
 
 def is_outage(error: Exception) -> bool:
     """True where *error* says that the store is away, not that something is wrong with what it was asked."""
-    return isinstance(error, DependencyUnavailable | ConnectionError | TimeoutError)
+    return isinstance(error, DependencyUnavailableError | ConnectionError | TimeoutError)
 
 
 class Health:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from fairlead.engine.jobs.handler import current_job
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from fairlead.policy.limits.bulk_token import parse_token
 from fairlead.policy.limits.key import digest
 
@@ -26,5 +26,7 @@ class BulkNote:
     def keep(self, token: str | None) -> None:
         """Save *token* for the next run; None removes it."""
         if self._context is not None and (token or self._name in self._context.saved):
-            with suppress(InputInvalid):  # no space left in the args: the next run searches the vendor's list
+            with suppress(
+                InvalidInputError
+            ):  # no space left in the args: the next run searches the vendor's list
                 self._context.save(self._name, token)

@@ -26,7 +26,7 @@ from fairlead.engine.jobs.handler import current_job
 from fairlead.engine.limits.bulk_slots import BulkOperation, Bulks, BulkWish
 from fairlead.engine.ports import ConnectionKey
 from fairlead.engine.ports.http import HttpRequest, NoAnswer, StreamBroken, Transport
-from fairlead.errors import BulkBusy, BulkUnfinished, CallFailed
+from fairlead.errors import BulkLimitReachedError, BulkStillRunningError, CallFailedError
 from fairlead.policy.calls.bulk.protocol import BulkAsk, BulkDenied, BulkSeen, BulkState, BulkWay
 from fairlead.policy.calls.classify.status import is_success, meaning_of
 from fairlead.policy.calls.deadline import buffer_s, has_time
@@ -132,7 +132,8 @@ class BulkRun:
     async def wait(self) -> None:
         """Return once it has completed; look again after 1 s, then ever less often, up to each 30 s.
 
-        Raises CallFailed where it has failed or was cancelled (`reason` is the vendor's word), BulkUnfinished
+        Raises CallFailedError where it has failed or was cancelled (`reason` is the vendor's word),
+        BulkStillRunningError
         where it runs on after `deadline_s`; in a job as soon as a wait would be longer than its connection's
         `inline_wait_s`, 2 s, or leave no time for a look after it: the job comes back, and its next run finds
         it.
@@ -167,7 +168,7 @@ class BulkRun:
         """Wait for its end, then give its rows, each the JSON value of a line; none is kept here.
 
         A fetch that breaks off is made again, up to three times, and goes on after the last row that was
-        given. Raises what `wait` does; CallFailed where the rows cannot be had, or one is no JSON or longer
+        given. Raises what `wait` does; CallFailedError where the rows cannot be had, or one is no JSON or longer
         than *longest_bytes* (default 16 MiB).
         """
         await self.wait()
@@ -241,16 +242,16 @@ class BulkRun:
 
     # ---- errors --------------------------------------------------------------------------------
 
-    def _unfinished(self, again_s: float) -> BulkUnfinished:
+    def _unfinished(self, again_s: float) -> BulkStillRunningError:
         key, many = self._order.key, f", {self.count} objects so far" if self.count else ""
-        return BulkUnfinished(
+        return BulkStillRunningError(
             f"the bulk operation {safe_text(self.id, 200)} runs still{many}",
             tenant=key.tenant,
             provider=key.provider,
             retry_after_s=again_s,
         )
 
-    def _failed(self, what: str, seen: BulkSeen) -> CallFailed:
+    def _failed(self, what: str, seen: BulkSeen) -> CallFailedError:
         code = seen.code or seen.status
         category = _CATEGORIES.get(code, Category.PERMANENT_REQUEST)
         shown = code if code in _CATEGORIES else safe_text(code, 64)
@@ -259,7 +260,7 @@ class BulkRun:
             self._order, f"{what}{told}", category, shown, "see what it ran in the vendor's admin pages"
         )
 
-    def _not_had(self, error: _FetchFailed) -> CallFailed:
+    def _not_had(self, error: _FetchFailed) -> CallFailedError:
         self._rows_lost = not error.category.transient
         what = f"the rows of the bulk operation cannot be had: {error}"
         return _call_failed(
@@ -278,7 +279,9 @@ class BulkRuns:
 
     @asynccontextmanager
     async def enter(self, order: BulkOrder, ask: Asking) -> AsyncIterator[BulkRun]:
-        """The block has a place, and *order* runs in it. What raises: BulkBusy, SlotLost, CallFailed."""
+        """The block has a place, and *order* runs in it. What raises: BulkLimitReachedError, SlotLostError,
+        CallFailedError.
+        """
         note = BulkNote(*order.named)
         token = order.token or note.token
         wish = BulkWish(order.key, order.kind, order.version, token, order.wait_s, own=True)
@@ -314,7 +317,7 @@ class BulkRuns:
         if seen is None:
             try:
                 seen = await self._begun(place, order, ask)
-            except CallFailed as failed:
+            except CallFailedError as failed:
                 if failed.reply is None or place.blocked(failed.reply) is None:
                     raise
                 seen = await self._found(place, order, ask)  # begun between our two questions
@@ -370,8 +373,8 @@ def _words(text: str) -> str:
     return " ".join(text.split())
 
 
-def _busy(order: BulkOrder, code: str | None) -> BulkBusy:
-    return BulkBusy(
+def _busy(order: BulkOrder, code: str | None) -> BulkLimitReachedError:
+    return BulkLimitReachedError(
         "a bulk operation that is not this one runs at the vendor",
         tenant=order.key.tenant,
         provider=order.key.provider,
@@ -380,8 +383,8 @@ def _busy(order: BulkOrder, code: str | None) -> BulkBusy:
     )
 
 
-def _call_failed(order: BulkOrder, what: str, category: Category, code: str, hint: str) -> CallFailed:
-    return CallFailed(
+def _call_failed(order: BulkOrder, what: str, category: Category, code: str, hint: str) -> CallFailedError:
+    return CallFailedError(
         what,
         tenant=order.key.tenant,
         provider=order.key.provider,

@@ -13,7 +13,7 @@ from dataclasses import replace
 from fairlead._core.clock import Clock
 from fairlead.engine.calls.call_state import Progress, Tried
 from fairlead.engine.calls.unclassified import Unclassified
-from fairlead.errors import CallFailed, FairleadError, SlotLost
+from fairlead.errors import CallFailedError, FairleadError, SlotLostError
 from fairlead.events import CallAttempted, CallsFailed, Emit
 from fairlead.policy.calls.next_step import Follow, Then
 from fairlead.policy.jobs.job import Snooze, outcome_of_exception
@@ -64,7 +64,7 @@ class Records:
         if failed is not None and not _is_wait(on_way, failed):
             self._tell_failed(event, now_s)
 
-    def slot_lost(self, on_way: Progress, lost: SlotLost) -> None:
+    def slot_lost(self, on_way: Progress, lost: SlotLostError) -> None:
         """Record a call that was sent and lost its slot, and set in *lost* whether it may be repeated."""
         lost.repeatable = on_way.call.is_repeatable
         self._tell_failed(self._ended(on_way, "slot lost", lost.category, lost.code), self._clock.monotonic())
@@ -91,7 +91,7 @@ class Records:
         if not stands_for:
             return
         code = error.reason or error.code
-        on_way.gate = code if error.code == "gate_closed" else ""
+        on_way.gate = code if error.code == "limit_exceeded" else ""
         after = Follow(then, error.retry_after_s or 0.0)
         event = on_way.event(None, "refused", error.category, code, after, stands_for=stands_for)
         self._emit(event)
@@ -121,7 +121,7 @@ class Records:
 
 def _of_last(on_way: Progress, refusal: CallAttempted, raised: FairleadError) -> CallAttempted:
     """Return *refusal* with the failure of the last attempt, if it only prevented another attempt."""
-    if on_way.last is None or not isinstance(raised, CallFailed):
+    if on_way.last is None or not isinstance(raised, CallFailedError):
         return refusal
     verdict = on_way.last.verdict
     category = str(verdict.category or "")

@@ -10,7 +10,13 @@ from fairlead.engine.calls.request import Call
 from fairlead.engine.ports import Connection
 from fairlead.engine.ports.gate import Admitted
 from fairlead.engine.ports.http import HttpAnswer, NoAnswer
-from fairlead.errors import CallFailed, FairleadError, InputInvalid, NoRefreshToken, NotSent
+from fairlead.errors import (
+    CallFailedError,
+    FairleadError,
+    InvalidInputError,
+    NoRefreshTokenError,
+    NotSentError,
+)
 from fairlead.events import CallAttempted
 from fairlead.policy.calls.classify.rules import Rules
 from fairlead.policy.calls.classify.verdict import Verdict
@@ -51,10 +57,10 @@ class Manners:
         return known
 
     def host_of(self, call: Call) -> str:
-        """The host of *call*; InputInvalid where the credential is not to be told to it."""
+        """The host of *call*; InvalidInputError where the credential is not to be told to it."""
         host = self.origins.host_of(call.url)
         if host is None:
-            raise InputInvalid(
+            raise InvalidInputError(
                 "the call leads to a host that is none of the provider's, or over plain http",
                 tenant=call.key.tenant,
                 provider=call.key.provider,
@@ -207,8 +213,10 @@ class Progress:
             return error
         if not self.may_have_left:
             is_ours = is_own_fault(self.last.verdict.code)
-            return self.failed(self.last, Follow(Then.FAIL, why=error.what)) if is_ours else error
-        failed = self._failed(self.last, Follow(Then.FAIL, why=f"it could not be tried again: {error.what}"))
+            return self.failed(self.last, Follow(Then.FAIL, why=error.message)) if is_ours else error
+        failed = self._failed(
+            self.last, Follow(Then.FAIL, why=f"it could not be tried again: {error.message}")
+        )
         if not (failed.category or "").startswith("transient"):
             failed.category = classify_exception(error).category
         failed.retry_after_s = max(failed.retry_after_s or 0.0, error.retry_after_s or 0.0) or None
@@ -218,11 +226,11 @@ class Progress:
     def turned_away(self, error: FairleadError) -> FairleadError:
         """Why there is no newer token after a 401. Where none can be had it is the vendor who refused the one
         that there is, and only another one helps."""
-        if not isinstance(error, NoRefreshToken):
+        if not isinstance(error, NoRefreshTokenError):
             return error
         keys_only = self.manners.profile.endpoints.authorize is None
         credential = "API key" if keys_only else "access token, which cannot be renewed"
-        refused = NoRefreshToken(
+        refused = NoRefreshTokenError(
             f"the provider refused the connection's {credential} (401)",
             tenant=self.call.key.tenant,
             provider=self.call.key.provider,
@@ -232,11 +240,11 @@ class Progress:
         refused.bucket = self.call.key.bucket
         return refused
 
-    def failed(self, tried: Tried, after: Follow) -> CallFailed | NotSent:
+    def failed(self, tried: Tried, after: Follow) -> CallFailedError | NotSentError:
         """Why it is over."""
         if self.may_have_left or tried.sent:
             return self._failed(tried, after)
-        return NotSent(  # without a time: a job that is told one comes back for ever
+        return NotSentError(  # without a time: a job that is told one comes back for ever
             _why(tried, after),
             tenant=self.call.key.tenant,
             provider=self.call.key.provider,
@@ -245,11 +253,11 @@ class Progress:
             hint=HINTS.get(tried.verdict.code, _NOT_SENT_HINT),
         )
 
-    def _failed(self, tried: Tried, after: Follow) -> CallFailed:
+    def _failed(self, tried: Tried, after: Follow) -> CallFailedError:
         verdict = tried.verdict
         transient = verdict.category is not None and verdict.category.transient
         hint_s = clamp_hint(verdict.hint_s or 0.0, daily_limit=verdict.daily)
-        failed = CallFailed(
+        failed = CallFailedError(
             _why(tried, after),
             tenant=self.call.key.tenant,
             provider=self.call.key.provider,

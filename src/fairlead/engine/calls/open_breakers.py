@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from fairlead._core.clock import Clock
 from fairlead.engine.ports import ConnectionKey
-from fairlead.errors import FairleadError, GateClosed
+from fairlead.errors import FairleadError, LimitExceededError
 
 KNOWN_S = 1.0
 """How long a refusal is gone by: what people reset or switch by hand holds within 2 s everywhere (G12)."""
@@ -22,7 +22,11 @@ class KnownOpen:
 
     def note(self, key: ConnectionKey, host: str, error: FairleadError) -> None:
         """A call was not let in; only a breaker that is open is remembered."""
-        if isinstance(error, GateClosed) and error.reason == "breaker" and error.retry_after_s is not None:
+        if (
+            isinstance(error, LimitExceededError)
+            and error.reason == "breaker"
+            and error.retry_after_s is not None
+        ):
             if len(self._known) >= _MOST:
                 self._known.clear()
             now_s = self._clock.monotonic()
@@ -30,7 +34,7 @@ class KnownOpen:
             self._known[key, host] = until_s, min(until_s, now_s + KNOWN_S)
 
     def check(self, key: ConnectionKey, host: str, is_limited: Callable[[], bool]) -> None:
-        """GateClosed while the breaker of *key* and *host* is known to be open, and the call *is_limited*."""
+        """LimitExceededError while the breaker of *key* and *host* is known to be open, and the call *is_limited*."""
         known = self._known.get((key, host)) if self._known else None
         if known is None:
             return
@@ -42,7 +46,7 @@ class KnownOpen:
         if not is_limited():
             return
         left_s = until_s - now_s
-        raise GateClosed(
+        raise LimitExceededError(
             f"no room for the call: the breaker lets it through in {left_s:.3g} s at the earliest",
             tenant=key.tenant,
             provider=key.provider,

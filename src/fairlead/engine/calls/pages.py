@@ -16,13 +16,13 @@ from fairlead.engine.calls.request import Came
 from fairlead.engine.jobs.handler import JobContext
 from fairlead.engine.ports import ConnectionKey
 from fairlead.errors import (
-    CallFailed,
-    DeadlineTooShort,
-    DependencyUnavailable,
-    Failed,
+    CallFailedError,
+    DeadlineExceededError,
+    DependencyUnavailableError,
+    FailedError,
     FairleadError,
-    InputInvalid,
-    Refused,
+    InvalidInputError,
+    RefusedError,
 )
 from fairlead.policy.calls.classify.verdict import Result
 from fairlead.policy.calls.deadline import buffer_s, has_time
@@ -47,7 +47,7 @@ class Page:
 
     items: Sequence[Any]
     following: Asked | None
-    incomplete: CallFailed | None = None
+    incomplete: CallFailedError | None = None
 
 
 def time_of(job: JobContext | None) -> Callable[[float], bool]:
@@ -84,7 +84,7 @@ async def pages(
     """Pages from *first* on, each fetched when it is asked for.
 
     *may_wait*: whether there is time for a wait so long and a page after it; none is begun without. Raises
-    PageFailed where one could not be had, InputInvalid where the vendor leads in a circle.
+    PageFailed where one could not be had, InvalidInputError where the vendor leads in a circle.
     """
     asked: Asked | None = first
     seen: set[tuple[str, str]] = set()
@@ -93,7 +93,7 @@ async def pages(
         if mark in seen or len(seen) >= MOST_PAGES:
             hint = "check how this API hands out lists: `pages` of the call or of the profile"
             what = f"the pages lead in a circle, or there are over {MOST_PAGES}"
-            raise InputInvalid(what, tenant=key.tenant, provider=key.provider, hint=hint)
+            raise InvalidInputError(what, tenant=key.tenant, provider=key.provider, hint=hint)
         seen.add(mark)
         if not may_wait(0.0):
             raise PageFailed(asked, _no_time(key))
@@ -117,7 +117,7 @@ async def _fetched(
     while True:
         try:
             return await fetch(asked)
-        except (Failed, Refused, DependencyUnavailable) as error:
+        except (FailedError, RefusedError, DependencyUnavailableError) as error:
             wait_s = backoff_s(attempt, base_s=BASE_S, cap_s=CAP_S, jitter=Jitter.EQUAL, draw=draw())
             wait_s = max(wait_s, error.retry_after_s or 0.0)
             if attempt >= RETRIES or wait_s > CAP_S or not _may_pass(error) or not may_wait(wait_s):
@@ -126,12 +126,12 @@ async def _fetched(
             await clock.sleep(wait_s)
 
 
-def _no_time(key: ConnectionKey) -> DeadlineTooShort:
+def _no_time(key: ConnectionKey) -> DeadlineExceededError:
     what = "there is no time left for the next page"
-    return DeadlineTooShort(what, tenant=key.tenant, provider=key.provider)
+    return DeadlineExceededError(what, tenant=key.tenant, provider=key.provider)
 
 
-def _incomplete(key: ConnectionKey, came: Came) -> CallFailed | None:
+def _incomplete(key: ConnectionKey, came: Came) -> CallFailedError | None:
     """Return why a partly answered page is incomplete, such as GraphQL data beside errors."""
     if came.verdict.result is not Result.PARTIAL:
         return None
@@ -139,15 +139,15 @@ def _incomplete(key: ConnectionKey, came: Came) -> CallFailed | None:
     return _failed(key, came, what, came.verdict.code, "compare the items with what the provider has")
 
 
-def _not_followed(key: ConnectionKey, error: NextPageError, came: Came) -> CallFailed:
+def _not_followed(key: ConnectionKey, error: NextPageError, came: Came) -> CallFailedError:
     hint = (
         "check `pages` of the call or of the profile; the credential goes to no other host than the one asked"
     )
     return _failed(key, came, str(error), error.reason, hint)
 
 
-def _failed(key: ConnectionKey, came: Came, what: str, reason: str, hint: str) -> CallFailed:
-    return CallFailed(
+def _failed(key: ConnectionKey, came: Came, what: str, reason: str, hint: str) -> CallFailedError:
+    return CallFailedError(
         what,
         tenant=key.tenant,
         provider=key.provider,
@@ -162,4 +162,4 @@ def _failed(key: ConnectionKey, came: Came, what: str, reason: str, hint: str) -
 
 
 def _may_pass(error: FairleadError) -> bool:
-    return (error.category or "").startswith("transient") and not isinstance(error, DeadlineTooShort)
+    return (error.category or "").startswith("transient") and not isinstance(error, DeadlineExceededError)

@@ -7,9 +7,9 @@
 
 Nothing is held while a token is refreshed or a delay is slept: admission covers the sending and no more. A
 refusal before the send costs nothing at the provider, and says so by its type (Refused); what was sent and
-failed is a CallFailed, also where a refusal, or a database that is away, stands against another try: that is
+failed is a CallFailedError, also where a refusal, or a database that is away, stands against another try: that is
 its cause. After a 401, which acted on nothing, a grant that is found to be gone is told as what it is
-(ReauthRequired), and so is every other reason why there is no newer token.
+(ReauthRequiredError), and so is every other reason why there is no newer token.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from fairlead.engine.ports.http import (
     StreamBroken,
     Transport,
 )
-from fairlead.errors import DeadlineTooShort, FairleadError, InputInvalid, SlotLost
+from fairlead.errors import DeadlineExceededError, FairleadError, InvalidInputError, SlotLostError
 from fairlead.events import Emit
 from fairlead.policy.calls.classify.body import Unread
 from fairlead.policy.calls.classify.classifier import judge
@@ -87,8 +87,9 @@ class Pipeline:
     async def send(self, call: Call) -> Came:
         """The answer to *call*, whole or in part done.
 
-        Raises CallFailed for what was sent and failed; a Refused (GateClosed, ReauthRequired,
-        NotSent, DeadlineTooShort...) for what never left, or NotFound, DependencyUnavailable, InputInvalid.
+        Raises CallFailedError for what was sent and failed; a Refused (LimitExceededError, ReauthRequiredError,
+        NotSentError, DeadlineExceededError...) for what never left, or NotFoundError,
+        DependencyUnavailableError, InvalidInputError.
         """
         on_way = await self._begin(call)
         while True:
@@ -99,7 +100,7 @@ class Pipeline:
                     began_s = on_way.leaves(self._clock.monotonic(), passage.admitted)
                     try:
                         came = await self._transport.send(self._request(on_way, began_s))
-                    except InputInvalid:  # it cannot be put into HTTP
+                    except InvalidInputError:  # it cannot be put into HTTP
                         passage.unsent()
                         raise
                     except asyncio.CancelledError:
@@ -112,7 +113,7 @@ class Pipeline:
                 if began_s is not None:
                     self._records.cancelled(on_way)
                 raise
-            except SlotLost as lost:
+            except SlotLostError as lost:
                 self._records.slot_lost(on_way, lost)
                 raise
             except FairleadError as error:
@@ -128,7 +129,7 @@ class Pipeline:
     ) -> AsyncIterator[HttpStream]:
         """The answer's head, and its body as it comes; the call is in flight for as long as the block lasts.
 
-        As `send` until the head of a success is there; a body that breaks off after it raises CallFailed.
+        As `send` until the head of a success is there; a body that breaks off after it raises CallFailedError.
         A success that is to be *read_whole* (default none) is judged by its body, too, as `send` does it; of
         a failure that is not, the first 64 KiB are read.
         """
@@ -180,7 +181,7 @@ class Pipeline:
         return after.then is Then.AGAIN
 
     def manners(self, connection: Connection) -> Manners:
-        """How calls of *connection* are made; ConfigInvalid for settings that cannot be."""
+        """How calls of *connection* are made; InvalidConfigError for settings that cannot be."""
         return self._manners(connection)
 
     def pages(self, key: ConnectionKey, fetch: Fetch, way: Pages, first: Asked) -> AsyncIterator[Page]:
@@ -195,7 +196,7 @@ class Pipeline:
     ) -> Connection:
         """What is known of it, for a call that is to end *deadline_s* (None: 60 s) after *began_s* (now).
 
-        NotFound where there is no such connection, DeadlineTooShort where it cannot be read in time.
+        NotFoundError where there is no such connection, DeadlineExceededError where it cannot be read in time.
         """
         known = self._entrance.known(key)
         if known is not None:
@@ -223,7 +224,7 @@ class Pipeline:
         return on_way
 
     async def _within(self, left_s: float, asked: Awaitable[T], key: ConnectionKey, what: str) -> T:
-        """What is *asked* for, in time; DeadlineTooShort where it is not. What others share goes on."""
+        """What is *asked* for, in time; DeadlineExceededError where it is not. What others share goes on."""
         late = partial(_no_time, key, f"{what} was not available before the call's deadline")
         return await in_time(asked, self._clock, left_s, late)
 
@@ -269,7 +270,7 @@ class Pipeline:
                 began_s = on_way.leaves(self._clock.monotonic(), passage.admitted)
                 try:
                     yield passage
-                except SlotLost:
+                except SlotLostError:
                     foreign = True
                     raise
                 except asyncio.CancelledError:
@@ -282,7 +283,7 @@ class Pipeline:
             if began_s is not None and not on_way.head_given:  # else it was told, and came
                 self._records.cancelled(on_way)
             raise
-        except SlotLost as lost:
+        except SlotLostError as lost:
             if not foreign:
                 self._records.slot_lost(on_way, lost)
             raise
@@ -298,7 +299,7 @@ class Pipeline:
             async with self._transport.stream(self._request(on_way, self._clock.monotonic())) as came:
                 begun = True
                 yield came
-        except InputInvalid as invalid:
+        except InvalidInputError as invalid:
             if begun:
                 raise
             passage.unsent()  # it cannot be put into HTTP
@@ -395,6 +396,6 @@ class Pipeline:
         on_way.refreshed = True
 
 
-def _no_time(key: ConnectionKey, what: str) -> DeadlineTooShort:
+def _no_time(key: ConnectionKey, what: str) -> DeadlineExceededError:
     """In a job, too, without a time to come back: its attempt counts."""
-    return DeadlineTooShort(what, tenant=key.tenant, provider=key.provider)
+    return DeadlineExceededError(what, tenant=key.tenant, provider=key.provider)

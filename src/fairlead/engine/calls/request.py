@@ -67,8 +67,8 @@ class Tokens(Protocol):
         ...
 
     async def token(self, key: ConnectionKey) -> PublicToken:
-        """One that is valid now. NotFound where there is no such connection; else a Refused
-        (ReauthRequired...) where there is none to be had."""
+        """One that is valid now. NotFoundError where there is no such connection; else a Refused
+        (ReauthRequiredError...) where there is none to be had."""
         ...
 
     async def newer(self, key: ConnectionKey, than: int | None) -> PublicToken:

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from fairlead.engine.ports import Job, Json
-from fairlead.errors import ConfigInvalid
+from fairlead.errors import InvalidConfigError
 from fairlead.policy.failures.retry import DEFAULT_POLICY, RetryPolicy
 from fairlead.policy.jobs.job import LONGEST_DELAY_S, Cancel, Snooze
 from fairlead.policy.jobs.lane import Scope, ScopeKind
@@ -121,7 +121,7 @@ class JobContext:
 
         It is written with the outcome of the run, a snooze or a failure, and the redrive of a dead letter has
         it, too. A run whose worker is lost writes none, so the next one begins where the last that ended had
-        come to. InputInvalid where it cannot be stored: together with the args 64 KiB of JSON at most.
+        come to. InvalidInputError where it cannot be stored: together with the args 64 KiB of JSON at most.
         """
         saved = {**self.saved, name: value}
         encode_args({**self.job.args, SAVED: saved}, tenant=self.tenant)
@@ -173,7 +173,7 @@ class JobContext:
         given back is not returned. *of*: ``group`` (default), ``tenant`` (all its work) or ``provider`` (all
         tenants' work with it). *group*: another one of the same tenant; default the job's own, which is its
         account where it was enqueued with a provider. A job that has none only waits itself, and that is
-        told as ``group_not_paused``. Raises InputInvalid for a time outside 0 s to 366 days.
+        told as ``group_not_paused``. Raises InvalidInputError for a time outside 0 s to 366 days.
         """
         self._asked = Snooze(for_s, reason)
         scope = self._scope(of, group)
@@ -214,15 +214,15 @@ class Handler:
         check_name("queue", self.queue)
         if not 0 < number_of(self.timeout_s) <= LONGEST_DELAY_S:  # NaN fails it, too
             hint = "give seconds above 0"
-            raise ConfigInvalid(f"{self.timeout_s} is no timeout for kind {self.kind!r}", hint=hint)
+            raise InvalidConfigError(f"{self.timeout_s} is no timeout for kind {self.kind!r}", hint=hint)
 
 
 def by_kind(handlers: Iterable[Handler]) -> Mapping[str, Handler]:
-    """The handlers by kind; ConfigInvalid where two claim one."""
+    """The handlers by kind; InvalidConfigError where two claim one."""
     found: dict[str, Handler] = {}
     for handler in handlers:
         if handler.kind in found:
             hint = "name one of them otherwise"
-            raise ConfigInvalid(f"two handlers for kind {handler.kind!r}", hint=hint)
+            raise InvalidConfigError(f"two handlers for kind {handler.kind!r}", hint=hint)
         found[handler.kind] = handler
     return MappingProxyType(found)

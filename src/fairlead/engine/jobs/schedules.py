@@ -13,7 +13,7 @@ from uuid import UUID
 
 from fairlead._core.ids import Ids
 from fairlead.engine.ports import DutyStore, Enqueued, JobStore, NewJob, Schedule, ScheduleState, TakenTick
-from fairlead.errors import InputInvalid, NotFound
+from fairlead.errors import InvalidInputError, NotFoundError
 from fairlead.events import Emit, ScheduleReplaced
 from fairlead.policy.jobs.cron import next_tick, ticks_between
 from fairlead.policy.jobs.explain import NO_HANDLER
@@ -54,14 +54,16 @@ class Schedules:
                 declare the same name. Default None.
 
         Raises:
-            InputInvalid: A schedule is not valid or a name is repeated; nothing is stored.
+            InvalidInputError: A schedule is not valid or a name is repeated; nothing is stored.
         """
         for schedule in schedules:
             check_schedule(schedule)
         names = [schedule.name for schedule in schedules]
         for name in names:
             if names.count(name) > 1:
-                raise InputInvalid(f"two schedules are named {name!r}", hint="name one of them otherwise")
+                raise InvalidInputError(
+                    f"two schedules are named {name!r}", hint="name one of them otherwise"
+                )
         kinds = {state.schedule.name: state.schedule.kind for state in await self._duties.schedules()}
         await self._duties.sync_schedules(schedules)
         for schedule in schedules:
@@ -73,7 +75,7 @@ class Schedules:
         return [view(state) for state in await self._duties.schedules()]
 
     async def get(self, name: str) -> ScheduleView:
-        """One schedule; NotFound where there is none."""
+        """One schedule; NotFoundError where there is none."""
         for found in await self.views():
             if found.state.schedule.name == name:
                 return found
@@ -84,17 +86,19 @@ class Schedules:
         return await self._duties.taken(name, limit)
 
     async def pause(self, name: str, *, by: str, why: str) -> None:
-        """Take no more of its ticks until `resume`, through any restart; NotFound where there is none.
+        """Take no more of its ticks until `resume`, through any restart; NotFoundError where there is none.
 
         Jobs that it has made run all the same. A pause that stands keeps its own *by* and *why*.
         """
         if not why.strip():
-            raise InputInvalid("a pause without a reason", hint="say why, in words: people read it later")
+            raise InvalidInputError(
+                "a pause without a reason", hint="say why, in words: people read it later"
+            )
         if not await self._duties.pause(name, safe_text(by), safe_text(why)):
             raise _unknown(name)
 
     async def resume(self, name: str, *, make_up: bool = False) -> None:
-        """Lift a person's pause; NotFound where there is none of that name.
+        """Lift a person's pause; NotFoundError where there is none of that name.
 
         Ticks that fell into the pause are let go; with *make_up* (default False) they count as missed.
         """
@@ -102,7 +106,7 @@ class Schedules:
             raise _unknown(name)
 
     async def remove(self, name: str) -> None:
-        """Forget a schedule that no program declares any more; NotFound where there is none."""
+        """Forget a schedule that no program declares any more; NotFoundError where there is none."""
         await self.get(name)
         await self._duties.remove(name)
 
@@ -142,7 +146,7 @@ def stopped_because(state: ScheduleState) -> str | None:
 def upcoming(state: ScheduleState, count: int) -> list[datetime]:
     """Its next *count* ticks after now, as if it were not paused; none where they cannot be computed."""
     schedule, ticks = state.schedule, [state.now]
-    with suppress(InputInvalid):
+    with suppress(InvalidInputError):
         while len(ticks) <= count:
             tick = next_tick(schedule.expression, schedule.timezone, ticks[-1])
             if tick is None:
@@ -179,5 +183,5 @@ def tick_job(
     )
 
 
-def _unknown(name: str) -> NotFound:
-    return NotFound(f"there is no schedule {safe_text(name)!r}", hint="see `fairlead schedules list`")
+def _unknown(name: str) -> NotFoundError:
+    return NotFoundError(f"there is no schedule {safe_text(name)!r}", hint="see `fairlead schedules list`")

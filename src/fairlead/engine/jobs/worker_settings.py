@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from fairlead.engine.ports import ClaimFilter
-from fairlead.errors import ConfigInvalid
+from fairlead.errors import InvalidConfigError
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,18 +26,22 @@ class WorkerSettings:
 
     def __post_init__(self) -> None:
         if self.concurrency < 1:
-            raise ConfigInvalid(f"concurrency {self.concurrency} runs nothing", hint="give 1 or more")
+            raise InvalidConfigError(f"concurrency {self.concurrency} runs nothing", hint="give 1 or more")
         if not (self.poll_s > 0 and self.grace_s >= 0 and self.claim_gap_s >= 0):
-            raise ConfigInvalid("a worker's times are impossible", hint="poll_s above 0, no negative times")
+            raise InvalidConfigError(
+                "a worker's times are impossible", hint="poll_s above 0, no negative times"
+            )
 
 
 def runnable(wanted: ClaimFilter, kinds: Iterable[str]) -> ClaimFilter:
     """*wanted*, narrowed to what has a handler: other kinds are left to processes that know them."""
     known = tuple(kinds)
     if not known:  # an empty filter would mean every kind
-        raise ConfigInvalid("a worker without handlers runs nothing", hint="register one, or run no worker")
+        raise InvalidConfigError(
+            "a worker without handlers runs nothing", hint="register one, or run no worker"
+        )
     unknown = sorted(set(wanted.kinds) - set(known))
     if unknown:
         hint = f"kinds with a handler: {', '.join(known)}"
-        raise ConfigInvalid(f"no handler for kind {', '.join(unknown)}", hint=hint)
+        raise InvalidConfigError(f"no handler for kind {', '.join(unknown)}", hint=hint)
     return replace(wanted, kinds=wanted.kinds or known)

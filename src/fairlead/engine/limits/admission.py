@@ -4,7 +4,7 @@
      ▲ │
      │ ├─ a turn in the buckets ──► sleep until then ──┐
      │ ├─ in line for a slot ─────► a hint, or 1 s ────┤
-     └─┴───────────────────────────────────────────────┘   refused for longer than it may wait: GateClosed
+     └─┴───────────────────────────────────────────────┘   refused for longer than it may wait: LimitExceededError
 
 The gate itself never waits; only here somebody does, for as long as the caller allows, and holds nothing
 meanwhile. Whatever way this ends, a place in line, a grant that came too late and a turn that nobody will
@@ -39,7 +39,7 @@ from fairlead.engine.ports.gate import (
     Queued,
     RefusedBy,
 )
-from fairlead.errors import DeadlineTooShort, GateClosed, SlotLost
+from fairlead.errors import DeadlineExceededError, LimitExceededError, SlotLostError
 from fairlead.events import Emit, GateBreakerClosed, GateBreakerOpened
 from fairlead.policy.calls.deadline import has_time, is_hurried
 from fairlead.policy.limits.breaker import Health
@@ -174,8 +174,8 @@ class Inside:
         self.passage = passage
         self.held = held
 
-    def let_go(self, error: BaseException | None = None) -> SlotLost | None:
-        """It runs no more. SlotLost where *error* is the cancellation that a lost slot brought about."""
+    def let_go(self, error: BaseException | None = None) -> SlotLostError | None:
+        """It runs no more. SlotLostError where *error* is the cancellation that a lost slot brought about."""
         return self._admissions.let_go(self, error)
 
     def end(self) -> None:
@@ -217,9 +217,10 @@ class Admissions:
 
     @asynccontextmanager
     async def enter(self, entry: Entry) -> AsyncIterator[Passage]:
-        """The block runs admitted. GateClosed, or GateUnavailable, where it may not; nothing is held then.
+        """The block runs admitted. LimitExceededError, or LimiterUnavailableError, where it may not; nothing
+        is held then.
 
-        A block whose slot is lost is cancelled and raises SlotLost: somebody else may have it by now.
+        A block whose slot is lost is cancelled and raises SlotLostError: somebody else may have it by now.
         """
         inside = await self.begin(entry)
         try:
@@ -241,11 +242,11 @@ class Admissions:
             passage.begun = inside.begun
         return inside
 
-    def let_go(self, inside: Inside, error: BaseException | None) -> SlotLost | None:
+    def let_go(self, inside: Inside, error: BaseException | None) -> SlotLostError | None:
         if not self._keeper.let_go(inside.held, error):
             return None
         inside.passage.health = Health.NEUTRAL  # it was cancelled because its slot was lost
-        return SlotLost(LOST, tenant=inside.entry.tenant, provider=inside.entry.provider)
+        return SlotLostError(LOST, tenant=inside.entry.tenant, provider=inside.entry.provider)
 
     def end(self, inside: Inside) -> None:
         self._gate.end(inside.finish(), partial(self._ended, inside))
@@ -309,12 +310,12 @@ class Admissions:
             self._keeper.leave(holder)
 
     def _answer(self, entry: Entry, ask: Ask, waited_s: float) -> Awaitable[Answer]:
-        """Return the gate's answer; raise DeadlineTooShort if there is none before the call's deadline."""
+        """Return the gate's answer; raise DeadlineExceededError if there is none before the call's deadline."""
         left_s = entry.call_s - waited_s if entry.wait_s <= entry.call_s else entry.call_s
         if left_s > PROMPT_S:  # as for most calls: a timer would cost each of them 25 us
             return self._gate.admit(ask)
         what = "the gate did not answer before the call's deadline"
-        late = partial(DeadlineTooShort, what, tenant=entry.tenant, provider=entry.provider)
+        late = partial(DeadlineExceededError, what, tenant=entry.tenant, provider=entry.provider)
         return in_time(self._gate.admit(ask), self._clock, max(LAST_S, left_s), late)
 
     def holder(self, entry: Entry) -> Holder:
@@ -337,7 +338,7 @@ class Admissions:
         )
 
     async def _wait(self, entry: Entry, answer: Answer, line: Line, left_s: float) -> None:
-        """Wait until it is time to ask again; raise GateClosed if that is too late for the call."""
+        """Wait until it is time to ask again; raise LimitExceededError if that is too late for the call."""
         spare_s = max(0.0, entry.call_s - entry.wait_s)
         match answer:
             case Booked(delay_s) if delay_s <= left_s:
@@ -372,14 +373,14 @@ def _plan_now(entry: Entry) -> Plan:
     return now if now is then or now.keys == then.keys else then
 
 
-def closed(entry: Entry, answer: Answer) -> GateClosed:
+def closed(entry: Entry, answer: Answer) -> LimitExceededError:
     """Why *entry* does not get in, and when to come back."""
     assert isinstance(answer, Booked | Queued | GateRefusal)
     if isinstance(answer, GateRefusal) and answer.retry_after_s is None:
         assert answer.bucket is not None
         limit = entry.plan.buckets[answer.bucket]
         most = limit.configured or limit.capacity
-        return GateClosed(
+        return LimitExceededError(
             f"the call costs more than the limit {limit.key!r} holds by the settings ({most:g})",
             tenant=entry.tenant,
             provider=entry.provider,
@@ -390,7 +391,7 @@ def closed(entry: Entry, answer: Answer) -> GateClosed:
     by = RefusedBy.BUCKET if isinstance(answer, Booked) else answer.by
     delay_s = answer.delay_s if isinstance(answer, Booked) else answer.retry_after_s
     assert delay_s is not None
-    return GateClosed(
+    return LimitExceededError(
         f"no room for the call: the {_NAMES[by]} lets it through in {delay_s:.3g} s at the earliest",
         tenant=entry.tenant,
         provider=entry.provider,

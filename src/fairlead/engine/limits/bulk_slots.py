@@ -29,7 +29,14 @@ from fairlead.engine.limits.override_cache import Switches
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.engine.ports.gate import Admitted, Finish, Lease, Renewal
 from fairlead.engine.ports.gate_view import GateViewer
-from fairlead.errors import BulkBusy, GateClosed, GateUnavailable, InputInvalid, Refused, SlotLost
+from fairlead.errors import (
+    BulkLimitReachedError,
+    InvalidInputError,
+    LimiterUnavailableError,
+    LimitExceededError,
+    RefusedError,
+    SlotLostError,
+)
 from fairlead.events import BulkAdopted, Emit, GateWouldRefuse
 from fairlead.policy.limits.bulk_token import UNTIED, BulkToken, is_running_id, parse_token
 from fairlead.policy.limits.feedback.dialect import heard
@@ -95,7 +102,7 @@ class BulkOperation:
     def began(self, running_id: str) -> None:
         """The vendor runs the operation *running_id* now: the place stays taken after the block."""
         if not is_running_id(running_id):
-            raise InputInvalid(
+            raise InvalidInputError(
                 "the name of a bulk operation is not acceptable",
                 tenant=self._key.tenant,
                 provider=self._key.provider,
@@ -157,10 +164,10 @@ class Bulks:
 
     @asynccontextmanager
     async def enter(self, wish: BulkWish) -> AsyncIterator[BulkOperation]:
-        """The block has a place. BulkBusy where there is none; SlotLost where the token's is lost.
+        """The block has a place. BulkLimitReachedError where there is none; SlotLostError where the token's is lost.
 
-        A block whose place is lost is cancelled and raises SlotLost. What people switched by hand comes
-        first: GateClosed where calls are stopped, and nobody is refused where limits are off.
+        A block whose place is lost is cancelled and raises SlotLostError. What people switched by hand comes
+        first: LimitExceededError where calls are stopped, and nobody is refused where limits are off.
         """
         await self._ready()
         self._switches.check(wish.key)
@@ -173,8 +180,8 @@ class Bulks:
         try:
             with self._keeper.keep(admitted, asked_s):
                 yield operation
-        except SlotLost as lost:
-            raise SlotLost(str(lost), tenant=wish.key.tenant, provider=wish.key.provider) from None
+        except SlotLostError as lost:
+            raise SlotLostError(str(lost), tenant=wish.key.tenant, provider=wish.key.provider) from None
         finally:
             self._inside.discard(token.lease_id)
             await self._keeper.through(self._left(admitted, operation))
@@ -187,7 +194,7 @@ class Bulks:
             return await self._taken(wish, bulk)
         token = wish.token or await self._left_by_this_job(wish, bulk)
         if token is not None:
-            with suppress(SlotLost):
+            with suppress(SlotLostError):
                 return await self._resumed(replace(wish, token=token), bulk)
         return await self._taken(wish, bulk)
 
@@ -198,7 +205,7 @@ class Bulks:
             return None
         try:
             holders = (await self._viewer.look(bulk.plan, events=0)).holders
-        except GateUnavailable:
+        except LimiterUnavailableError:
             return None
         job = str(context.job.job_id)
         for one in holders:
@@ -214,7 +221,7 @@ class Bulks:
         entry = Entry(bulk.plan, wish.key.tenant, wish.key.provider, job=job, wait_s=wait_s)
         try:
             admitted, asked_s = await self._admitted(entry, bulk)
-        except (GateClosed, GateUnavailable) as refused:
+        except (LimitExceededError, LimiterUnavailableError) as refused:
             if not bulk.observe:
                 raise _busy(wish, bulk, refused) from None
             self._would_refuse(wish, refused.reason or "outage")
@@ -234,7 +241,7 @@ class Bulks:
             await self._keeper.through(self._gate.finish(Finish(admitted)))
             raise
         await self._keeper.through(self._gate.finish(Finish(admitted)))
-        raise GateClosed("it is not known yet who has a place", reason="recovery")
+        raise LimitExceededError("it is not known yet who has a place", reason="recovery")
 
     async def _lost_lately(self, bulk: BulkPlan) -> bool:
         """Whether a lease from before a loss of the store may last still."""
@@ -243,7 +250,7 @@ class Bulks:
     async def _resumed(self, wish: BulkWish, bulk: BulkPlan) -> _Place:
         token = parse_token(wish.token or "")
         if token is None:
-            raise InputInvalid(
+            raise InvalidInputError(
                 "that is no token of a bulk operation",
                 tenant=wish.key.tenant,
                 provider=wish.key.provider,
@@ -258,7 +265,7 @@ class Bulks:
         if state is Lease.HELD:
             return _Place(True, Admitted(bulk.plan, holder, token.fence, 0, (), ()), token, asked_s)
         if not bulk.observe:
-            raise SlotLost(
+            raise SlotLostError(
                 "the place of the bulk operation was not renewed in time, or given back",
                 tenant=wish.key.tenant,
                 provider=wish.key.provider,
@@ -281,12 +288,12 @@ class Bulks:
         self._emit(GateWouldRefuse(wish.key.tenant, wish.key.provider, reason, None))
 
 
-def _busy(wish: BulkWish, bulk: BulkPlan, refused: Refused) -> BulkBusy:
+def _busy(wish: BulkWish, bulk: BulkPlan, refused: RefusedError) -> BulkLimitReachedError:
     """Not until the first lease may end: whoever has the place gives it back as soon as he is done."""
     again_s = bulk.bulk.again_s
     full = refused.reason == "slot"
-    return BulkBusy(
-        f"{bulk.pool.capacity} bulk operation(s) of this shop run already" if full else refused.what,
+    return BulkLimitReachedError(
+        f"{bulk.pool.capacity} bulk operation(s) of this shop run already" if full else refused.message,
         tenant=wish.key.tenant,
         provider=wish.key.provider,
         retry_after_s=min(again_s, refused.retry_after_s or again_s),

@@ -1,7 +1,7 @@
 """The way in for calls by connection: which limits, how long to wait, and what a job does meanwhile (C7).
 
 Outside of a job the caller says how long it waits. Inside one it waits for a moment only; then it takes a
-turn, and GateClosed ends the run: the job goes back into its place, its group waits for that turn, and its
+turn, and LimitExceededError ends the run: the job goes back into its place, its group waits for that turn, and its
 worker is free for others.
 """
 
@@ -25,7 +25,7 @@ from fairlead.engine.limits.observations import LimitIgnored
 from fairlead.engine.limits.override_cache import Switches
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.engine.ports.gate import Admitted
-from fairlead.errors import DeadlineTooShort, GateClosed, InputInvalid
+from fairlead.errors import DeadlineExceededError, InvalidInputError, LimitExceededError
 from fairlead.events import Emit, GateWouldRefuse, TenantRapid
 from fairlead.policy.jobs.job import Priority
 from fairlead.policy.limits.estimate import UNKNOWN, CostEstimates
@@ -67,12 +67,12 @@ class CallWish:
     """Calls of one operation cost alike."""
 
     def __post_init__(self) -> None:
-        """InputInvalid for a cost or a wait that is none: less than nothing would fill the buckets."""
+        """InvalidInputError for a cost or a wait that is none: less than nothing would fill the buckets."""
         most = (("cost", self.cost, MAX_UNITS), ("wait_s", self.wait_s, MAX_LEASE_S))
         for name, value, limit in most:
             if value is not None and not 0 <= number_of(value) <= limit:  # NaN fails this comparison
                 text = f"{value:g}" if type(value) in (int, float) else shown(value)
-                raise InputInvalid(
+                raise InvalidInputError(
                     f"{name} is {text}",
                     tenant=self.key.tenant,
                     provider=self.key.provider,
@@ -158,7 +158,7 @@ class Entrance:
         self._takes_part = False
 
     def enter(self, wish: CallWish, *, wait_end: bool = True) -> Entering:
-        """The block runs admitted; see Admissions.enter. NotFound where there is no such connection.
+        """The block runs admitted; see Admissions.enter. NotFoundError where there is no such connection.
 
         What people switched by hand comes first, also for a connection that only observes. *wait_end*: leave
         the block when the gate has said that what was taken is given back (default); else when that is on its
@@ -207,9 +207,9 @@ class Entrance:
         return passage
 
     async def _in_time(self, asked: Awaitable[T], wish: CallWish, what: str) -> T:
-        """What is *asked* for, within the time of the call; DeadlineTooShort where it is not there then."""
+        """What is *asked* for, within the time of the call; DeadlineExceededError where it is not there then."""
         late = partial(
-            DeadlineTooShort,
+            DeadlineExceededError,
             f"{what} was not available before the call's deadline",
             tenant=wish.key.tenant,
             provider=wish.key.provider,
@@ -224,7 +224,7 @@ class Entrance:
             if self._turns:
                 self._turns.pop((entry.booking, wish.operation), None)
             return inside
-        except GateClosed as refused:
+        except LimitExceededError as refused:
             if call.observe:
                 self._emit_observed(entry, refused)
                 return None
@@ -260,19 +260,19 @@ class Entrance:
             self._costs.heard(_operation(wish), bucket.name or bucket.key, cost)
 
     async def plan(self, key: ConnectionKey, api: str | None = None, host: str = "") -> CallPlan:
-        """The limits of such a call. NotFound where there is no such connection."""
+        """The limits of such a call. NotFoundError where there is no such connection."""
         return self._plans.of(await self.connection(key), api, host)
 
     def _check_again(self, key: ConnectionKey, passage: Passage) -> None:
         """It may have waited while somebody stopped its calls."""
         try:
             self._switches.check(key)
-        except GateClosed:
+        except LimitExceededError:
             passage.unsent()
             raise
 
     def _check(self, wish: CallWish, entry: Entry, call: CallPlan, *, retry: bool) -> None:
-        """GateClosed where there is no need to ask anybody."""
+        """LimitExceededError where there is no need to ask anybody."""
         now_s = self._clock.monotonic()
         throttled_s = self._rapid.throttled_s(entry.tenant, now_s)
         if throttled_s is not None and not call.observe:
@@ -289,7 +289,7 @@ class Entrance:
             return self._retries.takes_retry(wish.key, now_s)
         return self._retries.may_retry(wish.key)
 
-    def _emit_observed(self, entry: Entry, refused: GateClosed) -> None:
+    def _emit_observed(self, entry: Entry, refused: LimitExceededError) -> None:
         reason = refused.reason or "unknown"
         self._emit(GateWouldRefuse(entry.tenant, entry.provider, reason, refused.retry_after_s))
 
@@ -371,17 +371,17 @@ def _unlimited(entry: Entry, call: CallPlan) -> Passage:
     return Passage(nothing, 0.0, dialect=call.dialect)
 
 
-def _too_rapid(entry: Entry, wait_s: float) -> GateClosed:
+def _too_rapid(entry: Entry, wait_s: float) -> LimitExceededError:
     what = "the tenant asks again and again without waiting as it is told"
     return _refused(entry, what, wait_s, "rapid", "wait for retry_after_s before asking again")
 
 
-def _too_many_retries(entry: Entry, wait_s: float) -> GateClosed:
+def _too_many_retries(entry: Entry, wait_s: float) -> LimitExceededError:
     hint = "wait for retry_after_s; a fifth of the calls in flight may be retries, and three always may"
     return _refused(entry, "too many of the connection's calls are retries already", wait_s, "retries", hint)
 
 
-def _refused(entry: Entry, what: str, wait_s: float, reason: str, hint: str) -> GateClosed:
-    return GateClosed(
+def _refused(entry: Entry, what: str, wait_s: float, reason: str, hint: str) -> LimitExceededError:
+    return LimitExceededError(
         what, tenant=entry.tenant, provider=entry.provider, retry_after_s=wait_s, reason=reason, hint=hint
     )

@@ -12,7 +12,7 @@ from fairlead._core.clock import Clock
 from fairlead.engine.base.background_refresh import LooksAhead
 from fairlead.engine.base.database_outage import AWAY_S, PATIENCE_S, Absence
 from fairlead.engine.ports import Connection, ConnectionKey
-from fairlead.errors import DependencyUnavailable, NotFound
+from fairlead.errors import DependencyUnavailableError, NotFoundError
 from fairlead.events import Emit, ServedFromMemory
 
 KNOWN_S = 5.0
@@ -49,16 +49,16 @@ class KnownConnections:
         return known[1] if age_s < KNOWN_S or (age_s < AWAY_S and away) else None
 
     async def connection(self, key: ConnectionKey) -> Connection:
-        """What is known of it, as old as `known` says. NotFound where there is no such connection.
+        """What is known of it, as old as `known` says. NotFoundError where there is no such connection.
 
-        DependencyUnavailable where the database is away, and it is not known or for too long. One that hangs
+        DependencyUnavailableError where the database is away, and it is not known or for too long. One that hangs
         is away for whoever is known; see Absence.
         """
         if (known := self.known(key)) is not None:
             return known
         try:
             return await self._read_anew(key)
-        except DependencyUnavailable:
+        except DependencyUnavailableError:
             if (known := self.known(key)) is None:
                 raise
             self._emit(ServedFromMemory(key.tenant, key.provider, "connection", self._age_s(key)))
@@ -70,7 +70,7 @@ class KnownConnections:
         found = await self._absence.ask(self._read(key), needed=needed)
         if found is None:
             self._known.pop(key, None)
-            raise NotFound(
+            raise NotFoundError(
                 f"there is no connection {key.bucket!r}",
                 tenant=key.tenant,
                 provider=key.provider,

@@ -36,7 +36,7 @@ from fairlead.engine.ports.gate import (
     Renewal,
     Wake,
 )
-from fairlead.errors import GateUnavailable
+from fairlead.errors import LimiterUnavailableError
 from fairlead.events import Emit, GateDegraded, GateRestored, GateSlow
 from fairlead.policy.limits.breaker import Health
 from fairlead.policy.limits.limit import Domain, Plan
@@ -115,7 +115,7 @@ class GuardedGate:
                 left = self._forsaken.extend if self._alone is None else self._alone.leave_behind
                 left([ask])  # in case Redis becomes unavailable before it is undone there
                 raise
-            except GateUnavailable as error:
+            except LimiterUnavailableError as error:
                 alone = await self._goes_away(error)
             else:
                 alone = self._alone  # gone while the answer was there and not taken up yet
@@ -138,7 +138,7 @@ class GuardedGate:
                     return Finished(kept=True)
             try:
                 return await self._fleet.finish(finish)
-            except GateUnavailable as error:
+            except LimiterUnavailableError as error:
                 alone = await self._goes_away(error)
         return await alone.finish(finish, in_store=held is not None)
 
@@ -164,14 +164,16 @@ class GuardedGate:
                 return
 
         def heard(result: Finished | Exception) -> None:
-            if isinstance(result, GateUnavailable):
+            if isinstance(result, LimiterUnavailableError):
                 self._spawn(self._lost(finish, told, result, in_store=held is not None))
             else:
                 told(result)
 
         self._fleet.end(finish, heard)
 
-    async def _lost(self, finish: Finish, told: Ended, error: GateUnavailable, *, in_store: bool) -> None:
+    async def _lost(
+        self, finish: Finish, told: Ended, error: LimiterUnavailableError, *, in_store: bool
+    ) -> None:
         (await self._goes_away(error)).end(finish, told, in_store=in_store)
 
     def _spawn(self, ending: Coroutine[Any, Any, None]) -> None:
@@ -191,7 +193,7 @@ class GuardedGate:
         if alone is None:
             try:
                 await self._fleet.cancel(ask)
-            except GateUnavailable as error:
+            except LimiterUnavailableError as error:
                 alone = await self._goes_away(error)
         if alone is not None:
             alone.leave_behind([ask])
@@ -203,22 +205,24 @@ class GuardedGate:
         if alone is None:
             try:
                 return await self._fleet.renew(renewals)
-            except GateUnavailable as error:
+            except LimiterUnavailableError as error:
                 alone = await self._goes_away(error)
         return await alone.renew(renewals)
 
     async def take_up(self, renewal: Renewal) -> Lease:
         """Go on with a slot that another process, or nobody, kept until now.
 
-        GateUnavailable while this process is alone: only the store knows whose it is.
+        LimiterUnavailableError while this process is alone: only the store knows whose it is.
         """
         if await self._settled() is not None:
-            raise GateUnavailable("whose slot it is can be told by Redis alone", retry_after_s=AGAIN_S)
+            raise LimiterUnavailableError(
+                "whose slot it is can be told by Redis alone", retry_after_s=AGAIN_S
+            )
         try:
             (state,) = await self._fleet.renew([renewal])
-        except GateUnavailable as error:
+        except LimiterUnavailableError as error:
             await self._goes_away(error)
-            raise GateUnavailable(error.what, hint=error.way_out, retry_after_s=AGAIN_S) from error
+            raise LimiterUnavailableError(error.message, hint=error.hint, retry_after_s=AGAIN_S) from error
         if state is Lease.HELD:
             self._held[renewal.holder.lease_id] = renewal
             if self._alone is not None:
@@ -307,7 +311,7 @@ class GuardedGate:
 
     # ---- away and back -------------------------------------------------------------------------
 
-    async def _goes_away(self, error: GateUnavailable) -> Alone:
+    async def _goes_away(self, error: LimiterUnavailableError) -> Alone:
         """Who waits for an answer of the store is served here; what comes of his ask is undone."""
         if self._alone is not None:
             return self._alone
@@ -335,7 +339,7 @@ class GuardedGate:
         self._by_hand = why is not None
         if why is None or await self._settled() is not None:
             return
-        await self._goes_away(GateUnavailable(f"the gate is degraded by hand: {why}"))
+        await self._goes_away(LimiterUnavailableError(f"the gate is degraded by hand: {why}"))
 
     async def look(self) -> float | None:
         """One look at the store: is it there, is it back? To be done every *LOOK_S*."""
@@ -343,10 +347,10 @@ class GuardedGate:
         try:
             async with TimeLimit(self._clock, ANSWER_S):
                 await self._fleet.ping()
-        except (GateUnavailable, TimeoutError) as error:
+        except (LimiterUnavailableError, TimeoutError) as error:
             self._answers = 0
             if self._alone is None:
-                await self._goes_away(error if isinstance(error, GateUnavailable) else _silent())
+                await self._goes_away(error if isinstance(error, LimiterUnavailableError) else _silent())
             return LOOK_S
         took_s = self._clock.monotonic() - began_s
         self._tell_slow(took_s)
@@ -375,7 +379,7 @@ class GuardedGate:
             for renewal in adopted:
                 taken = self._taken.setdefault((renewal.domain, renewal.pool.key), set())
                 taken.add(renewal.holder.lease_id)
-        except GateUnavailable:
+        except LimiterUnavailableError:
             self._answers = 0
         finally:
             returning, self._returning = self._returning, None
@@ -395,5 +399,5 @@ class GuardedGate:
         )
 
 
-def _silent() -> GateUnavailable:
-    return GateUnavailable(f"Redis did not answer within {ANSWER_S:g} s")
+def _silent() -> LimiterUnavailableError:
+    return LimiterUnavailableError(f"Redis did not answer within {ANSWER_S:g} s")

@@ -24,7 +24,7 @@ class FirstUse:
         self._new_until_s: float | None = None
 
     async def begin(self) -> None:
-        """To be done before anything is admitted. DependencyUnavailable: not noted, so do not begin."""
+        """To be done before anything is admitted. DependencyUnavailableError: not noted, so do not begin."""
         asked_s = self._clock.monotonic()
         if await self._notes.starts(self._prefix):
             self._new_until_s = asked_s + self._lease_s

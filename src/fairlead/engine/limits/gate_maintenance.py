@@ -7,7 +7,7 @@ tells: leases end by themselves, and every key has a time to live. What was left
 from __future__ import annotations
 
 from fairlead.engine.ports.gate_keys import GateKeys
-from fairlead.errors import GateUnavailable
+from fairlead.errors import LimiterUnavailableError
 from fairlead.events import Emit, GateMaintained, ServiceFailed
 from fairlead.policy.text.safe import safe_text
 
@@ -30,7 +30,7 @@ class GateMaintenance:
         """Mend what is left over; how many leases and keys. 0 where Redis is away."""
         try:
             return await self._run()
-        except GateUnavailable as error:
+        except LimiterUnavailableError as error:
             self._emit(ServiceFailed("gate-maintenance", safe_text(error)))
             return 0
 

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from fairlead._core.clock import Clock, Draw
 from fairlead.engine.base.service import Service
 from fairlead.engine.ports.gate import Admitted, Gate, Lease, Renewal
-from fairlead.errors import DependencyUnavailable, GateUnavailable, SlotLost
+from fairlead.errors import DependencyUnavailableError, LimiterUnavailableError, SlotLostError
 from fairlead.events import Emit
 from fairlead.policy.limits.limit import PoolLimit
 from fairlead.policy.limits.pool import Holder
@@ -26,7 +26,7 @@ from fairlead.policy.limits.pool import Holder
 T = TypeVar("T")
 
 LOST = "the slot was lost before the call ended"
-GONE = (GateUnavailable, DependencyUnavailable)
+GONE = (LimiterUnavailableError, DependencyUnavailableError)
 """A gate that is away, or was closed as this process ends. The call was made all the same, and what was held
 there ends by itself: by its lease, or by the time of its turn."""
 BEATS_PER_LEASE = 3
@@ -149,13 +149,13 @@ class Keeper:
 
     @contextmanager
     def keep(self, admitted: Admitted, asked_s: float) -> Iterator[None]:
-        """Renew the slot of *admitted* while the block runs. SlotLost where it was lost before the end."""
+        """Renew the slot of *admitted* while the block runs. SlotLostError where it was lost before the end."""
         held = self.hold(admitted, asked_s)
         try:
             yield
         except BaseException as error:
             if self.let_go(held, error):
-                raise SlotLost(LOST) from None
+                raise SlotLostError(LOST) from None
             raise
         self.let_go(held)
 
@@ -203,7 +203,7 @@ class Keeper:
             return
         try:
             states = await self._gate.renew([_renewal(held) for held in due])
-        except GateUnavailable:
+        except LimiterUnavailableError:
             return  # not renewed, and not lost before its lease has passed
         for held, state in zip(due, states, strict=True):
             if state is Lease.HELD:

@@ -20,7 +20,7 @@ from uuid import UUID
 
 from fairlead.engine.limits.observations import Consensus, Doubts
 from fairlead.engine.ports import Connection
-from fairlead.errors import ConfigInvalid, InputInvalid
+from fairlead.errors import InvalidConfigError, InvalidInputError
 from fairlead.policy.limits.breaker import Destination
 from fairlead.policy.limits.estimate import UNKNOWN
 from fairlead.policy.limits.key import digest
@@ -93,7 +93,7 @@ class Plans:
     def of(self, connection: Connection, api: str | None = None, host: str = "") -> CallPlan:
         """The plan for a call of *api* (default the profile's) to *host*.
 
-        Raises InputInvalid for an API that the provider does not have, ConfigInvalid for impossible settings.
+        Raises InvalidInputError for an API that the provider does not have, InvalidConfigError for impossible settings.
         """
         profile = self._profile(connection.key.provider, connection.variant)
         limits = profile.limits
@@ -103,7 +103,7 @@ class Plans:
         if known is not None and (known[0] is connection or _are_alike(known[0], connection)):
             return known[1]
         if api not in limits.apis and api not in profile.apis:
-            raise InputInvalid(
+            raise InvalidInputError(
                 f"{shown(api)} is no API of this provider",
                 tenant=connection.key.tenant,
                 provider=connection.key.provider,
@@ -129,14 +129,14 @@ class Plans:
     def bulk(self, connection: Connection, kind: str, api_version: str | None = None) -> BulkPlan:
         """The plan of a bulk operation of *kind* in *api_version* (default the profile's).
 
-        Raises InputInvalid where the provider has no such operations, ConfigInvalid for impossible settings.
+        Raises InvalidInputError where the provider has no such operations, InvalidConfigError for impossible settings.
         """
         limits = self._profile(connection.key.provider, connection.variant).limits
         tenant, provider = connection.key.tenant, connection.key.provider
         bulk = limits.bulk
         if bulk is None or kind not in bulk.kinds:
             known = ", ".join(bulk.kinds) if bulk else "none"
-            raise InputInvalid(
+            raise InvalidInputError(
                 f"{shown(kind)} is no kind of bulk operation of this provider",
                 tenant=tenant,
                 provider=provider,
@@ -144,7 +144,7 @@ class Plans:
             )
         rule = bulk.at(api_version or bulk.api_version)
         if rule is None:
-            raise InputInvalid(
+            raise InvalidInputError(
                 f"{shown(api_version)} is no API version of this provider",
                 tenant=tenant,
                 provider=provider,
@@ -169,7 +169,7 @@ def _are_alike(one: Connection, other: Connection) -> bool:
 
 
 def check_settings(connection: Connection, limits: Limits) -> None:
-    """ConfigInvalid where no call could be made with the settings of *connection*.
+    """InvalidConfigError where no call could be made with the settings of *connection*.
 
     To be asked before they are stored: later each call would be told, and somebody is paged for it.
     """
@@ -178,7 +178,7 @@ def check_settings(connection: Connection, limits: Limits) -> None:
     for name, limit in own.calls.items():
         unknown = sorted(set(limit.apis) - limits.apis)
         if unknown:
-            raise ConfigInvalid(
+            raise InvalidConfigError(
                 f"the limit {name!r} is for the API {unknown[0]!r}, which this provider does not have",
                 tenant=tenant,
                 provider=provider,
@@ -187,8 +187,10 @@ def check_settings(connection: Connection, limits: Limits) -> None:
     for api in limits.apis:
         try:
             _call_plan(connection, limits, api, "")
-        except ConfigInvalid as error:  # of a limit, which knows no connection
-            raise ConfigInvalid(error.what, tenant=tenant, provider=provider, hint=error.way_out) from None
+        except InvalidConfigError as error:  # of a limit, which knows no connection
+            raise InvalidConfigError(
+                error.message, tenant=tenant, provider=provider, hint=error.hint
+            ) from None
 
 
 def _version(connection: Connection, explicit: bool, since_us: int) -> int:

@@ -74,7 +74,7 @@ class OrphanSearch:
         self._clock = clock
 
     async def look(self) -> Found:
-        """What looks like one now. GateUnavailable, DependencyUnavailable."""
+        """What looks like one now. LimiterUnavailableError, DependencyUnavailableError."""
         survey = await self._keys.survey(weighed=0, leases=True)
         # Sessions are read after the leases: who took one of these had a session by then.
         return Found(orphans(survey.leases, await self._sessions.search()), survey.complete)

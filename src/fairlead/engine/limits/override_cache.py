@@ -13,7 +13,7 @@ from fairlead._core.clock import Clock, Draw
 from fairlead.engine.base.service import Service
 from fairlead.engine.ports import ConnectionKey
 from fairlead.engine.ports.overrides import Switch, SwitchStore
-from fairlead.errors import GateClosed
+from fairlead.errors import LimitExceededError
 from fairlead.events import Emit, GateBypassed
 from fairlead.policy.limits.override import Act, Names, place_of, share_on, touching
 
@@ -61,11 +61,11 @@ class Switches:
     # ---- one call ------------------------------------------------------------------------------
 
     def check(self, key: ConnectionKey) -> None:
-        """GateClosed where calls of *key* are stopped by hand."""
+        """LimitExceededError where calls of *key* are stopped by hand."""
         if not self._known:
             return
         for switch in self._on(Act.ISOLATED, key):
-            raise GateClosed(
+            raise LimitExceededError(
                 f"calls are stopped by hand: {switch.reason} ({switch.actor}, {switch.reach})",
                 tenant=key.tenant,
                 provider=key.provider,

@@ -13,7 +13,7 @@ from functools import partial
 from fairlead._core.clock import Clock
 from fairlead.engine.limits.degraded_gate import Alone
 from fairlead.engine.ports.gate import Ask, FleetGate, Renewal
-from fairlead.errors import GateUnavailable
+from fairlead.errors import LimiterUnavailableError
 from fairlead.policy.limits.limit import Plan
 
 AT_MOST_S = 2.0
@@ -30,9 +30,9 @@ async def tell(fleet: FleetGate, alone: Alone, clock: Clock) -> list[Renewal]:
     repeated, so they are.
 
     Raises:
-        GateUnavailable: Redis did not take the rest, and no report is under way any more.
+        LimiterUnavailableError: Redis did not take the rest, and no report is under way any more.
     """
-    late = GateUnavailable(f"Redis did not hear within {AT_MOST_S:g} s what it had missed")
+    late = LimiterUnavailableError(f"Redis did not hear within {AT_MOST_S:g} s what it had missed")
     stop, adopted, heard = clock.call_later(AT_MOST_S, lambda: fleet.abandon(late)), alone.adopted(), False
     try:
         known = await _adopted(fleet, adopted, late)
@@ -45,14 +45,14 @@ async def tell(fleet: FleetGate, alone: Alone, clock: Clock) -> list[Renewal]:
     return known
 
 
-async def _adopted(fleet: FleetGate, renewals: list[Renewal], late: GateUnavailable) -> list[Renewal]:
+async def _adopted(fleet: FleetGate, renewals: list[Renewal], late: LimiterUnavailableError) -> list[Renewal]:
     """Those of them that the store knows of now."""
     if await _heard(fleet, partial(fleet.renew, renewals), late):
         return renewals
     return [renewal for renewal in renewals if await _heard(fleet, partial(fleet.renew, [renewal]), late)]
 
 
-async def _rest(fleet: FleetGate, alone: Alone, late: GateUnavailable) -> None:
+async def _rest(fleet: FleetGate, alone: Alone, late: LimiterUnavailableError) -> None:
     debts, ended, left = list(alone.debts()), alone.ended(), alone.left_behind()
     words: list[_Word] = [
         *(partial(fleet.finish, finish) for finish in (*debts, *ended)),
@@ -68,11 +68,11 @@ async def _rest(fleet: FleetGate, alone: Alone, late: GateUnavailable) -> None:
         alone.paid(debts[place : place + 1])
 
 
-async def _heard(fleet: FleetGate, word: _Word, late: GateUnavailable) -> bool:
-    """Whether the store took it; False: it is there, and does not. GateUnavailable where it is away."""
+async def _heard(fleet: FleetGate, word: _Word, late: LimiterUnavailableError) -> bool:
+    """Whether the store took it; False: it is there, and does not. LimiterUnavailableError where it is away."""
     try:
         await word()
-    except GateUnavailable as error:
+    except LimiterUnavailableError as error:
         if error is late:
             raise
         await fleet.ping()

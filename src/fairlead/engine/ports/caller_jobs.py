@@ -11,7 +11,7 @@ from fairlead.engine.ports.jobs import Enqueued, NewJob
 class CallerJobs(Protocol):
     """Stores jobs through a connection that is not ours: they are there if, and when, its owner commits.
 
-    Both methods raise InputInvalid for a connection that cannot be used, or is in no transaction, before
+    Both methods raise InvalidInputError for a connection that cannot be used, or is in no transaction, before
     anything is sent; Refused where the dead letters of a queue are full of a job's kind (Q10).
     """
 

@@ -386,7 +386,7 @@ class CredentialStore(Protocol):
         """Return the name of the database's history, which changes with a fail-over, a restore or a restart.
 
         Raises:
-            DependencyUnavailable: The server is a stand-by.
+            DependencyUnavailableError: The server is a stand-by.
 
         Spec: R11.
         """

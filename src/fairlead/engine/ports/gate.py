@@ -15,7 +15,7 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
-from fairlead.errors import GateUnavailable
+from fairlead.errors import LimiterUnavailableError
 from fairlead.policy.limits.breaker import Health
 from fairlead.policy.limits.limit import MICRO, Domain, Plan, PoolLimit
 from fairlead.policy.limits.pool import Holder
@@ -193,7 +193,7 @@ class Renewal:
 
 
 Ended = Callable[[Finished | Exception], None]
-"""Called once with what became of an end; GateUnavailable where the store did not answer."""
+"""Called once with what became of an end; LimiterUnavailableError where the store did not answer."""
 
 Wake = Callable[[int], None]
 """Called with a lease id: its holder got a slot. A hint; asking again tells for sure."""
@@ -231,13 +231,13 @@ class Gate(Protocol):
 
 
 class FleetGate(Gate, Protocol):
-    """A gate in a store that may be away: then its methods raise GateUnavailable."""
+    """A gate in a store that may be away: then its methods raise LimiterUnavailableError."""
 
     async def ping(self) -> None:
         """Return once the store has answered."""
         ...
 
-    def abandon(self, error: GateUnavailable) -> None:
+    def abandon(self, error: LimiterUnavailableError) -> None:
         """Fail all who wait for an answer; what comes of their asks is undone when it is known."""
         ...
 

@@ -9,7 +9,7 @@ from fairlead.policy.limits.limit import Plan
 
 
 class GateOperator(Protocol):
-    """Each raises GateUnavailable where the store is away; with *dry_run* it only tells the same."""
+    """Each raises LimiterUnavailableError where the store is away; with *dry_run* it only tells the same."""
 
     async def reset_breaker(self, plan: Plan, *, dry_run: bool = False) -> Mode:
         """Close the plan's breaker, its calls to come back step by step; the mode that it was in."""

@@ -75,7 +75,7 @@ class GateKeys(Protocol):
     ) -> KeySurvey:
         """Look at about *most* keys of the server, and weigh *weighed* of each kind.
 
-        *leases*: read every lease, too; *since_s*: count the events of so long. GateUnavailable.
+        *leases*: read every lease, too; *since_s*: count the events of so long. LimiterUnavailableError.
         """
         ...
 

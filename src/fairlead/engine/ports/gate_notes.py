@@ -28,7 +28,7 @@ class LearntLimit:
 
 
 class GateNotes(Protocol):
-    """Notes of the gate. Every method raises DependencyUnavailable where the store is away."""
+    """Notes of the gate. Every method raises DependencyUnavailableError where the store is away."""
 
     async def connection(self, key: ConnectionKey) -> Connection | None:
         """The connection, with what was learnt under its present settings; None: there is none. *Batched.*"""

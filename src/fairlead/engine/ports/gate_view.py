@@ -116,7 +116,7 @@ class GateViewer(Protocol):
     """Looks, and changes nothing."""
 
     async def look(self, plan: Plan, *, events: int = 50) -> GateView:
-        """The state of all that *plan* names. GateUnavailable where the store is away.
+        """The state of all that *plan* names. LimiterUnavailableError where the store is away.
 
         *events*: how many of the latest events, promotions and failures are shown, 0: none.
         """

@@ -129,7 +129,7 @@ class DialObserver(Protocol):
 class Transport(Protocol):
     """Sends requests to providers' APIs, each at most once; knows exactly whether it left (D7).
 
-    Both methods raise InputInvalid, with nothing sent, for a request that cannot be put into HTTP. A
+    Both methods raise InvalidInputError, with nothing sent, for a request that cannot be put into HTTP. A
     cancellation passes up at any time, and the connection is not used again.
     """
 

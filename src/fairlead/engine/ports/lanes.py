@@ -155,7 +155,7 @@ class LaneStore(Protocol):
     async def set_tenant(self, share: TenantShare) -> None:
         """Replace a tenant's settings; they hold from the next claim on. All None: forget them.
 
-        InputInvalid for a tier that is not there.
+        InvalidInputError for a tier that is not there.
         """
         ...
 
@@ -164,7 +164,7 @@ class LaneStore(Protocol):
         ...
 
     async def remove_tier(self, name: str) -> bool:
-        """Forget a tier; False if there is none. InputInvalid while tenants have it."""
+        """Forget a tier; False if there is none. InvalidInputError while tenants have it."""
         ...
 
     async def set_group_cap(self, cap: GroupCap) -> None:

@@ -22,7 +22,8 @@ class WebhookSender(Protocol):
     async def send(self, webhook: Webhook) -> None:
         """Return once the receiver took it (2xx).
 
-        Raises NotSent or TransientFailure where trying again may help, RequestRejected where the receiver
-        refused it, ConfigInvalid where its address may not be called.
+        Raises NotSentError or TransientFailureError where trying again may help, RequestRejectedError where
+        the receiver
+        refused it, InvalidConfigError where its address may not be called.
         """
         ...

@@ -37,7 +37,9 @@ class Vault(Protocol):
         ...
 
     async def open(self, context: SealContext, sealed: Sealed) -> bytes:
-        """Open; raises KeyMissing, KeyWrong or CredentialUnreadable. Data is never changed by a failure."""
+        """Open; raises MasterKeyMissingError, MasterKeyMismatchError or CredentialUnreadableError. Data is
+        never changed by a failure.
+        """
         ...
 
 
@@ -106,7 +108,9 @@ class KeySmith(Protocol):
         ...
 
     async def check(self) -> None:
-        """Raise KeyMissing, KeyWrong or CredentialUnreadable if stored data keys do not open here."""
+        """Raise MasterKeyMissingError, MasterKeyMismatchError or CredentialUnreadableError if stored data
+        keys do not open here.
+        """
         ...
 
     async def renew(self, old: DataKey) -> bool:

@@ -11,7 +11,7 @@ from fairlead.engine.tokens.grants import Grants
 from fairlead.engine.tokens.reader import TokenReader
 from fairlead.engine.tokens.revocation import CONFIRMED, DEADLINE_S, end_grant, nothing_to_mark
 from fairlead.engine.tokens.settle import Settler
-from fairlead.errors import FairleadError, NotFound
+from fairlead.errors import FairleadError, NotFoundError
 from fairlead.policy.tokens.request import api_headers
 
 
@@ -48,25 +48,25 @@ class Accounts:
         """
         previous = await self._rooms.store.read(key)
         if previous is None:
-            raise NotFound("there is no such connection", tenant=key.tenant, provider=key.provider)
+            raise NotFoundError("there is no such connection", tenant=key.tenant, provider=key.provider)
         news = await self._connections.revoke(key, actor=actor, reason=reason)
         self._reader.forget(key)
         now = await self._rooms.store.read(key) or previous
         try:
             stored = await self._settler.stored(now)
         except FairleadError as unreadable:
-            return news, f"not asked: {unreadable.what}"
+            return news, f"not asked: {unreadable.message}"
         result = await end_grant(self._rooms, self._grants, now, stored)
         if result == CONFIRMED and previous.rotation is not None and previous.rotation.phase != "intent":
             return news, "confirmed, but a refresh was under way: its token is revoked once it arrives"
         return news, result
 
     async def test(self, key: ConnectionKey) -> Probed:
-        """Call the profile's test endpoint with a valid token; InputInvalid where the profile has none."""
+        """Call the profile's test endpoint with a valid token; InvalidInputError where the profile has none."""
         token = await self._reader.token(key)
         credential = await self._rooms.store.read(key)
         if credential is None:
-            raise NotFound("there is no such connection", tenant=key.tenant, provider=key.provider)
+            raise NotFoundError("there is no such connection", tenant=key.tenant, provider=key.provider)
         await self._settler.stored(credential)  # the token may be older than the row: it fits, or is not sent
         profile = profile_of(self._rooms, credential)
         url = profile.url("test", credential.connection.endpoint)

@@ -31,7 +31,7 @@ from fairlead.engine.tokens.sealed_endpoints import HOSTS, check_places, places,
 from fairlead.engine.tokens.sealed_records import Stored, decode_stored, encode_stored
 from fairlead.engine.tokens.secret_hosts import check_lent
 from fairlead.engine.tokens.settle import given_lifetime
-from fairlead.errors import CredentialUnreadable, InputInvalid, NotFound, StaleWrite
+from fairlead.errors import CredentialUnreadableError, InvalidInputError, NotFoundError, SupersededError
 from fairlead.policy.jobs.payload import encode_args
 from fairlead.policy.providers.connection_calls import call_settings_of
 from fairlead.policy.providers.profile import Profile
@@ -87,9 +87,9 @@ class Connections:
         A grant that is stored already changes nothing, even if refreshed since. Errors store nothing.
 
         Raises:
-            InputInvalid, ProviderNotFound: A value of the grant, or the provider's name, is not valid.
-            ConfigInvalid: The settings allow no call, or a host may not have the app's secret.
-            StaleWrite: Other processes keep writing the same connection.
+            InvalidInputError, ProviderNotFoundError: A value of the grant, or the provider's name, is not valid.
+            InvalidConfigError: The settings allow no call, or a host may not have the app's secret.
+            SupersededError: Other processes keep writing the same connection.
         """
         profile = self.check(key, grant)
         _key = await self._rooms.vault.preflight(key.tenant)
@@ -107,7 +107,7 @@ class Connections:
             )
             if stored:
                 return await self.get(key)
-        raise StaleWrite("others are writing this connection", tenant=key.tenant, provider=key.provider)
+        raise SupersededError("others are writing this connection", tenant=key.tenant, provider=key.provider)
 
     def check(self, key: ConnectionKey, grant: Grant) -> Profile:
         """The profile that *grant* is good for; raises what upsert would, and changes nothing."""
@@ -205,7 +205,7 @@ class Connections:
             stored = await self._unchecked(known)
             check_places(known, stored)
             return stored
-        except CredentialUnreadable:
+        except CredentialUnreadableError:
             return None  # reconnecting is the way out of a damaged record
 
     async def _unchecked(self, credential: Credential) -> Stored:
@@ -218,7 +218,7 @@ class Connections:
         before = known.connection.account_id if known else None
         if None in (before, account_id) or before == account_id or grant.other_account:
             return
-        raise InputInvalid(
+        raise InvalidInputError(
             "this grant is for another account than the one that is connected",
             tenant=key.tenant,
             provider=key.provider,
@@ -253,7 +253,7 @@ class Connections:
         missing = sorted(set(unset) - connection.settings.keys())
         if missing:
             known = ", ".join(sorted(connection.settings)) or "none"
-            raise InputInvalid(
+            raise InvalidInputError(
                 f"the connection has no setting {shown(missing[0])}",
                 tenant=key.tenant,
                 provider=key.provider,
@@ -270,9 +270,10 @@ class Connections:
     ) -> SettingsChange:
         """Give the connection *settings* beside those that it has, and take *unset* away; its grant stays.
 
-        Raises NotFound, InputInvalid for a name in *unset* that it does not have, ConfigInvalid for settings
-        that no call could be made with, CredentialUnreadable for other hosts than it was sealed for where
-        its record cannot be relied on, or StaleWrite if others keep writing the same connection.
+        Raises NotFoundError, InvalidInputError for a name in *unset* that it does not have,
+        InvalidConfigError for settings
+        that no call could be made with, CredentialUnreadableError for other hosts than it was sealed for where
+        its record cannot be relied on, or SupersededError if others keep writing the same connection.
         """
         unset = tuple(unset)
         for _ in range(WRITERS):
@@ -281,7 +282,7 @@ class Connections:
             audit_id = self._rooms.ids.uuid7()
             if not change.is_one or await self._rooms.store.configure(change, actor=actor, audit_id=audit_id):
                 return change
-        raise StaleWrite("others are writing this connection", tenant=key.tenant, provider=key.provider)
+        raise SupersededError("others are writing this connection", tenant=key.tenant, provider=key.provider)
 
     async def _resealed(self, credential: Credential, change: SettingsChange) -> SettingsChange:
         """With the secrets sealed for the hosts that they may go to from then on."""
@@ -303,7 +304,7 @@ class Connections:
         return None if credential is None else credential.connection
 
     async def get(self, key: ConnectionKey) -> ConnectionView:
-        """The connection; NotFound where there is none."""
+        """The connection; NotFoundError where there is none."""
         return view(await self._read(key))
 
     async def search(
@@ -339,11 +340,13 @@ class Connections:
     async def _read(self, key: ConnectionKey) -> Credential:
         credential = await self._rooms.store.read(key)
         if credential is None:
-            raise NotFound(f"there is no connection {key.bucket!r}", tenant=key.tenant, provider=key.provider)
+            raise NotFoundError(
+                f"there is no connection {key.bucket!r}", tenant=key.tenant, provider=key.provider
+            )
         return credential
 
-    def _input(self, key: ConnectionKey, what: str) -> InputInvalid:
-        return InputInvalid(what, tenant=key.tenant, provider=key.provider)
+    def _input(self, key: ConnectionKey, what: str) -> InvalidInputError:
+        return InvalidInputError(what, tenant=key.tenant, provider=key.provider)
 
 
 def _check_settings(

@@ -26,13 +26,13 @@ from fairlead.engine.tokens.deps import Rooms
 from fairlead.engine.tokens.revocation import DEADLINE_S, nothing_to_mark
 from fairlead.engine.tokens.secret_hosts import check_lent
 from fairlead.errors import (
-    DependencyUnavailable,
+    DependencyUnavailableError,
     FairleadError,
-    InputInvalid,
-    NotSent,
-    OutcomeUnknown,
-    RequestRejected,
-    TransientFailure,
+    InvalidInputError,
+    NotSentError,
+    OutcomeUnknownError,
+    RequestRejectedError,
+    TransientFailureError,
 )
 from fairlead.events import ServiceFailed
 from fairlead.policy.providers.profile import Profile
@@ -85,11 +85,11 @@ class Consents:
                 Default: the client of the settings.
 
         Raises:
-            InputInvalid: The provider has no such page, or a code must not be sent to *redirect_uri*.
-            ConfigInvalid: The app's secret would be sent to a host that the settings do not name.
+            InvalidInputError: The provider has no such page, or a code must not be sent to *redirect_uri*.
+            InvalidConfigError: The app's secret would be sent to a host that the settings do not name.
         """
         if not is_redirect(redirect_uri):
-            raise InputInvalid(
+            raise InvalidInputError(
                 "the redirect URI is neither https nor http on this very host",
                 tenant=key.tenant,
                 provider=key.provider,
@@ -98,7 +98,7 @@ class Consents:
         profile = self._rooms.profiles.profile(key.provider, variant)
         app = self._rooms.apps.app(key.provider, client_id)
         if not app.client_id:
-            raise InputInvalid(
+            raise InvalidInputError(
                 "no client_id is set for this provider", tenant=key.tenant, provider=key.provider
             )
         values = profile.endpoint_values(endpoint or {})
@@ -200,7 +200,7 @@ class Consents:
         while True:
             try:
                 return await self._connections.upsert(key, grant, actor=actor)
-            except DependencyUnavailable:
+            except DependencyUnavailableError:
                 if self._rooms.clock.monotonic() >= until_s:
                     raise
                 await self._rooms.clock.sleep(STORE_PAUSE_S)
@@ -226,20 +226,22 @@ class Consents:
         self, consent: Consent, profile: Profile, got: HttpAnswer | NoAnswer, lifetime_s: float | None
     ) -> outcomes.Granted:
         if isinstance(got, NoAnswer):
-            raise _failed(consent.key, OutcomeUnknown if got.sent else NotSent, f"no answer: {got.why}")
+            raise _failed(
+                consent.key, OutcomeUnknownError if got.sent else NotSentError, f"no answer: {got.why}"
+            )
         answer = parse_answer(got.status, got.headers, got.body)
         outcome = outcomes.classify_answer(profile, answer, lifetime_s=lifetime_s)
         match outcome:
             case outcomes.Granted():
                 return outcome
             case outcomes.Rejected(code=code):
-                raise _failed(consent.key, RequestRejected, f"the code was refused: {code}")
+                raise _failed(consent.key, RequestRejectedError, f"the code was refused: {code}")
             case _:
-                raise _failed(consent.key, TransientFailure, f"the token endpoint answered {got.status}")
+                raise _failed(consent.key, TransientFailureError, f"the token endpoint answered {got.status}")
 
 
-def _input(key: ConnectionKey, what: str) -> InputInvalid:
-    return InputInvalid(what, tenant=key.tenant, provider=key.provider, hint="begin the consent again")
+def _input(key: ConnectionKey, what: str) -> InvalidInputError:
+    return InvalidInputError(what, tenant=key.tenant, provider=key.provider, hint="begin the consent again")
 
 
 def _failed(key: ConnectionKey, kind: type[FairleadError], what: str) -> FairleadError:

@@ -21,14 +21,14 @@ from fairlead.engine.tokens.settle import Settler
 from fairlead.engine.tokens.unknown_outcomes import UnknownOutcomes
 from fairlead.errors import (
     FairleadError,
-    NoRefreshToken,
-    NotFound,
-    OutcomeUnknown,
-    RateLimited,
-    ReauthRequired,
-    RefreshInProgress,
-    Refused,
-    RequestRejected,
+    NoRefreshTokenError,
+    NotFoundError,
+    OutcomeUnknownError,
+    RateLimitedError,
+    ReauthRequiredError,
+    RefreshInProgressError,
+    RefusedError,
+    RequestRejectedError,
 )
 from fairlead.events import ServiceFailed
 from fairlead.policy.tokens import refresh as policy
@@ -64,7 +64,7 @@ class Coordinator:
         self._settler = settler
         self._unknown = unknown
         self._flights: dict[UUID, _Flight] = {}
-        self._refused: dict[UUID, tuple[int, float, RequestRejected]] = {}
+        self._refused: dict[UUID, tuple[int, float, RequestRejectedError]] = {}
         self._closing = False
 
     async def refresh(
@@ -85,8 +85,9 @@ class Coordinator:
             wait_s: The longest wait of this caller. Default `RefreshSettings.wait_s`.
             others_s: The flight's longest wait for another process. Default *wait_s*.
 
-        Raises NotFound, RateLimited, RefreshInProgress, EndpointUnavailable, EndpointPaused, ReauthRequired,
-        OutcomeUnknown, NotSent, TransientFailure, RequestRejected, or a SetupError.
+        Raises NotFoundError, RateLimitedError, RefreshInProgressError, EndpointUnavailableError,
+        EndpointPausedError, ReauthRequiredError,
+        OutcomeUnknownError, NotSentError, TransientFailureError, RequestRejectedError, or a SetupError.
         """
         wait_s = self._settings.wait_s if wait_s is None else wait_s
         until_s = self._rooms.clock.monotonic() + wait_s
@@ -111,7 +112,7 @@ class Coordinator:
         raise self._in_progress_error(connection_id)
 
     async def _landed(self, flight: asyncio.Task[Fresh], until_s: float, connection_id: UUID) -> None:
-        """Wait for *flight* without owning it; raise RefreshInProgress if it takes longer."""
+        """Wait for *flight* without owning it; raise RefreshInProgressError if it takes longer."""
         left_s = until_s - self._rooms.clock.monotonic()
         late = partial(self._in_progress_error, connection_id)
         await in_time(_ended(flight), self._rooms.clock, left_s, late)
@@ -134,8 +135,8 @@ class Coordinator:
         task.add_done_callback(lambda done: self._land(connection_id, done))
         return flight
 
-    def _stopping(self) -> Refused:
-        return Refused("this process is stopping", hint="ask another process", retry_after_s=1.0)
+    def _stopping(self) -> RefusedError:
+        return RefusedError("this process is stopping", hint="ask another process", retry_after_s=1.0)
 
     def _land(self, connection_id: UUID, done: asyncio.Task[Fresh]) -> None:
         self._flights.pop(connection_id, None)
@@ -153,19 +154,19 @@ class Coordinator:
             read_s = self._rooms.clock.monotonic()
             credential = await self._rooms.store.read_id(connection_id)
             if credential is None:
-                raise NotFound(f"there is no connection {connection_id}")
+                raise NotFoundError(f"there is no connection {connection_id}")
             plan = self._plan(credential, newer_than)
             if isinstance(plan, policy.Wait):
                 if self._rooms.clock.monotonic() - started_s >= others_s:
                     raise error_of(
-                        RefreshInProgress, credential, "another process is refreshing", retry_after_s=1.0
+                        RefreshInProgressError, credential, "another process is refreshing", retry_after_s=1.0
                     )
                 await self._rooms.clock.sleep(pause_s)
                 pause_s = min(pause_s * 1.6, 0.5)
                 continue
             try:
                 fresh = await self._step(plan, credential, read_s, actor)
-            except RateLimited as refused:
+            except RateLimitedError as refused:
                 until_s = started_s + others_s - self._rooms.clock.monotonic()
                 if refused.reason not in WAITABLE.values() or (refused.retry_after_s or 0.0) > until_s:
                     raise
@@ -222,7 +223,7 @@ class Coordinator:
                 return await self._exchange.run(credential, replay=replay, actor=actor)
             case policy.CoolDown(retry_after_s=retry_after_s):
                 raise error_of(
-                    RateLimited,
+                    RateLimitedError,
                     credential,
                     f"refreshed less than {self._settings.cooldown_s:g} s ago",
                     retry_after_s=retry_after_s,
@@ -245,7 +246,7 @@ class Coordinator:
             return None
         try:
             return await self._exchange.run(credential, replay=None, actor=actor)
-        except RequestRejected as rejected:
+        except RequestRejectedError as rejected:
             if len(self._refused) >= MOST_REFUSED:
                 self._refused.pop(next(iter(self._refused)))
             until_s = self._rooms.clock.monotonic() + REFUSED_S
@@ -255,17 +256,19 @@ class Coordinator:
     async def _refusal(self, credential: Credential, why: str) -> FairleadError:
         if why == "unknown":
             what = "a refresh of unknown outcome was imported; it is sent once its access token has ended"
-            return error_of(OutcomeUnknown, credential, what, retry_after_s=credential.expires_in_s)
+            return error_of(OutcomeUnknownError, credential, what, retry_after_s=credential.expires_in_s)
         if why != "no_refresh_token":
             reason = credential.state_reason or why
-            return error_of(ReauthRequired, credential, f"the grant is gone ({reason})", reason=reason)
+            return error_of(ReauthRequiredError, credential, f"the grant is gone ({reason})", reason=reason)
         if credential.expires_in_s is not None and credential.expires_in_s <= 0:
             await self._unknown.condemn(credential, "no_refresh_token", rotation_id=None)
-        return error_of(NoRefreshToken, credential, "there is no refresh token", reason="no_refresh_token")
+        return error_of(
+            NoRefreshTokenError, credential, "there is no refresh token", reason="no_refresh_token"
+        )
 
     def _in_progress_error(self, connection_id: UUID) -> FairleadError:
         what = f"a refresh of connection {connection_id} is under way and took longer than the caller waits"
-        return RefreshInProgress(what, retry_after_s=1.0)
+        return RefreshInProgressError(what, retry_after_s=1.0)
 
     async def drain(self, grace_s: float) -> int:
         """Refuse new flights and wait for the present ones; return how many were cancelled.

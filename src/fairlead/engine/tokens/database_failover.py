@@ -10,7 +10,7 @@ from fairlead._core.clock import Clock, Draw
 from fairlead.engine.base.service import Service
 from fairlead.engine.tokens.deps import Rooms
 from fairlead.engine.tokens.unknown_outcomes import UnknownOutcomes
-from fairlead.errors import DependencyUnavailable, FairleadError
+from fairlead.errors import DependencyUnavailableError, FairleadError
 from fairlead.events import ServiceFailed, TimelineChanged
 
 LOOK_EVERY_S = 5.0
@@ -33,12 +33,12 @@ class TimelineWatch:
         """Settle the journals before this process refreshes anything.
 
         Raises:
-            DependencyUnavailable: The database is not available.
+            DependencyUnavailableError: The database is not available.
         """
         timeline = None
         try:
             timeline = await self._rooms.store.timeline()
-        except DependencyUnavailable:
+        except DependencyUnavailableError:
             raise
         except FairleadError as error:  # a user who may not ask that is no reason not to start
             self._rooms.emit(ServiceFailed("timeline", str(error)))

@@ -21,7 +21,7 @@ from fairlead.engine.ports import (
     TokenTransport,
     Vault,
 )
-from fairlead.errors import FairleadError, NotSent, ProviderNotFound, ReauthRequired
+from fairlead.errors import FairleadError, NotSentError, ProviderNotFoundError, ReauthRequiredError
 from fairlead.events import Emit
 from fairlead.policy.failures.process_health import HINTS
 from fairlead.policy.providers.profile import Profile
@@ -85,7 +85,7 @@ class Profiles(Protocol):
     """Provider profiles, with the user's changes laid over."""
 
     def profile(self, provider: str, variant: str | None) -> Profile:
-        """Raises ProviderNotFound."""
+        """Raises ProviderNotFoundError."""
         ...
 
 
@@ -93,7 +93,7 @@ class Signer(Protocol):
     """Signs assertions (RFC 7515); the key never leaves its Secret but in here."""
 
     def sign(self, claims: dict[str, object], alg: str, private_key: Secret, key_id: str | None) -> Secret:
-        """The compact JWS; raises ConfigInvalid for a key that does not fit *alg*."""
+        """The compact JWS; raises InvalidConfigError for a key that does not fit *alg*."""
         ...
 
 
@@ -170,10 +170,10 @@ def names_of(connection: Connection) -> dict[str, Any]:
 def error_of(kind: type[FairleadError], credential: Credential, what: str, **more: Any) -> FairleadError:
     """Return an error of *kind* that names the tenant and provider of *credential*."""
     key = credential.connection.key
-    if kind is NotSent:
+    if kind is NotSentError:
         more["hint"] = HINTS.get(more["reason"])
     error = kind(what, tenant=key.tenant, provider=key.provider, **more)
-    if isinstance(error, ReauthRequired):
+    if isinstance(error, ReauthRequiredError):
         error.bucket = key.bucket
     return error
 
@@ -183,5 +183,5 @@ def profile_of(rooms: Rooms, credential: Credential) -> Profile:
     key = credential.connection.key
     try:
         return rooms.profiles.profile(key.provider, credential.connection.variant)
-    except ProviderNotFound as missing:
-        raise ProviderNotFound(missing.what, tenant=key.tenant, provider=key.provider) from None
+    except ProviderNotFoundError as missing:
+        raise ProviderNotFoundError(missing.message, tenant=key.tenant, provider=key.provider) from None

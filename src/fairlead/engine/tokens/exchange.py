@@ -33,18 +33,18 @@ from fairlead.engine.tokens.sealed_records import Stored
 from fairlead.engine.tokens.settle import Send, Settler
 from fairlead.engine.tokens.unknown_outcomes import Sends, UnknownOutcomes
 from fairlead.errors import (
-    AccountMismatch,
-    DependencyUnavailable,
-    EndpointPaused,
-    EndpointUnavailable,
+    AccountMismatchError,
+    DependencyUnavailableError,
+    EndpointPausedError,
+    EndpointUnavailableError,
     FairleadError,
     IssuerClockError,
-    NotSent,
-    OutcomeUnknown,
-    RateLimited,
-    ReauthRequired,
-    RequestRejected,
-    TransientFailure,
+    NotSentError,
+    OutcomeUnknownError,
+    RateLimitedError,
+    ReauthRequiredError,
+    RequestRejectedError,
+    TransientFailureError,
 )
 from fairlead.events import EndpointStateChanged, TokenRefreshFailed
 from fairlead.policy.calls import blast_radius
@@ -156,12 +156,14 @@ class Exchange:
             epoch = await self._rooms.store.claim_replay(intent, replay.replays)
         finally:
             if epoch is None:
-                with suppress(DependencyUnavailable):
+                with suppress(DependencyUnavailableError):
                     await self._rooms.gate.record(ask, permit, blast_radius.NEVER_SENT, "")
         return None if epoch is None else Claim(epoch, permit)
 
     def _refused(self, credential: Credential, refusal: EndpointRefusal) -> FairleadError:
-        kind = {"breaker": EndpointUnavailable, "pause": EndpointPaused}.get(refusal.by, RateLimited)
+        kind = {"breaker": EndpointUnavailableError, "pause": EndpointPausedError}.get(
+            refusal.by, RateLimitedError
+        )
         spread_s = refusal.retry_after_s * JITTER_SHARE * self._rooms.draw()
         reason = WAITABLE.get(refusal.by)
         wait_s = refusal.retry_after_s + spread_s
@@ -244,21 +246,21 @@ class Exchange:
         hint_s = outcomes.hint_s(outcome)
         change = await self._note(step, outcome, outcomes.why(outcome), hint_s or 0.0)
         match outcome:
-            case outcomes.NotProcessed() | outcomes.TransientFailure():
+            case outcomes.NotProcessed() | outcomes.OutcomeTransient():
                 await self._release(step)
-                raise self._failed(step, TransientFailure, outcome.code, outcome.category, hint_s)
+                raise self._failed(step, TransientFailureError, outcome.code, outcome.category, hint_s)
             case outcomes.Rejected() if change is not None and change.state == "paused":
                 await self._release(step)  # all connections of the app wait (R13)
                 wait_s = min(60.0, max(1.0, change.for_s))
-                raise error_of(EndpointPaused, step.credential, outcome.code, retry_after_s=wait_s)
+                raise error_of(EndpointPausedError, step.credential, outcome.code, retry_after_s=wait_s)
             case outcomes.Rejected(category="permanent_auth"):
                 return await self._grant_refused(step, outcome)
             case outcomes.Rejected():
                 await self._release(step)
-                raise self._failed(step, RequestRejected, outcome.code, outcome.category)
+                raise self._failed(step, RequestRejectedError, outcome.code, outcome.category)
             case outcomes.Unknown(why=why):
                 raise await self._lost(step, send, why, "transient_server")
-            case outcomes.NotSent() | outcomes.Granted():
+            case outcomes.OutcomeNotSent() | outcomes.Granted():
                 raise AssertionError("a complete answer was sent for, and a grant was concluded above")
 
     async def _granted(
@@ -271,7 +273,7 @@ class Exchange:
         if account_mismatch(step.credential.connection.account_id, granted):
             await self._unknown.condemn(step.credential, "account_mismatch", rotation_id=step.rotation_id)
             await self._note(step, granted)
-            raise self._failed(step, AccountMismatch, "account_mismatch", "permanent_auth")
+            raise self._failed(step, AccountMismatchError, "account_mismatch", "permanent_auth")
         published = await self._settler.publish(send, step.stored, granted, recovered=step.replay is not None)
         await self._note(step, granted)
         if published is None:
@@ -290,7 +292,7 @@ class Exchange:
         reason = outcome.code if step.replay is None else "lost_rotation"
         if not await self._unknown.condemn(step.credential, reason, rotation_id=step.rotation_id):
             return None
-        raise self._failed(step, ReauthRequired, outcome.code, "permanent_auth", reason=reason)
+        raise self._failed(step, ReauthRequiredError, outcome.code, "permanent_auth", reason=reason)
 
     async def _assertion_refused(
         self, step: _Try, outcome: outcomes.TokenOutcome, skew: ClockSkew
@@ -310,11 +312,11 @@ class Exchange:
         """Sent, outcome unknown. Where the provider repeats itself freely there is nothing to remember."""
         if self._repeats(step):
             await self._release(step)
-            return self._failed(step, TransientFailure, why, category)
+            return self._failed(step, TransientFailureError, why, category)
         wait_s = await self._unknown.mark(step.credential, step.rotation_id, why, self._sends(step, send))
         if wait_s is None:
-            return self._failed(step, TransientFailure, why, category)
-        return self._failed(step, OutcomeUnknown, why, category, wait_s)
+            return self._failed(step, TransientFailureError, why, category)
+        return self._failed(step, OutcomeUnknownError, why, category, wait_s)
 
     def _repeats(self, step: _Try) -> bool:
         return step.profile.replay is not None and step.profile.replay.policy in ("stable", "assertion")
@@ -330,7 +332,7 @@ class Exchange:
         await self._release(step)
         kind, why = (answer.kind, answer.why) if isinstance(answer, NoAnswer) else ("unmarked", "not sent")
         await self._note(step, outcomes.not_sent(kind), why)
-        return self._failed(step, NotSent, kind, "transient_network", reason=why)
+        return self._failed(step, NotSentError, kind, "transient_network", reason=why)
 
     # ---- small parts
 
@@ -344,7 +346,7 @@ class Exchange:
             try:
                 await self._rooms.store.release(step.credential.connection.connection_id, step.rotation_id)
                 return
-            except DependencyUnavailable:
+            except DependencyUnavailableError:
                 if clock.monotonic() >= until_s:
                     raise
                 await clock.sleep(self._settings.settle_retry_s)
@@ -372,7 +374,7 @@ class Exchange:
     ) -> EndpointChange | None:
         """Where the store is away the next answer will tell: health is never worth a refresh (E45)."""
         step.recorded = True
-        with suppress(DependencyUnavailable):
+        with suppress(DependencyUnavailableError):
             return await self._rooms.gate.record(step.ask, step.claim.permit, reach, why, hint_s)
         return None
 
@@ -388,7 +390,7 @@ class Exchange:
     ) -> FairleadError:
         names, shown = names_of(step.credential.connection), reason or what or code
         self._rooms.emit(TokenRefreshFailed(**names, code=code, category=category, reason=shown))
-        unsent = kind is NotSent
+        unsent = kind is NotSentError
         told = f"the request never left: {reason}" if unsent else f"the token endpoint answered {code}"
         return error_of(
             kind,

@@ -12,7 +12,7 @@ from fairlead.engine.ports import Credential, EndpointAsk, EndpointKey, Endpoint
 from fairlead.engine.tokens.deps import AppCredential, RefreshSettings, Rooms
 from fairlead.engine.tokens.sealed_records import Stored
 from fairlead.engine.tokens.secret_hosts import check_lent
-from fairlead.errors import ConfigInvalid, InputInvalid
+from fairlead.errors import InvalidConfigError, InvalidInputError
 from fairlead.policy.providers.profile import Profile
 from fairlead.policy.tokens.assertion_clock import LONGEST_RESIGNED_S
 from fairlead.policy.tokens.request import Client, assertion_claims, token_request
@@ -95,7 +95,7 @@ class Grants:
             issuer_s: The Unix time to sign an assertion with. Default: the database's time.
 
         Raises:
-            ConfigInvalid, InputInvalid: A setting or a value of the connection is missing.
+            InvalidConfigError, InvalidInputError: A setting or a value of the connection is missing.
         """
         connection = credential.connection
         try:
@@ -108,9 +108,9 @@ class Grants:
                 assertion=self._assertion(profile, credential, app, issuer_s),
                 scopes=self._scopes(profile, stored),
             )
-        except InputInvalid as wrong:
-            raise ConfigInvalid(
-                wrong.what, tenant=connection.key.tenant, provider=connection.key.provider, hint=wrong.way_out
+        except InvalidInputError as wrong:
+            raise InvalidConfigError(
+                wrong.message, tenant=connection.key.tenant, provider=connection.key.provider, hint=wrong.hint
             ) from None
         policy = profile.replay.policy if profile.replay else "stable"
         return TokenCall(
@@ -128,7 +128,7 @@ class Grants:
         if profile.assertion is None:
             return None
         if app.private_key is None:
-            raise InputInvalid(
+            raise InvalidInputError(
                 "the private key that signs assertions is missing", hint="add private_key_file"
             )
         connection = credential.connection

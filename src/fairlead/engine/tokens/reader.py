@@ -20,7 +20,7 @@ from fairlead.engine.ports import ConnectionKey, Credential
 from fairlead.engine.tokens.coordinator import Coordinator
 from fairlead.engine.tokens.deps import Fresh, Rooms, error_of, profile_of
 from fairlead.engine.tokens.settle import Settler
-from fairlead.errors import DependencyUnavailable, NotFound, ReauthRequired
+from fairlead.errors import DependencyUnavailableError, NotFoundError, ReauthRequiredError
 from fairlead.events import ServedFromMemory
 from fairlead.policy.tokens.token import PublicToken, sanitise
 from fairlead.policy.tokens.window import buffer_s
@@ -54,7 +54,7 @@ class TokenReader:
         self._cache: dict[ConnectionKey, _Cached] = {}
 
     async def token(self, key: ConnectionKey) -> PublicToken:
-        """A token that is valid now. Raises NotFound, ReauthRequired, or what a refresh raises."""
+        """A token that is valid now. Raises NotFoundError, ReauthRequiredError, or what a refresh raises."""
         if (served := self.served(key)) is not None:
             return served
         return await self._looked_up(key)
@@ -64,7 +64,7 @@ class TokenReader:
             return known
         try:
             credential = await self._asked(key)
-        except DependencyUnavailable:
+        except DependencyUnavailableError:
             if (token := self._while_away(key)) is None:
                 raise
             return token
@@ -73,7 +73,7 @@ class TokenReader:
             raise _not_found(key)
         if credential.state == "revoked":
             self._cache.pop(key, None)
-            raise error_of(ReauthRequired, credential, "the grant was revoked")
+            raise error_of(ReauthRequiredError, credential, "the grant was revoked")
         left_s = credential.expires_in_s
         if left_s is not None and left_s <= self._margin_s(credential):
             connection_id = credential.connection.connection_id
@@ -163,8 +163,8 @@ def _lead_s(credential: Credential) -> float | None:
     return max(0.0, credential.expires_in_s - credential.urgent_in_s)
 
 
-def _not_found(key: ConnectionKey) -> NotFound:
-    return NotFound(
+def _not_found(key: ConnectionKey) -> NotFoundError:
+    return NotFoundError(
         f"there is no connection {key.bucket!r}",
         tenant=key.tenant,
         provider=key.provider,

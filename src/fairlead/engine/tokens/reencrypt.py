@@ -31,15 +31,20 @@ from fairlead.engine.ports import (
     Vault,
 )
 from fairlead.errors import (
-    ConfigInvalid,
-    CredentialUnreadable,
-    KeyMissing,
-    KeyWrong,
+    CredentialUnreadableError,
+    InvalidConfigError,
     MasterKeyElsewhereError,
+    MasterKeyMismatchError,
+    MasterKeyMissingError,
 )
 from fairlead.policy.text.names import listed
 
-UNREADABLE = (KeyMissing, KeyWrong, CredentialUnreadable, MasterKeyElsewhereError)
+UNREADABLE = (
+    MasterKeyMissingError,
+    MasterKeyMismatchError,
+    CredentialUnreadableError,
+    MasterKeyElsewhereError,
+)
 MAX_EXAMPLES = 20
 BUSY_ROWS_S = 0.1
 """Pause where every row that is left is under a writer's hands."""
@@ -123,9 +128,9 @@ class Resealer:
         """Reseal everything that an older master key opens. An error is raised before the first change.
 
         Raises:
-            KeyMissing: This process lacks a master key that is in use.
-            KeyWrong: A master key of this process does not open what it should.
-            ConfigInvalid: Another live process does not hold the newest master key.
+            MasterKeyMissingError: This process lacks a master key that is in use.
+            MasterKeyMismatchError: A master key of this process does not open what it should.
+            InvalidConfigError: Another live process does not hold the newest master key.
         """
         await self._smith.check()
         await self._check_holders()
@@ -162,7 +167,7 @@ class Resealer:
             if holder.master_ids is not None and newest not in holder.master_ids
         ]
         if lacking:
-            raise ConfigInvalid(
+            raise InvalidConfigError(
                 f"{len(lacking)} live processes lack the master key {newest}: {listed(lacking)}",
                 hint="restart them with the new key in front of the old one, and rotate again",
             )

@@ -16,15 +16,15 @@ from fairlead.engine.tokens.coordinator import Coordinator
 from fairlead.engine.tokens.deps import RefreshSettings, Rooms
 from fairlead.engine.tokens.unknown_outcomes import UnknownOutcomes
 from fairlead.errors import (
-    EndpointPaused,
-    EndpointUnavailable,
+    EndpointPausedError,
+    EndpointUnavailableError,
     FairleadError,
-    NoRefreshToken,
-    NotFound,
-    OutcomeUnknown,
-    RateLimited,
-    ReauthRequired,
-    RefreshInProgress,
+    NoRefreshTokenError,
+    NotFoundError,
+    OutcomeUnknownError,
+    RateLimitedError,
+    ReauthRequiredError,
+    RefreshInProgressError,
 )
 from fairlead.policy.jobs.job import Cancel, Done, NeedsReauth, Snooze
 from fairlead.policy.jobs.kinds import REFRESH, SCAN, TOKEN_EXPIRING
@@ -62,19 +62,24 @@ class TokenJobs:
             fresh = await self._coordinator.refresh(
                 connection_id, generation, wait_s=self._settings.lease_s, others_s=0.0
             )
-        except (RateLimited, RefreshInProgress, EndpointUnavailable, EndpointPaused) as refused:
+        except (
+            RateLimitedError,
+            RefreshInProgressError,
+            EndpointUnavailableError,
+            EndpointPausedError,
+        ) as refused:
             return self._snoozed(refused)
-        except OutcomeUnknown as unknown:
+        except OutcomeUnknownError as unknown:
             if (unknown.retry_after_s or 0.0) <= self._settings.request_deadline_s:
                 return self._snoozed(unknown)  # a grace may be over before a scan finds it due
             # The credential's due_at brings the next scan back when something can be done.
             return Done({"state": "unknown", "retry_after_s": unknown.retry_after_s})
-        except NoRefreshToken as none:
-            return Cancel(none.what)
-        except ReauthRequired as gone:
+        except NoRefreshTokenError as none:
+            return Cancel(none.message)
+        except ReauthRequiredError as gone:
             return NeedsReauth(gone.reason or gone.code)
-        except NotFound as missing:
-            return Cancel(missing.what)
+        except NotFoundError as missing:
+            return Cancel(missing.message)
         return Done({"generation": fresh.generation, "refreshed": fresh.refreshed})
 
     def _snoozed(self, refused: FairleadError) -> Snooze:

@@ -36,7 +36,7 @@ async def end_grant(rooms: Rooms, grants: Grants, credential: Credential, stored
         )
         answer = await rooms.transport.send(call, nothing_to_mark)
     except FairleadError as refused:
-        return f"not asked: {refused.what}"
+        return f"not asked: {refused.message}"
     if isinstance(answer, NoAnswer):
         return f"no answer: {answer.why}"
     return CONFIRMED if answer.status < 300 else f"answered {answer.status}"

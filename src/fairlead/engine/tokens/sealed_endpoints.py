@@ -15,7 +15,7 @@ from functools import lru_cache
 
 from fairlead.engine.ports import Connection, Credential, Json
 from fairlead.engine.tokens.sealed_records import Stored
-from fairlead.errors import CredentialUnreadable
+from fairlead.errors import CredentialUnreadableError
 
 HOSTS = "hosts"
 """The setting that allows calls to hosts besides the profile's."""
@@ -47,11 +47,11 @@ def _digest(said: list[Json]) -> str:
 
 
 def check_places(credential: Credential, stored: Stored) -> None:
-    """CredentialUnreadable where the row would send *stored* elsewhere than it was sealed for."""
+    """CredentialUnreadableError where the row would send *stored* elsewhere than it was sealed for."""
     connection = credential.connection
     if stored.places in (None, places_of(connection)):
         return
-    raise CredentialUnreadable(
+    raise CredentialUnreadableError(
         f"the endpoint, variant, client id or hosts of connection {connection.connection_id} are not those "
         "that its secrets were sealed for",
         tenant=connection.key.tenant,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairlead._core.secret import Secret
-from fairlead.errors import CredentialUnreadable
+from fairlead.errors import CredentialUnreadableError
 from fairlead.policy.tokens.token import TokenSet, token_set_from_record, token_set_to_record
 from fairlead.policy.tokens.token_json import plain_json
 
@@ -45,7 +45,7 @@ def encode_stored(stored: Stored) -> bytes:
 
 
 def decode_stored(plain: bytes) -> Stored:
-    """Back from the sealed form; CredentialUnreadable, without the content, for anything else."""
+    """Back from the sealed form; CredentialUnreadableError, without the content, for anything else."""
     try:
         record: Mapping[str, Any] = json.loads(plain)
         tokens = record["tokens"]
@@ -60,7 +60,7 @@ def decode_stored(plain: bytes) -> Stored:
             granted=record.get("granted"),
         )
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise CredentialUnreadable("a sealed record opens but holds no credential") from None
+        raise CredentialUnreadableError("a sealed record opens but holds no credential") from None
 
 
 def encode_answer(status: int, headers: Mapping[str, Sequence[str]], body: bytes) -> bytes:
@@ -76,12 +76,12 @@ def encode_answer(status: int, headers: Mapping[str, Sequence[str]], body: bytes
 
 
 def decode_answer(plain: bytes) -> tuple[int, dict[str, list[str]], bytes]:
-    """Status, headers and body of a raw answer; CredentialUnreadable for anything else."""
+    """Status, headers and body of a raw answer; CredentialUnreadableError for anything else."""
     try:
         record = json.loads(plain)
         return record["status"], record["headers"], base64.b64decode(record["body"])
     except (KeyError, TypeError, ValueError):
-        raise CredentialUnreadable("a journal entry opens but holds no answer") from None
+        raise CredentialUnreadableError("a journal entry opens but holds no answer") from None
 
 
 def _plain(secret: Secret | None) -> str | None:

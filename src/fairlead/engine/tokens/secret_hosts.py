@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from fairlead.engine.ports import ConnectionKey
 from fairlead.engine.tokens.deps import AppCredential
 from fairlead.engine.tokens.sealed_records import Stored
-from fairlead.errors import ConfigInvalid
+from fairlead.errors import InvalidConfigError
 from fairlead.policy.providers.profile import Place, Profile
 
 
@@ -26,7 +26,7 @@ def check_lent(
     key: ConnectionKey,
     own: Stored | None = None,
 ) -> None:
-    """Raise ConfigInvalid where a secret of the settings would go to a host that they do not name.
+    """Raise InvalidConfigError where a secret of the settings would go to a host that they do not name.
 
     *own*: what the connection has itself goes before the secrets of *app*.
     """
@@ -35,7 +35,7 @@ def check_lent(
     host = urlsplit(profile.url(place, endpoint)).hostname
     if host in app.hosts:
         return
-    raise ConfigInvalid(
+    raise InvalidConfigError(
         f"the {place} endpoint is at a host that the connection names and the settings do not: "
         "it gets no secret of their app",
         tenant=key.tenant,

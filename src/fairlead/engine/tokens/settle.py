@@ -22,7 +22,7 @@ from fairlead.engine.tokens.deps import Fresh, Rooms, answer_context, names_of, 
 from fairlead.engine.tokens.sealed_endpoints import check_places, places_of
 from fairlead.engine.tokens.sealed_records import Stored, decode_stored, encode_answer, encode_stored
 from fairlead.engine.tokens.send_history import is_newer
-from fairlead.errors import CredentialUnreadable, DependencyUnavailable
+from fairlead.errors import CredentialUnreadableError, DependencyUnavailableError
 from fairlead.events import StoreUnreachable, TokenRefreshed
 from fairlead.policy.providers.profile import Profile
 from fairlead.policy.tokens.lifetime import jwt_lifetime_s
@@ -144,7 +144,7 @@ class Settler:
         return _fresh(credential, credential.generation, stored, credential.expires_in_s)
 
     async def stored(self, credential: Credential) -> Stored:
-        """The secrets of the stored generation, opened; CredentialUnreadable also where the row would send
+        """The secrets of the stored generation, opened; CredentialUnreadableError also where the row would send
         them elsewhere than they were sealed for."""
         context = payload_context(credential, credential.generation)
         stored = decode_stored(await self._rooms.vault.open(context, credential.sealed))
@@ -258,7 +258,7 @@ class Settler:
         nothing."""
         try:
             return await self.stored(now)
-        except CredentialUnreadable:
+        except CredentialUnreadableError:
             return None
 
     def _settlement(self, send: Send, credential: Credential, merged: Stored, granted: Granted) -> Settlement:
@@ -288,9 +288,9 @@ class Settler:
         while True:
             try:
                 return await ask()
-            except DependencyUnavailable as away:
+            except DependencyUnavailableError as away:
                 if not told:
-                    self._rooms.emit(StoreUnreachable("postgres", away.what))
+                    self._rooms.emit(StoreUnreachable("postgres", away.message))
                     told = True
                 await self._rooms.clock.sleep(self._retry_s)
 

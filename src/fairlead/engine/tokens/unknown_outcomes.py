@@ -26,12 +26,12 @@ from fairlead.engine.tokens.sealed_records import decode_answer
 from fairlead.engine.tokens.send_history import is_newer
 from fairlead.engine.tokens.settle import Send, Settler, give_way_s
 from fairlead.errors import (
-    CredentialUnreadable,
-    DependencyUnavailable,
+    CredentialUnreadableError,
+    DependencyUnavailableError,
     FairleadError,
-    KeyMissing,
-    OutcomeUnknown,
-    ReauthRequired,
+    MasterKeyMissingError,
+    OutcomeUnknownError,
+    ReauthRequiredError,
 )
 from fairlead.events import NeedsReauth, ServiceFailed, TokenOutcomeUnknown
 from fairlead.policy.tokens.outcome import Granted, classify_answer
@@ -98,7 +98,7 @@ class UnknownOutcomes:
     async def may_replay(self, credential: Credential, read_s: float) -> Replay | None:
         """Leave to send once more what was read at *read_s* (monotonic). None: look again.
 
-        Raises OutcomeUnknown (wait) or ReauthRequired (gone).
+        Raises OutcomeUnknownError (wait) or ReauthRequiredError (gone).
         """
         if await self.from_journal(credential):
             return None
@@ -110,17 +110,17 @@ class UnknownOutcomes:
         return Replay(rotation.replays, None if within_s is None else read_s + within_s)
 
     async def _judge(self, credential: Credential, sends: Sends) -> ReplayNow | None:
-        """Judge a send whose response is lost; None: look again. Raise OutcomeUnknown or ReauthRequired."""
+        """Judge a send whose response is lost; None: look again. Raise OutcomeUnknownError or ReauthRequiredError."""
         decision = self._decide(credential, sends)
         if isinstance(decision, ReplayNow):
             return decision
         if isinstance(decision, WaitUntil):
             what = "a refresh was sent and its response never arrived"
-            raise error_of(OutcomeUnknown, credential, what, retry_after_s=decision.delay_s)
+            raise error_of(OutcomeUnknownError, credential, what, retry_after_s=decision.delay_s)
         if not await self.condemn(credential, decision.reason, rotation_id=_held_by(credential)):
             return None
         what = "the response of a refresh was lost and the provider does not repeat it"
-        raise error_of(ReauthRequired, credential, what, reason=decision.reason)
+        raise error_of(ReauthRequiredError, credential, what, reason=decision.reason)
 
     def _decide(self, credential: Credential, sends: Sends) -> ReplayNow | WaitUntil | GiveUp:
         profile = profile_of(self._rooms, credential)
@@ -179,7 +179,7 @@ class UnknownOutcomes:
         cannot be read, it is lost, and the replay policy decides.
 
         Raises:
-            OutcomeUnknown, ReauthRequired: The response is lost, and the token may not be sent again.
+            OutcomeUnknownError, ReauthRequiredError: The response is lost, and the token may not be sent again.
         """
         found = await self._look(credential, credential.generation)
         if found.settled or found.unusable is None:
@@ -187,7 +187,7 @@ class UnknownOutcomes:
         age_s = (credential.read_at - found.unusable.sent_at).total_seconds()
         try:
             return await self._judge(credential, Sends(age_s, age_s, replays=0)) is not None
-        except OutcomeUnknown as wait:
+        except OutcomeUnknownError as wait:
             connection_id = credential.connection.connection_id
             await self._rooms.store.postpone(connection_id, credential.generation, wait.retry_after_s)
             raise
@@ -225,7 +225,10 @@ class UnknownOutcomes:
                 answer_context(credential, entry.from_generation), entry.sealed
             )
             status, headers, body = decode_answer(plain)
-        except (KeyMissing, CredentialUnreadable) as error:  # a restore has removed its data key
+        except (
+            MasterKeyMissingError,
+            CredentialUnreadableError,
+        ) as error:  # a restore has removed its data key
             self._rooms.emit(ServiceFailed("journal", f"{entry.tenant} {entry.provider}: {error}"))
             return False
         _key = await self._rooms.vault.preflight(credential.connection.key.tenant)  # publishing seals
@@ -294,7 +297,7 @@ class UnknownOutcomes:
                     current = await self._rooms.store.read_id(head.connection_id)
                     settled += current is not None and current.generation > credential.generation
                     credential = current
-        except DependencyUnavailable:
+        except DependencyUnavailableError:
             raise
         except FairleadError as error:
             assert credential is not None  # otherwise nothing was read

@@ -126,9 +126,14 @@ CALL: Mapping[Category | Scope | Health, Reach] = MappingProxyType(
 
 ERROR: Mapping[type[errors.FairleadError], Reach] = MappingProxyType(
     {
-        errors.GateClosed: _LIMIT,
-        **dict.fromkeys((errors.ReauthRequired, errors.NoRefreshToken, errors.AccountMismatch), _GRANT),
-        **dict.fromkeys((errors.KeyMissing, errors.KeyWrong, errors.MigrationNeeded), _PROCESS),
+        errors.LimitExceededError: _LIMIT,
+        **dict.fromkeys(
+            (errors.ReauthRequiredError, errors.NoRefreshTokenError, errors.AccountMismatchError), _GRANT
+        ),
+        **dict.fromkeys(
+            (errors.MasterKeyMissingError, errors.MasterKeyMismatchError, errors.MigrationRequiredError),
+            _PROCESS,
+        ),
         errors.MasterKeyElsewhereError: _PROCESS,
     }
 )

@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Any, Literal
 from xml.sax.saxutils import escape, quoteattr
 
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from fairlead.policy.text.names import shown
 from fairlead.policy.text.safe_xml import XmlRefused, read_xml
 
@@ -45,7 +45,7 @@ def envelope(
 
     A mapping gives elements by their names: a value is a text, a number, true or false, None (an empty
     element), a list (the element once for each), or a mapping of its own, where ``@name`` is an attribute and
-    ``#text`` the text. *namespaces* are declared by prefix ("" for names without one). InputInvalid for what
+    ``#text`` the text. *namespaces* are declared by prefix ("" for names without one). InvalidInputError for what
     is no XML.
 
     >>> envelope({"get": {"@id": "1", "name": ["a & b", "c"]}}).partition(b"Body>")[2][:58]
@@ -149,5 +149,5 @@ def _plain(value: Any) -> str:
     raise _wrong(f"a {type(value).__name__} is no value of XML", "give texts and numbers")
 
 
-def _wrong(what: str, hint: str) -> InputInvalid:
-    return InputInvalid(what, hint=hint)
+def _wrong(what: str, hint: str) -> InvalidInputError:
+    return InvalidInputError(what, hint=hint)

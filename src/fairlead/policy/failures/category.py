@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from fairlead.errors import (
-    CallerError,
-    CallFailed,
-    Failed,
+    CallFailedError,
+    FailedError,
     FairleadError,
-    NotSent,
-    Refused,
+    NotSentError,
+    RefusedError,
     SetupError,
-    SlotLost,
+    SlotLostError,
+    UsageError,
 )
 from fairlead.policy.failures.driver_errors import is_network_error
 from fairlead.policy.text.safe import safe_text
@@ -107,9 +107,9 @@ _NETWORK_ERRORS: tuple[tuple[type[OSError], str], ...] = (
 
 # Where one of our errors names no category, its family does.
 _FAMILIES: tuple[tuple[type[FairleadError], Category], ...] = (
-    (Refused, Category.TRANSIENT_NETWORK),
-    (Failed, Category.TRANSIENT_SERVER),
-    (CallerError, Category.PERMANENT_REQUEST),
+    (RefusedError, Category.TRANSIENT_NETWORK),
+    (FailedError, Category.TRANSIENT_SERVER),
+    (UsageError, Category.PERMANENT_REQUEST),
     (SetupError, Category.PERMANENT_CONFIG),
 )
 
@@ -175,11 +175,11 @@ def code_of(error: BaseException) -> str:
 
 def _classify_ours(error: FairleadError, reason: str) -> Failure:
     code, hint_s = error.code, error.retry_after_s
-    if isinstance(error, CallFailed):
+    if isinstance(error, CallFailedError):
         return _classify_call(error, reason)
-    if isinstance(error, NotSent) and _WORD.fullmatch(error.reason or ""):
+    if isinstance(error, NotSentError) and _WORD.fullmatch(error.reason or ""):
         code = f"{code}_{error.reason}"  # apart from the code of what was sent and timed out, say
-    if isinstance(error, SlotLost) and not error.repeatable:
+    if isinstance(error, SlotLostError) and not error.repeatable:
         code = MAY_HAVE_ACTED
     if error.category in set(Category):
         return Failure(Category(error.category), code, reason, hint_s=hint_s)
@@ -189,7 +189,7 @@ def _classify_ours(error: FairleadError, reason: str) -> Failure:
     return Failure(Category.TRANSIENT_NETWORK, code, reason, hint_s=hint_s, unclassified=True)
 
 
-def _classify_call(error: CallFailed, reason: str) -> Failure:
+def _classify_call(error: CallFailedError, reason: str) -> Failure:
     """Of a call the code is what the vendor said: that it was a call tells no two failures apart."""
     category = Category(error.category) if error.category in set(Category) else Category.TRANSIENT_SERVER
     is_unsafe = error.may_have_acted and not error.repeatable and category.transient

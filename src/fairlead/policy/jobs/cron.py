@@ -23,7 +23,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cronsim import CronSim, CronSimError
 
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from fairlead.policy.text.names import shown
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -78,7 +78,7 @@ class DueTicks:
 
 @lru_cache(maxsize=512)
 def parse_schedule(expression: str, tz: str = "UTC") -> Every | Cron:
-    """The schedule meant by *expression* in zone *tz*; InputInvalid, with a hint, where there is none.
+    """The schedule meant by *expression* in zone *tz*; InvalidInputError, with a hint, where there is none.
 
     >>> parse_schedule("@every 1m30s").period.total_seconds()
     90.0
@@ -221,7 +221,7 @@ def _zone(tz: str) -> tzinfo:
         return ZoneInfo(tz)
     except (ZoneInfoNotFoundError, ValueError, OSError):  # OSError: "Europe" is a folder of the database
         hint = "use a name such as Europe/Berlin; where none is known, `pip install tzdata`"
-        raise InputInvalid(f"{shown(tz)} is no time zone", hint=hint) from None
+        raise InvalidInputError(f"{shown(tz)} is no time zone", hint=hint) from None
 
 
 def _utc(moment: datetime) -> datetime:
@@ -230,6 +230,6 @@ def _utc(moment: datetime) -> datetime:
     return moment.astimezone(UTC)
 
 
-def _bad(expression: str, why: str) -> InputInvalid:
+def _bad(expression: str, why: str) -> InvalidInputError:
     hint = 'use five fields such as "*/5 * * * *", "@hourly", "@daily" or "@every 30s"'
-    return InputInvalid(f"{shown(expression)} is no schedule: {why}", hint=hint)
+    return InvalidInputError(f"{shown(expression)} is no schedule: {why}", hint=hint)

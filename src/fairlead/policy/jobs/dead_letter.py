@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Protocol
 
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from fairlead.policy.failures.category import MAY_HAVE_ACTED, TRANSIENT, Category
 from fairlead.policy.jobs.states import DeadLetterStatus, Resolution
 
@@ -241,15 +241,15 @@ class _NewEntry:
 
 
 def check_closing(status: DeadLetterStatus, resolution: Resolution, by: str, why: str) -> None:
-    """InputInvalid unless an entry may be closed so: a fitting resolution, by somebody, for a reason (Q9)."""
+    """InvalidInputError unless an entry may be closed so: a fitting resolution, by somebody, for a reason (Q9)."""
     if resolution not in RESOLUTIONS[status]:
         fitting = ", ".join(sorted(RESOLUTIONS[status])) or "none: it is open"
-        raise InputInvalid(
+        raise InvalidInputError(
             f"an entry is not {status} by {resolution}", hint=f"fitting resolutions: {fitting}"
         )
     for noun, text in (("who", by), ("why", why)):
         if not text.strip():
-            raise InputInvalid(
+            raise InvalidInputError(
                 f"a dead letter closed without saying {noun}", hint="say it: people read it later"
             )
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from fairlead.errors import CallFailed, FairleadError, NoRefreshToken, ReauthRequired
+from fairlead.errors import CallFailedError, FairleadError, NoRefreshTokenError, ReauthRequiredError
 from fairlead.policy.failures.backoff import nominal_delay_s
 from fairlead.policy.failures.category import Category
 from fairlead.policy.jobs.job import MOST_WAITS, Snooze
@@ -78,7 +78,7 @@ def refused_credential(
     tenant = getattr(found, "tenant", None) or tenant
     provider = getattr(found, "provider", None) or provider or ""
     bucket = getattr(found, "bucket", None) or _bucket_of(group, provider)
-    says_gone = isinstance(found, ReauthRequired) and not isinstance(found, NoRefreshToken)
+    says_gone = isinstance(found, ReauthRequiredError) and not isinstance(found, NoRefreshTokenError)
     return RefusedCredential(tenant, provider, bucket, says_gone)
 
 
@@ -108,10 +108,10 @@ def _refusal(error: Exception) -> FairleadError | None:
 
 
 def _is_refusal(error: Exception) -> bool:
-    if isinstance(error, CallFailed):
+    if isinstance(error, CallFailedError):
         is_safe = error.repeatable or not error.may_have_acted
         return error.category == Category.PERMANENT_AUTH and is_safe
-    return isinstance(error, ReauthRequired)
+    return isinstance(error, ReauthRequiredError)
 
 
 def _leaves(error: Exception) -> Iterator[Exception]:

@@ -13,7 +13,14 @@ from difflib import get_close_matches
 from enum import IntEnum
 from typing import Literal, Protocol, get_args
 
-from fairlead.errors import CallFailed, DependencyUnavailable, FairleadError, InputInvalid, NotSent, Refused
+from fairlead.errors import (
+    CallFailedError,
+    DependencyUnavailableError,
+    FairleadError,
+    InvalidInputError,
+    NotSentError,
+    RefusedError,
+)
 from fairlead.policy.calls.blast_radius import Own, of_call, of_error
 from fairlead.policy.calls.classify.verdict import Verdict
 from fairlead.policy.failures.backoff import checked_draw, jittered_s, nominal_delay_s
@@ -68,7 +75,7 @@ _PRIORITIES: dict[str | int, Priority] = {
 
 
 def parse_priority(value: object) -> Priority:
-    """The priority named by *value*: ``"urgent"``, ``1`` or ``"1"``; else InputInvalid.
+    """The priority named by *value*: ``"urgent"``, ``1`` or ``"1"``; else InvalidInputError.
 
     >>> parse_priority("low")
     <Priority.LOW: 3>
@@ -77,7 +84,7 @@ def parse_priority(value: object) -> Priority:
         return _PRIORITIES[value]
     told = value if isinstance(value, int | float) else shown(value)
     hint = "use critical, urgent, normal or low, or its level 0 to 3"
-    raise InputInvalid(f"{told} is no priority", hint=hint)
+    raise InvalidInputError(f"{told} is no priority", hint=hint)
 
 
 def job_label(state: JobState, *, due: bool, attempt: int) -> str:
@@ -146,7 +153,7 @@ class Discard:
 class NeedsReauth:
     """Only the customer can help.
 
-    Where the grant of the job's connection is gone the job waits for a new one, as after ReauthRequired. Else
+    Where the grant of the job's connection is gone the job waits for a new one, as after ReauthRequiredError. Else
     it ends as a dead letter of permanent_auth that starts the reauthorisation.
     """
 
@@ -187,11 +194,11 @@ def outcome_of_exception(
     if waits < MOST_WAITS and _is_own_fault(error):
         nominal_s = nominal_delay_s(waits, base_s=OWN_FAULT_S, cap_s=OWN_FAULT_MOST_S)
         return Snooze(nominal_s * (1 + checked_draw(draw)) / 2, _wait_reason(error), counted=True)
-    if isinstance(error, CallFailed) and waits < MOST_WAITS:
+    if isinstance(error, CallFailedError) and waits < MOST_WAITS:
         wait = _vendors_wait(error, waits, draw)
         if wait is not None:
             return wait
-    if not isinstance(error, Refused):
+    if not isinstance(error, RefusedError):
         return Retry(classify_exception(error, transient))
     wait_s = error.retry_after_s if error.retryable else None
     if wait_s is None or not math.isfinite(wait_s):
@@ -211,13 +218,13 @@ def _is_own_fault(error: Exception) -> bool:
     """Return whether *error* is a fault of this process, and the job may safely run again."""
     if isinstance(error, ExceptionGroup):  # of a handler's TaskGroup
         return all(map(_is_own_fault, error.exceptions))
-    if isinstance(error, CallFailed) and error.may_have_acted and not error.repeatable:
+    if isinstance(error, CallFailedError) and error.may_have_acted and not error.repeatable:
         return False
-    kinds = CallFailed | NotSent | DependencyUnavailable
+    kinds = CallFailedError | NotSentError | DependencyUnavailableError
     return isinstance(error, kinds) and is_own_fault(error.reason)
 
 
-def _vendors_wait(error: CallFailed, waits: int, draw: float) -> Snooze | None:
+def _vendors_wait(error: CallFailedError, waits: int, draw: float) -> Snooze | None:
     """The wait that a vendor's limit asks for; None where it is none, or any attempt may have done something.
 
     Never less than it asked for. What it did not ask for grows as between attempts (SPEC T). The group waits
@@ -284,13 +291,13 @@ class JobFields(Protocol):
 
 
 def check_new_job(job: JobFields) -> str:
-    """The JSON text of *job*'s args, once every field of it is found acceptable; else InputInvalid."""
+    """The JSON text of *job*'s args, once every field of it is found acceptable; else InvalidInputError."""
     check_job_fields(job)
     return encode_args(job.args, tenant=job.tenant_id)
 
 
 def check_job_fields(job: JobFields) -> None:
-    """InputInvalid where a field of *job* is not acceptable; its args are not looked at."""
+    """InvalidInputError where a field of *job* is not acceptable; its args are not looked at."""
     tenant = check_tenant(job.tenant_id)
     check_name("kind", job.kind, tenant=tenant)
     check_name("queue", job.queue, tenant=tenant)
@@ -302,13 +309,13 @@ def check_job_fields(job: JobFields) -> None:
 
 
 def check_delay(noun: str, delay_s: object, *, tenant: str | None = None) -> float:
-    """*delay_s* if it is a wait of 0 s to 366 days; else InputInvalid."""
+    """*delay_s* if it is a wait of 0 s to 366 days; else InvalidInputError."""
     number = number_of(delay_s)
     if 0 <= number <= LONGEST_DELAY_S:  # NaN fails both comparisons
         return number
     told = delay_s if isinstance(delay_s, int | float) else shown(delay_s)
     hint = f"give seconds from 0 to {LONGEST_DELAY_S:.0f} (366 days)"
-    raise InputInvalid(f"{told} is no delay for {noun}", tenant=tenant, hint=hint)
+    raise InvalidInputError(f"{told} is no delay for {noun}", tenant=tenant, hint=hint)
 
 
 def _check_keys(job: JobFields, tenant: str) -> None:
@@ -320,7 +327,7 @@ def _check_keys(job: JobFields, tenant: str) -> None:
         _check_unique_while(job.unique_while, job.unique_key, tenant)
     if len(job.tags) > MAX_TAGS:
         hint = f"use at most {MAX_TAGS}"
-        raise InputInvalid(f"{len(job.tags)} tags are too many", tenant=tenant, hint=hint)
+        raise InvalidInputError(f"{len(job.tags)} tags are too many", tenant=tenant, hint=hint)
     for tag in job.tags:
         check_label("tag", tag, MAX_TAG_BYTES, tenant=tenant)
 
@@ -330,10 +337,10 @@ def _check_unique_while(chosen: object, unique_key: str | None, tenant: str) -> 
     if chosen not in known:
         near = get_close_matches(chosen, known, n=1, cutoff=0.5) if isinstance(chosen, str) else []
         hint = f"did you mean {near[0]}?" if near else f"use {', '.join(known[:-1])} or {known[-1]}"
-        raise InputInvalid(f"{shown(chosen)} is no unique_while", tenant=tenant, hint=hint)
+        raise InvalidInputError(f"{shown(chosen)} is no unique_while", tenant=tenant, hint=hint)
     if unique_key is None:
         what = "unique_while without a unique_key"
-        raise InputInvalid(what, tenant=tenant, hint="give both, or neither")
+        raise InvalidInputError(what, tenant=tenant, hint="give both, or neither")
 
 
 def _check_times(job: JobFields, tenant: str) -> None:
@@ -342,14 +349,14 @@ def _check_times(job: JobFields, tenant: str) -> None:
         check_delay("unique_for_s", job.unique_for_s, tenant=tenant)
         if job.unique_key is None:
             what = "unique_for_s without a unique_key"
-            raise InputInvalid(what, tenant=tenant, hint="give both, or the key alone")
+            raise InvalidInputError(what, tenant=tenant, hint="give both, or the key alone")
     if job.expires_in_s is not None:
         check_delay("expires_in_s", job.expires_in_s, tenant=tenant)
         if job.expires_in_s <= job.delay_s:
             what = f"the job would expire in {job.expires_in_s:g} s and is due in {job.delay_s:g} s"
-            raise InputInvalid(what, tenant=tenant, hint="let expires_in_s be longer than delay_s")
+            raise InvalidInputError(what, tenant=tenant, hint="let expires_in_s be longer than delay_s")
 
 
 def _check_reason(noun: str, reason: object) -> None:
     if not isinstance(reason, str) or not reason.strip():
-        raise InputInvalid(f"a {noun} without a reason", hint="say why, in words: people read it later")
+        raise InvalidInputError(f"a {noun} without a reason", hint="say why, in words: people read it later")

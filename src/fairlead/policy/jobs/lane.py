@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, TypeVar
 
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from fairlead.policy.jobs.job import MAX_GROUP_KEY_BYTES
 from fairlead.policy.text.names import check_label, check_name, check_tenant, shown
 from fairlead.policy.text.names import connection_group as connection_group  # noqa: PLC0414 (part of the lanes' vocabulary)
@@ -65,7 +65,7 @@ class Scope:
             check_tenant(self.tenant)
             if self.kind not in (ScopeKind.GROUP, ScopeKind.RATE):
                 hint = "leave the tenant out, or pause the tenant, or one of its groups"
-                raise InputInvalid(f"a {self.kind} is no tenant's own", tenant=self.tenant, hint=hint)
+                raise InvalidInputError(f"a {self.kind} is no tenant's own", tenant=self.tenant, hint=hint)
 
     @property
     def whose(self) -> str | None:
@@ -78,21 +78,23 @@ class Scope:
 
 
 def check_weight(weight: object) -> float:
-    """*weight* if it is a share of 0.001 to 1000 (1 is the usual one); else InputInvalid."""
+    """*weight* if it is a share of 0.001 to 1000 (1 is the usual one); else InvalidInputError."""
     number = number_of(weight)
     if MIN_WEIGHT <= number <= MAX_WEIGHT:  # NaN fails both comparisons
         return float(number)
     told = weight if isinstance(weight, int | float) else shown(weight)
-    raise InputInvalid(f"{told} is no weight", hint=f"give {MIN_WEIGHT:g} to {MAX_WEIGHT:g}; 1 is the usual")
+    raise InvalidInputError(
+        f"{told} is no weight", hint=f"give {MIN_WEIGHT:g} to {MAX_WEIGHT:g}; 1 is the usual"
+    )
 
 
 def check_cap(max_running: object) -> int:
-    """*max_running* if it is a cap of 1 to 1,000,000 running jobs; else InputInvalid."""
+    """*max_running* if it is a cap of 1 to 1,000,000 running jobs; else InvalidInputError."""
     if isinstance(max_running, int) and not isinstance(max_running, bool) and 1 <= max_running <= MAX_CAP:
         return max_running
     told = max_running if isinstance(max_running, int | float) else shown(max_running)
     hint = f"give 1 to {MAX_CAP}; to let nothing run, pause instead"
-    raise InputInvalid(f"{told} is no cap on running jobs", hint=hint)
+    raise InvalidInputError(f"{told} is no cap on running jobs", hint=hint)
 
 
 def stride(weight: float) -> int:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from fairlead.policy.text.names import shown
 
 MAX_ARGS_BYTES = 64 * 1024
@@ -29,7 +29,7 @@ _chunks = _make and _make(
 
 
 def encode_args(args: Mapping[str, object], *, name: str = "args", tenant: str | None = None) -> str:
-    """Return the JSON text of *args*, or raise InputInvalid that says which place of *name* cannot be stored.
+    """Return the JSON text of *args*, or raise InvalidInputError that says which place of *name* cannot be stored.
 
     Bounds: an object of at most 64 KiB, 32 levels, keys of text, numbers finite and up to 256 bits, no NUL
     and no lone surrogate anywhere.
@@ -43,7 +43,7 @@ def encode_args(args: Mapping[str, object], *, name: str = "args", tenant: str |
             raise _too_large()
     except _Unfit as unfit:
         what = f"{name}{unfit.path.removeprefix('args')} {unfit.problem}"
-        raise InputInvalid(what, tenant=tenant, hint=unfit.hint) from None
+        raise InvalidInputError(what, tenant=tenant, hint=unfit.hint) from None
     return text
 
 

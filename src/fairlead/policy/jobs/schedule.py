@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from fairlead.policy.jobs.cron import parse_schedule, ticks_between
 from fairlead.policy.jobs.job import parse_priority
 from fairlead.policy.jobs.payload import encode_args
@@ -56,7 +56,7 @@ class ScheduleFields(Protocol):
 
 
 def check_schedule(schedule: ScheduleFields) -> None:
-    """InputInvalid, with a hint, where *schedule* could not be kept."""
+    """InvalidInputError, with a hint, where *schedule* could not be kept."""
     check_name("schedule", schedule.name)
     tenant = check_tenant(schedule.tenant_id)
     check_name("kind", schedule.kind, tenant=tenant)
@@ -65,10 +65,10 @@ def check_schedule(schedule: ScheduleFields) -> None:
     parse_priority(schedule.priority)
     if schedule.missed not in MISSED:
         hint = f"one of: {', '.join(MISSED)}"
-        raise InputInvalid(f"{shown(schedule.missed)} is no way to make up for missed ticks", hint=hint)
+        raise InvalidInputError(f"{shown(schedule.missed)} is no way to make up for missed ticks", hint=hint)
     _check_jitter(schedule.jitter_s)
     if not isinstance(schedule.paused, bool):  # "false" would pause it
-        raise InputInvalid(f"paused is {shown(schedule.paused)}", hint="give True or False")
+        raise InvalidInputError(f"paused is {shown(schedule.paused)}", hint="give True or False")
     encode_args(schedule.args, tenant=tenant)
 
 
@@ -107,4 +107,4 @@ def _check_jitter(jitter_s: object) -> None:
     if not 0 <= number_of(jitter_s) <= LONGEST_JITTER_S:  # NaN fails both comparisons
         told = jitter_s if isinstance(jitter_s, int | float) else shown(jitter_s)
         hint = f"give seconds from 0 to {LONGEST_JITTER_S:.0f} (a day)"
-        raise InputInvalid(f"{told} is no jitter", hint=hint)
+        raise InvalidInputError(f"{told} is no jitter", hint=hint)

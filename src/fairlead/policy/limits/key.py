@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import blake2b
 
-from fairlead.errors import ConfigInvalid
+from fairlead.errors import InvalidConfigError
 from fairlead.policy.limits.limit import Domain
 
 LAYOUT = 4
@@ -88,7 +88,7 @@ class Keyspace:
     def __post_init__(self) -> None:
         plain = self.name.isascii() and self.name.replace("-", "").replace("_", "").isalnum()
         if not plain or len(self.name) > LONGEST_PREFIX:
-            raise ConfigInvalid(
+            raise InvalidConfigError(
                 "the key prefix is not plain", hint=f"use 1 to {LONGEST_PREFIX} of a-z, A-Z, 0-9, '-', '_'"
             )
 

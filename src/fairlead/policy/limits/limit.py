@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
 
-from fairlead.errors import ConfigInvalid
+from fairlead.errors import InvalidConfigError
 
 MICRO = 1_000_000
 """Micro-units in one unit of a limit, and microseconds in a second."""
@@ -115,7 +115,7 @@ def per_window(key: str, limit: float, window_s: float, *, burst: float | None =
     burst = max(1.0, limit / 10) if burst is None else burst
     if not 0 < burst < limit:
         hint = "give a burst above 0 and below the limit"
-        raise ConfigInvalid(f"bucket {key!r}: a burst of {burst:g} in a limit of {limit:g}", hint=hint)
+        raise InvalidConfigError(f"bucket {key!r}: a burst of {burst:g} in a limit of {limit:g}", hint=hint)
     return BucketLimit(key, burst, (limit - burst) / window_s)
 
 
@@ -157,7 +157,7 @@ class PoolLimit:
         _check("pool", self.key, "the sum of minimum", sum(self.minimum.values()), 0, self.capacity)
         if any(not 1 <= number <= self.classes for number in self.minimum):
             hint = f"name classes 1 to {self.classes}"
-            raise ConfigInvalid(f"pool {self.key!r}: a minimum for an unknown class", hint=hint)
+            raise InvalidConfigError(f"pool {self.key!r}: a minimum for an unknown class", hint=hint)
 
     def kept_for_others(self, of_class: int, used: Mapping[int, int]) -> int:
         """Free slots that class *of_class* must leave, while the classes hold *used* slots."""
@@ -231,12 +231,16 @@ class Plan:
 
     def __post_init__(self) -> None:
         if len(self.buckets) > MAX_BUCKETS:
-            raise ConfigInvalid(f"{len(self.buckets)} buckets for one call", hint=f"at most {MAX_BUCKETS}")
+            raise InvalidConfigError(
+                f"{len(self.buckets)} buckets for one call", hint=f"at most {MAX_BUCKETS}"
+            )
         keys = sorted(bucket.key for bucket in self.buckets)
         if any(one == other for one, other in pairwise(keys)):
-            raise ConfigInvalid("two buckets of one call have the same key", hint="name one otherwise")
+            raise InvalidConfigError("two buckets of one call have the same key", hint="name one otherwise")
         if self.quota is not None and self.pool is None:
-            raise ConfigInvalid("a quota of slots needs a pool", hint="add the pool whose slots it counts")
+            raise InvalidConfigError(
+                "a quota of slots needs a pool", hint="add the pool whose slots it counts"
+            )
 
     @property
     def keys(self) -> tuple[object, ...]:
@@ -247,6 +251,6 @@ class Plan:
 
 def _check(noun: str, key: str, what: str, value: float, least: float, most: float) -> None:
     if not least <= value <= most:  # NaN fails it, too
-        raise ConfigInvalid(
+        raise InvalidConfigError(
             f"{noun} {key!r}: {what} is {value:g}", hint=f"give {least:g} to {most:g} for {what}"
         )

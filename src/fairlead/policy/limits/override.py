@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import blake2b
 
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from fairlead.policy.text.names import check_label, check_name, check_tenant, shown
 
 STEPS = (0.1, 0.25, 0.5, 1.0)
@@ -40,10 +40,10 @@ class Reach:
     bucket: str | None = None
 
     def __post_init__(self) -> None:
-        """InputInvalid where it is none of the three."""
+        """InvalidInputError where it is none of the three."""
         given = (self.tenant is not None, self.provider is not None, self.bucket is not None)
         if given not in ((False, False, False), (False, True, False), (True, True, True)):
-            raise InputInvalid(
+            raise InvalidInputError(
                 "a switch reaches everything, one provider, or one connection",
                 tenant=self.tenant,
                 hint="name the provider, or tenant, provider and bucket",
@@ -105,7 +105,7 @@ def place_of(tenant: str, provider: str, bucket: str) -> float:
 
 
 def check_reason(reason: str) -> str:
-    """*reason* if it says something; else InputInvalid."""
+    """*reason* if it says something; else InvalidInputError."""
     if not reason.strip():
-        raise InputInvalid("a switch without a reason", hint="say why: whoever meets it asks")
+        raise InvalidInputError("a switch without a reason", hint="say why: whoever meets it asks")
     return check_label("reason", reason, MAX_REASON_BYTES)

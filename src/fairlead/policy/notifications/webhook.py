@@ -15,7 +15,7 @@ import hashlib
 import hmac
 
 from fairlead._core.secret import Secret
-from fairlead.errors import ConfigInvalid, FairleadError, RequestRejected, TransientFailure
+from fairlead.errors import FairleadError, InvalidConfigError, RequestRejectedError, TransientFailureError
 from fairlead.policy.failures.category import Category
 
 ID = "webhook-id"
@@ -30,7 +30,7 @@ _NOT_PROCESSED = {408: Category.TRANSIENT_NETWORK, 425: Category.TRANSIENT_SERVE
 
 
 def signing_key(secret: Secret) -> bytes:
-    """The key behind *secret*; ConfigInvalid for bad base64 or fewer than 16 bytes.
+    """The key behind *secret*; InvalidConfigError for bad base64 or fewer than 16 bytes.
 
     >>> len(signing_key(Secret("whsec_" + "QUJD" * 8)))
     24
@@ -41,10 +41,10 @@ def signing_key(secret: Secret) -> bytes:
         key = base64.b64decode(encoded, validate=True) if text.startswith(_PREFIX) else text.encode()
     except binascii.Error:
         hint = "write whsec_ and then 24 to 64 random bytes in base64"
-        raise ConfigInvalid("notices.webhook_secret is not base64 after whsec_", hint=hint) from None
+        raise InvalidConfigError("notices.webhook_secret is not base64 after whsec_", hint=hint) from None
     if len(key) < MIN_KEY_BYTES:
         hint = f"use {MIN_KEY_BYTES} random bytes or more"
-        raise ConfigInvalid(f"notices.webhook_secret has only {len(key)} bytes", hint=hint)
+        raise InvalidConfigError(f"notices.webhook_secret has only {len(key)} bytes", hint=hint)
     return key
 
 
@@ -69,7 +69,7 @@ def refusal(
     what = f"the webhook's receiver answered {status}"
     if status == 429 or status >= 500 or status in _NOT_PROCESSED:
         category = Category.TRANSIENT_RATE_LIMIT if status == 429 else Category.TRANSIENT_SERVER
-        return TransientFailure(
+        return TransientFailureError(
             what,
             tenant=tenant,
             provider=provider,
@@ -81,4 +81,4 @@ def refusal(
         hint = "the receiver wants no more events: change or remove notices.webhook_url"
     elif status < 400:
         hint = "redirects are not followed: set notices.webhook_url to the final address"
-    return RequestRejected(what, tenant=tenant, provider=provider, hint=hint)
+    return RequestRejectedError(what, tenant=tenant, provider=provider, hint=hint)

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from fairlead.errors import ConfigInvalid, InputInvalid
+from fairlead.errors import InvalidConfigError, InvalidInputError
 from fairlead.policy.providers.call_settings import CallSettings
 from fairlead.policy.providers.origin import Origins, origins_of
 from fairlead.policy.providers.profile import Profile
@@ -19,7 +19,7 @@ _HINT = "give it another value, or take it away: `fairlead connections set`"
 def call_settings_of(profile: Profile, settings: Mapping[str, Any], *, tenant: str) -> CallSettings:
     """The part of *settings* that is about calls, over ``[client]`` of *profile*.
 
-    ConfigInvalid where it is impossible.
+    InvalidConfigError where it is impossible.
     """
     own = {name: settings[name] for name in CallSettings.model_fields if name in settings}
     try:
@@ -56,13 +56,13 @@ def origins_for(profile: Profile, endpoint: Mapping[str, str], hosts: tuple[str,
     for place in profile.places:
         try:
             urls.append(profile.place_url(place, endpoint))
-        except InputInvalid:
+        except InvalidInputError:
             continue  # a place that this connection cannot call anyway
     return origins_of(urls, (*profile.call_hosts(endpoint), *hosts), open_ports=profile.allow_http)
 
 
-def _impossible(profile: Profile, tenant: str, what: str, hint: str) -> ConfigInvalid:
-    return ConfigInvalid(
+def _impossible(profile: Profile, tenant: str, what: str, hint: str) -> InvalidConfigError:
+    return InvalidConfigError(
         f"the settings of the connection are not acceptable: {what}",
         tenant=tenant,
         provider=profile.name,

@@ -10,7 +10,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from fairlead.errors import ConfigInvalid
+from fairlead.errors import InvalidConfigError
 from fairlead.policy.limits.limit import MAX_BUCKETS, MAX_CLASSES, MAX_SLOTS, Degraded
 from fairlead.policy.providers.profile_limits import CallLimit
 from fairlead.policy.providers.profile_parts import Key, Seconds, Table
@@ -48,7 +48,7 @@ class ConnectionLimits(Table):
 
 
 def limits_of(settings: Mapping[str, object], *, tenant: str, provider: str) -> ConnectionLimits:
-    """The part of *settings* that is about limits; ConfigInvalid where it is impossible."""
+    """The part of *settings* that is about limits; InvalidConfigError where it is impossible."""
     known = {name: settings[name] for name in ConnectionLimits.model_fields if name in settings}
     try:
         return ConnectionLimits.model_validate(known)
@@ -56,7 +56,7 @@ def limits_of(settings: Mapping[str, object], *, tenant: str, provider: str) -> 
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "settings"
         problem = first["msg"].removeprefix("Value error, ")
-        raise ConfigInvalid(
+        raise InvalidConfigError(
             f"the settings of the connection are not acceptable: {place}: {problem}",
             tenant=tenant,
             provider=provider,

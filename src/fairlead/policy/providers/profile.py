@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from fairlead.errors import ConfigInvalid, InputInvalid
+from fairlead.errors import InvalidConfigError, InvalidInputError
 from fairlead.policy.providers import profile_parts as parts
 from fairlead.policy.providers.call_settings import CallManners
 from fairlead.policy.providers.endpoint import (
@@ -152,7 +152,7 @@ class Profile(parts.Table):
     def endpoint_values(self, given: Mapping[str, str]) -> dict[str, str]:
         """The canonical value of each endpoint parameter, defaults put in.
 
-        Raises InputInvalid for an unknown, missing or malformed one; the value itself is not repeated.
+        Raises InvalidInputError for an unknown, missing or malformed one; the value itself is not repeated.
         """
         unknown = sorted(set(given) - set(self.endpoints.params))
         if unknown:
@@ -172,7 +172,7 @@ class Profile(parts.Table):
             raise self._input(f"endpoint parameter {name!r} {refused}", way_out) from None
 
     def url(self, place: Place, values: Mapping[str, str]) -> str:
-        """The address of *place* for a connection; InputInvalid where there is none or it is unsafe."""
+        """The address of *place* for a connection; InvalidInputError where there is none or it is unsafe."""
         return self._url(
             place, values, f"no {place} endpoint is known", "add it to a profile file of your own"
         )
@@ -197,7 +197,7 @@ class Profile(parts.Table):
         return parsed is not None and "{" in parsed.host
 
     def api_url(self, api: str, values: Mapping[str, str]) -> str:
-        """The address that calls of *api* begin with; InputInvalid where there is none or it is unsafe."""
+        """The address that calls of *api* begin with; InvalidInputError where there is none or it is unsafe."""
         known = ", ".join(self.apis) or "none"
         hint = f"give the whole address, or one of its APIs: {known}"
         return self._url(_API + api, values, "it is not known where this API is", hint)
@@ -209,7 +209,7 @@ class Profile(parts.Table):
         return tuple(place for place in self._templates() if not place.startswith(others))
 
     def place_url(self, place: str, values: Mapping[str, str]) -> str:
-        """The address of one of `places`; InputInvalid where *values* lack what it needs."""
+        """The address of one of `places`; InvalidInputError where *values* lack what it needs."""
         return self._url(place, values, "no such address is known", "see its profile")
 
     def call_hosts(self, values: Mapping[str, str]) -> tuple[str, ...]:
@@ -218,7 +218,7 @@ class Profile(parts.Table):
         for index, host in enumerate(self.hosts):
             try:
                 url = self.place_url(f"{_HOST}{index}", values)
-            except InputInvalid:
+            except InvalidInputError:
                 continue
             found.append((_BELOW if host.startswith(_BELOW) else "") + url.removeprefix("https://"))
         return tuple(found)
@@ -244,7 +244,7 @@ class Profile(parts.Table):
         return plain.lower() if self.account.lower else plain
 
     def variant(self, name: str | None) -> Profile:
-        """The profile with variant *name* laid over; itself for None. Raises InputInvalid if unknown."""
+        """The profile with variant *name* laid over; itself for None. Raises InvalidInputError if unknown."""
         if name is None:
             return self
         if name not in self.variants:
@@ -253,14 +253,14 @@ class Profile(parts.Table):
         return self.overlay({**self.variants[name], "variants": {}, "variant_name": name})
 
     def overlay(self, changes: Mapping[str, Any]) -> Profile:
-        """The profile with *changes* laid over, tables merged, `unset` taken away; raises ConfigInvalid."""
+        """The profile with *changes* laid over, tables merged, `unset` taken away; raises InvalidConfigError."""
         built = checked_profile(self.model_dump(exclude_unset=True), f"profile {self.label}", changes)
         if isinstance(built, Profile):
             return built
-        raise ConfigInvalid(told(built), provider=self.label, hint="correct the fields named above")
+        raise InvalidConfigError(told(built), provider=self.label, hint="correct the fields named above")
 
-    def _input(self, what: str, hint: str) -> InputInvalid:
-        return InputInvalid(what, provider=self.label, hint=hint)
+    def _input(self, what: str, hint: str) -> InvalidInputError:
+        return InvalidInputError(what, provider=self.label, hint=hint)
 
     @cached_property
     def _parsed(self) -> dict[str, Template]:

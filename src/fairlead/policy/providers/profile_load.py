@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fairlead._checked_file import check_folder, read_checked
-from fairlead.errors import ConfigInvalid
+from fairlead.errors import InvalidConfigError
 from fairlead.policy.providers.profile import Profile, checked_profile
 from fairlead.policy.providers.profile_problem import Problem, told
 
@@ -22,10 +22,10 @@ _LARGEST_FILE = 256 * 1024
 
 
 def load_profiles(folders: Iterable[Path] = ()) -> dict[str, Profile]:
-    """All profiles by name. Raises ConfigInvalid that tells everything wrong in every file."""
+    """All profiles by name. Raises InvalidConfigError that tells everything wrong in every file."""
     profiles, problems = inspect_profiles(folders)
     if problems:
-        raise ConfigInvalid(
+        raise InvalidConfigError(
             f"{len(problems)} problem(s) in provider profiles:\n{told(problems)}\n",
             hint="correct these files; `fairlead providers validate` checks them again",
         )
@@ -94,8 +94,8 @@ def _read_toml(file: Traversable) -> dict[str, Any] | Problem:
         raw = read_checked(Path(str(file)), most_bytes=_LARGEST_FILE).data
         check_folder(Path(str(file)).parent)
         return tomllib.loads(raw.decode("utf-8"))
-    except ConfigInvalid as error:
-        return Problem(str(file), "", error.what.removeprefix(f"{file} "), error.way_out)
+    except InvalidConfigError as error:
+        return Problem(str(file), "", error.message.removeprefix(f"{file} "), error.hint)
     except OSError as error:
         return Problem(str(file), "", f"cannot be read: {error.strerror}", "check its permissions")
     except UnicodeDecodeError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-from fairlead.errors import ConfigInvalid
+from fairlead.errors import InvalidConfigError
 from fairlead.policy.providers.call_settings import CallSettings
 from fairlead.policy.providers.connection_limits import ConnectionLimits
 from fairlead.policy.text.names import shown
@@ -17,11 +17,11 @@ _ALIKE = 0.75
 
 
 def check_names(names: Iterable[str], *, tenant: str, provider: str) -> None:
-    """ConfigInvalid for a name that looks like a known one and is none."""
+    """InvalidConfigError for a name that looks like a known one and is none."""
     for name in sorted(set(names) - KNOWN):
         meant = get_close_matches(name.lower(), sorted(KNOWN), n=1, cutoff=_ALIKE)
         if meant:
-            raise ConfigInvalid(
+            raise InvalidConfigError(
                 f"there is no setting {shown(name)}",
                 tenant=tenant,
                 provider=provider,

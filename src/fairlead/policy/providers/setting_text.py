@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from functools import cache
 
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from fairlead.policy.providers.call_settings import CallSettings
 from fairlead.policy.providers.connection_limits import ConnectionLimits
 
@@ -26,7 +26,7 @@ _FORMS: Mapping[str, tuple[tuple[type, ...], str]] = {
 
 
 def settings_of_text(written: Mapping[str, str]) -> dict[str, SettingValue]:
-    """Each setting as the value that it stands for; InputInvalid where it can be none.
+    """Each setting as the value that it stands for; InvalidInputError where it can be none.
 
     ``scopes`` are separated by blanks or commas. Errors repeat no value: it may be a secret by mistake.
     """
@@ -45,7 +45,7 @@ def _value(name: str, text: str) -> SettingValue:
     except (ValueError, RecursionError):  # the latter: brackets without end
         value = None
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-        raise InputInvalid(
+        raise InvalidInputError(
             f"the setting {name} is not {wanted.partition(':')[0]}", hint=f"write {wanted.format(name)}"
         )
     return value

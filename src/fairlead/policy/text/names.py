@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Sequence
 from functools import lru_cache
 
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 
 MAX_TENANT_BYTES = 200
 OWN_TENANT = "fairlead"
@@ -22,14 +22,14 @@ _SHOWN = 60
 
 
 def check_name(noun: str, value: object, *, tenant: str | None = None) -> str:
-    """*value* if it is a name for a *noun* (provider, bucket, queue, kind); else InputInvalid.
+    """*value* if it is a name for a *noun* (provider, bucket, queue, kind); else InvalidInputError.
 
     >>> check_name("provider", "mercadolibre")
     'mercadolibre'
     """
     if isinstance(value, str) and _is_plain(value):
         return value
-    raise InputInvalid(
+    raise InvalidInputError(
         f"{shown(value)} is no name for a {noun}",
         tenant=tenant,
         hint="use 1 to 64 of a-z, 0-9, '_', '.', '-', beginning with a letter or digit",
@@ -45,7 +45,7 @@ def check_customer(value: object) -> str:
     """The tenant id of somebody who has connections: not the one that schedules of all belong to."""
     tenant = check_tenant(value)
     if tenant == OWN_TENANT:
-        raise InputInvalid(
+        raise InvalidInputError(
             f"the tenant id {tenant!r} is fairlead's own",
             tenant=tenant,
             hint="give the customer another: what holds this one's work would hold schedules of all",
@@ -54,12 +54,12 @@ def check_customer(value: object) -> str:
 
 
 def check_label(noun: str, value: object, max_bytes: int, *, tenant: str | None = None) -> str:
-    """*value* if it is 1 to *max_bytes* bytes of UTF-8 without control characters; else InputInvalid."""
+    """*value* if it is 1 to *max_bytes* bytes of UTF-8 without control characters; else InvalidInputError."""
     problem = _problem(value, max_bytes) if isinstance(value, str) else "it must be a text"
     if problem is None:
         assert isinstance(value, str)
         return value
-    raise InputInvalid(
+    raise InvalidInputError(
         f"{shown(value)} is no {noun}: {problem}",
         tenant=tenant,
         hint=f"use 1 to {max_bytes} bytes of UTF-8 without control characters",

@@ -15,7 +15,7 @@ from typing import Literal
 from urllib.parse import quote, quote_plus, urlencode
 
 from fairlead._core.secret import Secret
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from fairlead.policy.providers.profile import Profile
 from fairlead.policy.tokens.token import TokenSet
 
@@ -60,7 +60,7 @@ def token_request(
     """The request that renews a token, by the profile's strategy.
 
     *refresh_token* for strategy refresh_token; *assertion*, the signed JWT, for strategy assertion. Raises
-    InputInvalid where one is missing, malformed or of no use to the profile.
+    InvalidInputError where one is missing, malformed or of no use to the profile.
     """
     if profile.strategy == "refresh_token" and refresh_token:
         form = _words({"grant_type": "refresh_token", **profile.extra_fields.refresh})
@@ -68,7 +68,7 @@ def token_request(
     if profile.strategy == "assertion" and assertion:
         return _post(profile, endpoint, client, _assertion_form(profile, assertion, scopes), assertion)
     wanted = {"refresh_token": "a refresh token", "assertion": "a signed assertion"}.get(profile.strategy)
-    raise InputInvalid(
+    raise InvalidInputError(
         f"a token request needs {wanted}" if wanted else "a static key is never renewed",
         provider=profile.label,
         hint="reconnect the account" if wanted else "replace the key at the provider and import the new one",
@@ -118,7 +118,7 @@ def authorize_url(
 def revoke_request(
     profile: Profile, endpoint: Mapping[str, str], client: Client, tokens: TokenSet
 ) -> TokenRequest:
-    """The request that ends the grant at the provider; InputInvalid where the profile knows none."""
+    """The request that ends the grant at the provider; InvalidInputError where the profile knows none."""
     known = {**endpoint, "client_id": client.client_id}
     if tokens.account_id is not None:
         known["account_id"] = tokens.account_id
@@ -170,7 +170,7 @@ def assertion_claims(
     """
     facts = profile.assertion
     if facts is None:
-        raise InputInvalid("this provider takes no assertion", provider=profile.label)
+        raise InvalidInputError("this provider takes no assertion", provider=profile.label)
     audience = profile.url("token", endpoint) if facts.audience == "token_endpoint" else facts.audience
     claims: dict[str, object] = {
         "iss": client_id,
@@ -236,7 +236,7 @@ def _authenticated(
             return {}, {**form, "client_id": _word(client.client_id), "client_secret": secret}
         case "client_assertion":
             if assertion is None:
-                raise InputInvalid("this provider needs a signed assertion", provider=profile.label)
+                raise InvalidInputError("this provider needs a signed assertion", provider=profile.label)
             kind = _word(_JWT_BEARER_CLIENT)
             return {}, {**form, "client_assertion_type": kind, "client_assertion": assertion}
         case "none":
@@ -247,7 +247,7 @@ def _authenticated(
 
 def _client_secret(profile: Profile, client: Client) -> Secret:
     if client.client_secret is None or not client.client_secret:
-        raise InputInvalid(
+        raise InvalidInputError(
             "the app's client secret is missing", provider=profile.label, hint="add it to the settings"
         )
     return _clean(profile, "client_secret", client.client_secret)
@@ -292,8 +292,8 @@ def _checked(profile: Profile, headers: Mapping[str, Secret]) -> dict[str, Secre
     return dict(headers)
 
 
-def _malformed(profile: Profile, name: str) -> InputInvalid:
-    return InputInvalid(
+def _malformed(profile: Profile, name: str) -> InvalidInputError:
+    return InvalidInputError(
         f"{name} is too long or holds a line break or another control character",
         provider=profile.label,
         hint="look for a line break at the end of a copied secret",

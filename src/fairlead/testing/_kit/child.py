@@ -11,7 +11,7 @@ from typing import IO, Any, Self
 
 import aiohttp
 
-from fairlead.errors import DependencyUnavailable, InputInvalid
+from fairlead.errors import DependencyUnavailableError, InvalidInputError
 
 _READY_S = 20.0
 _STOP_S = 10.0
@@ -34,13 +34,13 @@ class ChildServer:
 
     @property
     def pid(self) -> int:
-        """The child's process id; raises InputInvalid before `start`."""
+        """The child's process id; raises InvalidInputError before `start`."""
         if self._child is None:
             raise self._not_running()
         return self._child.pid
 
     async def start(self) -> None:
-        """Start the child and wait until it listens; raises DependencyUnavailable with its words."""
+        """Start the child and wait until it listens; raises DependencyUnavailableError with its words."""
         pipe = asyncio.subprocess.PIPE
         # Its stderr goes to a file that outlives this call: a pipe nobody reads would block the child.
         self._words = tempfile.TemporaryFile()  # noqa: SIM115
@@ -62,7 +62,7 @@ class ChildServer:
             words = self._last_words()
             await self.stop()
             hint = f"run python -m {self._module} by hand"
-            raise DependencyUnavailable(f"{self._what} did not start: {words}", hint=hint)
+            raise DependencyUnavailableError(f"{self._what} did not start: {words}", hint=hint)
         return str(json.loads(line)["url"])
 
     def _last_words(self) -> str:
@@ -72,17 +72,17 @@ class ChildServer:
         return self._words.read(2000).decode(errors="replace").strip()
 
     async def control(self, operation: str, **data: object) -> dict[str, Any]:
-        """One request to the control API; raises InputInvalid with the server's reason."""
+        """One request to the control API; raises InvalidInputError with the server's reason."""
         if self._session is None:
             raise self._not_running()
         async with self._session.post(f"{self.url}/_control/{operation}", json=data) as response:
             answer: dict[str, Any] = await response.json()
         if response.status != 200:
-            raise InputInvalid(str(answer["error"]), hint=f"see {self._module}.control")
+            raise InvalidInputError(str(answer["error"]), hint=f"see {self._module}.control")
         return answer
 
-    def _not_running(self) -> InputInvalid:
-        return InputInvalid(f"{self._what}: the process is not running", hint="start it first")
+    def _not_running(self) -> InvalidInputError:
+        return InvalidInputError(f"{self._what}: the process is not running", hint="start it first")
 
     def kill(self) -> None:
         """SIGKILL, as a crash would."""

@@ -6,7 +6,7 @@ from typing import Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from fairlead.errors import ConfigInvalid
+from fairlead.errors import InvalidConfigError
 
 T = TypeVar("T")
 
@@ -18,7 +18,7 @@ class Model(BaseModel):
 
     @classmethod
     def read(cls, data: object, what: str) -> Self:
-        """*data* as this model, or ConfigInvalid that says what in *what* is wrong."""
+        """*data* as this model, or InvalidConfigError that says what in *what* is wrong."""
         return parse(TypeAdapter(cls), data, what)
 
 
@@ -29,7 +29,7 @@ def parse(adapter: TypeAdapter[T], data: object, what: str) -> T:
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False, include_context=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "value"
-        raise ConfigInvalid(
+        raise InvalidConfigError(
             f"test server: {what} cannot be used: {where}: {first['msg']}",
             hint="correct it; the fields are listed in issuer.config, issuer.quirks and api.switches",
         ) from None

@@ -11,7 +11,7 @@ import stat
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 
-from fairlead.errors import ConfigInvalid
+from fairlead.errors import InvalidConfigError
 
 
 def run(main: Coroutine[None, None, int]) -> int:
@@ -33,7 +33,7 @@ async def until_told(
     """Start, print one JSON line (*ready* and ``pid``), and stop on SIGTERM or SIGINT; gives 0.
 
     *die_with_parent*: also when standard input closes, as it does when the process that holds the other end
-    of the pipe dies. Raises ConfigInvalid where that is no pipe, and whatever *start* raises.
+    of the pipe dies. Raises InvalidConfigError where that is no pipe, and whatever *start* raises.
     """
     told = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -64,7 +64,7 @@ class _EndOfInput(asyncio.Protocol):
 async def _watch_stdin(stop: asyncio.Event) -> None:
     kind = os.fstat(sys.stdin.fileno()).st_mode
     if not (stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind)):  # uvloop aborts the process on anything else
-        raise ConfigInvalid(
+        raise InvalidConfigError(
             "test server: --die-with-parent needs a pipe as standard input",
             hint="start it with a pipe and keep the other end open",
         )

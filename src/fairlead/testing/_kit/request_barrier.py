@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 
 Point = Literal["arrived", "processed", "answering"]
 
@@ -44,7 +44,7 @@ class Hold:
         self, hooks: list[Hook], point: str, provider: str | None, connection: str | None, times: int
     ) -> None:
         if point not in get_args(Point):
-            raise InputInvalid(
+            raise InvalidInputError(
                 f"test server: there is no point {point!r}", hint=f"one of {', '.join(get_args(Point))}"
             )
         self._point, self._provider, self._connection = point, provider, connection

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from fairlead._core.clock import Clock
 from fairlead._core.ids import Ids
-from fairlead.errors import DependencyUnavailable
+from fairlead.errors import DependencyUnavailableError
 from fairlead.testing._memory.lane_rows import LaneTables
 from fairlead.testing._memory.rows import DeadLetterRow, DutyRow, JobRow, ScheduleRow, SessionRow
 from fairlead.testing._memory.token_rows import TokenTables
@@ -80,7 +80,7 @@ class MemoryLink:
     async def arrive(self, operation: str) -> None:
         """An operation reaches the database, or does not."""
         if self.away:
-            raise DependencyUnavailable("the database does not answer")
+            raise DependencyUnavailableError("the database does not answer")
         if self.before is not None:
             await self.before(operation)
 

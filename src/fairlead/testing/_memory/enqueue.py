@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from fairlead.engine.ports import Enqueued, NewJob
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from fairlead.policy.jobs.job import KeyMet, UniqueWhile
 from fairlead.policy.jobs.lane import is_own
 from fairlead.policy.jobs.states import JobState
@@ -21,10 +21,12 @@ MET: dict[JobState, KeyMet] = {JobState.AVAILABLE: "waiting", JobState.RUNNING: 
 
 
 def insert_all(database: MemoryDatabase, jobs: Iterable[NewJob]) -> list[Enqueued]:
-    """Store *jobs*, all or none. InputInvalid where an id is taken already, but by who holds its key, too."""
+    """Store *jobs*, all or none. InvalidInputError where an id is taken already, but by who holds its key, too."""
     wanted = list(_of_one_choice(list(jobs)))
     if any(job.job_id in database.jobs and answering(database, job) is None for job in wanted):
-        raise InputInvalid("the database refuses these values: a job of this id is there", reason="23505")
+        raise InvalidInputError(
+            "the database refuses these values: a job of this id is there", reason="23505"
+        )
     return [insert(database, job) for job in wanted]
 
 

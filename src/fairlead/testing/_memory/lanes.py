@@ -17,7 +17,7 @@ from fairlead.engine.ports.lanes import (
     Tier,
     UnhandledKind,
 )
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from fairlead.policy.jobs.lane import (
     QUANTUM,
     STRIDE,
@@ -101,7 +101,9 @@ class MemoryLaneStore(MemoryStore):
     def set_tenant(self, share: TenantShare) -> None:
         if share.tier is not None and share.tier not in self.database.fair.tiers:
             hint = "see `fairlead tenants tiers`"
-            raise InputInvalid(f"there is no tier {shown(share.tier)}", tenant=share.tenant_id, hint=hint)
+            raise InvalidInputError(
+                f"there is no tier {shown(share.tier)}", tenant=share.tenant_id, hint=hint
+            )
         if share == TenantShare(share.tenant_id):
             self.database.fair.tenants.pop(share.tenant_id, None)
         else:
@@ -117,7 +119,7 @@ class MemoryLaneStore(MemoryStore):
         tenants = self._tenants_of(name)
         if tenants:
             hint = "give them another tier first: `fairlead tenants tiers assign`"
-            raise InputInvalid(f"{tenants} tenants have tier {shown(name)}", hint=hint)
+            raise InvalidInputError(f"{tenants} tenants have tier {shown(name)}", hint=hint)
         return self.database.fair.tiers.pop(name, None) is not None
 
     def _tenants_of(self, tier: str) -> int:

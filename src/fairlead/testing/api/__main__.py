@@ -12,7 +12,7 @@ import json
 import sys
 from typing import Any
 
-from fairlead.errors import ConfigInvalid, FairleadError
+from fairlead.errors import FairleadError, InvalidConfigError
 from fairlead.testing._kit.process import run, until_told
 from fairlead.testing.api import APIS, Api, LiarApi, ShopifyApi, ShopLimits
 
@@ -59,7 +59,7 @@ def _api(name: str, options: dict[str, Any]) -> Api | LiarApi:
             options["limits"] = ShopLimits(**options["limits"])
         return made(**options)
     except TypeError as error:  # an argument that its class does not take
-        raise ConfigInvalid(f"test API {name}: {error}", hint=f"see help({made.__qualname__})") from None
+        raise InvalidConfigError(f"test API {name}: {error}", hint=f"see help({made.__qualname__})") from None
 
 
 def _options(text: str) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def _options(text: str) -> dict[str, Any]:
     except ValueError:
         told = None
     if not isinstance(told, dict):
-        raise ConfigInvalid("test API: --options is no JSON object", hint="--options '{\"takes_s\": 1}'")
+        raise InvalidConfigError("test API: --options is no JSON object", hint="--options '{\"takes_s\": 1}'")
     return told
 
 

@@ -176,7 +176,7 @@ class Api(ABC):
     def switch(self, **changes: object) -> Switches:
         """Change some of the `Switches`, at once and for every account; the rest stays as it is.
 
-        Raises ConfigInvalid where a value or a name is impossible.
+        Raises InvalidConfigError where a value or a name is impossible.
         """
         self._refill()
         told = self.switches.model_dump(exclude_unset=True) | changes

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 from pydantic import TypeAdapter
 
-from fairlead.errors import ConfigInvalid, FairleadError
+from fairlead.errors import FairleadError, InvalidConfigError
 from fairlead.testing._kit.model import Model
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Control:
             act = self._operations.get(name)
             if act is None:
                 hint = f"one of {', '.join(self._operations)}"
-                raise ConfigInvalid(f"test API: there is no operation {name!r}", hint=hint)
+                raise InvalidConfigError(f"test API: there is no operation {name!r}", hint=hint)
             told = act(_OBJECT.validate_json(await request.read() or b"{}"))
         except (FairleadError, ValueError) as error:
             return web.json_response({"error": str(error)}, status=400)

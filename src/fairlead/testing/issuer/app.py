@@ -78,8 +78,8 @@ class Issuer:
     # ---- life ------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Listen; `url` is known from here on. Raises OSError when the port is taken, ConfigInvalid or
-        InputInvalid when the configuration contradicts itself; nothing is left running then."""
+        """Listen; `url` is known from here on. Raises OSError when the port is taken, InvalidConfigError or
+        InvalidInputError when the configuration contradicts itself; nothing is left running then."""
         try:
             await self._listen()
             self._entries.started(self.url)

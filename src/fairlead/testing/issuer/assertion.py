@@ -10,7 +10,7 @@ from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, Key, OKPKey, RSAKey
 from joserfc.jwt import JWTClaimsRegistry
 
-from fairlead.errors import ConfigInvalid
+from fairlead.errors import InvalidConfigError
 
 BEARER_GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 BEARER_CLIENT = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
@@ -44,13 +44,13 @@ class AssertionRefused(Exception):
 
 
 def read_key(public_key: str | dict[str, str | list[str]]) -> Key:
-    """A public key from PEM (RSA, EC or Ed25519) or JWK; raises ConfigInvalid when it is neither."""
+    """A public key from PEM (RSA, EC or Ed25519) or JWK; raises InvalidConfigError when it is neither."""
     for kind in (RSAKey, ECKey, OKPKey):
         try:
             return kind.import_key(public_key)
         except (JoseError, ValueError, TypeError, KeyError):
             continue
-    raise ConfigInvalid(
+    raise InvalidConfigError(
         "test issuer: public_key is no usable public key",
         hint="give a JWK, or a PEM with an RSA, EC or Ed25519 public key",
     )

@@ -30,7 +30,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fairlead.errors import ConfigInvalid
+from fairlead.errors import InvalidConfigError
 from fairlead.testing._kit.model import Model
 from fairlead.testing.issuer.dialects import DIALECTS, Dialect
 from fairlead.testing.issuer.families import Policy, ReplayRules
@@ -130,12 +130,12 @@ class IssuerConfig(Model):
 
 
 def load(path: Path) -> IssuerConfig:
-    """The configuration in *path* (.toml or .json); raises ConfigInvalid with the place that is wrong."""
+    """The configuration in *path* (.toml or .json); raises InvalidConfigError with the place that is wrong."""
     try:
         text = path.read_text("utf-8")
         data = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
     except (OSError, ValueError) as error:
-        raise ConfigInvalid(
+        raise InvalidConfigError(
             f"test issuer: cannot read the configuration {path}: {error}",
             hint="give a TOML or JSON file with the fields of fairlead.testing.issuer.config",
         ) from None

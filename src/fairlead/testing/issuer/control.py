@@ -24,7 +24,7 @@ from dataclasses import asdict
 
 from pydantic import Field
 
-from fairlead.errors import FairleadError, InputInvalid
+from fairlead.errors import FairleadError, InvalidInputError
 from fairlead.testing._kit.model import Model
 from fairlead.testing._kit.request_barrier import Hold, Hook
 from fairlead.testing.issuer.config import ConnectionConfig, ConnectionName, ProviderConfig, ProviderName
@@ -95,11 +95,11 @@ class Control:
             run = self._operations.get(operation)
             if run is None:
                 known = ", ".join(self._operations)
-                raise InputInvalid(f"test issuer: no control {operation!r}", hint=f"one of {known}")
+                raise InvalidInputError(f"test issuer: no control {operation!r}", hint=f"one of {known}")
             try:
                 data = json.loads(body or b"{}")
             except ValueError:
-                raise InputInvalid(
+                raise InvalidInputError(
                     "test issuer: the control body is no JSON", hint="send an object"
                 ) from None
             return Answer(200, json.dumps(await run(data)).encode())
@@ -186,5 +186,7 @@ class Control:
     def _held(self, number: int) -> Hold:
         hold = self._holds.get(number)
         if hold is None:
-            raise InputInvalid(f"test issuer: there is no hold {number}", hint="make one with hold first")
+            raise InvalidInputError(
+                f"test issuer: there is no hold {number}", hint="make one with hold first"
+            )
         return hold

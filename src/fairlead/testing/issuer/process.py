@@ -29,7 +29,7 @@ class IssuerProcess(ChildServer):
         self.ledger_path = ledger
 
     async def start(self) -> None:
-        """Start the child and wait until it listens; raises DependencyUnavailable with its words."""
+        """Start the child and wait until it listens; raises DependencyUnavailableError with its words."""
         with tempfile.NamedTemporaryFile(
             "w", prefix="fairlead-issuer-", suffix=".json", delete=False
         ) as file:

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from fairlead.errors import ConfigInvalid
+from fairlead.errors import InvalidConfigError
 from fairlead.testing._kit.model import Model
 from fairlead.testing.issuer.dialects import Fields
 from fairlead.testing.issuer.families import PLAIN, Wish
@@ -208,7 +208,7 @@ def _by_name(value: object) -> object:
     if not isinstance(value, str):
         return value
     if value not in QUIRKS:
-        raise ConfigInvalid(
+        raise InvalidConfigError(
             f"test issuer: there is no quirk named {value!r}", hint=f"one of: {', '.join(sorted(QUIRKS))}"
         )
     return QUIRKS[value]

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 
 from aiohttp import web
 
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from fairlead.testing.issuer.authorize import CodeRefused, Codes
 from fairlead.testing.issuer.control import Control
 from fairlead.testing.issuer.delivery import Line
@@ -103,7 +103,7 @@ class Front:
             self._world.provider(provider)
             location = self._codes.consent(provider, dict(parse_qsl(query)), self.url)
             answer = Answer(302, headers=(("Location", location),))
-        except (CodeRefused, InputInvalid) as refusal:
+        except (CodeRefused, InvalidInputError) as refusal:
             answer = Answer(400, str(refusal).encode(), "text/plain; charset=utf-8")
         await line.send(answer, None)
 

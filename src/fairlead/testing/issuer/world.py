@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from random import Random
 
 from fairlead._core.clock import Clock
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from fairlead.testing.issuer.assertion import Speaker, read_key
 from fairlead.testing.issuer.config import (
     PROVIDER_NAME,
@@ -96,7 +96,7 @@ class World:
         """Two connections with one token could not be told apart in the ledger."""
         known = self.families.find(wanted.refresh_token)
         if known is not None and known.family.connection != wanted.connection:
-            raise InputInvalid(
+            raise InvalidInputError(
                 f"test issuer: the refresh token of {wanted.connection!r} belongs to another connection",
                 provider=wanted.provider,
                 hint="give each connection its own, or none",
@@ -157,7 +157,9 @@ class World:
     def play(self, name: str, provider: ProviderConfig) -> None:
         """Play *provider* under *name* from now on; grants that exist keep their policy."""
         if re.fullmatch(PROVIDER_NAME, name) is None:
-            raise InputInvalid("test issuer: this is no provider name", provider=name, hint=PROVIDER_NAME)
+            raise InvalidInputError(
+                "test issuer: this is no provider name", provider=name, hint=PROVIDER_NAME
+            )
         self.providers[name] = provider
 
     def refuse_client(self, client_id: str, on: bool) -> None:
@@ -170,10 +172,10 @@ class World:
     # ---- look-ups --------------------------------------------------------------------------------
 
     def provider(self, name: str) -> ProviderConfig:
-        """The provider of this name; raises InputInvalid when the issuer does not play it."""
+        """The provider of this name; raises InvalidInputError when the issuer does not play it."""
         found = self.providers.get(name)
         if found is None:
-            raise InputInvalid(
+            raise InvalidInputError(
                 "test issuer: this provider is not configured",
                 provider=name,
                 hint=f"configured: {', '.join(sorted(self.providers)) or 'none'}",
@@ -181,10 +183,10 @@ class World:
         return found
 
     def family(self, provider: str, connection: str) -> Family:
-        """The newest grant of a connection; raises InputInvalid when there is none."""
+        """The newest grant of a connection; raises InvalidInputError when there is none."""
         found = self.families.family(provider, connection)
         if found is None:
-            raise InputInvalid(
+            raise InvalidInputError(
                 f"test issuer: the connection {connection!r} is not registered",
                 provider=provider,
                 hint="register it first",

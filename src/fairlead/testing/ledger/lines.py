@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 
 _REFRESHES = (None, "client_credentials", "urn:ietf:params:oauth:grant-type:jwt-bearer")
 
@@ -94,7 +94,7 @@ class Post:
 
 def read_ledger(path: Path) -> Ledger:
     """The ledger in *path*. Half a line, left where an issuer was killed, is passed over; any other
-    line that cannot be read, and a gap in the numbers, raises InputInvalid."""
+    line that cannot be read, and a gap in the numbers, raises InvalidInputError."""
     with path.open(encoding="utf-8", newline="\n") as file:
         return parse_ledger(file)
 
@@ -114,7 +114,7 @@ def parse_ledger(lines: Iterable[str]) -> Ledger:
         if data.get("ev") == "started":
             run, seq, torn = run + 1, 0, False
         if torn or data.get("seq") != seq + 1:
-            raise InputInvalid(
+            raise InvalidInputError(
                 f"the ledger is damaged at line {number}", hint="a line is missing or cut before it"
             )
         seq += 1

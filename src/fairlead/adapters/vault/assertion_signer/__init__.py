@@ -9,7 +9,7 @@ from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, RSAKey
 
 from fairlead._core.secret import Secret
-from fairlead.errors import ConfigInvalid
+from fairlead.errors import InvalidConfigError
 
 
 class JoseSigner:
@@ -19,14 +19,14 @@ class JoseSigner:
         self._keys: dict[Secret, RSAKey | ECKey] = {}
 
     def sign(self, claims: dict[str, object], alg: str, private_key: Secret, key_id: str | None) -> Secret:
-        """The signed JWT; ConfigInvalid, without the key, where *private_key* does not fit *alg*."""
+        """The signed JWT; InvalidConfigError, without the key, where *private_key* does not fit *alg*."""
         header: dict[str, Any] = {"alg": alg, "typ": "JWT"}
         if key_id is not None:
             header["kid"] = key_id
         try:
             return Secret(jwt.encode(header, dict(claims), self._key(alg, private_key), algorithms=[alg]))
         except (JoseError, ValueError, TypeError) as error:
-            raise ConfigInvalid(
+            raise InvalidConfigError(
                 f"the private key does not sign with {alg} ({type(error).__name__})",
                 hint="give the PEM key whose certificate the provider knows",
             ) from None

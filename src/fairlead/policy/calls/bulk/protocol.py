@@ -72,7 +72,7 @@ class BulkWay(Protocol):
         ...
 
     def begin(self, kind: str, text: str, variables: Mapping[str, Any]) -> BulkAsk:
-        """What begins one. InputInvalid where *variables* lack something."""
+        """What begins one. InvalidInputError where *variables* lack something."""
         ...
 
     def begun(self, reply: Reply) -> BulkSeen | BulkDenied:

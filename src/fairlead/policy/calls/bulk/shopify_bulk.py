@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from fairlead.policy.calls.bulk.protocol import BulkAsk, BulkDenied, BulkSeen, BulkState
 from fairlead.policy.failures.http_date import parse_rfc_3339
 from fairlead.policy.limits.bulk_token import is_running_id
@@ -57,7 +57,7 @@ class ShopifyBulk:
         if set(variables) != needed:
             told = ", ".join(sorted(needed)) or "none"
             hint = "upload the lines first (stagedUploadsCreate)" if needed else "write values into the query"
-            raise InputInvalid(f"a bulk {kind} takes these variables: {told}", hint=hint)
+            raise InvalidInputError(f"a bulk {kind} takes these variables: {told}", hint=hint)
         return BulkAsk(_BEGIN[kind], {"text": text, **variables}, changes=True)
 
     def begun(self, reply: Reply) -> BulkSeen | BulkDenied:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from fairlead.policy.calls.classify.body import reply_of
 from fairlead.policy.limits.feedback.raw_response import Reply
 
@@ -21,9 +21,11 @@ _HINT = 'record it with `curl -i`, or write {"status": 429, "headers": {}, "body
 
 
 def read_recording(raw: bytes) -> Reply:
-    """The answer that *raw* holds; InputInvalid, which repeats nothing of it, where it is none."""
+    """The answer that *raw* holds; InvalidInputError, which repeats nothing of it, where it is none."""
     if len(raw) > LARGEST:
-        raise InputInvalid(f"the recorded response is larger than {LARGEST} bytes", hint="keep its beginning")
+        raise InvalidInputError(
+            f"the recorded response is larger than {LARGEST} bytes", hint="keep its beginning"
+        )
     if raw.lstrip().startswith(b"{"):
         return _from_json(raw)
     return _from_wire(raw.lstrip())
@@ -35,15 +37,17 @@ def _from_wire(raw: bytes) -> Reply:
     while (found := _HEAD.match(raw)) is not None:
         head, raw = found, raw[found.end() :]
     if head is None:
-        raise InputInvalid("the file begins with no status line of HTTP", hint=_HINT)
+        raise InvalidInputError("the file begins with no status line of HTTP", hint=_HINT)
     headers: dict[str, list[str]] = {}
     for line in head[2].decode("latin-1").replace("\r\n", "\n").split("\n")[:-1]:
         told = _HEADER.fullmatch(line)
         if told is None:
-            raise InputInvalid("a header of the recorded response is no `name: value`", hint=_HINT)
+            raise InvalidInputError("a header of the recorded response is no `name: value`", hint=_HINT)
         headers.setdefault(told[1].lower(), []).append(told[2].strip(" \t"))
     if raw.startswith(b"\x1f\x8b"):
-        raise InputInvalid("the recorded body is compressed", hint="record it with `curl -i --compressed`")
+        raise InvalidInputError(
+            "the recorded body is compressed", hint="record it with `curl -i --compressed`"
+        )
     return reply_of(int(head[1]), headers, raw)
 
 
@@ -51,15 +55,15 @@ def _from_json(raw: bytes) -> Reply:
     try:
         told = json.loads(raw)
     except (ValueError, RecursionError):
-        raise InputInvalid("the file begins like JSON and is none", hint=_HINT) from None
+        raise InvalidInputError("the file begins like JSON and is none", hint=_HINT) from None
     unknown = sorted(set(told) - {"status", "headers", "body"})
     if unknown:
-        raise InputInvalid("the file has members other than status, headers and body", hint=_HINT)
+        raise InvalidInputError("the file has members other than status, headers and body", hint=_HINT)
     status, headers, body = told.get("status"), told.get("headers", {}), told.get("body")
     if not isinstance(status, int) or isinstance(status, bool) or not 100 <= status <= 599:
-        raise InputInvalid("status is no number from 100 to 599", hint=_HINT)
+        raise InvalidInputError("status is no number from 100 to 599", hint=_HINT)
     if not isinstance(headers, dict) or not all(_is_header(value) for value in headers.values()):
-        raise InputInvalid("headers is no object of texts, or of lists of texts", hint=_HINT)
+        raise InvalidInputError("headers is no object of texts, or of lists of texts", hint=_HINT)
     if isinstance(body, str):
         marked = f"\ufeff{body}"  # the recording is text already, whatever its charset header says
         return reply_of(status, headers, marked.encode("utf-8", "surrogatepass"))

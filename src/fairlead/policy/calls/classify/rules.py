@@ -60,7 +60,7 @@ def rules_of(
 ) -> Rules:
     """The rules of a connection at the provider of *profile*, with its *settings* (default none).
 
-    Raises ConfigInvalid for settings that cannot be.
+    Raises InvalidConfigError for settings that cannot be.
     """
     own = call_settings_of(profile, settings or {}, tenant=tenant)
     levels = tuple(

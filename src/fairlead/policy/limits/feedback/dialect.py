@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Literal
 
-from fairlead.errors import ConfigInvalid
+from fairlead.errors import InvalidConfigError
 from fairlead.policy.limits.feedback.hubspot import hubspot
 from fairlead.policy.limits.feedback.mercadolibre import mercadolibre
 from fairlead.policy.limits.feedback.netsuite import netsuite
@@ -52,7 +52,7 @@ def heard(dialect: str, reply: Reply, *, now_epoch_s: float | None) -> tuple[Hea
     listen = DIALECTS.get(dialect)
     if listen is None:
         hint = f"use one of {', '.join(DIALECTS)}"
-        raise ConfigInvalid(f"{shown(dialect)} is no dialect of rate limit feedback", hint=hint)
+        raise InvalidConfigError(f"{shown(dialect)} is no dialect of rate limit feedback", hint=hint)
     items = listen(reply, now_epoch_s)
     wait_s = refusal_s(reply, now_epoch_s)
     if wait_s is None or any(item.refused for item in items):

@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from fairlead.errors import InputInvalid
+from fairlead.errors import InvalidInputError
 from fairlead.policy.failures.http_date import parse_http_date
 from fairlead.policy.failures.ratelimit_header import QuotaState, parse_ratelimit
 from fairlead.policy.limits.feedback.raw_response import (
@@ -126,6 +126,6 @@ def _limit_of(policy: str) -> str:
     """The policy's name where it can be a name of ours; a nameless one counts requests."""
     try:
         name = check_name("limit", policy.lower())
-    except InputInvalid:
+    except InvalidInputError:
         return REQUESTS
     return REQUESTS if name == "default" else name  # the name that the drafts and most servers use for one
