@@ -209,7 +209,7 @@ async def test_80_calls_in_a_process_with_12_free_descriptors_hold_up_no_other_p
     ends = printed["ends"]
     assert sum(ends.values()) == 80
     assert ends["NotSent descriptors"] > 0
-    ours = {"NoneType", "NotSent", "LimiterUnavailableError", "DependencyUnavailableError"}
+    ours = {"NoneType", "NotSentError", "LimiterUnavailableError", "DependencyUnavailableError"}
     assert {each.partition(" ")[0] for each in ends} <= ours, "no bare OSError"
     assert printed["opened"] == 0
     assert printed["trouble"].startswith("descriptors: ")

@@ -57,7 +57,7 @@ async def test_the_text_of_a_foreign_error_is_not_cut_at_the_word_hint(fl: Fairl
         await memory.drain()
         with pytest.raises(JobFailedError, match=r"wrong, hint: see the manual \(.* in work\)") as failed:
             await fl.result(job_id)
-    assert failed.value.hint == JobFailedError.hint
+    assert failed.value.hint == JobFailedError.default_hint
 
 
 async def test_the_hint_of_a_failure_is_the_hint_of_job_failed(fl: Fairlead) -> None:

@@ -143,7 +143,7 @@ def test_every_field_is_described_frozen_and_strict_about_unknown_keys() -> None
 def test_each_non_obvious_fact_names_its_source() -> None:
     for name, profile in PROFILES.items():
         assert profile.sources, name
-    text = (ROOT / "src/fairlead/providers/mercadolibre.toml").read_text()
+    text = (ROOT / "src/fairlead/policy/providers/mercadolibre.toml").read_text()
     assert text.count("# source:") >= 5
 
 
@@ -212,7 +212,7 @@ def test_an_impossible_overlay_never_starts(changes: dict[str, Any], told: str) 
 
 def test_a_users_file_joins_and_overrides(tmp_path: Path) -> None:
     _write(tmp_path, "acme.toml", MINIMAL)
-    stripe = (ROOT / "src/fairlead/providers/stripe.toml").read_text()
+    stripe = (ROOT / "src/fairlead/policy/providers/stripe.toml").read_text()
     _write(tmp_path, "stripe.toml", stripe.replace('title = "Stripe"', 'title = "Our Stripe"'))
     profiles = load_profiles([tmp_path])
     assert profiles["acme"].refreshes

@@ -15,9 +15,9 @@ from fairlead.policy.providers.profile_load import load_profiles
 from fairlead.policy.tokens.outcome import (
     Granted,
     NotProcessed,
-    OutcomeTransient,
     Rejected,
     TokenOutcome,
+    TransientFailure,
     Unknown,
     classify_answer,
 )
@@ -98,29 +98,29 @@ def test_permanent_refusals(
 @pytest.mark.parametrize(
     ("profile", "status", "body", "expected"),
     [
-        ("xero", 400, HTML, OutcomeTransient(Category.TRANSIENT_SERVER, "http_400")),
-        ("xero", 401, HTML, OutcomeTransient(Category.TRANSIENT_SERVER, "http_401")),
-        ("mercadolibre", 403, HTML, OutcomeTransient(Category.TRANSIENT_SERVER, "http_403")),
-        ("mercadolibre", 404, HTML, OutcomeTransient(Category.TRANSIENT_SERVER, "http_404")),
-        ("xero", 408, b"", OutcomeTransient(Category.TRANSIENT_SERVER, "http_408")),
-        ("xero", 400, {"message": "no"}, OutcomeTransient(Category.TRANSIENT_SERVER, "http_400")),
+        ("xero", 400, HTML, TransientFailure(Category.TRANSIENT_SERVER, "http_400")),
+        ("xero", 401, HTML, TransientFailure(Category.TRANSIENT_SERVER, "http_401")),
+        ("mercadolibre", 403, HTML, TransientFailure(Category.TRANSIENT_SERVER, "http_403")),
+        ("mercadolibre", 404, HTML, TransientFailure(Category.TRANSIENT_SERVER, "http_404")),
+        ("xero", 408, b"", TransientFailure(Category.TRANSIENT_SERVER, "http_408")),
+        ("xero", 400, {"message": "no"}, TransientFailure(Category.TRANSIENT_SERVER, "http_400")),
         ("xero", 400, b'{"error":"invalid_grant","error":"x"}',
-         OutcomeTransient(Category.TRANSIENT_SERVER, "http_400")),
-        ("xero", 302, b"", OutcomeTransient(Category.TRANSIENT_SERVER, "http_302")),
-        ("xero", 308, {"error": "invalid_grant"}, OutcomeTransient(Category.TRANSIENT_SERVER, "http_308")),
+         TransientFailure(Category.TRANSIENT_SERVER, "http_400")),
+        ("xero", 302, b"", TransientFailure(Category.TRANSIENT_SERVER, "http_302")),
+        ("xero", 308, {"error": "invalid_grant"}, TransientFailure(Category.TRANSIENT_SERVER, "http_308")),
         ("xero", 400, {"error": "temporarily_unavailable"},
-         OutcomeTransient(Category.TRANSIENT_SERVER, "temporarily_unavailable")),
+         TransientFailure(Category.TRANSIENT_SERVER, "temporarily_unavailable")),
         ("mercadolibre", 400, {"error": "server_error"},
-         OutcomeTransient(Category.TRANSIENT_SERVER, "server_error")),
+         TransientFailure(Category.TRANSIENT_SERVER, "server_error")),
         ("mercadolibre", 500, {"error": "temporarily_unavailable"},
-         OutcomeTransient(Category.TRANSIENT_SERVER, "temporarily_unavailable")),
-        ("xero", 200, {"error": "server_error"}, OutcomeTransient(Category.TRANSIENT_SERVER, "server_error")),
+         TransientFailure(Category.TRANSIENT_SERVER, "temporarily_unavailable")),
+        ("xero", 200, {"error": "server_error"}, TransientFailure(Category.TRANSIENT_SERVER, "server_error")),
         ("xero", 400, {"error": "out_of_luck"},
-         OutcomeTransient(Category.TRANSIENT_NETWORK, "out_of_luck", unclassified=True)),
+         TransientFailure(Category.TRANSIENT_NETWORK, "out_of_luck", unclassified=True)),
         ("xero", 200, {"error": "bad_refresh_token"},
-         OutcomeTransient(Category.TRANSIENT_NETWORK, "bad_refresh_token", unclassified=True)),
+         TransientFailure(Category.TRANSIENT_NETWORK, "bad_refresh_token", unclassified=True)),
         ("xero", 400, {"error": "SECRET-0123456789"},
-         OutcomeTransient(Category.TRANSIENT_NETWORK, "unrecognised", unclassified=True)),
+         TransientFailure(Category.TRANSIENT_NETWORK, "unrecognised", unclassified=True)),
         ("mercadolibre", 400, {"error": "local_rate_limited"},
          NotProcessed(Category.TRANSIENT_RATE_LIMIT, "local_rate_limited", None, None)),
         ("mercadolibre", 500, {"error": "rate_limit_exceeded"},
@@ -193,7 +193,7 @@ def test_a_2xx_is_never_called_unspent_without_the_issuers_word(
     name: str, status: int, body: dict[str, Any]
 ) -> None:
     outcome = outcome_of(name, status, body)
-    if isinstance(outcome, OutcomeTransient | NotProcessed | Rejected):
+    if isinstance(outcome, TransientFailure | NotProcessed | Rejected):
         assert isinstance(body.get("error"), str)
 
 

@@ -246,7 +246,7 @@ class Exchange:
         hint_s = outcomes.hint_s(outcome)
         change = await self._note(step, outcome, outcomes.why(outcome), hint_s or 0.0)
         match outcome:
-            case outcomes.NotProcessed() | outcomes.OutcomeTransient():
+            case outcomes.NotProcessed() | outcomes.TransientFailure():
                 await self._release(step)
                 raise self._failed(step, TransientFailureError, outcome.code, outcome.category, hint_s)
             case outcomes.Rejected() if change is not None and change.state == "paused":
@@ -260,7 +260,7 @@ class Exchange:
                 raise self._failed(step, RequestRejectedError, outcome.code, outcome.category)
             case outcomes.Unknown(why=why):
                 raise await self._lost(step, send, why, "transient_server")
-            case outcomes.OutcomeNotSent() | outcomes.Granted():
+            case outcomes.NotSent() | outcomes.Granted():
                 raise AssertionError("a complete answer was sent for, and a grant was concluded above")
 
     async def _granted(

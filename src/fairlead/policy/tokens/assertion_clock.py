@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 from fairlead.policy.failures.category import Category
 from fairlead.policy.failures.http_date import parse_http_date
 from fairlead.policy.providers.profile import Profile
-from fairlead.policy.tokens.outcome import OutcomeTransient, Rejected, TokenOutcome
+from fairlead.policy.tokens.outcome import Rejected, TokenOutcome, TransientFailure
 
 AGREE_S = 60.0
 RESIGN_S = 3600.0
@@ -48,11 +48,11 @@ class ClockSkew:
         return abs((self.issuer_at - self.ours_at).total_seconds())
 
     @property
-    def outcome(self) -> OutcomeTransient | Rejected:
+    def outcome(self) -> TransientFailure | Rejected:
         """The outcome if the request is not retried."""
         if self.apart_s > RESIGN_S:
             return Rejected(Category.PERMANENT_CONFIG, _CODE)
-        return OutcomeTransient(Category.TRANSIENT_NETWORK, _CODE)
+        return TransientFailure(Category.TRANSIENT_NETWORK, _CODE)
 
     def may_resign(self, url: str) -> bool:
         """Return whether to sign with the issuer's time; over plain HTTP anyone may have written the Date."""

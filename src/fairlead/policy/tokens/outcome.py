@@ -7,12 +7,12 @@
 | 2xx without a readable token or error                 | Unknown: the old token may be spent       |
 | 2xx, 4xx with a fatal code or phrase                  | Rejected(permanent_auth)                  |
 | 2xx, 4xx with another known code                      | Rejected(config, permission, request)     |
-| 2xx, 4xx with an unknown code                         | OutcomeTransient, unclassified            |
+| 2xx, 4xx with an unknown code                         | TransientFailure, unclassified            |
 | 4xx listed in errors.gone_statuses                    | Rejected(permanent_auth, account_gone)    |
-| 4xx without an OAuth body (a firewall's page)         | OutcomeTransient                          |
-| 3xx (never followed)                                  | OutcomeTransient                          |
+| 4xx without an OAuth body (a firewall's page)         | TransientFailure                          |
+| 3xx (never followed)                                  | TransientFailure                          |
 | 500, 502, 504 and other 5xx                           | Unknown, even with invalid_grant inside   |
-| any status with a code that says "not processed"      | OutcomeTransient or NotProcessed          |
+| any status with a code that says "not processed"      | TransientFailure or NotProcessed          |
 
 Choices the sources leave open. A gone account (Shopify's 404) is permanent_auth: a new consent is the
 only way back, and needs_reauth keeps the stored token. A 3xx means that another server than the issuer's
@@ -71,7 +71,7 @@ class NotProcessed:
 
 
 @dataclass(frozen=True, slots=True)
-class OutcomeTransient:
+class TransientFailure:
     """A complete refusal that passes: nothing was spent. *unclassified*: a code no profile knows."""
 
     category: Category
@@ -96,14 +96,14 @@ class Unknown:
 
 
 @dataclass(frozen=True, slots=True)
-class OutcomeNotSent:
+class NotSent:
     """Nothing left this process: trying again is free. *scope* tells whose fault it may be."""
 
     why: str
     scope: Literal["endpoint", "process"] = "endpoint"
 
 
-TokenOutcome = Granted | NotProcessed | OutcomeTransient | Rejected | Unknown | OutcomeNotSent
+TokenOutcome = Granted | NotProcessed | TransientFailure | Rejected | Unknown | NotSent
 
 
 def why(outcome: TokenOutcome) -> str:
@@ -119,9 +119,9 @@ def hint_s(outcome: TokenOutcome) -> float | None:
     return None if hint_s is None else clamp_hint(hint_s)
 
 
-def not_sent(kind: str) -> OutcomeNotSent:
+def not_sent(kind: str) -> NotSent:
     """Return the outcome of a request that never left, for the reason *kind*."""
-    return OutcomeNotSent(kind, "process" if is_own_fault(kind) else "endpoint")
+    return NotSent(kind, "process" if is_own_fault(kind) else "endpoint")
 
 
 def classify_answer(profile: Profile, got: Answer, *, lifetime_s: float | None = None) -> TokenOutcome:
@@ -135,13 +135,13 @@ def classify_answer(profile: Profile, got: Answer, *, lifetime_s: float | None =
     if 200 <= got.status < 300:
         return _success(profile, got, lifetime_s)
     if 300 <= got.status < 400:
-        return OutcomeTransient(Category.TRANSIENT_SERVER, f"http_{got.status}")
+        return TransientFailure(Category.TRANSIENT_SERVER, f"http_{got.status}")
     if 400 <= got.status < 500:
         return _refusal(profile, got)
     return Unknown(f"http_{got.status}")
 
 
-def _not_processed(profile: Profile, got: Answer) -> NotProcessed | OutcomeTransient | None:
+def _not_processed(profile: Profile, got: Answer) -> NotProcessed | TransientFailure | None:
     """429, 503 and codes that say so: these outrank everything else."""
     code = _known_code(profile, got.error)
     shown = shown_code(profile, code) if code else f"http_{got.status}"
@@ -157,7 +157,7 @@ def _not_processed(profile: Profile, got: Answer) -> NotProcessed | OutcomeTrans
         return NotProcessed(Category.TRANSIENT_RATE_LIMIT, shown, got.retry_after, got.date)
     if got.status >= 500 and code in profile.errors.ambiguous:
         return None
-    return OutcomeTransient(Category.TRANSIENT_SERVER, shown)
+    return TransientFailure(Category.TRANSIENT_SERVER, shown)
 
 
 def _success(profile: Profile, got: Answer, lifetime_s: float | None) -> TokenOutcome:
@@ -176,7 +176,7 @@ def _refusal(profile: Profile, got: Answer) -> TokenOutcome:
     if _fatal_phrase(profile, got.error):
         return Rejected(Category.PERMANENT_AUTH, shown_code(profile, code or "fatal_phrase"))
     if code is None:
-        return OutcomeTransient(Category.TRANSIENT_SERVER, f"http_{got.status}")
+        return TransientFailure(Category.TRANSIENT_SERVER, f"http_{got.status}")
     shown = shown_code(profile, code)
     if code in rules.client and code not in rules.fatal:
         return Rejected(Category.PERMANENT_CONFIG, shown, scope="client")
@@ -189,7 +189,7 @@ def _refusal(profile: Profile, got: Answer) -> TokenOutcome:
     for category, codes in meanings:
         if code in codes:
             return Rejected(category, shown)
-    return OutcomeTransient(Category.TRANSIENT_NETWORK, shown, unclassified=True)
+    return TransientFailure(Category.TRANSIENT_NETWORK, shown, unclassified=True)
 
 
 def _known_code(profile: Profile, error: ErrorFields | None) -> str | None:
