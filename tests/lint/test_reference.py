@@ -51,8 +51,8 @@ def test_all_errors_are_on_the_page() -> None:
 
 
 def test_a_code_given_elsewhere_is_found_and_one_of_a_user_is_not_ours() -> None:
-    mine = "class Mine(errors.Refused):\n    code = 'mine'\n"
-    others = "class Other(ValueError):\n    code = 'other'\nclass Same(Refused):\n    hint = 'x'\n"
+    mine = "class Mine(errors.RefusedError):\n    code = 'mine'\n"
+    others = "class Other(ValueError):\n    code = 'other'\nclass Same(RefusedError):\n    hint = 'x'\n"
     assert len(planted(codes_elsewhere, mine + others)) == 1
 
     class Users(FairleadError):
