@@ -7,6 +7,7 @@ BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
 NAME  ?= refresh
 ARGS  ?=
+RUN   := $(BIN)/python -m pytest -n 2 --dist worksteal
 KEEP  := FAIRLEAD_RESULTS=$${FAIRLEAD_RESULTS:-results}
 
 .PHONY: help
@@ -17,9 +18,23 @@ help: ## this list
 demo: $(READY) ## set everything up and watch the main job: hundreds of refreshes, a killed worker
 	@$(BIN)/fairlead demo $(ARGS)
 
+.PHONY: test-unit
+test-unit: $(READY) ## policy, engine, and each contract on memory: no server is started (ARGS="-k ... -x")
+	@$(RUN) --tier unit $(ARGS)
+
 .PHONY: test
-test: $(READY) ## every test, on servers that it starts itself (ARGS="-k ... -x")
-	@$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+test: $(READY) ## test-unit, and contracts, SQL and security on servers that it starts itself
+	@$(RUN) --tier unit,main $(ARGS)
+
+.PHONY: test-slow
+test-slow: $(READY) ## what test leaves out: clusters, Redis 6.2, every block of the pages, faults, simulation
+	@$(RUN) --tier slow $(or $(ARGS),--docs)
+	@$(if $(ARGS),,$(BIN)/python -m tests.simulation --seeds 200)
+	@$(if $(ARGS),,$(BIN)/python -m tests.simulation --same)
+
+.PHONY: test-nightly
+test-nightly: $(READY) ## the ablations and the models; by hand as well: faults, soak, bench
+	@$(RUN) --tier nightly $(ARGS)
 
 .PHONY: docs
 docs: $(READY) ## run every block of the tutorial and the how-to pages, and say how many
@@ -32,7 +47,7 @@ check: $(READY) ## format, lint, types, floors and our own lint tests
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
-	@$(BIN)/python -m pytest -q tests/lint
+	@$(BIN)/python -m pytest -q --tier check
 
 .PHONY: faults
 faults: $(READY) ## the fault experiments in full size, and a verdict on each (ARGS="-k E42")

@@ -14,11 +14,11 @@ from fairlead._core.known_secrets import KNOWN
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.adapters.postgres.database import Database
+from tests import tiers
 from tests.faults.support.cluster import own_cluster
 from tests.support import page_hooks, standstill_hooks
 from tests.support.databases import migrated_database, settings_of
 from tests.support.page_hooks import (  # noqa: F401 - pytest looks for them here
-    pytest_addoption,
     pytest_sessionfinish,
     pytest_terminal_summary,
     pytest_testnodedown,
@@ -30,9 +30,15 @@ settings.register_profile("fairlead", deadline=None, print_blob=True)
 settings.load_profile("fairlead")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    page_hooks.pytest_addoption(parser)
+    tiers.add_option(parser)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     page_hooks.pytest_configure(config)
     config.pluginmanager.register(standstill_hooks)
+    config.pluginmanager.register(tiers)
 
 
 @pytest.fixture(autouse=True)

@@ -18,12 +18,12 @@ from tests.faults.support.fleet import BOTH, LEASE_S, RATE, SLOTS, Fleet, fleet_
 from tests.faults.support.ground import own_ground
 from tests.faults.support.nursery import Nursery
 from tests.faults.support.report import Figures, sized
+from tests.support.tools import needs
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(
-        sys.platform != "linux" or COMPILER is None, reason="a clock is set by a library that cc makes"
-    ),
+    pytest.mark.skipif(sys.platform != "linux", reason="a clock is set by a preloaded library"),
+    needs(COMPILER),
 ]
 
 PROCESSES = 3

@@ -26,12 +26,12 @@ from tests.faults.support.nursery import Nursery
 from tests.faults.support.report import Figures, sized
 from tests.faults.support.sink import Runs
 from tests.faults.support.stage import Stage, until
+from tests.support.tools import needs
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(
-        sys.platform != "linux" or COMPILER is None, reason="a clock is set by a library that cc makes"
-    ),
+    pytest.mark.skipif(sys.platform != "linux", reason="a clock is set by a preloaded library"),
+    needs(COMPILER),
 ]
 
 TEN_MINUTES_S = 600.0

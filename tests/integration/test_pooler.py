@@ -6,7 +6,6 @@ Through a strict one of our own always, and through PgBouncer where it is instal
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
@@ -33,11 +32,11 @@ from tests.support.databases import SCHEMA
 from tests.support.engine import IDS, new_job
 from tests.support.pooler import TransactionPooler, pgbouncer, strict_pooler
 from tests.support.rows import rows
+from tests.support.tools import needs
 
 pytestmark = pytest.mark.slow
 
 POOLERS = {"strict": strict_pooler, "pgbouncer": pgbouncer}
-MISSING = pytest.mark.skipif(shutil.which("pgbouncer") is None, reason="there is no pgbouncer in PATH")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,7 @@ class Pooled:
     strict: TransactionPooler | None
 
 
-@pytest.fixture(params=["strict", pytest.param("pgbouncer", marks=MISSING)])
+@pytest.fixture(params=["strict", pytest.param("pgbouncer", marks=needs("pgbouncer"))])
 async def pooled(
     request: pytest.FixtureRequest, database_settings: DatabaseSettings
 ) -> AsyncIterator[Pooled]:

@@ -7,7 +7,6 @@ safeguard out each and serve nothing else, so there is none whose loss was not s
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.lint.tree import ROOT
+from tests.support.tools import needs
 
 MODELS = sorted(Path(__file__).parent.glob("*.pml"))
 PAGE = ROOT / "docs/explanation/models.md"
@@ -24,10 +24,7 @@ _BROKEN = re.compile(r"^pan:1: (.*?) \(at depth", re.MULTILINE)
 _UNREACHED = re.compile(r"^\t\S+:(\d+), state \d+, \"(?!-end-)(.*)\"", re.MULTILINE)
 _STEPS = 1_000_000
 
-needs_spin = pytest.mark.skipif(
-    shutil.which("spin") is None or shutil.which("gcc") is None,
-    reason="the models need spin and gcc (Debian: apt-get install spin gcc)",
-)
+needs_spin = needs("spin", "gcc")
 
 
 def safeguards(model: Path) -> list[str]:

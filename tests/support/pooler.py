@@ -222,7 +222,7 @@ logfile = {folder}/log
 async def pgbouncer(url: str) -> AsyncIterator[tuple[None, str]]:
     """PgBouncer as it is installed, with its defaults but for the mode."""
     program = shutil.which("pgbouncer")
-    assert program is not None
+    assert program is not None, "pgbouncer is not in PATH"
     server_socket, port = _socket(url)
     owner = pwd.getpwuid(server_socket.stat().st_uid).pw_name  # nobody else may use the socket
     with _folder() as folder:
