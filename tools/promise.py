@@ -103,7 +103,7 @@ class Zero:
         around = [
             f"{sum(line.get(name, 0) for line in found):,} {name.replace('_', ' ')}" for name in self.among
         ]
-        told = f"{self.words} {count}" + (f" among {', '.join(around)}" if around else "")
+        told = f"{self.words}: {count}" + (f" among {', '.join(around)}" if around else "")
         is_bound = n > 3 and not count and not any(map(is_harmed, found))
         return told, of, share(3 / n) if is_bound else "–"
 
@@ -140,7 +140,7 @@ class Most:
         values = [_value(line[self.counter], self.at) for line in found]
         worst = sum(values) if self.added else max(values)
         n = sum(chances(line, self.of) for line in found)
-        return f"{self.words} {worst:,g}{self.unit}", f"{n:,} {self.counted}", "–"
+        return f"{self.words}: {worst:,g}{self.unit}", f"{n:,} {self.counted}", "–"
 
 
 @dataclass(frozen=True, slots=True)

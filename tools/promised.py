@@ -1,4 +1,4 @@
-"""README's promises: what each says, its figures and what they are counted of, and its limit.
+"""The promises of docs/reliability.md: what each says, its figures and what they count, and its limit.
 
 Over 400 lines because one table is one table.
 """
@@ -14,7 +14,7 @@ LOST_SLOTS = ("E21", "E22", "E24", "E26")
 OUTAGES = (*REDIS, "E24", "E25", "E26")
 RATES = (*OUTAGES, "E41")
 OF_A_REFRESH = "intent, sent mark, save"
-"""The part of E12 that is about tokens; the others are about jobs."""
+"""The part of E12 about tokens; the others are about jobs."""
 BACKLOG = "a standing backlog"
 
 PROMISES = (
@@ -23,7 +23,7 @@ PROMISES = (
         "A job whose enqueue returned is not lost.",
         (
             Zero(
-                "accepted jobs lost where workers are killed or drained",
+                "accepted jobs lost when workers are killed or drained",
                 ("E01", "E05"),
                 ("lost",),
                 "deaths or drains",
@@ -31,7 +31,7 @@ PROMISES = (
                 beside="jobs",
             ),
             Zero(
-                "where their connections' backends are ended",
+                "accepted jobs lost when PostgreSQL backends are terminated",
                 ("E11",),
                 ("lost",),
                 "backends at work",
@@ -39,41 +39,48 @@ PROMISES = (
                 beside="jobs",
             ),
             Zero(
-                "where the database crashes, fails over or has no room",
+                "accepted jobs lost when PostgreSQL crashes, fails over or has a full disk",
                 ("E13", "E15", "E17"),
                 ("lost",),
                 "faults",
                 LOSSES,
                 beside="jobs",
             ),
-            Zero("in a soak", ("E52",), ("lost",), "faults of ten kinds", LOSSES, beside="jobs"),
+            Zero(
+                "accepted jobs lost in a soak",
+                ("E52",),
+                ("lost",),
+                "faults of ten kinds",
+                LOSSES,
+                beside="jobs",
+            ),
             Most(
-                "lost at ten fail-overs to a stand-by that is not waited for and lacks the last 0.5 s:",
+                "lost at ten fail-overs to an asynchronous stand-by that lacks the last 0.5 s",
                 ("E15",),
                 "lost_with_an_asynchronous_standby",
                 "jobs",
             ),
             Zero(
-                "commits in doubt that were told wrongly",
+                "commits of unknown outcome that were reported wrongly",
                 ("E12",),
                 ("false_success",),
                 "commits",
                 without=OF_A_REFRESH,
             ),
             Zero(
-                "impossible states after a kill at one of the named points of the code",
+                "impossible states after a kill at a named point of the code",
                 ("E02",),
                 ("illegal_states",),
                 "kills",
                 what="jobs",
             ),
         ),
-        "PostgreSQL with synchronous_commit on, and its disk survives. A stand-by that is not waited for has"
-        " not got the last moments: what was accepted in them is lost if it takes over.",
+        "PostgreSQL runs with synchronous_commit on, and its disk survives. An asynchronous stand-by lacks"
+        " the last moments: jobs that were accepted in them are lost if it is promoted.",
     ),
     Promise(
         "P2",
-        "A result, retry or dead letter of a superseded lease is not accepted.",
+        "The result, retry or dead letter of a superseded lease is refused.",
         (
             Zero(
                 "late writes accepted",
@@ -83,12 +90,12 @@ PROMISES = (
                 ("late_writes_refused",),
             ),
         ),
-        "The handler's own effects elsewhere are not undone.",
+        "What the handler did elsewhere is not undone.",
     ),
     Promise(
         "P3",
-        "A job may run more than once; extra runs are no more than the jobs in flight when their worker was"
-        " killed, frozen, or cut off from PostgreSQL for longer than its lease.",
+        "A job may run more than once; there are at most as many extra runs as jobs in flight on workers that"
+        " were killed, frozen, or cut off from PostgreSQL for longer than a lease.",
         (
             Most(
                 "jobs in flight at kills that ran again",
@@ -99,7 +106,7 @@ PROMISES = (
                 added=True,
             ),
             Most(
-                "extra runs in a soak with all these faults",
+                "extra runs in a soak with all of these faults",
                 ("E52",),
                 "extra_runs",
                 "runs",
@@ -107,21 +114,21 @@ PROMISES = (
                 added=True,
             ),
             Zero(
-                "duplicates after commits in doubt",
+                "duplicates after commits of unknown outcome",
                 ("E12",),
                 ("duplicates",),
                 "commits",
                 without=OF_A_REFRESH,
             ),
         ),
-        "At least once: handlers have to be idempotent.",
+        "Jobs run at least once, so your handlers must be idempotent.",
     ),
     Promise(
         "P4",
-        "After SIGKILL 99 % of the work goes on within lease + sweep + 1 s.",
+        "After SIGKILL, 99 % of the work continues within lease + sweep + 1 s.",
         (
             Most(
-                "jobs of the killed run again where death is proven, p99",
+                "time until the jobs of a killed process run again, where its death is proven, p99",
                 ("E01",),
                 "recovery_s",
                 "jobs in flight",
@@ -131,7 +138,7 @@ PROMISES = (
                 what="death is proven",
             ),
             Most(
-                "the last one",
+                "the last job",
                 ("E01",),
                 "recovery_s",
                 "jobs in flight",
@@ -140,7 +147,7 @@ PROMISES = (
                 what="death is proven",
             ),
             Most(
-                "where it is presumed, at a lease of 5 s, p99",
+                "the same where the death is presumed, at a lease of 5 s, p99",
                 ("E01",),
                 "recovery_s",
                 "jobs in flight",
@@ -150,7 +157,7 @@ PROMISES = (
                 what="death is presumed",
             ),
             Most(
-                "the last one",
+                "the last job",
                 ("E01",),
                 "recovery_s",
                 "jobs in flight",
@@ -159,7 +166,7 @@ PROMISES = (
                 what="death is presumed",
             ),
             Most(
-                "bound: a lease of 5 s, a sweep of a sixth of it, and 1 s, so",
+                "bound of a lease of 5 s, a sweep of a sixth of it, and 1 s",
                 ("E01",),
                 "recovery_bound_s",
                 "kills",
@@ -168,7 +175,7 @@ PROMISES = (
                 what="death is presumed",
             ),
             Most(
-                "the last one at the default lease of 30 s",
+                "the last job, at the default lease of 30 s",
                 ("E01",),
                 "recovery_s",
                 "jobs in flight",
@@ -177,7 +184,7 @@ PROMISES = (
                 what="death is presumed, at the default lease",
             ),
             Most(
-                "bound: this, a sweep of 5 s, and 1 s, so",
+                "bound of this lease, a sweep of 5 s, and 1 s",
                 ("E01",),
                 "recovery_bound_s",
                 "kills",
@@ -186,16 +193,17 @@ PROMISES = (
                 what="death is presumed, at the default lease",
             ),
         ),
-        "At once where death is proven (same host); else after the lease, by default 30 s. What ran beside"
-        " others runs again one at a time in each process (P5), so long jobs wait for each other.",
+        "A death on the same host is proven at once; otherwise the lease (30 s by default) has to expire."
+        " Jobs that ran at a crash are retried one at a time in each process (P5), so long ones wait for each"
+        " other.",
     ),
     Promise(
         "P5",
-        "A job that kills its worker does so three times at most; its neighbours lose nothing.",
+        "A job that kills its process does so at most three times; the jobs beside it lose nothing.",
         (
             Most("processes killed by one job", ("E07",), "crashes_of_a_bomb", "such jobs"),
             Zero(
-                "neighbours or their attempts lost",
+                "jobs beside it that lost an attempt or more",
                 ("E07",),
                 ("neighbours_lost", "attempts_lost"),
                 "deaths",
@@ -203,46 +211,46 @@ PROMISES = (
                 among=("suspects",),
             ),
         ),
-        "Neighbours run again, each alone, so they wait.",
+        "The jobs beside it run again, each one alone, so they are delayed.",
     ),
     Promise(
         "P6",
-        "No refresh token is burnt, but in one window that is measured.",
+        "No refresh token is lost, except in one window, which is measured.",
         (
             Zero(
-                "burnt outside the window",
+                "lost outside the window",
                 ("E42", "E43", "E44", "E45"),
                 ("burnt", "burnt_outside_window", "burnt_where_it_can_be_had_again"),
                 "requests or faults",
                 ("provider_posts", "n"),
             ),
             Zero(
-                "impossible states after a kill in a refresh",
+                "impossible states after a kill during a refresh",
                 ("E02",),
                 ("illegal_states",),
                 "kills",
                 what="refreshes",
             ),
             Zero(
-                "burnt, sent twice or told wrongly after commits in doubt",
+                "lost, sent twice or reported wrongly after commits of unknown outcome",
                 ("E12",),
                 ("burnt", "second_sends", "false_success"),
                 "commits",
                 what=OF_A_REFRESH,
             ),
             Most(
-                "burnt where no answer is given again, and this one was cut, or its process killed"
-                " before it told that it had kept it:",
+                "lost inside the window, where the provider repeats no response, and this one was cut off, or"
+                " its process was killed before it confirmed the fsync",
                 ("E43",),
                 "burnt_where_nobody_can_help",
-                "such answers",
+                "such responses",
                 of=("lost_without_grace",),
                 added=True,
             ),
-            Most("window p50", ("E43",), "window_ms", "refreshes", " ms", "p50", ("window_n",)),
-            Most("its p99", ("E43",), "window_ms", "refreshes", " ms", "p99", ("window_n",)),
+            Most("window, p50", ("E43",), "window_ms", "refreshes", " ms", "p50", ("window_n",)),
+            Most("window, p99", ("E43",), "window_ms", "refreshes", " ms", "p99", ("window_n",)),
             Most(
-                "of an idle process, p99",
+                "window in an idle process, p99",
                 ("E43",),
                 "window_idle_ms",
                 "refreshes",
@@ -251,28 +259,28 @@ PROMISES = (
                 ("window_idle_n",),
             ),
         ),
-        "The window: after the provider's commit and before our fsync the process dies or the answer is lost"
-        " on its way, and the provider gives no grace. The disk with the journal survives.",
+        "The window: between the provider's commit and fairlead's fsync the process dies or the response is"
+        " lost, and the provider has no grace period. The disk with the journal survives.",
     ),
     Promise(
         "P7",
-        "Requests in any window T are no more than burst + rate × T, as the upstream counts them.",
+        "In any window T, the provider counts at most burst + rate × T requests.",
         (
             Most("requests above it in the worst window", RATES, "rate_over", "calls", of=("calls", "n")),
             Most(
-                "above it in all, by one process that alone cannot reach Redis for six times 10 s:",
+                "requests above it in total, by one process that alone cannot reach Redis for six times 10 s",
                 ("E23",),
                 "rate_over_with_one_share",
                 "calls",
             ),
             Most(
-                "of the former, beyond what an outage may add, in seconds of the rate",
+                "requests beyond what an outage may add, in seconds of the rate",
                 OUTAGES,
                 "rate_beyond_s",
                 "calls",
             ),
             Most(
-                "longest time on the way, which excuses as many requests as the rate gives in it:",
+                "longest transit time, in which the rate may let as many more requests arrive",
                 RATES,
                 "lag_s",
                 "calls",
@@ -280,16 +288,17 @@ PROMISES = (
                 of=("calls", "n"),
             ),
         ),
-        "Counted where requests arrive: of one that was on its way for longer than the next, as much comes"
-        " on top. While some processes count by Redis and others by their share, the shares come on top,"
-        " too: 0.5 s at each change, and as long as it lasts where one process alone cannot reach Redis.",
+        "Measured on arrival. If a request is delayed in transit by t more than the next one, up to rate × t"
+        " more can arrive in a window. While some processes count in Redis and others use their share, the"
+        " shares come on top: for 0.5 s at each change, and for the whole time in which one process alone"
+        " cannot reach Redis.",
     ),
     Promise(
         "P8",
-        "Calls in flight are no more than the slots, as the upstream counts them.",
+        "The provider counts at most as many calls in flight as there are slots.",
         (
             Zero(
-                "over the limit",
+                "calls over the limit",
                 (*REDIS, "E25", "E26", "E27"),
                 OVER,
                 "faults or calls",
@@ -312,17 +321,17 @@ PROMISES = (
                 (*LOSSES, "n"),
             ),
         ),
-        "A process that alone cannot reach Redis has its share on top, as long as that lasts. The API may"
-        " still work on a call whose process was killed, was frozen beyond its lease, or gave up at its"
+        "A process that alone cannot reach Redis adds its share for as long as that lasts. The API may still"
+        " work on a call whose process was killed, was frozen for longer than its lease, or gave up at its"
         " deadline. After a fail-over that loses the last grants, old and new slots overlap for one lease.",
     ),
     Promise(
         "P9",
-        "Beside a tenant with 100 times the load others wait twice their p99 alone + one job at most.",
+        "Beside a tenant with 100 times the load, others wait at most twice their p99 alone plus one job.",
         (
             Most("p99 alone", ("E46",), "alone_ms", "jobs", " ms", "p99", ("alone_n",), what=BACKLOG),
             Most(
-                "beside it, of whose jobs a backlog stands,",
+                "p99 beside a tenant with a standing backlog",
                 ("E46",),
                 "loud_ms",
                 "jobs",
@@ -332,7 +341,7 @@ PROMISES = (
                 what=BACKLOG,
             ),
             Most(
-                "bound, twice the p99 alone and one job of 150 ms:",
+                "bound, twice the p99 alone and one job of 150 ms",
                 ("E46",),
                 "bounds_ms",
                 "jobs",
@@ -342,10 +351,16 @@ PROMISES = (
                 what=BACKLOG,
             ),
             Most(
-                "beside one with jobs of 500 ms", ("E46",), "slow_ms", "jobs", " ms", "p99", ("slow_n", "n")
+                "p99 beside a tenant with jobs of 500 ms",
+                ("E46",),
+                "slow_ms",
+                "jobs",
+                " ms",
+                "p99",
+                ("slow_n", "n"),
             ),
             Most(
-                "the same, with a cap on it",
+                "the same with a cap on that tenant",
                 ("E46",),
                 "slow_capped_ms",
                 "jobs",
@@ -354,23 +369,24 @@ PROMISES = (
                 ("slow_capped_n", "n"),
             ),
         ),
-        "One process with 10 slots. Turns count jobs, not their length: slow jobs need a cap of their"
-        " tenant, and are measured beside quiet ones that ask for a fifth of what the process can do.",
+        "Measured in one process that runs 10 jobs at once. Fairness counts jobs, not their length: a tenant"
+        " with slow jobs needs a cap. These were measured beside quiet tenants that use a fifth of what the"
+        " process can do.",
     ),
     Promise(
         "P10",
-        "Retries add 20 % at most; one request at a time asks whether an API is well again; when the trigger"
-        " ends, 95 % of the calls do well within 60 s.",
+        "Retries add at most 20 %; one probe at a time checks whether an API has recovered; 95 % of the calls"
+        " succeed again within 60 s of its recovery.",
         (
             Most(
-                "requests a call, the worse of an API that queues and one that sheds:",
+                "requests per call, the worse of an API that queues and one that sheds load",
                 ("E38",),
                 "amplification",
                 "calls sent",
                 of=("sent",),
             ),
             Most(
-                "95 % of the calls do well again after",
+                "95 % of the calls succeed again after",
                 ("E38",),
                 "recovery_s",
                 "APIs",
@@ -378,7 +394,7 @@ PROMISES = (
                 of=("triggers",),
             ),
             Most(
-                "where it was gone for 5 s, as the breaker does not look for 60 s,",
+                "the same after an outage of 5 s, as the breaker waits 60 s before its first probe",
                 ("E38",),
                 "again_s",
                 "APIs",
@@ -387,7 +403,7 @@ PROMISES = (
                 what="gone briefly",
             ),
             Most(
-                "where it was gone for 90 s, past that look,",
+                "the same after an outage of 90 s, which outlasts that probe",
                 ("E38",),
                 "again_s",
                 "APIs",
@@ -395,34 +411,40 @@ PROMISES = (
                 of=("triggers",),
                 what="gone for long",
             ),
-            Zero("probes beside another", ("E40",), ("two_probes",), "probes"),
+            Zero("probes that ran beside another", ("E40",), ("two_probes",), "probes"),
         ),
-        "At a steady 80 % of what the API can do, of which nine tenths are gone for 30 s. Where it queues,"
-        " the breaker refuses most calls meanwhile. It looks again after 60 s, so a shorter outage costs a"
-        " minute, too, and 3 s more; then after twice as long each time: where an outage outlasts that look,"
-        " calls do well after the next one, up to 10 min later.",
+        "Measured at a steady 80 % of the API's capacity, of which nine tenths are lost for 30 s. Where the"
+        " API queues, the breaker refuses most calls meanwhile. It probes after 60 s, so a shorter outage"
+        " costs a minute and 3 s as well. Each further probe waits twice as long, up to 10 min, so calls may"
+        " succeed that much later after a long outage.",
     ),
     Promise(
         "P11",
-        "No answer costs more than 32 MiB, 50 ms of the event loop, or the call's deadline.",
+        "No response costs more than 32 MiB of memory, 50 ms of the event loop, or the call's deadline.",
         (
-            Zero("processes killed by an answer", ("E33",), ("killed",), "answers"),
-            Most("memory", ("E33",), "peak_mib", "answers", " MiB"),
-            Most("loop still for", ("E33",), "stall_ms", "answers", " ms"),
+            Zero("processes killed by a response", ("E33",), ("killed",), "responses"),
+            Most("memory", ("E33",), "peak_mib", "responses", " MiB"),
+            Most("event loop blocked for", ("E33",), "stall_ms", "responses", " ms"),
             *(
-                Most(words.format(mib), ("E33",), counter, "answers", unit, what=f"read as JSON, {mib} MiB")
+                Most(words.format(mib), ("E33",), counter, "responses", unit, what=f"read as JSON, {mib} MiB")
                 for mib in (1, 15)
                 for words, counter, unit in (
-                    ("memory once its caller reads {} MiB as JSON", "read_mib", " MiB"),
-                    ("and loop still for", "read_stall_ms", " ms"),
+                    ("memory once the caller reads {} MiB as JSON", "read_mib", " MiB"),
+                    ("event loop blocked meanwhile for", "read_stall_ms", " ms"),
                 )
             ),
-            Most("loop still while names resolve slowly or not", ("E35",), "max_stall_ms", "calls", " ms"),
+            Most(
+                "event loop blocked by slow DNS",
+                ("E35",),
+                "max_stall_ms",
+                "calls",
+                " ms",
+            ),
             Most("longest call with a deadline of 10 s", ("E31",), "took_s", "calls", " s"),
         ),
-        "A body of 16 MiB at most, as set by default, held until its caller reads it: json() of 1 MiB keeps"
-        " these bounds, of 15 MiB it may take 420 MiB and 1.4 s; set max_body_bytes where answers are small."
-        " A call may end up to 0.5 s after its deadline.",
+        "A body has 16 MiB at most by default and is held until you read it. json() of 1 MiB keeps these"
+        " bounds; json() of 15 MiB may take 420 MiB and 1.4 s, so set max_body_bytes where responses are"
+        " small. A call may end up to 0.5 s after its deadline.",
     ),
     Promise(
         "P12",
@@ -436,33 +458,35 @@ PROMISES = (
                 among=("canaries", "places", "bytes"),
             ),
         ),
-        "Looked for in logs, events, errors, dead letters, the database and on command lines. Metrics,"
-        " traces, dashboard and mail do not exist yet.",
+        "Searched in logs, events, errors, dead letters, the database and on command lines. Metrics, traces,"
+        " dashboard and mail do not exist yet.",
         "`make security`",
     ),
     Promise(
         "P13",
-        "No tenant reads or writes what is another's.",
+        "No tenant reads or writes what belongs to another.",
         (
             Zero(
                 "cross-tenant reads and writes",
                 ("S27",),
                 ("cross_tenant_reads", "cross_tenant_writes"),
-                "ways to ask",
+                "ways to try",
             ),
             Zero(
-                "rows of others over shared connections", ("S27",), ("foreign_rows", "settings_left"), "uses"
+                "rows of other tenants over shared connections",
+                ("S27",),
+                ("foreign_rows", "settings_left"),
+                "uses",
             ),
-            Zero("answers to another's question", ("E29",), ("wrong_answers",), "answers"),
+            Zero("results that belong to another request", ("E29",), ("wrong_answers",), "responses"),
         ),
-        "Asked of every command, method and statement that takes a tenant's name. Row-level security guards"
-        " as a second wall what sets up, looks up and operates; enqueue, claim and refresh rely on their SQL"
-        " alone.",
+        "Tested for every command, method and statement that takes a tenant. Row-level security is the second"
+        " guard of what sets up, reads and operates; enqueue, claim and refresh rely on their SQL alone.",
         "`make security`",
     ),
     Promise(
         "P14",
-        "PostgreSQL gone: workers stay up, keep what was finished for 60 s, and go on within 5 s.",
+        "Without PostgreSQL, workers stay up and keep finished results for 60 s; then work continues in 5 s.",
         (
             Zero(
                 "finished results lost",
@@ -473,26 +497,27 @@ PROMISES = (
                 among=("finished_meanwhile",),
             ),
             Most(
-                "jobs of one and a half leases that ran again, and were not lost:",
+                "jobs that take one and a half leases, ran again and were not lost",
                 ("E14",),
                 "long_jobs_run_again",
                 "such jobs",
                 of=("long_jobs",),
             ),
-            Most("works again after", ("E06", "E13", "E14", "E15"), "resume_s", "outages", " s", of=LOSSES),
+            Most(
+                "work continues after", ("E06", "E13", "E14", "E15"), "resume_s", "outages", " s", of=LOSSES
+            ),
         ),
-        "A bounded buffer; after 60 s no new work is begun. A process that gets no connection for longer"
-        " than its lease (30 s), while others have some, is taken for dead by them: what it had finished"
-        " runs again (P3). What still runs when the database was away for a whole lease is cancelled and runs"
-        " again.",
+        "The buffer is bounded; after 60 s no new work starts. A process that gets no connection for longer"
+        " than its lease (30 s), while others do, is presumed dead: its finished jobs run again (P3). Jobs"
+        " that still run after PostgreSQL was unavailable for a whole lease are cancelled and run again.",
     ),
     Promise(
         "P15",
-        "Redis gone: calls go on by their share, or not at all where so set. When it is back, rates are full"
-        " within 5 s; slots too or, if it lost its data, after one lease.",
+        "Without Redis, calls continue within a share of the limit, or stop where you set that. After its"
+        " return, rates are back within 5 s; so are slots, or after one lease if it lost its data.",
         (
             Zero(
-                "calls failed, refused or without their slot for it",
+                "calls that failed, were refused or lost their slot",
                 LOST_REDIS,
                 ("failed", "refused", "slots_lost"),
                 "faults",
@@ -501,10 +526,15 @@ PROMISES = (
                 unless="sent_without_the_store",
             ),
             Most(
-                "nine tenths of the rate again after", LOST_REDIS, "buckets_full_s", "faults", " s", of=LOSSES
+                "nine tenths of the rate back after",
+                LOST_REDIS,
+                "buckets_full_s",
+                "faults",
+                " s",
+                of=LOSSES,
             ),
             Most(
-                "all slots again, at a lease of 1 s, after",
+                "all slots are back, at a lease of 1 s, after",
                 LOST_SLOTS,
                 "slots_full_s",
                 "faults",
@@ -512,9 +542,9 @@ PROMISES = (
                 of=LOSSES,
             ),
         ),
-        "One lease is 30 s by default, 1 s in this experiment. In that time whoever holds a slot tells of"
-        " it, so that none is given twice: after a loss of data a call that needs a slot waits for up to a"
-        " lease and 2 s, or gets LimitExceededError after its wait_s (2 s; of a client outside of jobs its"
+        "One lease is 30 s by default, 1 s in this experiment. In that time the holders of slots register"
+        " them again, so that none is granted twice. After a loss of data, a call that needs a slot waits for"
+        " up to a lease and 2 s, or is refused after its wait_s (2 s; for a client outside of jobs, its"
         " deadline).",
     ),
 )

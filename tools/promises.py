@@ -1,12 +1,13 @@
-"""``python -m tools.promises``: README's promises and docs/figures.md, made from what was found (results/).
+"""``python -m tools.promises``: write docs/reliability.md and docs/figures.md from the results in results/.
 
-A row speaks for every experiment that the catalogue names for its promise, also for those without a figure in
-it: what is broken comes first, and who gave nothing in full size at any commit is "not run yet".
+A promise covers every experiment that the catalogue names for it, also those without a figure of their own.
+Broken ones come first. An experiment without a full run at any commit is "not run yet".
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.faults.catalogue import CATALOGUE, experiment
@@ -15,29 +16,55 @@ from tools.promise import Promise, is_harmed
 from tools.promised import PROMISES
 from tools.results import ROOT, Line, proofs, read
 
-README = ROOT / "README.md"
+PAGE = ROOT / "docs/reliability.md"
 BEGIN, END = "<!-- promises -->", "<!-- /promises -->"
 NOT_YET = "not run yet"
 SOAK = "E52"  # takes long, so it has a command of its own
 
 
-def table(lines: Sequence[Line]) -> str:
-    """The rows of README."""
-    head = "| promise | figure | commit | command | limit |\n| --- | --- | --- | --- | --- |\n"
-    return head + "".join(f"| {' | '.join(_cells(promise, lines))} |\n" for promise in PROMISES)
+@dataclass(frozen=True, slots=True)
+class Section:
+    """What the results say about one promise."""
+
+    promise: Promise
+    figures: Sequence[str]
+    commits: str
+    commands: str
+
+    def __str__(self) -> str:
+        rows = "".join(f"- {figure}\n" for figure in self.figures) or "- no figure yet\n"
+        id, says = self.promise.id, self.promise.says.removesuffix(".")
+        return (
+            f'<a id="{id.lower()}"></a>\n\n### {id}. {says}\n\n'
+            f"{rows}\n**Limits:** {self.promise.limit}\n\n"
+            f"Shown by {self.commands}; commits: {self.commits}\n\n"
+        )
+
+
+def section(promise: Promise, lines: Sequence[Line]) -> Section:
+    """Return what *lines* say about *promise*."""
+    results = {name: proofs(lines, name) for name in experiments(promise)}
+    of_parts = ([line for name in part.experiments for line in results[name]] for part in promise.parts)
+    told = [part.told(found) for part, found in zip(promise.parts, of_parts, strict=True)]
+    commits = sorted({line.get("commit", "unknown")[:7] for found in results.values() for line in found})
+    broken = [name for name, found in results.items() if any(map(is_harmed, found))]
+    says = [f"**broken: {', '.join(broken)}**"] if broken else []
+    says += [_said(*figure) for figure in told if figure is not None]
+    when = [", ".join(commits), *_missing(results)] if commits else [NOT_YET]
+    return Section(promise, says, "; ".join(when), _commands(promise))
 
 
 def experiments(promise: Promise) -> list[str]:
-    """Those that have a figure in its row, and those that the catalogue names for it."""
+    """Return those with a figure in its section, and those that the catalogue names for it."""
     named = {each.id for each in CATALOGUE if promise.id in each.promises}
     return sorted(named.union(*(part.experiments for part in promise.parts)))
 
 
-def untold(lines: Sequence[Line]) -> list[str]:
-    """What a promise asks of an experiment that was run in full, and no line of it tells."""
+def missing_counters(lines: Sequence[Line]) -> list[str]:
+    """Return what a promise needs from an experiment that ran in full, and no line of it has."""
     return [
         f"{promise.id} asks {name} for {' or '.join(part.asked)} of {' or '.join(part.of)}"
-        f"{f' of {part.what}' if part.what else ''}: no line tells it"
+        f"{f' of {part.what}' if part.what else ''}: no line has it"
         for promise in PROMISES
         for part in promise.parts
         for name in part.experiments
@@ -45,28 +72,14 @@ def untold(lines: Sequence[Line]) -> list[str]:
     ]
 
 
-def _cells(promise: Promise, lines: Sequence[Line]) -> list[str]:
-    found = {name: proofs(lines, name) for name in experiments(promise)}
-    told = [part.told([line for name in part.experiments for line in found[name]]) for part in promise.parts]
-    figures = [figure for figure in told if figure is not None]
-    commits = {line.get("commit", "unknown") for ours in found.values() for line in ours}
-    broken = [name for name, ours in found.items() if any(map(is_harmed, ours))]
-    says = [f"**broken: {', '.join(broken)}**"] if broken else []
-    says += [_said(*figure) for figure in figures]
-    when = [", ".join(sorted(commit[:7] for commit in commits))] if commits else []
-    when += _missing(found) if commits else [NOT_YET]
-    told_by = (f"{promise.id} {promise.says}", "<br>".join(says) or "–", "; ".join(when))
-    return [*told_by, _commands(promise), promise.limit]
-
-
 def _said(words: str, n: str, most: str) -> str:
-    """A figure with its n, and beside a zero the most it may be."""
+    """Return a figure with its n, and beside a zero the most it may be."""
     return f"{words} (n = {n}{'' if most == '–' else f', 3/n = {most}'})"
 
 
-def _missing(found: Mapping[str, Sequence[Line]]) -> list[str]:
-    """Which experiments gave nothing, and why."""
-    missing = [name for name, lines in found.items() if not lines]
+def _missing(results: Mapping[str, Sequence[Line]]) -> list[str]:
+    """Return which experiments gave nothing, and why."""
+    missing = [name for name, lines in results.items() if not lines]
     absent = {name: each.absent for name in missing if (each := experiment(name)) and each.absent}
     due = [name for name in missing if name not in absent]
     return ([f"{', '.join(due)} {NOT_YET}"] if due else []) + [
@@ -75,7 +88,7 @@ def _missing(found: Mapping[str, Sequence[Line]]) -> list[str]:
 
 
 def _commands(promise: Promise) -> str:
-    """What runs each of its experiments that there is."""
+    """Return what runs each of its experiments that exist."""
     known = [each for name in experiments(promise) if (each := experiment(name)) and each.files]
     faults = " or ".join(each.id for each in known if each.id != SOAK)
     commands = [promise.command] if promise.command else []
@@ -84,16 +97,17 @@ def _commands(promise: Promise) -> str:
     return ", ".join(commands)
 
 
-def written(readme: str, lines: Sequence[Line]) -> str:
-    """*readme* with the table as *lines* have it."""
-    return figures.between(readme, BEGIN, END, table(lines))
+def written(page: str, lines: Sequence[Line]) -> str:
+    """Return *page* with the promises as *lines* have them."""
+    sections = "".join(str(section(promise, lines)) for promise in PROMISES)
+    return figures.between(page, BEGIN, END, f"\n{sections}")
 
 
-def main(readme: Path = README, page: Path = figures.PAGE) -> None:
-    """Write README and the page of figures."""
+def main(page: Path = PAGE, experiments_page: Path = figures.PAGE) -> None:
+    """Write both pages."""
     lines = read()
-    readme.write_text(written(readme.read_text("utf-8"), lines), "utf-8")
-    page.write_text(figures.written(page.read_text("utf-8"), lines), "utf-8")
+    page.write_text(written(page.read_text("utf-8"), lines), "utf-8")
+    experiments_page.write_text(figures.written(experiments_page.read_text("utf-8"), lines), "utf-8")
 
 
 if __name__ == "__main__":

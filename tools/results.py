@@ -1,7 +1,7 @@
 """What experiments found, as it is kept and published: results/<id>.json, one JSON line a test.
 
 A line takes the place of the earlier one of the same test; one of a smoke run never that of a full run.
-FAIRLEAD_RESULTS names the folder to write to; without it nothing is written. The tables of README and
+FAIRLEAD_RESULTS names the folder to write to; without it nothing is written. docs/reliability.md and
 docs/figures.md are made from the folder that is kept in git (tools/promises.py).
 """
 

@@ -1,8 +1,8 @@
 """``python -m tests.faults [options of pytest]``: the experiments in full size, and the verdict on each.
 
-What they find goes to results/ and from there into README, or where FAIRLEAD_RESULTS says. With options like
-``-k E42`` some run; the table then says of the others what is kept of them. Ends with 1 where one is broken,
-now or as it is kept.
+Results go to results/ and from there into docs/reliability.md, or to the folder FAIRLEAD_RESULTS. With
+options like ``-k E42`` only some run; the table then shows the stored results of the others. Exits with
+1 if one is broken, now or as stored.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def main(options: Sequence[str]) -> int:
 
 
 def is_kept(folder: str) -> bool:
-    """Whether README is made from *folder*, however it is written."""
+    """Return whether the pages are made from *folder*, however its path is spelled."""
     return Path(folder).resolve() == results.KEPT.resolve()
 
 

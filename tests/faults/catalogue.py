@@ -17,7 +17,7 @@ DASHBOARD = "not built yet: the dashboard"
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """*files* below tests/faults, or *absent*: why there are none. *promises* as README numbers them."""
+    """*files* below tests/faults, or *absent*: why there are none; *promises* of docs/reliability.md."""
 
     id: str
     what: str

@@ -22,7 +22,7 @@ SPEC_ID = re.compile(
     r"(?<![\w-])[A-GI-Z]\d{1,2}[a-z]?\b|\bADR[ -]?\d|\bDEFAULTS\b|\bSPEC\b|\bRULINGS\b|\bSpec: "
 )
 """A letter and up to two digits, H1 of HTML aside."""
-PROOF = {"figures.md", "security.md", "models.md", "simulation.md"}
+PROOF = {"figures.md", "reliability.md", "security.md", "models.md", "simulation.md"}
 """Pages on how the project is tested: they name its experiments, invariants and checks."""
 PUBLIC = {
     "fairlead",

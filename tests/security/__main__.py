@@ -1,7 +1,7 @@
 """``python -m tests.security [options of pytest]``: every test that the checklist names, and the verdicts.
 
 Ends with 0 where every control holds or has no part yet, with 1 where one is broken or was not shown. What is
-kept of such a one is broken, too, or gone: README tells no figure of it.
+kept of such a one is broken, too, or gone: docs/reliability.md has no figure of it.
 """
 
 from __future__ import annotations

@@ -20,6 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 SHOWN_ONLY = frozenset({"mermaid"})
 """Languages of blocks that are pictures."""
+EXAMPLE = frozenset({"python", "console"})
+"""Languages of README's blocks that run."""
 
 Place = tuple[str, int]
 """A page, and the line on which a block begins."""
@@ -91,10 +93,10 @@ class Page:
 
 
 def to_run() -> set[Place]:
-    """All blocks of the tutorials and the how-to pages but pictures, and the README's Python."""
+    """Return all blocks of the tutorials and the how-to pages but pictures, and README's example."""
     pages = [Page(path) for part in ("tutorial", "how-to") for path in (DOCS / part).glob("*.md")]
     found = {block.place for page in pages for block in page.blocks if block.language not in SHOWN_ONLY}
-    return found | {block.place for block in Page(ROOT / "README.md").blocks if block.language == "python"}
+    return found | {block.place for block in Page(ROOT / "README.md").blocks if block.language in EXAMPLE}
 
 
 def have_run() -> set[Place]:
