@@ -152,7 +152,7 @@ async def not_delivered(wires: Wires) -> NotSentError:
 async def wires() -> AsyncIterator[Wires]:
     """All that leaves a process by HTTP, with a webhook at a port where nobody listens."""
     webhook = {"URL": "http://localhost:9/hooks", "SECRET": "0123456789abcdef"}
-    environ = {f"FAIRLEAD_NOTICES__WEBHOOK_{name}": value for name, value in webhook.items()}
+    environ = {f"FAIRLEAD_NOTIFICATIONS__WEBHOOK_{name}": value for name, value in webhook.items()}
     settings = load({**environ, "FAIRLEAD_HTTP__ALLOW_PRIVATE_ADDRESSES": "true"}).settings
     made = Wires(settings, None, clock=ManualClock(), draw=lambda: 0.5, emit=lambda _event: None)
     yield made
@@ -169,7 +169,7 @@ async def test_webhook_that_cannot_leave_counts_as_any_call(
     assert refused.reason == kind, refused
     is_own = is_own_fault(kind)
     assert isinstance(outcome_of_exception(refused, draw=0.5), Snooze) is is_own
-    assert HINTS.get(kind, "notices.webhook_url") in str(refused)
+    assert HINTS.get(kind, "notifications.webhook_url") in str(refused)
     assert list(wires.watch._health.faults) == (["http://localhost:9"] if is_own else [])
     assert (wires.watch.trouble() or "").startswith("descriptors") is (kind == "descriptors")
 

@@ -23,8 +23,8 @@ from tests.contract.raw_server import OK, RawConnection, RawServer, tls_contexts
 from tests.contract.token_calls import call_of, let_it_go
 
 NOTICES = {
-    "FAIRLEAD_NOTICES__WEBHOOK_URL": "http://hooks.example/hooks",
-    "FAIRLEAD_NOTICES__WEBHOOK_SECRET": "whsec_" + "QUJD" * 8,
+    "FAIRLEAD_NOTIFICATIONS__WEBHOOK_URL": "http://hooks.example/hooks",
+    "FAIRLEAD_NOTIFICATIONS__WEBHOOK_SECRET": "whsec_" + "QUJD" * 8,
     "FAIRLEAD_HTTP__ALLOW_PRIVATE_ADDRESSES": "true",
 }
 NOTICE = Webhook("0192f0c1-2b3c-7def-8abc-0123456789ab", "acme", "xero", b"{}")
@@ -162,7 +162,7 @@ async def test_a_port_besides_443_has_to_be_in_the_settings(
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_args: found)
     monkeypatch.setattr(asyncio.SelectorEventLoop, "sock_connect", refused)
     settings = {"allow_private_addresses": "false", "extra_ports": ports}
-    monkeypatch.setitem(NOTICES, "FAIRLEAD_NOTICES__WEBHOOK_URL", "https://hooks.example/hooks")
+    monkeypatch.setitem(NOTICES, "FAIRLEAD_NOTIFICATIONS__WEBHOOK_URL", "https://hooks.example/hooks")
     async with wires(**settings) as ways:
         came = await ways.calls.send(request_of("https://files.example.com:8443/t"))
     assert isinstance(came, NoAnswer)

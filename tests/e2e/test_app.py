@@ -32,7 +32,7 @@ worker.poll_s = 0.05
 worker.lease_s = 3
 schedules.refresh_scan = "@every 1s"
 schedules.urgent_scan = "@every 1s"
-notices.reauth_link = "https://app.example/reconnect?t={{tenant}}&c={{connection}}"
+notifications.reauth_link = "https://app.example/reconnect?t={{tenant}}&c={{connection}}"
 
 [providers.mercadolibre]
 client_id = "app"

@@ -24,7 +24,7 @@ SETTINGS = """
 http.allow_private_addresses = true
 refresh.cooldown_s = 0
 refresh.wait_s = 2
-notices.reauth_link = "https://app.example/reconnect?t={{tenant}}&p={{provider}}"
+notifications.reauth_link = "https://app.example/reconnect?t={{tenant}}&p={{provider}}"
 
 [providers.mercadolibre]
 client_id = "app"

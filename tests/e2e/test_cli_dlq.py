@@ -49,7 +49,7 @@ async def test_redrive_by_filter_capped_and_spread(shell: Shell, database: Datab
     wanted = ("--code", "http_503", "--tenant", "a", "--kind", "mail", "--older-than", "1h")
     dry = await shell("dlq", "redrive", *wanted, "--dry-run", "--json")
     assert [row["dead_letter_id"] for row in dry.rows] == old  # the oldest first
-    done = await shell("dlq", "redrive", *wanted, "--limit", "3", "--over", "10m", "--json")
+    done = await shell("dlq", "redrive", *wanted, "--limit", "3", "--spread", "10m", "--json")
     assert [(row["dead_letter_id"], row["result"]) for row in done.rows] == [
         (one, "redriven") for one in old[:3]
     ]
@@ -67,7 +67,7 @@ async def test_redrive_by_filter_capped_and_spread(shell: Shell, database: Datab
     assert all('"replays": "1"' in row["details"] for row in audit)
     rest = await shell("dlq", "redrive", *wanted, "--limit", "3", "--json")
     assert [row["dead_letter_id"] for row in rest.rows] == old[3:], "what is under way is passed over"
-    given_up = await shell("dlq", "abandon", old[0], "--why", "the customer left", "--json")
+    given_up = await shell("dlq", "abandon", old[0], "--reason", "the customer left", "--json")
     assert given_up.record["result"] == "abandoned, its replay is cancelled"
 
 
@@ -169,5 +169,5 @@ async def test_settings_rule_what_becomes_of_the_dead(shell: Shell) -> None:
         return outcome.action_in_s
 
     assert await action_in_s() == pytest.approx(300, abs=5)
-    assert await action_in_s(replays="1", redrive_after_s="7200") == pytest.approx(7200, abs=5)
-    assert await action_in_s(replays="0") == pytest.approx(7 * 86_400, abs=5)
+    assert await action_in_s(max_replays="1", redrive_after_s="7200") == pytest.approx(7200, abs=5)
+    assert await action_in_s(max_replays="0") == pytest.approx(7 * 86_400, abs=5)

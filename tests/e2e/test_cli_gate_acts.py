@@ -91,7 +91,7 @@ async def test_who_is_isolated_is_refused_in_a_running_app(with_redis: Shell, da
             assert await refusal(fl, tenant) is None
         tried = await done(with_redis, "isolate", *ACME, *WHY, "--dry-run")
         assert tried["result"] == "would be isolated"
-        assert (await with_redis("gate", "switches", "--json")).rows == []
+        assert (await with_redis("gate", "overrides", "--json")).rows == []
         assert (await done(with_redis, "isolate", *ACME, *WHY))["result"] == "isolated"
         await heeded(lambda: _is(refusal(fl), "isolated"))
         assert await refusal(fl, "beta") is None
@@ -215,7 +215,7 @@ async def test_disabled_nothing_is_limited_and_enabled_again_it_is(with_redis: S
         assert tried["result"] == "would be enabled step by step"
         begun = await done(with_redis, "enable", "--all", "--gradual", "--step", "1h")
         assert begun["result"] == "enabled step by step"
-        (shown,) = (await with_redis("gate", "switches", "--json")).rows
+        (shown,) = (await with_redis("gate", "overrides", "--json")).rows
         assert (shown["act"], shown["on_again"]) == ("disabled", 0.1)
         again = await done(with_redis, "enable", "--all", "--gradual")
         assert again["result"] == "on its way already"
@@ -323,7 +323,7 @@ async def test_one_who_waits_is_promoted_and_all_is_cleared(with_redis: Shell, d
         assert (await with_redis("gate", "promote", last, *ACME)).code == 1
         count = (await done(with_redis, "clear", "--dry-run"))["keys"]
         assert count > 0
-        assert (await done(with_redis, "clear", "--confirm"))["keys"] >= count
+        assert (await done(with_redis, "clear", "--yes"))["keys"] >= count
         await heeded(lambda: _is(refusal(fl), "recovery"))  # once its bucket, which began empty, has a unit
     audit = await rows(database, "SELECT act FROM audit WHERE act LIKE 'gate.%' ORDER BY audit_id")
     assert [row["act"] for row in audit] == ["gate.promoted", "gate.cleared"]
@@ -361,14 +361,14 @@ async def test_what_is_not_there_is_told(with_redis: Shell) -> None:
     assert (nobody.code, "connections add" in nobody.err) == (1, True)
     unknown = await with_redis("gate", "disable", "-p", "nosuch", *WHY)
     assert (unknown.code, "providers list" in unknown.err) == (1, True)
-    assert (await with_redis("gate", "switches", "--json")).rows == []
+    assert (await with_redis("gate", "overrides", "--json")).rows == []
     assert (await done(with_redis, "breaker", "reset", "-t", "gone", "-p", "stripe"))["breakers"] == []
 
 
 async def test_without_redis_switches_hold_and_the_rest_tells_the_way_out(shell: Shell) -> None:
     assert (await done(shell, "isolate", "--all", *WHY))["result"] == "isolated"
     assert (await done(shell, "breaker", "reset", "--all"))["isolation"] == "lifted"
-    for arguments in (("clear", "--confirm"), ("clear", "--dry-run"), ("breaker", "reset", "--all")):
+    for arguments in (("clear", "--yes"), ("clear", "--dry-run"), ("breaker", "reset", "--all")):
         told = await shell("gate", *arguments)
         assert (told.code, "REDIS_URL" in told.err) == (69, True)
     assert (

@@ -145,7 +145,7 @@ async def test_one_who_waits_is_promoted_and_all_is_cleared(clustered: Shell) ->
                 await client.set(key, "theirs", ex=60)
             count = (await done(clustered, "clear", "--dry-run"))["keys"]
             assert count > 0
-            assert (await done(clustered, "clear", "--confirm"))["keys"] >= count
+            assert (await done(clustered, "clear", "--yes"))["keys"] >= count
             assert await client.exists(*foreign) == len(foreign)
             await client.delete(*foreign)
         async with asyncio.timeout(30):  # its bucket, which began empty, has a unit before its slots are back

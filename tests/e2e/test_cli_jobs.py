@@ -101,7 +101,7 @@ async def test_dead_letters_are_read_and_closed(shell: Shell, database: Database
     )
     dry = await shell("dlq", "redrive", "--tenant", "a", "--dry-run", "--json")
     assert {row["result"] for row in dry.rows} == {"would redrive"}
-    driven = await shell("dlq", "redrive", "--tenant", "a", "--over", "60", "--json")
+    driven = await shell("dlq", "redrive", "--tenant", "a", "--spread", "60", "--json")
     assert {row["result"] for row in driven.rows} == {"redriven"}
     replays = await PostgresJobStore(database, IDS).search(
         state=None, kind="mail", tenant_id="a", queue=None, limit=9
@@ -111,16 +111,16 @@ async def test_dead_letters_are_read_and_closed(shell: Shell, database: Database
     twice = await shell("dlq", "redrive", one, "--json")
     assert twice.record["result"] == "under way already"
     no_reason = await shell("dlq", "resolve", three)
-    assert (no_reason.code, "--why" in no_reason.err) == (2, True)
-    closed = await shell("dlq", "resolve", three, "--why", "address mended", "--json")
+    assert (no_reason.code, "--reason" in no_reason.err) == (2, True)
+    closed = await shell("dlq", "resolve", three, "--reason", "address mended", "--json")
     assert (closed.code, closed.record["result"]) == (0, "manual_resolved")
-    given_up = await shell("dlq", "abandon", "--kind", "sync", "--why", "customer left", "--json")
+    given_up = await shell("dlq", "abandon", "--kind", "sync", "--reason", "customer left", "--json")
     assert (given_up.code, given_up.record["dead_letter_id"]) == (0, four)
     entry = await PostgresDeadLetterStore(database).get(UUID(four))
     assert entry is not None
     assert (entry.status, entry.resolved_why) == ("abandoned", "customer left")
     assert (entry.resolved_by or "").startswith("cli:")
-    late = await shell("dlq", "abandon", four, three, "--why", "again", "--json")
+    late = await shell("dlq", "abandon", four, three, "--reason", "again", "--json")
     assert (late.code, {row["result"] for row in late.rows}) == (1, {"failed"})
 
 

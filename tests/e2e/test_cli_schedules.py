@@ -70,9 +70,9 @@ async def test_a_pause_holds_through_a_declaration_until_it_is_lifted(
     await declared(database, NIGHTLY, OFF)
     dry = await shell("schedules", "pause", "nightly.report", "--dry-run", "--json")
     assert dry.record == {"schedule": "nightly.report", "result": "would be paused"}
-    partly = await shell("schedules", "pause", "nightly.report", "none", "--why", "vendor down", "--json")
+    partly = await shell("schedules", "pause", "nightly.report", "none", "--reason", "vendor down", "--json")
     assert (partly.code, [row["result"] for row in partly.rows]) == (3, ["paused", "failed"])
-    again = await shell("schedules", "pause", "nightly.report", "--why", "again", "--json")
+    again = await shell("schedules", "pause", "nightly.report", "--reason", "again", "--json")
     assert (again.code, again.record["result"]) == (0, "paused already")
     await declared(database, NIGHTLY, OFF)
     shown = (await shell("schedules", "show", "nightly.report", "--json")).record
@@ -92,7 +92,7 @@ async def test_a_pause_holds_through_a_declaration_until_it_is_lifted(
     )
     not_paused = await shell("schedules", "resume", "nightly.report", "--make-up", "--json")
     assert (not_paused.code, not_paused.record["result"]) == (0, "not paused")
-    empty = await shell("schedules", "pause", "nightly.report", "--why", " ", "--json")
+    empty = await shell("schedules", "pause", "nightly.report", "--reason", " ", "--json")
     assert (empty.code, empty.record["code"]) == (1, "invalid_input")
     audit = await rows(database, "SELECT act, actor, tenant_id, details FROM audit ORDER BY audit_id")
     assert [row["act"] for row in audit] == ["schedule.paused", "schedule.resumed"]

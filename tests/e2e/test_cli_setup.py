@@ -52,20 +52,20 @@ async def test_config_show_masks_secrets_and_names_origins(bare: Shell) -> None:
     secret = bare.secret("client")
     bare.settings(
         f'[worker]\nconcurrency = 4\n[providers.hubspot]\nclient_secret = "{secret}"\n'
-        f'[notices]\nwebhook_url = "https://hooks.example/{bare.secret("hook")}"\n'
+        f'[notifications]\nwebhook_url = "https://hooks.example/{bare.secret("hook")}"\n'
     )
-    shown = await bare("config", "show", "--origin", "--json", env={"FAIRLEAD_WORKER__GRACE_S": "7"})
+    shown = await bare("config", "show", "--origin", "--json", env={"FAIRLEAD_WORKER__SHUTDOWN_GRACE_S": "7"})
     rows = {row["setting"]: row for row in shown.rows}
     assert rows["worker.concurrency"] == {
         "setting": "worker.concurrency",
         "value": "4",
         "origin": "fairlead.toml",
     }
-    assert rows["worker.grace_s"]["origin"] == "environment FAIRLEAD_WORKER__GRACE_S"
+    assert rows["worker.shutdown_grace_s"]["origin"] == "environment FAIRLEAD_WORKER__SHUTDOWN_GRACE_S"
     assert rows["worker.lease_s"]["origin"] == "default"
     assert (rows["database.url"]["value"], rows["vault.master_key"]["value"]) == ("***", "***")
     assert rows["providers.hubspot.client_secret"]["value"] == "***"
-    assert rows["notices.webhook_url"]["value"] == "***"
+    assert rows["notifications.webhook_url"]["value"] == "***"
     wrong = await bare("config", "show", "--json", env={"FAIRLEAD_WORKER__SIZE": "1"})
     assert (wrong.code, wrong.error["code"]) == (78, "invalid_config")
     assert "worker.size" in wrong.error["message"]

@@ -109,11 +109,11 @@ async def test_what_cannot_be_set(shell: Shell) -> None:
 
 async def test_how_tenants_fare(shell: Shell, database: Database) -> None:
     store = PostgresJobStore(database, IDS)
-    assert (await shell("tenants", "turns")).err == "no tenant has had work yet\n"
+    assert (await shell("tenants", "fairness")).err == "no tenant has had work yet\n"
     await store.enqueue([new_job(tenant_id=name) for name in "aaaab"])
     await store.enqueue([new_job(tenant_id="a", queue="mail")])
     running = await store.claim(ClaimFilter(), 2, await a_session(database))
-    turns = (await shell("tenants", "turns", "--json")).rows
+    turns = (await shell("tenants", "fairness", "--json")).rows
     assert {(row["tenant"], row["queue"]) for row in turns} == {
         ("a", "default"),
         ("a", "mail"),
@@ -122,9 +122,9 @@ async def test_how_tenants_fare(shell: Shell, database: Database) -> None:
     assert sum(row["running"] for row in turns) == sum(row["processed"] for row in turns) == len(running)
     assert sum(row["waiting"] for row in turns) == 4
     assert all(1 <= row["current_priority"] <= 5 for row in turns)
-    only = (await shell("tenants", "turns", "--tenant", "a", "--queue", "mail", "--json")).record
+    only = (await shell("tenants", "fairness", "--tenant", "a", "--queue", "mail", "--json")).record
     assert (only["waiting"], only["ready_lanes"], only["max_running"]) == (1, 1, None)
-    people = (await shell("tenants", "turns")).out.splitlines()
+    people = (await shell("tenants", "fairness")).out.splitlines()
     assert people[0].split()[:2] == ["tenant", "queue"]
     assert len((await shell("tenants", "show", "a", "--json")).record["turns"]) == 2
 

@@ -146,4 +146,4 @@ async def test_gate(gated: Shell) -> None:
         assert name == "fairlead"
         done = await gated(*command)
         assert done.code == 0, (command, done)
-    assert (await gated("gate", "switches", "--json")).rows[0]["act"] == "disabled"  # on its way back
+    assert (await gated("gate", "overrides", "--json")).rows[0]["act"] == "disabled"  # on its way back

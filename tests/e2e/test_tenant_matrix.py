@@ -72,13 +72,13 @@ OF_A_TENANT: dict[str, tuple[str, ...]] = {
     "jobs cancel": ("--yes",),
     "jobs pause": ("--reason", "test", "--yes"),
     "jobs resume": (),
-    "tenants turns": (),
+    "tenants fairness": (),
     "dlq list": (),
     "dlq stats": ("--by", "tenant"),
     "dlq export": (),
     "dlq redrive": ("--yes",),
-    "dlq resolve": ("--why", "test", "--yes"),
-    "dlq abandon": ("--why", "test", "--yes"),
+    "dlq resolve": ("--reason", "test", "--yes"),
+    "dlq abandon": ("--reason", "test", "--yes"),
 }
 BEGIN_THEIRS = {"connections add", "connections authorize"}
 """They make a connection of the tenant they name, as `fl.connections.upsert` does."""

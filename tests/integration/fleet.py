@@ -50,13 +50,13 @@ total_deadline_s = 12.0
 lease_s = 15.0
 not_sent_delays_s = [0.1, 0.3]
 cooldown_s = 0.3
-dead_cool_down_s = 2.0
+retry_dead_after_s = 2.0
 
 [worker]
 concurrency = 16
 lease_s = 3.0
 poll_s = 0.2
-grace_s = 15.0
+shutdown_grace_s = 15.0
 
 [schedules]
 refresh_scan = "@every 1s"

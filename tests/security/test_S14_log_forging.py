@@ -67,7 +67,7 @@ SHOWN = (
     ("jobs", "list", "--limit", "1000"),
     ("dlq", "list", "--limit", "1000"),
     ("dlq", "stats", "--by", "tenant", "--top", "100"),
-    ("tenants", "turns", "--limit", "100"),
+    ("tenants", "fairness", "--limit", "100"),
 )
 WITHIN_S = 120.0
 DIRECTIONS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")

@@ -25,7 +25,7 @@ import fairlead
 from fairlead._core.secret import Secret
 from fairlead.adapters.http.exchange import Outgoing
 from fairlead.adapters.postgres.connection_setup import DatabaseSettings
-from fairlead.assembly.settings import Database, Notices, ProviderApp, Redis, Settings, Vault
+from fairlead.assembly.settings import Database, Notifications, ProviderApp, Redis, Settings, Vault
 from fairlead.engine.calls.request import Call, Came
 from fairlead.engine.ports import ConnectionKey, HttpAnswer, HttpRequest, TokenCall
 from fairlead.engine.ports.notifications import Webhook
@@ -129,7 +129,7 @@ def holders() -> Iterator[Any]:
         database=Database(url=hidden),
         redis=Redis(url=hidden),
         vault=Vault(master_key=hidden),
-        notices=Notices(webhook_url=hidden, webhook_secret=hidden),
+        notifications=Notifications(webhook_url=hidden, webhook_secret=hidden),
         providers={"shopify": ProviderApp(client_id="id", client_secret=hidden)},
     )
 

@@ -68,7 +68,7 @@ LEASE_S = 15.0
 CONCURRENCY = 8
 POLL_S = 2.0
 GRACE_S = 20.0
-REFRESH = RefreshSettings(dead_cool_down_s=60.0)
+REFRESH = RefreshSettings(retry_dead_after_s=60.0)
 GUARD_LOOK_S = 2.0
 """Between two looks at Redis; in production 0.2 s."""
 LANES_LOOK_S = 5.0

@@ -43,10 +43,10 @@ FAST = RefreshSettings(
     lease_s=5.0,
     not_sent_delays_s=(0.01, 0.02),
     cooldown_s=0.0,
-    fresh_enough_s=60.0,
+    min_remaining_s=60.0,
     wait_s=5.0,
     settle_retry_s=0.02,
-    dead_cool_down_s=1.0,
+    retry_dead_after_s=1.0,
     backoff_s=0.2,
 )
 MASTER = bytes(range(32))

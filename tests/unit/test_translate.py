@@ -14,7 +14,7 @@ from fairlead.policy.jobs.dead_letter import DEFAULT_DEAD_LETTER_RULES, DeadLett
 def test_dead_letters() -> None:
     assert dead_letter_rules(load({}).settings) == DEFAULT_DEAD_LETTER_RULES
     given = {
-        "FAIRLEAD_DEAD_LETTERS__REPLAYS": "2",
+        "FAIRLEAD_DEAD_LETTERS__MAX_REPLAYS": "2",
         "FAIRLEAD_DEAD_LETTERS__REPLAY_WINDOW_S": "7200",
         "FAIRLEAD_DEAD_LETTERS__COOL_DOWN_S": "60",
         "FAIRLEAD_DEAD_LETTERS__REDRIVE_AFTER_S": "21600",

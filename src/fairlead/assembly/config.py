@@ -35,7 +35,12 @@ STANDARD = {
     "FAIRLEAD_MASTER_KEY_FILE": ("vault", "master_key_file"),
 }
 SECRETS_FROM_FILES = frozenset(
-    {("database", "url"), ("redis", "url"), ("notices", "webhook_secret"), ("notices", "webhook_url")}
+    {
+        ("database", "url"),
+        ("redis", "url"),
+        ("notifications", "webhook_secret"),
+        ("notifications", "webhook_url"),
+    }
 )
 
 Path_ = tuple[str, ...]

@@ -111,7 +111,7 @@ class Refresh(Table):
         (1.0, 3.0), description="Waits before trying again what provably never left. Default 1 and 3."
     )
     cooldown_s: float = Field(30.0, ge=0, description="Since the last successful refresh. Default 30.")
-    fresh_enough_s: Seconds = Field(
+    min_remaining_s: Seconds = Field(
         60.0, description="Serves a caller that presented no token without a refresh. Default 60."
     )
     wait_s: float = Field(
@@ -120,7 +120,7 @@ class Refresh(Table):
     cache_s: float = Field(
         5.0, ge=0, description="How long a process serves a token from memory without looking. Default 5."
     )
-    dead_cool_down_s: Seconds = Field(
+    retry_dead_after_s: Seconds = Field(
         900.0, description="A refresh that died is not scheduled again before this. Default 900."
     )
     breaker_failures: int = Field(
@@ -150,7 +150,7 @@ class Worker(Table):
     concurrency: int = Field(200, ge=1, le=10_000, description="Jobs at once. Default 200.")
     lease_s: Seconds = Field(30.0, description="A process unheard of for this long is lost. Default 30.")
     poll_s: Seconds = Field(1.0, description="How often an idle worker looks for work. Default 1.")
-    grace_s: float = Field(60.0, ge=0, description="Time to end running jobs on stop. Default 60.")
+    shutdown_grace_s: float = Field(60.0, ge=0, description="Time to end running jobs on stop. Default 60.")
     max_crashes: int = Field(3, ge=1, le=100, description="Then a job is dead. Default 3.")
     queues: tuple[str, ...] = Field((), description="Default `default` and the queues of your handlers.")
     kinds: tuple[str, ...] = Field((), description="Kinds of job to take. Default all.")
@@ -190,14 +190,14 @@ class Retention(Table):
     discarded_s: Seconds = Field(
         30 * 86_400.0, description="Dead jobs and closed dead letters. Default 30 days."
     )
-    duty_s: Seconds = Field(30 * 86_400.0, description="The record of ticks. Default 30 days.")
+    schedule_runs_s: Seconds = Field(30 * 86_400.0, description="The record of ticks. Default 30 days.")
     dead_letter_bound: int = Field(10_000, ge=1, description="Open dead letters of a queue. Default 10,000.")
 
 
 class DeadLetters(Table):
     """What becomes of dead letters by themselves."""
 
-    replays: int = Field(
+    max_replays: int = Field(
         3, ge=0, le=3, description="Automatic replays of one that died of something passing. Default 3."
     )
     replay_window_s: Seconds = Field(3_600.0, description="Only so soon after it died first. Default 1 h.")
@@ -240,7 +240,7 @@ class ProviderApp(Table):
     overlay: dict[str, Any] = Field(default_factory=dict, description="Changes laid over the profile.")
 
 
-class Notices(Table):
+class Notifications(Table):
     """Who is told that a connection needs its customer."""
 
     webhook_url: SecretStr | None = Field(
@@ -326,7 +326,7 @@ class Settings(Table):
     schedules: Schedules = Schedules()
     retention: Retention = Retention()
     dead_letters: DeadLetters = DeadLetters()
-    notices: Notices = Notices()
+    notifications: Notifications = Notifications()
     http: Http = Http()
     log: Log = Log()
     providers_dir: Path | None = Field(None, description="Folder of your own profiles. Default none.")

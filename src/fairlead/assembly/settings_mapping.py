@@ -34,9 +34,9 @@ def refresh_settings(settings: Settings) -> RefreshSettings:
         lease_s=given.lease_s,
         not_sent_delays_s=given.not_sent_delays_s,
         cooldown_s=given.cooldown_s,
-        fresh_enough_s=given.fresh_enough_s,
+        min_remaining_s=given.min_remaining_s,
         wait_s=given.wait_s,
-        dead_cool_down_s=given.dead_cool_down_s,
+        retry_dead_after_s=given.retry_dead_after_s,
         breaker_failures=given.breaker_failures,
         breaker_open_s=given.breaker_open_s,
         breaker_open_max_s=given.breaker_open_max_s,
@@ -56,7 +56,7 @@ def worker_settings(settings: Settings, queues: tuple[str, ...]) -> WorkerSettin
         wanted=ClaimFilter(queues, given.kinds, given.providers),
         concurrency=given.concurrency,
         poll_s=given.poll_s,
-        grace_s=given.grace_s,
+        grace_s=given.shutdown_grace_s,
     )
 
 
@@ -73,7 +73,7 @@ def retention(settings: Settings) -> Retention:
         jobs={"completed": kept.completed_s, "cancelled": kept.cancelled_s, "discarded": kept.discarded_s},
         dead_letters_s=kept.discarded_s,
         dead_letter_bound=kept.dead_letter_bound,
-        duties_s=kept.duty_s,
+        duties_s=kept.schedule_runs_s,
     )
 
 
@@ -83,7 +83,7 @@ def dead_letter_rules(settings: Settings) -> DeadLetterRules:
     bound = settings.retention.dead_letter_bound
     return DeadLetterRules(
         replay_window_s=given.replay_window_s,
-        max_replays=given.replays,
+        max_replays=given.max_replays,
         cool_down_s=given.cool_down_s,
         redrive_after_s=given.redrive_after_s,
         abandon_after_s=given.abandon_after_s,
@@ -143,12 +143,12 @@ def webhook_transport(settings: Settings) -> TransportSettings:
 
 def webhook(settings: Settings) -> tuple[str, Secret] | None:
     """Where notices are posted and what signs them; InvalidConfigError for one without the other."""
-    url, secret = settings.notices.webhook_url, settings.notices.webhook_secret
+    url, secret = settings.notifications.webhook_url, settings.notifications.webhook_secret
     if url is None and secret is None:
         return None
     if url is None or secret is None:
         raise InvalidConfigError(
-            "notices.webhook_url and notices.webhook_secret go together",
+            "notifications.webhook_url and notifications.webhook_secret go together",
             hint="set both: a receiver cannot trust what is not signed",
         )
     return url.get_secret_value(), Secret(secret.get_secret_value())
@@ -156,7 +156,7 @@ def webhook(settings: Settings) -> tuple[str, Secret] | None:
 
 def reauth_link(settings: Settings, key: ConnectionKey, connection_id: UUID) -> str | None:
     """The page where a customer reconnects, with the connection filled in; None where none is set."""
-    link = settings.notices.reauth_link
+    link = settings.notifications.reauth_link
     if link is None:
         return None
     values = {

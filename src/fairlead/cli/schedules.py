@@ -67,7 +67,7 @@ def show(
 def pause(
     call: Invocation,
     names: Names,
-    why: Annotated[str, typer.Option("--why", help="Why; kept with the schedule.")] = "paused by hand",
+    why: Annotated[str, typer.Option("--reason", help="Why; kept with the schedule.")] = "paused by hand",
     dry_run: DryRun = False,
 ) -> Exit | None:
     """Take no more ticks of these, through any restart, until they are resumed.

@@ -67,7 +67,7 @@ async def look(fairlead: Fairlead) -> dict[str, Any]:
     """How it stands now. Counts stop at a bound, and say so where they did (``due_more``)."""
     runtime = fairlead.runtime
     due = await runtime.credentials.due(
-        urgent_only=False, cool_down_s=runtime.refresh_settings.dead_cool_down_s, after=None, limit=MOST_DUE
+        urgent_only=False, cool_down_s=runtime.refresh_settings.retry_dead_after_s, after=None, limit=MOST_DUE
     )
     waiting = Counter(min(one.priority, len(PRIORITIES) - 1) for one in due.connections)
     endpoints = [dict(endpoint) for endpoint in await runtime.endpoints.search()]

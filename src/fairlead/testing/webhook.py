@@ -43,7 +43,7 @@ def verify(
     if not (timestamp.isascii() and timestamp.isdigit() and len(timestamp) <= 12):
         raise InvalidInputError("the webhook's timestamp is no number", hint="it did not come from fairlead")
     if not matches(signing_key(Secret(secret)), given[ID], int(timestamp), body, given[SIGNATURE]):
-        hint = "use the secret of notices.webhook_secret and the body as it came"
+        hint = "use the secret of notifications.webhook_secret and the body as it came"
         raise InvalidInputError("the webhook's signature does not fit", hint=hint)
     if abs(now() - int(timestamp)) > tolerance_s:
         raise InvalidInputError(

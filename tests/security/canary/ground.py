@@ -41,11 +41,11 @@ refresh.total_deadline_s = 6
 refresh.lease_s = 10
 refresh.not_sent_delays_s = [0.1]
 worker.poll_s = 0.1
-worker.grace_s = 5
+worker.shutdown_grace_s = 5
 schedules.refresh_scan = "@every 2s"
 schedules.urgent_scan = "@every 2s"
 schedules.dead_letters = "@every 2s"
-notices.reauth_link = "https://app.example/reconnect?t={{tenant}}&p={{provider}}"
+notifications.reauth_link = "https://app.example/reconnect?t={{tenant}}&p={{provider}}"
 
 [providers.mercadolibre]
 client_id = "app"
@@ -191,8 +191,8 @@ def _with_settings(made: Ground) -> None:
         "PYTHONUTF8": "1",
         "FAIRLEAD_CONFIG": str(settings),
         "FAIRLEAD_MASTER_KEY_FILE": str(made.inputs / "master_key"),
-        "FAIRLEAD_NOTICES__WEBHOOK_URL": f"{made.tattler.url}/hook/{hook}",
-        "FAIRLEAD_NOTICES__WEBHOOK_SECRET_FILE": str(
+        "FAIRLEAD_NOTIFICATIONS__WEBHOOK_URL": f"{made.tattler.url}/hook/{hook}",
+        "FAIRLEAD_NOTIFICATIONS__WEBHOOK_SECRET_FILE": str(
             made.secret_file("webhook_secret", canaries.random("webhook secret"))
         ),
         "CANARIES": str(made.inputs / "canaries.json"),

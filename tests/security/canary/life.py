@@ -76,10 +76,10 @@ SHOWN = (
     ("schedules", "list"),
     ("gate", "status", "--tenant", "acme"),
     ("gate", "doctor"),
-    ("gate", "switches"),
+    ("gate", "overrides"),
     ("gate", "orphans"),
     ("tenants", "show", "acme"),
-    ("tenants", "turns"),
+    ("tenants", "fairness"),
     ("vault", "status"),
     ("vault", "verify"),
     ("doctor",),
@@ -228,7 +228,7 @@ async def look(ground: Ground, shell: Shell) -> None:
     about += [("jobs", act, letter["job_id"]) for letter in letters[:3] for act in ("show", "explain")]
     await together(say(ground, shell, *arguments) for arguments in about)
     await say(ground, shell, "dlq", "redrive", letters[0]["dead_letter_id"])
-    await say(ground, shell, "dlq", "resolve", letters[1]["dead_letter_id"], "--why", "mended")
+    await say(ground, shell, "dlq", "resolve", letters[1]["dead_letter_id"], "--reason", "mended")
 
 
 async def rotate(ground: Ground, shell: Shell) -> None:
@@ -276,8 +276,8 @@ async def wrong_starts(ground: Ground, shell: Shell) -> None:
         "FAIRLEAD_WORKER__CONCURRENCY": [shape("secret where a number belongs")],
         "FAIRLEAD_LOG__LEVEL": [shape("secret where a level belongs")],
         "FAIRLEAD_WORKER__NONSENSE": [shape("secret in an unknown setting")],
-        "FAIRLEAD_NOTICES__WEBHOOK_SECRET": [f"whsec_!{shape('webhook secret that is not base64')}"],
-        "FAIRLEAD_NOTICES__WEBHOOK_URL": [f"ftp://h/{shape('secret in a wrong address')}"],
+        "FAIRLEAD_NOTIFICATIONS__WEBHOOK_SECRET": [f"whsec_!{shape('webhook secret that is not base64')}"],
+        "FAIRLEAD_NOTIFICATIONS__WEBHOOK_URL": [f"ftp://h/{shape('secret in a wrong address')}"],
         "FAIRLEAD_PROVIDERS": [shape("secret where a table belongs")],
     }
     starts: list[Coroutine[Any, Any, str]] = []
@@ -292,7 +292,7 @@ async def wrong_starts(ground: Ground, shell: Shell) -> None:
     await _wrong_files(ground, shell)
 
 
-RUNS_ANYWAY = frozenset({"REDIS_URL", "FAIRLEAD_NOTICES__WEBHOOK_URL"})
+RUNS_ANYWAY = frozenset({"REDIS_URL", "FAIRLEAD_NOTIFICATIONS__WEBHOOK_URL"})
 """With these a worker starts and works, without Redis or without notices."""
 
 

@@ -18,7 +18,7 @@ def plan(newer_than: int | None = 2, **facts: Any) -> Plan:
         "refreshed_age_s": None,
         "in_flight": None,
     }
-    return plan_refresh(Standing(**(given | facts)), newer_than, cooldown_s=30.0, fresh_enough_s=60.0)
+    return plan_refresh(Standing(**(given | facts)), newer_than, cooldown_s=30.0, min_remaining_s=60.0)
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,7 @@ class AiohttpWebhookSender:
             what = f"the webhook's receiver may not be called: {answer.why}"
             return InvalidConfigError(what, tenant=tenant, provider=provider, hint=_PRIVATE_HINT)
         if not answer.sent:
-            hint = HINTS.get(answer.kind, "check notices.webhook_url, and that this host reaches it")
+            hint = HINTS.get(answer.kind, "check notifications.webhook_url, and that this host reaches it")
             what = f"the webhook's receiver was not reached: {answer.why}"
             return NotSentError(what, tenant=tenant, provider=provider, hint=hint, reason=answer.kind)
         late = answer.kind == "timeout"
@@ -143,10 +143,10 @@ def _checked(url: str, policy: AddressPolicy) -> tuple[URL, str]:
     except ValueError:
         parsed, host = URL(), None
     if not host or parsed.scheme not in ("http", "https") or parsed.port == 0:
-        raise InvalidConfigError("notices.webhook_url is no http or https address", hint=_PRIVATE_HINT)
+        raise InvalidConfigError("notifications.webhook_url is no http or https address", hint=_PRIVATE_HINT)
     if parsed.user is not None or parsed.password is not None or "@" in parsed.authority:
         hint = "the signature shows who sends; leave them out"
-        raise InvalidConfigError("notices.webhook_url holds a user or password", hint=hint)
+        raise InvalidConfigError("notifications.webhook_url holds a user or password", hint=hint)
     if policy.scheme_refusal(parsed.scheme, host) is not None:
-        raise InvalidConfigError("notices.webhook_url is not https", hint=_PRIVATE_HINT)
+        raise InvalidConfigError("notifications.webhook_url is not https", hint=_PRIVATE_HINT)
     return parsed, host

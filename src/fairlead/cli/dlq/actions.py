@@ -33,7 +33,7 @@ REPLAY = {
 }
 """The state of the replay when its entry is closed."""
 
-Why = Annotated[str, typer.Option("--why", help="Why; kept with the entry.")]
+Why = Annotated[str, typer.Option("--reason", help="Why; kept with the entry.")]
 
 
 def redrive(
@@ -41,8 +41,9 @@ def redrive(
     fitting: Fitting,
     entry_ids: Ids = None,
     limit: Limit = 1000,
-    over: Annotated[
-        str | None, typer.Option("--over", metavar="TIME", help="Spread the jobs over so long: 90s, 10m, 1h.")
+    spread: Annotated[
+        str | None,
+        typer.Option("--spread", metavar="TIME", help="Spread the jobs over this time: 90s, 10m, 1h."),
     ] = None,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -53,12 +54,12 @@ def redrive(
     new job succeeds; a failure reopens it. Each retains its history and counts its replays.
     """
     chosen = _Chosen(entry_ids, fitting, limit, at_rest=True)
-    over_s = 0.0 if over is None else seconds_of(over, "--over")
+    spread_s = 0.0 if spread is None else seconds_of(spread, "--spread")
 
     async def act(runtime: Runtime, entry: DeadLetter, place: float) -> str:
         from fairlead.engine.jobs.dead_letter import replay_of
 
-        job = replay_of(entry, runtime.ids, delay_s=over_s * place)
+        job = replay_of(entry, runtime.ids, delay_s=spread_s * place)
         redrive = runtime.dead_letters.redrive
         if not await redrive(entry.dead_letter_id, job, last_at=entry.last_at, by=call.actor):
             return "under way already"

@@ -161,7 +161,7 @@ def promote(
 
 def clear(
     call: Invocation,
-    confirm: Annotated[bool, typer.Option("--confirm", help="Yes, all of it, of every tenant.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Yes, all of it, of every tenant.")] = False,
     dry_run: DryRun = False,
 ) -> Exit | None:
     """Delete all that this installation keeps in Redis: keys of its own prefix, and no others.
@@ -170,10 +170,10 @@ def clear(
     longest lease (30 s) has passed. Lines, turns and breakers are gone. What was learnt of limits comes back
     from the database.
     """
-    if not (confirm or dry_run):
+    if not (yes or dry_run):
         raise InvalidInputError(
             "this forgets every count, line and breaker of the gate",
-            hint="give --confirm to do it, --dry-run to see how much it is",
+            hint="give --yes to do it, --dry-run to see how much it is",
         )
 
     async def work(fairlead: Fairlead) -> Record:

@@ -1,4 +1,4 @@
-"""``fairlead gate isolate|disable|enable|degrade|restore|switches``: control by hand (G6, G8, G12).
+"""``fairlead gate isolate|disable|enable|degrade|restore|overrides``: control by hand (G6, G8, G12).
 
 A switch stands in the database, with who made it and why, until it is taken back; every process heeds it
 within 2 s.
@@ -147,7 +147,7 @@ def restore(
     return _end(call, Act.DEGRADED, EVERYTHING, dry_run=dry_run)
 
 
-def switches(call: Invocation) -> Exit | None:
+def listed(call: Invocation) -> Exit | None:
     """List what is switched by hand: by whom, since when and why."""
     found = call.with_fairlead(lambda fairlead: fairlead.runtime.gate.switched.search())
     call.out.rows(map(switch_record, found), COLUMNS, none="nothing is switched by hand")

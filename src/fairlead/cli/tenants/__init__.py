@@ -24,8 +24,8 @@ add_shares(app)
 add_tiers(app)
 
 
-@command(app, "turns")
-def turns(
+@command(app, "fairness")
+def fairness(
     call: Invocation,
     tenant: Annotated[str | None, typer.Option("--tenant", "-t", help="Only this tenant's.")] = None,
     queue: Annotated[str | None, typer.Option("--queue", help="Only in this queue.")] = None,

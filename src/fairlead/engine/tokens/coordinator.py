@@ -182,7 +182,7 @@ class Coordinator:
             self._standing(credential),
             newer_than,
             cooldown_s=self._settings.cooldown_s,
-            fresh_enough_s=self._settings.fresh_enough_s,
+            min_remaining_s=self._settings.min_remaining_s,
         )
 
     def _standing(self, credential: Credential) -> policy.Standing:

@@ -44,10 +44,10 @@ class RefreshSettings:
     lease_s: float = 60.0
     not_sent_delays_s: tuple[float, ...] = (1.0, 3.0)
     cooldown_s: float = 30.0
-    fresh_enough_s: float = 60.0
+    min_remaining_s: float = 60.0
     wait_s: float = 15.0
     settle_retry_s: float = 0.2
-    dead_cool_down_s: float = 900.0
+    retry_dead_after_s: float = 900.0
     backoff_s: float = 1.0
     breaker_failures: int = 10
     breaker_open_s: float = 60.0

@@ -88,13 +88,13 @@ class TokenJobs:
     async def scan(self, context: JobContext) -> object:
         """Enqueue a refresh for each connection that is due; at most one is open for each (T3)."""
         urgent_only = bool(context.args.get("urgent_only", False))
-        most, cool_down_s = self._settings.scan_page, self._settings.dead_cool_down_s
+        most, cool_down_s = self._settings.scan_page, self._settings.retry_dead_after_s
         enqueued = await self._enqueue(await self._rooms.store.left_behind(most, cool_down_s))
         seen, after = 0, None
         while True:
             page = await self._rooms.store.due(
                 urgent_only=urgent_only,
-                cool_down_s=self._settings.dead_cool_down_s,
+                cool_down_s=self._settings.retry_dead_after_s,
                 after=after,
                 limit=self._settings.scan_page,
             )

@@ -41,10 +41,12 @@ def signing_key(secret: Secret) -> bytes:
         key = base64.b64decode(encoded, validate=True) if text.startswith(_PREFIX) else text.encode()
     except binascii.Error:
         hint = "write whsec_ and then 24 to 64 random bytes in base64"
-        raise InvalidConfigError("notices.webhook_secret is not base64 after whsec_", hint=hint) from None
+        raise InvalidConfigError(
+            "notifications.webhook_secret is not base64 after whsec_", hint=hint
+        ) from None
     if len(key) < MIN_KEY_BYTES:
         hint = f"use {MIN_KEY_BYTES} random bytes or more"
-        raise InvalidConfigError(f"notices.webhook_secret has only {len(key)} bytes", hint=hint)
+        raise InvalidConfigError(f"notifications.webhook_secret has only {len(key)} bytes", hint=hint)
     return key
 
 
@@ -78,7 +80,7 @@ def refusal(
         )
     hint = "see what the receiver's log says about this event; then `fairlead dlq redrive`"
     if status == _GONE:
-        hint = "the receiver wants no more events: change or remove notices.webhook_url"
+        hint = "the receiver wants no more events: change or remove notifications.webhook_url"
     elif status < 400:
-        hint = "redirects are not followed: set notices.webhook_url to the final address"
+        hint = "redirects are not followed: set notifications.webhook_url to the final address"
     return RequestRejectedError(what, tenant=tenant, provider=provider, hint=hint)

@@ -75,19 +75,19 @@ Plan = Serve | Wait | CoolDown | Refuse | Start | Recover | Judge
 
 
 def plan_refresh(
-    standing: Standing, newer_than: int | None, *, cooldown_s: float, fresh_enough_s: float
+    standing: Standing, newer_than: int | None, *, cooldown_s: float, min_remaining_s: float
 ) -> Plan:
     """What to do for a caller that holds generation *newer_than* (None: it presented no token).
 
     Generations alone tell whether a newer token is there (R5), and one that has died meanwhile serves
-    nobody. "Valid for more than *fresh_enough_s*" serves only callers that presented none; the cooldown
+    nobody. "Valid for more than *min_remaining_s*" serves only callers that presented none; the cooldown
     never hands back the generation presented.
     """
     if standing.state == "revoked":
         return Refuse("revoked")
     if newer_than is not None and standing.generation > newer_than and _outlasts(standing.expires_in_s, 0):
         return Serve()
-    if newer_than is None and _outlasts(standing.expires_in_s, fresh_enough_s):
+    if newer_than is None and _outlasts(standing.expires_in_s, min_remaining_s):
         return Serve()
     if standing.state == "needs_reauth":
         return Refuse("needs_reauth")
