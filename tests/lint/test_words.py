@@ -23,12 +23,12 @@ CEILINGS: dict[str, Ceiling] = {
     "ARCHITECTURE.md": (0, 4, 2, 0, 0),
     "CHANGELOG.md": (0, 36, 37, 0, 0),
     "CONTRIBUTING.md": (0, 2, 1, 0, 0),
-    "README.md": (0, 7, 5, 0, 0),
+    "README.md": (0, 1, 0, 0, 0),
     "SECURITY.md": (0, 11, 0, 0, 0),
     "bench": (149, 15, 12, 98, 5),
     "bench/limits": (10, 0, 0, 9, 0),
     "bench/peers": (7, 3, 0, 18, 1),
-    "docs": (0, 5, 11, 0, 0),
+    "docs": (0, 7, 11, 0, 0),
     "docs/adr": (0, 92, 42, 0, 0),
     "docs/explanation": (0, 42, 31, 0, 0),
     "docs/how-to": (0, 31, 29, 0, 0),
@@ -82,7 +82,7 @@ CEILINGS: dict[str, Ceiling] = {
     "src/fairlead/testing/api": (142, 6, 5, 99, 18),
     "src/fairlead/testing/issuer": (39, 7, 8, 60, 1),
     "src/fairlead/testing/ledger": (6, 6, 2, 16, 0),
-    "tools": (107, 11, 16, 64, 0),
+    "tools": (108, 10, 15, 57, 0),
     # ceilings end
 }
 WHO, TELL, YOU = 0.3, 0.2, 10.0
