@@ -234,9 +234,9 @@ CLIENT_TYPES = (
     "CallOptions",
     "Response",
     "StreamedResponse",
-    "Listing",
+    "Paginator",
     "BatchResult",
-    "NotDone",
+    "BatchItemError",
 )
 
 

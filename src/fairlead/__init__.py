@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from fairlead._version import __version__
 
 __all__ = [
+    "BatchItemError",
     "BatchResult",
     "CallOptions",
     "Cancel",
@@ -19,9 +20,8 @@ __all__ = [
     "Health",
     "JobContext",
     "JobRequest",
-    "Listing",
     "NeedsReauth",
-    "NotDone",
+    "Paginator",
     "Reply",
     "Response",
     "RetryPolicy",
@@ -35,9 +35,9 @@ __all__ = [
 if TYPE_CHECKING:
     from fairlead.app import EnqueuedJob, Fairlead, JobRequest
     from fairlead.app.client import Client
-    from fairlead.app.client.batch import BatchResult, NotDone
+    from fairlead.app.client.batch import BatchItemError, BatchResult
     from fairlead.app.client.options import CallOptions
-    from fairlead.app.client.paginator import Listing
+    from fairlead.app.client.paginator import Paginator
     from fairlead.app.client.response import Response
     from fairlead.app.client.streaming import StreamedResponse
     from fairlead.assembly.runtime import Roles
@@ -60,9 +60,9 @@ _HOMES = {
     "Health": "fairlead.policy.limits.breaker",
     "JobContext": "fairlead.engine.jobs.handler",
     "JobRequest": "fairlead.app",
-    "Listing": "fairlead.app.client.paginator",
+    "Paginator": "fairlead.app.client.paginator",
     "NeedsReauth": "fairlead.policy.jobs.job",
-    "NotDone": "fairlead.app.client.batch",
+    "BatchItemError": "fairlead.app.client.batch",
     "Reply": "fairlead.policy.limits.feedback.raw_response",
     "Response": "fairlead.app.client.response",
     "RetryPolicy": "fairlead.policy.failures.retry",

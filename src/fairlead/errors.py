@@ -212,7 +212,7 @@ class FailedError(FairleadError):
 
     code = "failed"
     sent = True
-    repeatable: bool = True
+    idempotent: bool = True
     http_status = 502
     default_hint = "see `fairlead connections show`"
 
@@ -267,7 +267,7 @@ class CallFailedError(FailedError):
         answer, reply: The response, if there was one.
         attempts: How often the request was sent.
         may_have_acted: Whether the provider may have executed it.
-        repeatable: Whether repeating it is harmless; otherwise its job is not retried.
+        idempotent: Whether repeating it is harmless; otherwise its job is not retried.
         reason: A stable word.
     """
 

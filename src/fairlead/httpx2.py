@@ -7,7 +7,7 @@ Needs `pip install 'fairlead[httpx2]'`.
 
 from __future__ import annotations
 
-from fairlead.app.client.connection_transport import Mounted, MountedBody, extensions_of
+from fairlead.app.client.connection_transport import ConnectionTransport, ResponseStream, extensions_of
 from fairlead.errors import DependencyUnavailableError
 
 try:
@@ -20,8 +20,8 @@ except ImportError as error:
 __all__ = ["Transport"]
 
 
-class Transport(Mounted, httpx2.AsyncBaseTransport):
-    """A transport of httpx2 that sends through a connection. `Mounted` says what becomes of a call."""
+class Transport(ConnectionTransport, httpx2.AsyncBaseTransport):
+    """A transport of httpx2 that sends through a connection. `ConnectionTransport` says what becomes of a call."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send *request*; see the class."""
@@ -33,5 +33,5 @@ class Transport(Mounted, httpx2.AsyncBaseTransport):
         )
 
 
-class _Body(MountedBody, httpx2.AsyncByteStream):
+class _Body(ResponseStream, httpx2.AsyncByteStream):
     pass

@@ -125,14 +125,14 @@ class Process:
         async with self.bulks.enter(
             BulkWish(key, "query", **({"api_version": "2025-10"} | wish))
         ) as operation:  # type: ignore[arg-type]
-            operation.began(running_id)
+            operation.started(running_id)
             return operation.token
 
     async def fail(self, why: str, running_id: str = "") -> None:
         """Take a place, perhaps begin an operation, and fail."""
         async with self.bulks.enter(BulkWish(SHOP, "query", "2025-10")) as operation:
             if running_id:
-                operation.began(running_id)
+                operation.started(running_id)
             raise ValueError(why)
 
     async def come_back(self, token: str, *, done: bool = False) -> str | None:
@@ -140,7 +140,7 @@ class Process:
         async with self.bulks.enter(BulkWish(SHOP, "query", "2025-10", token)) as operation:
             running_id = operation.running_id
             if done:
-                operation.done()
+                operation.finished()
             return running_id
 
     async def is_free(self, key: ConnectionKey = SHOP) -> bool:

@@ -129,7 +129,7 @@ async def test_an_operation_that_runs_already_is_adopted_and_counts(fleet: Fleet
     one = fleet.process("p1")
     refusal = {"bulkOperation": None, "userErrors": [{"code": "OPERATION_IN_PROGRESS", "message": "..."}]}
     async with one.bulks.enter(BulkWish(SHOP, "query", "2025-10")) as operation:
-        assert operation.blocked(Reply(200, body={"data": {"bulkOperationRunQuery": refusal}}))
+        assert operation.rejection_code(Reply(200, body={"data": {"bulkOperationRunQuery": refusal}}))
         operation.adopt(RUNNING)
     assert [event.running_id for event in one.told.of(BulkAdopted)] == [RUNNING]
     assert not await one.is_free()
@@ -140,9 +140,9 @@ async def test_an_operation_that_runs_already_is_adopted_and_counts(fleet: Fleet
 async def test_an_answer_without_such_a_refusal_blocks_nothing(fleet: Fleet) -> None:
     begun = {"bulkOperation": {"id": RUNNING, "status": "CREATED"}, "userErrors": []}
     async with fleet.process("p1").bulks.enter(BulkWish(SHOP, "query")) as operation:
-        assert operation.blocked(Reply(200, body={"data": {"bulkOperationRunQuery": begun}})) is None
+        assert operation.rejection_code(Reply(200, body={"data": {"bulkOperationRunQuery": begun}})) is None
         with pytest.raises(InvalidInputError, match="id that the vendor's answer has"):
-            operation.began("not a name")
+            operation.started("not a name")
 
 
 async def test_who_may_wait_stands_in_line(fleet: Fleet) -> None:
@@ -206,7 +206,7 @@ async def test_what_was_left_to_others_is_not_told_to_be_ours_after_an_outage(fl
 async def test_what_is_left_during_an_outage_is_not_ours_after_it(fleet: Fleet) -> None:
     one, other = fleet.process("p1"), fleet.process("p2")
     async with one.bulks.enter(BulkWish(SHOP, "query", "2025-10")) as operation:
-        operation.began(RUNNING)
+        operation.started(RUNNING)
         alone = await one.gate._goes_away(LimiterUnavailableError("cut off"))
     assert await other.come_back(operation.token, done=True) == RUNNING
     await one.gate._comes_back(alone)

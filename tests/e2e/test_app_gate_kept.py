@@ -101,7 +101,7 @@ async def test_two_bulk_jobs_on_one_shop_the_second_waits_other_shops_run_attemp
             at_once[ctx.tenant] = at_once.get(ctx.tenant, 0) + 1
             assert at_once[ctx.tenant] == 1
             began.append((ctx.tenant, number))
-            operation.began(f"gid://shopify/BulkOperation/{number}")
+            operation.started(f"gid://shopify/BulkOperation/{number}")
             token = operation.token
         first_began.set()
         if ctx.tenant == "beta":
@@ -115,7 +115,7 @@ async def test_two_bulk_jobs_on_one_shop_the_second_waits_other_shops_run_attemp
         async with fl.bulk(ctx.tenant, "shop", kind="QUERY", token=token) as operation:
             assert operation.running_id is not None
             at_once[ctx.tenant] -= 1
-            operation.done()
+            operation.finished()
         if len(began) == 3:
             all_done.set()
 
@@ -144,13 +144,13 @@ async def test_a_place_is_no_orphan_when_the_process_that_took_it_has_ended(
     async with made() as fl:
         await connect(fl)
         async with fl.bulk("acme", "shop") as operation:
-            operation.began("gid://shopify/BulkOperation/1")
+            operation.started("gid://shopify/BulkOperation/1")
     async with made() as fl:
         orphans = fl.runtime.gate.orphans
         assert orphans is not None
         assert (await orphans.look()).orphans == []
         async with fl.bulk("acme", "shop", token=operation.token) as again:
-            again.done()
+            again.finished()
 
 
 async def waits(database: Database, number: int) -> None:

@@ -80,5 +80,7 @@ async def test_of_a_batch_only_what_failed_is_sent_again(
         fl.runtime.bus.subscribe(free)
         result = await page["update"]([{"id": "1001"}, {"id": "1002"}, {"id": "9999999"}])
     assert [len(each.json()["results"]) for each in result.responses] == [1, 1]
-    assert [(each.item["id"], each.why.code) for each in result.failed] == [("9999999", "OBJECT_NOT_FOUND")]
+    assert [(each.item["id"], each.failure.code) for each in result.failed] == [
+        ("9999999", "OBJECT_NOT_FOUND")
+    ]
     assert not result.complete

@@ -225,12 +225,12 @@ async def test_a_place_of_others_is_taken_over_by_nobody(made: Fairlead, world: 
     """A token of theirs is worth to us what one is that names no place; it says itself what runs."""
     async with made as fl:
         async with fl.bulk(THEIRS, "shopify") as operation:
-            operation.began("gid://1")
+            operation.started("gid://1")
 
         async def go_on(tenant: str, token: str) -> object:
             async with fl.bulk(tenant, "shopify", token=token) as again:
                 told = again.running_id
-                again.done()
+                again.finished()
                 return told
 
         never = "0" * 16 + operation.token[16:]

@@ -24,7 +24,7 @@ import fairlead.httpx2
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.http.client_session import TransportSettings
 from fairlead.adapters.postgres.connection_setup import DatabaseSettings
-from fairlead.app.client.forwarding import Forwarded
+from fairlead.app.client.forwarding import ForwardedResponse
 from fairlead.engine.limits.admission import Admissions
 from fairlead.engine.limits.lease_renewer import Keeper
 from fairlead.errors import FairleadError
@@ -168,10 +168,10 @@ async def test_E39_ablation_what_a_library_drops_goes_on(
     figures = Figures("E39", ablation="not_dropped", sees="slots_stuck")
     figures.note(way=way)
 
-    async def aclose(forwarded: Forwarded) -> None:
+    async def aclose(forwarded: ForwardedResponse) -> None:
         pass
 
-    monkeypatch.setattr(Forwarded, "aclose", aclose)
+    monkeypatch.setattr(ForwardedResponse, "aclose", aclose)
     async with _churn(servers, database_settings, tmp_path, figures.draw, way) as churn:
         await churn.run(ABLATION_CANCELS)
         figures.note(n=churn.calls, cancelled=churn.cancelled)

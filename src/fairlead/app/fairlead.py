@@ -207,18 +207,18 @@ class Fairlead(Declaring):
 
             async with fl.bulk("acme", "shopify", kind="query") as operation:
                 ...  # start it at the vendor
-                if operation.blocked(reply):  # one runs that we do not know of: look after that one
+                if operation.rejection_code(reply):  # one runs that we do not know of: look after that one
                     operation.adopt(its_id)
                 else:
-                    operation.began(its_id)
+                    operation.started(its_id)
                 await fl.enqueue("bulk.poll", {"token": operation.token}, tenant="acme", provider="shopify")
 
             async with fl.bulk("acme", "shopify", kind="query", token=token) as operation:
                 ...  # ask the vendor how operation.running_id is doing, and once it has ended:
-                operation.done()
+                operation.finished()
 
-        A block that ends without `began` or `adopt` gives its place back. Else it stays taken until some
-        block says `done`, or for 10 minutes after the last block (`lease_s` in the profile). *api_version*:
+        A block that ends without `started` or `adopt` gives its place back. Else it stays taken until some
+        block says `finished`, or for 10 minutes after the last block (`lease_s` in the profile). *api_version*:
         default the profile's; it decides how many run at once, and whether each *kind* is counted for itself.
         *wait_s*: how long it may wait here, default 0.
 

@@ -63,7 +63,7 @@ async def test_what_may_not_succeed_is_not_sent_again_and_is_told() -> None:
     vendor = Vendor("generic_oauth2", statuses(422, 503, 429), statuses(200, 422))
     result = await vendor.batch(["a", "b", "c"])
     assert vendor.sent == [["a", "b", "c"], ["b", "c"]]
-    assert [(each.item, each.why.code) for each in result.failed] == [("a", "422"), ("c", "422")]
+    assert [(each.item, each.failure.code) for each in result.failed] == [("a", "422"), ("c", "422")]
     assert not result.complete
 
 
@@ -88,7 +88,11 @@ async def test_a_name_of_several_items_tells_none_of_them() -> None:
     vendor = Vendor("hubspot", Reply(207, body={"results": [{"id": "7"}], "errors": [failed]}))
     result = await vendor.batch([7, 7])
     assert vendor.sent == [[7, 7]]
-    assert (result.complete, result.failed, [each.ref for each in result.unplaced]) == (False, [], ["7"])
+    assert (result.complete, result.failed, [each.ref for each in result.unmatched_failures]) == (
+        False,
+        [],
+        ["7"],
+    )
 
 
 async def test_hubspot_tells_by_name() -> None:
@@ -99,7 +103,7 @@ async def test_hubspot_tells_by_name() -> None:
     vendor = Vendor("hubspot", Reply(207, body={"results": [], "errors": errors}))
     result = await vendor.batch([7, 8])
     assert [each.item for each in result.failed] == [7]
-    assert [each.ref for each in result.unplaced] == ["9"], "it is none that was sent"
+    assert [each.ref for each in result.unmatched_failures] == ["9"], "it is none that was sent"
 
 
 async def test_user_errors_of_shopify_tell_by_the_place_in_their_path() -> None:
@@ -112,7 +116,7 @@ async def test_user_errors_of_shopify_tell_by_the_place_in_their_path() -> None:
     vendor = Vendor("shopify", Reply(200, body=first), Reply(200, body=done))
     result = await vendor.batch(["a", "b", "c"])
     assert vendor.sent == [["a", "b", "c"], ["c"]]
-    assert [(each.item, each.why.code) for each in result.failed] == [("b", "TOO_LONG")]
+    assert [(each.item, each.failure.code) for each in result.failed] == [("b", "TOO_LONG")]
 
 
 async def test_a_first_call_that_fails_raises_and_a_later_one_does_not_undo_what_was_done() -> None:

@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from fairlead import Client
-from fairlead.app.client.forwarding import ForeignRequest
+from fairlead.app.client.forwarding import ForwardedRequest
 from fairlead.app.client.request import headers_of, plain_params
 from fairlead.errors import InvalidInputError
 from fairlead.policy.providers.profile_load import load_profiles
@@ -71,8 +71,8 @@ OPTIONS: list[tuple[str, Any, str]] = [
     ("wait_s", "1", "wait_s must be a number, not str"),
     ("operation", ["a"], "operation must be a text, not list"),
     ("api", ["a"], "api must be a text, not list"),
-    ("repeatable", "no", "repeatable must be True or False, not str"),
-    ("repeatable", 0, "repeatable must be True or False, not int"),
+    ("idempotent", "no", "idempotent must be True or False, not str"),
+    ("idempotent", 0, "idempotent must be True or False, not int"),
     ("priority", ["batch"], "is no priority"),
     ("deadline_s", "1", "deadline_s is '1'"),
     ("max_body_bytes", "1", "max_body_bytes is '1'"),
@@ -110,10 +110,10 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("paginate", ("/a",), {"query": 5}, "the query must be a text"),
     ("paginate", ("/a",), {"query": "{ a }", "variables": [1]}, "variables must be a mapping"),
     ("paginate", ("/a",), {"query": "{ a }", "variables": {"a": DEEP}}, "nested too deep"),
-    ("paginate", ("/a",), {"resume": {"x": 1}}, "resume is none that a Listing gave"),
-    ("paginate", ("/a",), {"resume": "x"}, "resume is none that a Listing gave"),
-    ("paginate", ("/a",), {"resume": {"url": URL, "params": 5}}, "resume is none that a Listing gave"),
-    ("paginate", ("/a",), {"resume": {"url": URL, "params": {"a": b"x"}}}, "'a' in params is of type bytes"),
+    ("paginate", ("/a",), {"cursor": {"x": 1}}, "cursor is not one of a Paginator"),
+    ("paginate", ("/a",), {"cursor": "x"}, "cursor is not one of a Paginator"),
+    ("paginate", ("/a",), {"cursor": {"url": URL, "params": 5}}, "cursor is not one of a Paginator"),
+    ("paginate", ("/a",), {"cursor": {"url": URL, "params": {"a": b"x"}}}, "'a' in params is of type bytes"),
 ]
 
 
@@ -151,14 +151,14 @@ async def test_a_call_that_is_none_is_told(
 
 
 def test_a_list_that_is_none_is_told_where_it_is_written() -> None:
-    for options in ({"resume": {"x": 1}}, {"pages": "link"}, {"pagination": "requeue"}):
+    for options in ({"cursor": {"x": 1}}, {"pages": "link"}, {"pagination": "requeue"}):
         with pytest.raises(InvalidInputError):
             client(Wire()).paginate("/a", **options)  # type: ignore[arg-type]
 
 
 async def test_another_library_says_truly_whether_it_may_be_sent_twice() -> None:
-    request = ForeignRequest("POST", URL, (), b"", repeatable="no")  # type: ignore[arg-type]
-    with pytest.raises(InvalidInputError, match="repeatable must be True or False"):
+    request = ForwardedRequest("POST", URL, (), b"", idempotent="no")  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="idempotent must be True or False"):
         await client(Wire()).forward(request)
 
 
@@ -179,14 +179,14 @@ async def test_none_is_no_body(body: str) -> None:
 async def test_none_is_as_if_it_were_not_said() -> None:
     wire = Wire()
     most = dict.fromkeys(
-        ("params", "headers", "api", "cost", "operation", "priority", "wait_s", "deadline_s", "repeatable")
+        ("params", "headers", "api", "cost", "operation", "priority", "wait_s", "deadline_s", "idempotent")
     )
     await asked(wire, "graphql", ("{ a }",), {**most, "json": None})
     await asked(wire, "graphql", ("{ a }",), {})
     await asked(wire, "soap", ("get", "<a/>"), most)
     await asked(wire, "soap", ("get", "<a/>"), {})
     assert wire.sent[0] == wire.sent[1]
-    assert (wire.sent[0].api, wire.sent[0].repeatable) == ("graphql", True)
+    assert (wire.sent[0].api, wire.sent[0].idempotent) == ("graphql", True)
     assert wire.sent[2] == wire.sent[3]
     netsuite: Any = Client(KEY, wire, lambda _name, _variant: PROFILES["netsuite"], None)  # type: ignore[arg-type]
     await netsuite.soap("get", "<a/>", api=None)

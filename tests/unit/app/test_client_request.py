@@ -43,7 +43,7 @@ ELSEWHERE = [
     ("cookies", {}, "headers"),
     ("follow_redirects", True, "redirects"),
     ("extensions", {}, "none"),
-    ("repeatible", False, "repeatable is one"),
+    ("idempotant", False, "idempotent is one"),
     ("zzz", 1, "there are api, content"),
 ]
 
@@ -143,8 +143,8 @@ async def test_a_list_is_asked_for_as_a_call_is_also_where_it_goes_on() -> None:
     await api.get("/charges", params=PARAMS)
     listing = api.paginate("/charges", params=PARAMS)
     assert [item async for item in listing] == [1]
-    assert listing.resume is not None
-    again = api.paginate("/charges", resume=json.loads(json.dumps(listing.resume)))
+    assert listing.cursor is not None
+    again = api.paginate("/charges", cursor=json.loads(json.dumps(listing.cursor)))
     assert [item async for item in again] == [1]
     assert {call.url for call in wire.sent} == {f"https://api.stripe.com/v1/charges?{QUERY}"}
     assert len(wire.sent) == 3

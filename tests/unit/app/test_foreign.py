@@ -15,7 +15,7 @@ from uuid import UUID
 import pytest
 
 from fairlead.app.client.client import Client
-from fairlead.app.client.forwarding import ForeignRequest, Forwarded, deadline_of, foreign_call
+from fairlead.app.client.forwarding import ForwardedRequest, ForwardedResponse, deadline_of, forwarded_call
 from fairlead.engine.calls.request import Call
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.engine.ports.http import HttpAnswer, HttpStream
@@ -30,7 +30,7 @@ PROFILES = load_profiles()
 def call(url: str, *headers: tuple[str, str], provider: str = "openai", **endpoint: str) -> Call:
     key = ConnectionKey("acme", provider, "default")
     connection = Connection(UUID(int=1), key, None, None, "client", endpoint, {})
-    return foreign_call(connection, PROFILES[provider], ForeignRequest("GET", url, headers, None), None)
+    return forwarded_call(connection, PROFILES[provider], ForwardedRequest("GET", url, headers, None), None)
 
 
 def test_the_librarys_own_credential_and_framing_are_left_out() -> None:
@@ -142,8 +142,8 @@ class Pipe:
             self.inside = False
 
 
-def forwarded(pipe: Pipe, call: Call = CALL, deadline_s: float = 60.0) -> Forwarded:
-    return Forwarded(pipe, call, deadline_s)  # type: ignore[arg-type]
+def forwarded(pipe: Pipe, call: Call = CALL, deadline_s: float = 60.0) -> ForwardedResponse:
+    return ForwardedResponse(pipe, call, deadline_s)  # type: ignore[arg-type]
 
 
 async def test_it_is_taken_no_faster_than_it_is_read() -> None:
@@ -226,7 +226,7 @@ async def test_the_deadline_of_its_connection_ends_one_that_names_none() -> None
     pipe.connection, pipe.now_s = read, lambda: 0.0
     nothing: Any = None
     client = Client(KEY, pipe, lambda provider, _variant: PROFILES[provider], nothing)
-    answer = await client.forward(ForeignRequest("GET", CALL.url, [], None))
+    answer = await client.forward(ForwardedRequest("GET", CALL.url, [], None))
     async with asyncio.timeout(10):
         while pipe.inside:
             await asyncio.sleep(0)

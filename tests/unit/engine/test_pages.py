@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.app.client.paginator import Bookmark, Listing, bookmark_in
+from fairlead.app.client.paginator import Bookmark, Paginator, bookmark_in
 from fairlead.engine.calls.pages import CAP_S, RETRIES, pages
 from fairlead.engine.calls.request import Came
 from fairlead.engine.jobs.handler import SAVED, JobContext
@@ -62,7 +62,7 @@ class Vendor:
             raise answer
         return came(answer, self.verdicts.pop(0) if self.verdicts else DONE)
 
-    def listing(self, way: Any = WAY, *, time_s: float = 1000.0, resume: Any = None) -> Listing:
+    def listing(self, way: Any = WAY, *, time_s: float = 1000.0, cursor: Any = None) -> Paginator:
         def may_wait(wait_s: float) -> bool:
             return self.clock.monotonic() + wait_s <= time_s
 
@@ -74,7 +74,7 @@ class Vendor:
         def bookmark() -> Bookmark | None:
             return None if self.job is None else bookmark_in(self.job, "orders")
 
-        return Listing(begin, resume=resume, bookmark=bookmark)
+        return Paginator(begin, cursor=cursor, bookmark=bookmark)
 
 
 def page(*items: int, after: str | None = None) -> dict[str, object]:
@@ -94,7 +94,7 @@ async def test_all_items_of_all_pages() -> None:
         {"limit": "2", "after": "a"},
         {"limit": "2", "after": "b"},
     ]
-    assert (listing.partial, listing.resume, listing.error) == (False, None, None)
+    assert (listing.partial, listing.cursor, listing.error) == (False, None, None)
 
 
 async def test_a_page_is_tried_again_and_no_earlier_than_the_vendor_says() -> None:
@@ -134,7 +134,7 @@ async def test_what_was_collected_is_kept_with_where_to_go_on(
     assert [item async for item in listing] == [1, 2]
     assert listing.partial
     assert listing.error is failures[-1]
-    assert listing.resume == {"url": URL, "params": {"limit": "2", "after": "a"}, "variables": {}}
+    assert listing.cursor == {"url": URL, "params": {"limit": "2", "after": "a"}, "variables": {}}
     assert len(vendor.answers) == 1
     assert vendor.clock.monotonic() <= RETRIES * CAP_S, "it waited longer than any page is worth"
 
@@ -151,7 +151,7 @@ async def test_no_page_is_begun_without_time_for_it() -> None:
     listing = vendor.listing(time_s=-1.0)
     assert [item async for item in listing] == []
     assert (vendor.asked, listing.partial, type(listing.error)) == ([], True, DeadlineExceededError)
-    assert listing.resume == {"url": URL, "params": {"limit": "2"}, "variables": {}}
+    assert listing.cursor == {"url": URL, "params": {"limit": "2"}, "variables": {}}
 
 
 @pytest.mark.parametrize("address", ["https://evil.example/items?page=2", f"{URL}?page=2#x", f"{URL}?q=a b"])
@@ -162,14 +162,14 @@ async def test_a_list_that_goes_on_where_nobody_may_ask_is_partial_and_says_so(a
     assert listing.partial
     assert isinstance(listing.error, CallFailedError)
     assert (listing.error.reason, listing.error.category) == ("leads_elsewhere", "permanent_request")
-    assert listing.resume == {"url": URL, "params": {"limit": "2"}, "variables": {}}, "the page that said it"
+    assert listing.cursor == {"url": URL, "params": {"limit": "2"}, "variables": {}}, "the page that said it"
 
 
 async def test_a_list_whose_next_page_cannot_be_read_is_partial() -> None:
     for body, items in (({"items": [1], "next": "x" * 5000}, [1]), ({"items": "gone", "next": None}, [])):
         listing = Vendor([body]).listing()
         assert [item async for item in listing] == items
-        assert (listing.partial, listing.resume) == (
+        assert (listing.partial, listing.cursor) == (
             True,
             {"url": URL, "params": {"limit": "2"}, "variables": {}},
         )
@@ -183,7 +183,7 @@ async def test_a_page_that_came_in_part_makes_the_list_partial_and_it_goes_on() 
     listing = vendor.listing()
     assert [item async for item in listing] == [1, 2]
     assert isinstance(listing.error, CallFailedError)
-    assert (listing.partial, listing.error.reason, listing.resume) == (True, "INTERNAL", None)
+    assert (listing.partial, listing.error.reason, listing.cursor) == (True, "INTERNAL", None)
 
 
 async def test_a_list_that_leads_elsewhere_is_not_noted_as_ended() -> None:
@@ -233,14 +233,16 @@ async def test_a_requeued_job_goes_on_behind_the_last_page_that_it_worked_off() 
     assert SAVED not in again.job.args, "a handler sees what was enqueued"
     went_on = again.listing()
     assert [item async for item in went_on] == [4]
-    assert (went_on.resumed, went_on.partial) == (True, False), "it says that 1, 2 and 3 are not among them"
+    assert (went_on.is_resumed, went_on.partial) == (True, False), (
+        "it says that 1, 2 and 3 are not among them"
+    )
     assert dict(again.asked[0].params) == {"limit": "2", "after": "b"}
 
     ended = Vendor([])
     ended.job = run_of(a_job("sync", args=dict(again.job.args_after or {})))
     over = ended.listing()
     assert [item async for item in over] == [], "it was worked off to its end"
-    assert over.resumed
+    assert over.is_resumed
 
 
 async def test_a_list_that_a_run_reads_twice_is_read_twice() -> None:
@@ -250,7 +252,7 @@ async def test_a_list_that_a_run_reads_twice_is_read_twice() -> None:
     second = vendor.listing()
     with pytest.raises(DeadlineExceededError):
         assert [item async for item in second] == [1]
-    assert not second.resumed
+    assert not second.is_resumed
     again = Vendor([page(2)])
     again.job = run_of(a_job("sync", args=dict(vendor.job.args_after or {})))
     assert [item async for item in again.listing()] == [], "the first was worked off"
@@ -262,10 +264,10 @@ async def test_what_the_run_before_noted_rules_over_where_the_first_was_told_to_
     vendor.job = run_of(a_job("sync"))
     told = {"url": URL, "params": {"after": "a"}, "variables": {}}
     with pytest.raises(DeadlineExceededError):
-        _ = [item async for item in vendor.listing(resume=told)]
+        _ = [item async for item in vendor.listing(cursor=told)]
     again = Vendor([page(4)])
     again.job = run_of(a_job("sync", args=dict(vendor.job.args_after or {})))
-    assert [item async for item in again.listing(resume=told)] == [4]
+    assert [item async for item in again.listing(cursor=told)] == [4]
     assert dict(again.asked[0].params) == {"after": "b"}
 
 

@@ -62,7 +62,7 @@ async def test_job_that_met_a_fault_of_its_own_process_spends_no_attempt(kind: N
     assert all(isinstance(wait, Snooze) and wait.counted and wait.delay_s <= 60 for wait in waits[:-1])
     assert isinstance(waits[-1], Retry), "a fault without an end becomes a failure"
     half_done = CallFailedError("cut", reason=kind, may_have_acted=True)
-    half_done.repeatable = False
+    half_done.idempotent = False
     assert isinstance(outcome_of_exception(half_done, draw=0.5), Retry)
 
 

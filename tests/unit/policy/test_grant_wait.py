@@ -58,7 +58,7 @@ def test_what_failed_of_something_else_is_no_refused_credential() -> None:
     assert found(RateLimitedError("wait")) is None
     assert found(KeyError("x")) is None
     assert found(failed(category="permanent_permission")) is None
-    assert found(failed(may_have_acted=True, repeatable=False)) is None, "a run must not repeat it"
+    assert found(failed(may_have_acted=True, idempotent=False)) is None, "a run must not repeat it"
     assert found(ExceptionGroup("", [ReauthRequiredError("gone"), KeyError("x")])) is None
     assert found(ExceptionGroup("", [ExceptionGroup("", [failed()])])) is not None
 

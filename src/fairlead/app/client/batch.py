@@ -17,30 +17,30 @@ MayGoOn = Callable[[Verdict, int], Awaitable[bool]]
 
 
 @dataclass(frozen=True, slots=True)
-class NotDone(Generic[T]):
-    """An item that was not done. *why*: as the last answer about it says, ``index`` its place in that one."""
+class BatchItemError(Generic[T]):
+    """An item that failed. *failure* is what the last response about it says; its ``index`` counts in that call."""
 
     item: T
-    why: FailedItem
+    failure: FailedItem
 
 
 @dataclass(slots=True)
 class BatchResult(Generic[T]):
     """What came of a batch. *responses*: of each call that was made for it, the first with all its items.
 
-    *failed*: the items that were not done, in their order. *unplaced*: failures of which the answer does not
+    *failed*: the items that were not done, in their order. *unmatched_failures*: failures of which the answer does not
     tell the item. *error*: why failed items could not be sent again, where something stood against it.
     """
 
     responses: list[Response] = field(default_factory=list)
-    failed: list[NotDone[T]] = field(default_factory=list)
-    unplaced: list[FailedItem] = field(default_factory=list)
+    failed: list[BatchItemError[T]] = field(default_factory=list)
+    unmatched_failures: list[FailedItem] = field(default_factory=list)
     error: FairleadError | None = None
 
     @property
     def complete(self) -> bool:
         """Whether all items were done."""
-        return not (self.failed or self.unplaced or self._cannot_be_read)
+        return not (self.failed or self.unmatched_failures or self._cannot_be_read)
 
     @property
     def _cannot_be_read(self) -> bool:
@@ -58,7 +58,7 @@ async def retry_failed(
 ) -> BatchResult[T]:
     """Send *items*, then those again that failed and may succeed; see Client.batch."""
     result: BatchResult[T] = BatchResult()
-    kept: dict[int, NotDone[T]] = {}
+    kept: dict[int, BatchItemError[T]] = {}
     places = list(range(len(items)))
     attempt = 0
     while places:
@@ -70,12 +70,12 @@ async def retry_failed(
             result.error = error  # what was done before stays done, and told
             break
         result.responses.append(response)
-        failed, unplaced = _placed(response.failed_items, items, places, named)
+        failed, unmatched_failures = _placed(response.failed_items, items, places, named)
         for place in places:
             kept.pop(place, None)
         kept |= failed
-        result.unplaced += unplaced
-        places = [place for place, each in failed.items() if each.why.category.transient]
+        result.unmatched_failures += unmatched_failures
+        places = [place for place, each in failed.items() if each.failure.category.transient]
         try:
             if not places or not await may_go_on(response.verdict, attempt):
                 break
@@ -89,21 +89,21 @@ async def retry_failed(
 
 def _placed(
     told: Sequence[FailedItem], items: Sequence[T], places: Sequence[int], named: Callable[[T], str | None]
-) -> tuple[dict[int, NotDone[T]], list[FailedItem]]:
+) -> tuple[dict[int, BatchItemError[T]], list[FailedItem]]:
     """The failed items by their place among all, and the failures that belong to none that is known."""
     by_name: dict[str, int | None] = {}
     for at in places:
         if (name := named(items[at])) is not None:
             by_name[name] = None if name in by_name else at  # a name shared by several items identifies none
-    failed: dict[int, NotDone[T]] = {}
-    unplaced = []
+    failed: dict[int, BatchItemError[T]] = {}
+    unmatched_failures = []
     for each in told:
         if each.index is not None:
             place = places[each.index] if each.index < len(places) else None
         else:
             place = by_name.get(each.ref) if each.ref is not None else None
         if place is None:
-            unplaced.append(each)
+            unmatched_failures.append(each)
         else:
-            failed[place] = NotDone(items[place], each)
-    return failed, unplaced
+            failed[place] = BatchItemError(items[place], each)
+    return failed, unmatched_failures

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, Unpack
 
 from fairlead.app.client.batch import BatchResult, retry_failed
 from fairlead.app.client.bulk import bulk_order
-from fairlead.app.client.forwarding import ForeignRequest, Forwarded, foreign_call
+from fairlead.app.client.forwarding import ForwardedRequest, ForwardedResponse, forwarded_call
 from fairlead.app.client.options import (
     TEXT,
     CallOptions,
@@ -26,7 +26,7 @@ from fairlead.app.client.options import (
     graphql_options,
 )
 from fairlead.app.client.pagination import way_of
-from fairlead.app.client.paginator import Bookmark, Listing, Pagination, Resume, bookmark_in, list_name
+from fairlead.app.client.paginator import Bookmark, Cursor, Pagination, Paginator, bookmark_in, list_name
 from fairlead.app.client.request import body_of, full_url, headers_of, plain_params
 from fairlead.app.client.response import Response
 from fairlead.app.client.streaming import STREAM_BYTES, StreamedResponse
@@ -105,7 +105,7 @@ class Client:
         return await self.request("HEAD", path, **options)
 
     async def post(self, path: str, **options: Unpack[CallOptions]) -> Response:
-        """POST. It is sent again only where the provider surely did not act, or as `repeatable`."""
+        """POST. It is sent again only where the provider surely did not act, or as `idempotent`."""
         return await self.request("POST", path, **options)
 
     async def put(self, path: str, **options: Unpack[CallOptions]) -> Response:
@@ -212,7 +212,7 @@ class Client:
         order = bulk_order(connection, profile, text, variables or {}, token, wait_s, deadline_s)
 
         async def ask(one: BulkAsk) -> Reply:
-            options: CallOptions = {"api": order.way.api, "repeatable": not one.changes}
+            options: CallOptions = {"api": order.way.api, "idempotent": not one.changes}
             options["operation"] = "bulk.begin" if one.changes else "bulk.look"
             answer = await self.graphql(one.query, one.variables, **options)
             return answer.reply
@@ -228,25 +228,25 @@ class Client:
         pages: Pages | Mapping[str, Any] | None = None,
         query: str | None = None,
         variables: Mapping[str, Any] | None = None,
-        resume: Mapping[str, Any] | None = None,
+        cursor: Mapping[str, Any] | None = None,
         pagination: Pagination = "graceful_termination",
         **options: Unpack[CallOptions],
-    ) -> Listing:
+    ) -> Paginator:
         """The items behind *path*, over all its pages, each fetched when its items are asked for.
 
             async for order in api.paginate("/orders.json", items="orders"):
                 ...
 
         *pages*: how the API hands out lists (default as connection or profile have it), *items*: where they
-        stand in an answer. With *query* each page is a GraphQL operation with *variables*. *resume*: go on
-        where an earlier Listing ended. Each page is tried again up to three times (2 s, doubling to 30 s).
+        stand in an answer. With *query* each page is a GraphQL operation with *variables*. *cursor*: go on
+        where an earlier Paginator ended. Each page is tried again up to three times (2 s, doubling to 30 s).
 
         *pagination*: what becomes of it when a page cannot be had: ``graceful_termination`` (default), or
         ``requeue_job`` for a loop that works off each page before the next: a later run of the job is given
-        none of them again. See Listing. Outside of a job, which alone comes back, it ends gracefully.
+        none of them again. See Paginator. Outside of a job, which alone comes back, it ends gracefully.
         """
         check_options(options, self._key)
-        check_list(path, pages, resume, pagination, self._key)
+        check_list(path, pages, cursor, pagination, self._key)
         check_graphql(query or "", variables, self._key)
         if query is not None:
             check_no_body(options, self._key, "paginate with a query")
@@ -264,7 +264,7 @@ class Client:
             began_s, method = began.pop() if began else None, "GET" if query is None else "POST"
             return await self._pipeline.send(await self._made(method, asked.url, told, began_s=began_s))
 
-        async def begin(told: Resume | None) -> tuple[AsyncIterator[Page], Asked]:
+        async def begin(told: Cursor | None) -> tuple[AsyncIterator[Page], Asked]:
             began.append(self._pipeline.now_s())
             connection = await self._pipeline.connection(self._key, options.get("deadline_s"))
             profile = self._profile(connection.key.provider, connection.variant)
@@ -279,7 +279,7 @@ class Client:
                 return None
             return bookmark_in(job, list_name(self._key, path, params, query, variables, api, items, pages))
 
-        return Listing(begin, resume=resume, bookmark=bookmark)
+        return Paginator(begin, cursor=cursor, bookmark=bookmark)
 
     async def batch(
         self,
@@ -291,7 +291,7 @@ class Client:
         """Send *items* in one call; of those that fail, the ones that may still succeed are sent again.
 
             def send(chosen):
-                return api.post("/contacts/batch/update", json={"inputs": chosen}, repeatable=True)
+                return api.post("/contacts/batch/update", json={"inputs": chosen}, idempotent=True)
 
             result = await api.batch(contacts, send)
             for each in result.failed:
@@ -313,19 +313,19 @@ class Client:
 
         return await retry_failed(items, send, named, may_go_on)
 
-    async def forward(self, request: ForeignRequest) -> Forwarded:
+    async def forward(self, request: ForwardedRequest) -> ForwardedResponse:
         """A request of another HTTP library; for `fairlead.httpx` and `fairlead.httpx2`.
 
         Its answer, whatever its status. InvalidInputError where it goes elsewhere than to the provider's APIs.
         """
-        check_options({"repeatable": request.repeatable}, self._key)
+        check_options({"idempotent": request.idempotent}, self._key)
         class_number, began_s = class_of(request.priority, self._key), self._pipeline.now_s()
         check_bounds(request.deadline_s, request.max_body_bytes, self._key)
         connection = await self._pipeline.connection(self._key, request.deadline_s)
         profile = self._profile(connection.key.provider, connection.variant)
-        call = foreign_call(connection, profile, request, class_number, began_s)
+        call = forwarded_call(connection, profile, request, class_number, began_s)
         deadline_s = self._pipeline.manners(connection).settings.deadline_s
-        return await Forwarded(self._pipeline, call, deadline_s).head()
+        return await ForwardedResponse(self._pipeline, call, deadline_s).head()
 
     # ---- from words to a call ------------------------------------------------------------------
 
@@ -360,7 +360,7 @@ class Client:
             class_number=class_number,
             wait_s=options.get("wait_s"),
             deadline_s=options.get("deadline_s"),
-            repeatable=options.get("repeatable"),
+            idempotent=options.get("idempotent"),
             max_body_bytes=most,
             began_s=began_s,
         )

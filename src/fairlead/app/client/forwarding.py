@@ -30,7 +30,7 @@ _GRACE_S = 1.0  # the call's own deadline comes first, and tells more
 
 
 @dataclass(frozen=True, slots=True)
-class ForeignRequest:
+class ForwardedRequest:
     """A request as another library has built it; its own credential is left out. *deadline_s*: see Call."""
 
     method: str
@@ -39,7 +39,7 @@ class ForeignRequest:
     body: bytes | None = field(repr=False)
     priority: str | int | None = None
     deadline_s: float | None = None
-    repeatable: bool | None = None
+    idempotent: bool | None = None
     max_body_bytes: int = FOREIGN_BYTES
 
 
@@ -48,10 +48,10 @@ def deadline_of(told_s: float | None, read_s: float | None) -> float | None:
     return told_s if told_s is not None else read_s if read_s and read_s > DEADLINE_S else None
 
 
-def foreign_call(
+def forwarded_call(
     connection: Connection,
     profile: Profile,
-    request: ForeignRequest,
+    request: ForwardedRequest,
     class_number: int | None,
     began_s: float | None = None,
 ) -> Call:
@@ -73,7 +73,7 @@ def foreign_call(
         api=_api_of(connection, profile, request.url),
         class_number=class_number,
         deadline_s=request.deadline_s,
-        repeatable=request.repeatable,
+        idempotent=request.idempotent,
         max_body_bytes=request.max_body_bytes,
         began_s=began_s,
     )
@@ -95,8 +95,8 @@ def _is_below(url: str, base: str) -> bool:
     return rest != url and rest[:1] in ("", "/", "?")
 
 
-class Forwarded:
-    """The answer to a ForeignRequest. *error*: why it is a failure, judged here; None for a success.
+class ForwardedResponse:
+    """The answer to a ForwardedRequest. *error*: why it is a failure, judged here; None for a success.
 
     Its body is iterated over once; whoever does not read it to its end calls ``aclose``. Else it is dropped
     when the call's deadline, or *deadline_s*, which its connection has, is over.
@@ -114,7 +114,7 @@ class Forwarded:
         self._raised: BaseException | None = None
         self._task = asyncio.create_task(self._run(pipeline, call, deadline_s), name="fairlead-forward")
 
-    async def head(self) -> Forwarded:
+    async def head(self) -> ForwardedResponse:
         """Itself once its head is there; raises what stood against it, where there is no answer."""
         try:
             await self._began.wait()
@@ -191,7 +191,7 @@ class Forwarded:
 def _lost(call: Call, what: str, reason: str) -> CallFailedError:
     key, category = call.key, Category.TRANSIENT_NETWORK
     error = CallFailedError(what, tenant=key.tenant, provider=key.provider, category=category, reason=reason)
-    error.repeatable = call.is_repeatable
+    error.idempotent = call.is_idempotent
     return error
 
 

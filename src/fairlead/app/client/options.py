@@ -35,7 +35,7 @@ class CallOptions(TypedDict, total=False):
     the credential. *api*: which of the provider's APIs. *cost*, *operation*: for its limits. *priority*: a
     class, 1 first, or a name: real-time, scheduled, batch. *wait_s*: how long it may wait for its limits,
     default till its deadline, in a job 2 (`inline_wait_s`). *deadline_s*: for all of it, default as its
-    connection has it, or 60. *repeatable*: it may be sent twice though its method says no. *max_body_bytes*
+    connection has it, or 60. *idempotent*: it may be sent twice though its method says no. *max_body_bytes*
     of the answer, default 16 MiB, never None. Any other, or one of another type, is refused: InvalidInputError.
     """
 
@@ -50,7 +50,7 @@ class CallOptions(TypedDict, total=False):
     priority: str | int
     wait_s: float
     deadline_s: float
-    repeatable: bool
+    idempotent: bool
     max_body_bytes: int
 
 
@@ -86,7 +86,7 @@ _KINDS: Mapping[str, Kind] = {
     "priority": _ANY,
     "wait_s": NUMBER,
     "deadline_s": _ANY,
-    "repeatable": _FLAG,
+    "idempotent": _FLAG,
     "max_body_bytes": _ANY,
 }
 _NAMED = re.compile(r"\b(?:query|mutation|subscription)\s+([A-Za-z_][A-Za-z0-9_]{0,63})")
@@ -153,8 +153,8 @@ def graphql_options(query: str, variables: Mapping[str, Any], options: CallOptio
     told: CallOptions = {**options, "json": {"query": query, "variables": dict(variables)}}
     if told.get("api") is None:
         told["api"] = "graphql"
-    if told.get("repeatable") is None:
-        told["repeatable"] = _is_query(query)
+    if told.get("idempotent") is None:
+        told["idempotent"] = _is_query(query)
     if told.get("operation") is None:
         told["operation"] = _operation_of(query)
     return told
@@ -172,11 +172,11 @@ def _is_query(text: str) -> bool:
     return "mutation" not in text and "subscription" not in text
 
 
-def check_list(path: object, pages: object, resume: object, pagination: object, key: ConnectionKey) -> None:
+def check_list(path: object, pages: object, cursor: object, pagination: object, key: ConnectionKey) -> None:
     """InvalidInputError for what `Client.paginate` would take for something else."""
     check_kind("path", path, TEXT, key)
-    if resume is not None:
-        asked_again(resume, key)
+    if cursor is not None:
+        asked_again(cursor, key)
     if pagination not in _PAGINATIONS:
         raise _wrong(f"{shown(pagination)} is no pagination", f"give one of {', '.join(_PAGINATIONS)}", key)
     if pages is not None and not isinstance(pages, _WAYS):
@@ -184,13 +184,13 @@ def check_list(path: object, pages: object, resume: object, pagination: object, 
         raise _wrong(what, 'say how, as {"kind": "link"} does it', key)
 
 
-def asked_again(resume: object, key: ConnectionKey) -> Asked:
-    """The request that *resume* of an earlier Listing is. InvalidInputError for what is none."""
-    told = resume if isinstance(resume, Mapping) else {}
+def asked_again(cursor: object, key: ConnectionKey) -> Asked:
+    """The request that *cursor* of an earlier Paginator is. InvalidInputError for what is none."""
+    told = cursor if isinstance(cursor, Mapping) else {}
     url, params, variables = told.get("url"), told.get("params") or {}, told.get("variables") or {}
     if isinstance(url, str) and isinstance(params, Mapping) and isinstance(variables, Mapping):
         return Asked(url, params, variables)
-    raise _wrong("resume is none that a Listing gave", "give `listing.resume` as it was, or None", key)
+    raise _wrong("cursor is not one of a Paginator", "give `paginator.cursor` unchanged, or None", key)
 
 
 def class_of(priority: str | int | None, key: ConnectionKey) -> int | None:

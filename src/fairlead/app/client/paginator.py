@@ -14,8 +14,8 @@ from fairlead.engine.jobs.handler import JobContext
 from fairlead.errors import DeadlineExceededError
 from fairlead.policy.providers.pagination import Asked
 
-Resume = Mapping[str, Any]
-Begin = Callable[["Resume | None"], Awaitable[tuple[AsyncIterator[Page], Asked]]]
+Cursor = Mapping[str, Any]
+Begin = Callable[["Cursor | None"], Awaitable[tuple[AsyncIterator[Page], Asked]]]
 """Makes the pages, from where another listing ended, or from the first."""
 Pagination = Literal["graceful_termination", "requeue_job"]
 """What becomes of a list of which a page cannot be had."""
@@ -30,14 +30,14 @@ class Bookmark:
     name: str
 
     @property
-    def told(self) -> Resume | None:
+    def told(self) -> Cursor | None:
         """What earlier runs of the job noted."""
         told = self.job.saved.get(self.name)
         return told if isinstance(told, dict) else None
 
-    def note(self, resume: Resume | None) -> None:
-        """The job goes on with *resume*; None: there is no more."""
-        self.job.save(self.name, _ENDED if resume is None else dict(resume))
+    def note(self, cursor: Cursor | None) -> None:
+        """The job goes on with *cursor*; None: there is no more."""
+        self.job.save(self.name, _ENDED if cursor is None else dict(cursor))
 
 
 def list_name(*asked: object) -> str:
@@ -63,14 +63,14 @@ def _no_bookmark() -> Bookmark | None:
     return None
 
 
-class Listing:
+class Paginator:
     """A list from `Client.paginate`. Iterate over its items, or over ``pages()``, once.
 
     A page that cannot be read ends the list early. With ``graceful_termination``, `partial` is true then,
-    `error` says why, and `resume` is a JSON value with which ``paginate(..., resume=...)`` continues. With
+    `error` says why, and `cursor` is a JSON value with which ``paginate(..., cursor=...)`` continues. With
     ``requeue_job`` the reason is raised and the job runs again later. A lack of time burns no attempt if a
     page was processed in this run. The next run continues behind the last processed page: earlier items are
-    not returned again, and `resumed` is true. A handler that collects items and uses them at the end would
+    not returned again, and `is_resumed` is true. A handler that collects items and uses them at the end would
     then have only some of them, so you must choose this mode in the call.
 
     A list also ends early if its next page cannot be requested, because it is on another host or its cursor
@@ -82,20 +82,20 @@ class Listing:
         self,
         begin: Begin,
         *,
-        resume: Resume | None = None,
+        cursor: Cursor | None = None,
         bookmark: Callable[[], Bookmark | None] = _no_bookmark,
     ) -> None:
         self._begin = begin
-        self._from = resume
+        self._from = cursor
         self._bookmark = bookmark
         self._at: Asked | None = None
         self.partial = False
-        self.resumed = False
+        self.is_resumed = False
         """An earlier run of the job has worked off its beginning, or all of it: that is not given again."""
         self.error: Exception | None = None
 
     @property
-    def resume(self) -> Resume | None:
+    def cursor(self) -> Cursor | None:
         """The request for the first page that was not given, or for the last where nobody may ask for the one
         behind it; None where all were given."""
         if self._at is None:
@@ -111,7 +111,7 @@ class Listing:
         """The items page by page."""
         bookmark, told = self._bookmark(), self._from
         if bookmark is not None and bookmark.told is not None:
-            told, self.resumed = bookmark.told, True
+            told, self.is_resumed = bookmark.told, True
             if told == _ENDED:
                 return
         came_on = False
@@ -123,7 +123,7 @@ class Listing:
                 yield list(page.items)
                 self._at = page.following
                 if bookmark is not None:
-                    bookmark.note(self.resume)
+                    bookmark.note(self.cursor)
                     came_on = True
         except PageFailed as failed:
             if bookmark is not None:

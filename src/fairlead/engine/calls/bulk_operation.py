@@ -151,7 +151,7 @@ class BulkRun:
             await self.look()
             looks += 1
         if self.failed:
-            self._place.done()
+            self._place.finished()
             raise self._failed(f"the bulk operation ended as {safe_text(self.status, 64)}", self._seen)
 
     async def look(self) -> None:
@@ -159,7 +159,7 @@ class BulkRun:
         reply = await self._ask(self._order.way.look(self.id, self._order.version))
         found = next((one for one in self._order.way.seen(reply) if one.id == self.id), None)
         if found is None:
-            self._place.done()
+            self._place.finished()
             self._seen = BulkSeen(self.id, BulkState.ENDED, "unknown")
             raise self._failed("the vendor knows the bulk operation no more", self._seen)
         self._seen = found
@@ -295,12 +295,12 @@ class BulkRuns:
             except BaseException:
                 # A job's next run reads the rows again; so long they need no second operation.
                 if run.of_no_more_use or (run.ended and current_job.get() is None):
-                    place.done()
+                    place.finished()
                 if run.of_no_more_use:
                     note.keep(None)
                 raise
             if run.ended:
-                place.done()
+                place.finished()
                 note.keep(None)
 
     async def _running(
@@ -310,7 +310,7 @@ class BulkRuns:
         if token is not None and token.running_id:
             run = BulkRun(place, order, ask, self, BulkSeen(token.running_id, BulkState.RUNNING, ""))
             run.adopted = True
-            place.began(run.id)
+            place.started(run.id)
             return run
         seen = await self._found(place, order, ask)
         adopted = seen is not None
@@ -318,7 +318,7 @@ class BulkRuns:
             try:
                 seen = await self._begun(place, order, ask)
             except CallFailedError as failed:
-                if failed.reply is None or place.blocked(failed.reply) is None:
+                if failed.reply is None or place.rejection_code(failed.reply) is None:
                     raise
                 seen = await self._found(place, order, ask)  # begun between our two questions
                 if seen is None:
@@ -350,7 +350,7 @@ class BulkRuns:
             what = f"the bulk operation was not begun: {safe_text(begun.message or begun.code, 400)}"
             hint = "correct the text of the operation"
             raise _call_failed(order, what, Category.PERMANENT_REQUEST, safe_text(begun.code, 64), hint)
-        place.began(begun.id)
+        place.started(begun.id)
         return begun
 
 

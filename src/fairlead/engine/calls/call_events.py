@@ -66,7 +66,7 @@ class Records:
 
     def slot_lost(self, on_way: Progress, lost: SlotLostError) -> None:
         """Record a call that was sent and lost its slot, and set in *lost* whether it may be repeated."""
-        lost.repeatable = on_way.call.is_repeatable
+        lost.idempotent = on_way.call.is_idempotent
         self._tell_failed(self._ended(on_way, "slot lost", lost.category, lost.code), self._clock.monotonic())
 
     def cancelled(self, on_way: Progress) -> None:

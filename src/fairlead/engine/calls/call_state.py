@@ -160,7 +160,7 @@ class Progress:
         """As far as what follows depends on it."""
         left_s = min(self.ends_s, self.began_s + MAX_RETRYING_S) - now_s
         return Attempt(
-            self.retries, self.refreshed, self.call.is_repeatable, left_s, self.inline_s, self.whole_s
+            self.retries, self.refreshed, self.call.is_idempotent, left_s, self.inline_s, self.whole_s
         )
 
     def note_failed(self, tried: Tried) -> None:
@@ -270,7 +270,7 @@ class Progress:
             attempts=self.sends,
             may_have_acted=self.may_have_acted or not verdict.refused_before_acting,
         )
-        failed.repeatable = self.call.is_repeatable
+        failed.idempotent = self.call.is_idempotent
         failed.bucket = self.call.key.bucket
         return failed
 

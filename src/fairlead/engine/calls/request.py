@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 from fairlead.engine.ports import ConnectionKey
 from fairlead.engine.ports.http import HttpAnswer
 from fairlead.policy.calls.classify.verdict import Verdict
-from fairlead.policy.calls.next_step import repeatable
+from fairlead.policy.calls.next_step import is_idempotent
 from fairlead.policy.limits.feedback.raw_response import Reply
 from fairlead.policy.tokens.token import PublicToken
 
@@ -22,7 +22,7 @@ class Call:
 
     *api*, *operation*, *cost*, *class_number*, *wait_s* as in CallWish. *deadline_s*: for all of it, waits
     and retries too; None: as the connection has it, 60 by default; in a job never past what it has left.
-    *repeatable*: it may be done twice; None: by its method and headers. *max_body_bytes* of the answer,
+    *idempotent*: it may be done twice; None: by its method and headers. *max_body_bytes* of the answer,
     decoded; default 16 MiB.
     """
 
@@ -37,15 +37,15 @@ class Call:
     class_number: int | None = None
     wait_s: float | None = None
     deadline_s: float | None = None
-    repeatable: bool | None = None
+    idempotent: bool | None = None
     max_body_bytes: int = MAX_BODY_BYTES
     began_s: float | None = None
     """When it was asked for, by ``Pipeline.now_s``; None: when it comes to the pipeline."""
 
     @property
-    def is_repeatable(self) -> bool:
+    def is_idempotent(self) -> bool:
         """Whether the call may be repeated: as the caller says, else by its method and headers."""
-        return repeatable(self.method, self.headers) if self.repeatable is None else self.repeatable
+        return is_idempotent(self.method, self.headers) if self.idempotent is None else self.idempotent
 
 
 class Came(NamedTuple):

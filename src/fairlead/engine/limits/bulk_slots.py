@@ -3,7 +3,7 @@
     take ─► the block, its lease renewed ─► nothing runs at the vendor: the place is free again
                     │
                     └─ an operation runs there (begun, or adopted) ─► the place stays taken for a lease,
-                       and whoever comes with its token goes on, until it says done
+                       and whoever comes with its token goes on, until it says finished
 
 A bulk operation runs for minutes to hours at the vendor, while jobs look after it now and then. So its place
 is not tied to a run but to a token. Whoever dies leaves a place that is taken until its lease has passed,
@@ -62,7 +62,7 @@ class BulkWish:
 
 
 class BulkOperation:
-    """A place among the bulk operations of a shop. Say what runs in it: `began` or `adopt`, later `done`."""
+    """A place among the bulk operations of a shop. Say what runs in it: `started` or `adopt`, later `finished`."""
 
     def __init__(
         self, key: ConnectionKey, token: BulkToken, dialect: str, emit: Emit, *, resumed: bool = False
@@ -89,7 +89,7 @@ class BulkOperation:
         """The vendor's name of the operation that runs in this place; None while none does."""
         return self._token.running_id or None
 
-    def blocked(self, reply: Reply) -> str | None:
+    def rejection_code(self, reply: Reply) -> str | None:
         """The vendor's code where *reply* says that no operation was begun since others run; else None.
 
         Shopify: OPERATION_IN_PROGRESS or LIMIT_REACHED. Look for the one that runs, and `adopt` it.
@@ -99,7 +99,7 @@ class BulkOperation:
                 return item.code or BULK
         return None
 
-    def began(self, running_id: str) -> None:
+    def started(self, running_id: str) -> None:
         """The vendor runs the operation *running_id* now: the place stays taken after the block."""
         if not is_running_id(running_id):
             raise InvalidInputError(
@@ -112,10 +112,10 @@ class BulkOperation:
 
     def adopt(self, running_id: str) -> None:
         """An operation that was running already takes this place: look after it instead of beginning one."""
-        self.began(running_id)
+        self.started(running_id)
         self._emit(BulkAdopted(self._key.tenant, self._key.provider, safe_text(running_id)))
 
-    def done(self) -> None:
+    def finished(self) -> None:
         """It runs no more: the place is free again after the block."""
         self._token = replace(self._token, running_id="")
 

@@ -52,22 +52,22 @@ class Attempt(NamedTuple):
     """One attempt, as far as what follows depends on it.
 
     *retries*: how often it was tried again before. *refreshed*: a newer token was already asked for.
-    *repeatable*: it may be sent twice. *left_s*: until its last retry must have ended, of *whole_s* that the
+    *idempotent*: it may be sent twice. *left_s*: until its last retry must have ended, of *whole_s* that the
     call wanted. *inline_s*: the longest wait that may be spent here; a job's worker is not kept longer (C7).
     """
 
     retries: int
     refreshed: bool
-    repeatable: bool
+    idempotent: bool
     left_s: float
     inline_s: float
     whole_s: float = math.inf
 
 
-def repeatable(method: str, headers: Iterable[str]) -> bool:
+def is_idempotent(method: str, headers: Iterable[str]) -> bool:
     """Whether a request of *method* with *headers* (names) may be sent twice.
 
-    >>> repeatable("GET", []), repeatable("POST", []), repeatable("POST", ["Idempotency-Key"])
+    >>> is_idempotent("GET", []), is_idempotent("POST", []), is_idempotent("POST", ["Idempotency-Key"])
     (True, False, True)
     """
     return method.upper() in IDEMPOTENT or any(name.lower() in _KEYS for name in headers)
@@ -109,7 +109,7 @@ def _against(attempt: Attempt, verdict: Verdict, delay_s: float) -> str:
     """What stands against another try after *delay_s*; empty: nothing."""
     if attempt.retries >= verdict.max_attempts:
         return f"{attempt.retries} retries were made"
-    if not (attempt.repeatable or verdict.refused_before_acting):
+    if not (attempt.idempotent or verdict.refused_before_acting):
         return "it may have been acted upon, and is not to be done twice"
     if delay_s > attempt.inline_s:
         return f"the next try is {delay_s:.3g} s away"

@@ -179,7 +179,7 @@ def _classify_ours(error: FairleadError, reason: str) -> Failure:
         return _classify_call(error, reason)
     if isinstance(error, NotSentError) and _WORD.fullmatch(error.reason or ""):
         code = f"{code}_{error.reason}"  # apart from the code of what was sent and timed out, say
-    if isinstance(error, SlotLostError) and not error.repeatable:
+    if isinstance(error, SlotLostError) and not error.idempotent:
         code = MAY_HAVE_ACTED
     if error.category in set(Category):
         return Failure(Category(error.category), code, reason, hint_s=hint_s)
@@ -192,7 +192,7 @@ def _classify_ours(error: FairleadError, reason: str) -> Failure:
 def _classify_call(error: CallFailedError, reason: str) -> Failure:
     """Of a call the code is what the vendor said: that it was a call tells no two failures apart."""
     category = Category(error.category) if error.category in set(Category) else Category.TRANSIENT_SERVER
-    is_unsafe = error.may_have_acted and not error.repeatable and category.transient
+    is_unsafe = error.may_have_acted and not error.idempotent and category.transient
     return Failure(
         category,
         MAY_HAVE_ACTED if is_unsafe else error.reason or error.code,

@@ -132,7 +132,7 @@ def decide(
     if rule.attempts == 0:
         return DeadLetter(counted, f"{failure.category} is not retried", rule.then)
     if failure.code == MAY_HAVE_ACTED:
-        why = "the provider may have done what was asked, and the call is not repeatable"
+        why = "the provider may have done what was asked, and the call is not idempotent"
         return DeadLetter(counted, why, NextStep.REVIEW)
     if before >= rule.attempts:
         return DeadLetter(counted, f"{failure.category} again after {rule.attempts} retries", rule.then)

@@ -109,7 +109,7 @@ def _refusal(error: Exception) -> FairleadError | None:
 
 def _is_refusal(error: Exception) -> bool:
     if isinstance(error, CallFailedError):
-        is_safe = error.repeatable or not error.may_have_acted
+        is_safe = error.idempotent or not error.may_have_acted
         return error.category == Category.PERMANENT_AUTH and is_safe
     return isinstance(error, ReauthRequiredError)
 

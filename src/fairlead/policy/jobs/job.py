@@ -218,7 +218,7 @@ def _is_own_fault(error: Exception) -> bool:
     """Return whether *error* is a fault of this process, and the job may safely run again."""
     if isinstance(error, ExceptionGroup):  # of a handler's TaskGroup
         return all(map(_is_own_fault, error.exceptions))
-    if isinstance(error, CallFailedError) and error.may_have_acted and not error.repeatable:
+    if isinstance(error, CallFailedError) and error.may_have_acted and not error.idempotent:
         return False
     kinds = CallFailedError | NotSentError | DependencyUnavailableError
     return isinstance(error, kinds) and is_own_fault(error.reason)
