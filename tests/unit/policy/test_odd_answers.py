@@ -30,6 +30,8 @@ from fairlead.policy.providers.profile_load import load_profiles
 from fairlead.policy.tokens.outcome import classify_answer
 from fairlead.policy.tokens.parse import parse_answer
 
+pytestmark = pytest.mark.slow
+
 ANSWERS = 100_000
 NOW_S = 1_800_000_000.0
 URL = "https://api.example.com/items"
