@@ -158,7 +158,7 @@ async def _connect_one(world: World, policy: str, number: int, grant: Mapping[st
     view = await world.fl.connections.upsert(
         f"tenant {number % 50}",
         policy,
-        bucket=f"b{number}",
+        account=f"b{number}",
         refresh_token=grant["refresh_token"],
         access_token=grant["access_token"],
         expires_in_s=3600,

@@ -188,7 +188,7 @@ class ReauthRequiredError(RefusedError):
     http_status = 401
     category = "permanent_auth"
     default_hint = "send the customer the link of `fairlead connections reauthorize`"
-    bucket: str | None = None
+    account: str | None = None
     """Which of the tenant's connections at the provider it is; None: unknown."""
 
 
@@ -275,7 +275,7 @@ class CallFailedError(FailedError):
     default_hint = (
         "`fairlead config test-response` shows how an answer is judged; patterns of a connection change it"
     )
-    bucket: str | None = None
+    account: str | None = None
     """Which of the tenant's connections at the provider it is; None: unknown."""
 
     def __init__(

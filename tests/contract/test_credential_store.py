@@ -57,7 +57,7 @@ async def test_what_was_stored_is_read_by_name_and_by_id(stores: Stores) -> None
 
 async def test_who_is_not_there_is_not_read(stores: Stores) -> None:
     await connected(stores)
-    for key in (KEY._replace(tenant="x"), KEY._replace(provider="x"), KEY._replace(bucket="x")):
+    for key in (KEY._replace(tenant="x"), KEY._replace(provider="x"), KEY._replace(account="x")):
         assert await stores.credentials.read(key) is None
     assert await stores.credentials.read_id(NOBODY) is None
 
@@ -66,10 +66,10 @@ async def test_a_name_is_given_once(stores: Stores) -> None:
     first = await connected(stores)
     assert not await stores.credentials.create(new_credential())
     assert (await found(stores)).connection == first.connection
-    assert await stores.credentials.create(new_credential(KEY._replace(bucket="other")))
+    assert await stores.credentials.create(new_credential(KEY._replace(account="other")))
     with pytest.raises(InvalidInputError):
         await stores.credentials.create(
-            new_credential(KEY._replace(bucket="third"), connection_id=first.connection.connection_id)
+            new_credential(KEY._replace(account="third"), connection_id=first.connection.connection_id)
         )
 
 
@@ -261,13 +261,13 @@ async def test_the_timeline_has_a_name(stores: Stores) -> None:
 async def test_due_pages_cover_everything_once_and_in_order(stores: Stores) -> None:
     for number in range(7):
         lifetime = replace(SOON, due_in_s=50.0 + 10 * (number % 3))
-        await connected(stores, KEY._replace(bucket=f"b{number}"), lifetime)
-    await connected(stores, KEY._replace(bucket="later"), HOUR)
+        await connected(stores, KEY._replace(account=f"b{number}"), lifetime)
+    await connected(stores, KEY._replace(account="later"), HOUR)
     await stores.pass_time(90)
     seen, after, pages = [], None, 0
     while True:
         page = await stores.credentials.due(urgent_only=False, cool_down_s=60, after=after, limit=3)
-        seen += [due.key.bucket for due in page.connections]
+        seen += [due.key.account for due in page.connections]
         after, pages = page.next_after, pages + 1
         if after is None:
             break

@@ -19,7 +19,7 @@ from tests.contract.credential_steps import (
 from tests.contract.stores import ANY, Stores, a_session, claimed, discarded
 from tests.support.engine import IDS, new_job
 
-GROUP = connection_group(KEY.provider, KEY.bucket)
+GROUP = connection_group(KEY.provider, KEY.account)
 MINE = Scope(ScopeKind.GROUP, GROUP, KEY.tenant)
 
 # ---- work that waits for a grant (Q6) --------------------------------------------------------------
@@ -90,7 +90,7 @@ async def test_a_pause_that_ends_gives_way_to_the_wait(stores: Stores) -> None:
 async def test_work_is_held_for_a_gone_grant_alone(stores: Stores) -> None:
     credential = await connected(stores)
     connection_id = credential.connection.connection_id
-    assert await stores.credentials.await_grant(KEY._replace(bucket="none")) is None
+    assert await stores.credentials.await_grant(KEY._replace(account="none")) is None
     await stores.pass_time(30)
     state = await stores.credentials.await_grant(KEY)
     assert state is not None

@@ -321,24 +321,24 @@ async def test_the_latest_send_gives_way_to_none(stores: Stores) -> None:
 
 async def test_a_refresh_is_left_behind_when_its_owner_is_gone_or_its_time_is_up(stores: Stores) -> None:
     made = {}
-    for bucket in ("dead", "slow", "fine", "unsent", "unknown"):
-        credential = await connected(stores, KEY._replace(bucket=bucket))
-        lease_s = 60.0 if bucket == "slow" else 10_000.0
-        made[bucket] = intent(credential, await a_session(stores, len(made) + 1), lease_s)
-        if bucket == "unsent":
-            await claimed(stores, made[bucket])
+    for account in ("dead", "slow", "fine", "unsent", "unknown"):
+        credential = await connected(stores, KEY._replace(account=account))
+        lease_s = 60.0 if account == "slow" else 10_000.0
+        made[account] = intent(credential, await a_session(stores, len(made) + 1), lease_s)
+        if account == "unsent":
+            await claimed(stores, made[account])
         else:
-            await sent(stores, made[bucket])
+            await sent(stores, made[account])
     assert await stores.credentials.mark_unknown(unknown(made["unknown"]))
     assert await stores.credentials.left_behind(10, 0.0) == []
-    await stores.sessions.bury([made[bucket].session_id for bucket in ("dead", "unsent", "unknown")])
+    await stores.sessions.bury([made[account].session_id for account in ("dead", "unsent", "unknown")])
     left = await stores.credentials.left_behind(10, 0.0)
-    assert [(due.key.bucket, due.generation, due.priority) for due in left] == [("dead", 1, 1)]
+    assert [(due.key.account, due.generation, due.priority) for due in left] == [("dead", 1, 1)]
     await stores.pass_time(100)
     left = await stores.credentials.left_behind(10, 0.0)
-    assert [due.key.bucket for due in left] == ["dead", "slow"]
+    assert [due.key.account for due in left] == ["dead", "slow"]
     assert [(due.refreshable, due.expired) for due in left] == [(True, False)] * 2
-    assert [due.key.bucket for due in await stores.credentials.left_behind(1, 0.0)] == ["dead"]
+    assert [due.key.account for due in await stores.credentials.left_behind(1, 0.0)] == ["dead"]
 
 
 # ---- in memory alone -------------------------------------------------------------------------------

@@ -322,8 +322,8 @@ class Side(Names):
         return len(left) if len(left) == limit else sorted(left, key=lambda due: due.key)
 
     async def enqueue(self, connection: int, delay_s: float) -> object:
-        tenant, provider, bucket = KEYS[connection]
-        group = connection_group(provider, bucket)
+        tenant, provider, account = KEYS[connection]
+        group = connection_group(provider, account)
         job = NewJob(self.id("job"), WORK, tenant, provider=provider, group_key=group, delay_s=delay_s)
         return [stored.inserted for stored in await self._stores.jobs.enqueue([job])]
 

@@ -80,7 +80,7 @@ async def test_the_life_of_a_connection(cli: Shell, issuer: Issuer) -> None:
     listed = await cli("connections", "list")
     heading, line = listed.out.splitlines()
     assert (heading.split()[:3], line.split()[:4]) == (
-        ["tenant", "provider", "bucket"],
+        ["tenant", "provider", "account"],
         ["acme", "mercadolibre", "default", "active"],
     )
 

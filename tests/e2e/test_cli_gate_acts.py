@@ -339,7 +339,7 @@ async def _waits(shell: Shell, count: int) -> bool:
         (("isolate", *WHY), "--tenant with --provider"),
         (("isolate", "--all", *ACME, *WHY), "--tenant with --provider"),
         (("isolate", "-t", "acme", *WHY), "--tenant with --provider"),
-        (("isolate", "-p", "stripe", "-b", "default", *WHY), "--tenant with --provider"),
+        (("isolate", "-p", "stripe", "-a", "default", *WHY), "--tenant with --provider"),
         (("isolate", "-p", "Stripe!", *WHY), "is no name for a provider"),
         (("isolate", "--all", "--reason", " "), "say why"),
         (("disable", "--all"), "--reason"),

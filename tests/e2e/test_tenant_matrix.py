@@ -1,6 +1,6 @@
 """Every door that takes a tenant, asked by one for what is another's: as for what nobody has (S27).
 
-Each is asked twice, for a bucket that only the other tenant has and for one that nobody has; or for a list,
+Each is asked twice, for an account that only the other tenant has and for one that nobody has; or for a list,
 which names nobody else. No row of the other tenant changes. Whatever takes a tenant must stand here.
 """
 
@@ -39,7 +39,7 @@ KEY = "order/7"
 @pytest.fixture
 async def world(database: Database) -> AsyncIterator[World]:
     made = await two_tenants(database)
-    await made.credentials.create(new_credential(THERE._replace(bucket=ONLY_THEIRS)))
+    await made.credentials.create(new_credential(THERE._replace(account=ONLY_THEIRS)))
     await run(database, "DELETE FROM data_key")  # no master key of this process wrapped it
     await run(database, "UPDATE connection SET variant = NULL, settings = '{}'")
     yield made
@@ -48,7 +48,7 @@ async def world(database: Database) -> AsyncIterator[World]:
 
 # ---- the command line ------------------------------------------------------------------------------
 
-NAMED = ("-t", OURS, "-p", "shopify", "-b", "{bucket}")
+NAMED = ("-t", OURS, "-p", "shopify", "-a", "{account}")
 BY_NAME: dict[str, tuple[str, ...]] = {
     "connections show": (),
     "connections set": ("--setting", "priority=high"),
@@ -99,10 +99,10 @@ async def test_commands_find_nothing_of_others(shell: Shell, servers: Endpoints,
     before, told, asked = await others(world.database), 0, 0
     for path, more in BY_NAME.items():
         answers = []
-        for bucket in (ONLY_THEIRS, NOBODYS):
-            names = [word.format(bucket=bucket) for word in NAMED]
+        for account in (ONLY_THEIRS, NOBODYS):
+            names = [word.format(account=account) for word in NAMED]
             done = await shell(*path.split(), *more, *names, "--json")
-            answers.append((done.code, *(text.replace(bucket, "*") for text in (done.out, done.err))))
+            answers.append((done.code, *(text.replace(account, "*") for text in (done.out, done.err))))
         asked += 1
         told += answers[0] != answers[1]
         figures.holds(answers[0] == answers[1], f"{path}: {answers}")
@@ -138,47 +138,49 @@ def made(servers: Endpoints, database_settings: DatabaseSettings, tmp_path: Path
 Ask = Callable[[Fairlead, str], Awaitable[object]]
 
 
-async def _call(fl: Fairlead, bucket: str) -> object:
-    async with fl.client(OURS, "shopify", bucket) as api:
+async def _call(fl: Fairlead, account: str) -> object:
+    async with fl.client(OURS, "shopify", account) as api:
         return await api.get("/orders.json")
 
 
-async def _admission(fl: Fairlead, bucket: str) -> object:
-    async with fl.admission(OURS, "shopify", bucket):
+async def _admission(fl: Fairlead, account: str) -> object:
+    async with fl.admission(OURS, "shopify", account):
         return "in"
 
 
-async def _bulk(fl: Fairlead, bucket: str) -> object:
-    async with fl.bulk(OURS, "shopify", bucket):
+async def _bulk(fl: Fairlead, account: str) -> object:
+    async with fl.bulk(OURS, "shopify", account):
         return "in"
 
 
-async def _enqueue(fl: Fairlead, bucket: str) -> object:
+async def _enqueue(fl: Fairlead, account: str) -> object:
     """Stored for whoever is named: a new job of ours, though theirs has the key."""
-    job_id = await fl.enqueue("work", tenant=OURS, provider="shopify", bucket=bucket, unique_key=KEY + bucket)
+    job_id = await fl.enqueue(
+        "work", tenant=OURS, provider="shopify", account=account, unique_key=KEY + account
+    )
     [job] = await rows(fl.runtime.database, "SELECT tenant_id FROM job WHERE job_id = $1", job_id)
     return job["tenant_id"]
 
 
-async def _found(fl: Fairlead, bucket: str) -> object:
+async def _found(fl: Fairlead, account: str) -> object:
     found = await fl.connections.search(tenant=OURS)
-    return {(one.tenant, one.bucket) for one in found}
+    return {(one.tenant, one.account) for one in found}
 
 
 DOORS: dict[str, Ask] = {
-    "token": lambda fl, bucket: fl.token(OURS, "shopify", bucket),
-    "refresh": lambda fl, bucket: fl.refresh(OURS, "shopify", bucket),
+    "token": lambda fl, account: fl.token(OURS, "shopify", account),
+    "refresh": lambda fl, account: fl.refresh(OURS, "shopify", account),
     "client": _call,
     "admission": _admission,
     "bulk": _bulk,
     "enqueue": _enqueue,
-    "connections.get": lambda fl, bucket: fl.connections.get(OURS, "shopify", bucket),
-    "connections.configure": lambda fl, bucket: fl.connections.configure(
-        OURS, "shopify", bucket, settings={"priority": "high"}
+    "connections.get": lambda fl, account: fl.connections.get(OURS, "shopify", account),
+    "connections.configure": lambda fl, account: fl.connections.configure(
+        OURS, "shopify", account, settings={"priority": "high"}
     ),
     "connections.search": _found,
-    "connections.revoke": lambda fl, bucket: fl.connections.revoke(OURS, "shopify", bucket),
-    "connections.remove": lambda fl, bucket: fl.connections.remove(OURS, "shopify", bucket),
+    "connections.revoke": lambda fl, account: fl.connections.revoke(OURS, "shopify", account),
+    "connections.remove": lambda fl, account: fl.connections.remove(OURS, "shopify", account),
 }
 DECLARE = {"cron", "schedule"}
 """They declare schedules of the program: no answer tells of any tenant."""
@@ -197,21 +199,21 @@ def test_every_door_that_takes_a_tenant_is_asked() -> None:
     assert takes(Fairlead, "") | takes(ConnectionsDoor, "connections.") == DOORS.keys() | DECLARE | BEGIN
 
 
-async def answer(asked: Awaitable[object], bucket: str) -> str:
+async def answer(asked: Awaitable[object], account: str) -> str:
     try:
-        return repr(await asked).replace(bucket, "*")
+        return repr(await asked).replace(account, "*")
     except FairleadError as error:
-        return repr((type(error).__name__, str(error))).replace(bucket, "*")
+        return repr((type(error).__name__, str(error))).replace(account, "*")
 
 
 async def test_doors_find_nothing_of_others(made: Fairlead, world: World) -> None:
     figures, told = Figures("S27-doors"), 0
     async with made as fl:
-        for bucket in (ONLY_THEIRS, NOBODYS):
-            await fl.enqueue("work", tenant=THEIRS, unique_key=KEY + bucket)
+        for account in (ONLY_THEIRS, NOBODYS):
+            await fl.enqueue("work", tenant=THEIRS, unique_key=KEY + account)
         before = await others(world.database)
         for name, ask in DOORS.items():
-            theirs, nobodys = [await answer(ask(fl, bucket), bucket) for bucket in (ONLY_THEIRS, NOBODYS)]
+            theirs, nobodys = [await answer(ask(fl, account), account) for account in (ONLY_THEIRS, NOBODYS)]
             told += theirs != nobodys or THEIRS in theirs
             figures.holds(theirs == nobodys, f"{name}: {theirs} where nobody's is {nobodys}")
         after = await others(world.database)

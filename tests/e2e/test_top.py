@@ -25,9 +25,9 @@ async def fairlead(shell: Shell) -> AsyncIterator[Fairlead]:
 
 async def test_one_look_tells_it_all(shell: Shell, fairlead: Fairlead) -> None:
     secret = shell.secret("refresh")
-    for bucket, left_s in (("dead", 0.0), ("good", 20_000.0)):
+    for account, left_s in (("dead", 0.0), ("good", 20_000.0)):
         given = {"access_token": secret, "refresh_token": secret, "expires_in_s": left_s}
-        await fairlead.connections.upsert("acme", "mercadolibre", bucket=bucket, **given)
+        await fairlead.connections.upsert("acme", "mercadolibre", account=account, **given)
     await fairlead.enqueue("mail", tenant="acme")
     await fairlead.enqueue("mail", tenant="acme", delay_s=600.0)
     runtime = fairlead.runtime

@@ -143,7 +143,7 @@ async def test_a_loss_reaches_subscriber_and_webhook_once(desk: Desk, issuer: An
         "occurred_at": event["occurred_at"],
         "tenant": "acme",
         "provider": STRICT,
-        "bucket": "default",
+        "account": "default",
         "connection_id": str(connection_id),
         "reason": "invalid_grant",
         "link": f"https://example.test/reconnect/{connection_id}",
@@ -195,7 +195,7 @@ async def test_a_job_that_judges_by_itself_is_told(desk: Desk, issuer: Any) -> N
     assert await desk.process() == {"reauth_started": 1}
     await desk.work()
     (event,) = desk.heard
-    assert (event["reason"], event["bucket"]) == ("the customer took a permission away", "default")
+    assert (event["reason"], event["account"]) == ("the customer took a permission away", "default")
     assert event["link"] == f"https://example.test/reconnect/{connection_id}"
     assert event["dead_letter_id"]
 

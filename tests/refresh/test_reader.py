@@ -62,7 +62,7 @@ async def test_an_expired_token_is_never_served(fl, issuer, database) -> None:
     issuer.revoke("strict", "acme")
     with pytest.raises(ReauthRequiredError) as gone:
         await fl.reader.token(KEY)
-    assert gone.value.bucket == KEY.bucket, "by which a job without a group waits for it"
+    assert gone.value.account == KEY.account, "by which a job without a group waits for it"
 
 
 async def test_a_revoked_connection_serves_nothing(fl, issuer) -> None:

@@ -66,7 +66,7 @@ CONNECTION = UUID(int=7)
 def test_S09_a_name_in_a_link_stays_a_name(value: str) -> None:
     """Also where it is the name of another placeholder, or of an attribute."""
     notices = Notifications(
-        reauth_link="https://app.example/r?t={tenant}&p={provider}&c={connection}&b={bucket}"
+        reauth_link="https://app.example/r?t={tenant}&p={provider}&c={connection}&b={account}"
     )
     link = reauth_link(Settings(notifications=notices), ConnectionKey(value, "p", "b"), CONNECTION)
     assert link == f"https://app.example/r?t={quote(value, safe='')}&p=p&c={CONNECTION}&b=b"

@@ -120,7 +120,7 @@ async def test_a_batch_holds_its_rows_in_the_order_of_their_keys(
     """Another process's batch of the same connections, in whichever order they came, stands behind it."""
     act = BATCHES[name]
     by = await session(database)
-    made = [await connected(store, key=KEY._replace(bucket=bucket)) for bucket in ("one", "other")]
+    made = [await connected(store, key=KEY._replace(account=account)) for account in ("one", "other")]
     wishes = sorted((intent(one, by) for one in made), key=lambda wish: wish.connection_id)
     for wish in wishes:
         assert await claim(store, wish) is not None

@@ -107,7 +107,7 @@ async def test_a_connection_is_read_by_name_and_by_id(store) -> None:
     assert (made.state, made.generation, made.sealed.blob, made.rotation) == ("active", 1, b"secret 1", None)
     assert made.expires_in_s == pytest.approx(3600, abs=5)
     assert await store.read_id(made.connection.connection_id) is not None
-    assert await store.read(KEY._replace(bucket="other")) is None
+    assert await store.read(KEY._replace(account="other")) is None
     assert not await store.create(new())
 
 
@@ -332,7 +332,7 @@ async def test_due_pages_cover_everything_once_and_in_order(store, database) -> 
     after = None
     while True:
         page = await store.due(urgent_only=False, cool_down_s=60, after=after, limit=10)
-        seen += [due.key.bucket for due in page.connections]
+        seen += [due.key.account for due in page.connections]
         after = page.next_after
         if after is None:
             break

@@ -21,7 +21,7 @@ from tests.support.rows import rows
 from tests.support.seeds import a_session
 
 IDS = CountedIds(20_000)
-GROUP = connection_group(KEY.provider, KEY.bucket)
+GROUP = connection_group(KEY.provider, KEY.account)
 MINE = Scope(ScopeKind.GROUP, GROUP, KEY.tenant)
 
 

@@ -123,8 +123,8 @@ def grant_given(database: MemoryDatabase, connection: ConnectionRow) -> None:
 
 
 def _scope(connection: ConnectionRow) -> Scope:
-    tenant, provider, bucket = connection.key
-    return Scope(ScopeKind.GROUP, connection_group(provider, bucket), tenant)
+    tenant, provider, account = connection.key
+    return Scope(ScopeKind.GROUP, connection_group(provider, account), tenant)
 
 
 # ---- what people are told ----------------------------------------------------------------------

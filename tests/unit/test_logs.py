@@ -266,7 +266,7 @@ def test_a_program_that_embeds_fairlead_sees_events_in_its_own_logs(caplog: pyte
         log_event(StoreUnreachable("postgres", EVIL))
     first, second = (record.getMessage() for record in caplog.records)
     assert first == (
-        f"needs_reauth tenant=acme provider=xero bucket=default connection_id={JOB}"
+        f"needs_reauth tenant=acme provider=xero account=default connection_id={JOB}"
         " reason=refresh_token=*** was refused"
     )
     assert second.isprintable()

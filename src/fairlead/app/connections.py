@@ -24,7 +24,7 @@ class ConnectionsDoor:
         tenant: str,
         provider: str,
         *,
-        bucket: str = "default",
+        account: str = "default",
         variant: str | None = None,
         endpoint: Mapping[str, str] | None = None,
         account_id: str | None = None,
@@ -46,7 +46,7 @@ class ConnectionsDoor:
         before anything is
         changed.
         """
-        key = ConnectionKey(tenant, provider, bucket)
+        key = ConnectionKey(tenant, provider, account)
         grant = Grant(
             access_token=_secret("access_token", access_token, key),
             refresh_token=_secret("refresh_token", refresh_token, key),
@@ -70,7 +70,7 @@ class ConnectionsDoor:
         self,
         tenant: str,
         provider: str,
-        bucket: str = "default",
+        account: str = "default",
         *,
         settings: Mapping[str, Any] | None = None,
         unset: Iterable[str] = (),
@@ -82,13 +82,13 @@ class ConnectionsDoor:
         s and goes on with what it has counted. Raises NotFoundError, InvalidInputError for a name in *unset* that is
         not set, or InvalidConfigError for settings that no call could be made with; then nothing is changed.
         """
-        key = ConnectionKey(tenant, provider, bucket)
+        key = ConnectionKey(tenant, provider, account)
         connections = self._runtime().connections
         return dict((await connections.configure(key, settings or {}, unset, actor=actor)).after)
 
-    async def get(self, tenant: str, provider: str, bucket: str = "default") -> ConnectionView:
+    async def get(self, tenant: str, provider: str, account: str = "default") -> ConnectionView:
         """One connection; NotFoundError where there is none."""
-        return await self._runtime().connections.get(ConnectionKey(tenant, provider, bucket))
+        return await self._runtime().connections.get(ConnectionKey(tenant, provider, account))
 
     async def search(
         self,
@@ -104,18 +104,18 @@ class ConnectionsDoor:
         )
 
     async def revoke(
-        self, tenant: str, provider: str, bucket: str = "default", *, reason: str = "", actor: str = "api"
+        self, tenant: str, provider: str, account: str = "default", *, reason: str = "", actor: str = "api"
     ) -> bool:
         """End the grant here and, where the provider offers that, there. False if it was revoked before."""
-        key = ConnectionKey(tenant, provider, bucket)
+        key = ConnectionKey(tenant, provider, account)
         news, _ = await self._runtime().accounts.revoke(key, actor=actor, reason=reason or "revoked")
         return news
 
     async def remove(
-        self, tenant: str, provider: str, bucket: str = "default", *, actor: str = "api"
+        self, tenant: str, provider: str, account: str = "default", *, actor: str = "api"
     ) -> bool:
         """Delete the connection and its secrets here. The grant at the provider stays: revoke first."""
-        key = ConnectionKey(tenant, provider, bucket)
+        key = ConnectionKey(tenant, provider, account)
         removed = await self._runtime().connections.remove(key, actor=actor)
         self._runtime().reader.forget(key)
         return removed

@@ -126,15 +126,15 @@ class Fairlead(Declaring):
 
     # ---- tokens --------------------------------------------------------------------------------
 
-    async def token(self, tenant: str, provider: str, bucket: str = "default") -> PublicToken:
+    async def token(self, tenant: str, provider: str, account: str = "default") -> PublicToken:
         """A token that is valid now, refreshed if need be.
 
         Raises NotFoundError, ReauthRequiredError (send the customer the link), or a Refused with ``retry_after_s``.
         """
-        return await self._stores.reader.token(ConnectionKey(tenant, provider, bucket))
+        return await self._stores.reader.token(ConnectionKey(tenant, provider, account))
 
     async def refresh(
-        self, tenant: str, provider: str, bucket: str = "default", *, newer_than: int | None = None
+        self, tenant: str, provider: str, account: str = "default", *, newer_than: int | None = None
     ) -> PublicToken:
         """A token newer than *newer_than* (``token.generation`` after a 401); one POST however many ask.
 
@@ -144,11 +144,11 @@ class Fairlead(Declaring):
             hint = "give the generation of the token that was refused: newer_than=token.generation"
             what = f"newer_than is {shown(newer_than)}, not a number"
             raise InvalidInputError(what, tenant=tenant, provider=provider, hint=hint)
-        return await self._stores.reader.newer(ConnectionKey(tenant, provider, bucket), newer_than)
+        return await self._stores.reader.newer(ConnectionKey(tenant, provider, account), newer_than)
 
     # ---- calls ---------------------------------------------------------------------------------
 
-    def client(self, tenant: str, provider: str, bucket: str = "default") -> Client:
+    def client(self, tenant: str, provider: str, account: str = "default") -> Client:
         """Calls through a connection: token, limits, retries and deadline are taken care of.
 
             async with fl.client("acme", "shopify") as api:
@@ -157,14 +157,14 @@ class Fairlead(Declaring):
         See `Client`. NotFoundError, when it is entered, where there is no such connection.
         """
         runtime = self.runtime
-        key = ConnectionKey(tenant, provider, bucket)
+        key = ConnectionKey(tenant, provider, account)
         return Client(key, runtime.calls.pipeline, runtime.profiles.profile, runtime.calls.bulks)
 
     def admission(
         self,
         tenant: str,
         provider: str,
-        bucket: str = "default",
+        account: str = "default",
         *,
         api: str | None = None,
         cost: float | None = None,
@@ -188,7 +188,7 @@ class Fairlead(Declaring):
         turn, and burns no attempt. SlotLostError ends a block whose slot was lost. NotFoundError where there is no
         such connection, InvalidInputError for a *cost* or *wait_s* that is none, such as one below 0.
         """
-        key = ConnectionKey(tenant, provider, bucket)
+        key = ConnectionKey(tenant, provider, account)
         wish = CallWish(key, api, host, cost, None, wait_s, retry=retry, operation=operation)
         return self.runtime.gate.entrance.enter(wish)
 
@@ -196,7 +196,7 @@ class Fairlead(Declaring):
         self,
         tenant: str,
         provider: str,
-        bucket: str = "default",
+        account: str = "default",
         *,
         kind: str = "query",
         api_version: str | None = None,
@@ -227,7 +227,7 @@ class Fairlead(Declaring):
         for a kind that the provider does not have, NotFoundError where there is no such connection.
         """
         check_delay("a place among the bulk operations", wait_s, tenant=tenant)
-        wish = BulkWish(ConnectionKey(tenant, provider, bucket), kind, api_version, token, wait_s)
+        wish = BulkWish(ConnectionKey(tenant, provider, account), kind, api_version, token, wait_s)
         return self.runtime.gate.bulks.enter(wish)
 
     # ---- storing jobs --------------------------------------------------------------------------

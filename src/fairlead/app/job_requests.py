@@ -30,11 +30,11 @@ class JobOptions(TypedDict, total=False):
     """Default: as the kind declares, else ``default``."""
     provider: str | None
     """The vendor whose API it calls; default none."""
-    bucket: str | None
+    account: str | None
     """Which of the tenant's accounts there; default ``default``."""
     group: str | None
     """What is paused with it after a 429; default: as the kind declares, else its account
-    (``provider/bucket``), else none. "" is no group."""
+    (``provider/account``), else none. "" is no group."""
     priority: str | int | None
     """``critical``, ``urgent``, ``normal``, ``low``, or 0 to 3; default: as declared, else normal."""
     delay_s: float
@@ -77,7 +77,7 @@ class JobRequest:
     tenant: str
     queue: str | None = None
     provider: str | None = None
-    bucket: str | None = None
+    account: str | None = None
     group: str | None = None
     priority: str | int | None = None
     delay_s: float = 0.0
@@ -152,17 +152,17 @@ def checked_args(args: object, *, tenant: str) -> dict[str, Any]:
 
 
 def _group(request: JobRequest, declared: Declared | None, args: Mapping[str, Any]) -> str:
-    if request.bucket is not None:
-        check_name("bucket", request.bucket, tenant=request.tenant)
+    if request.account is not None:
+        check_name("account", request.account, tenant=request.tenant)
         if request.provider is None:
-            hint = "give the provider, too: a bucket is one of a tenant's accounts there"
-            raise InvalidInputError("a bucket without a provider", tenant=request.tenant, hint=hint)
+            hint = "give the provider, too: `account` names one of the accounts that a tenant has there"
+            raise InvalidInputError("an account without a provider", tenant=request.tenant, hint=hint)
     if request.group is not None:
         return request.group
     of_kind = declared.group if declared else None
     if of_kind is not None:
         return of_kind if isinstance(of_kind, str) else of_kind(args)
-    return connection_group(request.provider, request.bucket or "default") if request.provider else ""
+    return connection_group(request.provider, request.account or "default") if request.provider else ""
 
 
 def _tags(request: JobRequest) -> tuple[str, ...]:

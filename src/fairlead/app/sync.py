@@ -83,15 +83,15 @@ class SyncFairlead:
 
     # ---- calls ---------------------------------------------------------------------------------
 
-    def token(self, tenant: str, provider: str, bucket: str = "default") -> PublicToken:
+    def token(self, tenant: str, provider: str, account: str = "default") -> PublicToken:
         """See `Fairlead.token`."""
-        return self._wait(lambda fl: fl.token(tenant, provider, bucket))
+        return self._wait(lambda fl: fl.token(tenant, provider, account))
 
     def refresh(
-        self, tenant: str, provider: str, bucket: str = "default", *, newer_than: int | None = None
+        self, tenant: str, provider: str, account: str = "default", *, newer_than: int | None = None
     ) -> PublicToken:
         """See `Fairlead.refresh`."""
-        return self._wait(lambda fl: fl.refresh(tenant, provider, bucket, newer_than=newer_than))
+        return self._wait(lambda fl: fl.refresh(tenant, provider, account, newer_than=newer_than))
 
     def enqueue(
         self,

@@ -36,7 +36,7 @@ TRACES = frozenset({"exception", "traceback"})
 """Fields of several lines; a person gets them below the line."""
 
 NAMES = frozenset(
-    {"tenant", "provider", "bucket", "kind", "kinds", "client_id", "queue", "schedule", "service", "store"}
+    {"tenant", "provider", "account", "kind", "kinds", "client_id", "queue", "schedule", "service", "store"}
     | {"host", "rule", "limit", "gate", "outcome", "category", "state", "then", "stage"}
 )
 """Fields that hold names. Not searched for known secrets, as a tenant's key may be one, nor for what

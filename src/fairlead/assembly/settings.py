@@ -251,7 +251,7 @@ class Notifications(Table):
     )
     reauth_link: str | None = Field(
         None,
-        description="Page of yours where a customer reconnects; {tenant}, {provider}, {bucket} and "
+        description="Page of yours where a customer reconnects; {tenant}, {provider}, {account} and "
         "{connection} are filled in, percent-encoded. Default none.",
     )
 

@@ -162,7 +162,7 @@ def reauth_link(settings: Settings, key: ConnectionKey, connection_id: UUID) -> 
     values = {
         "tenant": key.tenant,
         "provider": key.provider,
-        "bucket": key.bucket,
+        "account": key.account,
         "connection": str(connection_id),
     }
     for name, value in values.items():

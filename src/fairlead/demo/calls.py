@@ -78,13 +78,13 @@ class Callers:
     async def _call(self, http: aiohttp.ClientSession, account: Account) -> str:
         key = account.key
         try:
-            token = await self._fairlead.token(key.tenant, key.provider, key.bucket)
+            token = await self._fairlead.token(key.tenant, key.provider, key.account)
             handed_out_s = time.monotonic()
             why = await self._use(http, key.provider, token.access_token.reveal())
             if why == "expired":
                 self.tally.expired.append(Rejected(account, handed_out_s, time.monotonic()))
             if why == "revoked":  # as any caller does: a 401 asks for another token
-                await self._fairlead.refresh(key.tenant, key.provider, key.bucket)
+                await self._fairlead.refresh(key.tenant, key.provider, key.account)
         except ReauthRequiredError:
             return "reauth"
         except FairleadError as error:

@@ -16,7 +16,7 @@ TENANTS = (
     "acme", "birch", "cobalt", "dune", "ember", "fjord", "grove", "harbor", "iris", "juniper",
     "kelp", "lumen", "maple", "nimbus", "onyx", "pebble", "quartz", "raven", "sable", "tundra",
 )  # fmt: skip
-BUCKETS = ("default", "outlet")
+ACCOUNT_NAMES = ("default", "outlet")
 
 TTL_S = (6.0, 12.0)
 FIXED_TTL_S = 8.0
@@ -74,17 +74,17 @@ class Account:
     @property
     def name(self) -> str:
         """The connection's name at the issuer, and in the ledger."""
-        return f"{self.key.tenant}-{self.key.bucket}"
+        return f"{self.key.tenant}-{self.key.account}"
 
     @property
     def label(self) -> str:
         """The connection for people."""
-        return f"{self.key.tenant} at {self.key.provider} ({self.key.bucket})"
+        return f"{self.key.tenant} at {self.key.provider} ({self.key.account})"
 
     @property
     def number(self) -> int:
         """An account number that looks like one."""
-        return 1_000_000 + 10 * TENANTS.index(self.key.tenant) + BUCKETS.index(self.key.bucket)
+        return 1_000_000 + 10 * TENANTS.index(self.key.tenant) + ACCOUNT_NAMES.index(self.key.account)
 
     @property
     def client_id(self) -> str:
@@ -119,10 +119,10 @@ class Account:
 
 
 ACCOUNTS = tuple(
-    Account(ConnectionKey(tenant, role.provider, bucket), role)
+    Account(ConnectionKey(tenant, role.provider, account), role)
     for tenant in TENANTS
     for role in CAST
-    for bucket in BUCKETS[: role.per_tenant]
+    for account in ACCOUNT_NAMES[: role.per_tenant]
 )
 
 

@@ -144,7 +144,7 @@ class Judge:
     def had_in_flight(self, provider: str, connection: str) -> bool:
         """Whether the killed worker was refreshing this connection when it died."""
         return any(
-            key.provider == provider and f"{key.tenant}-{key.bucket}" == connection
+            key.provider == provider and f"{key.tenant}-{key.account}" == connection
             for key in self.run.recovery.seen
         )
 
@@ -239,15 +239,17 @@ class Judge:
         standing, lost = self.books.needs_reauth, set(self.lost())
         left = {account.key for account in self.run.left}
         wrong = [
-            f"{key.tenant} {key.provider} {key.bucket}: needs its customer ({why}), who never left"
+            f"{key.tenant} {key.provider} {key.account}: needs its customer ({why}), who never left"
             for key, why in standing.items()
             if key not in left | lost
         ]
         missing = sorted(left - set(standing), key=str)
-        wrong += [f"{key.tenant} {key.provider} {key.bucket}: left, and was not found out" for key in missing]
+        wrong += [
+            f"{key.tenant} {key.provider} {key.account}: left, and was not found out" for key in missing
+        ]
         open_ends = [each.connection.key for each in self.books.connections if each.state == "unknown"]
         return wrong + [
-            f"{key.tenant} {key.provider} {key.bucket}: its outcome is still unknown" for key in open_ends
+            f"{key.tenant} {key.provider} {key.account}: its outcome is still unknown" for key in open_ends
         ]
 
 

@@ -96,7 +96,7 @@ class Watch:
 
     def _tell_one(self, each: Credential, before: str) -> None:
         key = each.connection.key
-        name = f"{key.tenant} at {key.provider} ({key.bucket})"
+        name = f"{key.tenant} at {key.provider} ({key.account})"
         if each.state == "unknown":
             self.tell(f"{name}: a refresh was sent and its answer is lost; the old token is served")
         elif each.state == "needs_reauth":

@@ -143,7 +143,7 @@ class World:
         await self.fairlead.connections.upsert(
             account.key.tenant,
             account.key.provider,
-            bucket=account.key.bucket,
+            account=account.key.account,
             variant=account.role.variant,
             endpoint=account.endpoint,
             account_id=account.account_id,

@@ -25,7 +25,7 @@ class CallAttempted(Event):
     level = "debug"
     tenant: str
     provider: str
-    bucket: str
+    account: str
     host: str
     operation: str
     attempt: int
@@ -55,7 +55,7 @@ class CallsFailed(Event):
     level = "warning"
     tenant: str
     provider: str
-    bucket: str
+    account: str
     host: str
     rule: str
     code: str

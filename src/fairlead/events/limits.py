@@ -55,7 +55,7 @@ class GateBreakerOpened(Event):
     level = "warning"
     tenant: str
     provider: str
-    bucket: str
+    account: str
     host: str
     open_s: float
     cause: str = ""
@@ -71,7 +71,7 @@ class GateBreakerClosed(Event):
     name = "gate_breaker_closed"
     tenant: str
     provider: str
-    bucket: str
+    account: str
     host: str
 
 

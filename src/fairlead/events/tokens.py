@@ -15,7 +15,7 @@ class TokenRefreshed(Event):
     name = "token_refreshed"
     tenant: str
     provider: str
-    bucket: str
+    account: str
     connection_id: UUID
     generation: int
     waited_s: float
@@ -30,7 +30,7 @@ class TokenRefreshFailed(Event):
     level = "warning"
     tenant: str
     provider: str
-    bucket: str
+    account: str
     connection_id: UUID
     code: str
     category: str | None
@@ -45,7 +45,7 @@ class TokenOutcomeUnknown(Event):
     level = "warning"
     tenant: str
     provider: str
-    bucket: str
+    account: str
     connection_id: UUID
     generation: int
     reason: str
@@ -59,7 +59,7 @@ class NeedsReauth(Event):
     level = "warning"
     tenant: str
     provider: str
-    bucket: str
+    account: str
     connection_id: UUID
     reason: str
     link: str | None = None

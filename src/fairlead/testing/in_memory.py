@@ -194,13 +194,13 @@ class MemoryFairlead:
     # ---- giving --------------------------------------------------------------------------------
 
     def give_token(
-        self, tenant: str, provider: str, access_token: str = "test-token", *, bucket: str = "default"
+        self, tenant: str, provider: str, access_token: str = "test-token", *, account: str = "default"
     ) -> PublicToken:
         """From now on ``fl.token`` finds this one; without, it raises NotFoundError.
 
         ``fl.refresh`` with its generation gives a further one, ``test-token-2`` and so on.
         """
-        return self._tokens.give(ConnectionKey(tenant, provider, bucket), access_token)
+        return self._tokens.give(ConnectionKey(tenant, provider, account), access_token)
 
     # ---- one step ------------------------------------------------------------------------------
 

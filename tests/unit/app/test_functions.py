@@ -225,7 +225,7 @@ async def test_the_group_is_what_is_said_what_the_kind_names_or_the_account(fl: 
         for options in (
             {},
             {"provider": "shopify"},
-            {"provider": "shopify", "bucket": "eu"},
+            {"provider": "shopify", "account": "eu"},
             {"provider": "shopify", "group": "mine"},
             {"provider": "shopify", "group": ""},
         ):
@@ -233,10 +233,10 @@ async def test_the_group_is_what_is_said_what_the_kind_names_or_the_account(fl: 
         await of_shop.enqueue(shop=7, tenant="acme", provider="shopify")
         await mem.drain()
         assert sorted(groups) == sorted(["", "shopify/default", "shopify/eu", "mine", "", "shop/7"])
-        with pytest.raises(InvalidInputError, match="bucket without a provider"):
-            await plain.enqueue(tenant="acme", bucket="eu")
-        with pytest.raises(InvalidInputError, match="bucket"):
-            await plain.enqueue(tenant="acme", provider="shopify", bucket="E U")
+        with pytest.raises(InvalidInputError, match="account without a provider"):
+            await plain.enqueue(tenant="acme", account="eu")
+        with pytest.raises(InvalidInputError, match="account"):
+            await plain.enqueue(tenant="acme", provider="shopify", account="E U")
         with pytest.raises(InvalidInputError, match=r"tags=\['vip'\]"):
             await plain.enqueue(tenant="acme", tags="vip")
 

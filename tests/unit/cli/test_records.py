@@ -86,7 +86,7 @@ def test_a_row_of_our_own_form() -> None:
         },
         NOW,
     )
-    assert (entry.tenant, entry.bucket, entry.grant.expires_in_s) == ("a", "default", 3600.0)
+    assert (entry.tenant, entry.account, entry.grant.expires_in_s) == ("a", "default", 3600.0)
     assert entry.grant.refresh_token == Secret("rt")
     past = own_entry({"tenant": "a", "provider": "p", "expires_at": "2026-11-20T11:00:00+00:00"}, NOW)
     assert past.grant.expires_in_s == 0.0

@@ -119,7 +119,7 @@ async def test_limits_come_back_for_more_and_more_connections(world: World) -> N
     await world.switched(Act.DISABLED, EVERYTHING, Fading(age_s=50.0, step_s=60.0))
     for share in (0.1, 0.25, 0.5, 1.0):
         back = {key for key in keys if not world.switches.lets_by(key)}
-        assert back == {key for key in keys if place_of(key.tenant, key.provider, key.bucket) < share}
+        assert back == {key for key in keys if place_of(key.tenant, key.provider, key.account) < share}
         await world.clock.advance(60)
 
 

@@ -59,7 +59,7 @@ def final_401() -> CallFailedError:
     error = CallFailedError(
         "401", tenant="acme", provider="xero", category="permanent_auth", may_have_acted=False
     )
-    error.bucket = "default"
+    error.account = "default"
     return error
 
 
@@ -116,7 +116,7 @@ async def test_no_run_is_judged_by_a_database_that_is_away(end: Any) -> None:
 async def test_a_job_of_another_group_looks_again(end: Any) -> None:
     error = end()
     if isinstance(error, Exception):
-        error.bucket = "default"
+        error.account = "default"
     world = World(error)
     world.state = GrantState(CONNECTION, is_gone=True, changed_s=86_400.0)
     outcome = await world.outcome(group_key="nightly")

@@ -29,7 +29,7 @@ ARGS = {
     "event_id": "0192f0c1-2b3c-7def-8abc-0123456789ab",
     "occurred_at": "2026-01-02T03:04:05+00:00",
     "connection_id": str(UUID(int=9)),
-    "bucket": "default",
+    "account": "default",
     "reason": "invalid_grant",
     "link": "https://app.example.com/reconnect",
 }

@@ -355,4 +355,4 @@ def test_each_provider_has_a_count_of_its_own_and_no_tenant_has_one() -> None:
     count.tell(count.due_s)
     assert told[-1] == AnswersUnclassified("stripe", 409, "busy", 1, 2)
     assert count.due_s == math.inf
-    assert not {"tenant", "bucket", "host"} & {each.name for each in fields(AnswersUnclassified)}
+    assert not {"tenant", "account", "host"} & {each.name for each in fields(AnswersUnclassified)}

@@ -40,7 +40,7 @@ def wait(grant: Grant, *, refused: RefusedCredential = XERO, group: str = "xero/
 def test_an_error_names_the_connection_and_the_job_says_the_rest() -> None:
     gone = ReauthRequiredError("gone", tenant="acme", provider="netsuite")
     assert found(gone) == RefusedCredential("acme", "netsuite", "", says_gone=True)
-    gone.bucket = "eu"
+    gone.account = "eu"
     assert found(gone) == RefusedCredential("acme", "netsuite", "eu", says_gone=True)
     assert found(failed()) == RefusedCredential("acme", "xero", "two")
     assert found(None) == RefusedCredential("acme", "xero", "two"), "what a handler returned"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fairlead.errors import InvalidInputError
 from fairlead.policy.text.names import OWN_TENANT, check_customer, check_name, check_tenant, shown
 
-# name → (is it a provider/bucket/queue/kind name, is it a tenant id)
+# name → (is it a provider/account/queue/kind name, is it a tenant id)
 V8 = {
     "": (False, False),
     "acme": (True, True),
@@ -66,7 +66,7 @@ V8 = {
     ("name", "is_name", "is_tenant"), [(n, *v) for n, v in V8.items()], ids=lambda v: repr(v)[:30]
 )
 def test_v8(name: str, is_name: bool, is_tenant: bool) -> None:
-    for noun in ("provider", "bucket", "queue", "kind"):
+    for noun in ("provider", "account", "queue", "kind"):
         if is_name:
             assert check_name(noun, name) == name
         else:
@@ -82,7 +82,7 @@ def test_v8(name: str, is_name: bool, is_tenant: bool) -> None:
 def test_v8_a_colon_cannot_move_between_the_parts_of_a_plain_name() -> None:
     for pair in (("a:b", "c"), ("a", "b:c")):
         with pytest.raises(InvalidInputError):
-            [check_name("bucket", part) for part in pair]
+            [check_name("account", part) for part in pair]
 
 
 @pytest.mark.parametrize("value", [None, 5, b"acme", ["acme"], True])

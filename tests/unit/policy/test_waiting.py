@@ -82,7 +82,7 @@ def told(**changes: object) -> tuple[str, str, datetime | None]:
         (
             {"pauses": [NO_GRANT, UNPAID]},
             PAUSED,
-            "`fairlead connections reauthorize -t 'Ann'\"'\"'s' -p shopify -b eu`",
+            "`fairlead connections reauthorize -t 'Ann'\"'\"'s' -p shopify -a eu`",
         ),
         (
             {"full_caps": [FullCap("acme", None, 5)]},

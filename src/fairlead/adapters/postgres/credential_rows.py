@@ -17,7 +17,7 @@ def named_columns(keys: Sequence[ConnectionKey]) -> dict[str, object]:
     return {
         "tenants": [key.tenant for key in keys],
         "providers": [key.provider for key in keys],
-        "buckets": [key.bucket for key in keys],
+        "buckets": [key.account for key in keys],
     }
 
 

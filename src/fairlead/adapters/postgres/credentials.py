@@ -163,7 +163,7 @@ class PostgresCredentialStore:
             statement("connection_insert"),
             tenant_id=new.key.tenant,
             provider=new.key.provider,
-            bucket=new.key.bucket,
+            bucket=new.key.account,
             **_grant_columns(new),
         )
         return row is not None
@@ -212,7 +212,7 @@ class PostgresCredentialStore:
 
     async def await_grant(self, key: ConnectionKey) -> GrantState | None:
         row = await self._database.of(key.tenant).first(
-            statement("grant_await"), tenant_id=key.tenant, provider=key.provider, bucket=key.bucket
+            statement("grant_await"), tenant_id=key.tenant, provider=key.provider, bucket=key.account
         )
         return None if row is None else GrantState(row["connection_id"], row["is_gone"], row["changed_s"])
 

@@ -42,8 +42,8 @@ class PostgresSwitchStore:
 
 
 def _columns(reach: Reach) -> dict[str, object]:
-    tenant, provider, bucket = reach.names
-    return {"tenant_id": tenant, "provider": provider, "bucket": bucket}
+    tenant, provider, account = reach.names
+    return {"tenant_id": tenant, "provider": provider, "bucket": account}
 
 
 def _switch(row: Row) -> Switch:

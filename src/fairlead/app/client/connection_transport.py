@@ -36,14 +36,14 @@ class ConnectionTransport:
         fl: Fairlead,
         tenant: str,
         provider: str,
-        bucket: str = "default",
+        account: str = "default",
         *,
         deadline_s: float | None = None,
         idempotent: bool | None = None,
         priority: str | int | None = None,
         max_body_bytes: int = FOREIGN_BYTES,
     ) -> None:
-        self._client = fl.client(tenant, provider, bucket)
+        self._client = fl.client(tenant, provider, account)
         self._deadline_s = deadline_s
         self._idempotent = idempotent
         self._priority = priority

@@ -11,7 +11,7 @@ import typer
 
 from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import Invocation
-from fairlead.cli.kit.names import Bucket, key_of, provider_and_variant
+from fairlead.cli.kit.names import Account, key_of, provider_and_variant
 from fairlead.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def try_response(
             "--connection", metavar="TENANT/PROVIDER", help="By the rules of this tenant's connection."
         ),
     ] = None,
-    bucket: Bucket = "default",
+    account: Account = "default",
 ) -> Exit | None:
     """Show how a recorded response would be judged, and why. Nothing is sent, and nothing is changed."""
     from fairlead.policy.calls.classify.classifier import judge
@@ -56,7 +56,7 @@ def try_response(
             "both a provider and a connection are given", hint="a connection brings its provider"
         )
     reply = _recorded(file)
-    rules, factor = _of_connection(call, connection, bucket) if connection else _of_provider(call, provider)
+    rules, factor = _of_connection(call, connection, account) if connection else _of_provider(call, provider)
     trail: list[Finding] = []
     verdict = judge(rules, reply, now_epoch_s=time.time(), trail=trail)
     told = as_record(verdict, reply, factor)
@@ -147,13 +147,13 @@ def _of_provider(call: Invocation, name: str | None) -> tuple[Rules, float]:
     return rules_of(profile), profile.backoff_factor
 
 
-def _of_connection(call: Invocation, named: str, bucket: str) -> tuple[Rules, float]:
+def _of_connection(call: Invocation, named: str, account: str) -> tuple[Rules, float]:
     from fairlead.policy.calls.classify.rules import rules_of
 
     tenant, slash, provider = named.rpartition("/")
     if not slash:
         raise InvalidInputError("--connection is not TENANT/PROVIDER", hint="write --connection acme/stripe")
-    key = key_of(tenant, provider, bucket)
+    key = key_of(tenant, provider, account)
 
     async def work(fairlead: Fairlead) -> tuple[Rules, float]:
         runtime = fairlead.runtime

@@ -13,7 +13,7 @@ from fairlead.cli.connections.set_settings import set_settings
 from fairlead.cli.connections.transfer import export, import_connections
 from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import DryRun, Invocation, Limit, Yes, command, group
-from fairlead.cli.kit.names import Bucket, Provider, Tenant, key_of
+from fairlead.cli.kit.names import Account, Provider, Tenant, key_of
 from fairlead.cli.kit.output import Record
 from fairlead.errors import InvalidInputError
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 app = group("Connect accounts and look after them.")
 
-COLUMNS = ("tenant", "provider", "bucket", "state", "state_reason", "expires_in_s", "due_in_s", "generation")
+COLUMNS = ("tenant", "provider", "account", "state", "state_reason", "expires_in_s", "due_in_s", "generation")
 
 AnyTenant = Annotated[str | None, typer.Option("--tenant", "-t", help="Only this tenant's.")]
 AnyProvider = Annotated[str | None, typer.Option("--provider", "-p", help="Only at this provider.")]
@@ -58,11 +58,11 @@ def list_connections(
 
 
 @command(app, "show")
-def show(call: Invocation, tenant: Tenant, provider: Provider, bucket: Bucket = "default") -> Exit | None:
+def show(call: Invocation, tenant: Tenant, provider: Provider, account: Account = "default") -> Exit | None:
     """Show one connection: state, times, endpoint, settings, and where its customer reconnects. No secret."""
     from fairlead.policy.providers.connection_calls import told_settings
 
-    key = key_of(tenant, provider, bucket)
+    key = key_of(tenant, provider, account)
 
     async def work(fairlead: Fairlead) -> dict[str, Any]:
         runtime = fairlead.runtime
@@ -90,9 +90,9 @@ command(app, "set")(set_settings)
 
 
 @command(app, "test")
-def probe(call: Invocation, tenant: Tenant, provider: Provider, bucket: Bucket = "default") -> Exit | None:
+def probe(call: Invocation, tenant: Tenant, provider: Provider, account: Account = "default") -> Exit | None:
     """Call the provider's test endpoint with a valid token. Ends with 1 if refused, 75 without an answer."""
-    key = key_of(tenant, provider, bucket)
+    key = key_of(tenant, provider, account)
 
     async def work(fairlead: Fairlead) -> Probed:
         return await fairlead.runtime.accounts.test(key)
@@ -113,9 +113,11 @@ def probe(call: Invocation, tenant: Tenant, provider: Provider, bucket: Bucket =
 
 
 @command(app, "refresh")
-def refresh(call: Invocation, tenant: Tenant, provider: Provider, bucket: Bucket = "default") -> Exit | None:
+def refresh(
+    call: Invocation, tenant: Tenant, provider: Provider, account: Account = "default"
+) -> Exit | None:
     """Get a newer token now, as a refresh job would: once, whoever else asks."""
-    key = key_of(tenant, provider, bucket)
+    key = key_of(tenant, provider, account)
 
     async def work(fairlead: Fairlead) -> dict[str, Any]:
         before = await fairlead.runtime.connections.get(key)
@@ -135,13 +137,13 @@ def revoke(
     call: Invocation,
     tenant: Tenant,
     provider: Provider,
-    bucket: Bucket = "default",
+    account: Account = "default",
     reason: Annotated[str, typer.Option("--reason", help="Why; kept in the audit.")] = "revoked by hand",
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> Exit | None:
     """End the grant, here and at the provider where it offers that. The connection stays, as revoked."""
-    key = key_of(tenant, provider, bucket)
+    key = key_of(tenant, provider, account)
     if not dry_run:
         call.confirm(f"Revoke the grant of {tenant!r} at {provider}?", yes=yes)
 
@@ -165,12 +167,12 @@ def remove(
     call: Invocation,
     tenant: Tenant,
     provider: Provider,
-    bucket: Bucket = "default",
+    account: Account = "default",
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> Exit | None:
     """Delete a connection and its secrets here. The grant at the provider stays: revoke it first."""
-    key = key_of(tenant, provider, bucket)
+    key = key_of(tenant, provider, account)
     if not dry_run:
         call.confirm(f"Delete the connection of {tenant!r} at {provider} with its secrets?", yes=yes)
 
@@ -178,7 +180,7 @@ def remove(
         if dry_run:
             await fairlead.runtime.connections.get(key)
             return "would be removed"
-        removed = await fairlead.connections.remove(tenant, provider, bucket, actor=call.actor)
+        removed = await fairlead.connections.remove(tenant, provider, account, actor=call.actor)
         return "removed" if removed else "gone already"
 
     call.out.record({**_name(key), "result": call.with_fairlead(work)})
@@ -190,4 +192,4 @@ command(app, "export")(export)
 
 
 def _name(key: ConnectionKey) -> Record:
-    return {"tenant": key.tenant, "provider": key.provider, "bucket": key.bucket}
+    return {"tenant": key.tenant, "provider": key.provider, "account": key.account}

@@ -10,7 +10,7 @@ from fairlead.cli.connections.files import Entry
 from fairlead.cli.connections.rows import as_record
 from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import DryRun, Invocation
-from fairlead.cli.kit.names import Bucket, Endpoint, Provider, Tenant, Variant, key_of, pairs
+from fairlead.cli.kit.names import Account, Endpoint, Provider, Tenant, Variant, key_of, pairs
 from fairlead.cli.kit.secret_input import SecretSources, read_secrets
 from fairlead.engine.tokens.connections import Grant
 from fairlead.errors import InvalidInputError, NotFoundError
@@ -31,12 +31,12 @@ def add(  # noqa: PLR0913 - one parameter an option
     *,
     tenant: Tenant,
     provider: Provider,
-    bucket: Bucket = "default",
+    account: Account = "default",
     variant: Variant = None,
     endpoint: Endpoint = None,
     secret: SecretSources = None,
-    account: Annotated[
-        str | None, typer.Option("--account", help="The provider's id of the account.")
+    account_id: Annotated[
+        str | None, typer.Option("--account-id", help="The provider's id of the account.")
     ] = None,
     client_id: Annotated[
         str, typer.Option("--client-id", help="An app of its own. Default: the settings'.")
@@ -59,11 +59,11 @@ def add(  # noqa: PLR0913 - one parameter an option
     """
     from fairlead.policy.providers.setting_text import settings_of_text
 
-    key = key_of(tenant, provider, bucket)
+    key = key_of(tenant, provider, account)
     secrets: dict[str, Any] = read_secrets(secret, _needed(call, provider, variant))
     grant = Grant(
         variant=variant,
-        account_id=account,
+        account_id=account_id,
         client_id=client_id,
         key_id=key_id,
         scope=scope,
@@ -72,12 +72,12 @@ def add(  # noqa: PLR0913 - one parameter an option
         expires_in_s=expires_in,
         **secrets,
     )
-    entry = Entry(tenant, provider, bucket, grant)
+    entry = Entry(tenant, provider, account, grant)
 
     async def work(fairlead: Fairlead) -> dict[str, Any]:
         result = await store(fairlead.runtime, entry, call.actor, replace=replace, dry_run=dry_run)
         if dry_run:
-            return {"tenant": tenant, "provider": provider, "bucket": bucket, "result": result}
+            return {"tenant": tenant, "provider": provider, "account": account, "result": result}
         return {**as_record(await fairlead.runtime.connections.get(key)), "result": result}
 
     call.out.record(call.with_fairlead(work))
@@ -86,7 +86,7 @@ def add(  # noqa: PLR0913 - one parameter an option
 
 async def store(runtime: Runtime, entry: Entry, actor: str, *, replace: bool, dry_run: bool) -> str:
     """Check and store *entry*; what was done, in a word. A connection that is there needs *replace*."""
-    key, grant = key_of(entry.tenant, entry.provider, entry.bucket), entry.grant
+    key, grant = key_of(entry.tenant, entry.provider, entry.account), entry.grant
     runtime.connections.check(key, grant)
     known = await _is_known(runtime, key)
     if known and not replace:

@@ -13,7 +13,7 @@ from fairlead.cli.connections.callback import Callback, answer_of
 from fairlead.cli.connections.rows import as_record
 from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import Invocation
-from fairlead.cli.kit.names import Bucket, Endpoint, Provider, Tenant, Variant, key_of, pairs
+from fairlead.cli.kit.names import Account, Endpoint, Provider, Tenant, Variant, key_of, pairs
 from fairlead.errors import InvalidConfigError, InvalidInputError, NotFoundError
 from fairlead.policy.tokens.consent import is_loopback
 
@@ -45,7 +45,7 @@ def authorize(
     call: Invocation,
     tenant: Tenant,
     provider: Provider,
-    bucket: Bucket = "default",
+    account: Account = "default",
     variant: Variant = None,
     endpoint: Endpoint = None,
     scope: Scope = None,
@@ -57,7 +57,7 @@ def authorize(
     Uses the authorization code flow with PKCE and a one-time state. Needs client_id (and client_secret) of
     your app in the settings.
     """
-    key = key_of(tenant, provider, bucket)
+    key = key_of(tenant, provider, account)
     given = pairs(endpoint, "--endpoint")
 
     async def work(fairlead: Fairlead) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def reauthorize(
     call: Invocation,
     tenant: Tenant,
     provider: Provider,
-    bucket: Bucket = "default",
+    account: Account = "default",
     scope: Scope = None,
     redirect_uri: Redirect = USUAL_REDIRECT,
     timeout: Wait = 300.0,
@@ -88,13 +88,13 @@ def reauthorize(
     ] = False,
 ) -> Exit | None:
     """Give a connection a new grant through its owner's consent; its id, variant, endpoint and app stay."""
-    key = key_of(tenant, provider, bucket)
+    key = key_of(tenant, provider, account)
 
     async def work(fairlead: Fairlead) -> dict[str, Any]:
         runtime = fairlead.runtime
         credential = await runtime.credentials.read(key)
         if credential is None:
-            raise NotFoundError(f"there is no connection {bucket!r}", tenant=tenant, provider=provider)
+            raise NotFoundError(f"there is no connection {account!r}", tenant=tenant, provider=provider)
         connection = credential.connection
         if link:
             return {"link": _link(runtime, key, connection.connection_id)}

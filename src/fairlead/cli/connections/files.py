@@ -47,7 +47,7 @@ class OwnRow(BaseModel):
 
     tenant: Annotated[_Word, Field(min_length=1)]
     provider: Annotated[_Word, Field(min_length=1)]
-    bucket: _Word = "default"
+    account: _Word = "default"
     variant: _Word | None = None
     account_id: _Word | None = None
     client_id: _Word = ""
@@ -77,7 +77,7 @@ class Entry:
 
     tenant: str
     provider: str
-    bucket: str
+    account: str
     grant: Grant
     config: Mapping[str, str] = field(default_factory=dict)
 
@@ -205,14 +205,14 @@ def own_entry(row: Row, now: datetime) -> Entry:
         what, hint = _UNFIT.get(problem["type"], ("invalid", "compare it with an export"))
         of = "a value in the" if len(problem["loc"]) > 1 else "the"
         raise InvalidInputError(f"{of} {problem['loc'][0]} is {what}", hint=hint) from None
-    fields = read.model_dump(exclude={"tenant", "provider", "bucket", "expires_at"})
+    fields = read.model_dump(exclude={"tenant", "provider", "account", "expires_at"})
     fields["settings"] = fields["settings"] or None
     if read.expires_in_s is None:
         fields["expires_in_s"] = _left_s(read.expires_at, now)
     secrets: dict[str, Any] = secrets_of(
         {name: row[name] for name in NAMES if row.get(name) not in (None, "")}
     )
-    return Entry(read.tenant, read.provider, read.bucket, Grant(**fields, **secrets))
+    return Entry(read.tenant, read.provider, read.account, Grant(**fields, **secrets))
 
 
 def _table(row: Row, name: str) -> dict[str, Any]:
@@ -262,7 +262,7 @@ def nango_entry(
     return Entry(
         tenant=_nango_tenant(row, tenant_at),
         provider=_nango_provider(row, providers, known),
-        bucket="default",
+        account="default",
         grant=grant,
         config={name: str(value) for name, value in _table(row, "connection_config").items()},
     )

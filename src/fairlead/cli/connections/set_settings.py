@@ -9,7 +9,7 @@ import typer
 from fairlead.cli.connections.add import SETTING_HELP
 from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import DryRun, Invocation
-from fairlead.cli.kit.names import Bucket, Provider, Tenant, key_of, pairs
+from fairlead.cli.kit.names import Account, Provider, Tenant, key_of, pairs
 from fairlead.cli.kit.output import Record
 from fairlead.errors import InvalidInputError
 
@@ -24,7 +24,7 @@ def set_settings(
     call: Invocation,
     tenant: Tenant,
     provider: Provider,
-    bucket: Bucket = "default",
+    account: Account = "default",
     setting: Annotated[
         list[str] | None, typer.Option("--setting", metavar="NAME=VALUE", help=SETTING_HELP)
     ] = None,
@@ -40,7 +40,7 @@ def set_settings(
     from fairlead.policy.providers.connection_calls import told_settings
     from fairlead.policy.providers.setting_text import settings_of_text
 
-    key = key_of(tenant, provider, bucket)
+    key = key_of(tenant, provider, account)
     settings = settings_of_text(pairs(setting, "--setting"))
     if not settings and not unset:
         raise InvalidInputError("no setting is named", hint="give --setting NAME=VALUE, or --unset NAME")
@@ -48,7 +48,7 @@ def set_settings(
     async def work(fairlead: Fairlead) -> Record:
         connections = fairlead.runtime.connections
         change = await connections.change(key, settings, unset or ())
-        told: Record = {"tenant": tenant, "provider": provider, "bucket": bucket}
+        told: Record = {"tenant": tenant, "provider": provider, "account": account}
         if dry_run:
             result = "would be set" if change.is_one else "as they are"
         else:

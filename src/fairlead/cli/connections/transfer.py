@@ -81,13 +81,13 @@ def import_connections(
 
         async def one(numbered: tuple[int, Row]) -> str:
             entry = read(numbered[1])
-            name = (entry.tenant, entry.provider, entry.bucket)
+            name = (entry.tenant, entry.provider, entry.account)
             if name in seen:
                 raise InvalidInputError(
                     "an earlier row names the same connection",
                     tenant=entry.tenant,
                     provider=entry.provider,
-                    hint="give each account of a tenant a bucket of its own",
+                    hint="give each account of a tenant a name of its own in `account`",
                 )
             seen.add(name)
             tell(f"{numbered[0]} of {len(rows)}")
@@ -97,7 +97,7 @@ def import_connections(
             return await on_each(list(enumerate(rows, 1)), _name, one)
 
     tally = call.with_fairlead(work)
-    call.out.rows(tally.rows, ("row", "tenant", "provider", "bucket", "result", "error"))
+    call.out.rows(tally.rows, ("row", "tenant", "provider", "account", "result", "error"))
     call.out.say(
         f"{len(tally.rows) - tally.failed} of {len(tally.rows)} {'would be ' if dry_run else ''}imported"
     )
@@ -115,7 +115,7 @@ def _read_settings(row: Row) -> Row:
 def _name(numbered: tuple[int, Row]) -> Record:
     number, row = numbered
     names = {"tenant": row.get("tenant") or row.get("connection_id"), "provider": row.get("provider")}
-    names["bucket"] = row.get("bucket", "default")
+    names["account"] = row.get("account", "default")
     return {"row": number, **{noun: redact(str(name)) if name else name for noun, name in names.items()}}
 
 
@@ -214,7 +214,7 @@ def export(
         os.fsync(written.fileno())
     failed = [row for row in tally.rows if row["result"] == "failed"]
     if failed:
-        call.out.rows(failed, ("tenant", "provider", "bucket", "result", "error"))
+        call.out.rows(failed, ("tenant", "provider", "account", "result", "error"))
     told = {"file": output, "connections": len(records), "with_secrets": with_secrets}
     call.out.record(told | ({"failed": tally.failed} if failed else {}))
     return tally.exit
@@ -235,7 +235,7 @@ def _exported(credential: Credential) -> dict[str, Any]:
     return {
         "tenant": connection.key.tenant,
         "provider": connection.key.provider,
-        "bucket": connection.key.bucket,
+        "account": connection.key.account,
         "variant": connection.variant,
         "account_id": connection.account_id,
         "client_id": connection.client_id,

@@ -9,7 +9,7 @@ import typer
 from fairlead.cli.gate import actions, breakers, overrides, store
 from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import Invocation, command, group, listing
-from fairlead.cli.kit.names import Bucket, Provider, Tenant, key_of
+from fairlead.cli.kit.names import Account, Provider, Tenant, key_of
 from fairlead.cli.kit.output import Record
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def status(
     call: Invocation,
     tenant: Tenant,
     provider: Provider,
-    bucket: Bucket = "default",
+    account: Account = "default",
     api: Annotated[str | None, typer.Option("--api", help="Which API. Default its usual one.")] = None,
     events: Annotated[
         int, typer.Option("--events", min=0, max=1000, help="Latest events and promotions.")
@@ -61,7 +61,7 @@ def status(
     failure in the last day is closed, and is not shown.
     """
 
-    key = key_of(tenant, provider, bucket)
+    key = key_of(tenant, provider, account)
 
     async def work(fairlead: Fairlead) -> Record:
         gate = fairlead.runtime.gate
@@ -117,7 +117,7 @@ async def _switches(store: SwitchStore, key: ConnectionKey) -> list[Record]:
     """What people switched that touches this connection."""
     from fairlead.policy.limits.override import touching
 
-    names = touching(key.tenant, key.provider, key.bucket)
+    names = touching(key.tenant, key.provider, key.account)
     return [overrides.switch_record(each) for each in await store.search() if each.reach.names in names]
 
 

@@ -12,7 +12,7 @@ from fairlead.cli.gate.store import no_redis
 from fairlead.cli.kit.bulk_actions import record_act
 from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import DryRun, Invocation
-from fairlead.cli.kit.names import Bucket, Provider, Tenant, key_of
+from fairlead.cli.kit.names import Account, Provider, Tenant, key_of
 from fairlead.cli.kit.output import Record
 from fairlead.errors import InvalidInputError, NotFoundError
 
@@ -77,7 +77,7 @@ def reset(
         call.out.record({name: value for name, value in record.items() if name != "breakers"})
         if record["breakers"]:
             call.out.heading("breakers")
-            call.out.rows(record["breakers"], ("tenant", "provider", "bucket", "host", "was"))
+            call.out.rows(record["breakers"], ("tenant", "provider", "account", "host", "was"))
     if record["result"] == "nothing to reset":
         call.out.warn(f"nothing is isolated and no breaker is open{_named(host)} (hint: `fairlead status`)")
     return None
@@ -101,7 +101,7 @@ async def _close_breakers(runtime: Runtime, reach: Reach, host: str | None, *, d
     if runtime.gate.operator is None:
         return closed
     for destination in await _open_destinations(runtime, reach, host):
-        key = key_of(destination.tenant, destination.provider, destination.bucket)
+        key = key_of(destination.tenant, destination.provider, destination.account)
         if await runtime.connections.described(key) is None:  # a breaker may outlive its connection
             continue
         planned = await runtime.gate.entrance.plan(key, host=destination.host)
@@ -116,9 +116,9 @@ async def _open_destinations(runtime: Runtime, reach: Reach, host: str | None) -
     """Return the destinations whose breakers may be open; for one *host* also without a recorded failure."""
     from fairlead.policy.limits.breaker import Destination
 
-    tenant, provider, bucket = reach.names
+    tenant, provider, account = reach.names
     if reach.is_connection and host is not None:
-        return [Destination(provider, bucket, tenant, host)]
+        return [Destination(provider, account, tenant, host)]
     open_now = [view.destination for view in await of_reach(runtime, reach) if view.breaker.mode != "closed"]
     return [destination for destination in open_now if host in (None, destination.host)]
 
@@ -131,11 +131,11 @@ def promote(
     lease: Annotated[str, typer.Argument(metavar="LEASE", help="As `fairlead gate status` shows it.")],
     tenant: Tenant,
     provider: Provider,
-    bucket: Bucket = "default",
+    account: Account = "default",
     dry_run: DryRun = False,
 ) -> Exit | None:
     """Put one who waits for a slot before all others: it gets the next one that comes free."""
-    key, lease_id = key_of(tenant, provider, bucket), _lease_id(lease)
+    key, lease_id = key_of(tenant, provider, account), _lease_id(lease)
 
     async def work(fairlead: Fairlead) -> Record:
         runtime = fairlead.runtime
@@ -148,10 +148,10 @@ def promote(
                 provider=provider,
                 hint="`fairlead gate status` shows who waits",
             )
-        told = {"tenant": tenant, "provider": provider, "bucket": bucket, "lease": f"{lease_id:016x}"}
+        told = {"tenant": tenant, "provider": provider, "account": account, "lease": f"{lease_id:016x}"}
         if dry_run:
             return {**told, "result": "would be promoted"}
-        details = {"bucket": bucket, "lease": f"{lease_id:016x}"}
+        details = {"account": account, "lease": f"{lease_id:016x}"}
         await record_act(runtime, "gate.promoted", call.actor, details, tenant=tenant, provider=provider)
         return {**told, "result": "promoted"}
 

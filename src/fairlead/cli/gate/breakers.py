@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _STATE = ("host", "mode", "left_s", "last_failure", "last_failure_ago_s")
 COLUMNS = (*_STATE, "in_a_row", "bad", "good", "opened_s")
-ALL_COLUMNS = ("tenant", "provider", "bucket", *_STATE, "lanes_held")
+ALL_COLUMNS = ("tenant", "provider", "account", *_STATE, "lanes_held")
 MOST_PAUSES = 1000
 
 
@@ -27,19 +27,19 @@ async def of_connection(runtime: Runtime, key: ConnectionKey, *, failures: int =
         return []
     domain = (await runtime.gate.entrance.plan(key)).plan.domain
     views = await runtime.gate.viewer.breakers(domain, failures=failures)
-    return [view for view in views if view.destination[:3] == (key.provider, key.bucket, key.tenant)]
+    return [view for view in views if view.destination[:3] == (key.provider, key.account, key.tenant)]
 
 
 async def of_reach(runtime: Runtime, reach: Reach) -> list[DestinationView]:
     """Return the breakers of all connections in *reach*."""
     if runtime.gate.viewer is None:
         return []
-    tenant, provider, bucket = reach.names
+    tenant, provider, account = reach.names
     return [
         view
         for view in await runtime.gate.viewer.breakers()
         if provider in ("", view.destination.provider)
-        and (not tenant or (tenant, bucket) == (view.destination.tenant, view.destination.bucket))
+        and (not tenant or (tenant, account) == (view.destination.tenant, view.destination.account))
     ]
 
 
@@ -51,7 +51,7 @@ async def open_breakers(runtime: Runtime) -> list[Record]:
     pauses = await runtime.lanes.pauses(MOST_PAUSES) if views else []
     records = [
         {
-            **{name: getattr(view.destination, name) for name in ("tenant", "provider", "bucket")},
+            **{name: getattr(view.destination, name) for name in ("tenant", "provider", "account")},
             **breaker_record(view),
             "lanes_held": _lanes_held(view, pauses),
         }
@@ -71,8 +71,8 @@ def stops_calls(breaker: Record) -> bool:
 def _lanes_held(view: DestinationView, pauses: Sequence[PauseView]) -> int:
     from fairlead.policy.jobs.lane import ScopeKind, connection_group
 
-    provider, bucket, tenant, _ = view.destination
-    waits = (ScopeKind.RATE, tenant, connection_group(provider, bucket))
+    provider, account, tenant, _ = view.destination
+    waits = (ScopeKind.RATE, tenant, connection_group(provider, account))
     return sum(
         pause.lanes for pause in pauses if (pause.scope.kind, pause.scope.tenant, pause.scope.key) == waits
     )
@@ -121,8 +121,8 @@ def problem_of(breaker: Record) -> str:
     held = breaker["lanes_held"]
     waits = f", jobs wait in {held} {'lane' if held == 1 else 'lanes'}" if held else ""
     named = ["-t", breaker["tenant"], "-p", breaker["provider"]]
-    if breaker["bucket"] != "default":
-        named += ["-b", breaker["bucket"]]
+    if breaker["account"] != "default":
+        named += ["-a", breaker["account"]]
     return (
         f"calls of tenant {breaker['tenant']} to {where} are stopped: the breaker is {breaker['mode']}, "
         f"the last failure{cause} was {breaker['last_failure_ago_s']:.0f} s ago{waits} "

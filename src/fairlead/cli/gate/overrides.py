@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fairlead.engine.ports.overrides import Switch
     from fairlead.policy.limits.override import Act, Reach
 
-COLUMNS = ("act", "tenant", "provider", "bucket", "on_again", "actor", "since", "reason")
+COLUMNS = ("act", "tenant", "provider", "account", "on_again", "actor", "since", "reason")
 HEEDED_S = 2.0
 """By then every process heeds what was switched."""
 MOST_HOLDS = 100_000
@@ -41,8 +41,8 @@ class What:
     provider: Annotated[
         str | None, typer.Option("--provider", "-p", help="Without --tenant: all of its connections.")
     ] = None
-    bucket: Annotated[
-        str | None, typer.Option("--bucket", "-b", help="Which of the tenant's. Default its usual one.")
+    account: Annotated[
+        str | None, typer.Option("--account", "-a", help="Which of the tenant's accounts. Default: default.")
     ] = None
     everything: Annotated[bool, typer.Option("--all", help="All connections of all tenants.")] = False
 
@@ -50,15 +50,15 @@ class What:
         """What they name; InvalidInputError if that is nothing, or more than one thing."""
         from fairlead.policy.limits.override import Reach
 
-        named = (self.tenant, self.provider, self.bucket) != (None, None, None)
-        alone = self.tenant is None and self.bucket is not None
+        named = (self.tenant, self.provider, self.account) != (None, None, None)
+        alone = self.tenant is None and self.account is not None
         if named == self.everything or alone or (named and self.provider is None):
             raise InvalidInputError(
                 "name one thing", hint="--tenant with --provider, --provider alone, or --all"
             )
         if self.tenant is None:
             return Reach(provider=self.provider)
-        return Reach(self.tenant, self.provider, self.bucket or "default")
+        return Reach(self.tenant, self.provider, self.account or "default")
 
 
 def isolate(
@@ -234,7 +234,7 @@ async def let_go(runtime: Runtime, reach: Reach) -> int:
     from fairlead.policy.jobs.lane import ScopeKind, connection_group
 
     await runtime.clock.sleep(HEEDED_S)
-    tenant, provider, bucket = reach.names
+    tenant, provider, account = reach.names
     held = [
         pause.scope
         for pause in await runtime.lanes.pauses(MOST_HOLDS)
@@ -242,7 +242,7 @@ async def let_go(runtime: Runtime, reach: Reach) -> int:
         and (not provider or pause.scope.key.partition("/")[0] == provider)
         and (
             not tenant
-            or (pause.scope.tenant, pause.scope.key) == (tenant, connection_group(provider, bucket))
+            or (pause.scope.tenant, pause.scope.key) == (tenant, connection_group(provider, account))
         )
     ]
     for scope in held:
@@ -257,10 +257,10 @@ def _check_all(everything: bool) -> None:
 
 def named(reach: Reach) -> Record:
     """What is reached, as JSON has it."""
-    return {"tenant": reach.tenant, "provider": reach.provider, "bucket": reach.bucket}
+    return {"tenant": reach.tenant, "provider": reach.provider, "account": reach.account}
 
 
 async def record_switch(call: Invocation, runtime: Runtime, act: str, reach: Reach, **details: Any) -> None:
     """One line in the audit."""
-    told = {"reach": str(reach), "bucket": reach.bucket, **details}
+    told = {"reach": str(reach), "account": reach.account, **details}
     await record_act(runtime, act, call.actor, told, tenant=reach.tenant, provider=reach.provider)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 Tenant = Annotated[str, typer.Option("--tenant", "-t", help="Whose connection.")]
 Provider = Annotated[str, typer.Option("--provider", "-p", help="At which provider.")]
-Bucket = Annotated[str, typer.Option("--bucket", "-b", help="Which one, where the tenant has several.")]
+Account = Annotated[str, typer.Option("--account", "-a", help="Which of the tenant's accounts there.")]
 Variant = Annotated[str | None, typer.Option("--variant", help="Variant of the provider's profile.")]
 ProviderName = Annotated[
     str, typer.Argument(metavar="NAME", help="A provider, or one of its variants: shopify, shopify:online.")
@@ -27,7 +27,7 @@ Endpoint = Annotated[
 ]
 
 
-def key_of(tenant: str, provider: str, bucket: str = "default") -> ConnectionKey:
+def key_of(tenant: str, provider: str, account: str = "default") -> ConnectionKey:
     """The connection's name, checked before anything is opened."""
     from fairlead.engine.ports import ConnectionKey
     from fairlead.policy.text.names import check_name, check_tenant
@@ -35,7 +35,7 @@ def key_of(tenant: str, provider: str, bucket: str = "default") -> ConnectionKey
     return ConnectionKey(
         check_tenant(tenant),
         check_name("provider", provider, tenant=tenant),
-        check_name("bucket", bucket, tenant=tenant),
+        check_name("account", account, tenant=tenant),
     )
 
 

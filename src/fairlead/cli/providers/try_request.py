@@ -11,7 +11,7 @@ import typer
 from fairlead._core.secret import Secret
 from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import Invocation
-from fairlead.cli.kit.names import Bucket, Endpoint, ProviderName, key_of, pairs, provider_and_variant
+from fairlead.cli.kit.names import Account, Endpoint, ProviderName, key_of, pairs, provider_and_variant
 from fairlead.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def try_out(
             "--connection", metavar="TENANT", help="With what is stored for this tenant's connection."
         ),
     ] = None,
-    bucket: Bucket = "default",
+    account: Account = "default",
     send: Annotated[
         bool, typer.Option("--send", help="Really refresh that connection, as a refresh job would.")
     ] = False,
@@ -59,7 +59,7 @@ def try_out(
         raise InvalidInputError(
             "a connection brings its own endpoint, client id and variant", hint="leave them out"
         )
-    key = key_of(connection, provider, bucket)
+    key = key_of(connection, provider, account)
 
     async def work(fairlead: Fairlead) -> dict[str, Any]:
         return {
@@ -97,9 +97,9 @@ async def _of_connection(fairlead: Fairlead, key: ConnectionKey) -> dict[str, An
 
 async def _sent(fairlead: Fairlead, key: ConnectionKey, actor: str) -> dict[str, Any]:
     """What came of it, without the token."""
-    before = await fairlead.connections.get(key.tenant, key.provider, key.bucket)
+    before = await fairlead.connections.get(key.tenant, key.provider, key.account)
     await fairlead.runtime.reader.newer(key, before.generation, actor=actor)
-    after = await fairlead.connections.get(key.tenant, key.provider, key.bucket)
+    after = await fairlead.connections.get(key.tenant, key.provider, key.account)
     return {
         "sent": {
             "state": after.state,

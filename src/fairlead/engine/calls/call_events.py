@@ -108,7 +108,7 @@ class Records:
         return 0 if (self._seen - ALL_PER_S) % SAMPLE else SAMPLE
 
     def _tell_failed(self, event: CallAttempted, now_s: float) -> None:
-        what = (event.tenant, event.provider, event.bucket, event.host, event.rule)
+        what = (event.tenant, event.provider, event.account, event.host, event.rule)
         again_s, silent = self._failed.get(what, (now_s, 0))
         if now_s < again_s:
             self._failed[what] = again_s, silent + 1

@@ -184,7 +184,7 @@ class Progress:
         return CallAttempted(
             self.call.key.tenant,
             self.call.key.provider,
-            self.call.key.bucket,
+            self.call.key.account,
             self.host,
             self.call.operation,
             self.sends,
@@ -237,7 +237,7 @@ class Progress:
             reason=error.reason,
             hint=_NEW_KEY_HINT if keys_only else None,
         )
-        refused.bucket = self.call.key.bucket
+        refused.account = self.call.key.account
         return refused
 
     def failed(self, tried: Tried, after: Follow) -> CallFailedError | NotSentError:
@@ -271,7 +271,7 @@ class Progress:
             may_have_acted=self.may_have_acted or not verdict.refused_before_acting,
         )
         failed.idempotent = self.call.is_idempotent
-        failed.bucket = self.call.key.bucket
+        failed.account = self.call.key.account
         return failed
 
 

@@ -55,7 +55,7 @@ class GrantWaits:
     async def _grant_of(self, refused: RefusedCredential, ran_s: float) -> tuple[Grant, GrantState | None]:
         if self._grants is None or not refused.group:
             return Grant.UNKNOWN, None
-        key = ConnectionKey(refused.tenant, refused.provider, refused.bucket)
+        key = ConnectionKey(refused.tenant, refused.provider, refused.account)
         try:
             state = await self._grants.await_grant(key)
         except Exception:  # noqa: BLE001 (whatever the store says, the run has ended and its outcome is written)

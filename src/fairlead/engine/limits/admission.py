@@ -89,7 +89,7 @@ class Entry(NamedTuple):
     since_s: float = 0.0
     call_s: float = 60.0
     existed_s: float = math.inf
-    bucket: str = "default"
+    account: str = "default"
     """Of the connection; with *host*, it is what events call the breaker."""
     host: str = ""
     plan_now: Callable[[], Plan] | None = None
@@ -269,7 +269,7 @@ class Admissions:
     def _tell(self, inside: Inside, finished: Finished) -> None:
         """Of a breaker that this call opened or closed."""
         entry = inside.entry
-        named = (entry.tenant, entry.provider, entry.bucket, entry.host)
+        named = (entry.tenant, entry.provider, entry.account, entry.host)
         if finished.opened_s is not None:
             self._emit(GateBreakerOpened(*named, finished.opened_s, inside.passage.cause))
         elif finished.closed:

@@ -307,7 +307,7 @@ class Entrance:
             wait_s=call.inline_wait_s if wish.wait_s is None else wish.wait_s,
             call_s=wish.call_s,
             existed_s=self._connections.existed_s(wish.key) if call.own else math.inf,
-            bucket=wish.key.bucket,
+            account=wish.key.account,
             host=wish.host,
             plan_now=partial(self._plan_now, wish, call),
         )

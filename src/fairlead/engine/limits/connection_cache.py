@@ -71,7 +71,7 @@ class KnownConnections:
         if found is None:
             self._known.pop(key, None)
             raise NotFoundError(
-                f"there is no connection {key.bucket!r}",
+                f"there is no connection {key.account!r}",
                 tenant=key.tenant,
                 provider=key.provider,
                 hint="connect the account with `fairlead connections add`",

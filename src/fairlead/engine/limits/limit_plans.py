@@ -151,7 +151,7 @@ class Plans:
                 hint=f"write it like {bulk.api_version}",
             )
         own = limits_of(connection.settings, tenant=tenant, provider=provider)
-        account = connection.account_id or connection.key.bucket
+        account = connection.account_id or connection.key.account
         counted = ["bulk", provider, connection.client_id, account, *([kind] if rule.apart else [])]
         pool = PoolLimit(
             "|".join(counted),
@@ -201,12 +201,12 @@ def _version(connection: Connection, explicit: bool, since_us: int) -> int:
 def _call_plan(connection: Connection, limits: Limits, api: str, host: str, since_us: int = 1) -> CallPlan:
     tenant, provider = connection.key.tenant, connection.key.provider
     own = limits_of(connection.settings, tenant=tenant, provider=provider)
-    account = connection.account_id or connection.key.bucket
+    account = connection.account_id or connection.key.account
     counted = provider if limits.domain == "app" else f"{provider}|{account}"
     plan = Plan(
         _domain(connection, limits, account),
         breaker=BreakerRule(
-            Destination(provider, connection.key.bucket, tenant, host).name,
+            Destination(provider, connection.key.account, tenant, host).name,
             failures=own.breaker_failures,
             open_s=own.breaker_open_s,
         ),

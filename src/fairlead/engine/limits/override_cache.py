@@ -86,7 +86,7 @@ class Switches:
         return not self._known or all(self._is_back(switch, key) for switch in self._on(Act.DISABLED, key))
 
     def _on(self, act: Act, key: ConnectionKey) -> Iterator[Switch]:
-        for names in touching(key.tenant, key.provider, key.bucket):
+        for names in touching(key.tenant, key.provider, key.account):
             if (switch := self._known.get((act, names))) is not None:
                 yield switch
 
@@ -94,4 +94,4 @@ class Switches:
         if switch.fading is None:
             return False
         age_s = switch.fading.age_s + self._clock.monotonic() - self._read_s
-        return place_of(key.tenant, key.provider, key.bucket) < share_on(age_s, switch.fading.step_s)
+        return place_of(key.tenant, key.provider, key.account) < share_on(age_s, switch.fading.step_s)

@@ -18,7 +18,7 @@ class ConnectionKey(NamedTuple):
 
     tenant: str
     provider: str
-    bucket: str = "default"
+    account: str = "default"
 
 
 @dataclass(frozen=True, slots=True)

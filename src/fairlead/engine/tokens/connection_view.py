@@ -16,7 +16,7 @@ class ConnectionView:
     connection_id: UUID
     tenant: str
     provider: str
-    bucket: str
+    account: str
     variant: str | None
     account_id: str | None
     client_id: str
@@ -37,7 +37,7 @@ def view(credential: Credential) -> ConnectionView:
         connection_id=connection.connection_id,
         tenant=connection.key.tenant,
         provider=connection.key.provider,
-        bucket=connection.key.bucket,
+        account=connection.key.account,
         variant=connection.variant,
         account_id=connection.account_id,
         client_id=connection.client_id,

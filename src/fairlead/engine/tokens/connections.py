@@ -113,7 +113,7 @@ class Connections:
         """The profile that *grant* is good for; raises what upsert would, and changes nothing."""
         check_tenant(key.tenant)
         check_name("provider", key.provider)
-        check_name("bucket", key.bucket)
+        check_name("account", key.account)
         profile = self._rooms.profiles.profile(key.provider, grant.variant)
         profile.endpoint_values(grant.endpoint)
         self._check_secrets(key, grant, profile)
@@ -222,7 +222,7 @@ class Connections:
             "this grant is for another account than the one that is connected",
             tenant=key.tenant,
             provider=key.provider,
-            hint="give the other account a bucket of its own, or remove this connection first",
+            hint="give the other account its own name (account=...), or remove this connection first",
         )
 
     def _lifetime(
@@ -341,7 +341,7 @@ class Connections:
         credential = await self._rooms.store.read(key)
         if credential is None:
             raise NotFoundError(
-                f"there is no connection {key.bucket!r}", tenant=key.tenant, provider=key.provider
+                f"there is no connection {key.account!r}", tenant=key.tenant, provider=key.provider
             )
         return credential
 

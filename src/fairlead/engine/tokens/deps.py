@@ -174,7 +174,7 @@ def error_of(kind: type[FairleadError], credential: Credential, what: str, **mor
         more["hint"] = HINTS.get(more["reason"])
     error = kind(what, tenant=key.tenant, provider=key.provider, **more)
     if isinstance(error, ReauthRequiredError):
-        error.bucket = key.bucket
+        error.account = key.account
     return error
 
 

@@ -123,7 +123,7 @@ class Notices:
         connection = credential.connection
         return {
             "connection_id": str(connection.connection_id),
-            "bucket": connection.key.bucket,
+            "account": connection.key.account,
             "link": self._reauth_link(connection.key, connection.connection_id),
         }
 
@@ -219,7 +219,7 @@ def _event(name: str, context: JobContext, about: Mapping[str, Json]) -> dict[st
         "occurred_at": about.get("occurred_at") or context.job.created_at.isoformat(),
         "tenant": context.tenant,
         "provider": context.provider,
-        "bucket": about.get("bucket"),
+        "account": about.get("account"),
         "connection_id": about.get("connection_id"),
         "reason": about.get("reason"),
         "link": about.get("link"),

@@ -165,7 +165,7 @@ def _lead_s(credential: Credential) -> float | None:
 
 def _not_found(key: ConnectionKey) -> NotFoundError:
     return NotFoundError(
-        f"there is no connection {key.bucket!r}",
+        f"there is no connection {key.account!r}",
         tenant=key.tenant,
         provider=key.provider,
         hint="connect the account with `fairlead connections add`",

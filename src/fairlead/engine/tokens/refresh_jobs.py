@@ -148,7 +148,7 @@ class TokenJobs:
             args={
                 "event_id": str(job_id),
                 "connection_id": str(due.connection_id),
-                "bucket": due.key.bucket,
+                "account": due.key.account,
                 "reason": "no_refresh_token",
                 "expires_at": expires_at.isoformat() if expires_at else None,
                 "link": self._rooms.reauth_link(due.key, due.connection_id),

@@ -150,7 +150,7 @@ class UnknownOutcomes:
                 notice_id=self._rooms.ids.uuid7(),
                 notice_args={
                     "connection_id": str(connection.connection_id),
-                    "bucket": connection.key.bucket,
+                    "account": connection.key.account,
                     "reason": reason,
                     "link": link,
                 },
@@ -302,7 +302,7 @@ class UnknownOutcomes:
         except FairleadError as error:
             assert credential is not None  # otherwise nothing was read
             key = credential.connection.key
-            whose = f"{key.tenant} {key.provider} {key.bucket}, connection {head.connection_id}"
+            whose = f"{key.tenant} {key.provider} {key.account}, connection {head.connection_id}"
             self._rooms.emit(ServiceFailed("journal", f"{whose}: {error}"))
         if credential is None or not is_newer(credential, head):
             self._rooms.journal.settled(head.connection_id, head.epoch, just_now=False)

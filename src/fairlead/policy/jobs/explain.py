@@ -205,10 +205,10 @@ def _needs_grant(held: HeldBy) -> bool:
 
 def _reauthorize(held: HeldBy) -> str:
     """Return the way out where only a new grant ends the pause: to resume it would only fail again."""
-    provider, _, bucket = held.scope.key.partition("/")
+    provider, _, account = held.scope.key.partition("/")
     named = ["-t", held.scope.tenant or "", "-p", provider]
-    if bucket != "default":
-        named += ["-b", bucket]
+    if account != "default":
+        named += ["-a", account]
     return f"the customer has to reconnect: `fairlead connections reauthorize {shlex.join(named)}`"
 
 

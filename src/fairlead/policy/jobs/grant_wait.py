@@ -48,13 +48,13 @@ class RefusedCredential:
 
     tenant: str
     provider: str
-    bucket: str
+    account: str
     says_gone: bool = False
 
     @property
     def group(self) -> str:
         """The group that is held for it; empty where the connection is not known."""
-        return connection_group(self.provider, self.bucket) if self.provider and self.bucket else ""
+        return connection_group(self.provider, self.account) if self.provider and self.account else ""
 
 
 def refused_credential(
@@ -77,9 +77,9 @@ def refused_credential(
             return None
     tenant = getattr(found, "tenant", None) or tenant
     provider = getattr(found, "provider", None) or provider or ""
-    bucket = getattr(found, "bucket", None) or _bucket_of(group, provider)
+    account = getattr(found, "account", None) or _account_of(group, provider)
     says_gone = isinstance(found, ReauthRequiredError) and not isinstance(found, NoRefreshTokenError)
-    return RefusedCredential(tenant, provider, bucket, says_gone)
+    return RefusedCredential(tenant, provider, account, says_gone)
 
 
 def grant_wait(
@@ -122,6 +122,6 @@ def _leaves(error: Exception) -> Iterator[Exception]:
         yield from _leaves(inner)
 
 
-def _bucket_of(group: str, provider: str) -> str:
+def _account_of(group: str, provider: str) -> str:
     prefix = connection_group(provider, "")
     return group.removeprefix(prefix) if provider and group.startswith(prefix) else ""

@@ -60,7 +60,7 @@ class Destination(NamedTuple):
     """The scope of one breaker: the calls of one connection to one host."""
 
     provider: str
-    bucket: str
+    account: str
     tenant: str
     host: str
 
@@ -77,9 +77,9 @@ class Destination(NamedTuple):
     def of(cls, name: str) -> Destination | None:
         """Return the destination with this *name*, or None if *name* is not valid."""
         provider, _, rest = name.partition("|")
-        bucket, _, rest = rest.partition("|")
+        account, _, rest = rest.partition("|")
         tenant, bar, host = rest.rpartition("|")
-        return cls(provider, bucket, tenant, host) if bar and provider and tenant else None
+        return cls(provider, account, tenant, host) if bar and provider and tenant else None
 
 
 @dataclass(frozen=True, slots=True)

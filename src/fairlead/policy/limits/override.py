@@ -37,20 +37,20 @@ class Reach:
 
     tenant: str | None = None
     provider: str | None = None
-    bucket: str | None = None
+    account: str | None = None
 
     def __post_init__(self) -> None:
         """InvalidInputError where it is none of the three."""
-        given = (self.tenant is not None, self.provider is not None, self.bucket is not None)
+        given = (self.tenant is not None, self.provider is not None, self.account is not None)
         if given not in ((False, False, False), (False, True, False), (True, True, True)):
             raise InvalidInputError(
                 "a switch reaches everything, one provider, or one connection",
                 tenant=self.tenant,
-                hint="name the provider, or tenant, provider and bucket",
+                hint="name the provider, or tenant, provider and account",
             )
         if self.tenant is not None:
             check_tenant(self.tenant)
-        for noun, name in (("provider", self.provider), ("bucket", self.bucket)):
+        for noun, name in (("provider", self.provider), ("account", self.account)):
             if name is not None:
                 check_name(noun, name, tenant=self.tenant)
 
@@ -62,25 +62,25 @@ class Reach:
     @property
     def names(self) -> Names:
         """As ``touching`` gives them."""
-        return self.tenant or "", self.provider or "", self.bucket or ""
+        return self.tenant or "", self.provider or "", self.account or ""
 
     def __str__(self) -> str:
         if self.provider is None:
             return "everything"
         if self.tenant is None:
             return f"provider {shown(self.provider)}"
-        return f"{shown(self.provider)}/{shown(self.bucket)} of tenant {shown(self.tenant)}"
+        return f"{shown(self.provider)}/{shown(self.account)} of tenant {shown(self.tenant)}"
 
 
 EVERYTHING = Reach()
 
 Names = tuple[str, str, str]
-"""Tenant, provider and bucket; "" where a reach names none."""
+"""Tenant, provider and account; "" where a reach names none."""
 
 
-def touching(tenant: str, provider: str, bucket: str) -> tuple[Names, Names, Names]:
+def touching(tenant: str, provider: str, account: str) -> tuple[Names, Names, Names]:
     """The names of whatever may reach one connection, the widest first."""
-    return ("", "", ""), ("", provider, ""), (tenant, provider, bucket)
+    return ("", "", ""), ("", provider, ""), (tenant, provider, account)
 
 
 def share_on(age_s: float, every_s: float, steps: Sequence[float] = STEPS) -> float:
@@ -94,11 +94,11 @@ def share_on(age_s: float, every_s: float, steps: Sequence[float] = STEPS) -> fl
     return steps[min(max(0, int(age_s // every_s)), len(steps) - 1)]
 
 
-def place_of(tenant: str, provider: str, bucket: str) -> float:
+def place_of(tenant: str, provider: str, account: str) -> float:
     """A number in [0, 1) that never changes for a connection and is even over many: it is on again once the
     share is larger."""
     told = blake2b(digest_size=8)
-    for name in (tenant, provider, bucket):
+    for name in (tenant, provider, account):
         raw = name.encode("utf-8", "surrogatepass")
         told.update(len(raw).to_bytes(4, "big") + raw)
     return float(int.from_bytes(told.digest(), "big") >> 11) / 2**53

@@ -1,6 +1,6 @@
 """Names that come from outside, checked once where they enter (R36).
 
-Provider, bucket, queue and kind stand in file names, metrics and commands, so they are plain. Tenant ids are
+Provider, account, queue and kind stand in file names, metrics and commands, so they are plain. Tenant ids are
 the user's own and may be almost anything: they are hashed in keys and length-prefixed in associated data.
 """
 
@@ -22,7 +22,7 @@ _SHOWN = 60
 
 
 def check_name(noun: str, value: object, *, tenant: str | None = None) -> str:
-    """*value* if it is a name for a *noun* (provider, bucket, queue, kind); else InvalidInputError.
+    """*value* if it is a name for a *noun* (provider, account, queue, kind); else InvalidInputError.
 
     >>> check_name("provider", "mercadolibre")
     'mercadolibre'
@@ -104,10 +104,10 @@ def _problem(value: str, max_bytes: int) -> str | None:
     return None
 
 
-def connection_group(provider: str, bucket: str = "default") -> str:
+def connection_group(provider: str, account: str = "default") -> str:
     """Return the group of all work for one account, which its 429 or revoked grant pauses.
 
     >>> connection_group("shopify")
     'shopify/default'
     """
-    return f"{provider}/{bucket}"
+    return f"{provider}/{account}"
