@@ -13,16 +13,16 @@ __all__ = [
     "CallOptions",
     "Cancel",
     "Client",
+    "Complete",
     "Discard",
-    "Done",
     "EnqueuedJob",
     "Fairlead",
     "Health",
     "JobContext",
     "JobRequest",
-    "NeedsReauth",
     "Paginator",
     "Reply",
+    "RequireReauth",
     "Response",
     "RetryPolicy",
     "RetryRule",
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from fairlead.assembly.runtime import Roles
     from fairlead.engine.jobs.handler import JobContext
     from fairlead.policy.failures.retry import RetryPolicy, RetryRule
-    from fairlead.policy.jobs.job import Cancel, Discard, Done, NeedsReauth, Snooze
+    from fairlead.policy.jobs.job import Cancel, Complete, Discard, RequireReauth, Snooze
     from fairlead.policy.limits.breaker import Health
     from fairlead.policy.limits.feedback.raw_response import Reply
 
@@ -54,14 +54,14 @@ _HOMES = {
     "Cancel": "fairlead.policy.jobs.job",
     "Client": "fairlead.app.client",
     "Discard": "fairlead.policy.jobs.job",
-    "Done": "fairlead.policy.jobs.job",
+    "Complete": "fairlead.policy.jobs.job",
     "EnqueuedJob": "fairlead.app",
     "Fairlead": "fairlead.app",
     "Health": "fairlead.policy.limits.breaker",
     "JobContext": "fairlead.engine.jobs.handler",
     "JobRequest": "fairlead.app",
     "Paginator": "fairlead.app.client.paginator",
-    "NeedsReauth": "fairlead.policy.jobs.job",
+    "RequireReauth": "fairlead.policy.jobs.job",
     "BatchItemError": "fairlead.app.client.batch",
     "Reply": "fairlead.policy.limits.feedback.raw_response",
     "Response": "fairlead.app.client.response",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead import Fairlead, NeedsReauth
+from fairlead import Fairlead, RequireReauth
 from fairlead.adapters.postgres.credentials import PostgresCredentialStore
 from fairlead.assembly.config import load
 from fairlead.engine.jobs.handler import JobContext
@@ -199,9 +199,9 @@ async def test_a_handler_that_says_needs_reauth_waits_for_the_new_consent_or_is_
             with pytest.raises(ReauthRequiredError):
                 await made.token(context.tenant, "mercadolibre")
             known_gone.set()
-            return NeedsReauth("the handler noticed it, too")
+            return RequireReauth("the handler noticed it, too")
         done.set()
-        return NeedsReauth("the customer took a permission away")
+        return RequireReauth("the customer took a permission away")
 
     @made.job("last")
     async def last(context: JobContext) -> None:

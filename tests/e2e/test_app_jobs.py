@@ -174,8 +174,8 @@ async def test_inside_a_transaction_it_is_there_with_the_commit(
     async with at_work(fl):
         async with theirs.transaction():
             first = await kept.enqueue(2, tenant="acme", transaction=theirs)
-            second = await kept.to("acme", transaction=theirs).enqueue(3)
-            (third,) = await fl.enqueue_many([kept.to("acme").request(4)], transaction=theirs)
+            second = await kept.for_tenant("acme", transaction=theirs).enqueue(3)
+            (third,) = await fl.enqueue_many([kept.for_tenant("acme").request(4)], transaction=theirs)
             assert await kinds(database) == []
         async with await psycopg.AsyncConnection.connect(database_settings.dsn) as other:
             fourth = await fl.enqueue("kept", {"number": 5}, tenant="acme", transaction=other)
@@ -235,7 +235,7 @@ async def test_blocking_code_enqueues_and_waits(
     def plain_code() -> list[object]:
         one = fl.sync.enqueue(double, {"number": 1}, tenant="acme")
         two, three = fl.sync.enqueue_many(
-            [double.to("acme").request(number=2), JobRequest("double", {"number": 3}, tenant="acme")]
+            [double.for_tenant("acme").request(number=2), JobRequest("double", {"number": 3}, tenant="acme")]
         )
         with psycopg.connect(database_settings.dsn) as theirs:
             four = fl.sync.enqueue("double", {"number": 4}, tenant="acme", transaction=theirs)

@@ -24,7 +24,7 @@ from fairlead.engine.ports import Cancelled, ClaimFilter, Completed, NewJob, Out
 from fairlead.engine.tokens.notification_jobs import Notices
 from fairlead.engine.tokens.refresh_jobs import TokenJobs
 from fairlead.errors import ReauthRequiredError
-from fairlead.policy.jobs.job import NeedsReauth
+from fairlead.policy.jobs.job import RequireReauth
 from fairlead.policy.jobs.kinds import REFRESH
 from fairlead.testing.webhook import verify
 from tests.support.passing_time import pass_time
@@ -127,7 +127,7 @@ def _handlers_of_a_user() -> list[Handler]:
         raise ReauthRequiredError("the grant is gone")  # as ``fl.token`` does
 
     async def judges_by_itself(context: JobContext) -> object:
-        return NeedsReauth("the customer took a permission away")
+        return RequireReauth("the customer took a permission away")
 
     return [Handler("orders.sync", meets_the_loss), Handler("orders.check", judges_by_itself)]
 

@@ -12,9 +12,9 @@ from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.engine.jobs.handler import JobContext
 from fairlead.engine.ports import ConnectionKey, Job
 from fairlead.engine.tokens.refresh_jobs import TokenJobs
-from fairlead.events import NeedsReauth
-from fairlead.policy.jobs.job import Cancel, Done, Snooze
-from fairlead.policy.jobs.job import NeedsReauth as AskReauth
+from fairlead.events import RequireReauth
+from fairlead.policy.jobs.job import Cancel, Complete, Snooze
+from fairlead.policy.jobs.job import RequireReauth as AskReauth
 from fairlead.testing.ledger import judge
 from tests.support.refresher import FAST, end_sends
 from tests.support.rows import rows, run
@@ -69,8 +69,8 @@ async def test_a_scan_enqueues_each_due_connection_once(fl, tokens, issuer, data
     due = [await fl.connect(issuer, STRICT, f"t{number}") for number in range(5)]
     await make_due(database)
     await fl.connect(issuer, STRICT, "fresh")
-    assert await tokens.scan(context("token.scan")) == Done({"due": 5, "enqueued": 5})
-    assert await tokens.scan(context("token.scan")) == Done({"due": 5, "enqueued": 0})
+    assert await tokens.scan(context("token.scan")) == Complete({"due": 5, "enqueued": 5})
+    assert await tokens.scan(context("token.scan")) == Complete({"due": 5, "enqueued": 0})
     assert {UUID(job["group_key"]) for job in await open_jobs(database)} == set(due)
 
 
@@ -87,15 +87,15 @@ async def test_a_later_scan_raises_the_priority_and_adds_nothing(fl, tokens, iss
 async def test_the_urgent_scan_leaves_what_is_only_due(fl, tokens, issuer, database) -> None:
     await fl.connect(issuer, STRICT)
     await run(database, "UPDATE credential SET due_at = now() - interval '1 s'")
-    assert await tokens.scan(context("token.scan", urgent_only=True)) == Done({"due": 0, "enqueued": 0})
+    assert await tokens.scan(context("token.scan", urgent_only=True)) == Complete({"due": 0, "enqueued": 0})
 
 
 async def test_a_job_of_an_old_generation_costs_no_request(fl, tokens, issuer) -> None:
     connection_id = await fl.connect(issuer, STRICT)
     done = await tokens.refresh(context("token.refresh", connection_id=str(connection_id), generation=1))
-    assert done == Done({"generation": 2, "refreshed": True})
+    assert done == Complete({"generation": 2, "refreshed": True})
     again = await tokens.refresh(context("token.refresh", connection_id=str(connection_id), generation=1))
-    assert again == Done({"generation": 2, "refreshed": False})
+    assert again == Complete({"generation": 2, "refreshed": False})
     assert judge(issuer.ledger()).provider_posts == 1
 
 
@@ -105,7 +105,7 @@ async def test_outcomes_of_a_refresh_job(fl, tokens, issuer, database) -> None:
     assert isinstance(missing, Cancel)
     issuer.be_rude("cut_after", times=1)
     unknown = await tokens.refresh(context("token.refresh", connection_id=connection_id, generation=1))
-    assert isinstance(unknown, Done)
+    assert isinstance(unknown, Complete)
     assert unknown.result["state"] == "unknown"
     await run(database, "UPDATE credential SET expires_at = now()")
     await end_sends(database)
@@ -121,7 +121,7 @@ async def test_a_replay_that_waits_for_the_send_before_it_is_snoozed(fl, tokens,
     assert 0 < waits.delay_s <= FAST.request_deadline_s
     await end_sends(database)
     healed = await tokens.refresh(context("token.refresh", connection_id=connection_id, generation=1))
-    assert isinstance(healed, Done)
+    assert isinstance(healed, Complete)
     assert healed.result["generation"] == 2
 
 
@@ -149,9 +149,9 @@ async def test_a_refresh_left_behind_is_found_by_any_scan(fl, peer, tokens, issu
     peer.coordinator.launch(connection_id, 1)
     await hold.reached()
     await run(database, "UPDATE worker_session SET lost_at = now() WHERE session_id = $1", peer.session_id)
-    assert await tokens.scan(context("token.scan", urgent_only=True)) == Done({"due": 0, "enqueued": 1})
+    assert await tokens.scan(context("token.scan", urgent_only=True)) == Complete({"due": 0, "enqueued": 1})
     healed = await tokens.refresh(context("token.refresh", connection_id=str(connection_id), generation=1))
-    assert isinstance(healed, Done)
+    assert isinstance(healed, Complete)
     assert healed.result["generation"] == 2
     hold.release()
 
@@ -167,9 +167,9 @@ async def test_a_dead_refresh_is_not_scheduled_until_it_has_cooled_down(fl, toke
         uuid4(),
         connection_id,
     )
-    assert await tokens.scan(context("token.scan")) == Done({"due": 0, "enqueued": 0})
+    assert await tokens.scan(context("token.scan")) == Complete({"due": 0, "enqueued": 0})
     await run(database, "UPDATE dead_letter SET last_at = now() - interval '1 hour'")
-    assert await tokens.scan(context("token.scan")) == Done({"due": 1, "enqueued": 1})
+    assert await tokens.scan(context("token.scan")) == Complete({"due": 1, "enqueued": 1})
     await fl.coordinator.refresh(connection_id, 1)
     closed = await rows(database, "SELECT status, resolution FROM dead_letter")
     assert [tuple(entry.values()) for entry in closed] == [("auto_resolved", "manual_refresh")]
@@ -187,4 +187,4 @@ async def test_without_a_refresh_token_there_is_a_notice_and_an_end(fl, tokens, 
     await tokens.scan(context("token.scan"))
     view = await fl.connections.get(ConnectionKey("acme", STRICT))
     assert (view.state, view.state_reason) == ("needs_reauth", "no_refresh_token")
-    assert [event.connection_id for event in fl.told(NeedsReauth)] == [connection_id]
+    assert [event.connection_id for event in fl.told(RequireReauth)] == [connection_id]

@@ -140,7 +140,7 @@ ABLATIONS: tuple[Ablation, ...] = (
         careless.cut_off_as(asked.Cancel("it was cancelled")),
         ("slow_jobs",),
     ),
-    Ablation("a timeout ends the work", ("I3",), careless.cut_off_as(asked.Done()), ("slow_jobs",)),
+    Ablation("a timeout ends the work", ("I3",), careless.cut_off_as(asked.Complete()), ("slow_jobs",)),
     Ablation("tokens kept without tenant", ("I9",), lambda: Parts(alter=careless.with_tokens_of_no_tenant)),
     Ablation("slots of each process", ("I4",), lambda: Parts(redis=redis_of(careless_gate.SlotsOfEach))),
 )

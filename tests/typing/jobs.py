@@ -32,7 +32,7 @@ def plain(ctx: JobContext, order: Order) -> int:
 
 @fl.job(kind="by.name", retry=RetryPolicy(), group=lambda args: str(args["order_id"]))
 async def may_snooze(ctx: JobContext) -> Snooze | None:
-    return ctx.pause_group(60, reason="429", of="tenant") if ctx.attempt == 1 else None
+    return ctx.pause(60, reason="429", scope="tenant") if ctx.attempt == 1 else None
 
 
 @fl.cron("0 3 * * *", missed="catch_up")
@@ -58,11 +58,11 @@ async def used(ctx: JobContext) -> None:
 
     assert_type(await bare.enqueue(order_id=7, tenant="acme", delay_s=5), EnqueuedJob)
     await bare.enqueue(order_id=7)  # type: ignore[call-arg]
-    assert_type(await bare.to("acme", unique_key="k").enqueue(7, note="x"), EnqueuedJob)
-    await bare.to("acme").enqueue("seven")  # type: ignore[arg-type]
-    await bare.to("acme").enqueue(7, nots="x")  # type: ignore[call-arg]
-    bare.to("acme", prioritiy=1)  # type: ignore[call-arg]
-    assert_type(bare.to("acme").request(7), JobRequest)
+    assert_type(await bare.for_tenant("acme", unique_key="k").enqueue(7, note="x"), EnqueuedJob)
+    await bare.for_tenant("acme").enqueue("seven")  # type: ignore[arg-type]
+    await bare.for_tenant("acme").enqueue(7, nots="x")  # type: ignore[call-arg]
+    bare.for_tenant("acme", prioritiy=1)  # type: ignore[call-arg]
+    assert_type(bare.for_tenant("acme").request(7), JobRequest)
     assert_type(await plain.enqueue_many([{"order_id": 1}], tenant="acme"), list[EnqueuedJob])
 
 

@@ -18,8 +18,8 @@ from __future__ import annotations
 
 from fairlead.app.enqueued import EnqueuedJob
 from fairlead.app.fairlead import Fairlead
-from fairlead.app.job_functions import Addressed, JobFunction
+from fairlead.app.job_functions import BoundJob, JobFunction
 from fairlead.app.job_requests import JobOptions, JobRequest
 from fairlead.app.sync import SyncFairlead
 
-__all__ = ["Addressed", "EnqueuedJob", "Fairlead", "JobFunction", "JobOptions", "JobRequest", "SyncFairlead"]
+__all__ = ["BoundJob", "EnqueuedJob", "Fairlead", "JobFunction", "JobOptions", "JobRequest", "SyncFairlead"]

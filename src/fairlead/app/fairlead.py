@@ -20,7 +20,7 @@ from fairlead.app.enqueued import EnqueuedJob
 from fairlead.app.job_functions import JobFunction
 from fairlead.app.job_requests import JobOptions, JobRequest, new_jobs
 from fairlead.app.job_results import result_of
-from fairlead.app.registry import Declaring
+from fairlead.app.registry import JobRegistry
 from fairlead.app.stores import Stores
 from fairlead.app.sync import SyncFairlead
 from fairlead.app.threads import Threads
@@ -41,7 +41,7 @@ from fairlead.policy.tokens.token import PublicToken
 _log = logging.getLogger("fairlead.assembly.config")
 
 
-class Fairlead(Declaring):
+class Fairlead(JobRegistry):
     """fairlead inside your program. Declare jobs on it, then use it with ``async with``.
 
     *include* names modules that are imported when it is opened: those with your handlers, where they import
@@ -308,7 +308,7 @@ class Fairlead(Declaring):
         """Whether a test has put stores in memory in the place of the real ones."""
         return self._memory is not None
 
-    def work_on(self, memory: Stores | None) -> None:
+    def _use_memory_stores(self, memory: Stores | None) -> None:
         """For `fairlead.testing`: let everything happen on these stores; None: no more."""
         if memory is not None and (self._runtime is not None or self._memory is not None):
             raise InvalidConfigError("this Fairlead is open already", hint="open it once, and share it")

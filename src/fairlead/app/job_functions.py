@@ -139,7 +139,7 @@ class JobFunction(Generic[P, R]):
 
         ``await send.enqueue(order_id=42, tenant="acme", delay_s=60)``. Gives the id of the job, or of the
         open one with the same unique key. Raises InvalidInputError before anything is stored, and like
-        `Fairlead.enqueue`. Where a type checker shall know the parameters: ``send.to("acme").enqueue(...)``.
+        `Fairlead.enqueue`. Where a type checker shall know the parameters: ``send.for_tenant("acme").enqueue(...)``.
         """
         options: dict[str, Any] = {name: given.pop(name) for name in OPTIONS & given.keys()}
         if unknown := given.keys() - self._signature.names:
@@ -163,12 +163,12 @@ class JobFunction(Generic[P, R]):
         requests = (JobRequest(self.kind, args, tenant=tenant, **options) for args in many)
         return await self._store(requests, transaction)
 
-    def to(
+    def for_tenant(
         self, tenant: str, *, transaction: object | None = None, **options: Unpack[JobOptions]
-    ) -> Addressed[P]:
+    ) -> BoundJob[P]:
         """Jobs for *tenant* with these options; ``.enqueue`` and ``.request`` then take the parameters."""
         request = JobRequest(self.kind, tenant=tenant, **options)
-        return Addressed(self._store, request, self._args, transaction)
+        return BoundJob(self._store, request, self._args, transaction)
 
     def _args(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], tenant: str) -> dict[str, Any]:
         return self._signature.of_call(args, kwargs, tenant=tenant)
@@ -188,7 +188,7 @@ class JobFunction(Generic[P, R]):
         return _plain(await result if inspect.isawaitable(result) else result)
 
 
-class Addressed(Generic[P]):
+class BoundJob(Generic[P]):
     """Jobs of one kind for one tenant, with options: the handler's parameters are all that is left to say."""
 
     def __init__(

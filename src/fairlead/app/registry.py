@@ -28,16 +28,16 @@ Missed = Literal["coalesce", "catch_up"]
 Subscriber = Callable[[Mapping[str, Any]], object]
 S = TypeVar("S", bound=Subscriber)
 
-OPEN_EVENTS = frozenset({"needs_reauth", "token_expiring"})
+SUBSCRIBABLE_EVENTS = frozenset({"needs_reauth", "token_expiring"})
 
 
-class Declaring(ABC):
+class JobRegistry(ABC):
     """The declaring half of a Fairlead; nothing is global."""
 
     def __init__(self) -> None:
         self._functions: dict[str, JobFunction[..., Any]] = {}
         self._schedules: dict[str, Schedule] = {}
-        self._subscribers: dict[str, list[Subscriber]] = {name: [] for name in OPEN_EVENTS}
+        self._subscribers: dict[str, list[Subscriber]] = {name: [] for name in SUBSCRIBABLE_EVENTS}
         self._error_hooks: list[OnError] = []
         self._threads: Threads | None = None
 
@@ -48,8 +48,8 @@ class Declaring(ABC):
 
         It runs in whichever worker process takes the notice job, at least once; register before ``run``.
         """
-        if event not in OPEN_EVENTS:
-            known = ", ".join(sorted(OPEN_EVENTS))
+        if event not in SUBSCRIBABLE_EVENTS:
+            known = ", ".join(sorted(SUBSCRIBABLE_EVENTS))
             raise InvalidConfigError(f"there is no event {event!r} to subscribe to", hint=f"one of: {known}")
 
         def register(subscriber: S) -> S:

@@ -185,7 +185,7 @@ class Schedules(Table):
 class Retention(Table):
     """How long ended work is retained."""
 
-    completed_s: Seconds = Field(86_400.0, description="Done jobs. Default 24 h.")
+    completed_s: Seconds = Field(86_400.0, description="Completed jobs. Default 24 h.")
     cancelled_s: Seconds = Field(7 * 86_400.0, description="Cancelled jobs. Default 7 days.")
     discarded_s: Seconds = Field(
         30 * 86_400.0, description="Dead jobs and closed dead letters. Default 30 days."

@@ -69,7 +69,7 @@ class Door(Protocol):
     def handlers(self) -> Sequence[Handler]: ...
     @property
     def schedules(self) -> Sequence[Schedule]: ...
-    def work_on(self, memory: Any) -> None: ...
+    def _use_memory_stores(self, memory: Any) -> None: ...
 
 
 class MemoryFairlead:
@@ -101,7 +101,7 @@ class MemoryFairlead:
         """What was told to the logs, oldest first."""
 
     def __enter__(self) -> MemoryFairlead:
-        self._fairlead.work_on(
+        self._fairlead._use_memory_stores(
             _Stores(self._jobs, _Callers(self._database), self._tokens, self._ids, _NoTime())
         )
         self._executor = Executor(
@@ -117,7 +117,7 @@ class MemoryFairlead:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._fairlead.work_on(None)
+        self._fairlead._use_memory_stores(None)
         self._executor = None
 
     async def __aenter__(self) -> MemoryFairlead:
@@ -131,13 +131,13 @@ class MemoryFairlead:
     # ---- running -------------------------------------------------------------------------------
 
     async def drain(
-        self, within_s: float = 0.0, *, raise_errors: bool = False, most: int = MOST_RUNS
+        self, within_s: float = 0.0, *, raise_errors: bool = False, max_runs: int = MOST_RUNS
     ) -> list[JobView]:
         """Run what is due, and what becomes due by that; the jobs as each run left them, in order.
 
         With *within_s* the clock goes on from one due job, retry or tick to the next, up to that many seconds
         (default 0: it stands still). *raise_errors*: raise what a handler raised where it counted as a
-        failure (default False: it is in the job's ``failures``). *most* bounds the runs, default 10,000;
+        failure (default False: it is in the job's ``failures``). *max_runs* bounds the runs, default 10,000;
         beyond it AssertionError, since jobs that make jobs may never end. Kinds without a handler stay.
         """
         executor, session_id = self._open_executor(), await self._session()
@@ -150,7 +150,7 @@ class MemoryFairlead:
             claimed = await self._jobs.claim(wanted, 1, session_id) if wanted.kinds else []
             if claimed:
                 ran.append(await self._run(executor, claimed[0], raise_errors=raise_errors))
-                assert len(ran) <= most, f"{most} runs, and no end: does a job make the next one?"
+                assert len(ran) <= max_runs, f"{max_runs} runs, and no end: does a job make the next one?"
             elif not await self._pass_time(ends_at, wanted):
                 return ran
 
@@ -188,7 +188,7 @@ class MemoryFairlead:
         )
 
     async def pauses(self) -> list[PauseView]:
-        """Pauses in force, as ``ctx.pause_group`` makes them."""
+        """Pauses in force, as ``ctx.pause`` makes them."""
         return await self._lanes.pauses(MOST_SHOWN)
 
     # ---- giving --------------------------------------------------------------------------------

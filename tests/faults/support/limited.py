@@ -26,4 +26,4 @@ class _Worker(worker._Worker):
         self._began(context)
         if "spins" in self._order.get("unsafe", ()):
             return context.snooze(0.0)
-        return context.pause_group(context.args["for_s"], reason="429")
+        return context.pause(context.args["for_s"], reason="429")

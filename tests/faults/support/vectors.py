@@ -15,7 +15,7 @@ from typing import Any
 
 from fairlead.errors import RateLimitedError, RequestRejectedError
 from fairlead.policy.failures.category import Category, Failure
-from fairlead.policy.jobs.job import Cancel, Discard, Done, NeedsReauth, Retry, Snooze
+from fairlead.policy.jobs.job import Cancel, Complete, Discard, RequireReauth, Retry, Snooze
 
 MIB = 1 << 20
 
@@ -228,23 +228,23 @@ class Turncoat:
     """A snooze as long as it is asked whether it is an outcome, and nothing when it is asked which one."""
 
     def __init__(self) -> None:
-        self._looks: Iterator[type] = iter((Snooze,) * 3)  # Done, Retry, Snooze
+        self._looks: Iterator[type] = iter((Snooze,) * 3)  # Complete, Retry, Snooze
 
     @property
     def __class__(self) -> Any:  # type: ignore[override]
         return next(self._looks, object)
 
 
-class HollowDone(Done):
-    """Done, with a result that cannot be had."""
+class HollowComplete(Complete):
+    """Complete, with a result that cannot be had."""
 
     def __getattribute__(self, name: str) -> Any:
         raise RuntimeError("hollow")
 
 
 OUTCOMES: dict[str, Callable[[], object]] = {
-    "done_nan": lambda: Done({"ratio": float("nan"), "deep": deep()}),
-    "hollow_done": HollowDone,
+    "done_nan": lambda: Complete({"ratio": float("nan"), "deep": deep()}),
+    "hollow_done": HollowComplete,
     "turncoat": Turncoat,
     "snooze_nan": lambda: forged(Snooze(1.0), delay_s=float("nan")),
     "snooze_text": lambda: forged(Snooze(1.0), delay_s="soon"),
@@ -253,7 +253,7 @@ OUTCOMES: dict[str, Callable[[], object]] = {
     "cancel_huge": lambda: Cancel("\ud800" + "z" * (10 * MIB)),
     "discard_nonsense": lambda: forged(Discard("why"), category="nonsense"),
     "discard_blank": lambda: forged(Discard("why"), reason="\x00"),
-    "reauth_mute": lambda: forged(NeedsReauth("why"), reason=NoText()),
+    "reauth_mute": lambda: forged(RequireReauth("why"), reason=NoText()),
     "retry_nothing": lambda: forged(Retry(Failure(Category.TRANSIENT_SERVER, "c", "r")), failure=None),
     "retry_nonsense": lambda: Retry(
         forged(Failure(Category.TRANSIENT_SERVER, "c", "r"), category="x", hint_s="soon", reason=Mute())  # type: ignore[arg-type]

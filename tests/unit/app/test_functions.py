@@ -170,19 +170,19 @@ async def test_an_addressed_handler_takes_its_parameters_alone(fl: Fairlead) -> 
     async def send(ctx: JobContext, order_id: int) -> None: ...
 
     async with MemoryFairlead(fl) as mem:
-        acme = send.to("acme", delay_s=5, unique_key="k")
+        acme = send.for_tenant("acme", delay_s=5, unique_key="k")
         first = await acme.enqueue(1)
         assert await acme.enqueue(order_id=2) == first
-        request = send.to("globex").request(order_id=3)
+        request = send.for_tenant("globex").request(order_id=3)
         assert request == JobRequest("send", {"order_id": 3}, tenant="globex")
         (third,) = await fl.enqueue_many([request])
         assert [job.job_id for job in await mem.jobs()] == [first, third]
         with pytest.raises(InvalidInputError, match="order_id"):
-            send.to("acme").request("x")  # type: ignore[arg-type]
+            send.for_tenant("acme").request("x")  # type: ignore[arg-type]
         with pytest.raises(InvalidInputError, match="fairlead's own"):
             await fl.enqueue("token.refresh", tenant="acme")
         with pytest.raises(InvalidInputError, match="enqueue_many"):
-            send.to("acme", transaction=object()).request(1)
+            send.for_tenant("acme", transaction=object()).request(1)
 
 
 async def test_many_are_stored_in_order_or_not_at_all(fl: Fairlead, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,7 +277,7 @@ async def test_args_arrive_as_their_types_and_results_are_kept_as_json(fl: Fairl
             "odd": {"unstorable": "nan"},
             "what": [1],
         }
-        assert "Declaring.job" in (await fl.result(fourth))[0]["unstorable"]
+        assert "JobRegistry.job" in (await fl.result(fourth))[0]["unstorable"]
         assert (await fl.result(first), await fl.result(second)) == ({"pages": 2}, {"cents": 5})
         (waiting,) = await mem.jobs(kind="later")
         assert (waiting.label, waiting.attempt) == ("scheduled", 0)
@@ -293,7 +293,7 @@ async def test_args_that_do_not_fit_at_run_time_are_a_dead_letter_that_says_so(f
 
     async with MemoryFairlead(fl) as mem:
         elsewhere = Fairlead.from_env({})  # knows the kind by name only
-        elsewhere.work_on(fl._memory)
+        elsewhere._use_memory_stores(fl._memory)
         await elsewhere.enqueue("send", {"order": "x"}, tenant="acme")
         await mem.drain()
         (dead,) = await mem.dead_letters()

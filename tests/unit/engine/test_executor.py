@@ -23,7 +23,7 @@ from fairlead.errors import (
 from fairlead.events import JobFinished
 from fairlead.policy.failures.category import TRANSIENT, Category, Failure
 from fairlead.policy.failures.retry import DEFAULT_RULES, RetryPolicy
-from fairlead.policy.jobs.job import Cancel, Discard, Done, NeedsReauth, Snooze
+from fairlead.policy.jobs.job import Cancel, Complete, Discard, RequireReauth, Snooze
 from fairlead.testing._kit.clock import ManualClock
 from fairlead.testing._kit.ids import CountedIds
 from tests.support.engine import Recorder, a_job, half
@@ -44,7 +44,7 @@ async def outcome_of(run: Run, job: Job | None = None, **more: Any) -> Outcome:
 
 @pytest.mark.parametrize(
     ("answer", "result"),
-    [(None, None), (Done(), None), ({"n": 1}, {"n": 1}), (Done([1, "x"]), [1, "x"]), (7, 7)],
+    [(None, None), (Complete(), None), ({"n": 1}, {"n": 1}), (Complete([1, "x"]), [1, "x"]), (7, 7)],
 )
 async def test_done_keeps_the_result(answer: object, result: object) -> None:
     job = a_job()
@@ -89,7 +89,7 @@ async def test_cancel_discard_and_reauth_end_the_job() -> None:
     assert isinstance(discarded, Discarded)
     assert (discarded.failure.category, discarded.failure.reason) == ("permanent_config", "bad data")
     assert discarded.action_in_s == 7 * 86_400  # a person's turn, until it is abandoned
-    reauth = await outcome_of(returning(NeedsReauth("revoked")), job)
+    reauth = await outcome_of(returning(RequireReauth("revoked")), job)
     assert isinstance(reauth, Discarded)
     assert (reauth.failure.category, reauth.connection_id) == ("permanent_auth", connection_id)
     assert reauth.action_in_s == 0  # the reauthorise workflow starts at once

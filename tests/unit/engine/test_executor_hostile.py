@@ -14,7 +14,7 @@ from fairlead.engine.ports import Completed, Discarded, Outcome, Rescheduled
 from fairlead.errors import RateLimitedError, ReauthRequiredError
 from fairlead.policy.failures.backoff import Jitter
 from fairlead.policy.failures.retry import DEFAULT_POLICY, RetryPolicy
-from fairlead.policy.jobs.job import Done, Retry, Snooze
+from fairlead.policy.jobs.job import Complete, Retry, Snooze
 from fairlead.testing._kit.clock import ManualClock
 from fairlead.testing._kit.ids import CountedIds
 from tests.support.engine import Recorder, a_job, half
@@ -98,7 +98,7 @@ async def test_no_error_gets_past_the_executor(name: str) -> None:
     assert "\0" not in outcome.failure.reason
 
 
-@pytest.mark.parametrize("answer", [Retry("boom"), Retry(None), Done({1: object()})])  # type: ignore[arg-type]
+@pytest.mark.parametrize("answer", [Retry("boom"), Retry(None), Complete({1: object()})])  # type: ignore[arg-type]
 async def test_an_outcome_filled_with_nonsense_is_a_failure_or_a_result(answer: object) -> None:
     assert isinstance(await answered(answer), Rescheduled | Completed)
 
@@ -114,13 +114,13 @@ class Turncoat:
         return next(self._looks, object)
 
 
-class HollowDone(Done):
+class HollowComplete(Complete):
     def __getattribute__(self, name: str) -> Any:
         raise SystemExit(3)
 
 
 async def test_an_outcome_that_lies_is_a_failure() -> None:
-    for lie in (Turncoat(), HollowDone()):
+    for lie in (Turncoat(), HollowComplete()):
         outcome = await answered(lie)
         assert isinstance(outcome, Rescheduled)
         assert outcome.failure is not None
@@ -139,4 +139,4 @@ async def test_a_snooze_of_no_length_is_a_failure(delay_s: object) -> None:
 
 async def test_a_nonsensical_outcome_is_retried_by_the_rules_of_its_kind() -> None:
     never = RetryPolicy.uniform(0, base_s=1.0, cap_s=1.0, jitter=Jitter.FULL)
-    assert isinstance(await answered(HollowDone(), retry=never), Discarded)
+    assert isinstance(await answered(HollowComplete(), retry=never), Discarded)

@@ -12,7 +12,7 @@ from fairlead.engine.ports import Discarded, Job, Outcome, Rescheduled
 from fairlead.errors import CallFailedError, InvalidInputError
 from fairlead.policy.calls.classify.verdict import Result, Step, Verdict
 from fairlead.policy.failures.category import Category
-from fairlead.policy.jobs.job import MOST_WAITS, NeedsReauth, Snooze
+from fairlead.policy.jobs.job import MOST_WAITS, RequireReauth, Snooze
 from fairlead.testing._kit.clock import ManualClock
 from fairlead.testing._kit.ids import CountedIds
 from tests.support.engine import Recorder, a_job, half
@@ -106,7 +106,7 @@ async def test_what_a_run_saved_is_there_for_the_next_one_however_it_ended() -> 
         raise ConnectionResetError
 
     job = a_job(args={"of": "orders", SAVED: {"page": 6}})
-    for end in (lambda: Snooze(5.0), fails, lambda: NeedsReauth("revoked")):
+    for end in (lambda: Snooze(5.0), fails, lambda: RequireReauth("revoked")):
 
         async def run(context: JobContext, end: Callable[[], object] = end) -> object:
             assert (dict(context.args), dict(context.saved)) == ({"of": "orders"}, {"page": 6})

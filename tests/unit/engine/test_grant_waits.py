@@ -11,7 +11,7 @@ from fairlead.engine.jobs.executor import Executor
 from fairlead.engine.jobs.handler import Handler, JobContext
 from fairlead.engine.ports import ConnectionKey, Discarded, GrantState, Outcome, Rescheduled
 from fairlead.errors import CallFailedError, NoRefreshTokenError, ReauthRequiredError
-from fairlead.policy.jobs.job import NeedsReauth
+from fairlead.policy.jobs.job import RequireReauth
 from fairlead.testing._kit.clock import ManualClock
 from tests.support.engine import IDS, a_job
 
@@ -64,7 +64,7 @@ def final_401() -> CallFailedError:
 
 
 ENDS = {
-    "returned": lambda: NeedsReauth("the customer took a permission away"),
+    "returned": lambda: RequireReauth("the customer took a permission away"),
     "raised": lambda: ReauthRequiredError("gone", tenant="acme", provider="xero"),
     "final_401": final_401,
     "refused_key": lambda: NoRefreshTokenError("401", tenant="acme", provider="xero"),
@@ -120,7 +120,7 @@ async def test_a_job_of_another_group_looks_again(end: Any) -> None:
     world = World(error)
     world.state = GrantState(CONNECTION, is_gone=True, changed_s=86_400.0)
     outcome = await world.outcome(group_key="nightly")
-    if isinstance(error, NeedsReauth):  # nothing says of which connection
+    if isinstance(error, RequireReauth):  # nothing says of which connection
         assert isinstance(outcome, Discarded)
         assert world.asked == []
     else:

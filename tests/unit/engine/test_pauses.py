@@ -13,7 +13,7 @@ from fairlead.engine.jobs.handler import Handler, JobContext
 from fairlead.engine.ports import Completed, Discarded, Job, Outcome, Rescheduled
 from fairlead.errors import DependencyUnavailableError, RequestRejectedError
 from fairlead.events import GroupNotPaused, GroupPaused
-from fairlead.policy.jobs.job import Done
+from fairlead.policy.jobs.job import Complete
 from fairlead.policy.jobs.lane import Scope, ScopeKind
 from fairlead.testing._kit.clock import ManualClock
 from fairlead.testing._kit.ids import CountedIds
@@ -55,7 +55,7 @@ async def test_the_group_is_paused_and_the_job_snoozes_as_long(returned: bool) -
     pauses, emit = Pauses(), Recorder()
 
     def act(context: JobContext) -> object:
-        asked = context.pause_group(120, reason="429")
+        asked = context.pause(120, reason="429")
         return asked if returned else None
 
     job, outcome = await ran(act, pauses, emit, group_key="shopify/default", provider="shopify")
@@ -70,14 +70,14 @@ async def test_the_group_is_paused_and_the_job_snoozes_as_long(returned: bool) -
     [
         ({}, SHOPIFY),
         ({"group": "other"}, Scope(ScopeKind.GROUP, "other", "acme")),
-        ({"of": "tenant"}, Scope(ScopeKind.TENANT, "acme")),
-        ({"of": "provider"}, Scope(ScopeKind.PROVIDER, "shopify")),
+        ({"scope": "tenant"}, Scope(ScopeKind.TENANT, "acme")),
+        ({"scope": "provider"}, Scope(ScopeKind.PROVIDER, "shopify")),
     ],
 )
 async def test_more_than_the_own_group_can_be_paused(asked: dict[str, Any], scope: Scope) -> None:
     pauses = Pauses()
     await ran(
-        lambda context: context.pause_group(5, **asked),
+        lambda context: context.pause(5, **asked),
         pauses,
         Recorder(),
         group_key="shopify/default",
@@ -91,8 +91,8 @@ async def test_a_scope_is_paused_once_for_the_longest_time() -> None:
 
     def act(context: JobContext) -> None:
         for for_s in (5, 60, 30):
-            context.pause_group(for_s)
-        context.pause_group(7, of="tenant")
+            context.pause(for_s)
+        context.pause(7, scope="tenant")
 
     _, outcome = await ran(act, pauses, Recorder(), group_key="shopify/default")
     assert [made[:2] for made in pauses.made] == [(SHOPIFY, 60.0), (Scope(ScopeKind.TENANT, "acme"), 7.0)]
@@ -104,7 +104,7 @@ async def test_the_pause_is_there_before_the_outcome_and_also_where_the_run_fail
     pauses = Pauses()
 
     def act(context: JobContext) -> None:
-        context.pause_group(60)
+        context.pause(60)
         raise RequestRejectedError("gone", category="permanent_request")
 
     _, outcome = await ran(act, pauses, Recorder(), group_key="shopify/default")
@@ -115,9 +115,9 @@ async def test_the_pause_is_there_before_the_outcome_and_also_where_the_run_fail
 async def test_a_result_is_a_result() -> None:
     pauses = Pauses()
 
-    def act(context: JobContext) -> Done:
-        context.pause_group(60)
-        return Done("all the same")
+    def act(context: JobContext) -> Complete:
+        context.pause(60)
+        return Complete("all the same")
 
     _, outcome = await ran(act, pauses, Recorder(), group_key="shopify/default")
     assert len(pauses.made) == 1
@@ -136,7 +136,7 @@ async def test_a_pause_that_cannot_be_made_fails_nothing(
     pauses: Pauses | None, fields: dict[str, Any], told: str
 ) -> None:
     emit = Recorder()
-    job, outcome = await ran(lambda context: context.pause_group(30), pauses, emit, **fields)
+    job, outcome = await ran(lambda context: context.pause(30), pauses, emit, **fields)
     assert outcome == Rescheduled(job.job_id, job.lease_id, 30.0)
     assert told in emit.of(GroupNotPaused)[0].reason
     assert emit.of(GroupPaused) == []
@@ -152,8 +152,8 @@ async def test_a_run_that_is_cut_off_while_its_pause_is_written_has_ended() -> N
             return 0
 
     def act(context: JobContext) -> object:
-        context.pause_group(30)
-        return Done("sent")
+        context.pause(30)
+        return Complete("sent")
 
     asked, emit = asyncio.Event(), Recorder()
     run = asyncio.create_task(ran(act, Silent(), emit, group_key="g"))
@@ -166,6 +166,6 @@ async def test_a_run_that_is_cut_off_while_its_pause_is_written_has_ended() -> N
 
 async def test_an_impossible_time_is_a_failure_and_pauses_nothing() -> None:
     pauses = Pauses()
-    _, outcome = await ran(lambda context: context.pause_group(-1), pauses, Recorder(), group_key="g")
+    _, outcome = await ran(lambda context: context.pause(-1), pauses, Recorder(), group_key="g")
     assert isinstance(outcome, Discarded)
     assert pauses.made == []

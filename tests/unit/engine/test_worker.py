@@ -25,7 +25,7 @@ from fairlead.events import (
 from fairlead.policy.failures.backoff import Jitter
 from fairlead.policy.failures.category import Category
 from fairlead.policy.failures.retry import DEFAULT_RULES, RetryPolicy
-from fairlead.policy.jobs.job import NeedsReauth
+from fairlead.policy.jobs.job import RequireReauth
 from tests.support.engine import IDS, Recorder, half, new_job
 from tests.support.process import LEASE_S, Fleet, Gate, Process
 
@@ -388,8 +388,8 @@ async def test_memory_warns_then_stops_claiming_then_goes_on(fleet: Fleet) -> No
 
 
 async def test_auth_failures_wait_for_the_workflow(fleet: Fleet) -> None:
-    async def revoked(context: JobContext) -> NeedsReauth:
-        return NeedsReauth("the grant is gone")
+    async def revoked(context: JobContext) -> RequireReauth:
+        return RequireReauth("the grant is gone")
 
     await fleet.enqueue(new_job(provider="xero"))
     process = await fleet.start(Handler("work", revoked))

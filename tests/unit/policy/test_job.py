@@ -16,8 +16,8 @@ from fairlead.policy.jobs.job import (
     MOST_WAITS,
     Cancel,
     Discard,
-    NeedsReauth,
     Priority,
+    RequireReauth,
     Retry,
     Snooze,
     UniqueWhile,
@@ -74,7 +74,7 @@ def test_labels(state: JobState, due: bool, attempt: int, label: str) -> None:
 # ---- outcomes ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("outcome", [Cancel, Discard, NeedsReauth])
+@pytest.mark.parametrize("outcome", [Cancel, Discard, RequireReauth])
 @pytest.mark.parametrize("reason", ["", "  ", "\n", None, 5])
 def test_an_end_without_a_reason_is_refused(outcome: type[Cancel], reason: str) -> None:
     with pytest.raises(errors.InvalidInputError, match="without a reason"):

@@ -106,7 +106,7 @@ async def test_a_paused_group_waits_and_the_others_run_on(fl: Fairlead) -> None:
     @fl.job
     async def call(ctx: JobContext) -> object:
         if ctx.group == "shopify/default" and asked.pop() if asked else False:
-            return ctx.pause_group(120, reason="429")
+            return ctx.pause(120, reason="429")
         return ctx.group
 
     async with MemoryFairlead(fl) as mem:
@@ -194,7 +194,7 @@ async def test_jobs_without_end_are_noticed(fl: Fairlead) -> None:
     async with MemoryFairlead(fl) as mem:
         await again.enqueue(tenant="acme")
         with pytest.raises(AssertionError, match="20 runs, and no end"):
-            await mem.drain(most=20)
+            await mem.drain(max_runs=20)
 
 
 async def test_a_kind_without_a_handler_stays(fl: Fairlead) -> None:

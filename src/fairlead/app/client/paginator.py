@@ -54,8 +54,8 @@ def _ordered(value: object) -> object:
 
 def bookmark_in(job: JobContext, name: str) -> Bookmark:
     """For a list that this run of *job* begins now. One that it reads a second time is another list."""
-    before = job.lists_begun.get(name, 0)
-    job.lists_begun[name] = before + 1
+    before = job._lists_started.get(name, 0)
+    job._lists_started[name] = before + 1
     return Bookmark(job, f"{name}.{before + 1}" if before else name)
 
 
@@ -114,7 +114,7 @@ class Paginator:
             told, self.is_resumed = bookmark.told, True
             if told == _ENDED:
                 return
-        came_on = False
+        progressed = False
         try:
             found, self._at = await self._begin(told)
             async for page in found:
@@ -124,10 +124,10 @@ class Paginator:
                 self._at = page.following
                 if bookmark is not None:
                     bookmark.note(self.cursor)
-                    came_on = True
+                    progressed = True
         except PageFailed as failed:
             if bookmark is not None:
-                if came_on and isinstance(failed.cause, DeadlineExceededError):
+                if progressed and isinstance(failed.cause, DeadlineExceededError):
                     failed.cause.retry_after_s = 0.0  # at once: not for ever, since each run comes on
                 raise failed.cause from None
             self._at, self.partial, self.error = failed.at, True, failed.cause

@@ -21,7 +21,7 @@ from fairlead.engine.base.timing import TimeLimit
 from fairlead.engine.base.traces import place_of, traceback_text
 from fairlead.engine.jobs.grant_waits import Grants, GrantWaits, RefusedRun, credential_of, with_connection
 from fairlead.engine.jobs.group_holds import Holds, Pauses
-from fairlead.engine.jobs.handler import AskedPause, Handler, JobContext, by_kind, current_job
+from fairlead.engine.jobs.handler import Handler, JobContext, RequestedPause, by_kind, current_job
 from fairlead.engine.jobs.job_events import job_finished
 from fairlead.engine.jobs.stored_results import connection_of, failure_record, storable, unclassified
 from fairlead.engine.ports import (
@@ -35,7 +35,7 @@ from fairlead.engine.ports import (
 from fairlead.events import Emit, GroupNotPaused, GroupPaused, ServiceFailed, TimeoutIgnored
 from fairlead.policy.failures.category import Category, Failure, job_timeout
 from fairlead.policy.failures.retry import DEFAULT_POLICY, DeadLetter, decide
-from fairlead.policy.jobs import job as asked
+from fairlead.policy.jobs import job as outcomes
 from fairlead.policy.jobs.dead_letter import (
     DEFAULT_DEAD_LETTER_RULES,
     DeadLetterRules,
@@ -61,7 +61,7 @@ class Executor:
     """Runs jobs by their kind. One serves all workers of a process; it keeps nothing between jobs.
 
     *factor_of* gives the provider's scale of retry waits (default 1.0 for all); *pauses* is where
-    ``pause_group`` is written (default None: nowhere, so that only the job itself waits). *grants* knows
+    ``ctx.pause`` is written (default None: nowhere, so that only the job itself waits). *grants* knows
     which connections need a new grant (default None: errors are believed).
     """
 
@@ -115,28 +115,32 @@ class Executor:
         job, started = context.job, self._clock.monotonic()
         handler = self._handlers.get(job.kind)
         if handler is None:  # another version of the program knows it: give it back, and burn nothing
-            answer: asked.Outcome | RefusedRun = asked.Snooze(
+            answer: outcomes.Outcome | RefusedRun = outcomes.Snooze(
                 UNKNOWN_KIND_SNOOZE_S, f"no handler for kind {job.kind!r}"
             )
         else:
             end = end_by()
             left_s = None if end is None else end - started
             answer = budget_snooze(left_s, handler.timeout_s) or await self._attempt(handler, context)
-        if type(answer) is asked.Snooze and answer.in_place:  # type: what a handler gave may lie
+        if type(answer) is outcomes.Snooze and answer.in_place:  # type: what a handler gave may lie
             answer = await self._holds.held(job, answer)
         ran_s = self._clock.monotonic() - started
-        if handler is not None and (type(answer) is RefusedRun or type(answer) is asked.NeedsReauth):
+        if handler is not None and (type(answer) is RefusedRun or type(answer) is outcomes.RequireReauth):
             outcome = await self._without_credential(context, handler, answer, ran_s)
         else:
             outcome = self._decide(_counted(context), handler, answer, ran_s)
         outcome = _with_saved(outcome, context)
-        if isinstance(outcome, Rescheduled) and context.call_waits_since_s is not None:
-            outcome = replace(outcome, call_waited_s=started + ran_s - context.call_waits_since_s)
+        if isinstance(outcome, Rescheduled) and context._call_waiting_since is not None:
+            outcome = replace(outcome, call_waited_s=started + ran_s - context._call_waiting_since)
         self._emit(job_finished(job, outcome, ran_s))
         return outcome
 
     async def _without_credential(
-        self, context: JobContext, handler: Handler, answer: RefusedRun | asked.NeedsReauth, ran_s: float
+        self,
+        context: JobContext,
+        handler: Handler,
+        answer: RefusedRun | outcomes.RequireReauth,
+        ran_s: float,
     ) -> Outcome:
         """Return what to write for a run whose credential was refused, once the grant was looked at."""
         job = _counted(context)
@@ -151,7 +155,7 @@ class Executor:
         job = context.job
         reason = "its handler cancelled its own task"
         failure = Failure(Category.TRANSIENT_NETWORK, "unclassified", reason, unclassified=True)
-        answer = asked.Retry(failure)
+        answer = outcomes.Retry(failure)
         outcome = _with_saved(
             self._decide(_counted(context), self._handlers.get(job.kind), answer, 0.0), context
         )
@@ -166,7 +170,7 @@ class Executor:
         told = safe_text(error).encode("ascii", "backslashreplace").decode()
         reason = f"the result or error of its run cannot be stored: {told}"
         failure = Failure(Category.TRANSIENT_SERVER, "outcome_refused", reason)
-        outcome = self._decide(job, self._handlers.get(job.kind), asked.Retry(failure), 0.0)
+        outcome = self._decide(job, self._handlers.get(job.kind), outcomes.Retry(failure), 0.0)
         self._emit(job_finished(job, outcome, 0.0))
         return outcome
 
@@ -178,7 +182,7 @@ class Executor:
 
     # ---- one attempt ---------------------------------------------------------------------------
 
-    async def _attempt(self, handler: Handler, context: JobContext) -> asked.Outcome | RefusedRun:
+    async def _attempt(self, handler: Handler, context: JobContext) -> outcomes.Outcome | RefusedRun:
         started = self._clock.monotonic()
 
         def ignored(over_s: float) -> None:
@@ -191,7 +195,7 @@ class Executor:
         answer = await self._tried(handler, context, limit, started)
         faultpoint("job.after_run")
         try:  # before the outcome, so that the group's next job meets the pause
-            for asked_pause in context.pauses:
+            for asked_pause in context._requested_pauses:
                 await self._hold_back(context.job, asked_pause)
         except asyncio.CancelledError:  # the work is done, and must not run again because of a pause
             job = context.job
@@ -200,25 +204,25 @@ class Executor:
 
     async def _tried(
         self, handler: Handler, context: JobContext, limit: TimeLimit, started: float
-    ) -> asked.Outcome | RefusedRun:
+    ) -> outcomes.Outcome | RefusedRun:
         running = current_job.set(context)
         try:
             async with limit:
                 result = await handler.run(context)
             return _answer(result, context)
         except asyncio.CancelledError as error:
-            if context.is_cut or (_is_cancelled() and not limit.expired):
+            if context._stopped_by_worker or (_is_cancelled() and not limit.expired):
                 raise
             if limit.expired:
-                return asked.Retry(job_timeout(self._now() - started, handler.timeout_s))
-            return asked.Retry(unclassified(error))  # it awaited something that was cancelled
+                return outcomes.Retry(job_timeout(self._now() - started, handler.timeout_s))
+            return outcomes.Retry(unclassified(error))  # it awaited something that was cancelled
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            if context.is_cut:  # an error of its clean-up is not a failure of the job
+            if context._stopped_by_worker:  # an error of its clean-up is not a failure of the job
                 raise asyncio.CancelledError from error
             if limit.expired:  # whatever the cut-off handler made of it
-                return asked.Retry(job_timeout(self._now() - started, handler.timeout_s))
+                return outcomes.Retry(job_timeout(self._now() - started, handler.timeout_s))
             return self._failed(context, handler, error)
         finally:
             current_job.reset(running)
@@ -226,7 +230,7 @@ class Executor:
     def _now(self) -> float:
         return self._clock.monotonic()
 
-    async def _hold_back(self, job: Job, pause: AskedPause) -> None:
+    async def _hold_back(self, job: Job, pause: RequestedPause) -> None:
         """Write a pause; one that cannot be written fails nothing, since the job itself waits as well."""
         why_not = await self._why_not_paused(job, pause)
         about = (job.tenant_id, job.provider, job.kind)
@@ -235,7 +239,7 @@ class Executor:
         else:
             self._emit(GroupNotPaused(*about, why_not))
 
-    async def _why_not_paused(self, job: Job, pause: AskedPause) -> str | None:
+    async def _why_not_paused(self, job: Job, pause: RequestedPause) -> str | None:
         if pause.scope is None:
             return "the job names nothing to pause: enqueue it with group= or provider="
         if self._pauses is None:
@@ -249,70 +253,74 @@ class Executor:
 
     def _failed(
         self, context: JobContext, handler: Handler, error: BaseException
-    ) -> asked.Outcome | RefusedRun:
+    ) -> outcomes.Outcome | RefusedRun:
         try:
             if isinstance(error, Exception):
                 outcome = outcome_of_exception(
                     error,
                     draw=self._draw(),
-                    waits=_counted(context).streaks.get(asked.WAITS, 0),
+                    waits=_counted(context).streaks.get(outcomes.WAITS, 0),
                     transient=handler.transient,
                 )
-                if isinstance(outcome, asked.Retry) and (credential := credential_of(context.job, error)):
+                if isinstance(outcome, outcomes.Retry) and (credential := credential_of(context.job, error)):
                     return RefusedRun(outcome, error, credential)
                 return self._traced(context, handler, error, outcome)
-            return asked.Retry(_placed(unclassified(error), error))  # it called sys.exit(), say
+            return outcomes.Retry(_placed(unclassified(error), error))  # it called sys.exit(), say
         except KeyboardInterrupt:
             raise
         except BaseException:  # noqa: BLE001, S110 (an error may be hostile in any of its attributes, E08)
             pass
-        return asked.Retry(unclassified(error))
+        return outcomes.Retry(unclassified(error))
 
     def _traced(
-        self, context: JobContext, handler: Handler, error: Exception, outcome: asked.Retry | asked.Snooze
-    ) -> asked.Outcome:
+        self,
+        context: JobContext,
+        handler: Handler,
+        error: Exception,
+        outcome: outcomes.Retry | outcomes.Snooze,
+    ) -> outcomes.Outcome:
         """Call the hook, and return *outcome* with the place where the handler raised its error."""
-        if isinstance(outcome, asked.Snooze):
+        if isinstance(outcome, outcomes.Snooze):
             return outcome
         if handler.on_error is not None:
             try:
                 handler.on_error(error, context)
             except Exception as broken:  # noqa: BLE001 (an error of a hook fails no job)
                 self._emit(ServiceFailed("on_error", safe_text(broken)))
-        return asked.Retry(_placed(outcome.failure, error))
+        return outcomes.Retry(_placed(outcome.failure, error))
 
     # ---- what becomes of it --------------------------------------------------------------------
 
     def _decide(
-        self, job: Job, handler: Handler | None, answer: asked.Outcome | RefusedRun, ran_s: float
+        self, job: Job, handler: Handler | None, answer: outcomes.Outcome | RefusedRun, ran_s: float
     ) -> Outcome:
         try:
             return self._written(job, handler, answer, ran_s)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 (an outcome built by a handler may hold anything)
-            return self._written(job, handler, asked.Retry(unclassified(error)), ran_s)
+            return self._written(job, handler, outcomes.Retry(unclassified(error)), ran_s)
 
     def _written(
-        self, job: Job, handler: Handler | None, answer: asked.Outcome | RefusedRun, ran_s: float
+        self, job: Job, handler: Handler | None, answer: outcomes.Outcome | RefusedRun, ran_s: float
     ) -> Outcome:
         match answer:
-            case asked.Done(result):
+            case outcomes.Complete(result):
                 return Completed(job.job_id, job.lease_id, storable(result))
-            case asked.Snooze(delay_s, reason, in_place, counted):
+            case outcomes.Snooze(delay_s, reason, in_place, counted):
                 after_s = float(check_delay("snooze", delay_s))
                 wait_s = None if in_place else after_s
                 streaks, why = _waited(job, counted), safe_text(reason)
                 return Rescheduled(job.job_id, job.lease_id, wait_s, streaks=streaks, why=why)
-            case asked.Cancel(reason):
+            case outcomes.Cancel(reason):
                 return Cancelled(job.job_id, job.lease_id, safe_text(reason))
-            case asked.Discard(reason, category):
+            case outcomes.Discard(reason, category):
                 failure = Failure(Category(category), "discarded", safe_text(reason))
                 return self._discarded(job, failure, ran_s, why="its handler discarded it")
-            case asked.NeedsReauth(reason):
+            case outcomes.RequireReauth(reason):
                 failure = Failure(Category.PERMANENT_AUTH, "needs_reauth", safe_text(reason))
                 return self._discarded(job, failure, ran_s, why="only the customer can help")
-            case asked.Retry(failure):
+            case outcomes.Retry(failure):
                 return self._retried(job, handler, failure, ran_s)
             case _:  # it said that it was one of these, and is none
                 raise TypeError(f"{type(answer).__name__} is no outcome")
@@ -351,24 +359,24 @@ def _remaining(clock: Clock, handler: Handler | None, end_by: EndBy) -> Callable
 
 def _with_saved(outcome: Outcome, context: JobContext) -> Outcome:
     """*outcome* with what the run saved, for the run that comes after it."""
-    if context.args_after is None or not isinstance(outcome, Rescheduled | Discarded):
+    if context._next_args is None or not isinstance(outcome, Rescheduled | Discarded):
         return outcome
-    return replace(outcome, args=context.args_after)
+    return replace(outcome, args=context._next_args)
 
 
 def _counted(context: JobContext) -> Job:
     """The job with the waits that count: none of those from before its work came on."""
     job = context.job
-    if not (context.came_on and job.streaks.get(asked.WAITS)):
+    if not (context._progressed and job.streaks.get(outcomes.WAITS)):
         return job
-    return replace(job, streaks={**job.streaks, asked.WAITS: 0})
+    return replace(job, streaks={**job.streaks, outcomes.WAITS: 0})
 
 
 def _waited(job: Job, counted: bool) -> Mapping[str, int]:
     """The streaks after a wait; empty: as they were."""
-    waits = job.streaks.get(asked.WAITS)
+    waits = job.streaks.get(outcomes.WAITS)
     if counted:
-        return {**job.streaks, asked.WAITS: (waits or 0) + 1}
+        return {**job.streaks, outcomes.WAITS: (waits or 0) + 1}
     return job.streaks if waits == 0 else {}
 
 
@@ -386,9 +394,9 @@ def _is_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def _answer(result: object, context: JobContext) -> asked.Outcome:
-    if isinstance(result, asked.Outcome):
+def _answer(result: object, context: JobContext) -> outcomes.Outcome:
+    if isinstance(result, outcomes.Outcome):
         return result
-    if result is None and context.asked is not None:
-        return context.asked
-    return asked.Done(result)
+    if result is None and context._requested_outcome is not None:
+        return context._requested_outcome
+    return outcomes.Complete(result)

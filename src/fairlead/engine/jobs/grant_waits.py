@@ -9,7 +9,7 @@ from uuid import UUID
 from fairlead.engine.jobs.group_holds import Holds
 from fairlead.engine.ports import ConnectionKey, Discarded, GrantState, Job, Outcome
 from fairlead.policy.jobs.grant_wait import Grant, RefusedCredential, grant_wait, refused_credential
-from fairlead.policy.jobs.job import WAITS, NeedsReauth, Retry
+from fairlead.policy.jobs.job import WAITS, RequireReauth, Retry
 from fairlead.policy.jobs.job import Outcome as AnyOutcome
 
 
@@ -36,7 +36,7 @@ class GrantWaits:
         self._holds = holds
 
     async def look(
-        self, job: Job, answer: RefusedRun | NeedsReauth, ran_s: float
+        self, job: Job, answer: RefusedRun | RequireReauth, ran_s: float
     ) -> tuple[AnyOutcome | RefusedRun, UUID | None]:
         """Return how *job* waits after a run of *ran_s*, or *answer* where the run has failed.
 

@@ -23,12 +23,12 @@ SAVED = "fairlead.saved"
 
 OnError = Callable[[Exception, "JobContext"], object]
 
-Held = Literal["group", "tenant", "provider"]
+PauseScope = Literal["group", "tenant", "provider"]
 """What a handler may pause: the group of its job, all work of its tenant, or of its provider."""
 
 
 @dataclass(frozen=True, slots=True)
-class AskedPause:
+class RequestedPause:
     """A pause that a run asked for. *scope* None: its job names nothing of the kind that was to be paused."""
 
     scope: Scope | None
@@ -48,15 +48,15 @@ class JobContext:
     """
 
     __slots__ = (
-        "_asked",
+        "_call_waiting_since",
+        "_lists_started",
         "_pauses",
+        "_progressed",
         "_remaining_s",
+        "_requested_outcome",
         "_saved",
-        "call_waits_since_s",
-        "came_on",
-        "is_cut",
+        "_stopped_by_worker",
         "job",
-        "lists_begun",
         "timeout_s",
     )
 
@@ -64,25 +64,25 @@ class JobContext:
         self,
         job: Job,
         remaining_s: Callable[[], float],
-        call_waits_since_s: float | None = None,
+        call_waiting_since: float | None = None,
         *,
         timeout_s: float = JOB_TIMEOUT_S,
     ) -> None:
         self.job = job
         self.timeout_s = timeout_s
         """How long a run of its kind may take."""
-        self.call_waits_since_s = call_waits_since_s
+        self._call_waiting_since = call_waiting_since
         """Since when a call of the job waits for a slot, over all its runs, on the monotonic clock (R26)."""
-        self.lists_begun: dict[str, int] = {}
+        self._lists_started: dict[str, int] = {}
         """How often this run has begun to read a list, by what it saves of it."""
-        self.is_cut = False
+        self._stopped_by_worker = False
         """Whether its worker has ended this run. The task itself does not tell: in Python before 3.13
         a TaskGroup whose child failed leaves it as if it had been cancelled."""
-        self.came_on = False
+        self._progressed = False
         """Whether this run saved anything but what there was: so much of the work is behind the job."""
         self._remaining_s = remaining_s
-        self._asked: Snooze | Cancel | None = None
-        self._pauses: dict[Scope | None, AskedPause] = {}
+        self._requested_outcome: Snooze | Cancel | None = None
+        self._pauses: dict[Scope | None, RequestedPause] = {}
         self._saved: dict[str, Json] | None = None
 
     @property
@@ -125,11 +125,11 @@ class JobContext:
         """
         saved = {**self.saved, name: value}
         encode_args({**self.job.args, SAVED: saved}, tenant=self.tenant)
-        self.came_on = saved != self.job.args.get(SAVED, {})
+        self._progressed = saved != self.job.args.get(SAVED, {})
         self._saved = saved
 
     @property
-    def args_after(self) -> Mapping[str, Json] | None:
+    def _next_args(self) -> Mapping[str, Json] | None:
         """The args as the next run is to have them; None: as they are."""
         return None if self._saved is None else {**self.job.args, SAVED: self._saved}
 
@@ -139,50 +139,53 @@ class JobContext:
         return self.job.group_key
 
     @property
-    def asked(self) -> Snooze | Cancel | None:
-        """The last ``snooze``, ``cancel`` or ``pause_group`` of this run."""
-        return self._asked
-
-    @property
-    def pauses(self) -> tuple[AskedPause, ...]:
+    def _requested_pauses(self) -> tuple[RequestedPause, ...]:
         """What this run asked to be paused, once per scope."""
         return tuple(self._pauses.values())
 
     def snooze(self, delay_s: float, reason: str = "snoozed by its handler") -> Snooze:
         """Run again after *delay_s* seconds, no attempt burnt. Counts even if its value is not returned."""
-        self._asked = Snooze(delay_s, reason)
-        return self._asked
+        self._requested_outcome = Snooze(delay_s, reason)
+        return self._requested_outcome
 
     def cancel(self, reason: str) -> Cancel:
         """End without a dead letter. Counts even if its value is not returned."""
-        self._asked = Cancel(reason)
-        return self._asked
+        self._requested_outcome = Cancel(reason)
+        return self._requested_outcome
 
-    def pause_group(
+    def pause(
         self,
         for_s: float,
         *,
+        scope: PauseScope = "group",
         reason: str = "the provider asked to wait",
-        of: Held = "group",
         group: str | None = None,
     ) -> Snooze:
-        """Hold back all work of this job's group for *for_s* seconds, and run again after that.
+        """Pause this job's group for *for_s* seconds, and run this job again after that.
 
-        For a handler that meets a 429: no worker begins a job of the group before, whatever its queue; the
-        other groups run on, and no attempt is burnt. It takes effect when the run ends, even if the value
-        given back is not returned. *of*: ``group`` (default), ``tenant`` (all its work) or ``provider`` (all
-        tenants' work with it). *group*: another one of the same tenant; default the job's own, which is its
-        account where it was enqueued with a provider. A job that has none only waits itself, and that is
-        told as ``group_not_paused``. Raises InvalidInputError for a time outside 0 s to 366 days.
+        Use it after a 429. No worker starts a job of the group during the pause, whatever its queue. Other
+        groups run on, and the run does not count as an attempt. The pause is written when the run ends, even
+        if you do not return this value.
+
+        Args:
+            for_s: Seconds from 0 to 366 days.
+            scope: ``group``, ``tenant`` (all its jobs) or ``provider`` (all tenants' jobs for it).
+            reason: Shown wherever the pause is listed.
+            group: Another group of the same tenant. Default: the job's own, which is its account if the job
+                names a provider. For a job without a group only this job waits, and ``group_pause_failed``
+                is emitted.
+
+        Raises:
+            InvalidInputError: *for_s* is out of range.
         """
-        self._asked = Snooze(for_s, reason)
-        scope = self._scope(of, group)
-        before = self._pauses.get(scope)
-        if before is None or before.for_s < for_s:
-            self._pauses[scope] = AskedPause(scope, float(for_s), reason)
-        return self._asked
+        outcome = self._requested_outcome = Snooze(for_s, reason)
+        target = self._scope(scope, group)
+        earlier = self._pauses.get(target)
+        if earlier is None or earlier.for_s < for_s:
+            self._pauses[target] = RequestedPause(target, float(for_s), reason)
+        return outcome
 
-    def _scope(self, of: Held, group: str | None) -> Scope | None:
+    def _scope(self, of: PauseScope, group: str | None) -> Scope | None:
         job = self.job
         if of == "tenant":
             return Scope(ScopeKind.TENANT, job.tenant_id)

@@ -38,7 +38,7 @@ class Run:
 
     def cut(self) -> None:
         """Cancel the run from outside."""
-        self.context.is_cut = True
+        self.context._stopped_by_worker = True
         self.task.cancel()
 
     def left_s(self) -> float:

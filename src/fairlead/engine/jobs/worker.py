@@ -264,7 +264,7 @@ class Worker:
         outcome = None if task.cancelled() or error is not None else task.result()
         if cut == CANCELLED and error is None and not isinstance(outcome, Completed):
             return self._executor.cancelled(context)
-        return outcome or handed_back(context.job, context.args_after)
+        return outcome or handed_back(context.job, context._next_args)
 
     def _flushed(self) -> None:
         if self._suspect is not None or self._stopped_at is not None:
@@ -394,6 +394,6 @@ class Worker:
         """Handlers that ignore their cancellation: their leases are freed, whatever they still do."""
         for run in self._running.values():
             self._handed_back.add(run.job.lease_id)
-            self._acks.put(run.job, handed_back(run.job, run.context.args_after))
+            self._acks.put(run.job, handed_back(run.job, run.context._next_args))
         if self._running:
             self._emit(HandlersStuck(tuple(sorted({run.job.kind for run in self._running.values()}))))

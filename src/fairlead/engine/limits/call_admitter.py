@@ -199,7 +199,7 @@ class Entrance:
             passage.dialect, passage.doubts = call.dialect, call.doubts
             self._check_again(key, passage)
             if context is not None:
-                context.call_waits_since_s = None
+                context._call_waiting_since = None
             if not retry:
                 self._retries.note_first(key, self._clock.monotonic())
         self._retries.count(key)
@@ -315,7 +315,7 @@ class Entrance:
             return entry._replace(wait_s=0.0)
         if context is None:
             return entry
-        job, since_s = context.job, context.call_waits_since_s
+        job, since_s = context.job, context._call_waiting_since
         booking = (job.job_id.int ^ call.mark) & _MASK or 1
         return entry._replace(
             costs=entry.costs
@@ -361,8 +361,8 @@ def _operation(wish: CallWish) -> Hashable:
 def _note_wait(began_s: float) -> None:
     """Record, within a job, that a call waits since *began_s* or since an earlier refusal."""
     context = current_job.get()
-    if context is not None and context.call_waits_since_s is None:
-        context.call_waits_since_s = began_s
+    if context is not None and context._call_waiting_since is None:
+        context._call_waiting_since = began_s
 
 
 def _unlimited(entry: Entry, call: CallPlan) -> Passage:

@@ -34,7 +34,7 @@ from fairlead.engine.ports import (
 from fairlead.policy.failures.backoff import Jitter
 from fairlead.policy.failures.category import Category, Failure
 from fairlead.policy.failures.retry import RetryPolicy
-from fairlead.policy.jobs.job import Cancel, Done, Outcome, Priority, Retry
+from fairlead.policy.jobs.job import Cancel, Complete, Outcome, Priority, Retry
 from fairlead.policy.jobs.kinds import NEEDS_REAUTH, TOKEN_EXPIRING, WEBHOOK
 from fairlead.policy.text.safe import safe_text
 
@@ -132,13 +132,13 @@ class Notices:
     async def _deliver(self, context: JobContext, event: Mapping[str, Json]) -> Outcome:
         subscribers = self._subscribers.get(event["event"], ())
         if not subscribers and self._webhook is None:
-            return Done({"delivered": "nobody"})
+            return Complete({"delivered": "nobody"})
         delivered: dict[str, Json] = {"event_id": event["event_id"], "subscribers": len(subscribers)}
         if self._webhook is not None:
             delivered["webhook_job"] = await self._enqueue_webhook(context, event)
         problems = await self._call(subscribers, event)
         if not problems:
-            return Done({"delivered": delivered})
+            return Complete({"delivered": delivered})
         reason = f"{len(problems)} of {len(subscribers)} subscribers failed, first: {safe_text(problems[0])}"
         return Retry(Failure(Category.TRANSIENT_NETWORK, "subscriber_failed", reason))
 
@@ -180,7 +180,7 @@ class Notices:
 async def _post(webhook: WebhookSender, context: JobContext) -> Outcome:
     body = json.dumps(context.args["body"], ensure_ascii=False, separators=(",", ":")).encode()
     await webhook.send(Webhook(context.args["event_id"], context.tenant, context.provider, body))
-    return Done({"delivered": "webhook"})
+    return Complete({"delivered": "webhook"})
 
 
 async def _one(subscriber: Subscriber, event: Mapping[str, Json], heard: set[int], turn: int) -> None:

@@ -26,7 +26,7 @@ from fairlead.errors import (
     ReauthRequiredError,
     RefreshInProgressError,
 )
-from fairlead.policy.jobs.job import Cancel, Done, NeedsReauth, Snooze
+from fairlead.policy.jobs.job import Cancel, Complete, RequireReauth, Snooze
 from fairlead.policy.jobs.kinds import REFRESH, SCAN, TOKEN_EXPIRING
 
 REFRESH_TIMEOUT_S = 90.0
@@ -73,14 +73,14 @@ class TokenJobs:
             if (unknown.retry_after_s or 0.0) <= self._settings.request_deadline_s:
                 return self._snoozed(unknown)  # a grace may be over before a scan finds it due
             # The credential's due_at brings the next scan back when something can be done.
-            return Done({"state": "unknown", "retry_after_s": unknown.retry_after_s})
+            return Complete({"state": "unknown", "retry_after_s": unknown.retry_after_s})
         except NoRefreshTokenError as none:
             return Cancel(none.message)
         except ReauthRequiredError as gone:
-            return NeedsReauth(gone.reason or gone.code)
+            return RequireReauth(gone.reason or gone.code)
         except NotFoundError as missing:
             return Cancel(missing.message)
-        return Done({"generation": fresh.generation, "refreshed": fresh.refreshed})
+        return Complete({"generation": fresh.generation, "refreshed": fresh.refreshed})
 
     def _snoozed(self, refused: FairleadError) -> Snooze:
         return Snooze(max(refused.retry_after_s or 0.0, BUSY_SNOOZE_S * self._rooms.draw()), refused.subject)
@@ -105,7 +105,7 @@ class TokenJobs:
                     await self._without_refresh_token(due)
             after = page.next_after
             if after is None:
-                return Done({"due": seen, "enqueued": enqueued})
+                return Complete({"due": seen, "enqueued": enqueued})
 
     async def _enqueue(self, due: Sequence[DueConnection]) -> int:
         if not due:

@@ -65,7 +65,7 @@ def refused_credential(
     What the error does not name is taken from the job.
 
     Args:
-        error: What left the handler; None: the handler returned NeedsReauth.
+        error: What left the handler; None: the handler returned RequireReauth.
         tenant: Tenant of the job.
         provider: Provider of the job.
         group: Group of the job.

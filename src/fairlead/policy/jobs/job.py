@@ -98,7 +98,7 @@ def job_label(state: JobState, *, due: bool, attempt: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class Complete:
     """The work is done; *result* is kept with the job as JSON."""
 
     result: object = None
@@ -150,7 +150,7 @@ class Discard:
 
 
 @dataclass(frozen=True, slots=True)
-class NeedsReauth:
+class RequireReauth:
     """Only the customer can help.
 
     Where the grant of the job's connection is gone the job waits for a new one, as after ReauthRequiredError. Else
@@ -163,7 +163,7 @@ class NeedsReauth:
         _check_reason("needs-reauth", self.reason)
 
 
-Outcome = Done | Retry | Snooze | Cancel | Discard | NeedsReauth
+Outcome = Complete | Retry | Snooze | Cancel | Discard | RequireReauth
 
 
 def outcome_of_exception(
