@@ -14,7 +14,7 @@ from tests.contract.api_calls import calling, token
 pytestmark = pytest.mark.slow
 
 
-async def test_it_is_switched_and_tells_its_ledger_from_outside() -> None:
+async def test_process_is_switched_and_shows_its_ledger_over_http() -> None:
     async with ApiProcess("netsuite") as api, calling(api, dialect="netsuite") as call:
         path = "/services/rest/record/v1/salesOrder"
         assert (await call(path, **token("t1"))).status == 200

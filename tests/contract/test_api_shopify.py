@@ -116,7 +116,7 @@ async def test_some_saw_it_as_429() -> None:
         assert (refused.status, call.refused(refused).code) == (429, "THROTTLED")
 
 
-async def test_one_query_costs_at_most_a_thousand(api: ShopifyApi, call: Caller) -> None:
+async def test_query_over_1000_points_is_refused(api: ShopifyApi, call: Caller) -> None:
     dear = await query(call, "{ orders(first: 250) { nodes { id lineItems(first: 10) { nodes { id } } } } }")
     assert isinstance(dear.body, dict)
     assert dear.body["errors"][0]["extensions"]["code"] == "MAX_COST_EXCEEDED"

@@ -189,7 +189,7 @@ async def test_flapping_fails_a_half_drawn_from_the_seed() -> None:
     assert 30 < told[0].count(503) < 70
 
 
-async def test_what_was_refused_did_not_fail_after_it_was_carried_out() -> None:
+async def test_refused_call_is_not_counted_as_carried_out() -> None:
     async with MercadoLibreApi(calls=1, clock=ManualClock()) as api, calling(api) as call:
         api.switch(failing=1, after=True)
         assert [(await call(ME)).status for _ in range(2)] == [503, 429]
@@ -262,7 +262,7 @@ async def test_retry_after_of_choice(told: str, wanted: tuple[str, ...]) -> None
         assert (await call("/admin/api/rest.json")).headers.get("retry-after", ()) == wanted
 
 
-async def test_what_is_not_named_stays_as_it_is() -> None:
+async def test_switches_that_are_not_named_stay() -> None:
     async with MercadoLibreApi() as api:
         api.switch(capacity=0.5)
         assert api.switch(slow_s=1).capacity == 0.5

@@ -171,7 +171,7 @@ async def test_work_of_other_groups_fills_the_batch(stores: Stores) -> None:
 # ---- set anew --------------------------------------------------------------------------------------
 
 
-async def test_what_a_cap_leaves_goes_to_others_of_the_class_first(stores: Stores) -> None:
+async def test_room_left_by_a_cap_goes_to_the_same_class_first(stores: Stores) -> None:
     session_id = await a_session(stores)
     await stores.lanes.set_tenant(TenantShare("a", max_running=1))
     urgent = [*jobs_of("a", 150), *jobs_of("b", 150)]

@@ -30,7 +30,7 @@ SOON = Lifetime(expires_in_s=300.0, urgent_in_s=100.0, critical_in_s=200.0, due_
 # ---- connections -----------------------------------------------------------------------------------
 
 
-async def test_what_was_stored_is_read_by_name_and_by_id(stores: Stores) -> None:
+async def test_stored_credential_is_read_by_name_and_by_id(stores: Stores) -> None:
     new = new_credential(account_id="77")
     assert await stores.credentials.create(new)
     credential = await found(stores)
@@ -55,7 +55,7 @@ async def test_what_was_stored_is_read_by_name_and_by_id(stores: Stores) -> None
     assert by_id.connection == connection
 
 
-async def test_who_is_not_there_is_not_read(stores: Stores) -> None:
+async def test_missing_connection_reads_as_none(stores: Stores) -> None:
     await connected(stores)
     for key in (KEY._replace(tenant="x"), KEY._replace(provider="x"), KEY._replace(account="x")):
         assert await stores.credentials.read(key) is None

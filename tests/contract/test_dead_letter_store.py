@@ -290,7 +290,7 @@ async def test_entries_whose_work_is_under_way_are_told_from_those_at_rest(store
     assert [entry.dead_letter_id for entry in found] == [rests]
 
 
-async def test_what_people_see(stores: Stores) -> None:
+async def test_dead_letters_are_searched_and_counted(stores: Stores) -> None:
     session_id = await a_session(stores)
     one = await an_entry(stores, session_id)
     await an_entry(stores, session_id, tenant_id="other", queue="default")

@@ -117,7 +117,7 @@ def test_a_limit_is_no_failure_of_the_destination_and_nothing_was_done(reply: Re
         (302, Category.PERMANENT_REQUEST),
     ],
 )
-def test_what_is_not_retried(status: int, category: Category) -> None:
+def test_permanent_failures_are_not_retried(status: int, category: Category) -> None:
     verdict = judged(said(status, "Failed to generate the report: the title is not allowed"))
     assert (verdict.result, verdict.category, verdict.step) == (Result.FAILED, category, Step.STATUS)
     assert (verdict.strategy.name, verdict.max_attempts, verdict.next) == ("none", 0, Next.OVER)
@@ -134,7 +134,7 @@ def test_a_failure_of_the_server_is_tried_again_and_counts_against_it(status: in
 
 
 @pytest.mark.parametrize("status", [409, 418, 423, 499, 101])
-def test_what_no_rule_knows_counts_as_a_network_failure_and_is_flagged(status: int) -> None:
+def test_status_without_a_rule_is_a_network_failure_and_flagged(status: int) -> None:
     verdict = judged(Reply(status))
     assert (verdict.category, verdict.unclassified) == (Category.TRANSIENT_NETWORK, True)
     assert (verdict.step, verdict.health) == (Step.UNRECOGNISED, Health.HEALTHY)

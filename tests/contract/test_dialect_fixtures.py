@@ -375,7 +375,7 @@ def test_a_day_that_is_used_up_parks_until_its_reset() -> None:
         ),
     ],
 )
-def test_what_vendors_say_beside_limits(
+def test_vendor_failures_beside_limits_are_classified(
     provider: str, reply: Reply, rule: str, category: Category, health: Health
 ) -> None:
     verdict = judged(reply, provider)

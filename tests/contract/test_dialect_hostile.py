@@ -141,7 +141,7 @@ def test_no_body_breaks_the_judgement(provider: str, name: str) -> None:
             assert verdict.result is Result.OK or name == "html"
 
 
-def test_what_can_be_read_is_read_whatever_its_encoding() -> None:
+def test_body_in_any_readable_encoding_is_classified() -> None:
     for name in ("UTF-16", "BOM"):
         assert judged(reply_of(400, {}, BODIES[name])).rule == "rate_limit_errors"
 

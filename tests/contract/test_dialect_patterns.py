@@ -199,7 +199,7 @@ def test_a_rule_that_cannot_be_is_refused_when_it_is_given(changes: dict[str, An
 
 
 @pytest.mark.parametrize("missing", ["http_codes", "patterns", "strategy", "name"])
-def test_what_a_rule_must_say(missing: str) -> None:
+def test_pattern_without_a_required_field_is_refused(missing: str) -> None:
     told = {name: value for name, value in pattern().items() if name != missing}
     with pytest.raises(ValidationError, match=missing):
         Pattern.model_validate(told)
@@ -245,7 +245,7 @@ def test_a_profile_with_a_bad_rule_does_not_start(tmp_path: Any) -> None:
         load_profiles([tmp_path])
 
 
-def test_what_ships_is_what_the_defaults_name() -> None:
+def test_shipped_patterns_are_the_documented_defaults() -> None:
     assert [rule.name for rule in shipped()] == [
         "concurrency_errors",
         "api_limit_errors",

@@ -150,7 +150,7 @@ async def test_a_person_s_pause_outlives_every_declaration(stores: Stores) -> No
 
 
 @pytest.mark.parametrize("make_up", [False, True])
-async def test_what_fell_into_a_pause_is_let_go_or_made_up(stores: Stores, make_up: bool) -> None:
+async def test_ticks_during_a_pause_are_skipped_or_made_up(stores: Stores, make_up: bool) -> None:
     await stores.duties.sync_schedules([HOURLY])
     await stores.duties.pause("scan", "ann", "not now")
     await stores.pass_time(5000)
@@ -163,7 +163,7 @@ async def test_what_fell_into_a_pause_is_let_go_or_made_up(stores: Stores, make_
     assert (state.now - state.last_tick).total_seconds() >= 1000
 
 
-async def test_what_a_program_had_paused_begins_when_it_does_not_any_more(stores: Stores) -> None:
+async def test_schedule_paused_in_code_starts_when_the_code_unpauses_it(stores: Stores) -> None:
     await stores.duties.sync_schedules([replace(HOURLY, paused=True)])
     await stores.pass_time(5000)
     await stores.duties.sync_schedules([replace(HOURLY, paused=True, priority=0)])

@@ -88,7 +88,7 @@ async def test_without_a_rate_all_may_send(stores: Stores) -> None:
     assert answers == [EndpointPermit()] * 20
 
 
-async def test_one_bucket_for_all_exactly(stores: Stores) -> None:
+async def test_endpoint_rate_is_one_exact_bucket_for_the_fleet(stores: Stores) -> None:
     answers = await asyncio.gather(*(stores.endpoints.admit(ask(0, SLOW)) for _ in range(10)))
     waits = [answer for answer in answers if isinstance(answer, EndpointRefusal)]
     assert (len(answers) - len(waits), {answer.by for answer in waits}) == (3, {"rate"})
@@ -170,7 +170,7 @@ async def test_enough_connections_that_fail_open_the_breaker_once(stores: Stores
     assert row["open_for_s"] == pytest.approx(60, abs=2)
 
 
-async def test_one_connection_counts_once_and_never_opens_it_alone(stores: Stores) -> None:
+async def test_breaker_counts_a_connection_once_and_one_never_opens_it(stores: Stores) -> None:
     await admitted(stores)
     assert await fail(stores, *[1] * 20) == [None] * 20
     strict = replace(UNLIMITED, breaker_failures=1)
@@ -178,7 +178,7 @@ async def test_one_connection_counts_once_and_never_opens_it_alone(stores: Store
     assert await fail(stores, 2, limits=strict) == [pytest.approx(60)]
 
 
-async def test_one_process_whose_requests_never_leave_closes_nothing(stores: Stores) -> None:
+async def test_endpoint_stays_open_for_one_process_whose_requests_never_leave(stores: Stores) -> None:
     await admitted(stores)
     assert await fail(stores, *range(1, 9), reach=NOT_SENT, process=1) == [None] * 8
     assert await fail(stores, 1, 1, reach=NOT_SENT, process=1) == [None] * 2
@@ -192,7 +192,7 @@ async def test_one_process_whose_requests_never_leave_closes_nothing(stores: Sto
     assert (change.state, change.said_by) == ("open", tuple(str(UUID(int=who)) for who in (1, 2, 3)))
 
 
-async def test_one_connection_whose_requests_leave_no_process_closes_nothing(stores: Stores) -> None:
+async def test_endpoint_stays_open_for_one_connection_whose_requests_never_leave(stores: Stores) -> None:
     await admitted(stores)
     for process in (1, 2, 3):
         assert await fail(stores, 1, reach=NOT_SENT, process=process, limits=TWO) == [None]
@@ -225,7 +225,7 @@ async def test_a_success_forgets_failures(stores: Stores) -> None:
     assert (await seen(stores))["state"] == "closed"
 
 
-async def test_one_probe_in_the_fleet_and_its_word_counts(stores: Stores) -> None:
+async def test_breaker_admits_one_probe_of_the_fleet_and_its_result_decides(stores: Stores) -> None:
     await admitted(stores)
     await fail(stores, 1, 2, 3)
     await stores.pass_time(61)
@@ -351,14 +351,14 @@ async def test_a_person_resumes(stores: Stores) -> None:
     assert await admitted(stores) == EndpointPermit()
 
 
-async def test_they_are_listed_by_provider_and_app(stores: Stores) -> None:
+async def test_endpoints_are_listed_by_provider_and_app(stores: Stores) -> None:
     for key in (("xero", "b"), ("xero", "a"), ("shopify", "c")):
         await admitted(stores, provider=key[0], client_id=key[1])
     found = [(row["provider"], row["client_id"]) for row in await stores.endpoints.search()]
     assert found == [("shopify", "c"), ("xero", "a"), ("xero", "b")]
 
 
-async def test_what_no_refresh_asks_about_is_forgotten_paused_or_not(stores: Stores) -> None:
+async def test_endpoint_without_refreshes_is_pruned_paused_or_not(stores: Stores) -> None:
     for who in (1, 2):
         await say(stores, REFUSED, who)
     await stores.pass_time(50)

@@ -38,7 +38,7 @@ async def handled(stores: Stores) -> None:
 # ---- why a job waits -------------------------------------------------------------------------------
 
 
-async def test_nobody_is_not_explained(stores: Stores) -> None:
+async def test_missing_job_has_no_explanation(stores: Stores) -> None:
     assert await stores.lanes.explain(NOBODY) is None
 
 
@@ -186,7 +186,7 @@ async def turn_of(stores: Stores, tenant_id: str, queue: str = "default") -> Ten
     return turn
 
 
-async def test_what_a_tenant_got_and_has(stores: Stores) -> None:
+async def test_turns_show_what_a_tenant_ran_and_runs(stores: Stores) -> None:
     session_id = await a_session(stores)
     assert await stores.lanes.turns(queue=None, tenant_id=None, limit=9) == []
     await stores.lanes.set_tier(Tier("gold", weight=2.0, max_running=40))
@@ -217,7 +217,7 @@ async def test_a_blocked_tenants_lanes_are_parked(stores: Stores) -> None:
     assert len(await taken(stores, session_id)) == 1
 
 
-async def test_who_waits_longest_comes_first(stores: Stores) -> None:
+async def test_turns_list_the_longest_waiting_tenant_first(stores: Stores) -> None:
     session_id = await a_session(stores)
     for name in "abc":
         await enqueued(stores, *jobs_of(name, 5, kind=name))

@@ -88,7 +88,7 @@ async def test_a_tenant_with_much_work_fills_what_others_leave(stores: Stores, o
     assert len(await taken(stores, session_id)) + len(two_claims[0]) + len(two_claims[1]) == 100 + others
 
 
-async def test_what_a_worker_does_not_take_stands_in_nobodys_way(stores: Stores) -> None:
+async def test_jobs_outside_a_claim_filter_block_no_other_job(stores: Stores) -> None:
     session_id = await a_session(stores)
     await enqueued(
         stores,
@@ -120,9 +120,7 @@ async def test_each_queue_has_its_turn(stores: Stores) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("demand", [2, 10])
 @pytest.mark.parametrize("left", [0, 100], ids=["ran_empty", "goes_on"])
-async def test_who_comes_late_shares_at_once_and_gets_no_burst(
-    stores: Stores, left: int, demand: int
-) -> None:
+async def test_late_tenant_shares_at_once_without_a_burst(stores: Stores, left: int, demand: int) -> None:
     session_id = await a_session(stores)
     await enqueued(stores, *jobs_of("a", 1000 + left))
     await done(stores, await taken(stores, session_id, 1000))
@@ -138,7 +136,7 @@ async def test_who_comes_late_shares_at_once_and_gets_no_burst(
 
 
 @pytest.mark.slow
-async def test_who_was_idle_comes_back_without_a_burst(stores: Stores) -> None:
+async def test_idle_tenant_returns_without_a_burst(stores: Stores) -> None:
     session_id = await a_session(stores)
     await enqueued(stores, *jobs_of("a", 400), *jobs_of("b", 1))
     await done(stores, await taken(stores, session_id, 300, demand=10))
@@ -162,7 +160,7 @@ async def test_work_that_nobody_takes_gives_no_credit_to_who_comes(stores: Store
     assert abs(jobs.count("c") - 20) <= QUANTUM
 
 
-async def test_what_the_quantum_denies_is_not_saved_up(stores: Stores) -> None:
+async def test_share_denied_by_the_quantum_is_not_saved_up(stores: Stores) -> None:
     session_id = await a_session(stores)
     await stores.lanes.set_tenant(TenantShare("a", weight=1000.0))
     await enqueued(stores, *jobs_of("a", 500), *jobs_of("b", 200))
@@ -266,7 +264,7 @@ async def test_a_new_weight_holds_for_the_backlog_at_once(stores: Stores) -> Non
     assert abs(tenants_of(await taken(stores, session_id, 100, demand=10)).count("a") - 50) <= 2
 
 
-async def test_what_was_set_is_told(stores: Stores) -> None:
+async def test_tenants_and_tiers_are_read_as_set(stores: Stores) -> None:
     lanes = stores.lanes
     assert (await lanes.tenant("a"), await lanes.tenants(9), list(await lanes.tiers())) == (None, [], [])
     gold, bronze = Tier("gold", 3.0, 50), Tier("bronze", None, 2)

@@ -58,7 +58,7 @@ async def test_a_good_call_among_few_bad_ones_opens_nothing(timed: Timed) -> Non
         assert await call(timed, GOOD) is None
 
 
-async def test_what_lies_back_more_than_30_s_does_not_count(timed: Timed) -> None:
+async def test_breaker_forgets_failures_older_than_30_s(timed: Timed) -> None:
     for _ in range(9):
         await call(timed, BAD)
         await call(timed, GOOD)
@@ -77,7 +77,7 @@ async def test_a_success_ends_the_row_and_neutral_ends_count_for_nothing(timed: 
         assert await call(timed, BAD) is None
 
 
-async def test_one_probe_decides(timed: Timed) -> None:
+async def test_breaker_is_decided_by_one_probe(timed: Timed) -> None:
     await opened(timed)
     timed.tick(60)
     probe = await timed.admitted(Ask(PLAN, call_s=7))
@@ -135,7 +135,7 @@ async def test_a_cancelled_probe_lets_the_next_one_try(timed: Timed) -> None:
     assert (await timed.admitted(Ask(PLAN))).probe
 
 
-async def test_what_was_sent_before_it_opened_decides_nothing(timed: Timed) -> None:
+async def test_call_sent_before_the_breaker_opened_decides_nothing(timed: Timed) -> None:
     early = [await timed.admitted(Ask(PLAN)) for _ in range(3)]
     await opened(timed)
     timed.tick(60)

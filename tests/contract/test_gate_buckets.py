@@ -206,7 +206,7 @@ async def left(timed: Timed, of: Plan) -> int:
     return units
 
 
-async def test_what_was_not_used_is_given_back(timed: Timed) -> None:
+async def test_unused_cost_is_refunded(timed: Timed) -> None:
     points = plan(BucketLimit("b", 100, 0.001))
     call = await timed.admitted(Ask(points, (60.0,)))
     await timed.gate.finish(Finish(call, actual={0: 11.0}))
@@ -357,7 +357,7 @@ async def test_after_a_loss_a_bucket_is_full_for_who_came_after_it_and_empty_for
     assert await emptied.admit(Ask(new, (1.0,), existed_s=1.999)) == GateRefusal(RefusedBy.BUCKET, 1.0, 0)
 
 
-async def test_who_is_new_is_not_given_what_others_have_spent_already(emptied: Timed) -> None:
+async def test_new_connection_gets_no_tokens_that_others_have_spent(emptied: Timed) -> None:
     limit = plan(BucketLimit("b", 10, 1))
     assert await emptied.admit(Ask(limit, (10.0,))) == GateRefusal(RefusedBy.BUCKET, 10.0, 0)
     emptied.tick(10)

@@ -54,7 +54,7 @@ async def test_a_block_that_fails_after_it_began_keeps_its_place(fleet: Fleet) -
     assert not await one.is_free()
 
 
-async def test_who_never_comes_back_loses_it_by_the_lease(fleet: Fleet) -> None:
+async def test_bulk_place_ends_with_its_lease(fleet: Fleet) -> None:
     one = fleet.process("p1")
     await one.begin()
     await fleet.tick(LEASE_S - 1)
@@ -145,7 +145,7 @@ async def test_an_answer_without_such_a_refusal_blocks_nothing(fleet: Fleet) -> 
             operation.started("not a name")
 
 
-async def test_who_may_wait_stands_in_line(fleet: Fleet) -> None:
+async def test_bulk_operation_that_may_wait_queues(fleet: Fleet) -> None:
     one, other = fleet.process("p1"), fleet.process("p2")
     token = await one.begin()
     entered = asyncio.Event()
@@ -163,7 +163,7 @@ async def test_who_may_wait_stands_in_line(fleet: Fleet) -> None:
     await waiting
 
 
-async def test_who_only_observes_is_told_and_let_through(fleet: Fleet) -> None:
+async def test_observed_bulk_operation_is_reported_and_admitted(fleet: Fleet) -> None:
     await fleet.process("p1").begin()
     observer = fleet.process("p2", observe=True)
     token = await observer.begin(running_id="beside")
@@ -171,7 +171,7 @@ async def test_who_only_observes_is_told_and_let_through(fleet: Fleet) -> None:
     assert len(observer.told.of(GateWouldRefuse)) == 2
 
 
-async def test_what_is_switched_by_hand_comes_first(fleet: Fleet) -> None:
+async def test_manual_switch_overrides_bulk_places(fleet: Fleet) -> None:
     one, other = fleet.process("p1"), fleet.process("p2")
     await other.switch(Act.ISOLATED)
     with pytest.raises(LimitExceededError, match="stopped by hand: because"):
@@ -193,7 +193,7 @@ async def test_a_token_is_checked_and_without_the_store_it_waits(fleet: Fleet) -
     assert refused.value.retry_after_s == 5
 
 
-async def test_what_was_left_to_others_is_not_told_to_be_ours_after_an_outage(fleet: Fleet) -> None:
+async def test_bulk_place_finished_elsewhere_is_not_restored_after_an_outage(fleet: Fleet) -> None:
     """Else the return would bring a place back that another process has given back meanwhile."""
     one, other = fleet.process("p1"), fleet.process("p2")
     token = await one.begin()
@@ -203,7 +203,7 @@ async def test_what_was_left_to_others_is_not_told_to_be_ours_after_an_outage(fl
     assert await other.is_free()
 
 
-async def test_what_is_left_during_an_outage_is_not_ours_after_it(fleet: Fleet) -> None:
+async def test_bulk_place_left_during_an_outage_is_not_restored_after_it(fleet: Fleet) -> None:
     one, other = fleet.process("p1"), fleet.process("p2")
     async with one.bulks.enter(BulkWish(SHOP, "query", "2025-10")) as operation:
         operation.started(RUNNING)

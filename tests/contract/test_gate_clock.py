@@ -122,7 +122,7 @@ async def test_slots_of_the_dead_come_back_whoever_is_held_up(
     await timed.admitted(ask())
 
 
-async def test_who_is_gone_from_the_line_stands_in_nobodys_way(place: Place) -> None:
+async def test_expired_waiter_blocks_no_other_call(place: Place) -> None:
     timed = place.timed
     held = await timed.admitted(ask())
     assert isinstance(await timed.admit(ask(wait_s=3.0)), Queued)
@@ -135,7 +135,7 @@ async def test_who_is_gone_from_the_line_stands_in_nobodys_way(place: Place) -> 
 
 
 @pytest.mark.parametrize("jump_s", [600.0, -600.0])
-async def test_who_is_sure_that_the_clock_was_set_says_so_once_for_all(place: Place, jump_s: float) -> None:
+async def test_clock_change_is_recorded_once_for_all_processes(place: Place, jump_s: float) -> None:
     """Nobody's lease is ended early; the next who finds it out changes nothing more."""
     timed = place.timed
     held = await timed.admitted(ask())
@@ -199,7 +199,7 @@ async def test_a_machine_that_was_paused_empties_no_buckets_where_others_were_aw
     assert isinstance(await timed.admit(Ask(BUCKET, (7.0,))), GateRefusal) is moves
 
 
-async def test_who_was_right_before_a_clock_was_set_is_no_witness_after_it(place: Place) -> None:
+async def test_offset_from_before_a_clock_change_confirms_nothing_after_it(place: Place) -> None:
     """Nor is who has the time from the clock as it is now; back and forth, each jump is found."""
     timed = place.timed
     await timed.admitted(Ask(BUCKET))

@@ -183,7 +183,7 @@ async def test_a_server_that_is_away_takes_only_its_domains_along() -> None:
                 assert isinstance(answer, expected)
 
 
-async def test_who_meets_a_cluster_that_is_down_is_told_so() -> None:
+async def test_call_on_a_cluster_that_is_down_raises_our_error() -> None:
     """As one of ours: else no share is taken, and callers see an error of the driver."""
     with own_cluster() as cluster:
         keys = Keyspace(f"t{token_hex(4)}")

@@ -20,7 +20,7 @@ def ask(plan: Plan) -> Ask:
     return Ask(plan, holder=Holder(next(_ids), "process"))
 
 
-async def test_what_is_asked_after_an_end_is_judged_after_it(timed: Timed) -> None:
+async def test_admission_after_an_unawaited_end_finds_its_slot_free(timed: Timed) -> None:
     """Nobody waits for the end; however many connections there are, one who asks next finds its slot free."""
     plan, told = Plan(DOMAIN, pool=PoolLimit("p", 1)), []
     admitted = await timed.admitted(ask(plan))

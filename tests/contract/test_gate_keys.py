@@ -163,7 +163,7 @@ async def test_leases_whose_ends_are_no_times_are_shown_beside_ours(place: Place
     assert (found["x"], found["y"]) == (0, 2**53)
 
 
-async def test_what_is_given_back_is_free_at_once(place: Place) -> None:
+async def test_released_slot_is_free_at_once(place: Place) -> None:
     first = await fill(place)
     given = await place.keys.give_back(await leases(place))
     assert [lease.lease_id for lease in given] == [1]
@@ -181,7 +181,7 @@ async def test_what_is_given_back_is_free_at_once(place: Place) -> None:
     assert (log.granted, log.held) == (2, 1)
 
 
-async def test_what_is_given_back_is_free_for_its_tenant_in_other_pools(place: Place) -> None:
+async def test_released_slot_frees_the_quota_of_its_tenant_in_other_pools(place: Place) -> None:
     quota = QuotaLimit("acme", 1)
     asks = [
         Ask(replace(PLAN, quota=quota, pool=pool), holder=Holder(number, "p1", quota=quota))
@@ -203,7 +203,7 @@ async def test_a_lease_that_was_renewed_since_is_left_alone(place: Place) -> Non
     assert await place.keys.give_back([replace(seen, holder=seen.holder + "x")]) == []
 
 
-async def test_what_happened_of_late_is_counted_from_the_logs(place: Place) -> None:
+async def test_survey_counts_recent_events_from_the_logs(place: Place) -> None:
     await fill(place)
     survey = await place.keys.survey(weighed=0, since_s=60.0)
     assert survey.happened == {"grant": 1, "wait": 1}

@@ -91,7 +91,7 @@ async def test_an_open_breaker_closes_and_lets_calls_back_step_by_step(world: Wo
     assert ramp == [2, 4, 8, 10, 10, 10]
 
 
-async def test_what_a_probe_tells_after_a_reset_decides_nothing(world: World) -> None:
+async def test_probe_result_after_a_reset_decides_nothing(world: World) -> None:
     await opened(world.timed)
     world.timed.tick(60)
     probe = await world.timed.admitted(Ask(BROKEN))
@@ -101,7 +101,7 @@ async def test_what_a_probe_tells_after_a_reset_decides_nothing(world: World) ->
     assert await world.let_through() == 2
 
 
-async def test_it_opens_again_as_if_for_the_first_time(world: World) -> None:
+async def test_breaker_opens_after_a_reset_as_for_the_first_time(world: World) -> None:
     await opened(world.timed)
     await world.reset()
     world.timed.tick(30)
@@ -132,7 +132,7 @@ async def test_the_cause_of_a_failure_is_shown_with_its_breaker(world: World) ->
 # ---- lines ---------------------------------------------------------------------------------------
 
 
-async def test_who_is_promoted_gets_the_next_slot_whatever_its_class(world: World) -> None:
+async def test_promoted_waiter_gets_the_next_slot_of_any_class(world: World) -> None:
     limit = PoolLimit("p", 1, classes=3)
     holder = await world.timed.admitted(waiting(limit))
     others = [waiting(limit, number) for number in (1, 1, 3)]
@@ -162,7 +162,7 @@ async def test_a_promotion_that_is_only_tried_changes_nothing(world: World) -> N
     await world.timed.admitted(first)
 
 
-async def test_who_does_not_wait_is_not_promoted(world: World) -> None:
+async def test_holder_or_unknown_lease_is_not_promoted(world: World) -> None:
     limit = PoolLimit("p", 1)
     holds, stays = waiting(limit), waiting(limit)
     await world.timed.admitted(holds)

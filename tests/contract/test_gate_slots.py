@@ -139,7 +139,7 @@ async def test_first_come_first_served(timed: Timed) -> None:
         working = await timed.admitted(waiter)
 
 
-async def test_one_is_woken_per_slot(timed: Timed) -> None:
+async def test_free_slot_wakes_one_waiter(timed: Timed) -> None:
     limit = pool(1)
     working = await timed.admitted(ask(limit))
     line = [ask(limit, wait_s=60) for _ in range(3)]
@@ -230,7 +230,7 @@ async def test_work_that_waited_elsewhere_keeps_its_place(timed: Timed) -> None:
     await timed.admitted(snoozed)
 
 
-async def test_who_was_put_forward_stays_there(timed: Timed) -> None:
+async def test_waiter_that_moved_forward_keeps_its_place(timed: Timed) -> None:
     """Who waits asks again each second, and tells then what it knows itself of its waiting."""
     limit = pool(1)
     holder = await timed.admitted(ask(limit))
@@ -347,7 +347,7 @@ async def test_no_slot_is_held_while_waiting_for_tokens(timed: Timed) -> None:
     await timed.admitted(rich)
 
 
-async def test_what_an_answer_tells_counts_though_its_lease_was_lost(timed: Timed) -> None:
+async def test_observation_counts_after_its_lease_was_lost(timed: Timed) -> None:
     limit, bucket = pool(1), BucketLimit("b", 100, 0.001)
     plan = Plan(DOMAIN, pool=limit, buckets=(bucket,))
     late = await timed.admitted(Ask(plan, holder=Holder(next(_ids), "process")))
@@ -357,7 +357,7 @@ async def test_what_an_answer_tells_counts_though_its_lease_was_lost(timed: Time
     assert isinstance(await timed.admit(Ask(Plan(DOMAIN, buckets=(bucket,)), (4.0,))), GateRefusal)
 
 
-async def test_who_is_told_of_as_a_holder_stands_in_line_no_more(timed: Timed) -> None:
+async def test_adopted_holder_no_longer_waits_in_line(timed: Timed) -> None:
     """He waited when the store went away, and took a slot without it: his lease must not become a claim."""
     limit = pool(2, lease_s=30, claim_s=5)
     others = [await timed.admitted(ask(limit)) for _ in range(2)]

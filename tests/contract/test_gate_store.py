@@ -78,7 +78,7 @@ def ask(limit: PoolLimit, **settings: Any) -> Ask:
     return Ask(Plan(DOMAIN, pool=limit), holder=Holder(next(_ids), "process", "a", "job", 1), **settings)
 
 
-async def test_who_stands_in_a_line_without_living_is_given_no_slot(place: Place) -> None:
+async def test_dead_waiter_in_the_line_gets_no_slot(place: Place) -> None:
     """With two slots to give to him, the script that gives them would never end."""
     limit, timed = PoolLimit("p", 1), place.timed
     first = await timed.admitted(ask(limit))
@@ -310,7 +310,7 @@ async def test_a_lease_that_is_told_of_lives_no_longer_than_others(place: Place)
     assert [key for key in keys if await place.redis.pttl(key) < 0] == []
 
 
-async def test_what_cannot_be_asked_fails_alone(place: Place) -> None:
+async def test_impossible_admission_fails_alone_in_its_batch(place: Place) -> None:
     limit = BucketLimit("b", 5, 1)
     good = Ask(Plan(DOMAIN, buckets=(limit,)))
     bad = [

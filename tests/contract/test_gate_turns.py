@@ -13,7 +13,7 @@ DOMAIN = Domain(("tenant", "a"))
 _bookings = count(1)
 
 
-async def test_who_is_handed_a_slot_and_has_no_turn_gives_it_on(timed: Timed) -> None:
+async def test_slot_of_a_call_without_a_turn_goes_to_the_next(timed: Timed) -> None:
     slot, rate = PoolLimit("p", 1), BucketLimit("rate", 2, 1.0)
     both, alone = Plan(DOMAIN, buckets=(rate,), pool=slot), Plan(DOMAIN, pool=slot)
     admitted = await timed.admitted(Ask(both, holder=Holder(next(_bookings), "process")))
@@ -25,7 +25,7 @@ async def test_who_is_handed_a_slot_and_has_no_turn_gives_it_on(timed: Timed) ->
     await timed.admitted(Ask(alone, holder=Holder(next(_bookings), "process")))
 
 
-async def test_who_waits_for_a_slot_keeps_its_turn_meanwhile(timed: Timed) -> None:
+async def test_call_that_waits_for_a_slot_keeps_its_turn(timed: Timed) -> None:
     """R26. Else each slot that comes free finds calls whose turns others have taken, and lies idle."""
     slot, rate = PoolLimit("p", 1), BucketLimit("rate", 1, 1.0)
     both = Plan(DOMAIN, buckets=(rate,), pool=slot)

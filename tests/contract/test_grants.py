@@ -69,7 +69,7 @@ async def test_work_goes_on_where_the_connection_is_no_more(stores: Stores) -> N
     assert await stores.lanes.pauses(10) == []
 
 
-async def test_somebody_elses_pause_stays(stores: Stores) -> None:
+async def test_pause_of_an_operator_stays_after_a_new_grant(stores: Stores) -> None:
     credential = await connected(stores)
     await stores.lanes.pause(MINE, None, reason="moving", by="ann")
     assert await stores.credentials.condemn(condemnation(credential))

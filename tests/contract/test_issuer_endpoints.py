@@ -93,7 +93,7 @@ async def test_a_signature_by_another_key_is_refused_and_without_a_key_any_will_
 
 
 @pytest.mark.parametrize("text", ["", "not.a.jwt", "a.b", "eyJhbGciOiJub25lIn0.e30."])
-async def test_what_is_no_assertion_is_refused(issuer: Issuer, text: str) -> None:
+async def test_malformed_assertion_is_refused(issuer: Issuer, text: str) -> None:
     issuer.register("assertion", "acme", client_id="m2m", public_key=KEY.as_pem(private=False).decode())
     assert (await fetch(f"{issuer.url}/assertion/token", _client_form(text))).status == 401
 

@@ -58,7 +58,7 @@ async def test_toml_and_sigterm(tmp_path: Path) -> None:
     assert "rt_mine" not in ledger.read_text()
 
 
-async def test_it_dies_with_its_parent(tmp_path: Path) -> None:
+async def test_issuer_dies_with_its_parent(tmp_path: Path) -> None:
     ledger = tmp_path / "ledger.ndjson"
     child, _ = await _spawn("--ledger", str(ledger), "--die-with-parent")
     assert child.stdin is not None

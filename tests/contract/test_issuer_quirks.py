@@ -114,7 +114,7 @@ async def test_an_odd_token_type(issuer: Issuer, grant: Grant) -> None:
     assert (await rude(issuer, grant, "odd_token_type")).json["token_type"] == "urn:odd"
 
 
-async def test_somebody_elses_account(issuer: Issuer, grant: Grant) -> None:
+async def test_token_of_another_account(issuer: Issuer, grant: Grant) -> None:
     assert (await rude(issuer, grant, "other_account")).json["account_id"] == 43
     assert generation(issuer) == 2
     named = issuer.register("p", "named", account_id="shop-a")
@@ -198,7 +198,7 @@ async def test_retry_after_in_every_form(issuer: Issuer, grant: Grant) -> None:
     assert (await rude(issuer, grant, arabic)).raw.count(b"Retry-After: ") == 2
 
 
-async def test_whoever_follows_the_redirect_is_seen(issuer: Issuer, grant: Grant) -> None:
+async def test_client_that_follows_the_redirect_is_counted(issuer: Issuer, grant: Grant) -> None:
     location = (await rude(issuer, grant, "redirect")).headers["location"]
     assert (await fetch(issuer.url + location, refresh_form(grant.refresh_token))).status == 404
     assert judge(issuer.ledger()).strays == 1

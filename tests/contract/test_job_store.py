@@ -79,7 +79,7 @@ async def test_demand_bounds_a_claim(stores: Stores) -> None:
     assert await stores.jobs.claim(ANY, 3, session_id) == []
 
 
-async def test_who_was_declared_lost_gets_nothing(stores: Stores) -> None:
+async def test_session_declared_lost_claims_nothing(stores: Stores) -> None:
     session_id = await a_session(stores)
     await stores.jobs.enqueue([new_job()])
     await stores.sessions.bury([session_id])
@@ -88,7 +88,7 @@ async def test_who_was_declared_lost_gets_nothing(stores: Stores) -> None:
     assert len(await stores.jobs.claim(ANY, 9, await a_session(stores, 2))) == 1
 
 
-async def test_who_listens_is_told_of_work_that_is_due(stores: Stores) -> None:
+async def test_listener_is_notified_of_due_jobs(stores: Stores) -> None:
     told: asyncio.Queue[str] = asyncio.Queue()
     unlisten = await stores.jobs.listen(told.put_nowait)
     await stores.jobs.enqueue([new_job(queue="later", delay_s=60)])
@@ -256,7 +256,7 @@ async def test_a_superseded_worker_changes_nothing(stores: Stores) -> None:
     assert view.result == "new"
 
 
-async def test_one_batch_may_hold_every_kind_of_outcome(stores: Stores) -> None:
+async def test_acknowledge_batch_holds_every_kind_of_outcome(stores: Stores) -> None:
     session_id = await a_session(stores)
     await enqueued(stores, *(new_job() for _ in range(6)))
     a, b, c, d, e, f = await stores.jobs.claim(ANY, 6, session_id)
@@ -331,7 +331,7 @@ async def test_pruning_keeps_each_state_as_long_as_it_was_told(stores: Stores) -
     assert await stores.jobs.counts() == {"running": 1}
 
 
-async def test_what_people_see(stores: Stores) -> None:
+async def test_jobs_are_searched_and_counted(stores: Stores) -> None:
     session_id = await a_session(stores)
     await claimed(stores, session_id)
     soon, later = await enqueued(

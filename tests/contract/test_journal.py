@@ -267,7 +267,7 @@ async def test_settled_files_are_dropped_after_their_time(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("just_now", [True, False])
-async def test_what_was_inherited_is_dropped_with_its_lock(folder: Path, just_now: bool) -> None:
+async def test_inherited_file_is_deleted_with_its_lock(folder: Path, just_now: bool) -> None:
     """Its time begins as it is settled; of what was settled before, with the last entry."""
     ahead_s = 0.0
     dead_id = uuid4()

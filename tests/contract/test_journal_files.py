@@ -245,7 +245,7 @@ async def test_a_disk_that_is_slow_with_much_to_read_refuses_nothing(
         assert timeouts > 20
 
 
-async def test_one_pass_over_the_files_serves_all_that_look(folder: Path, calls: Counter[str]) -> None:
+async def test_concurrent_lookups_share_one_pass_over_the_files(folder: Path, calls: Counter[str]) -> None:
     entries = [entry_number(number) for number in range(1, 200)]
     await left_behind(folder, entries)
     async with FileJournal(folder, uuid4(), SMALL) as journal:
@@ -257,7 +257,7 @@ async def test_one_pass_over_the_files_serves_all_that_look(folder: Path, calls:
         assert calls["open"] <= 2 * len(names(folder))
 
 
-async def test_what_is_owed_keeps_its_file_and_no_other(folder: Path) -> None:
+async def test_unsettled_entry_keeps_its_file_and_no_other(folder: Path) -> None:
     """Files taken over go a day after what they hold was settled; one answer could not be."""
     ahead_s = 0.0
     await left_behind(folder, [entry_number(1)])
@@ -362,7 +362,7 @@ class Host:
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_whoever_wrote_it_each_process_finds_what_is_on_disk(folder: Path, seed: int) -> None:
+async def test_each_process_finds_entries_of_every_writer(folder: Path, seed: int) -> None:
     async with AsyncExitStack() as stack:
         host = Host(folder, Random(seed), stack)
         await host.start()

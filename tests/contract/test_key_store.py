@@ -83,7 +83,7 @@ async def test_foreign_keys_come_in_pages(keys: KeyStore) -> None:
     assert mine not in found
 
 
-async def test_one_sample_of_each_master(keys: KeyStore) -> None:
+async def test_samples_hold_one_key_of_each_master(keys: KeyStore) -> None:
     for number in range(6):
         await keys.adopt(key_of(f"tenant-{number}", f"m{number % 2}"))
     assert sorted(key.master_id for key in await keys.samples()) == ["m0", "m1"]

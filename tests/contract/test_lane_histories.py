@@ -220,7 +220,7 @@ ACTS: dict[Callable[[History], Coroutine[Any, Any, None]], int] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1, 5))
-async def test_what_is_left_is_had_by_claims_alone(stores: Stores, seed: int) -> None:
+async def test_claims_alone_drain_the_lanes_after_any_history(stores: Stores, seed: int) -> None:
     history = History(stores, seed)
     await history.run()
     await history.end()

@@ -202,7 +202,7 @@ async def test_a_pause_that_is_over_lengthens_no_new_one(stores: Stores) -> None
     assert len(await taken(stores, session_id)) == 1
 
 
-async def test_what_people_see_of_pauses(stores: Stores) -> None:
+async def test_pauses_are_listed_with_reason_and_actor(stores: Stores) -> None:
     assert await stores.lanes.pauses(9) == []
     await enqueued(stores, *jobs_of("a", 2), *jobs_of("a", 1, group_key="g"), *jobs_of("b", 1, group_key="g"))
     assert await stores.lanes.pause(tenant("a"), None, reason="unpaid", by="ann") == 2
@@ -221,7 +221,7 @@ async def test_what_people_see_of_pauses(stores: Stores) -> None:
 # ---- what is under way, and what is not yet --------------------------------------------------------
 
 
-async def test_what_runs_goes_on_and_what_comes_back_waits(stores: Stores) -> None:
+async def test_pause_lets_running_jobs_end_and_holds_rescheduled_ones(stores: Stores) -> None:
     session_id = await a_session(stores)
     finished, tried = [await claimed(stores, session_id, **IT) for _ in range(2)]
     await stores.lanes.pause(tenant("a"), None, **WHO)
@@ -256,7 +256,7 @@ async def test_a_suspect_is_held_like_any_other(stores: Stores) -> None:
     assert suspect.job_id == job.job_id
 
 
-async def test_what_falls_due_during_a_pause_comes_after_it(stores: Stores) -> None:
+async def test_job_due_during_a_pause_runs_after_it(stores: Stores) -> None:
     session_id = await a_session(stores)
     await stores.lanes.pause(tenant("a"), 60.0, **WHO)
     during, after = new_job(tenant_id="a", delay_s=30), new_job(tenant_id="a", delay_s=90)
@@ -351,7 +351,7 @@ async def test_a_turn_ends_no_pause_and_a_pause_no_turn(stores: Stores) -> None:
     assert len(await taken(stores, session_id)) == 1
 
 
-async def test_what_comes_back_in_place_keeps_its_place(stores: Stores) -> None:
+async def test_job_rescheduled_in_place_keeps_its_place(stores: Stores) -> None:
     """A job that waits for its turn is not passed by those behind it."""
     session_id = await a_session(stores)
     first, second, third = await enqueued(stores, *(new_job(**IT) for _ in range(3)))

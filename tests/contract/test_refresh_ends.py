@@ -126,7 +126,7 @@ async def test_unknown_does_not_touch_a_later_grant(stores: Stores) -> None:
 
 
 @pytest.mark.parametrize("phase", ["intent", "sent"])
-async def test_what_changed_nothing_is_given_up_without_a_trace(stores: Stores, phase: str) -> None:
+async def test_rotation_that_changed_nothing_is_released_without_a_trace(stores: Stores, phase: str) -> None:
     credential, owner = await connected(stores), await a_session(stores)
     wish = intent(credential, owner)
     await (claimed if phase == "intent" else sent)(stores, wish)

@@ -133,7 +133,7 @@ async def test_a_closed_session_leaves_its_jobs_without_a_crash(stores: Stores) 
     assert again.lease_id != job.lease_id
 
 
-async def test_who_is_lost_itself_judges_nobody(stores: Stores) -> None:
+async def test_lost_session_rescues_no_jobs(stores: Stores) -> None:
     lost, victim = await a_session(stores, 1), await a_session(stores, 2)
     await claimed(stores, victim)
     await stores.sessions.bury([lost, victim])
@@ -141,7 +141,7 @@ async def test_who_is_lost_itself_judges_nobody(stores: Stores) -> None:
     assert await stores.jobs.counts() == {"running": 1}
 
 
-async def test_one_pass_at_a_time_across_the_fleet(stores: Stores) -> None:
+async def test_rescue_runs_once_at_a_time_across_the_fleet(stores: Stores) -> None:
     one, other = await a_session(stores, 1), await a_session(stores, 2)
     assert await stores.sessions.rescue(one, 5.0, 3, 100) is not None
     assert await stores.sessions.rescue(other, 5.0, 3, 100) is None

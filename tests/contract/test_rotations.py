@@ -28,7 +28,7 @@ from tests.support.engine import IDS, NOBODY
 # ---- INTENT ----------------------------------------------------------------------------------------
 
 
-async def test_one_intent_at_a_time_whoever_asks(stores: Stores) -> None:
+async def test_one_intent_at_a_time_across_processes(stores: Stores) -> None:
     credential, processes = await connected(stores), [stores.credentials, stores.peer(), stores.peer()]
     wishes = [intent(credential, await a_session(stores, pid)) for pid in range(3) for _ in range(4)]
     granted = await asyncio.gather(
@@ -59,7 +59,7 @@ async def test_an_intent_is_shown_with_its_owner(stores: Stores) -> None:
 
 
 @pytest.mark.parametrize("end", ["lost", "stopped", "unknown"])
-async def test_who_is_gone_is_told_as_lost(stores: Stores, end: str) -> None:
+async def test_rotation_of_a_dead_session_is_reported_as_lost(stores: Stores, end: str) -> None:
     credential, owner = await connected(stores), await a_session(stores)
     await claimed(stores, intent(credential, NOBODY if end == "unknown" else owner))
     if end == "lost":
@@ -232,7 +232,7 @@ async def test_a_lost_replayer_makes_room_for_another(stores: Stores) -> None:
 # ---- SENT ------------------------------------------------------------------------------------------
 
 
-async def test_what_is_sent_is_marked_once(stores: Stores) -> None:
+async def test_sent_mark_is_set_once(stores: Stores) -> None:
     credential, owner = await connected(stores), await a_session(stores)
     wish = intent(credential, owner)
     assert await stores.credentials.mark_sent(wish.connection_id, wish.rotation_id) is None

@@ -58,7 +58,7 @@ async def test_the_hook_runs_after_connect_and_before_the_first_byte(
     ],
     ids=lambda error: type(error).__name__,
 )
-async def test_what_the_hook_raises_comes_out_and_nothing_is_sent(error: Exception) -> None:
+async def test_error_of_the_hook_is_raised_and_nothing_is_sent(error: Exception) -> None:
     async with RawServer() as server, AiohttpTokenTransport(policy=PRIVATE) as transport:
 
         async def before_sent() -> None:

@@ -74,7 +74,7 @@ async def test_a_compressed_answer_is_decoded(
     ],
     ids=["truncated", "none", "more behind", "10,000 members", "twice", "unknown", "empty"],
 )
-async def test_what_does_not_decode_is_kept_as_it_came(
+async def test_body_that_does_not_decode_is_kept_as_received(
     transport: AiohttpTokenTransport, body: bytes, encoding: str
 ) -> None:
     answer = await asked(transport, answer_of(body, f"Content-Encoding: {encoding}"))
@@ -127,7 +127,7 @@ async def test_chunks_without_end_are_refused(transport: AiohttpTokenTransport) 
     ],
     ids=["1 MiB header", "10,000 headers", "negative", "two lengths", "status", "HTTP/0.9", "TLS"],
 )
-async def test_what_is_no_http_is_unknown(transport: AiohttpTokenTransport, data: bytes) -> None:
+async def test_response_that_is_no_http_is_unknown(transport: AiohttpTokenTransport, data: bytes) -> None:
     answer = await asked(transport, data)
     assert isinstance(answer, NoAnswer)
     assert answer.sent

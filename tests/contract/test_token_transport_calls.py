@@ -57,7 +57,7 @@ async def test_a_private_host_can_be_allowed_by_name() -> None:
         ("http://127.0.0.1/t", {"Bad header": "x"}),
     ],
 )
-async def test_what_cannot_be_put_into_http_is_a_wrong_call(
+async def test_call_that_http_cannot_express_is_refused(
     transport: AiohttpTokenTransport, url: str, headers: dict[str, str]
 ) -> None:
     async def before_sent() -> None:
@@ -108,7 +108,7 @@ async def test_a_proxy_is_used_only_when_asked_for(monkeypatch: pytest.MonkeyPat
         assert b"authorization" not in proxy.arrivals[0].lower()
 
 
-def test_it_works_on_uvloop() -> None:
+def test_token_transport_works_on_uvloop() -> None:
     async def run() -> None:
         async with RawServer(answer_all) as server, AiohttpTokenTransport(policy=PRIVATE) as transport:
             for _ in range(3):

@@ -65,7 +65,7 @@ async def test_how_late_it_left_is_told(reuse: bool, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("hangs_up", [True, False])
-async def test_who_thinks_for_long_makes_nobody_late(tmp_path: Path, hangs_up: bool) -> None:
+async def test_slow_server_makes_no_send_late(tmp_path: Path, hangs_up: bool) -> None:
     """Over TLS a farewell of ours leaves with the answer: when it did is not when the request did."""
 
     async def think(connection: RawConnection) -> None:
@@ -132,7 +132,7 @@ async def test_a_request_is_not_sent_after_its_deadline() -> None:
         assert server.received == 0
 
 
-async def test_whoever_stood_still_waits_for_a_bounded_time() -> None:
+async def test_process_that_stood_still_waits_for_a_bounded_time() -> None:
     async def say_nothing(connection: RawConnection) -> None:
         await connection.request()
         time.sleep(STANDSTILL_S)

@@ -260,7 +260,7 @@ async def test_a_certificate_that_is_not_right_gets_nothing(tmp_path: Path, faul
         assert server.received == 0
 
 
-async def test_what_does_not_speak_tls_gets_no_request(transport: AiohttpTransport) -> None:
+async def test_server_without_tls_gets_no_request(transport: AiohttpTransport) -> None:
     async with RawServer(say_once(OK)) as server:
         answer = await transport.send(request_of(server.url.replace("http:", "https:"), deadline_s=0.5))
         assert isinstance(answer, NoAnswer)

@@ -106,7 +106,7 @@ async def test_an_empty_answer_needs_no_encoding(transport: AiohttpTransport, wa
     ],
     ids=["truncated", "none", "no deflate", "more behind", "10,000 members", "twice", "two lines", "unasked"],
 )
-async def test_what_does_not_decode_has_a_name_and_its_status(
+async def test_body_that_does_not_decode_is_malformed_with_its_status(
     transport: AiohttpTransport, way: Way, body: bytes, encodings: list[str]
 ) -> None:
     lines = [f"Content-Encoding: {encoding}" for encoding in encodings]
@@ -130,7 +130,7 @@ async def test_the_bound_is_exact(transport: AiohttpTransport, way: Way, encodin
     assert isinstance(small, HttpAnswer)
 
 
-async def test_one_piece_may_be_too_large_as_well(transport: AiohttpTransport, way: Way) -> None:
+async def test_body_in_one_piece_may_be_too_large(transport: AiohttpTransport, way: Way) -> None:
     async with RawServer() as server:
         for most, fits in ((len(BODY), True), (len(BODY) - 1, False), (0, False)):
             answer = await way(transport, request_of(server.url, max_body_bytes=most))
@@ -224,7 +224,7 @@ ENDLESS = {
 
 
 @pytest.mark.parametrize(("start", "piece"), ENDLESS.values(), ids=ENDLESS)
-async def test_what_is_neither_head_nor_body_has_an_end(
+async def test_endless_bytes_between_head_and_body_are_cut_off(
     transport: AiohttpTransport, way: Way, start: bytes, piece: bytes
 ) -> None:
     async def script(connection: RawConnection) -> None:
@@ -260,7 +260,9 @@ async def test_what_is_neither_head_nor_body_has_an_end(
     ids=["100,000 headers", "negative", "underscore", "two lengths", "length and chunks",
          "status", "long status", "NUL", "no name", "HTTP/0.9", "TLS"],
 )  # fmt: skip
-async def test_what_is_no_http_is_malformed(transport: AiohttpTransport, way: Way, data: bytes) -> None:
+async def test_response_that_is_no_http_is_malformed(
+    transport: AiohttpTransport, way: Way, data: bytes
+) -> None:
     answer = await asked(transport, way, data)
     assert isinstance(answer, NoAnswer)
     assert (answer.sent, answer.kind) == (True, "malformed")

@@ -261,7 +261,7 @@ async def test_the_host_of_a_proxy_is_not_called_directly(monkeypatch: pytest.Mo
     assert (came.kind, came.sent) == ("refused_address", False)
 
 
-def test_it_works_on_uvloop() -> None:
+def test_transport_works_on_uvloop() -> None:
     async def run() -> None:
         async with RawServer() as server, AiohttpTransport(policy=PRIVATE) as transport:
             for body in (None, b"x", bytes(1 << 20)):

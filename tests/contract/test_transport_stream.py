@@ -90,7 +90,7 @@ async def test_the_connection_is_kept_after_the_end_and_dropped_before_it(
         assert len(server.connections) == 2
 
 
-async def test_what_is_raised_within_comes_out_and_drops_the_connection(transport: AiohttpTransport) -> None:
+async def test_error_within_a_stream_is_raised_and_drops_the_connection(transport: AiohttpTransport) -> None:
     async def endless(connection: RawConnection) -> None:
         await connection.request()
         await connection.say(CHUNKED + b"\r\n" + chunk_of(b"first"))
@@ -104,7 +104,9 @@ async def test_what_is_raised_within_comes_out_and_drops_the_connection(transpor
         await server.quiet()
 
 
-async def test_what_never_left_is_told_in_place_of_the_stream(transport: AiohttpTransport) -> None:
+async def test_request_that_never_left_yields_no_answer_instead_of_a_stream(
+    transport: AiohttpTransport,
+) -> None:
     async with RawServer() as server:
         pass
     async with transport.stream(request_of(server.url)) as stream:
@@ -167,7 +169,7 @@ async def test_a_cancelled_reader_drops_the_connection(transport: AiohttpTranspo
         await server.quiet()
 
 
-async def test_what_was_left_of_a_stream_is_no_answer_to_the_next_call(transport: AiohttpTransport) -> None:
+async def test_rest_of_a_stream_is_no_response_to_the_next_call(transport: AiohttpTransport) -> None:
     async def script(connection: RawConnection) -> None:
         while (request := await connection.request()) is not None:
             path = request.split(b" ", 2)[1]

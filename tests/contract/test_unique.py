@@ -10,7 +10,7 @@ from tests.contract.stores import ANY, Stores, a_session, claimed, discarded
 from tests.support.engine import new_job
 
 
-async def test_one_open_job_per_unique_key_and_its_priority_only_rises(stores: Stores) -> None:
+async def test_unique_key_has_one_open_job_whose_priority_only_rises(stores: Stores) -> None:
     session_id = await a_session(stores)
     first, again = new_job(unique_key="k", priority=2), new_job(unique_key="k", priority=1)
     elsewhere = new_job(unique_key="k", tenant_id="other")

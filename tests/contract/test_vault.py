@@ -50,7 +50,7 @@ class CountingKeyStore(MemoryKeyStore):
 # ---- sealing and opening
 
 
-async def test_it_opens_what_it_sealed_and_so_does_another_process(keys: KeyStore) -> None:
+async def test_vault_opens_its_own_seal_and_that_of_another_process(keys: KeyStore) -> None:
     vault, other = vault_over(keys), vault_over(keys)
     await vault.preflight("acme")
     sealed = vault.seal(context_of(), PLAIN)

@@ -171,6 +171,6 @@ async def test_a_port_besides_443_has_to_be_in_the_settings(
 
 
 @pytest.mark.parametrize("ports", ["0", "65536", "https"])
-def test_what_is_no_port_is_no_setting(ports: str) -> None:
+def test_invalid_extra_port_is_refused(ports: str) -> None:
     with pytest.raises(InvalidConfigError):
         load({"FAIRLEAD_HTTP__EXTRA_PORTS": ports})

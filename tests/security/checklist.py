@@ -83,7 +83,7 @@ CHECKLIST: tuple[Control, ...] = (
             "security/test_S04_headers.py",
             "contract/test_transport_calls.py::test_a_header_that_would_break_the_request_is_a_wrong_call",
             "contract/test_transport_calls.py::test_a_name_in_the_path_is_one_request",
-            "contract/test_token_transport_calls.py::test_what_cannot_be_put_into_http_is_a_wrong_call",
+            "contract/test_token_transport_calls.py::test_call_that_http_cannot_express_is_refused",
             "unit/policy/test_token_request.py::test_no_header_can_be_ended_by_a_secret",
         ),
     ),
@@ -312,7 +312,7 @@ CHECKLIST: tuple[Control, ...] = (
             "security/test_S31_fail_closed.py",
             "security/test_S31_every_check.py",
             "contract/test_vault.py::test_a_kms_that_is_away_is_told_without_its_words",
-            "contract/test_token_transport.py::test_what_the_hook_raises_comes_out_and_nothing_is_sent",
+            "contract/test_token_transport.py::test_error_of_the_hook_is_raised_and_nothing_is_sent",
         ),
     ),
     Control(

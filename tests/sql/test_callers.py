@@ -248,7 +248,7 @@ async def until_blocked(database: Database) -> None:
 
 
 @pytest.mark.parametrize("end", ["commit", "rollback"])
-async def test_who_wants_the_same_key_waits_for_the_other_transaction_alone(
+async def test_insert_with_the_same_unique_key_waits_for_the_other_transaction_alone(
     database: Database,
     callers: PostgresCallerJobs,
     database_settings: DatabaseSettings,

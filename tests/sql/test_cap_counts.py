@@ -70,7 +70,7 @@ async def places(database: Database) -> int:
 @pytest.mark.parametrize("look", [PLACES, FULL], ids=["held", "seen"])
 @pytest.mark.parametrize("analyzed", [False, True])
 @pytest.mark.parametrize("careless", [False, True])
-async def test_it_reads_nobody_who_ran_long_ago(
+async def test_cap_count_reads_no_job_that_ran_long_ago(
     database: Database,
     database_settings: DatabaseSettings,
     cap: str,
@@ -98,7 +98,7 @@ async def test_it_reads_nobody_who_ran_long_ago(
 
 
 @pytest.mark.parametrize("cap", CAPS)
-async def test_it_follows_the_oldest_that_runs(database: Database, cap: str) -> None:
+async def test_count_start_follows_the_oldest_running_job(database: Database, cap: str) -> None:
     """A long one is counted for as long as it runs, with what came after it."""
     store, session_id = await capped(database, cap, 3), await a_session(database)
     assert len(await store.claim(ClaimFilter(), 2, session_id)) == 2
@@ -148,7 +148,9 @@ async def test_a_suspect_that_begins_late_is_counted(database: Database, cap: st
 
 
 @pytest.mark.parametrize("cap", CAPS)
-async def test_who_began_a_little_earlier_believes_it_too(database: Database, cap: str) -> None:
+async def test_older_transaction_uses_a_count_start_stored_after_its_begin(
+    database: Database, cap: str
+) -> None:
     """A claim that is behind one that has just noted a moment does not count all that ever ran."""
     await capped(database, cap, 1)
     async with database.transaction() as transaction:
@@ -162,7 +164,7 @@ async def test_who_began_a_little_earlier_believes_it_too(database: Database, ca
 
 @pytest.mark.parametrize("cap", CAPS)
 @pytest.mark.parametrize("is_capped", [False, True])
-async def test_who_claimed_while_the_cap_was_being_set_is_counted(
+async def test_claim_during_the_setting_of_a_cap_is_counted(
     database: Database, cap: str, is_capped: bool
 ) -> None:
     """However long its commit takes: it held no row of the cap. Under another one no lane changes."""
@@ -183,7 +185,7 @@ async def test_who_claimed_while_the_cap_was_being_set_is_counted(
     assert await places(database) == CAP - 1
 
 
-async def test_who_claimed_before_the_lanes_were_in_step_is_counted(database: Database) -> None:
+async def test_claim_before_the_lanes_were_in_step_is_counted(database: Database) -> None:
     """Though somebody else set something in between, and the cap was taken for known."""
     lanes, store, session_id = (
         PostgresLaneStore(database),
@@ -209,7 +211,7 @@ async def test_caps_of_another_server_are_counted_as_ours_are(database: Database
     assert (await rows(database, COUNTED_FROM))[0]["ago_s"] == pytest.approx(20.0, abs=4.0)
 
 
-async def test_who_is_counted_by_somebody_else_has_no_places(database: Database) -> None:
+async def test_cap_counted_by_another_transaction_has_no_places(database: Database) -> None:
     await capped(database, "of a tenant", 1)
     async with database.transaction() as transaction:
         await transaction._connection.fetch("SELECT FROM running_cap FOR UPDATE")

@@ -47,7 +47,7 @@ async def lanes_of(database: Database, kinds: int = LANES) -> None:
 
 @pytest.mark.parametrize("whose", WHOSE)
 @pytest.mark.parametrize("analyzed", [False, True])
-async def test_it_reads_nobody_who_was_parked_long_ago(
+async def test_cap_waits_read_no_lane_parked_long_ago(
     database: Database, database_settings: DatabaseSettings, whose: str, analyzed: bool
 ) -> None:
     """A snapshot keeps them all, and the wait of each began when that of today did."""
@@ -77,7 +77,7 @@ async def test_it_reads_nobody_who_was_parked_long_ago(
         "woken by nobody",
     ],
 )
-async def test_nobody_is_forgotten(
+async def test_no_parked_lane_is_forgotten(
     database: Database, whose: str, woken_in_s: float, seen_by_the_floor: bool
 ) -> None:
     await lanes_of(database)

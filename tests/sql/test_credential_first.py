@@ -82,7 +82,7 @@ async def beside(
 
 
 @pytest.mark.parametrize("name", ACTS)
-async def test_it_waits_with_empty_hands_and_goes_by_what_is_there_then(
+async def test_write_waits_without_locks_and_uses_the_row_as_it_is_then(
     database: Database, store: PostgresCredentialStore, name: str
 ) -> None:
     postponed = "UPDATE credential SET due_at = now() + interval '1 hour'"

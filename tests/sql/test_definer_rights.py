@@ -160,7 +160,7 @@ async def test_a_schema_in_which_others_create_is_refused(database_settings: Dat
     assert (check.status, ROLE in check.detail) == ("fail", True)
 
 
-async def test_what_an_administrator_is_told_to_run_quotes_the_names_of_roles(
+async def test_sql_in_hints_for_an_administrator_quotes_role_names(
     database: Database, database_settings: DatabaseSettings
 ) -> None:
     hostile = 'x"; DROP TABLE job; --'

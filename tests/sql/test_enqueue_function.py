@@ -179,7 +179,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("parameter", BAD)
-async def test_what_python_refuses_it_refuses_and_names(
+async def test_values_that_python_refuses_are_refused_with_their_parameter(
     database: Database, admin: Any, parameter: str
 ) -> None:
     for value in BAD[parameter]:
@@ -199,7 +199,7 @@ async def test_what_python_refuses_it_refuses_and_names(
         ("delay_s => 60, expires_in_s => 60", "expires_in_s: it must be longer"),
     ],
 )
-async def test_what_does_not_go_together_is_refused(admin: Any, arguments: str, told: str) -> None:
+async def test_contradictory_parameters_are_refused(admin: Any, arguments: str, told: str) -> None:
     with pytest.raises(asyncpg.InvalidParameterValueError, match=told):
         await enqueue(admin, f"'k', 'acme', {arguments}")
 
@@ -226,7 +226,7 @@ def accepts(check: Any) -> bool:
     return True
 
 
-async def test_what_python_takes_it_takes(admin: Any) -> None:
+async def test_values_that_python_accepts_are_accepted(admin: Any) -> None:
     """At the bounds, where a difference would abort a transaction for nothing."""
     args = {"a": [0] * 32_000}
     check_new_job(new_job("k" * 64, tenant_id="é" * 100, args=args, delay_s=366 * 86_400.0))
@@ -329,7 +329,7 @@ async def test_a_stranger_may_nothing(database_settings: DatabaseSettings) -> No
 
 
 @pytest.mark.usefixtures("roles")
-async def test_what_a_caller_lays_in_the_way_is_not_stepped_on(
+async def test_objects_of_the_caller_are_never_used(
     database: Database, database_settings: DatabaseSettings
 ) -> None:
     """It runs with its owner's rights, so nothing of the caller's own making must ever be used by it."""
@@ -371,7 +371,7 @@ SELECT gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), 'default', 'othe
 
 @pytest.mark.slow
 @pytest.mark.parametrize("generic", [False, True])
-async def test_it_reads_few_rows_however_full_the_tables_are(database: Database, generic: bool) -> None:
+async def test_enqueue_reads_few_rows_in_full_tables(database: Database, generic: bool) -> None:
     for sql in (FILLED, DEAD, "ANALYZE"):
         await run(database, sql)
     jobs = (

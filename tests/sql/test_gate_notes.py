@@ -114,7 +114,7 @@ async def test_a_connection_is_read_with_its_age(notes: PostgresGateNotes, datab
     assert await age_s(notes) == math.inf, "a clock was set back"
 
 
-async def test_it_is_as_old_as_the_first_to_the_same_account(
+async def test_account_is_as_old_as_its_first_connection(
     notes: PostgresGateNotes, database: Database
 ) -> None:
     await connected(database)

@@ -31,7 +31,7 @@ async def in_force(store: PostgresSwitchStore) -> list[tuple[Act, Reach]]:
     return [(switch.act, switch.reach) for switch in await store.search()]
 
 
-async def test_what_is_switched_is_read_as_it_was_put(store: PostgresSwitchStore) -> None:
+async def test_switches_are_read_as_stored(store: PostgresSwitchStore) -> None:
     await put(store, Act.ISOLATED, CONNECTION, "vendor\u2019s wish", "cli:bob")
     await put(store, Act.DISABLED, PROVIDER)
     await put(store, Act.DEGRADED, EVERYTHING)
@@ -62,7 +62,7 @@ async def test_switched_again_the_newer_reason_counts_since_the_first(store: Pos
     assert (second.reason, second.actor, second.since) == ("two", "bob", first.since)
 
 
-async def test_what_fades_does_so_by_the_clock_of_the_database_and_ends(
+async def test_fading_switch_follows_the_clock_of_the_database_and_ends(
     store: PostgresSwitchStore, database: Database
 ) -> None:
     await put(store, Act.DISABLED, EVERYTHING)

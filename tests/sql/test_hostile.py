@@ -122,7 +122,7 @@ async def test_a_nul_that_is_only_written_is_a_text_like_any_other(
 
 
 @pytest.mark.parametrize("stored", ['{"n": ' + "9" * 5000 + "}", "[" * 500 + "]" * 500, '{"n": 1e400}', "7"])
-async def test_what_foreign_sql_stored_does_not_stop_a_claim(
+async def test_args_stored_by_foreign_sql_do_not_stop_a_claim(
     database: Database, jobs: PostgresJobStore, stored: str
 ) -> None:
     await jobs.enqueue([new_job("foreign"), new_job("ours", args={"a": 1})])

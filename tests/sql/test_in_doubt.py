@@ -264,7 +264,7 @@ async def test_sessions_and_audit(wire: Wire, database: Database) -> None:
     assert len(await audit.search(tenant="acme", limit=9)) == 1
 
 
-async def test_what_was_never_sent_is_not_tried_again(database: Database) -> None:
+async def test_statement_that_was_never_sent_is_not_retried(database: Database) -> None:
     """A caller in a web request gets its answer at once when the database is away."""
     await database.close()
     with pytest.raises(DependencyUnavailableError) as caught:

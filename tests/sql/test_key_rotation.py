@@ -138,7 +138,7 @@ async def test_without_the_old_key_it_stops_before_the_first_change(database: Da
     assert "hint:" in report.examples[0]
 
 
-async def test_what_nobody_can_open_is_counted_and_left_as_it_is(database: Database) -> None:
+async def test_row_that_cannot_be_opened_is_counted_and_left_as_it_is(database: Database) -> None:
     ids = await populate(database, quick_vault(database), connections=12, tenants=2)
     await run(
         database,

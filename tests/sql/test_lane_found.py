@@ -29,7 +29,7 @@ ASKS = {
 
 @pytest.mark.parametrize("careless", [False, True])
 @pytest.mark.parametrize("function", ASKS)
-async def test_it_reads_no_row_that_was(
+async def test_lane_function_reads_no_dead_row(
     database: Database,
     database_settings: DatabaseSettings,
     function: str,
@@ -74,7 +74,7 @@ FROM (
 
 @pytest.mark.parametrize("analyzed", [False, True])
 @pytest.mark.parametrize("move", MOVES)
-async def test_what_moves_lanes_reads_them_and_nothing_that_was(
+async def test_lane_changes_read_live_rows_only(
     database: Database, database_settings: DatabaseSettings, move: str, analyzed: bool
 ) -> None:
     """Each hold of a rate, and whatever people pause, resume and set."""

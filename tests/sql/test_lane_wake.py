@@ -133,7 +133,7 @@ JOIN = (
 )
 
 
-async def test_who_makes_a_lane_ready_reads_no_dead_ones_where_none_is_ready(
+async def test_waking_a_lane_of_an_empty_class_reads_no_dead_rows(
     database: Database, callers: list[Any]
 ) -> None:
     """Work that comes one by one leaves its class empty again and again, beside an old snapshot (Q12)."""

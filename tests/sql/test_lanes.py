@@ -272,7 +272,7 @@ async def test_many_who_pause_resume_and_set_are_no_circle(
 # ---- what is told ----------------------------------------------------------------------------------
 
 
-async def test_whoever_listens_hears_of_a_resume_and_of_more_room(
+async def test_listener_is_notified_of_a_resume_and_of_a_raised_cap(
     lanes: PostgresLaneStore, jobs: PostgresJobStore, session_id: UUID
 ) -> None:
     heard: asyncio.Queue[str] = asyncio.Queue()

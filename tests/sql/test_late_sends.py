@@ -27,7 +27,7 @@ async def store(database: Database) -> AsyncIterator[PostgresCredentialStore]:
     await made.close()
 
 
-async def test_it_waits_for_the_other_and_finds_what_it_has_stored(
+async def test_late_mark_waits_for_a_settlement_and_sees_its_row(
     database: Database, store: PostgresCredentialStore
 ) -> None:
     """Of its own snapshot neither row was there to be found: not the one, nor yet the other."""
@@ -42,7 +42,7 @@ async def test_it_waits_for_the_other_and_finds_what_it_has_stored(
     assert await late is not None
 
 
-async def test_what_a_version_left_that_does_not_write_it_is_not_believed(
+async def test_last_sent_at_left_by_an_older_version_is_not_used(
     database: Database, store: PostgresCredentialStore
 ) -> None:
     """It settles, and the last send of the generation before stays in the row."""

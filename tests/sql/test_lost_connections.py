@@ -189,7 +189,7 @@ async def test_a_silent_peer_holds_up_neither_who_gives_up_nor_who_leaves(
         await database.close()
 
 
-async def test_who_is_cancelled_in_a_transaction_stays_so_though_nothing_answers(
+async def test_task_cancelled_in_a_transaction_ends_while_the_server_is_silent(
     patient: tuple[CuttingProxy, Database],
 ) -> None:
     proxy, database = patient
@@ -308,7 +308,7 @@ async def test_a_server_where_nobody_may_listen_is_asked_with_growing_pauses() -
     assert begun_s[2] - begun_s[1] >= 0.5
 
 
-async def test_whoever_listens_to_a_former_primary_listens_anew(database_settings: DatabaseSettings) -> None:
+async def test_listener_on_a_former_primary_reconnects(database_settings: DatabaseSettings) -> None:
     database = await Database.open(replace(database_settings, max_size=1))
     ear = Ear()
     await database.listen("one", ear)

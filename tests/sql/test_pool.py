@@ -36,7 +36,7 @@ async def notes(database: Database) -> Database:
 # ---- at the door -----------------------------------------------------------------------------------
 
 
-async def test_nobody_listens_there(database_settings: DatabaseSettings) -> None:
+async def test_address_without_a_server_is_unavailable(database_settings: DatabaseSettings) -> None:
     settings = replace(database_settings, dsn="postgresql://u@127.0.0.1:1/x", connect_timeout_s=2.0)
     with pytest.raises(DependencyUnavailableError, match="hint:"):
         await Database.open(settings)

@@ -32,7 +32,7 @@ async def test_the_sender_knows_better(store, database) -> None:
     assert await claim(store, intent(credential, first.session_id)) is not None
 
 
-async def test_nobody_else_can_say_so(store, database) -> None:
+async def test_only_the_owner_releases_its_rotation(store, database) -> None:
     _credential, first = await unknown_rotation(store, database)
     assert not await store.release(first.connection_id, uuid4())
     now = await store.read(KEY)

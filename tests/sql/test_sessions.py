@@ -157,7 +157,7 @@ async def test_nothing_is_rescued_after_a_restart_or_fail_over(database: Databas
         assert await sessions.heartbeat(other)
 
 
-async def test_who_is_presumed_dead_judges_nobody(database: Database) -> None:
+async def test_presumed_dead_session_rescues_no_jobs(database: Database) -> None:
     survivor, lost = await opened_session(database), await opened_session(database, 2)
     sessions = PostgresSessionStore(database, IDS)
     await sessions.bury([lost])
@@ -225,7 +225,9 @@ async def test_closing_frees_leases_at_once_and_is_no_crash(database: Database) 
     assert {(job.attempt, job.crash_count) for job in again} == {(1, 0)}
 
 
-async def test_one_tick_taken_by_eight_processes(database: Database, databases: list[Database]) -> None:
+async def test_each_tick_is_taken_by_one_of_eight_processes(
+    database: Database, databases: list[Database]
+) -> None:
     session_id = await opened_session(database)
     stores = [PostgresDutyStore(d) for d in databases]
     await asyncio.gather(

@@ -36,7 +36,7 @@ SELECT count(*) FROM lane WHERE (stride, capped, park_reason) IS NOT DISTINCT FR
 """
 
 
-async def test_one_of_eight_does_it_and_the_clock_may_go_back(
+async def test_sweep_runs_in_one_of_eight_processes_even_after_a_clock_step_back(
     database: Database, lanes: PostgresLaneStore
 ) -> None:
     for upkeep, not_due in ((lanes.sweep, None), (lanes.raise_floors, False)):

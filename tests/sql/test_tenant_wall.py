@@ -217,7 +217,7 @@ BESIDE = {
 """Statements in methods that use `Database.of`, not for the second wall or without a word of tenants."""
 
 
-def test_whatever_is_made_for_a_tenant_is_among_the_acts() -> None:
+def test_every_statement_made_for_a_tenant_is_among_the_acts() -> None:
     known, named = set(statement_names()), set()
     for file in sorted(Path(credentials.__file__).parent.glob("*.py")):
         for method in ast.walk(ast.parse(file.read_text("utf-8"))):
@@ -231,7 +231,7 @@ def _goes_behind(node: ast.AST) -> bool:
     return isinstance(node, ast.Attribute) and node.attr == "of" and "_database" in ast.unparse(node.value)
 
 
-async def test_nobody_gets_the_answer_of_another_in_the_same_batch(database: Database, wire: Wire) -> None:
+async def test_no_tenant_gets_the_row_of_another_in_the_same_batch(database: Database, wire: Wire) -> None:
     """The wall is one of the batch, so what was asked for is compared with what came."""
     world = await two_tenants(database)
     made = [statement(name) for name in ("credential_read", "gate_connection")]
@@ -327,7 +327,7 @@ async def test_every_table_of_tenants_has_the_wall(database: Database, table: st
 
 
 @pytest.mark.parametrize("tenants", [[], ["nobody"], ["%"], ['a"b\\,{}'], ["ACME"], ["acme "]])
-async def test_who_is_nobody_sees_nothing(database: Database, tenants: list[str]) -> None:
+async def test_unknown_tenant_sees_no_rows(database: Database, tenants: list[str]) -> None:
     await (await two_tenants(database)).close()
     for table in SEEN:
         assert await database.of(*tenants).fetch(sql(f"SELECT FROM {table}")) == []

@@ -121,7 +121,7 @@ async def test_the_place_of_the_urgent_is_lent_to_nobody_else(database_settings:
     await database.close()
 
 
-async def test_who_is_cancelled_gives_his_place_back(database_settings: DatabaseSettings) -> None:
+async def test_cancelled_waiter_returns_its_connection(database_settings: DatabaseSettings) -> None:
     database = await Database.open(replace(database_settings, max_size=2, urgent_size=1))
     for _ in range(5):
         async with database.transaction():

@@ -56,7 +56,7 @@ async def stage(database: Database):
     await made.credentials.close()
 
 
-async def test_it_waits_and_goes_on_with_the_grant(stage: Stage) -> None:
+async def test_job_waits_for_a_grant_and_resumes_with_it(stage: Stage) -> None:
     credential = await stage.begin()
     waits, others = [await stage.enqueued()], [await stage.enqueued(tenant_id="other")]
     others.append(await stage.enqueued(provider="shopify", group_key="shopify/default"))
@@ -80,7 +80,7 @@ async def test_it_waits_and_goes_on_with_the_grant(stage: Stage) -> None:
     assert await stage.claimed() == set(waits)
 
 
-async def test_it_goes_on_where_the_connection_is_removed(stage: Stage) -> None:
+async def test_waiting_job_resumes_when_its_connection_is_removed(stage: Stage) -> None:
     credential = await stage.begin()
     job_id = await stage.enqueued()
     assert await stage.credentials.condemn(condemnation(credential, None))
@@ -91,7 +91,7 @@ async def test_it_goes_on_where_the_connection_is_removed(stage: Stage) -> None:
     assert await stage.claimed() == {job_id}  # its handler says what is wrong
 
 
-async def test_it_goes_on_with_an_answer_that_comes_late(stage: Stage) -> None:
+async def test_waiting_job_resumes_after_a_late_token_answer(stage: Stage) -> None:
     """The grant was taken for dead, and the first sender woke with a token: nobody else lifts the pause."""
     credential = await stage.begin()
     wish = intent(credential, stage.session_id)

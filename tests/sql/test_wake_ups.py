@@ -17,7 +17,7 @@ QUEUES = {"default"}
 
 
 @pytest.mark.parametrize("patience_s", [2.0, QUIET_S], ids=["it is sent", "it is cut off"])
-async def test_nobody_tells_any_more_after_the_end(
+async def test_closed_wake_ups_send_no_notification(
     database_settings: DatabaseSettings, monkeypatch: pytest.MonkeyPatch, patience_s: float
 ) -> None:
     """Also a word that was due, and waits for a connection: it was forgotten, and pending for ever."""

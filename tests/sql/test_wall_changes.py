@@ -51,7 +51,7 @@ async def test_a_process_that_was_there_first_has_the_wall_once_it_is_raised(
     assert len(told.of(TenantWallMissing)) == len(told.of(TenantWallRaised)) == 1
 
 
-async def test_it_is_not_looked_at_for_every_statement(database: Database) -> None:
+async def test_wall_is_not_checked_for_every_statement(database: Database) -> None:
     await run(database, UNGUARDED)
     await database.of(OURS).fetch(WHOSE)
     assert database.walled

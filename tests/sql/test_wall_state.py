@@ -54,6 +54,6 @@ async def test_a_hole_in_one_table_is_seen(database: Database, hole: str) -> Non
 
 
 @pytest.mark.parametrize("change", NO_HOLES)
-async def test_what_shows_the_role_nothing_more_is_no_hole(database: Database, change: str) -> None:
+async def test_change_that_shows_the_role_no_more_rows_is_no_hole(database: Database, change: str) -> None:
     await run(database, change.format(table="audit"))
     assert (await state(database)).guarded
