@@ -21,7 +21,7 @@ from tools.packages import LOCK, installed, licence_of, locked, needed
 
 LOCKED = locked(LOCK.read_text("utf-8"))
 MOST_REQUIRED = 35
-"""Packages of a plain install. A new one is a decision: raise this with its ADR."""
+"""Packages of a plain install. A new one is a decision: raise this with its reason in docs/design/dependencies.md."""
 
 
 # ---- the lock ------------------------------------------------------------------------------------
