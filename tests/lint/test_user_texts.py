@@ -103,7 +103,7 @@ def without_comments(text: str) -> str:
 
 def pages() -> Iterator[tuple[str, str]]:
     for page in files("docs", suffixes=(".md",)):
-        if "adr" not in page.parts:
+        if not {"adr", "design"} & set(page.parts):
             yield page.relative_to(ROOT).as_posix(), page.read_text("utf-8")
 
 

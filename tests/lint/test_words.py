@@ -20,16 +20,12 @@ CEILINGS: dict[str, Ceiling] = {
     # To do: lower each row to nothing. Of each package that is not clean yet, the findings of
     # (bound, who, tell, docstrings, instants).
     # ceilings begin
-    "ARCHITECTURE.md": (0, 4, 2, 0, 0),
-    "CHANGELOG.md": (0, 36, 37, 0, 0),
     "CONTRIBUTING.md": (0, 2, 1, 0, 0),
-    "README.md": (0, 1, 0, 0, 0),
     "SECURITY.md": (0, 11, 0, 0, 0),
     "bench": (149, 15, 12, 98, 5),
     "bench/limits": (10, 0, 0, 9, 0),
     "bench/peers": (7, 3, 0, 18, 1),
     "docs": (0, 7, 11, 0, 0),
-    "docs/adr": (0, 92, 42, 0, 0),
     "docs/explanation": (0, 42, 31, 0, 0),
     "docs/how-to": (0, 31, 29, 0, 0),
     "docs/reference": (0, 54, 72, 0, 0),
