@@ -19,7 +19,7 @@ from fairlead._core.secret import Secret
 from fairlead.adapters.local.system import SystemClock
 from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.engine.ports.gate import Admitted, Ask, Finish
-from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.limit import (
     MAX_SLOTS,
     BreakerRule,
@@ -92,7 +92,9 @@ class _Full:
     async def clear(self) -> None:
         while ending := self._admitted[-ENDED_AT_ONCE:]:
             del self._admitted[-ENDED_AT_ONCE:]
-            ends = await asyncio.gather(*(self._gate.finish(Finish(one, Health.HEALTHY)) for one in ending))
+            ends = await asyncio.gather(
+                *(self._gate.finish(Finish(one, DestinationHealth.HEALTHY)) for one in ending)
+            )
             must(all(end.kept for end in ends), "RedisGate")
 
 
@@ -105,7 +107,7 @@ def _pair(gate: RedisGate, plans: list[Plan]) -> Decide:
         answer = await gate.admit(Ask(plan, holder=holder))
         answered = time.perf_counter()
         must(isinstance(answer, Admitted), "RedisGate")
-        must((await gate.finish(Finish(answer, Health.HEALTHY))).kept, "RedisGate")
+        must((await gate.finish(Finish(answer, DestinationHealth.HEALTHY))).kept, "RedisGate")
         return answered
 
     return decide

@@ -29,9 +29,9 @@ from fairlead.adapters.local.system import SystemClock, SystemIds, draw
 from fairlead.assembly.gate import Gatehouse, GateSettings
 from fairlead.engine.limits.admission import Entry
 from fairlead.engine.limits.observations import learnt
-from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.feedback.dialect import heard
-from fairlead.policy.limits.feedback.raw_response import Reply
+from fairlead.policy.limits.feedback.raw_response import RawResponse
 from fairlead.policy.limits.limit import BucketLimit, Domain, Plan
 from fairlead.testing.api import ShopifyApi, ShopLimits
 
@@ -109,33 +109,33 @@ class _Caller:
             self.calls += 1
 
     async def rest(self) -> None:
-        async with self.house.admissions.enter(self._entry(REST)) as passage:
+        async with self.house.admissions.enter(self._entry(REST)) as admission:
             async with self.session.get(f"{self.url}/rest.json") as response:
                 reply = await _reply(response)
             told = learnt(REST, heard("shopify", reply, now_epoch_s=None))
-            passage.told(Health.HEALTHY, told.observed)
-            passage.actual.update(told.actual)
+            admission.record_health(DestinationHealth.HEALTHY, told.observed)
+            admission.actual_cost.update(told.actual)
 
     async def graphql(self) -> None:
         cost = self.chance.randint(10, 50)
         variables = {"cost": cost, "actual": round(cost * self.chance.uniform(0.5, 1))}
         entry = self._entry(GRAPHQL, cost)
-        async with self.house.admissions.enter(entry) as passage:
+        async with self.house.admissions.enter(entry) as admission:
             body = {"query": "{ shop }", "variables": variables}
             async with self.session.post(f"{self.url}/graphql.json", json=body) as response:
                 reply = await _reply(response)
             told = learnt(GRAPHQL, heard("shopify", reply, now_epoch_s=None))
-            passage.told(Health.HEALTHY, told.observed)
-            passage.actual.update(told.actual)
+            admission.record_health(DestinationHealth.HEALTHY, told.observed)
+            admission.actual_cost.update(told.actual)
 
     @staticmethod
     def _entry(plan: Plan, *costs: float) -> Entry:
         return Entry(plan, "acme", "shopify", costs=costs, wait_s=300)
 
 
-async def _reply(response: aiohttp.ClientResponse) -> Reply:
+async def _reply(response: aiohttp.ClientResponse) -> RawResponse:
     headers = {name.lower(): response.headers.getall(name) for name in response.headers}
-    return Reply(response.status, headers, await response.json())
+    return RawResponse(response.status, headers, await response.json())
 
 
 async def _child(url: str, api_url: str, seconds: float) -> None:

@@ -31,7 +31,7 @@ from fairlead.adapters.redis.codec import Codec, Item, arguments, head
 from fairlead.adapters.redis.node import NEW_US
 from fairlead.adapters.redis.scripts import script
 from fairlead.engine.ports.gate import Admitted, Ask, Finish
-from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.key import Keyspace
 
 CONNECTIONS = 4
@@ -107,7 +107,7 @@ def _items(codec: Codec, plan: str, number: int, lease_id: int) -> list[Item]:
     made = full_plan(number)
     holder = holder_of(made, lease_id)
     admitted = Admitted(made, holder, 0, 0, (0, 0), (1.0, 1.0))
-    return [codec.admit(Ask(made, holder=holder)), codec.finish(Finish(admitted, Health.HEALTHY))]
+    return [codec.admit(Ask(made, holder=holder)), codec.finish(Finish(admitted, DestinationHealth.HEALTHY))]
 
 
 def _call(items: Sequence[Item]) -> bytes:

@@ -17,11 +17,10 @@ __all__ = [
     "Discard",
     "EnqueuedJob",
     "Fairlead",
-    "Health",
     "JobContext",
     "JobRequest",
     "Paginator",
-    "Reply",
+    "RawResponse",
     "RequireReauth",
     "Response",
     "RetryPolicy",
@@ -44,8 +43,7 @@ if TYPE_CHECKING:
     from fairlead.engine.jobs.handler import JobContext
     from fairlead.policy.failures.retry import RetryPolicy, RetryRule
     from fairlead.policy.jobs.job import Cancel, Complete, Discard, RequireReauth, Snooze
-    from fairlead.policy.limits.breaker import Health
-    from fairlead.policy.limits.feedback.raw_response import Reply
+    from fairlead.policy.limits.feedback.raw_response import RawResponse
 
 
 _HOMES = {
@@ -57,13 +55,12 @@ _HOMES = {
     "Complete": "fairlead.policy.jobs.job",
     "EnqueuedJob": "fairlead.app",
     "Fairlead": "fairlead.app",
-    "Health": "fairlead.policy.limits.breaker",
     "JobContext": "fairlead.engine.jobs.handler",
     "JobRequest": "fairlead.app",
     "Paginator": "fairlead.app.client.paginator",
     "RequireReauth": "fairlead.policy.jobs.job",
     "BatchItemError": "fairlead.app.client.batch",
-    "Reply": "fairlead.policy.limits.feedback.raw_response",
+    "RawResponse": "fairlead.policy.limits.feedback.raw_response",
     "Response": "fairlead.app.client.response",
     "RetryPolicy": "fairlead.policy.failures.retry",
     "RetryRule": "fairlead.policy.failures.retry",

@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 
 from fairlead.policy.limits.feedback.dialect import heard
-from fairlead.policy.limits.feedback.raw_response import Heard, Reply
+from fairlead.policy.limits.feedback.raw_response import Heard, RawResponse
 
 
 class Caller:
@@ -21,26 +21,26 @@ class Caller:
         self._url = url
         self._dialect = dialect
 
-    async def __call__(self, path: str, method: str = "GET", **more: Any) -> Reply:
+    async def __call__(self, path: str, method: str = "GET", **more: Any) -> RawResponse:
         """One call; *path* may be a whole address."""
         url = path if path.startswith("http") else self._url + path
         async with self._session.request(method, url, **more) as response:
             data = await response.read()
             headers = {name: response.headers.getall(name) for name in response.headers}
         try:
-            return Reply(response.status, headers, body=json.loads(data))
+            return RawResponse(response.status, headers, body=json.loads(data))
         except ValueError:
-            return Reply(response.status, headers, text=data.decode())
+            return RawResponse(response.status, headers, text=data.decode())
 
-    async def post(self, path: str, json: object) -> Reply:
+    async def post(self, path: str, json: object) -> RawResponse:
         """POST with a JSON body."""
         return await self(path, "POST", json=json)
 
-    def heard(self, reply: Reply) -> dict[str, Heard]:
+    def heard(self, reply: RawResponse) -> dict[str, Heard]:
         """What fairlead makes of an answer, by the names of the limits."""
         return {item.limit: item for item in heard(self._dialect, reply, now_epoch_s=None)}
 
-    def refused(self, reply: Reply) -> Heard:
+    def refused(self, reply: RawResponse) -> Heard:
         """The one refusal that it hears."""
         (refusal,) = (item for item in self.heard(reply).values() if item.refused)
         return refusal

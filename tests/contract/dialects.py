@@ -7,7 +7,7 @@ from typing import Any
 from fairlead.policy.calls.classify.classifier import judge
 from fairlead.policy.calls.classify.rules import Rules, rules_of
 from fairlead.policy.calls.classify.verdict import Verdict
-from fairlead.policy.limits.feedback.raw_response import Reply
+from fairlead.policy.limits.feedback.raw_response import RawResponse
 from fairlead.policy.providers.pattern import Pattern
 from fairlead.policy.providers.profile_load import load_profiles
 
@@ -16,7 +16,7 @@ RULES = {name: rules_of(profile) for name, profile in PROFILES.items()}
 PLAIN = RULES["generic_oauth2"]
 
 
-def judged(reply: Reply, by: str | Rules = PLAIN, *, now_epoch_s: float | None = None) -> Verdict:
+def judged(reply: RawResponse, by: str | Rules = PLAIN, *, now_epoch_s: float | None = None) -> Verdict:
     """What *reply* means at a provider, or by rules of one's own."""
     return judge(RULES[by] if isinstance(by, str) else by, reply, now_epoch_s=now_epoch_s)
 
@@ -42,9 +42,9 @@ def checked(**changes: Any) -> Pattern:
     return Pattern.model_validate(pattern(**changes))
 
 
-def soap_fault(code: str, detail: str = "", words: str = "refused") -> Reply:
+def soap_fault(code: str, detail: str = "", words: str = "refused") -> RawResponse:
     """A fault as SOAP 1.1 has it, with status 500."""
-    return Reply(
+    return RawResponse(
         500,
         text='<?xml version="1.0"?><s:Envelope xmlns:s="http://schemas.xmlsoap.org/soap/envelope/"><s:Body>'
         f"<s:Fault><faultcode>{code}</faultcode><faultstring>{words}</faultstring>"

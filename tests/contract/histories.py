@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.engine.ports.gate import Admitted, Ask, Finish, GateRefusal, Observation, Queued, Renewal
-from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.limit import BreakerRule, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
 from fairlead.policy.limits.pool import Holder
 from tests.contract.gates import Timed, local_gate, redis_gate, simulated_gate
@@ -96,7 +96,7 @@ class End(NamedTuple):
     """The call that it led to ends."""
 
     number: int
-    health: Health
+    health: DestinationHealth
     actual: dict[int, float]
     observed: dict[int, Observation]
 
@@ -172,7 +172,7 @@ def _follow_up(random: Random, kind: float, asked: AskFor) -> Step:
     buckets = range(len(asked.ask.plan.buckets))
     actual = {index: random.choice(COSTS) for index in buckets if random.random() < 0.5}
     observed = {index: _observation(random) for index in buckets if random.random() < 0.4}
-    return End(asked.number, random.choice(list(Health)), actual, observed)
+    return End(asked.number, random.choice(list(DestinationHealth)), actual, observed)
 
 
 def _observation(random: Random) -> Observation:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from fairlead.policy.limits.feedback.raw_response import BULK, POINTS, REQUESTS, Reply
+from fairlead.policy.limits.feedback.raw_response import BULK, POINTS, REQUESTS, RawResponse
 from fairlead.testing import ManualClock
 from fairlead.testing.api import ShopifyApi, ShopLimits
 from tests.contract.api_calls import Caller, calling
@@ -38,11 +38,11 @@ async def call(api: ShopifyApi) -> AsyncIterator[Caller]:
         yield caller
 
 
-async def query(call: Caller, text: str, path: str = NEW, **variables: object) -> Reply:
+async def query(call: Caller, text: str, path: str = NEW, **variables: object) -> RawResponse:
     return await call.post(path, {"query": text, "variables": variables})
 
 
-def data(reply: Reply) -> dict[str, dict[str, object]]:
+def data(reply: RawResponse) -> dict[str, dict[str, object]]:
     assert isinstance(reply.body, dict)
     assert "errors" not in reply.body, reply.body
     found = reply.body["data"]

@@ -14,7 +14,7 @@ from fairlead.policy.limits.feedback.raw_response import (
     OBJECT,
     REQUESTS,
     SEARCH,
-    Reply,
+    RawResponse,
 )
 from fairlead.testing import ManualClock
 from fairlead.testing.api import HubSpotApi, MercadoLibreApi, NetSuiteApi, SalesforceApi, StripeApi
@@ -30,7 +30,7 @@ QUERY = "/services/data/v62.0/query?q=SELECT+Id+FROM+Order"
 ALL = [str(number) for number in range(1001, 1061)]
 
 
-def body(reply: Reply) -> Any:
+def body(reply: RawResponse) -> Any:
     """The JSON of an answer, as far as these tests know it."""
     return reply.body
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fairlead.engine.jobs.handler import JobContext
 from fairlead.engine.ports import Rescheduled
-from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.breaker import DestinationHealth
 from tests.contract.stores import ANY, Stores, a_session
 from tests.support.engine import new_job
 from tests.support.entrances import Way
@@ -22,12 +22,12 @@ class Work:
         self.executor = self.way.executor(self.work, stores.lanes)
 
     async def work(self, context: JobContext) -> None:
-        await self.call(Health.HEALTHY)
+        await self.call(DestinationHealth.HEALTHY)
         self.served.append((str(context.args["name"]), context.job.priority, context.attempt))
 
-    async def call(self, health: Health) -> None:
-        async with self.way.entrance.enter(self.way.wish(wait_s=0.0)) as passage:
-            passage.told(health)
+    async def call(self, health: DestinationHealth) -> None:
+        async with self.way.entrance.enter(self.way.wish(wait_s=0.0)) as admission:
+            admission.record_health(health)
 
     async def enqueue(self) -> None:
         for name, priority in QUEUED.items():
@@ -44,7 +44,7 @@ class Work:
 async def test_breaker_opens_queued_work_keeps_its_order_and_class(stores: Stores) -> None:
     work, session_id = Work(stores), await a_session(stores, lease_s=100_000.0)
     for _ in range(2):
-        await work.call(Health.UNHEALTHY)
+        await work.call(DestinationHealth.UNHEALTHY)
     await work.enqueue()
     jobs = await stores.jobs.claim(ANY, 10, session_id)
     outcomes = [await work.executor.run(job) for job in jobs]

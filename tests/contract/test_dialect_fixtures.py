@@ -7,8 +7,8 @@ import pytest
 from fairlead.policy.calls.classify.verdict import Result, Scope, Step
 from fairlead.policy.failures.category import Category
 from fairlead.policy.failures.strategy import Next
-from fairlead.policy.limits.breaker import Health
-from fairlead.policy.limits.feedback.raw_response import Reply
+from fairlead.policy.limits.breaker import DestinationHealth
+from fairlead.policy.limits.feedback.raw_response import RawResponse
 from tests.contract.dialects import PROFILES, judged, soap_fault
 
 THROTTLED = {
@@ -34,91 +34,92 @@ SALESFORCE_FAULT = (
     "ConcurrentRequests (Concurrent API Requests) Limit exceeded.</faultstring>"
 )
 RATE, SLOT, DAY = "rate_limit_errors", "concurrency_errors", "api_limit_errors"
+CONNECTION = Scope.CONNECTION
 
 
-def netsuite(code: str) -> Reply:
+def netsuite(code: str) -> RawResponse:
     detail = f"<platformFaults:fault><platformFaults:code>{code}</platformFaults:code></platformFaults:fault>"
     return soap_fault("soapenv:Server.userException", detail)
 
 
-def salesforce(message: str) -> Reply:
-    return Reply(403, body=[{"errorCode": "REQUEST_LIMIT_EXCEEDED", "message": message}])
+def salesforce(message: str) -> RawResponse:
+    return RawResponse(403, body=[{"errorCode": "REQUEST_LIMIT_EXCEEDED", "message": message}])
 
 
-def stripe(**headers: str) -> Reply:
-    return Reply(429, headers, body={"error": {"type": "rate_limit_error"}})
+def stripe(**headers: str) -> RawResponse:
+    return RawResponse(429, headers, body={"error": {"type": "rate_limit_error"}})
 
 
-def hubspot(policy: str) -> Reply:
-    return Reply(429, body={**ROLLING, "policyName": policy})
+def hubspot(policy: str) -> RawResponse:
+    return RawResponse(429, body={**ROLLING, "policyName": policy})
 
 
 # provider, answer, rule, step, scope
 LIMITS = {
-    "shopify-throttled": ("shopify", Reply(200, body=THROTTLED), RATE, Step.PROTOCOL_BODY, Scope.CONNECTION),
+    "shopify-throttled": ("shopify", RawResponse(200, body=THROTTLED), RATE, Step.PROTOCOL_BODY, CONNECTION),
     "shopify-throttled-429": (
         "shopify",
-        Reply(429, body=THROTTLED),
+        RawResponse(429, body=THROTTLED),
         RATE,
         Step.PROTOCOL_BODY,
-        Scope.CONNECTION,
+        CONNECTION,
     ),
-    "shopify-rest": ("shopify", Reply(429, {"Retry-After": "2.0"}), RATE, Step.STATUS, Scope.CONNECTION),
-    "shopify-bulk": ("shopify", Reply(200, body=BULK), RATE, Step.PROTOCOL_BODY, Scope.ENDPOINT),
-    "hubspot-rolling": ("hubspot", Reply(429, body=ROLLING), RATE, Step.PROVIDER_CODE, Scope.CONNECTION),
+    "shopify-rest": ("shopify", RawResponse(429, {"Retry-After": "2.0"}), RATE, Step.STATUS, CONNECTION),
+    "shopify-bulk": ("shopify", RawResponse(200, body=BULK), RATE, Step.PROTOCOL_BODY, Scope.ENDPOINT),
+    "hubspot-rolling": ("hubspot", RawResponse(429, body=ROLLING), RATE, Step.PROVIDER_CODE, CONNECTION),
     "hubspot-search": ("hubspot", hubspot("SECONDLY"), RATE, Step.PROVIDER_CODE, Scope.ENDPOINT),
     "hubspot-daily": ("hubspot", hubspot("DAILY"), DAY, Step.PROVIDER_CODE, Scope.DAY),
-    "hubspot-locked": ("hubspot", Reply(423), RATE, Step.STATUS, Scope.OBJECT),
-    "hubspot-moving": ("hubspot", Reply(477, {"Retry-After": "30"}), RATE, Step.STATUS, Scope.CONNECTION),
+    "hubspot-locked": ("hubspot", RawResponse(423), RATE, Step.STATUS, Scope.OBJECT),
+    "hubspot-moving": ("hubspot", RawResponse(477, {"Retry-After": "30"}), RATE, Step.STATUS, CONNECTION),
     "netsuite-rest": (
         "netsuite",
-        Reply(400, body={"o:errorDetails": [{"o:errorCode": "SSS_REQUEST_LIMIT_EXCEEDED"}]}),
+        RawResponse(400, body={"o:errorDetails": [{"o:errorCode": "SSS_REQUEST_LIMIT_EXCEEDED"}]}),
         SLOT,
         Step.PROVIDER_CODE,
-        Scope.CONNECTION,
+        CONNECTION,
     ),
     "netsuite-rest-other": (
         "netsuite",
-        Reply(400, body={"o:errorDetails": [{"o:errorCode": "CONCURRENT_REQUEST_LIMIT_EXCEEDED"}]}),
+        RawResponse(400, body={"o:errorDetails": [{"o:errorCode": "CONCURRENT_REQUEST_LIMIT_EXCEEDED"}]}),
         SLOT,
         Step.PROVIDER_CODE,
-        Scope.CONNECTION,
+        CONNECTION,
     ),
-    "netsuite-429": ("netsuite", Reply(429), SLOT, Step.STATUS, Scope.CONNECTION),
+    "netsuite-429": ("netsuite", RawResponse(429), SLOT, Step.STATUS, CONNECTION),
     "netsuite-restlet": (
         "netsuite",
-        Reply(400, text="error code: SSS_REQUEST_LIMIT_EXCEEDED\nerror message: too many"),
+        RawResponse(400, text="error code: SSS_REQUEST_LIMIT_EXCEEDED\nerror message: too many"),
         SLOT,
         Step.PROVIDER_CODE,
-        Scope.CONNECTION,
+        CONNECTION,
     ),
     "netsuite-soap-blocked": (
         "netsuite",
         netsuite("WS_REQUEST_BLOCKED"),
         SLOT,
         Step.PROTOCOL_BODY,
-        Scope.CONNECTION,
+        CONNECTION,
     ),
     "netsuite-soap-session": (
         "netsuite",
         netsuite("WS_CONCUR_SESSION_DISALLWD"),
         SLOT,
         Step.PROTOCOL_BODY,
-        Scope.CONNECTION,
+        CONNECTION,
     ),
     "netsuite-soap-named": (
         "netsuite",
         soap_fault("soapenv:Server.userException", "<p:exceededConcurrentRequestLimitFault/>"),
         SLOT,
         Step.PROTOCOL_BODY,
-        Scope.CONNECTION,
+        CONNECTION,
     ),
     "salesforce-soap": (
         "salesforce",
-        Reply(500, text=SALESFORCE_FAULT),
+        RawResponse(500, text=SALESFORCE_FAULT),
         SLOT,
         Step.PROVIDER_CODE,
-        Scope.CONNECTION,
+        CONNECTION,
     ),
     "salesforce-403-day": (
         "salesforce",
@@ -132,7 +133,7 @@ LIMITS = {
         salesforce("ConcurrentRequests (Concurrent API Requests) Limit exceeded."),
         SLOT,
         Step.PROVIDER_CODE,
-        Scope.CONNECTION,
+        CONNECTION,
     ),
     "salesforce-403-unsaid": ("salesforce", salesforce("no"), DAY, Step.PROVIDER_CODE, Scope.DAY),
     "stripe-rate": (
@@ -140,55 +141,55 @@ LIMITS = {
         stripe(**{"stripe-rate-limited-reason": "global-rate"}),
         RATE,
         Step.PROVIDER_CODE,
-        Scope.CONNECTION,
+        CONNECTION,
     ),
     "stripe-concurrency": (
         "stripe",
-        Reply(429, {"stripe-rate-limited-reason": "global-concurrency"}),
+        RawResponse(429, {"stripe-rate-limited-reason": "global-concurrency"}),
         SLOT,
         Step.HEADER,
-        Scope.CONNECTION,
+        CONNECTION,
     ),
     "stripe-endpoint": (
         "stripe",
-        Reply(429, {"stripe-rate-limited-reason": "endpoint-rate"}),
+        RawResponse(429, {"stripe-rate-limited-reason": "endpoint-rate"}),
         RATE,
         Step.HEADER,
         Scope.ENDPOINT,
     ),
     "stripe-lock": (
         "stripe",
-        Reply(429, body={"error": {"code": "lock_timeout"}}),
+        RawResponse(429, body={"error": {"code": "lock_timeout"}}),
         "object_lock",
         Step.PROVIDER_CODE,
         Scope.OBJECT,
     ),
     "mercadolibre-text": (
         "mercadolibre",
-        Reply(429, {"content-type": "text/plain"}, text="local_rate_limited"),
+        RawResponse(429, {"content-type": "text/plain"}, text="local_rate_limited"),
         RATE,
         Step.PROVIDER_CODE,
-        Scope.CONNECTION,
+        CONNECTION,
     ),
     "mercadolibre-json": (
         "mercadolibre",
-        Reply(429, body={"code": "local_rate_limited"}),
+        RawResponse(429, body={"code": "local_rate_limited"}),
         RATE,
         Step.PROVIDER_CODE,
-        Scope.CONNECTION,
+        CONNECTION,
     ),
     "google-403": (
         "google",
-        Reply(403, body={"error": {"code": 403, "errors": [{"reason": "userRateLimitExceeded"}]}}),
+        RawResponse(403, body={"error": {"code": 403, "errors": [{"reason": "userRateLimitExceeded"}]}}),
         "limit_as_403",
         Step.PROVIDER_CODE,
-        Scope.CONNECTION,
+        CONNECTION,
     ),
     # These limits are documented (blogs.intuit.com 2016/08/08; developer.xero.com, limits); what the answers
     # look like is from memory
     "quickbooks": (
         "quickbooks",
-        Reply(
+        RawResponse(
             429,
             body={
                 "fault": {
@@ -199,27 +200,33 @@ LIMITS = {
         ),
         RATE,
         Step.STATUS,
-        Scope.CONNECTION,
+        CONNECTION,
     ),
     "xero-minute": (
         "xero",
-        Reply(429, {"x-rate-limit-problem": "minute"}),
+        RawResponse(429, {"x-rate-limit-problem": "minute"}),
         RATE,
         Step.STATUS,
-        Scope.CONNECTION,
+        CONNECTION,
     ),
-    "xero-day": ("xero", Reply(429, {"x-rate-limit-problem": "day"}), "day_used_up", Step.HEADER, Scope.DAY),
+    "xero-day": (
+        "xero",
+        RawResponse(429, {"x-rate-limit-problem": "day"}),
+        "day_used_up",
+        Step.HEADER,
+        Scope.DAY,
+    ),
     "xero-in-flight": (
         "xero",
-        Reply(429, {"X-Rate-Limit-Problem": "Concurrent"}),
+        RawResponse(429, {"X-Rate-Limit-Problem": "Concurrent"}),
         "calls_in_flight",
         Step.HEADER,
-        Scope.CONNECTION,
+        CONNECTION,
     ),
     # As it is quoted in google-gemini/gemini-cli #2020
     "gemini": (
         "gemini",
-        Reply(
+        RawResponse(
             429,
             body={
                 "error": {
@@ -231,12 +238,12 @@ LIMITS = {
         ),
         RATE,
         Step.STATUS,
-        Scope.CONNECTION,
+        CONNECTION,
     ),
     # Its limit of tokens a minute, in OpenAI's words for a bill that is not paid (can1357/oh-my-pi #8476)
     "qwen-tokens": (
         "qwen",
-        Reply(
+        RawResponse(
             429,
             body={
                 "error": {
@@ -248,23 +255,23 @@ LIMITS = {
         ),
         RATE,
         Step.STATUS,
-        Scope.CONNECTION,
+        CONNECTION,
     ),
     "anthropic": (
         "anthropic",
-        Reply(429, body={"type": "error", "error": {"type": "rate_limit_error"}}),
+        RawResponse(429, body={"type": "error", "error": {"type": "rate_limit_error"}}),
         RATE,
         Step.PROVIDER_CODE,
-        Scope.CONNECTION,
+        CONNECTION,
     ),
     "openai": (
         "openai",
-        Reply(429, body={"error": {"code": "rate_limit_exceeded", "message": "Rate limit reached"}}),
+        RawResponse(429, body={"error": {"code": "rate_limit_exceeded", "message": "Rate limit reached"}}),
         RATE,
         Step.PROVIDER_CODE,
-        Scope.CONNECTION,
+        CONNECTION,
     ),
-    "any": ("generic_oauth2", Reply(429), RATE, Step.STATUS, Scope.CONNECTION),
+    "any": ("generic_oauth2", RawResponse(429), RATE, Step.STATUS, CONNECTION),
 }
 
 
@@ -284,14 +291,14 @@ def test_a_limit_is_told_apart_whatever_its_dress(name: str) -> None:
     verdict = judged(reply, provider)
     assert (verdict.result, verdict.category) == (Result.FAILED, Category.TRANSIENT_RATE_LIMIT)
     assert (verdict.rule, verdict.step, verdict.scope) == (rule, step, scope)
-    assert (verdict.health, verdict.refused_before_acting) == (Health.HEALTHY, True)
+    assert (verdict.health, verdict.refused_before_acting) == (DestinationHealth.HEALTHY, True)
     assert verdict.unclassified is False
 
 
 @pytest.mark.parametrize("name", LIMITS)
 def test_the_wait_that_was_asked_for_is_never_undercut(name: str) -> None:
     provider, reply, *_ = LIMITS[name]
-    asking = Reply(reply.status, {**reply.headers, "retry-after": ("33",)}, reply.body, reply.text)
+    asking = RawResponse(reply.status, {**reply.headers, "retry-after": ("33",)}, reply.body, reply.text)
     verdict = judged(asking, provider)
     if verdict.limit == "bulk":
         return  # a 200 asks for no wait
@@ -301,19 +308,19 @@ def test_the_wait_that_was_asked_for_is_never_undercut(name: str) -> None:
 
 def test_points_that_are_lacking_tell_the_wait() -> None:
     """502 points asked, 498 available, 50 a second: 80 ms."""
-    verdict = judged(Reply(200, body=THROTTLED), "shopify")
+    verdict = judged(RawResponse(200, body=THROTTLED), "shopify")
     assert verdict.hint_s == pytest.approx(0.08)
     assert verdict.strategy.delay_s(0, draw=0.0, hint_s=verdict.hint_s) == pytest.approx(0.08)
 
 
 def test_a_running_bulk_operation_is_waited_for_outside_of_the_call() -> None:
-    verdict = judged(Reply(200, body=BULK), "shopify")
+    verdict = judged(RawResponse(200, body=BULK), "shopify")
     assert (verdict.next, verdict.max_attempts, verdict.limit) == (Next.LATER, 0, "bulk")
     assert verdict.strategy.delay_s(0, draw=0.0) == 30
 
 
 def test_a_day_that_is_used_up_parks_until_its_reset() -> None:
-    reply = Reply(429, {"retry-after": "30000"}, body={**ROLLING, "policyName": "DAILY"})
+    reply = RawResponse(429, {"retry-after": "30000"}, body={**ROLLING, "policyName": "DAILY"})
     verdict = judged(reply, "hubspot")
     assert (verdict.daily, verdict.next) == (True, Next.LATER)
     assert verdict.strategy.delay_s(0, draw=0.0, hint_s=verdict.hint_s, daily=verdict.daily) == 30_000
@@ -327,56 +334,58 @@ def test_a_day_that_is_used_up_parks_until_its_reset() -> None:
             netsuite("ACCT_TEMP_UNAVAILABLE"),
             "maintenance",
             Category.TRANSIENT_SERVER,
-            Health.UNHEALTHY,
+            DestinationHealth.UNHEALTHY,
         ),
         (
             "netsuite",
             netsuite("INVALID_LOGIN_ATTEMPT"),
             "session_refused",
             Category.PERMANENT_AUTH,
-            Health.HEALTHY,
+            DestinationHealth.HEALTHY,
         ),
         (
             "netsuite",
             soap_fault("Server.userException", "<f:insufficientPermissionFault/>"),
             "not_permitted",
             Category.PERMANENT_PERMISSION,
-            Health.HEALTHY,
+            DestinationHealth.HEALTHY,
         ),
         (
             "salesforce",
             soap_fault("sf:INVALID_SESSION_ID"),
             "session_refused",
             Category.PERMANENT_AUTH,
-            Health.HEALTHY,
+            DestinationHealth.HEALTHY,
         ),
         (
             "salesforce",
-            Reply(400, body=[{"errorCode": "UNABLE_TO_LOCK_ROW", "message": "locked"}]),
+            RawResponse(400, body=[{"errorCode": "UNABLE_TO_LOCK_ROW", "message": "locked"}]),
             "busy",
             Category.TRANSIENT_NETWORK,
-            Health.HEALTHY,
+            DestinationHealth.HEALTHY,
         ),
         (
             "anthropic",
-            Reply(
+            RawResponse(
                 529, body={"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
             ),
             "overloaded",
             Category.TRANSIENT_SERVER,
-            Health.UNHEALTHY,
+            DestinationHealth.UNHEALTHY,
         ),
         (
             "openai",
-            Reply(429, body={"error": {"code": "insufficient_quota", "message": "You exceeded your quota"}}),
+            RawResponse(
+                429, body={"error": {"code": "insufficient_quota", "message": "You exceeded your quota"}}
+            ),
             "out_of_credit",
             Category.PERMANENT_CONFIG,
-            Health.HEALTHY,
+            DestinationHealth.HEALTHY,
         ),
     ],
 )
 def test_vendor_failures_beside_limits_are_classified(
-    provider: str, reply: Reply, rule: str, category: Category, health: Health
+    provider: str, reply: RawResponse, rule: str, category: Category, health: DestinationHealth
 ) -> None:
     verdict = judged(reply, provider)
     assert (verdict.rule, verdict.category, verdict.health) == (rule, category, health)
@@ -387,5 +396,5 @@ def test_vendor_failures_beside_limits_are_classified(
 )
 def test_a_limit_of_one_vendor_means_nothing_in_a_record_of_another(provider: str) -> None:
     record = {"id": 7, "code": "SSS_REQUEST_LIMIT_EXCEEDED", "message": "Throttled", "status": "DAILY"}
-    assert judged(Reply(200, body=record), provider).result is Result.OK
-    assert judged(Reply(200, body=[record]), provider).result is Result.OK
+    assert judged(RawResponse(200, body=record), provider).result is Result.OK
+    assert judged(RawResponse(200, body=[record]), provider).result is Result.OK

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead.policy.failures.category import Category
-from fairlead.policy.limits.feedback.raw_response import Reply
+from fairlead.policy.limits.feedback.raw_response import RawResponse
 from tests.contract.dialects import judged
 
 NOW_S = 1_800_000_000.0
@@ -25,22 +25,23 @@ SPENT = {"x-ratelimit-limit": "10", "x-ratelimit-remaining": "0"}
     ],
 )
 def test_a_refusal_tells_its_wait(status: int, headers: dict[str, str], hint_s: float) -> None:
-    verdict = judged(Reply(status, headers), now_epoch_s=NOW_S)
+    verdict = judged(RawResponse(status, headers), now_epoch_s=NOW_S)
     assert verdict.category is Category.TRANSIENT_RATE_LIMIT
     assert verdict.hint_s == pytest.approx(hint_s, abs=1.0)
 
 
 def test_only_a_403_with_nothing_left_is_a_limit() -> None:
     assert (
-        judged(Reply(403, {**SPENT, "x-ratelimit-remaining": "1"})).category is Category.PERMANENT_PERMISSION
+        judged(RawResponse(403, {**SPENT, "x-ratelimit-remaining": "1"})).category
+        is Category.PERMANENT_PERMISSION
     )
-    assert judged(Reply(404, SPENT)).category is Category.PERMANENT_REQUEST
+    assert judged(RawResponse(404, SPENT)).category is Category.PERMANENT_REQUEST
 
 
 @pytest.mark.parametrize("name", ["x-should-retry", "stripe-should-retry"])
 def test_a_header_of_the_vendor_decides_the_retry_and_not_the_category(name: str) -> None:
-    stopped = judged(Reply(500, {name: "false"}))
+    stopped = judged(RawResponse(500, {name: "false"}))
     assert (stopped.category, stopped.max_attempts) == (Category.TRANSIENT_SERVER, 0)
-    again = judged(Reply(400, {name: "true"}))
+    again = judged(RawResponse(400, {name: "true"}))
     assert (again.category, again.max_attempts) == (Category.PERMANENT_REQUEST, 3)
-    assert judged(Reply(500, {name: "maybe"})).max_attempts == 3
+    assert judged(RawResponse(500, {name: "maybe"})).max_attempts == 3

@@ -16,7 +16,7 @@ from fairlead.policy.calls.classify.body import reply_of
 from fairlead.policy.calls.classify.classifier import judge
 from fairlead.policy.calls.classify.context import Finding
 from fairlead.policy.calls.classify.verdict import Result, Verdict
-from fairlead.policy.limits.feedback.raw_response import Reply
+from fairlead.policy.limits.feedback.raw_response import RawResponse
 from fairlead.policy.text.text_match import PatternRefused, TextMatch
 from tests.contract.dialects import RULES, judged, own, pattern
 
@@ -25,7 +25,7 @@ CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 LARGEST_S = 10_000_000_000
 
 
-def waited_s(reply: Reply, provider: str) -> float:
+def waited_s(reply: RawResponse, provider: str) -> float:
     """The wait that comes of it, without chance."""
     verdict = judged(reply, provider, now_epoch_s=1_700_000_000.0)
     assert verdict.result is Result.FAILED
@@ -67,7 +67,7 @@ def waited_s(reply: Reply, provider: str) -> float:
 def test_retry_after_is_read_alike_at_every_provider(
     provider: str, told: tuple[str, ...], hint_s: float | None
 ) -> None:
-    reply = Reply(429, {"retry-after": told})
+    reply = RawResponse(429, {"retry-after": told})
     verdict = judged(reply, provider, now_epoch_s=1_700_000_000.0)
     assert verdict.hint_s == hint_s
     if hint_s:
@@ -76,7 +76,7 @@ def test_retry_after_is_read_alike_at_every_provider(
 
 def test_a_date_is_measured_by_the_servers_clock() -> None:
     wrong_by_3_h = {"date": "Wed, 15 Nov 2023 01:13:20 GMT", "retry-after": "Wed, 15 Nov 2023 01:14:20 GMT"}
-    assert judged(Reply(429, wrong_by_3_h), now_epoch_s=1_700_000_000.0).hint_s == 60
+    assert judged(RawResponse(429, wrong_by_3_h), now_epoch_s=1_700_000_000.0).hint_s == 60
 
 
 # ---- V3: RateLimit
@@ -95,7 +95,7 @@ def test_a_date_is_measured_by_the_servers_clock() -> None:
     ],
 )
 def test_ratelimit_headers(headers: dict[str, str], hint_s: float | None) -> None:
-    assert judged(Reply(429, headers)).hint_s == hint_s
+    assert judged(RawResponse(429, headers)).hint_s == hint_s
 
 
 # ---- V7: bodies
@@ -198,7 +198,7 @@ def test_any_answer_is_judged(
     provider: str, status: int, body: Any, text: str | None, headers: dict[str, list[str]]
 ) -> None:
     trail: list[Finding] = []
-    reply = Reply(status, headers, body=body, text=text)
+    reply = RawResponse(status, headers, body=body, text=text)
     told = judge(RULES[provider], reply, now_epoch_s=None, trail=trail)
     checked(told, trail)
     assert judge(RULES[provider], reply, now_epoch_s=None) == told, "to be watched changes nothing"
@@ -217,7 +217,7 @@ def test_a_secret_that_a_provider_echoes_does_not_come_out(secret: str) -> None:
     for body in ({"error": {"message": f"no {secret}", "code": bare}}, {"errors": [{"message": secret}]}):
         for status in (200, 400, 401, 418, 500):
             trail: list[Finding] = []
-            verdict = judge(RULES["stripe"], Reply(status, body=body), now_epoch_s=None, trail=trail)
+            verdict = judge(RULES["stripe"], RawResponse(status, body=body), now_epoch_s=None, trail=trail)
             assert bare not in f"{verdict} {trail}"
 
 
@@ -226,7 +226,7 @@ def test_a_secret_that_a_provider_echoes_does_not_come_out(secret: str) -> None:
 )
 def test_a_code_that_is_no_word_is_not_handed_on(told: str) -> None:
     errors = [{"message": "no", "extensions": {"code": told}}]
-    assert judged(Reply(200, body={"data": None, "errors": errors})).code == "http_200"
+    assert judged(RawResponse(200, body={"data": None, "errors": errors})).code == "http_200"
 
 
 # ---- V10: patterns
@@ -306,5 +306,5 @@ def refused(given_pattern: str) -> None:
 
 def test_many_rules_of_many_patterns_hold_nobody_up() -> None:
     rules = own(*(pattern(name=f"n{n}", patterns=[f"re:(a+)+x{n}{m}$" for m in range(3)]) for n in range(64)))
-    reply = Reply(400, body={"message": "a" * 100_000})
+    reply = RawResponse(400, body={"message": "a" * 100_000})
     assert min(cpu_s(lambda: judged(reply, rules)) for _ in range(3)) <= 0.05

@@ -12,13 +12,13 @@ from fairlead.policy.calls.classify.rules import rules_of, shipped
 from fairlead.policy.calls.classify.verdict import Result, Scope, Step
 from fairlead.policy.failures.category import Category
 from fairlead.policy.failures.strategy import Next, StrategyName
-from fairlead.policy.limits.breaker import Health
-from fairlead.policy.limits.feedback.raw_response import Reply
+from fairlead.policy.limits.breaker import DestinationHealth
+from fairlead.policy.limits.feedback.raw_response import RawResponse
 from fairlead.policy.providers.pattern import Pattern, in_order
 from fairlead.policy.providers.profile_load import load_profiles
 from tests.contract.dialects import PROFILES, checked, judged, own, pattern
 
-SOLD_OUT = Reply(409, body={"message": "The article is SOLD OUT"})
+SOLD_OUT = RawResponse(409, body={"message": "The article is SOLD OUT"})
 
 
 # ---- what it matches
@@ -28,43 +28,51 @@ def test_words_within_a_status() -> None:
     verdict = judged(SOLD_OUT, own(pattern()))
     assert (verdict.rule, verdict.step, verdict.unclassified) == ("mine", Step.PATTERN, False)
     assert (verdict.strategy.name, verdict.max_attempts) == (StrategyName.CONSTANT, 3)
-    assert judged(Reply(500, body=SOLD_OUT.body), own(pattern())).rule == "status 500"
-    assert judged(Reply(409, body={"message": "out of stock"}), own(pattern())).rule == "status 409"
+    assert judged(RawResponse(500, body=SOLD_OUT.body), own(pattern())).rule == "status 500"
+    assert judged(RawResponse(409, body={"message": "out of stock"}), own(pattern())).rule == "status 409"
 
 
 @pytest.mark.parametrize(
     ("signs", "reply", "step"),
     [
-        ({"provider_codes": ["E17"]}, Reply(400, body={"error": {"code": "E17"}}), Step.PROVIDER_CODE),
-        ({"provider_codes": ["3200"]}, Reply(400, body={"code": 3200}), Step.PROVIDER_CODE),
-        ({"header": {"name": "X-Busy"}}, Reply(400, {"x-busy": "1"}), Step.HEADER),
+        ({"provider_codes": ["E17"]}, RawResponse(400, body={"error": {"code": "E17"}}), Step.PROVIDER_CODE),
+        ({"provider_codes": ["3200"]}, RawResponse(400, body={"code": 3200}), Step.PROVIDER_CODE),
+        ({"header": {"name": "X-Busy"}}, RawResponse(400, {"x-busy": "1"}), Step.HEADER),
         (
             {"header": {"name": "X-Why", "value": "re-index*"}},
-            Reply(400, {"x-why": "Re-indexing"}),
+            RawResponse(400, {"x-why": "Re-indexing"}),
             Step.HEADER,
         ),
-        ({"body": {"path": "error.busy", "value": True}}, Reply(400, body={"error": {"busy": True}}), None),
-        ({"body": {"path": "errors.*.id", "value": 7}}, Reply(400, body={"errors": [{"id": 7}]}), None),
-        ({"body": {"path": "lock"}}, Reply(400, body={"lock": "row"}), None),
-        ({"alone": [409], "http_codes": [409]}, Reply(409), Step.STATUS),
-        ({"alone": ["4xx"]}, Reply(418), Step.STATUS),
+        (
+            {"body": {"path": "error.busy", "value": True}},
+            RawResponse(400, body={"error": {"busy": True}}),
+            None,
+        ),
+        ({"body": {"path": "errors.*.id", "value": 7}}, RawResponse(400, body={"errors": [{"id": 7}]}), None),
+        ({"body": {"path": "lock"}}, RawResponse(400, body={"lock": "row"}), None),
+        ({"alone": [409], "http_codes": [409]}, RawResponse(409), Step.STATUS),
+        ({"alone": ["4xx"]}, RawResponse(418), Step.STATUS),
     ],
 )
-def test_every_sign(signs: dict[str, Any], reply: Reply, step: Step | None) -> None:
+def test_every_sign(signs: dict[str, Any], reply: RawResponse, step: Step | None) -> None:
     rules = own(pattern(patterns=[], **signs))
     verdict = judged(reply, rules)
     assert (verdict.rule, verdict.step) == ("mine", step or Step.PROVIDER_CODE)
-    silent = Reply(422, {"x-why": "no"}, body={"error": {"busy": 1}, "lock": None})
+    silent = RawResponse(422, {"x-why": "no"}, body={"error": {"busy": 1}, "lock": None})
     assert "alone" in signs or judged(silent, rules).rule == "status 422"
 
 
 def test_a_failure_in_a_200_is_seen_by_a_rule_that_names_it() -> None:
     body = {"path": "ok", "value": False}
     rules = own(pattern(http_codes=[200], patterns=[], body=body, strategy="none"))
-    verdict = judged(Reply(200, body={"ok": False}), rules)
-    assert (verdict.result, verdict.rule, verdict.health) == (Result.FAILED, "mine", Health.HEALTHY)
-    assert judged(Reply(200, body={"ok": True}), rules).result is Result.OK
-    assert judged(Reply(200, body={"ok": 0}), rules).result is Result.OK
+    verdict = judged(RawResponse(200, body={"ok": False}), rules)
+    assert (verdict.result, verdict.rule, verdict.health) == (
+        Result.FAILED,
+        "mine",
+        DestinationHealth.HEALTHY,
+    )
+    assert judged(RawResponse(200, body={"ok": True}), rules).result is Result.OK
+    assert judged(RawResponse(200, body={"ok": 0}), rules).result is Result.OK
 
 
 @pytest.mark.parametrize(("seconds", "daily"), [(7.0, False), (3600.0, True), (None, True)])
@@ -73,12 +81,12 @@ def test_a_park_of_seconds_is_no_daily_limit(seconds: float | None, daily: bool)
     mine = pattern(strategy="parked", category="transient_rate_limit", **delay)
     verdict = judged(SOLD_OUT, own(mine))
     assert (verdict.daily, verdict.scope is Scope.DAY) == (daily, daily)
-    soon = Reply(SOLD_OUT.status, {"retry-after": "7"}, SOLD_OUT.body)
+    soon = RawResponse(SOLD_OUT.status, {"retry-after": "7"}, SOLD_OUT.body)
     assert not judged(soon, own(mine)).daily
 
 
 def test_400_is_retried_only_because_a_rule_says_so() -> None:
-    reply = Reply(400, body={"message": "sold out"})
+    reply = RawResponse(400, body={"message": "sold out"})
     assert judged(reply).next is Next.OVER
     assert judged(reply, own(pattern())).next is Next.RETRY
 
@@ -90,7 +98,7 @@ def test_the_order_is_code_header_status_pattern() -> None:
         {"name": "by_header", "patterns": [], "header": {"name": "x-busy"}},
         {"name": "by_code", "patterns": [], "provider_codes": ["E17"]},
     ]
-    reply = Reply(409, {"x-busy": "1"}, body={"message": "sold out", "code": "E17"})
+    reply = RawResponse(409, {"x-busy": "1"}, body={"message": "sold out", "code": "E17"})
     for fewer in range(4):
         kept = signs[: 4 - fewer]
         assert judged(reply, own(*(pattern(**each) for each in kept))).rule == kept[-1]["name"]
@@ -103,7 +111,7 @@ def test_a_status_by_number_is_asked_before_a_class_and_with_words_before_alone(
         pattern(name="alone", http_codes=[409], patterns=[], alone=[409]),
     )
     assert judged(SOLD_OUT, rules).rule == "a_number"
-    assert judged(Reply(409), rules).rule == "alone"
+    assert judged(RawResponse(409), rules).rule == "alone"
 
 
 def test_priorities_rule_and_the_others_follow_as_written() -> None:
@@ -117,7 +125,7 @@ def test_priorities_rule_and_the_others_follow_as_written() -> None:
 
 def test_connection_over_provider_over_what_ships() -> None:
     profile = PROFILES["generic_oauth2"].overlay({"patterns": [pattern(name="providers", http_codes=[429])]})
-    reply = Reply(429, body={"message": "sold out"})
+    reply = RawResponse(429, body={"message": "sold out"})
     mine = {"patterns": [pattern(name="connections", http_codes=[429])]}
     assert judged(reply, rules_of(profile, mine)).rule == "connections"
     assert judged(reply, rules_of(profile)).rule == "providers"
@@ -126,7 +134,7 @@ def test_connection_over_provider_over_what_ships() -> None:
 
 def test_a_rule_changes_what_follows_and_not_what_was_heard() -> None:
     rules = own(pattern(http_codes=[429], patterns=[], alone=[429], strategy="none"), provider="hubspot")
-    reply = Reply(429, {"retry-after": "7"}, body={"policyName": "SECONDLY"})
+    reply = RawResponse(429, {"retry-after": "7"}, body={"policyName": "SECONDLY"})
     verdict = judged(reply, rules)
     assert (verdict.rule, verdict.next, verdict.hint_s, verdict.limit) == ("mine", Next.OVER, 7, "search")
 
@@ -139,11 +147,11 @@ def test_a_rule_changes_what_follows_and_not_what_was_heard() -> None:
         ("circuit_breaker", SOLD_OUT, Category.TRANSIENT_SERVER),
         ("constant", SOLD_OUT, Category.TRANSIENT_NETWORK),
         ("none", SOLD_OUT, Category.PERMANENT_REQUEST),
-        ("none", Reply(403, body=SOLD_OUT.body), Category.PERMANENT_PERMISSION),
+        ("none", RawResponse(403, body=SOLD_OUT.body), Category.PERMANENT_PERMISSION),
     ],
 )
 def test_a_category_that_is_not_named_follows_from_the_rule(
-    strategy: str, reply: Reply, category: Category
+    strategy: str, reply: RawResponse, category: Category
 ) -> None:
     assert judged(reply, own(pattern(strategy=strategy))).category is category
     named = own(pattern(strategy=strategy, category="permanent_config"))

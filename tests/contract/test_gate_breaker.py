@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 
 from fairlead.engine.ports.gate import Admitted, Ask, Finish, GateRefusal, RefusedBy
-from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.limit import BreakerRule, BucketLimit, Domain, Plan
 from tests.contract.gates import Timed
 
 RULE = BreakerRule("connection|host")
 PLAN = Plan(Domain(("tenant", "a")), breaker=RULE)
-BAD, GOOD, NEUTRAL = Health.UNHEALTHY, Health.HEALTHY, Health.NEUTRAL
+BAD, GOOD, NEUTRAL = DestinationHealth.UNHEALTHY, DestinationHealth.HEALTHY, DestinationHealth.NEUTRAL
 SICK, WELL, THIRD = 2, 3, 4
 """Numbers of processes."""
 
 
-async def call(timed: Timed, health: Health) -> float | None:
+async def call(timed: Timed, health: DestinationHealth) -> float | None:
     """One call; for how long the breaker opened by it."""
     return (await timed.gate.finish(Finish(await timed.admitted(Ask(PLAN)), health))).opened_s
 
@@ -110,7 +110,7 @@ async def test_a_probe_that_dies_is_followed_by_another_at_its_deadline(timed: T
 
 @pytest.mark.parametrize("health", [GOOD, BAD, NEUTRAL])
 async def test_a_probe_that_comes_back_when_another_has_begun_decides_nothing(
-    timed: Timed, health: Health
+    timed: Timed, health: DestinationHealth
 ) -> None:
     """Its process stood still for longer than the probe had: what it says is of then."""
     await opened(timed)
@@ -197,7 +197,9 @@ async def test_a_clock_that_is_set_back_keeps_it_open_no_longer_than_it_may(time
 async def unreached(timed: Timed, reporter: int, admitted: Admitted | None = None) -> float | None:
     """One call of a process that does not reach the destination; for how long the breaker opened by it."""
     admitted = admitted or await timed.admitted(Ask(PLAN))
-    return (await timed.gate.finish(Finish(admitted, Health.UNREACHED, reporter=reporter))).opened_s
+    return (
+        await timed.gate.finish(Finish(admitted, DestinationHealth.UNREACHED, reporter=reporter))
+    ).opened_s
 
 
 async def test_local_faults_of_one_process_open_no_breaker_of_the_fleet(timed: Timed) -> None:

@@ -16,7 +16,7 @@ from fairlead.errors import (
 )
 from fairlead.events import BulkAdopted, GateWouldRefuse
 from fairlead.policy.limits.bulk_token import UNTIED
-from fairlead.policy.limits.feedback.raw_response import Reply
+from fairlead.policy.limits.feedback.raw_response import RawResponse
 from fairlead.policy.limits.override import Act
 from fairlead.testing._kit.clock import ManualClock
 from tests.contract.bulk import LEASE_S, OTHER, RUNNING, SHOP, Fleet
@@ -129,7 +129,7 @@ async def test_an_operation_that_runs_already_is_adopted_and_counts(fleet: Fleet
     one = fleet.process("p1")
     refusal = {"bulkOperation": None, "userErrors": [{"code": "OPERATION_IN_PROGRESS", "message": "..."}]}
     async with one.bulks.enter(BulkWish(SHOP, "query", "2025-10")) as operation:
-        assert operation.rejection_code(Reply(200, body={"data": {"bulkOperationRunQuery": refusal}}))
+        assert operation.rejection_code(RawResponse(200, body={"data": {"bulkOperationRunQuery": refusal}}))
         operation.adopt(RUNNING)
     assert [event.running_id for event in one.told.of(BulkAdopted)] == [RUNNING]
     assert not await one.is_free()
@@ -140,7 +140,10 @@ async def test_an_operation_that_runs_already_is_adopted_and_counts(fleet: Fleet
 async def test_an_answer_without_such_a_refusal_blocks_nothing(fleet: Fleet) -> None:
     begun = {"bulkOperation": {"id": RUNNING, "status": "CREATED"}, "userErrors": []}
     async with fleet.process("p1").bulks.enter(BulkWish(SHOP, "query")) as operation:
-        assert operation.rejection_code(Reply(200, body={"data": {"bulkOperationRunQuery": begun}})) is None
+        assert (
+            operation.rejection_code(RawResponse(200, body={"data": {"bulkOperationRunQuery": begun}}))
+            is None
+        )
         with pytest.raises(InvalidInputError, match="id that the vendor's answer has"):
             operation.started("not a name")
 

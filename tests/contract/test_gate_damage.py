@@ -20,7 +20,7 @@ from fairlead.adapters.redis.inspector import RedisViewer
 from fairlead.adapters.redis.listener import Listener
 from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.engine.ports.gate import Admitted, Ask, Finish, GateRefusal, Queued, RefusedBy
-from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.key import KeyKind, Keyspace, Part
 from fairlead.policy.limits.limit import BreakerRule, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
 from fairlead.policy.limits.pool import Holder
@@ -69,7 +69,7 @@ class Ground:
 
     async def end(self, *admitted: Any) -> None:
         for each in admitted:
-            await self.timed.gate.finish(Finish(each, Health.HEALTHY))
+            await self.timed.gate.finish(Finish(each, DestinationHealth.HEALTHY))
 
 
 @pytest.fixture

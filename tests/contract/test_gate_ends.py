@@ -6,7 +6,7 @@ import asyncio
 from itertools import count
 
 from fairlead.engine.ports.gate import Admitted, Ask, Finish, Finished, GateRefusal, Queued
-from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.limit import BreakerRule, Domain, Plan, PoolLimit
 from fairlead.policy.limits.pool import Holder
 from tests.contract.gates import Timed
@@ -71,7 +71,7 @@ async def probe_of(timed: Timed) -> Admitted:
     """The one call that may go, where the breaker has opened."""
     plan = Plan(DOMAIN, breaker=RULE, pool=PoolLimit("p", 50))
     failed = await timed.admitted(ask(plan))
-    await timed.gate.finish(Finish(failed, Health.UNHEALTHY))
+    await timed.gate.finish(Finish(failed, DestinationHealth.UNHEALTHY))
     timed.tick(1)
     probe = await timed.admitted(ask(plan))
     assert isinstance(await timed.admit(ask(plan)), GateRefusal)
@@ -80,29 +80,31 @@ async def probe_of(timed: Timed) -> Admitted:
 
 async def test_the_head_of_a_probe_lets_others_in_gradually_and_keeps_its_slot(timed: Timed) -> None:
     probe, told = await probe_of(timed), []
-    timed.gate.end(Finish(probe, Health.BEGUN), told.append)
+    timed.gate.end(Finish(probe, DestinationHealth.RESPONDING), told.append)
     assert await admitted_of(timed, probe.plan, 5) == 2, "as after closing"
     assert told == [Finished(kept=True, closed=True)]
     timed.tick(1)
     assert await admitted_of(timed, probe.plan, 5) == 4
-    assert await timed.gate.finish(Finish(probe, Health.HEALTHY)) == Finished(kept=True)
+    assert await timed.gate.finish(Finish(probe, DestinationHealth.HEALTHY)) == Finished(kept=True)
 
 
 async def test_a_probe_that_breaks_off_after_its_head_opens_the_breaker_again(timed: Timed) -> None:
     probe, told = await probe_of(timed), []
-    timed.gate.end(Finish(probe, Health.BEGUN), told.append)
+    timed.gate.end(Finish(probe, DestinationHealth.RESPONDING), told.append)
     await timed.admitted(ask(probe.plan))
-    assert await timed.gate.finish(Finish(probe, Health.UNHEALTHY)) == Finished(kept=True, opened_s=2.0)
+    assert await timed.gate.finish(Finish(probe, DestinationHealth.UNHEALTHY)) == Finished(
+        kept=True, opened_s=2.0
+    )
     assert isinstance(await timed.admit(ask(probe.plan)), GateRefusal)
 
 
 async def test_after_the_ramp_the_end_of_a_probe_decides_nothing_more(timed: Timed) -> None:
     probe, told = await probe_of(timed), []
-    timed.gate.end(Finish(probe, Health.BEGUN), told.append)
+    timed.gate.end(Finish(probe, DestinationHealth.RESPONDING), told.append)
     await timed.admitted(ask(probe.plan))
     timed.tick(4)
     await timed.admitted(ask(probe.plan))
-    await timed.gate.finish(Finish(probe, Health.UNHEALTHY))
+    await timed.gate.finish(Finish(probe, DestinationHealth.UNHEALTHY))
     assert await admitted_of(timed, probe.plan, 20) == 20
 
 

@@ -9,7 +9,7 @@ import pytest
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.local.local_gate import LocalGate
 from fairlead.engine.ports.gate import Answer, Ask, GateRefusal, Lease, RefusedBy, Renewal
-from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.limit import Domain, Plan
 from fairlead.policy.limits.pool import Holder, Pool
 from tests.contract.gates import STORES, store_of
@@ -115,7 +115,7 @@ def _asked(number: int) -> AskFor:
 TAKEN_OVER = [
     *map(_asked, range(1, POOL.capacity + 2)),
     Lose(kept=True),
-    End(1, Health.NEUTRAL, {}, {}),
+    End(1, DestinationHealth.NEUTRAL, {}, {}),
     Renew(POOL.capacity + 1, held=False),
     Again(POOL.capacity + 1),
     Renew(POOL.capacity + 1, held=False),

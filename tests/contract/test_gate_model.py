@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from fairlead.engine.ports.gate import Admitted, Ask, Booked, Finish, Observation, Queued, Renewal
-from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.limit import Plan
 from fairlead.policy.limits.pool import Holder
 from tests.contract import histories
@@ -123,8 +123,8 @@ class Lockstep(RuleBasedStateMachine):
             renewal = Renewal(DOMAIN, ask.plan.pool, ask.holder, wait_s=2.0, held=held)
             self.both(lambda side: side.timed.gate.renew([renewal]))
 
-    @rule(data=st.data(), health=st.sampled_from(Health), reporter=st.sampled_from([2, 2, 3]))
-    def ends(self, data: st.DataObject, health: Health, reporter: int) -> None:
+    @rule(data=st.data(), health=st.sampled_from(DestinationHealth), reporter=st.sampled_from([2, 2, 3]))
+    def ends(self, data: st.DataObject, health: DestinationHealth, reporter: int) -> None:
         if not self.sides[0].admitted:
             return
         number = data.draw(st.integers(0, len(self.sides[0].admitted) - 1))

@@ -17,7 +17,7 @@ from fairlead.adapters.redis.inspector import RedisViewer
 from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.engine.ports.gate import Admitted, Ask, Finish, GateRefusal, Queued, RefusedBy
 from fairlead.errors import LimiterUnavailableError
-from fairlead.policy.limits.breaker import Destination, Health, Mode
+from fairlead.policy.limits.breaker import Destination, DestinationHealth, Mode
 from fairlead.policy.limits.key import LAYOUT, KeyKind, Keyspace
 from fairlead.policy.limits.limit import BreakerRule, BucketLimit, Domain, Plan, PoolLimit
 from fairlead.policy.limits.pool import Holder
@@ -68,7 +68,7 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
 
 async def opened(timed: Timed) -> None:
     for _ in range(10):
-        done = await timed.gate.finish(Finish(await timed.admitted(Ask(BROKEN)), Health.UNHEALTHY))
+        done = await timed.gate.finish(Finish(await timed.admitted(Ask(BROKEN)), DestinationHealth.UNHEALTHY))
     assert done.opened_s == 60.0
 
 
@@ -97,7 +97,7 @@ async def test_probe_result_after_a_reset_decides_nothing(world: World) -> None:
     probe = await world.timed.admitted(Ask(BROKEN))
     assert probe.probe
     assert await world.reset() is Mode.HALF_OPEN
-    await world.timed.gate.finish(Finish(probe, Health.UNHEALTHY))
+    await world.timed.gate.finish(Finish(probe, DestinationHealth.UNHEALTHY))
     assert await world.let_through() == 2
 
 
@@ -112,9 +112,13 @@ async def test_a_closed_breaker_stays_as_it_is(world: World) -> None:
     """Nine failures are not forgotten by a reset that has nothing to do."""
     assert await world.reset() is Mode.CLOSED
     for _ in range(9):
-        await world.timed.gate.finish(Finish(await world.timed.admitted(Ask(BROKEN)), Health.UNHEALTHY))
+        await world.timed.gate.finish(
+            Finish(await world.timed.admitted(Ask(BROKEN)), DestinationHealth.UNHEALTHY)
+        )
     assert await world.reset() is Mode.CLOSED
-    done = await world.timed.gate.finish(Finish(await world.timed.admitted(Ask(BROKEN)), Health.UNHEALTHY))
+    done = await world.timed.gate.finish(
+        Finish(await world.timed.admitted(Ask(BROKEN)), DestinationHealth.UNHEALTHY)
+    )
     assert done.opened_s == 60.0
 
 
@@ -123,7 +127,7 @@ async def test_the_cause_of_a_failure_is_shown_with_its_breaker(world: World) ->
     plan = Plan(DOMAIN, breaker=BreakerRule(destination.name))
     for cause in ("http_500", "dns"):
         admitted = await world.timed.admitted(Ask(plan))
-        await world.timed.gate.finish(Finish(admitted, Health.UNHEALTHY, cause=cause))
+        await world.timed.gate.finish(Finish(admitted, DestinationHealth.UNHEALTHY, cause=cause))
     (view,) = await RedisViewer(Secret(world.url), Keyspace(world.name)).breakers(DOMAIN, failures=9)
     assert view.destination == destination
     assert [failure.cause for failure in view.failures] == ["dns", "http_500"]

@@ -18,7 +18,7 @@ import pytest
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.engine.ports.gate import Admitted, Ask, Finish
-from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.limit import BreakerRule, Domain, Plan, PoolLimit, QuotaLimit
 from fairlead.policy.limits.pool import Holder
 from tests.contract.gates import Timed, redis_gate
@@ -52,7 +52,12 @@ PAUSES_S = [1e-6, 0.001, 0.01, 0.137, 0.5, 1, 2.9, 3, 6, 40, 700]
 BACK_S = [-5, -0.5]
 Act = Callable[[int, Timed], Awaitable[Any]]
 """Of a side, on its gate."""
-HEALTHS = [Health.HEALTHY] * 5 + [Health.UNHEALTHY] * 2 + [Health.UNREACHED] * 3 + [Health.NEUTRAL]
+HEALTHS = (
+    [DestinationHealth.HEALTHY] * 5
+    + [DestinationHealth.UNHEALTHY] * 2
+    + [DestinationHealth.UNREACHED] * 3
+    + [DestinationHealth.NEUTRAL]
+)
 
 
 class Twins:

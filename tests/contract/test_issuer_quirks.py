@@ -14,7 +14,7 @@ import pytest
 from fairlead.testing import Issuer, IssuerConfig, ManualClock, ProviderConfig, Quirk, judge
 from fairlead.testing.issuer import QUIRKS, Grant
 from fairlead.testing.issuer.quirks import HUGE_TOKEN_BYTES
-from tests.support.issuer import Reply, begin, fetch, refresh_form
+from tests.support.issuer import FetchedResponse, begin, fetch, refresh_form
 
 
 @pytest.fixture
@@ -34,11 +34,11 @@ def grant(issuer: Issuer) -> Grant:
     return issuer.register("p", "acme", account_id=42)
 
 
-async def refresh(issuer: Issuer, token: str) -> Reply:
+async def refresh(issuer: Issuer, token: str) -> FetchedResponse:
     return await fetch(f"{issuer.url}/p/token", refresh_form(token))
 
 
-async def rude(issuer: Issuer, grant: Grant, quirk: Quirk | str) -> Reply:
+async def rude(issuer: Issuer, grant: Grant, quirk: Quirk | str) -> FetchedResponse:
     """The answer to one refresh that meets *quirk*."""
     issuer.be_rude(quirk, times=1)
     return await refresh(issuer, grant.refresh_token)
@@ -249,7 +249,7 @@ async def test_a_slow_head_and_a_slow_body_take_the_issuers_time(
         await clock.wait_sleepers()
         await clock.advance(step_s)
         got.append(got[-1] + await reader.read(4096))
-    reply = Reply(got[-1])
+    reply = FetchedResponse(got[-1])
     assert reply.whole
     assert len(set(got)) == 21, "twenty pieces"
     assert not got[9].endswith(b"\r\n\r\n")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fairlead import Fairlead, Reply
+from fairlead import Fairlead, RawResponse
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.adapters.postgres.database import Database
@@ -74,8 +74,8 @@ async def test_a_call_waits_a_moment_or_is_told_when_to_come_back(made: Callable
 async def test_what_the_provider_says_holds_back_the_next_call(made: Callable[..., Fairlead]) -> None:
     async with made() as fl:
         await connect(fl)
-        async with fl.admission("acme", "stripe", wait_s=5) as passage:
-            passage.heard(Reply(429, {"retry-after": ["120"]}))
+        async with fl.admission("acme", "stripe", wait_s=5) as admission:
+            admission.record_response(RawResponse(429, {"retry-after": ["120"]}))
         with pytest.raises(LimitExceededError) as refused:
             await call(fl)
         assert refused.value.retry_after_s == pytest.approx(120, abs=1)

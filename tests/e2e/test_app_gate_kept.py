@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fairlead import Fairlead, Reply
+from fairlead import Fairlead, RawResponse
 from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.adapters.postgres.database import Database
 from fairlead.assembly.config import load
@@ -43,7 +43,7 @@ versions = [{ capacity = 1, apart = true }]
 again_s = 1.0
 """
 STATUS = {"maximumAvailable": 2000.0, "currentlyAvailable": 2000, "restoreRate": 100.0}
-TOLD = Reply(200, body={"data": {}, "extensions": {"cost": {"throttleStatus": STATUS}}})
+TOLD = RawResponse(200, body={"data": {}, "extensions": {"cost": {"throttleStatus": STATUS}}})
 ONE_SLOT = {"concurrency_limit": 1}
 
 
@@ -179,8 +179,8 @@ async def test_what_was_learnt_survives_redis_and_the_process(
     async with made() as fl:
         await connect(fl)
         assert await rate(fl) == (1000, 50), "the guess"
-        async with fl.admission("acme", "shop", api="graphql") as passage:
-            passage.heard(TOLD)
+        async with fl.admission("acme", "shop", api="graphql") as admission:
+            admission.record_response(TOLD)
     await valkey.tell("FLUSHALL")
     async with made() as fl:
         assert await rate(fl) == (2000, 100)
@@ -196,8 +196,8 @@ async def test_what_was_learnt_is_written_while_it_runs(
     """For a process may end without an end."""
     async with made() as fl:
         await connect(fl)
-        async with fl.admission("acme", "shop", api="graphql") as passage:
-            passage.heard(TOLD)
+        async with fl.admission("acme", "shop", api="graphql") as admission:
+            admission.record_response(TOLD)
         async with asyncio.timeout(30):
             while not await rows(database, "SELECT 1 FROM learnt_limit"):
                 await asyncio.sleep(0.05)
@@ -206,8 +206,8 @@ async def test_what_was_learnt_is_written_while_it_runs(
 async def test_newer_settings_end_what_was_learnt(made: Callable[..., Fairlead], valkey: OwnValkey) -> None:
     async with made() as fl:
         await connect(fl)
-        async with fl.admission("acme", "shop", api="graphql") as passage:
-            passage.heard(TOLD)
+        async with fl.admission("acme", "shop", api="graphql") as admission:
+            admission.record_response(TOLD)
     async with made() as fl:
         slower = {"points": {"capacity": 100.0, "per_s": 10.0, "apis": ["graphql"]}}
         await connect(fl, calls=slower)

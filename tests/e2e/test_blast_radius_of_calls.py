@@ -16,7 +16,7 @@ from fairlead.errors import FairleadError, LimitExceededError
 from fairlead.policy.calls.blast_radius import CALL, Own
 from fairlead.policy.calls.classify.verdict import Scope
 from fairlead.policy.failures.category import Category
-from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.testing.api.raw import OK, RawConnection, RawServer
 from tests.e2e.test_client import fairlead_for
 
@@ -26,7 +26,7 @@ def spoilt(status: str, *headers: str, body: str = "{}") -> bytes:
     return f"{head}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
 
 
-RESPONSES: dict[Category | Scope | Health, bytes | None] = {
+RESPONSES: dict[Category | Scope | DestinationHealth, bytes | None] = {
     Category.TRANSIENT_NETWORK: spoilt("408 Request Timeout"),
     Category.TRANSIENT_RATE_LIMIT: spoilt("429 Too Many Requests", "Retry-After: 900"),
     Category.TRANSIENT_SERVER: spoilt("502 Bad Gateway"),
@@ -38,10 +38,10 @@ RESPONSES: dict[Category | Scope | Health, bytes | None] = {
     Scope.DAY: spoilt("429 Too Many Requests", "Retry-After: 80000"),
     Scope.ENDPOINT: spoilt("429 Too Many Requests", "Stripe-Rate-Limited-Reason: endpoint-rate"),
     Scope.OBJECT: spoilt("429 Too Many Requests", body='{"error":{"code":"lock_timeout"}}'),
-    Health.NEUTRAL: None,
-    Health.HEALTHY: OK,
-    Health.BEGUN: OK,  # said on the way, while the body of a good response still comes
-    Health.UNHEALTHY: spoilt("500 Internal Server Error"),
+    DestinationHealth.NEUTRAL: None,
+    DestinationHealth.HEALTHY: OK,
+    DestinationHealth.RESPONDING: OK,  # said on the way, while the body of a good response still comes
+    DestinationHealth.UNHEALTHY: spoilt("500 Internal Server Error"),
 }
 
 
@@ -77,10 +77,13 @@ async def connected(fairlead: Fairlead) -> None:
 
 @pytest.mark.parametrize("row", RESPONSES, ids=str)
 async def test_a_call_stops_no_other_connection(
-    servers: Endpoints, database_settings: DatabaseSettings, tmp_path: Path, row: Category | Scope | Health
+    servers: Endpoints,
+    database_settings: DatabaseSettings,
+    tmp_path: Path,
+    row: Category | Scope | DestinationHealth,
 ) -> None:
     # one connection's host is every connection's; no response is an error of a handler
-    assert set(RESPONSES) == set(CALL) - {Health.UNREACHED, Category.HANDLER_ERROR}
+    assert set(RESPONSES) == set(CALL) - {DestinationHealth.UNREACHED, Category.HANDLER_ERROR}
     async with (
         vendor(RESPONSES[row]) as server,
         fairlead_for(server.url, servers, database_settings, tmp_path) as fl,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fairlead import Fairlead, Reply
+from fairlead import Fairlead, RawResponse
 from fairlead._core.secret import Secret
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.postgres.database import Database
@@ -244,8 +244,8 @@ async def test_an_open_breaker_is_closed_by_hand(with_redis: Shell) -> None:
     async with app(with_redis) as fl:
         await connect(fl)
         for _ in range(10):
-            async with fl.admission("acme", "stripe", wait_s=5) as passage:
-                passage.heard(Reply(503, {}, b""))
+            async with fl.admission("acme", "stripe", wait_s=5) as admission:
+                admission.record_response(RawResponse(503, {}, b""))
         assert await refusal(fl) == "breaker"
         tried = await done(with_redis, "breaker", "reset", *ACME, "--dry-run")
         assert [one["was"] for one in tried["breakers"]] == ["open"]
@@ -265,8 +265,8 @@ async def test_a_vendor_that_answers_500_to_all_is_seen_by_host_and_reset_withou
         for host in ("api.stripe.com", "files.stripe.com"):
             for _ in range(10):
                 wish = CallWish(ConnectionKey("acme", "stripe"), host=host, wait_s=5)
-                async with entrance.enter(wish) as passage:
-                    passage.heard(Reply(500, {}, b""))
+                async with entrance.enter(wish) as admission:
+                    admission.record_response(RawResponse(500, {}, b""))
         await fl.enqueue("sync", tenant="acme", provider="stripe")
         await fl.runtime.lanes.hold("acme", "stripe/default", 60.0, reason="the breaker is open")
         seen = await with_redis("status", "--json")

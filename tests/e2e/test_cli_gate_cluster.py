@@ -18,7 +18,7 @@ from fairlead.assembly.config import load
 from fairlead.engine.limits.gate_maintenance import GateMaintenance
 from fairlead.engine.ports.gate import Admitted, Ask
 from fairlead.errors import LimitExceededError
-from fairlead.policy.limits.feedback.raw_response import Reply
+from fairlead.policy.limits.feedback.raw_response import RawResponse
 from fairlead.policy.limits.key import LAYOUT, KeyKind, Keyspace
 from fairlead.policy.limits.limit import Domain, Plan, PoolLimit
 from fairlead.policy.limits.pool import Holder
@@ -102,8 +102,8 @@ async def test_a_breaker_is_seen_and_closed(clustered: Shell) -> None:
     async with app(clustered) as fl:
         await connect(fl)
         for _ in range(10):
-            async with fl.admission("acme", "stripe", wait_s=5) as passage:
-                passage.heard(Reply(503, {}, b""))
+            async with fl.admission("acme", "stripe", wait_s=5) as admission:
+                admission.record_response(RawResponse(503, {}, b""))
         assert await refusal(fl) == "breaker"
         shown = await done(clustered, "status", *ACME)
         assert (shown["breaker"]["mode"], len(shown["failures"])) == ("open", 10)

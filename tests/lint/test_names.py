@@ -48,7 +48,6 @@ SHARED_CLASS_NAMES = {
     "Reach",
     "Rejected",
     "Replay",
-    "Reply",
     "Report",
     "Retention",
     "Roles",

@@ -16,7 +16,7 @@ from fairlead.adapters.redis import node as node_module
 from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.engine.ports.gate import Admitted, Ask, Finish
 from fairlead.errors import LimiterUnavailableError
-from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.key import Keyspace
 from fairlead.policy.limits.limit import MICRO, BreakerRule, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
 from fairlead.policy.limits.pool import Holder
@@ -75,7 +75,7 @@ async def call(gate: RedisGate, plan: Plan, number: int) -> Admitted:
     """One call that goes well."""
     answer = await gate.admit(Ask(plan, holder=holder_of(plan, number) if plan.pool is not None else None))
     assert isinstance(answer, Admitted)
-    assert (await gate.finish(Finish(answer, Health.HEALTHY))).kept
+    assert (await gate.finish(Finish(answer, DestinationHealth.HEALTHY))).kept
     return answer
 
 
@@ -109,7 +109,7 @@ async def test_no_key_is_without_a_time_to_live(gate: RedisGate, servers: Endpoi
             assert len(keys) == 3
             for key in keys:
                 assert await client.pttl(key) > 0, key
-            await gate.finish(Finish(answer, Health.HEALTHY))
+            await gate.finish(Finish(answer, DestinationHealth.HEALTHY))
 
 
 async def test_fences_grow_within_one_run_too(gate: RedisGate) -> None:

@@ -20,7 +20,7 @@ from fairlead.adapters.redis.keys import RedisKeys
 from fairlead.adapters.redis.probe import probe_redis
 from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.engine.ports.gate import Admitted, Ask, Finish, Queued, Renewal
-from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.key import Keyspace
 from fairlead.policy.limits.limit import BreakerRule, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
 from fairlead.policy.limits.pool import Holder
@@ -88,7 +88,7 @@ async def everything(gate: RedisGate, url: str) -> None:
     assert await operator.promote(PLAN, 3, dry_run=True)
     await operator.promote(PLAN, 3)
     await gate.ping()
-    await gate.finish(Finish(first, Health.UNHEALTHY))
+    await gate.finish(Finish(first, DestinationHealth.UNHEALTHY))
     assert isinstance(await gate.admit(ask(3, 2)), Admitted)
     await gate.cancel(ask(2))
     await viewer.look(PLAN, events=10)

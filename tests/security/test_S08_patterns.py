@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from fairlead.errors import InvalidConfigError
-from fairlead.policy.limits.feedback.raw_response import Reply
+from fairlead.policy.limits.feedback.raw_response import RawResponse
 from fairlead.policy.providers.pattern import Pattern
 from tests.contract.dialects import judged, own, pattern
 from tests.lint.tree import PACKAGE, Source, findings, planted
@@ -78,7 +78,7 @@ async def test_S08_the_loop_runs_on(bomb: str) -> None:
     stalls = []
     for text in texts:
         began_s = time.thread_time()
-        judged(Reply(400, body={"message": text}), rules)
+        judged(RawResponse(400, body={"message": text}), rules)
         stalls.append(time.thread_time() - began_s)
         await asyncio.sleep(0)
     assert max(stalls) <= 0.05

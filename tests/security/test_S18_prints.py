@@ -31,7 +31,7 @@ from fairlead.engine.ports import ConnectionKey, HttpAnswer, HttpRequest, TokenC
 from fairlead.engine.ports.notifications import Webhook
 from fairlead.engine.tokens.connections import Grant
 from fairlead.policy.calls.classify.verdict import Result, Step, Verdict
-from fairlead.policy.limits.feedback.raw_response import Reply
+from fairlead.policy.limits.feedback.raw_response import RawResponse
 from fairlead.policy.providers.pagination import Asked
 from fairlead.policy.providers.profile_load import load_profiles
 from fairlead.policy.tokens.outcome import Granted, classify_answer
@@ -112,7 +112,7 @@ def holders() -> Iterator[Any]:
     """One of each type that holds secrets, filled with canaries."""
     secret, raw, headers = Secret(CANARY), CANARY.encode(), {"authorization": (CANARY,)}
     key = ConnectionKey("acme", "shopify")
-    answer, reply = HttpAnswer(200, headers, raw, 0.1), Reply(200, headers, {"t": CANARY}, CANARY)
+    answer, reply = HttpAnswer(200, headers, raw, 0.1), RawResponse(200, headers, {"t": CANARY}, CANARY)
     url = f"https://api.example/{CANARY}"
     yield from (secret, answer, reply, Came(answer, reply, VERDICT, 1, 0.0))
     yield Outgoing("GET", f"/{CANARY}", f"Authorization: {CANARY}\r\n", raw)

@@ -8,19 +8,19 @@ from contextvars import ContextVar
 from fairlead.adapters.local.local_gate import LocalGate
 from fairlead.engine.ports.gate import Admitted, Answer, Ask
 from fairlead.policy.limits.limit import Plan
-from tests.simulation.watch import Admission
+from tests.simulation.watch import SimulatedAdmission
 
-_latest: ContextVar[Admission | None] = ContextVar("fairlead_simulated_admission", default=None)
+_latest: ContextVar[SimulatedAdmission | None] = ContextVar("fairlead_simulated_admission", default=None)
 
 
 def note(ask: Ask, answer: Answer, at: float, *, alone: bool) -> None:
     """The task that runs now was answered so at *at*."""
     if isinstance(answer, Admitted):
         slot = None if ask.holder is None or ask.plan.pool is None else ask.holder.lease_id
-        _latest.set(Admission(at, breaker_of(ask.plan), slot, ask.call_s, alone))
+        _latest.set(SimulatedAdmission(at, breaker_of(ask.plan), slot, ask.call_s, alone))
 
 
-def take() -> Admission | None:
+def take() -> SimulatedAdmission | None:
     """That of the call that this task sends now. Each is for one sending."""
     admission = _latest.get()
     _latest.set(None)

@@ -23,7 +23,7 @@ from fairlead.testing.issuer.visit import Visit
 from fairlead.testing.ledger import Entry, Ledger
 from tests.simulation.process import SimProcess
 from tests.simulation.providers import ACCESS_TTL_S, RULES
-from tests.simulation.wire import HowItEnded, Reply, Wire
+from tests.simulation.wire import HowItEnded, Wire, WireResponse
 
 WORK_S = 0.02
 """How long an answer takes that nothing holds up."""
@@ -165,7 +165,7 @@ class SimIssuer:
         since: float | None = None,
         late_s: float = 0.0,
         asked: float | None = None,
-    ) -> Reply[HttpAnswer]:
+    ) -> WireResponse[HttpAnswer]:
         """One request is here; what becomes of it is decided now."""
         visit = self._visit(call)
         self.asked[visit.number] = self._now() if asked is None else asked
@@ -191,7 +191,7 @@ class SimIssuer:
             visit.connection = visit.generation.family.connection
         return visit
 
-    def _process(self, visit: Visit) -> Reply[HttpAnswer]:
+    def _process(self, visit: Visit) -> WireResponse[HttpAnswer]:
         if visit.generation is None:
             self._entries.processed(visit, RefreshRefused("unknown"))
             return self._reply(visit, _answer(400, {"error": "invalid_grant"}))
@@ -204,7 +204,7 @@ class SimIssuer:
 
     def _reply(
         self, visit: Visit, answer: HttpAnswer | None, granted: Granted | None = None, *, lost: bool = False
-    ) -> Reply[HttpAnswer]:
+    ) -> WireResponse[HttpAnswer]:
         def ended(how: HowItEnded) -> None:
             self.ends[visit.number] = how
             self._entries.answered(
@@ -217,7 +217,7 @@ class SimIssuer:
 
         slow = self.chance("slow")
         after_s = WORK_S + (self.up_to(self.manner.late_s) if slow else 0.0)
-        return Reply(answer, after_s, ended, lost=lost)
+        return WireResponse(answer, after_s, ended, lost=lost)
 
 
 class IssuerRoad:

@@ -14,12 +14,12 @@ from tests.simulation.providers import LITTLE, ROOMS, Room
 from tests.simulation.spells import Spells
 from tests.simulation.watch import (
     NOBODY,
-    Admission,
     Arrived,
     BreakerClosed,
     BreakerOpened,
     Kept,
     Left,
+    SimulatedAdmission,
     Struck,
     Told,
 )
@@ -187,7 +187,7 @@ class _Window:
     began: float
     until: float
     ended: float = math.inf
-    probe: Admission | None = None
+    probe: SimulatedAdmission | None = None
     number: int = 0
     """Of the call that decides."""
     free_at: float = math.inf
@@ -221,7 +221,7 @@ class OneProbe:
                 assert window.probe is not None
                 died_s = window.probe.decides_s if how == "died" else 0.0  # nobody told: its time must pass
                 window.free_at = max(told.at, window.probe.at + died_s)
-            case Arrived(admission=Admission(alone=False) as way, number=number):
+            case Arrived(admission=SimulatedAdmission(alone=False) as way, number=number):
                 return self._judge(way, number)
         return None
 
@@ -229,13 +229,13 @@ class OneProbe:
         for window in self._windows[breaker]:
             window.ended = min(window.ended, at)
 
-    def _judge(self, way: Admission, number: int) -> str | None:
+    def _judge(self, way: SimulatedAdmission, number: int) -> str | None:
         for window in self._windows[way.breaker]:
             if window.began < way.at < window.ended:
                 return self._judge_in(window, way, number)
         return None
 
-    def _judge_in(self, window: _Window, way: Admission, number: int) -> str | None:
+    def _judge_in(self, window: _Window, way: SimulatedAdmission, number: int) -> str | None:
         if way.at < window.until - 1e-5:
             return f"{way.breaker} is open, and let a call through"
         before = window.probe

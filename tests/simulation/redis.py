@@ -45,7 +45,7 @@ from tests.simulation.watch import (
     Struck,
     Watch,
 )
-from tests.simulation.wire import Gone, HowItEnded, Reply, Wire
+from tests.simulation.wire import Gone, HowItEnded, Wire, WireResponse
 
 T = TypeVar("T")
 
@@ -146,19 +146,19 @@ class SimRedis:
         """The server's clock, by which all is judged."""
         return self._now_us()
 
-    def serve(self, act: Callable[[SharedGate], T], process: str) -> Reply[T]:
+    def serve(self, act: Callable[[SharedGate], T], process: str) -> WireResponse[T]:
         """One request is here, and is done at once; what arrives while it is away meets nobody."""
         self.asker = process
         if self.is_away(process):
             self.watch.strikes["redis_away"] += 1
             self.watch.strikes["redis_away one"] += not self.is_away(NOBODY)
-            return Reply(None, 0.0, _unheard)
+            return WireResponse(None, 0.0, _unheard)
         answer = act(self.state)
         if self.lost > 0 and self._draw() < self.lost:
             self.watch.strikes["redis_lost"] += 1
             self._struck("redis_lost", process=process)
-            return Reply(None, 0.0, _unheard)
-        return Reply(answer, 0.0, _unheard)
+            return WireResponse(None, 0.0, _unheard)
+        return WireResponse(answer, 0.0, _unheard)
 
     def listen(self, process: SimProcess, wake: Wake, latency_s: Callable[[], float]) -> None:
         """Tell *process* of grants from now on."""

@@ -9,7 +9,6 @@ from tests.simulation.limits import AFTERWARDS_S, LEASE_S
 from tests.simulation.providers import LITTLE
 from tests.simulation.watch import (
     NOBODY,
-    Admission,
     Arrived,
     BreakerClosed,
     BreakerOpened,
@@ -17,6 +16,7 @@ from tests.simulation.watch import (
     Left,
     Over,
     Seen,
+    SimulatedAdmission,
     Struck,
     Told,
     first_breach,
@@ -55,7 +55,7 @@ def arrived(
     process: str = "p1",
 ) -> Step:
     """A call with a slot of its own number, let in (default: as it arrives) past the breaker "host"."""
-    way = Admission(at if let_in is None else let_in, "host", number, 60.0, alone)
+    way = SimulatedAdmission(at if let_in is None else let_in, "host", number, 60.0, alone)
     seen = Arrived(number, ACCOUNT, call or f"call-{number}", status, (*here, number), way)
     return at, process, seen
 

@@ -19,8 +19,8 @@ from fairlead.engine.ports.http import HttpAnswer, HttpRequest, HttpStream, NoAn
 from tests.simulation.admission import take
 from tests.simulation.issuer import SimIssuer
 from tests.simulation.process import SimProcess
-from tests.simulation.watch import Admission, Arrived, Left, TimedOut, Watch
-from tests.simulation.wire import HowItEnded, Reply, Wire
+from tests.simulation.watch import Arrived, Left, SimulatedAdmission, TimedOut, Watch
+from tests.simulation.wire import HowItEnded, Wire, WireResponse
 
 WORK_S = 0.15
 """How long an answer takes that nothing holds up."""
@@ -69,8 +69,8 @@ class SimUpstream:
         return UpstreamRoad(self, process, Wire(process, latency_s))
 
     def arrive(
-        self, request: HttpRequest, process: str, admission: Admission | None = None
-    ) -> Reply[HttpAnswer]:
+        self, request: HttpRequest, process: str, admission: SimulatedAdmission | None = None
+    ) -> WireResponse[HttpAnswer]:
         """One call is here; what it is answered is decided now. *admission*: how it got in."""
         self._numbers += 1
         number = self._numbers
@@ -93,7 +93,7 @@ class SimUpstream:
             self.watch.tell(Left(number, account, how), process)
 
         answer = _answer(status, "" if family is None else family.connection)
-        return Reply(None if self._chance("cut") else answer, after_s, ended)
+        return WireResponse(None if self._chance("cut") else answer, after_s, ended)
 
     def _let_go(self) -> None:
         """What the dead had asked for is over in time."""

@@ -185,7 +185,7 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
-class Admission:
+class SimulatedAdmission:
     """How a call got in: when the gate judged it, which breaker it passed, and under which lease of a slot.
 
     *decides_s*: for how long it may keep others from deciding about that breaker. *alone*: by its process,
@@ -212,7 +212,7 @@ class Arrived:
     call: str
     status: int
     in_flight: tuple[int, ...]
-    admission: Admission | None
+    admission: SimulatedAdmission | None
 
 
 @dataclass(frozen=True, slots=True)

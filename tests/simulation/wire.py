@@ -24,7 +24,7 @@ broke the connection; the caller died, had waited for too long, or did not want 
 
 
 @dataclass(slots=True)
-class Reply(Generic[T]):
+class WireResponse(Generic[T]):
     """What a server makes of a request: *answer* leaves it after *after_s*; None: the connection breaks then.
 
     *lost*: the answer leaves and never arrives. *ended* is told once how it ended, as the server sees it.
@@ -56,7 +56,9 @@ class Wire:
         await asyncio.sleep(min(needs_s, deadline_s))
         return needs_s <= deadline_s
 
-    async def ask(self, serve: Callable[[], Reply[T]], deadline_s: float, late_s: float = 0.0) -> T | Gone:
+    async def ask(
+        self, serve: Callable[[], WireResponse[T]], deadline_s: float, late_s: float = 0.0
+    ) -> T | Gone:
         """Send, and wait for the answer at most *deadline_s*; *late_s*: the request is held up on its way."""
         told: asyncio.Future[T | Gone] = asyncio.get_running_loop().create_future()
         exchange = self.send(serve, deadline_s, partial(_tell, told), late_s)
@@ -67,7 +69,7 @@ class Wire:
 
     def send(
         self,
-        serve: Callable[[], Reply[T]],
+        serve: Callable[[], WireResponse[T]],
         deadline_s: float,
         tell: Callable[[T | Gone], None],
         late_s: float = 0.0,
@@ -87,7 +89,7 @@ class Exchange(Generic[T]):
     def __init__(
         self,
         tell: Callable[[T | Gone], None],
-        serve: Callable[[], Reply[T]],
+        serve: Callable[[], WireResponse[T]],
         latency_s: Callable[[], float],
         is_cut: Callable[[], bool],
     ) -> None:
@@ -95,7 +97,7 @@ class Exchange(Generic[T]):
         self._serve = serve
         self._latency_s = latency_s
         self._is_cut = is_cut
-        self._reply: Reply[T] | None = None
+        self._reply: WireResponse[T] | None = None
         self._leaving: asyncio.TimerHandle | None = None
         self._hung_up: HowItEnded | None = None
         self.forget: tuple[Callable[[], object], ...] = ()
@@ -112,7 +114,7 @@ class Exchange(Generic[T]):
         loop = asyncio.get_running_loop()
         self._leaving = loop.call_later(reply.after_s, self._leave, reply, context=Context())
 
-    def _leave(self, reply: Reply[T]) -> None:
+    def _leave(self, reply: WireResponse[T]) -> None:
         self._leaving = None
         if reply.lost:
             reply.ended("lost")

@@ -12,7 +12,7 @@ from fairlead.testing import Issuer, ProviderConfig
 
 
 @dataclass(frozen=True)
-class Reply:
+class FetchedResponse:
     """What came back before the connection closed; *whole* tells whether it was all."""
 
     raw: bytes
@@ -71,12 +71,12 @@ async def begin(
 
 async def fetch(
     url: str, form: Mapping[str, str] | bytes | None = None, headers: Mapping[str, str] | None = None
-) -> Reply:
+) -> FetchedResponse:
     """One request, and all that came back until the connection closed."""
     reader, writer = await begin(url, form, headers)
     try:
         async with asyncio.timeout(20):
-            return Reply(await reader.read())
+            return FetchedResponse(await reader.read())
     finally:
         writer.close()
         await writer.wait_closed()
@@ -93,11 +93,11 @@ def provider(policy: str, **more: object) -> ProviderConfig:
     return ProviderConfig.model_validate({"policy": policy, **grace, **more})
 
 
-async def refresh(issuer: Issuer, provider: str, token: str, **more: str) -> Reply:
+async def refresh(issuer: Issuer, provider: str, token: str, **more: str) -> FetchedResponse:
     return await fetch(f"{issuer.url}/{provider}/token", refresh_form(token, **more))
 
 
-async def resource(issuer: Issuer, provider: str, access_token: str) -> Reply:
+async def resource(issuer: Issuer, provider: str, access_token: str) -> FetchedResponse:
     return await fetch(f"{issuer.url}/{provider}/resource", None, {"Authorization": f"Bearer {access_token}"})
 
 

@@ -28,7 +28,7 @@ from fairlead.assembly.config import Config, load
 from fairlead.assembly.offline import Outside, outside
 from fairlead.assembly.providers import ProfileBook
 from fairlead.assembly.runtime import Roles, Runtime
-from fairlead.engine.limits.admission import Passage
+from fairlead.engine.limits.admission import Admission
 from fairlead.engine.limits.bulk_slots import BulkOperation, BulkWish
 from fairlead.engine.limits.call_admitter import CallWish
 from fairlead.engine.ports import CallerJobs, ConnectionKey, NewJob
@@ -172,12 +172,12 @@ class Fairlead(JobRegistry):
         wait_s: float | None = None,
         host: str = "",
         retry: bool | None = None,
-    ) -> AbstractAsyncContextManager[Passage]:
+    ) -> AbstractAsyncContextManager[Admission]:
         """Leave to make one call within every limit of a connection, for as long as the block lasts.
 
-            async with fl.admission("acme", "shopify", api="graphql", cost=52) as passage:
+            async with fl.admission("acme", "shopify", api="graphql", cost=52) as admission:
                 response = await ...
-                passage.heard(Reply(response.status, headers, body))
+                admission.record_response(RawResponse(response.status, headers, body))
 
         *api*: which of the provider's APIs (default its usual one). *cost*: units of its limit (default: as
         the answers to calls of this *operation* told before, at first 1). *wait_s*: how long it may wait

@@ -24,7 +24,7 @@ from typing import Any
 from fairlead._core.secret import Secret
 from fairlead.adapters.local.system import SystemClock, SystemIds, draw
 from fairlead.assembly.gate import Gatehouse, GateSettings
-from fairlead.engine.limits.admission import Entry, Passage
+from fairlead.engine.limits.admission import Admission, Entry
 from fairlead.engine.ports.gate import Admitted, Answer, Ask, Finish
 from fairlead.errors import LimitExceededError, SlotLostError
 from fairlead.events import Event, GateDegraded, GateRestored, ServiceFailed
@@ -75,10 +75,10 @@ class _Upstream:
         self._writer.write(json.dumps(told).encode() + b"\n")
 
     @asynccontextmanager
-    async def call(self, lease: int, passage: Passage) -> AsyncIterator[None]:
+    async def call(self, lease: int, admission: Admission) -> AsyncIterator[None]:
         """In flight while the block runs; the provider knows of its end before this returns."""
-        cost = sum(passage.admitted.spent)
-        self._tell("begin", lease, s=time.monotonic(), local=passage.admitted.local, cost=cost)
+        cost = sum(admission.admitted.spent)
+        self._tell("begin", lease, s=time.monotonic(), local=admission.admitted.local, cost=cost)
         try:
             yield
         finally:
@@ -277,11 +277,11 @@ class _Caller:
             costs=tuple(self._order.get("costs", ())),
             wait_s=self._order.get("wait_s", 30.0),
         )
-        async with self._house.admissions.enter(entry) as passage:
-            self._longest_wait_s = max(self._longest_wait_s, passage.waited_s)
-            holder = passage.admitted.holder
+        async with self._house.admissions.enter(entry) as admission:
+            self._longest_wait_s = max(self._longest_wait_s, admission.waited_s)
+            holder = admission.admitted.holder
             lease = holder.lease_id if holder is not None else self._leases.lease_id()
-            async with self._upstream.call(lease, passage):
+            async with self._upstream.call(lease, admission):
                 await asyncio.sleep(self._chance.uniform(*self._order["work_s"]))
 
 

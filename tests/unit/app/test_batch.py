@@ -15,7 +15,7 @@ from fairlead.errors import CallFailedError, DependencyUnavailableError, LimitEx
 from fairlead.policy.calls.classify.classifier import judge
 from fairlead.policy.calls.classify.rules import rules_of
 from fairlead.policy.calls.classify.verdict import Verdict
-from fairlead.policy.limits.feedback.raw_response import Reply
+from fairlead.policy.limits.feedback.raw_response import RawResponse
 from fairlead.policy.providers.profile_load import load_profiles
 
 PROFILES = load_profiles()
@@ -24,7 +24,7 @@ PROFILES = load_profiles()
 class Vendor:
     """Answers in their order, judged as a provider's; what was sent, and which waits were asked for."""
 
-    def __init__(self, provider: str, *answers: Reply | Exception) -> None:
+    def __init__(self, provider: str, *answers: RawResponse | Exception) -> None:
         self.rules = rules_of(PROFILES[provider])
         self.answers = list(answers)
         self.sent: list[list[Any]] = []
@@ -48,8 +48,8 @@ class Vendor:
         return await retry_failed(items, self.send, str, self.may_go_on)
 
 
-def statuses(*told: int) -> Reply:
-    return Reply(207, body={"items": [{"status": status} for status in told]})
+def statuses(*told: int) -> RawResponse:
+    return RawResponse(207, body={"items": [{"status": status} for status in told]})
 
 
 async def test_207_with_1_of_3_failed_sends_one_item_again() -> None:
@@ -78,14 +78,14 @@ async def test_the_tries_have_an_end() -> None:
 async def test_salesforce_composites_tell_by_place() -> None:
     busy = [{"statusCode": "UNABLE_TO_LOCK_ROW", "message": "busy"}]
     first = [{"success": True}, {"success": False, "errors": busy}]
-    vendor = Vendor("salesforce", Reply(200, body=first), Reply(200, body=[{"success": True}]))
+    vendor = Vendor("salesforce", RawResponse(200, body=first), RawResponse(200, body=[{"success": True}]))
     assert (await vendor.batch(["a", "b"])).complete
     assert vendor.sent == [["a", "b"], ["b"]]
 
 
 async def test_a_name_of_several_items_tells_none_of_them() -> None:
     failed = {"category": "RATE_LIMITS", "context": {"ids": ["7"]}}
-    vendor = Vendor("hubspot", Reply(207, body={"results": [{"id": "7"}], "errors": [failed]}))
+    vendor = Vendor("hubspot", RawResponse(207, body={"results": [{"id": "7"}], "errors": [failed]}))
     result = await vendor.batch([7, 7])
     assert vendor.sent == [[7, 7]]
     assert (result.complete, result.failed, [each.ref for each in result.unmatched_failures]) == (
@@ -100,7 +100,7 @@ async def test_hubspot_tells_by_name() -> None:
         {"category": "RATE_LIMITS", "context": {"ids": ["7"]}},
         {"category": "X", "context": {"ids": ["9"]}},
     ]
-    vendor = Vendor("hubspot", Reply(207, body={"results": [], "errors": errors}))
+    vendor = Vendor("hubspot", RawResponse(207, body={"results": [], "errors": errors}))
     result = await vendor.batch([7, 8])
     assert [each.item for each in result.failed] == [7]
     assert [each.ref for each in result.unmatched_failures] == ["9"], "it is none that was sent"
@@ -113,7 +113,7 @@ async def test_user_errors_of_shopify_tell_by_the_place_in_their_path() -> None:
     ]
     first = {"data": {"metafieldsSet": {"metafields": [], "userErrors": errors}}}
     done = {"data": {"metafieldsSet": {"metafields": [{}], "userErrors": []}}}
-    vendor = Vendor("shopify", Reply(200, body=first), Reply(200, body=done))
+    vendor = Vendor("shopify", RawResponse(200, body=first), RawResponse(200, body=done))
     result = await vendor.batch(["a", "b", "c"])
     assert vendor.sent == [["a", "b", "c"], ["c"]]
     assert [(each.item, each.failure.code) for each in result.failed] == [("b", "TOO_LONG")]
@@ -135,5 +135,5 @@ async def test_a_first_call_that_fails_raises_and_a_later_one_does_not_undo_what
 
 
 async def test_a_207_that_cannot_be_read_is_not_complete() -> None:
-    result = await Vendor("generic_oauth2", Reply(207, body={"what": 1})).batch(["a"])
+    result = await Vendor("generic_oauth2", RawResponse(207, body={"what": 1})).batch(["a"])
     assert (result.complete, result.failed, len(result.responses)) == (False, [], 1)

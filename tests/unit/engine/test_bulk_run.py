@@ -21,7 +21,7 @@ from fairlead.errors import BulkLimitReachedError, BulkStillRunningError, CallFa
 from fairlead.policy.calls.bulk import WAYS
 from fairlead.policy.calls.bulk.protocol import BulkAsk
 from fairlead.policy.limits.bulk_token import BulkToken
-from fairlead.policy.limits.feedback.raw_response import Reply
+from fairlead.policy.limits.feedback.raw_response import RawResponse
 from fairlead.testing import ManualClock
 
 KEY = ConnectionKey("acme", "shopify", "default")
@@ -85,20 +85,22 @@ class Vendor:
         told = {"url": self.url, "errorCode": self.error_code, "objectCount": self.objects}
         return {"id": ID, "status": status, "query": TEXT, **told}
 
-    async def ask(self, ask: BulkAsk) -> Reply:
+    async def ask(self, ask: BulkAsk) -> RawResponse:
         if ask.changes:
             self.begun += 1
             if self.refused:
                 denied = {"bulkOperation": None, "userErrors": [{"code": self.refused, "message": "no"}]}
-                reply = Reply(200, {}, body={"data": {"bulkOperationRunQuery": denied}})
+                reply = RawResponse(200, {}, body={"data": {"bulkOperationRunQuery": denied}})
                 if self.refused == "INVALID":
                     return reply
                 raise CallFailedError("refused", reply=reply, reason=self.refused)
-            return Reply(200, {}, body={"data": {"bulkOperationRunQuery": {"bulkOperation": self.shown()}}})
+            return RawResponse(
+                200, {}, body={"data": {"bulkOperationRunQuery": {"bulkOperation": self.shown()}}}
+            )
         if "bulkOperations" in ask.query:
-            return Reply(200, {}, body={"data": {"bulkOperations": {"nodes": self.others}}})
+            return RawResponse(200, {}, body={"data": {"bulkOperations": {"nodes": self.others}}})
         self.looks += 1
-        return Reply(200, {}, body={"data": {"bulkOperation": self.shown()}})
+        return RawResponse(200, {}, body={"data": {"bulkOperation": self.shown()}})
 
     @asynccontextmanager
     async def stream(self, request: HttpRequest) -> AsyncIterator[Any]:

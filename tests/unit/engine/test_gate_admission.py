@@ -13,7 +13,7 @@ from fairlead.engine.limits.admission import Admissions, Entry
 from fairlead.engine.limits.lease_renewer import Keeper
 from fairlead.engine.ports.gate import Admitted, Ask, Observation
 from fairlead.errors import DependencyUnavailableError, LimitExceededError, SlotLostError
-from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.limit import MICRO, BreakerRule, BucketLimit, Domain, Plan, PoolLimit
 from fairlead.policy.limits.pool import Holder
 from fairlead.testing._kit.clock import ManualClock
@@ -197,8 +197,8 @@ async def test_no_wait_begins_that_cannot_end_in_time(world: World) -> None:
 async def test_an_open_breaker_refuses_and_a_short_rest_of_it_is_waited_for(world: World) -> None:
     rule = BreakerRule("c|h", failures=1, open_s=10)
     plan = Plan(DOMAIN, breaker=rule)
-    async with world.admissions.enter(world.entry(plan)) as passage:
-        passage.told(Health.UNHEALTHY)
+    async with world.admissions.enter(world.entry(plan)) as admission:
+        admission.record_failure()
     with pytest.raises(LimitExceededError, match="breaker"):
         await world.stay("second", world.entry(plan, wait_s=5))
     async with asyncio.TaskGroup() as group:
@@ -211,15 +211,15 @@ async def test_an_open_breaker_refuses_and_a_short_rest_of_it_is_waited_for(worl
 
 async def test_what_was_not_sent_costs_nothing(world: World) -> None:
     plan = Plan(DOMAIN, buckets=(BucketLimit("requests", 1, 0.001),))
-    async with world.admissions.enter(world.entry(plan)) as passage:
-        passage.unsent()
+    async with world.admissions.enter(world.entry(plan)) as admission:
+        admission.not_sent()
     assert await world.is_free(plan)
 
 
 async def test_what_the_provider_says_is_told_to_the_gate(world: World) -> None:
     plan = Plan(DOMAIN, buckets=(BucketLimit("requests", 40, 2),))
-    async with world.admissions.enter(world.entry(plan)) as passage:
-        passage.told(Health.HEALTHY, {0: Observation(wait_s=120.0)})
+    async with world.admissions.enter(world.entry(plan)) as admission:
+        admission.record_health(DestinationHealth.HEALTHY, {0: Observation(wait_s=120.0)})
     with pytest.raises(LimitExceededError) as refused:
         await world.stay("next", world.entry(plan))
     assert refused.value.retry_after_s == 120.5
@@ -238,10 +238,10 @@ async def test_a_call_larger_than_its_limit_says_so(world: World) -> None:
 async def test_call_larger_than_learnt_limit_takes_all_of_it(world: World) -> None:
     """The settings allow it: what answers told makes it wait, and never refuses it for good."""
     plan = Plan(DOMAIN, buckets=(BucketLimit("points", 100, 1), BucketLimit("requests", 10, 1)))
-    async with world.admissions.enter(world.entry(plan)) as passage:
-        passage.told(Health.HEALTHY, {0: Observation(left=2.0, capacity=2.0)})
-    async with world.admissions.enter(world.entry(plan, costs=(5.0, 1.0))) as passage:
-        assert passage.admitted.spent == (2.0, 1.0)
+    async with world.admissions.enter(world.entry(plan)) as admission:
+        admission.record_health(DestinationHealth.HEALTHY, {0: Observation(left=2.0, capacity=2.0)})
+    async with world.admissions.enter(world.entry(plan, costs=(5.0, 1.0))) as admission:
+        assert admission.admitted.spent == (2.0, 1.0)
     as_learnt = Plan(DOMAIN, buckets=(BucketLimit("points", 2, 1, configured=100.0),))
     with pytest.raises(LimitExceededError, match="the rate lets it through in"):
         await world.stay("later", world.entry(as_learnt, costs=(5.0,)))
@@ -256,7 +256,7 @@ async def test_a_call_that_has_ended_is_given_back_without_a_turn_of_the_loop(wo
     plan = Plan(DOMAIN, pool=PoolLimit("p", 1), buckets=(BucketLimit("requests", 1, 0.001),))
     inside = await world.admissions.begin(world.entry(plan))
     assert not await world.is_free(plan)
-    inside.passage.unsent()
+    inside.admission.not_sent()
     assert inside.let_go() is None
     inside.end()
     assert await world.is_free(plan)

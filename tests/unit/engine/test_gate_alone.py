@@ -7,7 +7,7 @@ import pytest
 from fairlead.adapters.local.local_gate import MANY, LocalGate
 from fairlead.engine.limits.degraded_gate import Alone
 from fairlead.engine.ports.gate import Admitted, Ask, Finish
-from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.limit import MICRO, BreakerRule, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
 from fairlead.policy.limits.pool import Holder
 from fairlead.policy.limits.share import Share, share_of
@@ -53,7 +53,7 @@ async def test_limits_that_nobody_uses_any_more_are_forgotten() -> None:
         plan = Plan(domain, breaker=BreakerRule("k"), buckets=(BucketLimit("b", 10, 10),))
         answer = await alone.admit(Ask(plan))
         if isinstance(answer, Admitted):
-            await alone.finish(Finish(answer, Health.HEALTHY))
+            await alone.finish(Finish(answer, DestinationHealth.HEALTHY))
         if number % 1000 == 0:
             await clock.advance(60)
     assert len(list(gate.buckets())) < MANY

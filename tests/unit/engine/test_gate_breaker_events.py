@@ -9,8 +9,8 @@ import pytest
 
 from fairlead.errors import LimitExceededError
 from fairlead.events import Event, GateBreakerClosed, GateBreakerOpened
-from fairlead.policy.limits.breaker import Health
-from fairlead.policy.limits.feedback.raw_response import Reply
+from fairlead.policy.limits.breaker import DestinationHealth
+from fairlead.policy.limits.feedback.raw_response import RawResponse
 from tests.support.entrances import Way, begun
 
 OPENED = GateBreakerOpened("acme", "stripe", "default", "api.test", 30.0)
@@ -22,9 +22,9 @@ def way() -> Way:
     return Way(settings={"breaker_failures": 2, "breaker_open_s": 30.0})
 
 
-async def call(way: Way, health: Health) -> None:
-    async with way.entrance.enter(way.wish(host="api.test", wait_s=0.0)) as passage:
-        passage.told(health)
+async def call(way: Way, health: DestinationHealth) -> None:
+    async with way.entrance.enter(way.wish(host="api.test", wait_s=0.0)) as admission:
+        admission.record_health(health)
 
 
 def breaker_events(way: Way) -> list[Event]:
@@ -33,39 +33,39 @@ def breaker_events(way: Way) -> list[Event]:
 
 async def opened(way: Way) -> None:
     for _ in range(2):
-        await call(way, Health.UNHEALTHY)
+        await call(way, DestinationHealth.UNHEALTHY)
     assert breaker_events(way) == [OPENED]
 
 
 async def test_what_opens_it_is_told_once(way: Way) -> None:
-    await call(way, Health.UNHEALTHY)
+    await call(way, DestinationHealth.UNHEALTHY)
     assert breaker_events(way) == []
-    await call(way, Health.UNHEALTHY)
+    await call(way, DestinationHealth.UNHEALTHY)
     with pytest.raises(LimitExceededError, match="breaker"):
-        await call(way, Health.HEALTHY)
+        await call(way, DestinationHealth.HEALTHY)
     assert breaker_events(way) == [OPENED]
 
 
 async def test_the_event_names_the_last_failure(way: Way) -> None:
-    async with way.entrance.enter(way.wish(host="api.test", wait_s=0.0)) as passage:
-        passage.heard(Reply(500))
-    async with way.entrance.enter(way.wish(host="api.test", wait_s=0.0)) as passage:
-        passage.unanswered(Health.UNHEALTHY, "timeout", sent=True, hurried=False)
+    async with way.entrance.enter(way.wish(host="api.test", wait_s=0.0)) as admission:
+        admission.record_response(RawResponse(500))
+    async with way.entrance.enter(way.wish(host="api.test", wait_s=0.0)) as admission:
+        admission.record_no_response(DestinationHealth.UNHEALTHY, "timeout", sent=True, hurried=False)
     assert breaker_events(way) == [replace(OPENED, cause="timeout")]
 
 
 async def test_a_probe_that_does_well_closes_it_and_the_calls_after_it_tell_nothing(way: Way) -> None:
     await opened(way)
     await way.pass_time(30.0)
-    await call(way, Health.HEALTHY)
-    await call(way, Health.HEALTHY)
+    await call(way, DestinationHealth.HEALTHY)
+    await call(way, DestinationHealth.HEALTHY)
     assert breaker_events(way) == [OPENED, CLOSED]
 
 
 async def test_a_probe_that_fails_opens_it_for_longer(way: Way) -> None:
     await opened(way)
     await way.pass_time(30.0)
-    await call(way, Health.UNHEALTHY)
+    await call(way, DestinationHealth.UNHEALTHY)
     longer = GateBreakerOpened("acme", "stripe", "default", "api.test", 60.0)
     assert breaker_events(way) == [OPENED, longer]
 
@@ -73,17 +73,17 @@ async def test_a_probe_that_fails_opens_it_for_longer(way: Way) -> None:
 async def test_a_probe_that_tells_nothing_decides_nothing(way: Way) -> None:
     await opened(way)
     await way.pass_time(30.0)
-    await call(way, Health.NEUTRAL)
+    await call(way, DestinationHealth.NEUTRAL)
     assert breaker_events(way) == [OPENED]
 
 
 async def test_a_caller_who_is_cancelled_at_the_end_has_it_told_all_the_same(way: Way) -> None:
-    await call(way, Health.UNHEALTHY)
+    await call(way, DestinationHealth.UNHEALTHY)
     inside = asyncio.Event()
 
     async def fails() -> None:
-        async with way.entrance.enter(way.wish(host="api.test")) as passage:
-            passage.told(Health.UNHEALTHY)
+        async with way.entrance.enter(way.wish(host="api.test")) as admission:
+            admission.record_failure()
             inside.set()
             await asyncio.Event().wait()
 

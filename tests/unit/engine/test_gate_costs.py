@@ -7,25 +7,25 @@ import pytest
 from fairlead.engine.limits.observations import LimitIgnored
 from fairlead.engine.ports import ConnectionKey
 from fairlead.errors import InvalidInputError
-from fairlead.policy.limits.feedback.raw_response import Reply
+from fairlead.policy.limits.feedback.raw_response import RawResponse
 from tests.support.entrances import Way
 
 
-def answer(requested: float, actual: float | None, *, left: float = 900.0, status: int = 200) -> Reply:
+def answer(requested: float, actual: float | None, *, left: float = 900.0, status: int = 200) -> RawResponse:
     """What Shopify says to a query."""
     bucket = {"maximumAvailable": 1000.0, "currentlyAvailable": left, "restoreRate": 50.0}
     cost = {"requestedQueryCost": requested, "actualQueryCost": actual, "throttleStatus": bucket}
     refused = [{"message": "Throttled", "extensions": {"code": "THROTTLED"}}] if actual is None else []
-    return Reply(status, {}, {"errors": refused, "extensions": {"cost": cost}})
+    return RawResponse(status, {}, {"errors": refused, "extensions": {"cost": cost}})
 
 
-async def spent(way: Way, operation: str, reply: Reply | None = None, **wish: object) -> float:
+async def spent(way: Way, operation: str, reply: RawResponse | None = None, **wish: object) -> float:
     """What a call takes of the points before it is sent; then it gets *reply*."""
-    async with way.entrance.enter(way.wish(api="graphql", operation=operation, **wish)) as passage:
+    async with way.entrance.enter(way.wish(api="graphql", operation=operation, **wish)) as admission:
         if reply is not None:
-            passage.heard(reply)
-        names = [bucket.name for bucket in passage.admitted.plan.buckets]
-        return passage.admitted.spent[names.index("points")]
+            admission.record_response(reply)
+        names = [bucket.name for bucket in admission.admitted.plan.buckets]
+        return admission.admitted.spent[names.index("points")]
 
 
 async def test_the_next_call_of_an_operation_takes_what_the_last_was_asked_for() -> None:
@@ -40,8 +40,8 @@ async def test_what_is_not_believed_is_told_of_each_connection() -> None:
     way = Way()
     for tenant in ("acme", "acme", "acme", "beta"):
         way.key = ConnectionKey(tenant, "stripe")
-        async with way.entrance.enter(way.wish()) as passage:
-            passage.ignored = ("requests",)
+        async with way.entrance.enter(way.wish()) as admission:
+            admission.ignored = ("requests",)
     told = [(event.tenant, event.total) for event in way.told.of(LimitIgnored)]
     assert told == [("acme", 1), ("acme", 2), ("beta", 1)]
 

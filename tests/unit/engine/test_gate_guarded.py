@@ -19,7 +19,7 @@ from fairlead.engine.ports.gate import (
     Renewal,
 )
 from fairlead.events import GateDegraded, GateRestored, GateSlow
-from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.limit import (
     BreakerRule,
     BucketLimit,
@@ -320,7 +320,7 @@ async def test_closed_sends_nothing_and_open_everything(fleet: list[Process], st
     for _ in range(10):
         admitted = await fleet[0].take(plan)
         assert isinstance(admitted, Admitted)
-        await fleet[0].gate.finish(Finish(admitted, Health.HEALTHY))
+        await fleet[0].gate.finish(Finish(admitted, DestinationHealth.HEALTHY))
 
 
 async def test_a_call_too_large_for_a_share_waits_for_the_store(fleet: list[Process], store: Store) -> None:
@@ -337,7 +337,7 @@ async def test_breakers_work_alone_too(fleet: list[Process], store: Store) -> No
     for _ in range(3):
         admitted = await fleet[0].take(plan)
         assert isinstance(admitted, Admitted)
-        finished = await fleet[0].gate.finish(Finish(admitted, Health.UNHEALTHY))
+        finished = await fleet[0].gate.finish(Finish(admitted, DestinationHealth.UNHEALTHY))
     assert finished.opened_s == 60.0
     answer = await fleet[0].take(plan)
     assert isinstance(answer, GateRefusal)

@@ -7,7 +7,7 @@ import pytest
 from fairlead.engine.limits.observations import Doubts, Learnt, learnt
 from fairlead.engine.ports.gate import Observation
 from fairlead.policy.limits.feedback.dialect import heard
-from fairlead.policy.limits.feedback.raw_response import Heard, Reply
+from fairlead.policy.limits.feedback.raw_response import Heard, RawResponse
 from fairlead.policy.limits.limit import BucketLimit, Domain, Plan
 
 REST = BucketLimit("shop|rest", 40, 2, name="requests")
@@ -15,15 +15,15 @@ POINTS = BucketLimit("shop|points", 1000, 50, name="points")
 PLAN = Plan(Domain(("tenant", "a")), buckets=(REST, POINTS))
 
 
-def of(dialect: str, reply: Reply, plan: Plan = PLAN) -> Learnt:
+def of(dialect: str, reply: RawResponse, plan: Plan = PLAN) -> Learnt:
     return learnt(plan, heard(dialect, reply, now_epoch_s=None))
 
 
-def throttled(available: float) -> Reply:
+def throttled(available: float) -> RawResponse:
     status = {"maximumAvailable": 1000.0, "currentlyAvailable": available, "restoreRate": 50.0}
     cost = {"requestedQueryCost": 502, "actualQueryCost": None, "throttleStatus": status}
     error = {"message": "Throttled", "extensions": {"code": "THROTTLED"}}
-    return Reply(200, body={"errors": [error], "extensions": {"cost": cost}})
+    return RawResponse(200, body={"errors": [error], "extensions": {"cost": cost}})
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_how_many_calls_may_be_in_flight_is_told_to_the_pool(own: object, slots:
         "integrationConcurrencyLimit": own,
         "integrationLimitType": "integrationSpecific",
     }
-    told = of("netsuite", Reply(200, body=body))
+    told = of("netsuite", RawResponse(200, body=body))
     assert told == Learnt({}, {}, {}, slots, () if slots or not own else ("concurrency",))
 
 
@@ -72,7 +72,7 @@ def test_a_reset_that_comes_before_the_next_unit_is_waited_for() -> None:
 
 
 def test_a_refusal_for_want_of_a_slot_tells_no_number() -> None:
-    assert of("netsuite", Reply(429)) == Learnt({}, {}, {})
+    assert of("netsuite", RawResponse(429)) == Learnt({}, {}, {})
 
 
 def test_a_throttled_query_tells_its_bucket_and_costs_nothing() -> None:
@@ -84,39 +84,39 @@ def test_a_throttled_query_tells_its_bucket_and_costs_nothing() -> None:
 def test_a_query_that_ran_tells_its_cost() -> None:
     status = {"maximumAvailable": 2000.0, "currentlyAvailable": 1969, "restoreRate": 100.0}
     cost = {"requestedQueryCost": 52, "actualQueryCost": 31, "throttleStatus": status}
-    told = of("shopify", Reply(200, body={"data": {}, "extensions": {"cost": cost}}))
+    told = of("shopify", RawResponse(200, body={"data": {}, "extensions": {"cost": cost}}))
     assert told == Learnt({1: Observation(1969.0, 2000.0, 100.0, None)}, {1: 31.0}, {1: 52.0})
 
 
 def test_a_refused_call_waits_as_asked() -> None:
     headers = {"x-shopify-shop-api-call-limit": ["40/40"], "retry-after": ["2.0"]}
-    told = of("shopify", Reply(429, headers))
+    told = of("shopify", RawResponse(429, headers))
     assert told == Learnt({0: Observation(0.0, 40.0, None, 2.0)}, {0: 0.0}, {})
 
 
 def test_a_refusal_of_calls_that_no_bucket_counts_slows_them_all() -> None:
     plan = Plan(PLAN.domain, buckets=(POINTS,))
-    told = of("standard", Reply(429, {"retry-after": ["120"]}), plan)
+    told = of("standard", RawResponse(429, {"retry-after": ["120"]}), plan)
     assert told == Learnt({0: Observation(wait_s=120.0)}, {}, {})
 
 
 def test_a_refusal_for_limits_that_are_not_known_slows_all_until_the_last_of_them_has_room() -> None:
     headers = {"ratelimit": ['"minute";r=0;t=10, "burst";r=0;t=40, "hour";r=7;t=900']}
-    told = of("standard", Reply(429, headers))
+    told = of("standard", RawResponse(429, headers))
     assert told == Learnt(dict.fromkeys((0, 1), Observation(wait_s=40.0)), {}, {})
 
 
 def test_a_bucket_that_is_known_waits_for_the_limits_that_are_not_and_keeps_what_it_has() -> None:
-    told = of("standard", Reply(429, {"ratelimit": ['"requests";r=30;t=10, "burst";r=0;t=40']}))
+    told = of("standard", RawResponse(429, {"ratelimit": ['"requests";r=30;t=10, "burst";r=0;t=40']}))
     assert told.observed == {0: Observation(left=30.0, held_s=40.0), 1: Observation(wait_s=40.0)}
-    told = of("standard", Reply(429, {"ratelimit": ['"requests";r=0;t=90, "burst";r=0;t=40']}))
+    told = of("standard", RawResponse(429, {"ratelimit": ['"requests";r=0;t=90, "burst";r=0;t=40']}))
     assert told.observed[0] == Observation(left=0.0, wait_s=90.0, held_s=40.0)
 
 
 def test_a_server_that_is_down_for_a_while_does_not_spend_the_day() -> None:
     plan = Plan(PLAN.domain, buckets=(BucketLimit("sf|daily", 5_000, 0.52, name="daily"),))
     headers = {"retry-after": ["60"], "sforce-limit-info": ["api-usage=1000/50000"]}
-    told = of("salesforce", Reply(503, headers), plan).observed[0]
+    told = of("salesforce", RawResponse(503, headers), plan).observed[0]
     assert (told.left, told.wait_s, told.held_s) == (49_000.0, None, 60.0)
 
 

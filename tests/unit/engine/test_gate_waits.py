@@ -12,7 +12,7 @@ from fairlead.engine.limits.lease_renewer import Keeper
 from fairlead.engine.ports.gate import Answer, Ask, Observation
 from fairlead.errors import DeadlineExceededError, LimitExceededError
 from fairlead.events import GateWouldRefuse
-from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.limit import MICRO, BreakerRule, BucketLimit, Domain, Plan, PoolLimit
 from fairlead.testing._kit.clock import ManualClock
 from tests.support.engine import IDS, Recorder, half
@@ -72,8 +72,8 @@ async def test_no_wait_for_a_breaker_is_begun_that_leaves_no_time_for_the_call()
     gate = LocalGate(lambda: round(clock.monotonic() * MICRO))
     admissions, plan = admissions_of(gate, clock), Plan(DOMAIN, breaker=BreakerRule("k", failures=1))
     entry = Entry(plan, "acme", "shopify", wait_s=60.0, call_s=60.0)
-    async with admissions.enter(entry) as passage:
-        passage.health = Health.UNHEALTHY
+    async with admissions.enter(entry) as admission:
+        admission.health = DestinationHealth.UNHEALTHY
     await clock.advance(0.5)
     with pytest.raises(LimitExceededError) as refused:
         await admissions.admitted(entry)
@@ -100,7 +100,7 @@ async def test_a_slot_handed_to_a_caller_that_leaves_with_its_turn_is_given_back
     job = Entry(both, "acme", "shopify", wait_s=0.3, book_s=900, booking=77)
     waiting = begun(admissions.admitted(job))
     await settled()
-    first.passage.told(Health.HEALTHY, {0: Observation(left=0.0)})
+    first.admission.record_health(DestinationHealth.HEALTHY, {0: Observation(left=0.0)})
     first.let_go()
     await first.ended()
     await clock.advance(0.3)

@@ -10,7 +10,7 @@ import pytest
 from fairlead.adapters.local.local_gate import LocalGate
 from fairlead.engine.limits.local_breakers import OPEN_MOST_S, LocalBreakers
 from fairlead.engine.ports.gate import Admitted, Ask, Finish, Finished, GateRefusal, RefusedBy
-from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.limit import MICRO, BreakerRule, BucketLimit, Domain, Plan
 from fairlead.testing._kit.clock import ManualClock
 
@@ -37,7 +37,7 @@ def fleet() -> Fleet:
     return Fleet()
 
 
-async def call(process: LocalBreakers, health: Health, plan: Plan = PLAN) -> Finished:
+async def call(process: LocalBreakers, health: DestinationHealth, plan: Plan = PLAN) -> Finished:
     admitted = await process.admit(Ask(plan))
     assert isinstance(admitted, Admitted), admitted
     return await process.finish(Finish(admitted, health))
@@ -45,14 +45,14 @@ async def call(process: LocalBreakers, health: Health, plan: Plan = PLAN) -> Fin
 
 async def opened(process: LocalBreakers) -> None:
     for _ in range(2):
-        assert (await call(process, Health.UNREACHED)).opened_s is None
-    assert (await call(process, Health.UNREACHED)).opened_s == OPEN_MOST_S
+        assert (await call(process, DestinationHealth.UNREACHED)).opened_s is None
+    assert (await call(process, DestinationHealth.UNREACHED)).opened_s == OPEN_MOST_S
 
 
 async def test_process_that_reaches_nothing_is_refused_and_the_other_is_not(fleet: Fleet) -> None:
     await opened(fleet.sick)
     assert await fleet.sick.admit(Ask(PLAN)) == GateRefusal(RefusedBy.BREAKER, OPEN_MOST_S)
-    await call(fleet.well, Health.HEALTHY)
+    await call(fleet.well, DestinationHealth.HEALTHY)
 
 
 async def test_one_probe_at_a_time_decides(fleet: Fleet) -> None:
@@ -61,11 +61,13 @@ async def test_one_probe_at_a_time_decides(fleet: Fleet) -> None:
     probe = await fleet.sick.admit(Ask(PLAN))
     assert isinstance(probe, Admitted)
     assert isinstance(await fleet.sick.admit(Ask(PLAN)), GateRefusal)
-    assert (await fleet.sick.finish(Finish(probe, Health.UNREACHED))).opened_s == OPEN_MOST_S
+    assert (await fleet.sick.finish(Finish(probe, DestinationHealth.UNREACHED))).opened_s == OPEN_MOST_S
     await fleet.clock.advance(OPEN_MOST_S)
-    assert (await call(fleet.sick, Health.UNHEALTHY)).closed, "any response shows that it is reached"
+    assert (await call(fleet.sick, DestinationHealth.UNHEALTHY)).closed, (
+        "any response shows that it is reached"
+    )
     for _ in range(9):
-        await call(fleet.sick, Health.HEALTHY)
+        await call(fleet.sick, DestinationHealth.HEALTHY)
 
 
 async def test_probe_that_is_not_sent_makes_room_for_the_next(fleet: Fleet) -> None:
@@ -74,20 +76,20 @@ async def test_probe_that_is_not_sent_makes_room_for_the_next(fleet: Fleet) -> N
     refused = await fleet.sick.admit(Ask(WITH_BUCKET))
     assert isinstance(refused, GateRefusal)
     assert refused.by is RefusedBy.BUCKET
-    assert (await call(fleet.sick, Health.NEUTRAL)).opened_s is None
+    assert (await call(fleet.sick, DestinationHealth.NEUTRAL)).opened_s is None
     cut = asyncio.ensure_future(fleet.sick.admit(Ask(PLAN)))
     cut.cancel()
     await asyncio.wait({cut})
-    assert (await call(fleet.sick, Health.HEALTHY)).closed
+    assert (await call(fleet.sick, DestinationHealth.HEALTHY)).closed
 
 
 async def test_end_tells_what_opened_and_closed(fleet: Fleet) -> None:
     told: list[Finished | Exception] = []
-    for health in (*[Health.UNREACHED] * 3, Health.HEALTHY):
+    for health in (*[DestinationHealth.UNREACHED] * 3, DestinationHealth.HEALTHY):
         admitted = await fleet.sick.admit(Ask(PLAN))
         assert isinstance(admitted, Admitted)
         fleet.sick.end(Finish(admitted, health), told.append)
-        if health is Health.UNREACHED and len(told) == 3:
+        if health is DestinationHealth.UNREACHED and len(told) == 3:
             await fleet.clock.advance(OPEN_MOST_S)
     assert [(each.opened_s, each.closed) for each in told if isinstance(each, Finished)] == [
         (None, False), (None, False), (OPEN_MOST_S, False), (None, True),

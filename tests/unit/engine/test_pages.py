@@ -30,7 +30,7 @@ from fairlead.errors import (
 )
 from fairlead.policy.calls.classify.verdict import DONE, Result, Verdict
 from fairlead.policy.jobs.job import Retry, outcome_of_exception
-from fairlead.policy.limits.feedback.raw_response import Reply
+from fairlead.policy.limits.feedback.raw_response import RawResponse
 from fairlead.policy.providers.pagination import Asked, ByCursor, ByLink, ByOffset
 from fairlead.testing import ManualClock
 from tests.support.engine import a_job
@@ -42,7 +42,7 @@ FIRST = Asked(URL, {"limit": "2"})
 
 
 def came(body: object, verdict: Verdict = DONE) -> Came:
-    return Came(HttpAnswer(200, {}, b"", 0.0), Reply(200, {}, body), verdict, 1, 0.0)
+    return Came(HttpAnswer(200, {}, b"", 0.0), RawResponse(200, {}, body), verdict, 1, 0.0)
 
 
 class Vendor:

@@ -14,7 +14,7 @@ from fairlead._core.secret import Secret
 from fairlead.engine.calls.call_state import Manners
 from fairlead.engine.calls.pipeline import Pipeline
 from fairlead.engine.calls.request import Call
-from fairlead.engine.limits.admission import Passage
+from fairlead.engine.limits.admission import Admission
 from fairlead.engine.limits.call_admitter import CallWish
 from fairlead.engine.ports import ConnectionKey
 from fairlead.engine.ports.credentials import Connection
@@ -32,7 +32,7 @@ from fairlead.errors import (
 )
 from fairlead.events import CallAttempted
 from fairlead.policy.calls.classify.rules import rules_of
-from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.limit import Domain, Plan
 from fairlead.policy.providers.connection_calls import call_settings_of, origins_for
 from fairlead.policy.providers.profile_load import load_profiles
@@ -73,7 +73,7 @@ class World:
     sent: list[HttpRequest] = field(default_factory=list)
     events: list[CallAttempted] = field(default_factory=list)
     wishes: list[CallWish] = field(default_factory=list)
-    passages: list[Passage] = field(default_factory=list)
+    admissions: list[Admission] = field(default_factory=list)
     inside: int = 0
     generation: int = 1
     asked_tokens: int = 0
@@ -88,16 +88,16 @@ class World:
         return CONNECTION
 
     @asynccontextmanager
-    async def enter(self, wish: CallWish, *, wait_end: bool) -> AsyncIterator[Passage]:
+    async def enter(self, wish: CallWish, *, wait_end: bool) -> AsyncIterator[Admission]:
         assert not wait_end
         self.wishes.append(wish)
         if isinstance(self.answers[0], Exception):
             raise self.answers.pop(0)  # type: ignore[misc]
-        passage = Passage(Admitted(Plan(Domain(("tenant", "acme"))), None, 0, 0, (), (3.0,)), 0.0)
-        self.passages.append(passage)
+        admission = Admission(Admitted(Plan(Domain(("tenant", "acme"))), None, 0, 0, (), (3.0,)), 0.0)
+        self.admissions.append(admission)
         self.inside += 1
         try:
-            yield passage
+            yield admission
         finally:
             self.inside -= 1
 
@@ -165,7 +165,7 @@ async def test_an_answer_is_given_read_and_judged() -> None:
     assert came.reply.body == {"id": 7}
     assert (came.answer.status, came.attempts) == (200, 1)
     assert credentials(world) == ["Bearer t1"]
-    assert world.passages[0].health is Health.HEALTHY
+    assert world.admissions[0].health is DestinationHealth.HEALTHY
     assert [event.then for event in world.events] == ["give"]
 
 
@@ -352,7 +352,7 @@ async def test_the_credential_goes_to_the_provider_and_where_it_is_allowed() -> 
 async def test_a_timeout_in_a_hurry_says_nothing_of_the_destination() -> None:
     """After a ramp calls wait for their turn, and have little time left: they must not open it again."""
     timeout = NoAnswer(True, "timeout", "no complete answer before the deadline")
-    for waited_s, health in ((0.0, Health.UNHEALTHY), (57.0, Health.NEUTRAL)):
+    for waited_s, health in ((0.0, DestinationHealth.UNHEALTHY), (57.0, DestinationHealth.NEUTRAL)):
         world = World([timeout], settings={"max_retries": 0})
 
         async def waits(key: ConnectionKey, world: World = world, waited_s: float = waited_s) -> PublicToken:
@@ -362,11 +362,11 @@ async def test_a_timeout_in_a_hurry_says_nothing_of_the_destination() -> None:
         world.token = waits  # type: ignore[method-assign]
         with pytest.raises(CallFailedError):
             await world.call(GET)
-        assert world.passages[0].health is health
+        assert world.admissions[0].health is health
     world = World([timeout], settings={"max_retries": 0, "deadline_s": 0.2})
     with pytest.raises(CallFailedError):
         await world.call(GET)
-    assert world.passages[0].health is Health.NEUTRAL
+    assert world.admissions[0].health is DestinationHealth.NEUTRAL
 
 
 async def test_a_call_with_little_time_is_tried_again_in_it() -> None:

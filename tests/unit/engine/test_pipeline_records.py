@@ -16,7 +16,7 @@ import pytest
 from fairlead.engine.calls.call_events import ALL_PER_S, FAILED_EACH_S, SAMPLE
 from fairlead.engine.calls.unclassified import TOLD_EACH_S, Unclassified
 from fairlead.engine.jobs.handler import JobContext, current_job
-from fairlead.engine.limits.admission import Passage
+from fairlead.engine.limits.admission import Admission
 from fairlead.engine.limits.call_admitter import CallWish
 from fairlead.engine.ports import ConnectionKey
 from fairlead.engine.ports.http import HttpAnswer, HttpRequest, NoAnswer
@@ -28,7 +28,7 @@ from fairlead.errors import (
     SlotLostError,
 )
 from fairlead.events import AnswersUnclassified, CallAttempted, CallsFailed
-from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.tokens.token import PublicToken
 from fairlead.testing import ManualClock
 from tests.unit.engine.test_pipeline import GET, POST, World, answer
@@ -103,10 +103,10 @@ class Losing(World):
     """The slot of each call is lost while it runs."""
 
     @asynccontextmanager
-    async def enter(self, wish: CallWish, *, wait_end: bool) -> AsyncIterator[Passage]:
-        whole: AbstractAsyncContextManager[Passage] = super().enter(wish, wait_end=wait_end)
-        async with whole as passage:
-            yield passage
+    async def enter(self, wish: CallWish, *, wait_end: bool) -> AsyncIterator[Admission]:
+        whole: AbstractAsyncContextManager[Admission] = super().enter(wish, wait_end=wait_end)
+        async with whole as admission:
+            yield admission
         raise SlotLostError("lost")
 
 
@@ -222,14 +222,16 @@ async def test_a_call_that_is_cancelled_under_way_leaves_a_record(streamed: bool
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-@pytest.mark.parametrize(("after_s", "health"), [(3.0, Health.NEUTRAL), (6.0, Health.UNHEALTHY)])
+@pytest.mark.parametrize(
+    ("after_s", "health"), [(3.0, DestinationHealth.NEUTRAL), (6.0, DestinationHealth.UNHEALTHY)]
+)
 async def test_a_call_that_is_cancelled_after_a_fair_trial_counts_against_its_destination(
-    after_s: float, health: Health, streamed: bool
+    after_s: float, health: DestinationHealth, streamed: bool
 ) -> None:
     """R33. Else a vendor that hangs never opens the breaker where callers have timeouts of their own."""
     world = CutUnderWay([answer(200)], after_s=after_s)
     await world.cancelled(streamed=streamed)
-    assert [passage.health for passage in world.passages] == [health]
+    assert [admission.health for admission in world.admissions] == [health]
 
 
 @pytest.mark.parametrize(("deadline_s", "kept"), [(60.0, True), (0.2, False)])
@@ -238,7 +240,7 @@ async def test_a_call_that_was_not_answered_in_time_keeps_its_slot(deadline_s: f
     world = World([NoAnswer(True, "timeout", "no complete answer before the deadline")])
     with pytest.raises(CallFailedError):
         await world.call(replace(POST, deadline_s=deadline_s))
-    assert [passage.keeps_slot for passage in world.passages] == [kept]
+    assert [admission.keeps_slot for admission in world.admissions] == [kept]
 
 
 @pytest.mark.parametrize("streamed", [False, True])

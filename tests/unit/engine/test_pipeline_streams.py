@@ -7,7 +7,7 @@ import pytest
 from fairlead.engine.calls.buffered import MOST_OF_A_FAILURE
 from fairlead.engine.ports.http import HttpAnswer, HttpRequest, NoAnswer
 from fairlead.errors import CallFailedError, InvalidInputError
-from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.breaker import DestinationHealth
 from tests.unit.engine.test_pipeline import GET, Streamed, World, answer, credentials
 
 
@@ -41,12 +41,12 @@ async def test_what_cannot_be_put_into_http_costs_nothing() -> None:
     with pytest.raises(InvalidInputError):
         async with world.pipeline().stream(GET):
             pytest.fail("it has no answer")
-    assert [passage.actual for passage in world.passages] == [{0: 0.0}] * 2
+    assert [admission.actual_cost for admission in world.admissions] == [{0: 0.0}] * 2
     theirs = World([answer(200)])
     with pytest.raises(InvalidInputError):
         async with theirs.pipeline().stream(GET):
             raise InvalidInputError("of the caller's own")
-    assert theirs.passages[0].actual == {}, "it was sent"
+    assert theirs.admissions[0].actual_cost == {}, "it was sent"
 
 
 @pytest.mark.parametrize("whole", [True, False])
@@ -69,7 +69,7 @@ async def test_a_stream_that_ends_with_its_readers_time_says_nothing_of_the_dest
         async with world.pipeline().stream(GET) as stream:
             _ = [chunk async for chunk in stream]
     assert failed.value.reason == "timeout"
-    assert world.passages[0].health is Health.NEUTRAL
+    assert world.admissions[0].health is DestinationHealth.NEUTRAL
 
 
 async def test_of_two_streams_that_are_read_together_the_one_that_broke_off_is_charged() -> None:
@@ -82,8 +82,8 @@ async def test_of_two_streams_that_are_read_together_the_one_that_broke_off_is_c
 
     with pytest.raises(CallFailedError):
         await together()
-    assert broken.passages[0].health is Health.UNHEALTHY
-    assert well.passages[0].health is Health.HEALTHY
+    assert broken.admissions[0].health is DestinationHealth.UNHEALTHY
+    assert well.admissions[0].health is DestinationHealth.HEALTHY
 
 
 async def test_a_streamed_answer_holds_its_place_until_the_block_ends() -> None:
@@ -101,7 +101,7 @@ async def test_a_stream_that_breaks_off_has_failed() -> None:
         async with world.pipeline().stream(GET) as stream:
             _ = [chunk async for chunk in stream]
     assert failed.value.reason == "reset"
-    assert world.passages[0].health is Health.UNHEALTHY
+    assert world.admissions[0].health is DestinationHealth.UNHEALTHY
     world = World([answer(404, b'{"message": "no such file"}')])
     with pytest.raises(CallFailedError, match="no such file"):
         async with world.pipeline().stream(GET):

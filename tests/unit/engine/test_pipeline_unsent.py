@@ -21,7 +21,7 @@ from fairlead.errors import (
 )
 from fairlead.policy.failures.process_health import HINTS
 from fairlead.policy.jobs.job import MOST_WAITS, Retry, Snooze, outcome_of_exception
-from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.tokens.token import PublicToken
 from tests.unit.engine.test_pipeline import GET, POST, World, answer
 
@@ -57,7 +57,7 @@ async def test_job_that_met_a_fault_of_its_own_process_spends_no_attempt(kind: N
     with pytest.raises(NotSentError) as refused:
         await world.call(POST)
     assert refused.value.hint == HINTS[kind]
-    assert {passage.health for passage in world.passages} == {Health.NEUTRAL}
+    assert {admission.health for admission in world.admissions} == {DestinationHealth.NEUTRAL}
     waits = [outcome_of_exception(refused.value, draw=0.5, waits=before) for before in range(MOST_WAITS + 1)]
     assert all(isinstance(wait, Snooze) and wait.counted and wait.delay_s <= 60 for wait in waits[:-1])
     assert isinstance(waits[-1], Retry), "a fault without an end becomes a failure"
@@ -81,7 +81,7 @@ async def test_one_attempt_that_may_have_left_is_told_as_sent() -> None:
 async def test_a_full_pool_of_ours_is_no_fault_and_gives_back_what_was_taken() -> None:
     world = World([NoAnswer(False, "pool", "no free connection in time"), answer(200)])
     assert (await world.call(POST)).attempts == 2
-    assert world.passages[0].health is Health.NEUTRAL
+    assert world.admissions[0].health is DestinationHealth.NEUTRAL
 
 
 AWAY = DependencyUnavailableError("the database is away")
@@ -143,4 +143,4 @@ async def test_a_second_try_that_cannot_be_put_into_http_is_the_failure_of_the_f
         with pytest.raises(CallFailedError, match="character") as failed:
             await way(world)
         assert isinstance(failed.value.__cause__, InvalidInputError)
-        assert world.passages[1].actual == {0: 0.0}, "it was not sent again"
+        assert world.admissions[1].actual_cost == {0: 0.0}, "it was not sent again"

@@ -24,7 +24,7 @@ from fairlead.policy.calls.blast_radius import (
 from fairlead.policy.calls.classify.verdict import Scope
 from fairlead.policy.failures.category import Category
 from fairlead.policy.jobs.job import outcome_of_exception
-from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.tokens import outcome as outcomes
 
 NEVER = {
@@ -65,7 +65,7 @@ def test_each_outcome_of_a_token_request_has_a_row() -> None:
 
 
 def test_each_classification_of_a_call_has_a_row() -> None:
-    assert set(CALL) == {*Category, *Scope, *Health}
+    assert set(CALL) == {*Category, *Scope, *DestinationHealth}
 
 
 @pytest.mark.parametrize("table", [TOKEN, CALL, ERROR])
@@ -79,7 +79,7 @@ def test_nothing_shared_closes_by_one(table: Any) -> None:
 def lines() -> Iterator[str]:
     """The table as the page shows it."""
     names = {**{key: f"token: {key}" for key in TOKEN}, **{key: f"call: {key}" for key in CALL}}
-    names |= {health: f"call, its host: {health.name.lower()}" for health in Health}
+    names |= {health: f"call, its host: {health.name.lower()}" for health in DestinationHealth}
     for key, reach in {**TOKEN, **CALL}.items():
         lifts = ", ".join(shared.value for shared in Shared if shared in reach.lifts)
         after = (

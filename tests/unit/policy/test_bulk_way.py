@@ -9,15 +9,15 @@ import pytest
 from fairlead.errors import InvalidInputError
 from fairlead.policy.calls.bulk import WAYS
 from fairlead.policy.calls.bulk.protocol import BulkDenied, BulkSeen, BulkState
-from fairlead.policy.limits.feedback.raw_response import Reply
+from fairlead.policy.limits.feedback.raw_response import RawResponse
 from fairlead.testing.api.graphql import read_query
 
 WAY = WAYS["shopify"]
 ID = "gid://shopify/BulkOperation/7"
 
 
-def told(name: str, value: Any) -> Reply:
-    return Reply(200, {}, body={"data": {name: value}})
+def told(name: str, value: Any) -> RawResponse:
+    return RawResponse(200, {}, body={"data": {name: value}})
 
 
 def test_a_mutation_is_told_by_its_first_word() -> None:
@@ -98,7 +98,7 @@ def test_the_beginning_or_why_not() -> None:
 def test_what_cannot_be_read_is_none(value: Any) -> None:
     assert WAY.seen(told("bulkOperations", value)) == ()
     assert WAY.begun(told("bulkOperationRunQuery", value)) == BulkDenied("not_begun", "")
-    assert WAY.seen(Reply(200, {}, body=value)) == ()
+    assert WAY.seen(RawResponse(200, {}, body=value)) == ()
 
 
 def test_of_an_operation_only_what_is_sound_is_taken() -> None:

@@ -13,7 +13,7 @@ from fairlead.policy.calls.classify.classifier import judge
 from fairlead.policy.calls.classify.rules import rules_of
 from fairlead.policy.calls.classify.verdict import Result, Step, Verdict
 from fairlead.policy.failures.category import Category, classify_exception
-from fairlead.policy.limits.feedback.raw_response import Reply
+from fairlead.policy.limits.feedback.raw_response import RawResponse
 from fairlead.policy.providers.profile_load import load_profiles
 from fairlead.policy.text.safe import MAX_SAFE_BYTES
 
@@ -174,7 +174,7 @@ def test_a_deep_group_is_no_stack_overflow() -> None:
 
 @pytest.mark.parametrize("status", [418, 404])
 def test_a_call_that_no_rule_knew_is_flagged_and_no_other(status: int) -> None:
-    verdict = judge(rules_of(load_profiles()["stripe"]), Reply(status, {}), now_epoch_s=0.0)
+    verdict = judge(rules_of(load_profiles()["stripe"]), RawResponse(status, {}), now_epoch_s=0.0)
     failed = errors.CallFailedError("it failed", category=verdict.category, verdict=verdict)
     assert classify_exception(failed).unclassified is (status == 418)
     assert (

@@ -6,7 +6,7 @@ import pytest
 
 from fairlead.errors import InvalidConfigError
 from fairlead.policy.limits.feedback.dialect import DIALECTS, heard
-from fairlead.policy.limits.feedback.raw_response import Heard, Reply
+from fairlead.policy.limits.feedback.raw_response import Heard, RawResponse
 
 THROTTLED = {
     "errors": [{"message": "Throttled", "extensions": {"code": "THROTTLED"}}],
@@ -47,7 +47,7 @@ def netsuite_fault(code: str) -> str:
 FIXTURES = {
     "shopify-throttled": (
         "shopify",
-        Reply(200, body=THROTTLED),
+        RawResponse(200, body=THROTTLED),
         Heard(
             "points",
             left=498,
@@ -60,76 +60,78 @@ FIXTURES = {
     ),
     "shopify-bulk": (
         "shopify",
-        Reply(200, body=BULK),
+        RawResponse(200, body=BULK),
         Heard("bulk", wait_s=0.0, code="OPERATION_IN_PROGRESS"),
     ),
     "hubspot": (
         "hubspot",
-        Reply(429, body=ROLLING),
+        RawResponse(429, body=ROLLING),
         Heard("requests", window_s=10.0, wait_s=0.0, code="TEN_SECONDLY_ROLLING"),
     ),
     "netsuite-rest-400": (
         "netsuite",
-        Reply(400, body={"o:errorDetails": [{"o:errorCode": "SSS_REQUEST_LIMIT_EXCEEDED"}]}),
+        RawResponse(400, body={"o:errorDetails": [{"o:errorCode": "SSS_REQUEST_LIMIT_EXCEEDED"}]}),
         Heard("concurrency", wait_s=0.0, code="SSS_REQUEST_LIMIT_EXCEEDED"),
     ),
     "netsuite-rest-other-spelling": (
         "netsuite",
-        Reply(400, body={"o:errorDetails": [{"o:errorCode": "CONCURRENT_REQUEST_LIMIT_EXCEEDED"}]}),
+        RawResponse(400, body={"o:errorDetails": [{"o:errorCode": "CONCURRENT_REQUEST_LIMIT_EXCEEDED"}]}),
         Heard("concurrency", wait_s=0.0, code="CONCURRENT_REQUEST_LIMIT_EXCEEDED"),
     ),
-    "netsuite-rest-429": ("netsuite", Reply(429), Heard("concurrency", wait_s=0.0)),
+    "netsuite-rest-429": ("netsuite", RawResponse(429), Heard("concurrency", wait_s=0.0)),
     "netsuite-soap-blocked": (
         "netsuite",
-        Reply(500, text=netsuite_fault("WS_REQUEST_BLOCKED")),
+        RawResponse(500, text=netsuite_fault("WS_REQUEST_BLOCKED")),
         Heard("concurrency", wait_s=0.0, code="WS_REQUEST_BLOCKED"),
     ),
     "netsuite-soap-session": (
         "netsuite",
-        Reply(500, text=netsuite_fault("WS_CONCUR_SESSION_DISALLWD")),
+        RawResponse(500, text=netsuite_fault("WS_CONCUR_SESSION_DISALLWD")),
         Heard("concurrency", wait_s=0.0, code="WS_CONCUR_SESSION_DISALLWD"),
     ),
     "netsuite-soap-out-of-service": (
         "netsuite",
-        Reply(500, text=netsuite_fault("ACCT_TEMP_UNAVAILABLE")),
+        RawResponse(500, text=netsuite_fault("ACCT_TEMP_UNAVAILABLE")),
         None,  # it says nothing of a limit: to make do with fewer slots would not help
     ),
     "salesforce-soap": (
         "salesforce",
-        Reply(500, text=SALESFORCE_FAULT),
+        RawResponse(500, text=SALESFORCE_FAULT),
         Heard("concurrency", wait_s=0.0, code="REQUEST_LIMIT_EXCEEDED"),
     ),
     "stripe-rate": (
         "stripe",
-        Reply(429, {"stripe-rate-limited-reason": ["global-rate"]}, {"error": {"type": "rate_limit_error"}}),
+        RawResponse(
+            429, {"stripe-rate-limited-reason": ["global-rate"]}, {"error": {"type": "rate_limit_error"}}
+        ),
         Heard("requests", wait_s=0.0, code="global-rate"),
     ),
-    "stripe-lock": ("stripe", Reply(429, body=LOCK), Heard("object", wait_s=0.0, code="lock_timeout")),
+    "stripe-lock": ("stripe", RawResponse(429, body=LOCK), Heard("object", wait_s=0.0, code="lock_timeout")),
     "mercadolibre-text": (
         "mercadolibre",
-        Reply(429, {"content-type": ["text/plain"]}, text="local_rate_limited"),
+        RawResponse(429, {"content-type": ["text/plain"]}, text="local_rate_limited"),
         Heard("requests", wait_s=0.0, code="local_rate_limited"),
     ),
     "mercadolibre-json": (
         "mercadolibre",
-        Reply(429, body={"code": "local_rate_limited", "status": 429}),
+        RawResponse(429, body={"code": "local_rate_limited", "status": 429}),
         Heard("requests", wait_s=0.0, code="local_rate_limited"),
     ),
 }
 
 
 @pytest.mark.parametrize(("dialect", "reply", "expected"), FIXTURES.values(), ids=FIXTURES)
-def test_fixture(dialect: str, reply: Reply, expected: Heard | None) -> None:
+def test_fixture(dialect: str, reply: RawResponse, expected: Heard | None) -> None:
     assert heard(dialect, reply, now_epoch_s=None) == ((expected,) if expected else ())
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_partial_failure_says_nothing_of_limits(dialect: str) -> None:
-    assert heard(dialect, Reply(207, body=PARTIAL), now_epoch_s=None) == ()
+    assert heard(dialect, RawResponse(207, body=PARTIAL), now_epoch_s=None) == ()
 
 
 def test_scenario_502_points_asked_498_available_50_a_second_makes_80_ms() -> None:
-    (points,) = heard("shopify", Reply(200, body=THROTTLED), now_epoch_s=None)
+    (points,) = heard("shopify", RawResponse(200, body=THROTTLED), now_epoch_s=None)
     assert points.refused
     assert points.wait_s == pytest.approx(0.080)
 
@@ -137,23 +139,23 @@ def test_scenario_502_points_asked_498_available_50_a_second_makes_80_ms() -> No
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("status", [429, 503])
 def test_scenario_retry_after_120_makes_120_s_in_every_dialect(dialect: str, status: int) -> None:
-    (item,) = heard(dialect, Reply(status, {"retry-after": ["120"]}), now_epoch_s=None)
+    (item,) = heard(dialect, RawResponse(status, {"retry-after": ["120"]}), now_epoch_s=None)
     assert item.wait_s == 120
     assert item.refused
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_scenario_retry_after_2_makes_2_s(dialect: str) -> None:
-    (item,) = heard(dialect, Reply(429, {"retry-after": ["2"]}), now_epoch_s=None)
+    (item,) = heard(dialect, RawResponse(429, {"retry-after": ["2"]}), now_epoch_s=None)
     assert item.wait_s == 2
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_only_a_refusing_status_refuses(dialect: str) -> None:
     for status in (200, 202, 301, 400, 401, 404, 413, 500, 502, 504):
-        assert heard(dialect, Reply(status, {"retry-after": ["120"]}), now_epoch_s=None) == ()
-    assert heard(dialect, Reply(503), now_epoch_s=None) == ()  # an outage
-    (item,) = heard(dialect, Reply(429), now_epoch_s=None)
+        assert heard(dialect, RawResponse(status, {"retry-after": ["120"]}), now_epoch_s=None) == ()
+    assert heard(dialect, RawResponse(503), now_epoch_s=None) == ()  # an outage
+    (item,) = heard(dialect, RawResponse(429), now_epoch_s=None)
     assert item.wait_s == 0.0
 
 
@@ -161,4 +163,4 @@ def test_an_unknown_dialect_names_the_known_ones() -> None:
     with pytest.raises(
         InvalidConfigError, match=r"'klingon' is no dialect.*hint: use one of hubspot, .*standard"
     ):
-        heard("klingon", Reply(200), now_epoch_s=None)
+        heard("klingon", RawResponse(200), now_epoch_s=None)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.policy.limits.feedback.dialect import DIALECTS, DialectName, heard
-from fairlead.policy.limits.feedback.raw_response import Heard, Reply
+from fairlead.policy.limits.feedback.raw_response import Heard, RawResponse
 from fairlead.policy.limits.feedback.readers import MOST, elements, number
 
 LONGEST_S = 10_000_000_000
@@ -106,7 +106,7 @@ VALUES = st.one_of(
 )
 TEXTS = st.none() | st.text(alphabet="<>/: \n'\"abFfaultcodestring_", max_size=200) | st.sampled_from(WORDS)
 REPLIES = st.builds(
-    Reply,
+    RawResponse,
     status=st.sampled_from([200, 207, 400, 403, 423, 429, 477, 500, 503]) | st.integers(),
     headers=st.dictionaries(st.sampled_from(HEADERS), st.lists(VALUES, max_size=3), max_size=8),
     body=GRAPHQL | BODIES,
@@ -131,7 +131,7 @@ def check(items: tuple[Heard, ...]) -> None:
 @settings(max_examples=150)
 @given(reply=REPLIES, now_epoch_s=st.none() | st.floats(0, 1e11))
 def test_never_raises_and_numbers_are_finite_and_not_negative(
-    reply: Reply, now_epoch_s: float | None
+    reply: RawResponse, now_epoch_s: float | None
 ) -> None:
     for dialect in DIALECTS:
         check(heard(dialect, reply, now_epoch_s=now_epoch_s))
@@ -148,7 +148,7 @@ def test_numbers_as_good_as_absent(value: Any) -> None:
     assert number(value) is None
     status = {"maximumAvailable": value, "currentlyAvailable": value, "restoreRate": value}
     body = {"extensions": {"cost": {"requestedQueryCost": value, "throttleStatus": status}}}
-    assert heard("shopify", Reply(200, body=body), now_epoch_s=None) == ()
+    assert heard("shopify", RawResponse(200, body=body), now_epoch_s=None) == ()
 
 
 def test_large_numbers_are_bounded() -> None:
@@ -172,7 +172,7 @@ def test_deep_and_wide_bodies(dialect: str) -> None:
     wide = {"errors": [{}] * 10_000, "data": {key: {} for key in map(str, range(1000))}}
     for body in (deep(2000), wide, [deep(2000)] * 1000, json.loads('{"errors": NaN, "data": [Infinity]}')):
         for status in (200, 400, 429):
-            check(heard(dialect, Reply(status, body=body), now_epoch_s=None))
+            check(heard(dialect, RawResponse(status, body=body), now_epoch_s=None))
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -192,7 +192,7 @@ def test_deep_and_wide_bodies(dialect: str) -> None:
     ids=range(9),
 )
 def test_long_and_odd_texts(dialect: str, text: str) -> None:
-    check(heard(dialect, Reply(500, text=text), now_epoch_s=None))
+    check(heard(dialect, RawResponse(500, text=text), now_epoch_s=None))
 
 
 def test_xml_is_read_by_local_name_whatever_prefix_and_attributes() -> None:
@@ -204,4 +204,4 @@ def test_xml_is_read_by_local_name_whatever_prefix_and_attributes() -> None:
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_long_headers_and_many_of_them(dialect: str) -> None:
     for values in (["9" * 100_000], ["1"] * 10_000, [""], [], ["\ud800", "\x00"]):
-        check(heard(dialect, Reply(429, dict.fromkeys(HEADERS, values)), now_epoch_s=None))
+        check(heard(dialect, RawResponse(429, dict.fromkeys(HEADERS, values)), now_epoch_s=None))

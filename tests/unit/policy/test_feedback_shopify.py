@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from fairlead.policy.limits.feedback.dialect import heard
-from fairlead.policy.limits.feedback.raw_response import Heard, Reply
+from fairlead.policy.limits.feedback.raw_response import Heard, RawResponse
 
 
 def listen(status: int = 200, body: object = None, **headers: str) -> tuple[Heard, ...]:
     named = {name.replace("_", "-"): [value] for name, value in headers.items()}
-    return heard("shopify", Reply(status, named, body), now_epoch_s=None)
+    return heard("shopify", RawResponse(status, named, body), now_epoch_s=None)
 
 
 def cost(**parts: object) -> dict[str, object]:

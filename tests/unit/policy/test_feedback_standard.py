@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fairlead.policy.limits.feedback.dialect import DIALECTS, heard
-from fairlead.policy.limits.feedback.raw_response import Heard, Reply
+from fairlead.policy.limits.feedback.raw_response import Heard, RawResponse
 from tests.unit.policy.test_hint import NOW_S, V1, V2, imf
 
 RETRY_AFTER = {**V1, **V2}
@@ -16,23 +16,23 @@ RETRY_AFTER = {**V1, **V2}
 
 def listen(status: int = 200, **headers: str) -> tuple[Heard, ...]:
     named = {name.replace("_", "-"): [value] for name, value in headers.items()}
-    return heard("standard", Reply(status, named), now_epoch_s=NOW_S)
+    return heard("standard", RawResponse(status, named), now_epoch_s=NOW_S)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_v1_and_v2_through_the_dialect(dialect: str) -> None:
     for value, expected_s in RETRY_AFTER.items():
         headers = {"retry-after": [value]}
-        (item,) = heard(dialect, Reply(429, headers), now_epoch_s=NOW_S)
+        (item,) = heard(dialect, RawResponse(429, headers), now_epoch_s=NOW_S)
         assert item.wait_s == (expected_s or 0.0), value
-        unavailable = heard(dialect, Reply(503, headers), now_epoch_s=NOW_S)
+        unavailable = heard(dialect, RawResponse(503, headers), now_epoch_s=NOW_S)
         assert [item.wait_s for item in unavailable] == ([] if expected_s is None else [expected_s]), value
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_v1_two_headers_ask_for_the_longer_wait(dialect: str) -> None:
     for values in (["120", "5"], ["5", "120"], ["120, 5"]):
-        (item,) = heard(dialect, Reply(429, {"retry-after": values}), now_epoch_s=None)
+        (item,) = heard(dialect, RawResponse(429, {"retry-after": values}), now_epoch_s=None)
         assert item.wait_s == 120
 
 
@@ -40,7 +40,7 @@ def test_v1_two_headers_ask_for_the_longer_wait(dialect: str) -> None:
 def test_v2_a_date_is_measured_by_the_clock_that_wrote_it(dialect: str) -> None:
     server_now = datetime(2026, 11, 20, 15, 0, 0, tzinfo=UTC)  # three hours ahead of ours
     headers = {"date": [imf(server_now)], "retry-after": [imf(server_now.replace(minute=2))]}
-    (item,) = heard(dialect, Reply(429, headers), now_epoch_s=NOW_S)
+    (item,) = heard(dialect, RawResponse(429, headers), now_epoch_s=NOW_S)
     assert item.wait_s == 120
 
 
@@ -175,9 +175,9 @@ def test_older_reset_is_a_moment_or_a_number_of_seconds() -> None:
 def test_older_reset_is_measured_by_the_servers_clock_and_by_none_where_there_is_none() -> None:
     server_now = datetime(2026, 11, 20, 15, 0, 0, tzinfo=UTC)
     headers = {"x-ratelimit-remaining": ["0"], "x-ratelimit-reset": [str(int(server_now.timestamp()) + 90)]}
-    (item,) = heard("standard", Reply(429, {**headers, "date": [imf(server_now)]}), now_epoch_s=NOW_S)
+    (item,) = heard("standard", RawResponse(429, {**headers, "date": [imf(server_now)]}), now_epoch_s=NOW_S)
     assert item.wait_s == 90
-    (item,) = heard("standard", Reply(429, headers), now_epoch_s=None)
+    (item,) = heard("standard", RawResponse(429, headers), now_epoch_s=None)
     assert (item.left, item.reset_s, item.wait_s) == (0, None, 0)
 
 
@@ -192,9 +192,9 @@ def test_older_headers_that_cannot_be_read(value: str) -> None:
 )
 def test_headers_are_taken_as_http_clients_give_them(headers: dict[str, Any]) -> None:
     """A text is one value, and no list of its characters: those of "120" ask for 2 s."""
-    (item,) = heard("standard", Reply(429, headers), now_epoch_s=None)
+    (item,) = heard("standard", RawResponse(429, headers), now_epoch_s=None)
     assert item.wait_s == 120
 
 
 def test_a_header_that_is_told_twice_in_two_cases_has_two_values() -> None:
-    assert Reply(200, {"A": "1", "a": ["2", "3"]}).headers == {"a": ("1", "2", "3")}
+    assert RawResponse(200, {"A": "1", "a": ["2", "3"]}).headers == {"a": ("1", "2", "3")}

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from fairlead.policy.limits.feedback.dialect import heard
-from fairlead.policy.limits.feedback.raw_response import Heard, Reply
+from fairlead.policy.limits.feedback.raw_response import Heard, RawResponse
 
 
 def listen(dialect: str, status: int = 200, body: object = None, **headers: str) -> tuple[Heard, ...]:
     named = {name.replace("_", "-"): [value] for name, value in headers.items()}
-    return heard(dialect, Reply(status, named, body), now_epoch_s=None)
+    return heard(dialect, RawResponse(status, named, body), now_epoch_s=None)
 
 
 def listen_text(dialect: str, status: int, text: str) -> tuple[Heard, ...]:
-    return heard(dialect, Reply(status, text=text), now_epoch_s=None)
+    return heard(dialect, RawResponse(status, text=text), now_epoch_s=None)
 
 
 def test_a_header_told_twice_where_no_list_is_defined_is_ignored() -> None:
@@ -24,8 +24,8 @@ def test_a_header_told_twice_where_no_list_is_defined_is_ignored() -> None:
         ("salesforce", "sforce-limit-info", "api-usage=18/5000"),
         ("standard", "x-ratelimit-remaining", "7"),
     ):
-        assert len(heard(dialect, Reply(200, {name: [value]}), now_epoch_s=None)) == 1
-        assert heard(dialect, Reply(200, {name: [value, value]}), now_epoch_s=None) == ()
+        assert len(heard(dialect, RawResponse(200, {name: [value]}), now_epoch_s=None)) == 1
+        assert heard(dialect, RawResponse(200, {name: [value, value]}), now_epoch_s=None) == ()
 
 
 # ---- HubSpot -----------------------------------------------------------------------------------

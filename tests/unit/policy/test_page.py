@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from fairlead.policy.limits.feedback.raw_response import Reply
+from fairlead.policy.limits.feedback.raw_response import RawResponse
 from fairlead.policy.providers.pagination import (
     Asked,
     ByCursor,
@@ -35,8 +35,8 @@ def outcome(call: Callable[[], Any]) -> Any:
         return NextPageError
 
 
-def reply(body: object = None, **headers: str) -> Reply:
-    return Reply(200, headers, body)
+def reply(body: object = None, **headers: str) -> RawResponse:
+    return RawResponse(200, headers, body)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_an_offset() -> None:
 def test_page_info() -> None:
     way = ByPageInfo(items="data.orders.nodes", page_info="data.orders.pageInfo")
 
-    def page(**info: Any) -> Reply:
+    def page(**info: Any) -> RawResponse:
         return reply({"data": {"orders": {"nodes": [1], "pageInfo": info}}})
 
     asked = Asked(URL, variables={"first": 50})
@@ -202,14 +202,14 @@ def test_page_info() -> None:
 @pytest.mark.parametrize(
     "answer",
     [
-        Reply(200, text="<html>"),
+        RawResponse(200, text="<html>"),
         *(reply(body) for body in (None, {}, {"items": None}, {"items": {"id": 1}}, {"items": ""})),
     ],
 )
-def test_an_answer_without_a_list_is_no_empty_page(answer: Reply) -> None:
+def test_an_answer_without_a_list_is_no_empty_page(answer: RawResponse) -> None:
     for way in (ByLink(items="items"), ByOffset(items="items", total="total"), ByLast(items="items")):
         assert outcome(lambda way=way: way.found(answer)) is NextPageError
-        assert way.found(Reply(204)) == (), "no content"
+        assert way.found(RawResponse(204)) == (), "no content"
 
 
 def test_the_kind_says_which() -> None:

@@ -9,14 +9,14 @@ import pytest
 
 from fairlead.errors import InvalidInputError
 from fairlead.policy.calls.classify.recording import LARGEST, read_recording
-from fairlead.policy.limits.feedback.raw_response import Reply
+from fairlead.policy.limits.feedback.raw_response import RawResponse
 
 WIRE = b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 2\r\nX-A: 1\r\nx-a: 2\r\n\r\n"
 
 
 def test_as_it_came_over_the_wire() -> None:
     reply = read_recording(WIRE + b'{"error": "slow down"}')
-    assert reply == Reply(429, {"retry-after": ["2"], "x-a": ["1", "2"]}, body={"error": "slow down"})
+    assert reply == RawResponse(429, {"retry-after": ["2"], "x-a": ["1", "2"]}, body={"error": "slow down"})
 
 
 @pytest.mark.parametrize(
@@ -30,31 +30,31 @@ def test_as_it_came_over_the_wire() -> None:
     ],
 )
 def test_the_last_of_several_answers_counts(raw: bytes) -> None:
-    assert read_recording(raw) == Reply(503, text="text")
+    assert read_recording(raw) == RawResponse(503, text="text")
 
 
 def test_header_ends_at_no_separator_of_unicode() -> None:
     reply = read_recording("HTTP/1.1 503 No\r\nX-A: one\x85two\r\nX-B: 3\r\n\r\n".encode("latin-1") + b"text")
-    assert reply == Reply(503, {"x-a": ["one\x85two"], "x-b": ["3"]}, text="text")
+    assert reply == RawResponse(503, {"x-a": ["one\x85two"], "x-b": ["3"]}, text="text")
 
 
 def test_without_a_body() -> None:
     for end in (b"", b"\r\n", b"\r\n\r\n"):
-        assert read_recording(b"HTTP/1.1 204 No Content" + end) == Reply(204)
+        assert read_recording(b"HTTP/1.1 204 No Content" + end) == RawResponse(204)
 
 
 @pytest.mark.parametrize(
     ("told", "reply"),
     [
-        ({"status": 429}, Reply(429)),
-        ({"status": 429, "headers": {"Retry-After": "2"}}, Reply(429, {"retry-after": ["2"]})),
-        ({"status": 429, "headers": {"A": ["1", "2"]}}, Reply(429, {"a": ["1", "2"]})),
-        ({"status": 200, "body": {"ok": True}}, Reply(200, body={"ok": True})),
-        ({"status": 200, "body": '{"ok": true}'}, Reply(200, body={"ok": True})),
-        ({"status": 500, "body": "<Fault/>"}, Reply(500, text="<Fault/>")),
+        ({"status": 429}, RawResponse(429)),
+        ({"status": 429, "headers": {"Retry-After": "2"}}, RawResponse(429, {"retry-after": ["2"]})),
+        ({"status": 429, "headers": {"A": ["1", "2"]}}, RawResponse(429, {"a": ["1", "2"]})),
+        ({"status": 200, "body": {"ok": True}}, RawResponse(200, body={"ok": True})),
+        ({"status": 200, "body": '{"ok": true}'}, RawResponse(200, body={"ok": True})),
+        ({"status": 500, "body": "<Fault/>"}, RawResponse(500, text="<Fault/>")),
     ],
 )
-def test_as_json(told: dict[str, Any], reply: Reply) -> None:
+def test_as_json(told: dict[str, Any], reply: RawResponse) -> None:
     assert read_recording(json.dumps(told).encode()) == reply
 
 

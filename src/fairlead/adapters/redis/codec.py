@@ -26,7 +26,7 @@ from fairlead.engine.ports.gate import (
     Renewal,
 )
 from fairlead.errors import LimiterUnavailableError
-from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.key import KeyKind, Keyspace, Part, digest
 from fairlead.policy.limits.limit import MICRO, Plan, PoolLimit, QuotaLimit
 from fairlead.policy.limits.pool import Holder
@@ -51,8 +51,10 @@ _STAMP = Struct("<dd")
 ADMIT, FINISH, CANCEL, RENEW = 1, 2, 3, 4
 CAUSE = "\x1f"
 """Between the name of a breaker and the cause of a failure that it counted; no name holds one."""
-_PLAIN_ENDS: dict[Health, bytes] = {
-    health: _FINISH.pack(FINISH, 0, health, 0) for health in Health if health is not Health.UNREACHED
+_PLAIN_ENDS: dict[DestinationHealth, bytes] = {
+    health: _FINISH.pack(FINISH, 0, health, 0)
+    for health in DestinationHealth
+    if health is not DestinationHealth.UNREACHED
 }
 """Ends of calls that are no probe, and tell nothing about buckets, by health."""
 _ADMITTED, _BOOKED, _QUEUED = 0, 1, 2
@@ -211,7 +213,7 @@ class Codec:
         blob = _FINISH.pack(FINISH, admitted.probe > 0, health, len(told))
         if admitted.probe:
             blob += _NUMBER.pack(admitted.probe)
-        if finish.health is Health.UNREACHED:
+        if finish.health is DestinationHealth.UNREACHED:
             blob += _NUMBER.pack(finish.reporter)
         for index in told:
             blob += _observed(finish, index)
@@ -277,7 +279,7 @@ def stamp(told: bytes) -> tuple[int, int]:
 def _destination(finish: Finish) -> bytes:
     """Return the name of the breaker that counts a failure, and its cause: keys hold only a digest."""
     rule = finish.admitted.plan.breaker
-    if rule is None or finish.health not in (Health.UNHEALTHY, Health.UNREACHED):
+    if rule is None or finish.health not in (DestinationHealth.UNHEALTHY, DestinationHealth.UNREACHED):
         return b""
     return f"{rule.key}{CAUSE}{finish.cause}".encode("utf-8", "surrogatepass")
 

@@ -40,7 +40,7 @@ from fairlead.policy.calls.bulk.protocol import BulkAsk
 from fairlead.policy.calls.classify.verdict import Verdict
 from fairlead.policy.calls.soap_request import SoapVersion, Xml, envelope, soap_headers
 from fairlead.policy.jobs.job import check_delay
-from fairlead.policy.limits.feedback.raw_response import Reply
+from fairlead.policy.limits.feedback.raw_response import RawResponse
 from fairlead.policy.providers.call_settings import DEADLINE_S
 from fairlead.policy.providers.pagination import Asked, Pages
 from fairlead.policy.providers.profile import Profile
@@ -211,7 +211,7 @@ class Client:
         profile = self._profile(connection.key.provider, connection.variant)
         order = bulk_order(connection, profile, text, variables or {}, token, wait_s, deadline_s)
 
-        async def ask(one: BulkAsk) -> Reply:
+        async def ask(one: BulkAsk) -> RawResponse:
             options: CallOptions = {"api": order.way.api, "idempotent": not one.changes}
             options["operation"] = "bulk.begin" if one.changes else "bulk.look"
             answer = await self.graphql(one.query, one.variables, **options)

@@ -11,7 +11,7 @@ from fairlead.app.client.headers import Headers
 from fairlead.engine.calls.request import Came
 from fairlead.errors import ResponseDecodingError
 from fairlead.policy.calls.classify.verdict import FailedItem, Result, Verdict
-from fairlead.policy.limits.feedback.raw_response import Reply
+from fairlead.policy.limits.feedback.raw_response import RawResponse
 from fairlead.policy.text.charset import declared_codec, text_of
 from fairlead.policy.text.safe_xml import XmlRefused, read_xml
 
@@ -68,7 +68,7 @@ class Response:
         return body.get("data") if isinstance(body, dict) else None
 
     @property
-    def reply(self) -> Reply:
+    def reply(self) -> RawResponse:
         """The same as patterns and dialects see it."""
         return self._came.reply
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fairlead.app import Fairlead
     from fairlead.policy.calls.classify.rules import Rules
     from fairlead.policy.calls.classify.verdict import Verdict
-    from fairlead.policy.limits.feedback.raw_response import Reply
+    from fairlead.policy.limits.feedback.raw_response import RawResponse
 
 GENERIC = "generic_oauth2"
 """The profile whose rules are those that ship for every provider."""
@@ -75,7 +75,7 @@ def try_response(
     return None
 
 
-def as_record(verdict: Verdict, reply: Reply, factor: float) -> dict[str, Any]:
+def as_record(verdict: Verdict, reply: RawResponse, factor: float) -> dict[str, Any]:
     """A verdict as JSON has it. *factor*: the provider's scale of delays."""
     return {
         "status": reply.status,
@@ -124,7 +124,7 @@ def _delays(verdict: Verdict, factor: float) -> list[dict[str, float]]:
     return told
 
 
-def _recorded(file: Path) -> Reply:
+def _recorded(file: Path) -> RawResponse:
     from fairlead.policy.calls.classify.recording import LARGEST, read_recording
 
     if str(file) == "-":

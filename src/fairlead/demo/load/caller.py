@@ -20,10 +20,10 @@ from typing import Any
 from fairlead._core.secret import Secret
 from fairlead.assembly.gate import Gatehouse, GateSettings
 from fairlead.demo.load.plan import PROVIDER, Load
-from fairlead.engine.limits.admission import Entry, Passage
+from fairlead.engine.limits.admission import Admission, Entry
 from fairlead.errors import LimiterUnavailableError, LimitExceededError, SlotLostError
 from fairlead.events import Event
-from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.share import Share
 from fairlead.testing._kit.clock import SystemClock
 from fairlead.testing._kit.ids import CountedIds
@@ -138,12 +138,12 @@ class Caller:
         began_s, waiting = time.monotonic(), 1
         self._waiting += waiting
         try:
-            async with house.admissions.enter(entry) as passage:
+            async with house.admissions.enter(entry) as admission:
                 self._waiting -= waiting
                 waiting = 0
-                self._entered(passage, time.monotonic() - began_s)
+                self._entered(admission, time.monotonic() - began_s)
                 await self._upstream(tenant)
-                passage.told(Health.HEALTHY)
+                admission.record_health(DestinationHealth.HEALTHY)
         except LimitExceededError as refused:
             self._tally.counts["refused"] += 1
             self._tally.refused[refused.reason or "unknown"] += 1
@@ -154,12 +154,12 @@ class Caller:
         finally:
             self._waiting -= waiting
 
-    def _entered(self, passage: Passage, took_s: float) -> None:
+    def _entered(self, admission: Admission, took_s: float) -> None:
         tally = self._tally
         tally.counts["admitted"] += 1
-        tally.counts["local"] += passage.admitted.local
+        tally.counts["local"] += admission.admitted.local
         tally.waits_ms.append(round(took_s * 1000, 2))
-        tally.turn_s = max(tally.turn_s, took_s - passage.waited_s)
+        tally.turn_s = max(tally.turn_s, took_s - admission.waited_s)
 
     async def _upstream(self, tenant: str) -> None:
         call = next(self._numbers)

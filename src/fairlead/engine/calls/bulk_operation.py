@@ -33,7 +33,7 @@ from fairlead.policy.calls.deadline import buffer_s, has_time
 from fairlead.policy.failures.backoff import Jitter, backoff_s
 from fairlead.policy.failures.category import Category
 from fairlead.policy.limits.bulk_token import BulkToken, parse_token
-from fairlead.policy.limits.feedback.raw_response import Reply
+from fairlead.policy.limits.feedback.raw_response import RawResponse
 from fairlead.policy.providers.call_settings import INLINE_WAIT_S
 from fairlead.policy.text.charset import as_utf_8, declared_codec
 from fairlead.policy.text.safe import safe_text
@@ -51,7 +51,7 @@ _CATEGORIES: Mapping[str, Category] = {
     "TIMEOUT": Category.TRANSIENT_SERVER,
 }
 
-Asking = Callable[[BulkAsk], Awaitable[Reply]]
+Asking = Callable[[BulkAsk], Awaitable[RawResponse]]
 """One question to the vendor, as a call with everything around it."""
 
 

@@ -24,7 +24,7 @@ from fairlead.policy.calls.next_step import MAX_RETRYING_S, Attempt, Follow, The
 from fairlead.policy.failures.category import classify_exception
 from fairlead.policy.failures.hint import clamp_hint
 from fairlead.policy.failures.process_health import HINTS, is_own_fault
-from fairlead.policy.limits.feedback.raw_response import Reply
+from fairlead.policy.limits.feedback.raw_response import RawResponse
 from fairlead.policy.providers.call_settings import CallSettings
 from fairlead.policy.providers.origin import Origins
 from fairlead.policy.providers.profile import Profile
@@ -74,7 +74,7 @@ class Tried(NamedTuple):
     """One attempt: what came, read where it is an answer, and judged."""
 
     came: HttpAnswer | NoAnswer
-    reply: Reply | None
+    reply: RawResponse | None
     verdict: Verdict
 
     @property

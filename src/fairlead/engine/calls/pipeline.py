@@ -31,7 +31,7 @@ from fairlead.engine.calls.open_breakers import KnownOpen
 from fairlead.engine.calls.pages import Fetch, Page, pages, time_of
 from fairlead.engine.calls.request import Call, Came, Tokens
 from fairlead.engine.jobs.handler import current_job
-from fairlead.engine.limits.admission import Passage
+from fairlead.engine.limits.admission import Admission
 from fairlead.engine.limits.call_admitter import CallWish, Entrance
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.engine.ports.http import (
@@ -52,7 +52,7 @@ from fairlead.policy.calls.deadline import buffer_s, is_hurried
 from fairlead.policy.calls.next_step import GIVE, MAX_RETRYING_S, Attempt, Follow, Then, follow, follow_items
 from fairlead.policy.calls.no_response import lost
 from fairlead.policy.limits.feedback.dialect import heard
-from fairlead.policy.limits.feedback.raw_response import Reply
+from fairlead.policy.limits.feedback.raw_response import RawResponse
 from fairlead.policy.providers.call_settings import DEADLINE_S
 from fairlead.policy.providers.pagination import Asked, Pages
 
@@ -96,19 +96,19 @@ class Pipeline:
             await self._make_ready(on_way)
             began_s: float | None = None
             try:  # as `_admitted` does it, whose generator would cost every call 3 us more
-                async with self._entrance.enter(self._wish(on_way), wait_end=False) as passage:
-                    began_s = on_way.leaves(self._clock.monotonic(), passage.admitted)
+                async with self._entrance.enter(self._wish(on_way), wait_end=False) as admission:
+                    began_s = on_way.leaves(self._clock.monotonic(), admission.admitted)
                     try:
                         came = await self._transport.send(self._request(on_way, began_s))
                     except InvalidInputError:  # it cannot be put into HTTP
-                        passage.unsent()
+                        admission.not_sent()
                         raise
                     except asyncio.CancelledError:
-                        passage.cut(self._clock.monotonic() - began_s, on_way.whole_s)
+                        admission.record_cancelled(self._clock.monotonic() - began_s, on_way.whole_s)
                         raise
                     finally:
                         on_way.ended(self._clock.monotonic())
-                    tried = self._judged(came, on_way, passage)
+                    tried = self._judged(came, on_way, admission)
             except asyncio.CancelledError:
                 if began_s is not None:
                     self._records.cancelled(on_way)
@@ -136,23 +136,23 @@ class Pipeline:
         on_way = await self._begin(call)
         while True:
             await self._make_ready(on_way)
-            async with self._admitted(on_way) as passage, self._streamed(on_way, passage) as came:
+            async with self._admitted(on_way) as admission, self._streamed(on_way, admission) as came:
                 whole = not isinstance(came, NoAnswer) and read_whole(came)
                 if not isinstance(came, NoAnswer) and is_success(came.status) and not whole:
-                    self._note_head(came, on_way, passage)
+                    self._note_head(came, on_way, admission)
                     try:
                         yield came
                     except StreamBroken as broken:
                         if broken.stream is not came:  # another call's, which is read within this one's block
                             raise
-                        tried = self._judged(broken.no_answer, on_way, passage, head_given=True)
+                        tried = self._judged(broken.no_answer, on_way, admission, head_given=True)
                         after = Follow(Then.FAIL, why="its head was given")
                         failed = on_way.failed(tried, after)
                         self._records.attempt(on_way, tried, after, failed)
                         raise failed from None
                     return
                 answer = came if isinstance(came, NoAnswer) else await read(came, whole=whole)
-                tried = self._judged(answer, on_way, passage)
+                tried = self._judged(answer, on_way, admission)
             if await self._is_over(on_way, tried):
                 assert isinstance(tried.came, HttpAnswer)
                 yield WholeStream(tried.came)
@@ -261,21 +261,21 @@ class Pipeline:
         )
 
     @asynccontextmanager
-    async def _admitted(self, on_way: Progress) -> AsyncIterator[Passage]:
+    async def _admitted(self, on_way: Progress) -> AsyncIterator[Admission]:
         """Inside of every limit; what came is told to the gate before its place is given back."""
         began_s: float | None = None
         foreign = False  # of another call, within the caller's block
         try:
-            async with self._entrance.enter(self._wish(on_way), wait_end=False) as passage:
-                began_s = on_way.leaves(self._clock.monotonic(), passage.admitted)
+            async with self._entrance.enter(self._wish(on_way), wait_end=False) as admission:
+                began_s = on_way.leaves(self._clock.monotonic(), admission.admitted)
                 try:
-                    yield passage
+                    yield admission
                 except SlotLostError:
                     foreign = True
                     raise
                 except asyncio.CancelledError:
                     if not on_way.head_given:
-                        passage.cut(self._clock.monotonic() - began_s, on_way.whole_s)
+                        admission.record_cancelled(self._clock.monotonic() - began_s, on_way.whole_s)
                     raise
                 finally:
                     on_way.ended(self._clock.monotonic())
@@ -293,7 +293,7 @@ class Pipeline:
             raise self._kept_out(on_way, error)  # noqa: B904 (see there)
 
     @asynccontextmanager
-    async def _streamed(self, on_way: Progress, passage: Passage) -> AsyncIterator[HttpStream | NoAnswer]:
+    async def _streamed(self, on_way: Progress, admission: Admission) -> AsyncIterator[HttpStream | NoAnswer]:
         begun = False
         try:
             async with self._transport.stream(self._request(on_way, self._clock.monotonic())) as came:
@@ -302,7 +302,7 @@ class Pipeline:
         except InvalidInputError as invalid:
             if begun:
                 raise
-            passage.unsent()  # it cannot be put into HTTP
+            admission.not_sent()  # it cannot be put into HTTP
             raise self._refused(on_way, invalid)  # noqa: B904 (see there)
 
     def _kept_out(self, on_way: Progress, error: FairleadError) -> FairleadError:
@@ -327,27 +327,29 @@ class Pipeline:
     # ---- after it came -------------------------------------------------------------------------
 
     def _judged(
-        self, came: HttpAnswer | NoAnswer, on_way: Progress, passage: Passage, *, head_given: bool = False
+        self, came: HttpAnswer | NoAnswer, on_way: Progress, admission: Admission, *, head_given: bool = False
     ) -> Tried:
         """*head_given*: its reader has it already, and may be what was slow."""
         rules = on_way.manners.rules
         if isinstance(came, NoAnswer):
             hurried = head_given or is_hurried(on_way.given_s, on_way.whole_s)
             verdict = lost(came.kind, sent=came.sent, why=came.why, rules=rules, hurried=hurried)
-            passage.unanswered(verdict.health, came.kind, sent=came.sent, hurried=hurried)
+            admission.record_no_response(verdict.health, came.kind, sent=came.sent, hurried=hurried)
             return Tried(came, None, verdict)
         reply, now_epoch_s = Unread(came.status, came.headers, came.body), self._epoch_s()
         judged = reply.judged()
-        told = heard(passage.dialect, judged, now_epoch_s=now_epoch_s)
+        told = heard(admission.dialect, judged, now_epoch_s=now_epoch_s)
         verdict = judge(rules, judged, told, now_epoch_s=now_epoch_s)
-        passage.learnt(told, verdict.health, verdict.code)
+        admission.apply_observations(told, verdict.health, verdict.code)
         return Tried(came, reply, verdict)
 
-    def _note_head(self, came: HttpStream, on_way: Progress, passage: Passage) -> None:
-        reply = Reply(came.status, came.headers)
-        passage.learnt(heard(passage.dialect, reply, now_epoch_s=self._epoch_s()), DONE.health)
-        if passage.begun is not None:
-            passage.begun()
+    def _note_head(self, came: HttpStream, on_way: Progress, admission: Admission) -> None:
+        reply = RawResponse(came.status, came.headers)
+        admission.apply_observations(
+            heard(admission.dialect, reply, now_epoch_s=self._epoch_s()), DONE.health
+        )
+        if admission.report_responding is not None:
+            admission.report_responding()
         on_way.head_given = True
         head = Tried(HttpAnswer(came.status, came.headers, b"", 0.0), reply, DONE)
         self._records.attempt(on_way, head, GIVE)

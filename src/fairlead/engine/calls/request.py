@@ -10,7 +10,7 @@ from fairlead.engine.ports import ConnectionKey
 from fairlead.engine.ports.http import HttpAnswer
 from fairlead.policy.calls.classify.verdict import Verdict
 from fairlead.policy.calls.next_step import is_idempotent
-from fairlead.policy.limits.feedback.raw_response import Reply
+from fairlead.policy.limits.feedback.raw_response import RawResponse
 from fairlead.policy.tokens.token import PublicToken
 
 MAX_BODY_BYTES = 16 << 20
@@ -52,7 +52,7 @@ class Came(NamedTuple):
     """What came of a call: its answer, read and judged. *attempts*: how often it was sent."""
 
     answer: HttpAnswer
-    reply: Reply
+    reply: RawResponse
     verdict: Verdict
     attempts: int
     waited_s: float

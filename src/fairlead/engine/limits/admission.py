@@ -42,9 +42,9 @@ from fairlead.engine.ports.gate import (
 from fairlead.errors import DeadlineExceededError, LimitExceededError, SlotLostError
 from fairlead.events import Emit, GateBreakerClosed, GateBreakerOpened
 from fairlead.policy.calls.deadline import has_time, is_hurried
-from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.feedback.dialect import heard
-from fairlead.policy.limits.feedback.raw_response import Heard, Reply
+from fairlead.policy.limits.feedback.raw_response import Heard, RawResponse
 from fairlead.policy.limits.limit import Plan
 from fairlead.policy.limits.pool import Holder
 
@@ -97,68 +97,80 @@ class Entry(NamedTuple):
 
 
 @dataclass(slots=True)
-class Passage:
-    """An admitted call. What it learns is written here, and told to the gate when it ends."""
+class Admission:
+    """An admitted call. It collects what the response says, and the gate gets it when the call ends."""
 
     admitted: Admitted
     waited_s: float
-    health: Health = Health.NEUTRAL
-    cause: str = ""  # the code of the failure that *health* tells of, such as dns or http_500
-    actual: dict[int, float] = field(default_factory=dict)
+    health: DestinationHealth = DestinationHealth.NEUTRAL
+    cause: str = ""  # the code of the failure behind *health*, such as dns or http_500
+    actual_cost: dict[int, float] = field(default_factory=dict)
+    """Units that the response says were used, by the index of the bucket."""
     observed: dict[int, Observation] = field(default_factory=dict)
-    asked: dict[int, float] = field(default_factory=dict)
-    """What the answer says that such a call takes of each bucket, for the next of its operation."""
-    slots: int | None = None
-    """How many calls may be in flight, where the answer told it."""
+    estimated_cost: dict[int, float] = field(default_factory=dict)
+    """Units that the response says such a call needs, by the index of the bucket: for the next of its operation."""
+    observed_slots: int | None = None
+    """How many calls may be in flight, if the response says so."""
     dialect: str = "standard"
     doubts: Doubts | None = None  # of the plan
     ignored: tuple[str, ...] = ()
-    asked_s: float = 0.0
-    """When it asked for what it was granted, by this process's clock; told where it has a slot."""
+    requested_mono: float = 0.0
+    """When admission was requested, by the clock of this process. Only set if the call has a slot."""
     keeps_slot: bool = False
-    """The provider may be at work on it still when it ends here: its slot ends with its lease."""
-    begun: Callable[[], None] | None = None
-    """Of a probe: to be called when the head of a good answer has come and its body is on its way."""
+    """Whether the provider may still be working on the call after its end, so that its slot ends with its lease."""
+    report_responding: Callable[[], None] | None = None
+    """Of a probe: to be called once the headers of a good response are here and its body is on its way."""
 
     @property
     def fence(self) -> int:
-        """Grows with each lease of the same slots: a later holder's is larger."""
+        """Return the fencing token: each lease of the same slots has a larger one than those before."""
         return self.admitted.fence
 
-    def unsent(self) -> None:
-        """Nothing was sent: what was taken of the buckets goes back."""
-        self.actual = dict.fromkeys(range(len(self.admitted.spent)), 0.0)
+    def record_response(self, response: RawResponse, *, now_epoch_s: float | None = None) -> None:
+        """Record what a response says about the provider's limits and its health; a 5xx counts as an outage."""
+        is_down = response.status >= 500
+        health = DestinationHealth.UNHEALTHY if is_down else DestinationHealth.HEALTHY
+        items = heard(self.dialect, response, now_epoch_s=now_epoch_s)
+        self.apply_observations(items, health, f"http_{response.status}")
 
-    def unanswered(self, health: Health, kind: str, *, sent: bool, hurried: bool) -> None:
-        """Note that no response came, for a reason of this *kind*; *hurried*: its time was too short."""
+    def record_failure(self) -> None:
+        """Record that the destination failed, for example that it did not respond."""
+        self.health = DestinationHealth.UNHEALTHY
+
+    def not_sent(self) -> None:
+        """Record that nothing was sent: the units that the call took go back to their buckets."""
+        self.actual_cost = dict.fromkeys(range(len(self.admitted.spent)), 0.0)
+
+    def record_no_response(self, health: DestinationHealth, kind: str, *, sent: bool, hurried: bool) -> None:
+        """Record that no response arrived, for a reason of this *kind*; *hurried*: its deadline was too short."""
         self.health, self.cause = health, kind
         self.keeps_slot = sent and kind == "timeout" and not hurried
         if not sent:
-            self.unsent()
+            self.not_sent()
 
-    def cut(self, after_s: float, whole_s: float) -> None:
-        """End a call whose caller stopped waiting. After a fair time that counts against the destination."""
-        if not is_hurried(after_s, whole_s):
-            self.health, self.cause = Health.UNHEALTHY, "timeout"
+    def record_cancelled(self, after_s: float, deadline_s: float) -> None:
+        """Record that the caller stopped waiting. After a fair time that counts against the destination."""
+        if not is_hurried(after_s, deadline_s):
+            self.health, self.cause = DestinationHealth.UNHEALTHY, "timeout"
 
-    def heard(self, reply: Reply, *, now_epoch_s: float | None = None) -> None:
-        """What the provider's answer says of its limits and of its health; 5xx is an outage of it."""
-        health = Health.UNHEALTHY if reply.status >= 500 else Health.HEALTHY
-        self.learnt(heard(self.dialect, reply, now_epoch_s=now_epoch_s), health, f"http_{reply.status}")
-
-    def learnt(self, told: tuple[Heard, ...], health: Health, cause: str = "") -> None:
-        """What an answer *told* of the provider's limits, and its *health* as its classification has it."""
+    def apply_observations(
+        self, items: tuple[Heard, ...], health: DestinationHealth, cause: str = ""
+    ) -> None:
+        """Record the limits in *items*, and the *health* of the destination by the response's classification."""
         self.health, self.cause = health, cause
-        if not told:
+        if not items:
             return
-        from_answer = learnt(self.admitted.plan, told, self.doubts)
-        self.told(health, from_answer.observed)
-        self.actual.update(from_answer.actual)
-        self.asked.update(from_answer.asked)
-        self.slots, self.ignored = from_answer.slots or self.slots, from_answer.ignored
+        observations = learnt(self.admitted.plan, items, self.doubts)
+        self.observed.update(observations.observed)
+        self.actual_cost.update(observations.actual)
+        self.estimated_cost.update(observations.asked)
+        self.observed_slots = observations.slots or self.observed_slots
+        self.ignored = observations.ignored
 
-    def told(self, health: Health, observed: Mapping[int, Observation] | None = None) -> None:
-        """What the answer told of the destination and of its limits."""
+    def record_health(
+        self, health: DestinationHealth, observed: Mapping[int, Observation] | None = None
+    ) -> None:
+        """Record the health of the destination, and observations by the index of their bucket."""
         self.health = health
         self.observed.update(observed or {})
 
@@ -166,12 +178,12 @@ class Passage:
 class Inside:
     """An admitted call whose slot is kept. Whatever becomes of it: let go of it, then end it, once each."""
 
-    __slots__ = ("_admissions", "entry", "held", "passage")
+    __slots__ = ("_admissions", "admission", "entry", "held")
 
-    def __init__(self, admissions: Admissions, entry: Entry, passage: Passage, held: Held | None) -> None:
+    def __init__(self, admissions: Admissions, entry: Entry, admission: Admission, held: Held | None) -> None:
         self._admissions = admissions
         self.entry = entry
-        self.passage = passage
+        self.admission = admission
         self.held = held
 
     def let_go(self, error: BaseException | None = None) -> SlotLostError | None:
@@ -193,8 +205,10 @@ class Inside:
 
     def finish(self) -> Finish:
         """Return what the gate is told."""
-        now = self.passage
-        return Finish(now.admitted, now.health, now.actual, now.observed, now.keeps_slot, cause=now.cause)
+        now = self.admission
+        return Finish(
+            now.admitted, now.health, now.actual_cost, now.observed, now.keeps_slot, cause=now.cause
+        )
 
     def begun(self) -> None:
         """Report a good beginning of the probe to the breaker."""
@@ -216,7 +230,7 @@ class Admissions:
         self._emit = emit
 
     @asynccontextmanager
-    async def enter(self, entry: Entry) -> AsyncIterator[Passage]:
+    async def enter(self, entry: Entry) -> AsyncIterator[Admission]:
         """The block runs admitted. LimitExceededError, or LimiterUnavailableError, where it may not; nothing
         is held then.
 
@@ -224,7 +238,7 @@ class Admissions:
         """
         inside = await self.begin(entry)
         try:
-            yield inside.passage
+            yield inside.admission
         except BaseException as error:
             if lost := inside.let_go(error):
                 raise lost from None
@@ -236,23 +250,27 @@ class Admissions:
 
     async def begin(self, entry: Entry) -> Inside:
         """The same without a block: what is given back is to `let_go`, and then to end."""
-        passage = await self.admitted(entry)
-        inside = Inside(self, entry, passage, self._keeper.hold(passage.admitted, passage.asked_s))
-        if passage.admitted.probe:
-            passage.begun = inside.begun
+        admission = await self.admitted(entry)
+        inside = Inside(
+            self, entry, admission, self._keeper.hold(admission.admitted, admission.requested_mono)
+        )
+        if admission.admitted.probe:
+            admission.report_responding = inside.begun
         return inside
 
     def let_go(self, inside: Inside, error: BaseException | None) -> SlotLostError | None:
         if not self._keeper.let_go(inside.held, error):
             return None
-        inside.passage.health = Health.NEUTRAL  # it was cancelled because its slot was lost
+        inside.admission.health = DestinationHealth.NEUTRAL  # it was cancelled because its slot was lost
         return SlotLostError(LOST, tenant=inside.entry.tenant, provider=inside.entry.provider)
 
     def end(self, inside: Inside) -> None:
         self._gate.end(inside.finish(), partial(self._ended, inside))
 
     def begun(self, inside: Inside) -> None:
-        self._gate.end(Finish(inside.passage.admitted, Health.BEGUN), partial(self._ended, inside))
+        self._gate.end(
+            Finish(inside.admission.admitted, DestinationHealth.RESPONDING), partial(self._ended, inside)
+        )
 
     async def ended(self, inside: Inside) -> None:
         await self._keeper.through(self._finished(inside))
@@ -271,11 +289,11 @@ class Admissions:
         entry = inside.entry
         named = (entry.tenant, entry.provider, entry.account, entry.host)
         if finished.opened_s is not None:
-            self._emit(GateBreakerOpened(*named, finished.opened_s, inside.passage.cause))
+            self._emit(GateBreakerOpened(*named, finished.opened_s, inside.admission.cause))
         elif finished.closed:
             self._emit(GateBreakerClosed(*named))
 
-    async def admitted(self, entry: Entry) -> Passage:
+    async def admitted(self, entry: Entry) -> Admission:
         """Get in as `enter` does, and stay: what was taken is the caller's to keep and to give back."""
         began_s = self._clock.monotonic()
         holder = self.holder(entry) if entry.plan.pool is not None else None
@@ -292,7 +310,7 @@ class Admissions:
                 line.clear()
                 answer = await self._answer(entry, ask, waited_s)
                 if isinstance(answer, Admitted):
-                    return Passage(answer, waited_s, asked_s=began_s + waited_s)
+                    return Admission(answer, waited_s, requested_mono=began_s + waited_s)
                 if isinstance(answer, GateRefusal) and (costs := answer.clamped_costs(ask)):
                     entry = entry._replace(costs=costs)
                     continue

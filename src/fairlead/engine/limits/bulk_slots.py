@@ -40,7 +40,7 @@ from fairlead.errors import (
 from fairlead.events import BulkAdopted, Emit, GateWouldRefuse
 from fairlead.policy.limits.bulk_token import UNTIED, BulkToken, is_running_id, parse_token
 from fairlead.policy.limits.feedback.dialect import heard
-from fairlead.policy.limits.feedback.raw_response import BULK, Reply
+from fairlead.policy.limits.feedback.raw_response import BULK, RawResponse
 from fairlead.policy.limits.limit import Domain, Plan
 from fairlead.policy.text.safe import safe_text
 
@@ -89,7 +89,7 @@ class BulkOperation:
         """The vendor's name of the operation that runs in this place; None while none does."""
         return self._token.running_id or None
 
-    def rejection_code(self, reply: Reply) -> str | None:
+    def rejection_code(self, reply: RawResponse) -> str | None:
         """The vendor's code where *reply* says that no operation was begun since others run; else None.
 
         Shopify: OPERATION_IN_PROGRESS or LIMIT_REACHED. Look for the one that runs, and `adopt` it.
@@ -232,11 +232,11 @@ class Bulks:
         return _Place(False, admitted, token, asked_s)
 
     async def _admitted(self, entry: Entry, bulk: BulkPlan) -> tuple[Admitted, float]:
-        passage = await self._admissions.admitted(entry)
-        admitted = passage.admitted
+        admission = await self._admissions.admitted(entry)
+        admitted = admission.admitted
         try:
             if admitted.local or not await self._lost_lately(bulk):
-                return admitted, passage.asked_s
+                return admitted, admission.requested_mono
         except BaseException:
             await self._keeper.through(self._gate.finish(Finish(admitted)))
             raise

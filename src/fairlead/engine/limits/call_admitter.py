@@ -17,7 +17,7 @@ from typing import TypeVar
 from fairlead._core.clock import Clock, Draw
 from fairlead.engine.base.timing import in_time
 from fairlead.engine.jobs.handler import JobContext, current_job
-from fairlead.engine.limits.admission import Admissions, Entry, Inside, Passage
+from fairlead.engine.limits.admission import Admission, Admissions, Entry, Inside
 from fairlead.engine.limits.connection_cache import KnownConnections, ReadConnection
 from fairlead.engine.limits.learned_limits import Notebook
 from fairlead.engine.limits.limit_plans import CallPlan, Plans
@@ -94,7 +94,7 @@ class Entering:
         self.plan: Plan | None = None
         self.counted = self.retry = False
 
-    async def __aenter__(self) -> Passage:
+    async def __aenter__(self) -> Admission:
         try:
             return await self._entrance.begin(self._wish, self)
         except BaseException as error:
@@ -166,7 +166,7 @@ class Entrance:
         """
         return Entering(self, wish, wait_end)
 
-    async def begin(self, wish: CallWish, entering: Entering) -> Passage:
+    async def begin(self, wish: CallWish, entering: Entering) -> Admission:
         """Get in, and note in *entering* what is to be undone at its end."""
         key = wish.key
         if not self._takes_part:
@@ -192,19 +192,19 @@ class Entrance:
             entering.retry = True
         inside = await self._admitted(wish, entry, call)
         if inside is None:
-            passage = _unlimited(entry, call)
+            admission = _unlimited(entry, call)
         else:
-            passage, entering.inside = inside.passage, inside
+            admission, entering.inside = inside.admission, inside
             entering.connection, entering.plan = connection, call.plan
-            passage.dialect, passage.doubts = call.dialect, call.doubts
-            self._check_again(key, passage)
+            admission.dialect, admission.doubts = call.dialect, call.doubts
+            self._check_again(key, admission)
             if context is not None:
                 context._call_waiting_since = None
             if not retry:
                 self._retries.note_first(key, self._clock.monotonic())
         self._retries.count(key)
         entering.counted = True
-        return passage
+        return admission
 
     async def _in_time(self, asked: Awaitable[T], wish: CallWish, what: str) -> T:
         """What is *asked* for, within the time of the call; DeadlineExceededError where it is not there then."""
@@ -246,16 +246,16 @@ class Entrance:
         inside, plan, connection = entering.inside, entering.plan, entering.connection
         if inside is None or plan is None or connection is None:
             return
-        passage = inside.passage
-        for limit in passage.ignored:
+        admission = inside.admission
+        for limit in admission.ignored:
             if len(self._ignored) >= _MOST_TURNS:
                 self._ignored.clear()
             self._ignored[wish.key, limit] = total = self._ignored.get((wish.key, limit), 0) + 1
             if total & (total - 1) == 0:  # the first one, then at growing intervals
                 self._emit(LimitIgnored(wish.key.tenant, wish.key.provider, limit, total))
-        if passage.observed or passage.slots is not None:
-            self._notebook.heard(connection, plan, passage.observed, passage.slots)
-        for index, cost in passage.asked.items():
+        if admission.observed or admission.observed_slots is not None:
+            self._notebook.heard(connection, plan, admission.observed, admission.observed_slots)
+        for index, cost in admission.estimated_cost.items():
             bucket = plan.buckets[index]
             self._costs.heard(_operation(wish), bucket.name or bucket.key, cost)
 
@@ -263,12 +263,12 @@ class Entrance:
         """The limits of such a call. NotFoundError where there is no such connection."""
         return self._plans.of(await self.connection(key), api, host)
 
-    def _check_again(self, key: ConnectionKey, passage: Passage) -> None:
+    def _check_again(self, key: ConnectionKey, admission: Admission) -> None:
         """It may have waited while somebody stopped its calls."""
         try:
             self._switches.check(key)
         except LimitExceededError:
-            passage.unsent()
+            admission.not_sent()
             raise
 
     def _check(self, wish: CallWish, entry: Entry, call: CallPlan, *, retry: bool) -> None:
@@ -365,10 +365,10 @@ def _note_wait(began_s: float) -> None:
         context._call_waiting_since = began_s
 
 
-def _unlimited(entry: Entry, call: CallPlan) -> Passage:
+def _unlimited(entry: Entry, call: CallPlan) -> Admission:
     """A passage that holds nothing."""
     nothing = Admitted(Plan(entry.plan.domain), None, 0, 0, (), ())
-    return Passage(nothing, 0.0, dialect=call.dialect)
+    return Admission(nothing, 0.0, dialect=call.dialect)
 
 
 def _too_rapid(entry: Entry, wait_s: float) -> LimitExceededError:

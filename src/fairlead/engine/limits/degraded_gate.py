@@ -35,7 +35,7 @@ from fairlead.engine.ports.gate import (
     RefusedBy,
     Renewal,
 )
-from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.bucket import Bucket
 from fairlead.policy.limits.limit import MICRO, BucketLimit, Degraded, Domain, Plan, PoolLimit
 from fairlead.policy.limits.share import Share, pool_share, share_of
@@ -150,7 +150,7 @@ class Alone:
         admitted = finish.admitted
         if in_store:
             self._ended.append(finish._replace(actual={}, observed={}))
-        if admitted.holder is not None and finish.health is not Health.BEGUN:
+        if admitted.holder is not None and finish.health is not DestinationHealth.RESPONDING:
             self._running.pop(admitted.holder.lease_id, None)
         if admitted.plan.degraded is not Degraded.LOCAL_SHARE:
             return None

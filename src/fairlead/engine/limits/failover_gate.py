@@ -38,7 +38,7 @@ from fairlead.engine.ports.gate import (
 )
 from fairlead.errors import LimiterUnavailableError
 from fairlead.events import Emit, GateDegraded, GateRestored, GateSlow
-from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.limit import Domain, Plan
 from fairlead.policy.limits.pool import Holder
 from fairlead.policy.limits.share import Share
@@ -145,7 +145,8 @@ class GuardedGate:
     def end(self, finish: Finish, told: Ended) -> None:
         """The same without anybody who waits; what the store is not told is settled here."""
         admitted, holder = finish.admitted, finish.admitted.holder
-        if finish.health is Health.BEGUN:  # for the breaker that admitted it; else the probe's end decides
+        if finish.health is DestinationHealth.RESPONDING:
+            # Only for the breaker that admitted it; for any other the end of the probe decides.
             if self._returning is None and admitted.local is (self._alone is not None):
                 (self._alone or self._fleet).end(finish, told)
             return

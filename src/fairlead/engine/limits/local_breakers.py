@@ -27,7 +27,7 @@ from fairlead.engine.ports.gate import (
     Wake,
 )
 from fairlead.policy.limits import breaker as policy
-from fairlead.policy.limits.breaker import Breaker, Health
+from fairlead.policy.limits.breaker import Breaker, DestinationHealth
 from fairlead.policy.limits.limit import MICRO, BreakerRule, Domain
 
 OPEN_MOST_S = 15.0
@@ -78,7 +78,7 @@ class LocalBreakers:
             if isinstance(answer, Admitted):
                 entry.probe = answer
             else:  # the probe is not sent, so the next call may be the probe
-                self._record(entry, rule, Health.NEUTRAL, passed.probe)
+                self._record(entry, rule, DestinationHealth.NEUTRAL, passed.probe)
         return answer
 
     async def finish(self, finish: Finish) -> Finished:
@@ -119,7 +119,7 @@ class LocalBreakers:
         """
         plan, health = finish.admitted.plan, finish.health
         rule = plan.breaker
-        is_unreached = health is Health.UNREACHED
+        is_unreached = health is DestinationHealth.UNREACHED
         if rule is None or not (is_unreached or self._entries):
             return finish, None, False
         key = plan.domain, rule.key
@@ -130,16 +130,22 @@ class LocalBreakers:
                     self._entries.clear()
                 entry = self._entries[key] = _Entry()
             finish = finish._replace(reporter=self._reporter)
-            return finish, self._record(entry, rule, Health.UNHEALTHY, _probe(entry, finish)), False
+            return (
+                finish,
+                self._record(entry, rule, DestinationHealth.UNHEALTHY, _probe(entry, finish)),
+                False,
+            )
         if entry is None:
             return finish, None, False
-        if health is Health.NEUTRAL:
+        if health is DestinationHealth.NEUTRAL:
             self._record(entry, rule, health, _probe(entry, finish))
             return finish, None, False
         del self._entries[key]  # the destination responded
         return finish, None, entry.breaker.mode is not policy.Mode.CLOSED
 
-    def _record(self, entry: _Entry, rule: BreakerRule, health: Health, probe: int) -> float | None:
+    def _record(
+        self, entry: _Entry, rule: BreakerRule, health: DestinationHealth, probe: int
+    ) -> float | None:
         previous, now_us = entry.breaker, self._now_us()
         entry.breaker = current = policy.recorded(previous, _short(rule), health, now_us, probe=probe)
         if probe:

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from fairlead.errors import LimiterUnavailableError
-from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.limit import MICRO, Domain, Plan, PoolLimit
 from fairlead.policy.limits.pool import Holder
 
@@ -131,7 +131,7 @@ class Observation:
 
 
 class Finish(NamedTuple):
-    """The end of an admitted call. With health BEGUN the call goes on, and only its breaker learns of it.
+    """The end of an admitted call. With health RESPONDING the call goes on, and only its breaker learns of it.
 
     Attributes:
         actual: Units that the response says were used.
@@ -141,7 +141,7 @@ class Finish(NamedTuple):
     """
 
     admitted: Admitted
-    health: Health = Health.NEUTRAL
+    health: DestinationHealth = DestinationHealth.NEUTRAL
     actual: Mapping[int, float] = MappingProxyType({})
     observed: Mapping[int, Observation] = MappingProxyType({})
     keeps_slot: bool = False
@@ -151,7 +151,7 @@ class Finish(NamedTuple):
     @property
     def frees_slot(self) -> bool:
         """Whether its slot is free for another call."""
-        return not self.keeps_slot and self.health is not Health.BEGUN
+        return not self.keeps_slot and self.health is not DestinationHealth.RESPONDING
 
     def refund_micro(self, index: int) -> int:
         """Micro-units of a bucket that were taken and not used; below zero: more was used."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from fairlead import errors
 from fairlead.policy.calls.classify.verdict import Scope, Verdict
 from fairlead.policy.failures.category import Category
-from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.breaker import DestinationHealth
 
 if TYPE_CHECKING:
     from fairlead.policy.tokens.outcome import TokenOutcome
@@ -107,7 +107,7 @@ TOKEN: Mapping[str, Reach] = MappingProxyType(
 """Outcomes of a token request: class, category, and "client" where the client itself was refused,
 "process" where the fault is the process's own."""
 
-CALL: Mapping[Category | Scope | Health, Reach] = MappingProxyType(
+CALL: Mapping[Category | Scope | DestinationHealth, Reach] = MappingProxyType(
     {
         **dict.fromkeys(Category, _ATTEMPT),  # permanent_auth as well: only the token endpoint ends a grant
         Category.TRANSIENT_RATE_LIMIT: _LIMIT,
@@ -115,11 +115,11 @@ CALL: Mapping[Category | Scope | Health, Reach] = MappingProxyType(
         Scope.DAY: _LIMIT,
         Scope.ENDPOINT: _ATTEMPT,
         Scope.OBJECT: _ATTEMPT,
-        Health.NEUTRAL: _NOTHING,
-        Health.HEALTHY: _NOTHING,
-        Health.BEGUN: _NOTHING,
-        Health.UNHEALTHY: Reach(Own.ROUTE),
-        Health.UNREACHED: Reach(Own.ROUTE_HERE, by_process=True),
+        DestinationHealth.NEUTRAL: _NOTHING,
+        DestinationHealth.HEALTHY: _NOTHING,
+        DestinationHealth.RESPONDING: _NOTHING,
+        DestinationHealth.UNHEALTHY: Reach(Own.ROUTE),
+        DestinationHealth.UNREACHED: Reach(Own.ROUTE_HERE, by_process=True),
     }
 )
 """Failed calls by category, or by the scope of the limit that refused; what an attempt says of its host."""

@@ -10,7 +10,7 @@ from fairlead.policy.calls.classify.verdict import NO_MORE, Result, Step, Verdic
 from fairlead.policy.failures.category import Category
 from fairlead.policy.failures.process_health import HINTS
 from fairlead.policy.failures.strategy import Next
-from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.breaker import DestinationHealth
 
 _OURS: Mapping[str, Category] = MappingProxyType(
     {
@@ -31,7 +31,7 @@ def lost(kind: str, *, sent: bool, why: str, rules: Rules, hurried: bool = False
     *hurried*: it had too little time for a timeout to tell anything of its destination.
     """
     ours = kind in _NOT_ITS_FAULT or (hurried and kind == "timeout")
-    theirs = Health.UNHEALTHY if sent else Health.UNREACHED
+    theirs = DestinationHealth.UNHEALTHY if sent else DestinationHealth.UNREACHED
     category = _OURS.get(kind, Category.TRANSIENT_NETWORK)
     again = category.transient and rules.max_retries > 0
     return Verdict(
@@ -43,6 +43,6 @@ def lost(kind: str, *, sent: bool, why: str, rules: Rules, hurried: bool = False
         code=kind,
         strategy=rules.strategy if again else NO_MORE,
         max_attempts=rules.max_retries if again and rules.strategy.next is Next.RETRY else 0,
-        health=Health.NEUTRAL if ours else theirs,
+        health=DestinationHealth.NEUTRAL if ours else theirs,
         refused_before_acting=not sent,
     )

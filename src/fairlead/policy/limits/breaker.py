@@ -39,14 +39,14 @@ class Mode(IntEnum):
     HALF_OPEN = 2
 
 
-class Health(IntEnum):
+class DestinationHealth(IntEnum):
     """What one call told of its destination."""
 
     NEUTRAL = 0
     """Nothing: it was cancelled, or never sent."""
     HEALTHY = 1
     UNHEALTHY = 2
-    BEGUN = 3
+    RESPONDING = 3
     """The head of a good answer has come, its body has not ended: no end, and said of a probe alone."""
     UNREACHED = 4
     """Nothing left this process: no name, no connection, no TLS."""
@@ -162,7 +162,13 @@ def _ramped(breaker: Breaker, rule: BreakerRule, now_us: int) -> Pass | int:
 
 
 def recorded(
-    breaker: Breaker, rule: BreakerRule, health: Health, now_us: int, *, probe: int, reporter: int = 0
+    breaker: Breaker,
+    rule: BreakerRule,
+    health: DestinationHealth,
+    now_us: int,
+    *,
+    probe: int,
+    reporter: int = 0,
 ) -> Breaker:
     """Return the state after a call. A neutral one does not count; after a neutral probe another may begin.
 
@@ -172,9 +178,9 @@ def recorded(
     """
     if probe:
         return _probed(breaker, rule, health, now_us, probe, reporter)
-    if breaker.mode is not Mode.CLOSED or health in (Health.NEUTRAL, Health.BEGUN):
+    if breaker.mode is not Mode.CLOSED or health in (DestinationHealth.NEUTRAL, DestinationHealth.RESPONDING):
         return breaker
-    if health is Health.UNREACHED:
+    if health is DestinationHealth.UNREACHED:
         counted = _unreached(_rolled(breaker, now_us), reporter)
     else:
         counted = _counted(_rolled(breaker, now_us), health)
@@ -182,17 +188,25 @@ def recorded(
 
 
 def _probed(
-    breaker: Breaker, rule: BreakerRule, health: Health, now_us: int, probe: int, reporter: int
+    breaker: Breaker, rule: BreakerRule, health: DestinationHealth, now_us: int, probe: int, reporter: int
 ) -> Breaker:
     if breaker.mode is not Mode.HALF_OPEN or breaker.until_us != probe:
         return breaker  # somebody reset it meanwhile, or another probe has begun
-    if health in (Health.HEALTHY, Health.BEGUN):
+    if health in (DestinationHealth.HEALTHY, DestinationHealth.RESPONDING):
         ramping = replace(breaker, closed_at_us=breaker.closed_at_us or now_us)
-        return ramping if health is Health.BEGUN else replace(ramping, mode=Mode.CLOSED, until_us=0)
-    again = health is Health.UNREACHED and breaker.reporter == reporter  # another process may reach it
-    if health is Health.NEUTRAL or again:
+        return (
+            ramping
+            if health is DestinationHealth.RESPONDING
+            else replace(ramping, mode=Mode.CLOSED, until_us=0)
+        )
+    again = (
+        health is DestinationHealth.UNREACHED and breaker.reporter == reporter
+    )  # another process may reach it
+    if health is DestinationHealth.NEUTRAL or again:
         return replace(breaker, mode=Mode.OPEN, until_us=now_us, closed_at_us=0)
-    return replace(_opened(breaker, rule, now_us), reporter=reporter if health is Health.UNREACHED else 0)
+    return replace(
+        _opened(breaker, rule, now_us), reporter=reporter if health is DestinationHealth.UNREACHED else 0
+    )
 
 
 def _rolled(breaker: Breaker, now_us: int) -> Breaker:
@@ -208,8 +222,8 @@ def _rolled(breaker: Breaker, now_us: int) -> Breaker:
     return rolled if passed < TICKS else replace(rolled, reporter=0, unreached=0)
 
 
-def _counted(breaker: Breaker, health: Health) -> Breaker:
-    if health is Health.HEALTHY:
+def _counted(breaker: Breaker, health: DestinationHealth) -> Breaker:
+    if health is DestinationHealth.HEALTHY:
         good = _added(breaker.good, breaker.tick, 1)
         return replace(breaker, in_a_row=0, good=good, reporter=0, unreached=0)
     return replace(breaker, in_a_row=breaker.in_a_row + 1, bad=_added(breaker.bad, breaker.tick, 1))

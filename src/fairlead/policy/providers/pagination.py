@@ -16,7 +16,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 from pydantic import Field
 
-from fairlead.policy.limits.feedback.raw_response import Reply
+from fairlead.policy.limits.feedback.raw_response import RawResponse
 from fairlead.policy.providers.origin import is_address, origin_of
 from fairlead.policy.providers.profile_parts import FieldPath, Table
 
@@ -61,7 +61,7 @@ class _Paged(Table):
         default=None, description="Where the items stand in an answer. Default: the answer is the list."
     )
 
-    def found(self, reply: Reply) -> Sequence[Any]:
+    def found(self, reply: RawResponse) -> Sequence[Any]:
         """Return the items of one page; none if the response has no content (204).
 
         Raises:
@@ -91,7 +91,7 @@ class ByLink(_Paged):
         "(access_token, api_key, apikey, key, sig, token). Default none, but those that were asked with.",
     )
 
-    def following(self, asked: Asked, reply: Reply) -> Asked | None:
+    def following(self, asked: Asked, reply: RawResponse) -> Asked | None:
         """The request for the next page; None after the last one. LeadsElsewhere where it is not there."""
         told = _linked(reply) if self.next is None else _address(at(reply.body, self.next))
         if not told:
@@ -111,7 +111,7 @@ class ByCursor(_Paged):
     cursor: FieldPath = Field(description="Where the cursor stands; absent, null or empty after the last.")
     param: ParamName = Field(description="The parameter that it becomes.")
 
-    def following(self, asked: Asked, reply: Reply) -> Asked | None:
+    def following(self, asked: Asked, reply: RawResponse) -> Asked | None:
         """The request for the next page; None after the last one."""
         cursor = _cursor(at(reply.body, self.cursor))
         return None if cursor is None else Asked(asked.url, {**asked.params, self.param: cursor})
@@ -125,7 +125,7 @@ class ByLast(_Paged):
     more: FieldPath = Field(default="has_more", description="Whether there is more. Default has_more.")
     param: ParamName = Field(default="starting_after", description="Default starting_after.")
 
-    def following(self, asked: Asked, reply: Reply) -> Asked | None:
+    def following(self, asked: Asked, reply: RawResponse) -> Asked | None:
         """The request for the next page; None after the last one."""
         if not _has_more(at(reply.body, self.more)):
             return None
@@ -145,7 +145,7 @@ class ByOffset(_Paged):
         default=None, description="Where the number of all stands. Default none: a page without items ends."
     )
 
-    def following(self, asked: Asked, reply: Reply) -> Asked | None:
+    def following(self, asked: Asked, reply: RawResponse) -> Asked | None:
         """The request for the next page; None after the last one."""
         count = len(self.found(reply))
         before = asked.params.get(self.param, "0")
@@ -167,7 +167,7 @@ class ByPageInfo(_Paged):
     page_info: FieldPath = Field(description="Where pageInfo stands.")
     variable: ParamName = Field(default="after", description="Default after.")
 
-    def following(self, asked: Asked, reply: Reply) -> Asked | None:
+    def following(self, asked: Asked, reply: RawResponse) -> Asked | None:
         """The request for the next page; None after the last one."""
         told = at(reply.body, self.page_info)
         more = at(told, "hasNextPage")
@@ -226,7 +226,7 @@ def _total(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
-def _linked(reply: Reply) -> str | None:
+def _linked(reply: RawResponse) -> str | None:
     for value in reply.headers.get("link", ()):
         for link in _LINK.finditer(value[: 4 * LONGEST_CURSOR]):
             if "next" in _relations(link[2]):

@@ -18,7 +18,7 @@ from fairlead.testing.issuer.delivery import Line
 from fairlead.testing.issuer.families import Granted
 from fairlead.testing.issuer.forms import client_of, read_form
 from fairlead.testing.issuer.quirks import Endpoint, Quirk
-from fairlead.testing.issuer.token import Reply, TokenEndpoint
+from fairlead.testing.issuer.token import TokenDecision, TokenEndpoint
 from fairlead.testing.issuer.visit import Visit
 from fairlead.testing.issuer.wire import Answer
 from fairlead.testing.issuer.world import World
@@ -77,23 +77,23 @@ class TokenFlow:
         now = self._world.clock.monotonic()
         return self._world.rules.pick(endpoint, visit.provider, visit.connection, now)
 
-    def _unprocessed(self, visit: Visit, quirk: Quirk | None) -> Reply | None:
+    def _unprocessed(self, visit: Visit, quirk: Quirk | None) -> TokenDecision | None:
         """A complete answer that leaves every token as it was, or None."""
         if quirk is not None and not quirk.processed:
             answer = quirk.instead(time.time())
             if answer is not None:
-                return Reply(answer)
+                return TokenDecision(answer)
         refusal = self._endpoint.refuse_client(visit)
-        return None if refusal is None else Reply(refusal)
+        return None if refusal is None else TokenDecision(refusal)
 
-    def _process(self, visit: Visit, quirk: Quirk | None) -> Reply:
+    def _process(self, visit: Visit, quirk: Quirk | None) -> TokenDecision:
         if visit.endpoint == "revoke":
-            return Reply(self._endpoint.revoke(visit))
+            return TokenDecision(self._endpoint.revoke(visit))
         reply = self._endpoint.process(visit, quirk)
         if reply.outcome is not None:
             self._world.entries.processed(visit, reply.outcome)
         answer: Answer | None = None if quirk is None else quirk.instead(time.time())
-        return reply if answer is None else Reply(answer, reply.outcome, whole=False)
+        return reply if answer is None else TokenDecision(answer, reply.outcome, whole=False)
 
     async def _reach(self, point: Point, visit: Visit) -> None:
         if not self._hooks:

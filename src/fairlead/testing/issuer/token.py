@@ -19,7 +19,7 @@ _ASSERTIVE = ("client_credentials", assertion.BEARER_GRANT)
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class TokenDecision:
     """What the endpoint decided: the answer, what became of the tokens (None: nothing), and whether
     the tokens that were granted stand in the answer."""
 
@@ -81,7 +81,7 @@ class TokenEndpoint:
             return None
         return QUIRKS["invalid_client"].instead(0.0)
 
-    def process(self, visit: Visit, quirk: Quirk | None) -> Reply:
+    def process(self, visit: Visit, quirk: Quirk | None) -> TokenDecision:
         """Present the token; from here on the families have changed."""
         provider = self._world.provider(visit.provider)
         if visit.grant_type == "refresh_token":
@@ -98,7 +98,7 @@ class TokenEndpoint:
             self._world.revoke_family(visit.generation.family, "revoke endpoint")
         return Answer(200, b"{}")
 
-    def _refresh(self, visit: Visit, provider: ProviderConfig, quirk: Quirk | None) -> Reply:
+    def _refresh(self, visit: Visit, provider: ProviderConfig, quirk: Quirk | None) -> TokenDecision:
         if visit.generation is None:
             return _refused(provider, RefreshRefused("unknown"), quirk)
         outcome = self._world.families.refresh(
@@ -109,7 +109,7 @@ class TokenEndpoint:
         )
         if isinstance(outcome, RefreshRefused):
             return _refused(provider, outcome, quirk)
-        return Reply(self._granted(visit, provider, outcome, quirk), outcome)
+        return TokenDecision(self._granted(visit, provider, outcome, quirk), outcome)
 
     def _granted(
         self, visit: Visit, provider: ProviderConfig, granted: Granted, quirk: Quirk | None
@@ -133,7 +133,7 @@ class TokenEndpoint:
             return Answer(200, to_form(fields), "application/x-www-form-urlencoded")
         return Answer(200, to_json(fields))
 
-    def _assert(self, visit: Visit, provider: ProviderConfig, quirk: Quirk | None) -> Reply:
+    def _assert(self, visit: Visit, provider: ProviderConfig, quirk: Quirk | None) -> TokenDecision:
         code, status = ("invalid_client", 401)
         if visit.grant_type == assertion.BEARER_GRANT:
             code, status = ("invalid_grant", 400)
@@ -146,7 +146,7 @@ class TokenEndpoint:
             return _error(provider, code, str(refusal), quirk, status)
         return self._refresh(visit, provider, quirk)
 
-    def _exchange(self, visit: Visit, provider: ProviderConfig) -> Reply:
+    def _exchange(self, visit: Visit, provider: ProviderConfig) -> TokenDecision:
         try:
             wanted = self._codes.redeem(visit.provider, visit.form, visit.client_id)
         except CodeRefused as refusal:
@@ -160,17 +160,17 @@ class TokenEndpoint:
             scope=grant.scope,
             account=grant.account_id,
         )
-        return Reply(Answer(200, to_json(fields)))
+        return TokenDecision(Answer(200, to_json(fields)))
 
 
-def _refused(provider: ProviderConfig, refusal: RefreshRefused, quirk: Quirk | None) -> Reply:
+def _refused(provider: ProviderConfig, refusal: RefreshRefused, quirk: Quirk | None) -> TokenDecision:
     dialect = provider.wording
     reply = _error(provider, dialect.error, dialect.description, quirk, dialect.status)
-    return Reply(reply.answer, refusal)
+    return TokenDecision(reply.answer, refusal)
 
 
 def _error(
     provider: ProviderConfig, code: str, description: str, quirk: Quirk | None, status: int = 400
-) -> Reply:
+) -> TokenDecision:
     wording = "error_description" if quirk is None else quirk.wording
-    return Reply(Answer(status, error_body(provider.wording, code, description, wording)))
+    return TokenDecision(Answer(status, error_body(provider.wording, code, description, wording)))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
 
-from fairlead.policy.limits.feedback.raw_response import Reply
+from fairlead.policy.limits.feedback.raw_response import RawResponse
 
 
 class BulkState(Enum):
@@ -75,7 +75,7 @@ class BulkWay(Protocol):
         """What begins one. InvalidInputError where *variables* lack something."""
         ...
 
-    def begun(self, reply: Reply) -> BulkSeen | BulkDenied:
+    def begun(self, reply: RawResponse) -> BulkSeen | BulkDenied:
         """What the answer to `begin` says."""
         ...
 
@@ -87,7 +87,7 @@ class BulkWay(Protocol):
         """What asks for the latest ones."""
         ...
 
-    def seen(self, reply: Reply) -> tuple[BulkSeen, ...]:
+    def seen(self, reply: RawResponse) -> tuple[BulkSeen, ...]:
         """The operations in an answer to `look` or `latest`, newest first."""
         ...
 

@@ -16,7 +16,7 @@ from fairlead.errors import InvalidInputError
 from fairlead.policy.calls.bulk.protocol import BulkAsk, BulkDenied, BulkSeen, BulkState
 from fairlead.policy.failures.http_date import parse_rfc_3339
 from fairlead.policy.limits.bulk_token import is_running_id
-from fairlead.policy.limits.feedback.raw_response import Reply
+from fairlead.policy.limits.feedback.raw_response import RawResponse
 from fairlead.policy.limits.feedback.readers import entries, member, word
 
 LISTED_SINCE = "2026-01"
@@ -60,7 +60,7 @@ class ShopifyBulk:
             raise InvalidInputError(f"a bulk {kind} takes these variables: {told}", hint=hint)
         return BulkAsk(_BEGIN[kind], {"text": text, **variables}, changes=True)
 
-    def begun(self, reply: Reply) -> BulkSeen | BulkDenied:
+    def begun(self, reply: RawResponse) -> BulkSeen | BulkDenied:
         """The operation, or the first of the user errors."""
         data = member(reply.body, "data")
         told = next(iter(data.values()), None) if isinstance(data, dict) else None
@@ -85,7 +85,7 @@ class ShopifyBulk:
             return BulkAsk(f"{{ bulkOperations(first: {_LATEST}) {{ nodes {{ {_FIELDS} }} }} }}")
         return BulkAsk(f"{{ currentBulkOperation(type: {kind.upper()}) {{ {_FIELDS} }} }}")
 
-    def seen(self, reply: Reply) -> tuple[BulkSeen, ...]:
+    def seen(self, reply: RawResponse) -> tuple[BulkSeen, ...]:
         """Of one field: an operation, or a list of them."""
         data = member(reply.body, "data")
         told = next(iter(data.values()), None) if isinstance(data, dict) else None

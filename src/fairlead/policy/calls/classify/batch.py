@@ -21,7 +21,7 @@ from fairlead.policy.calls.classify.error_fields import Said, code
 from fairlead.policy.calls.classify.status import is_success, meaning_of
 from fairlead.policy.calls.classify.verdict import FailedItem
 from fairlead.policy.failures.category import Category
-from fairlead.policy.limits.feedback.raw_response import Reply
+from fairlead.policy.limits.feedback.raw_response import RawResponse
 from fairlead.policy.limits.feedback.readers import member, word
 
 _LISTS = ("items", "results", "responses")
@@ -38,7 +38,7 @@ _FAILED_PART = (
 _ROLLED_BACK = "PROCESSING_HALTED"  # said of the parts of a graph that failed for another one's sake
 
 
-def batch(reply: Reply, dialect: str, by_code: Mapping[str, Category]) -> Said | None:
+def batch(reply: RawResponse, dialect: str, by_code: Mapping[str, Category]) -> Said | None:
     """The failed items of a batch; None where *reply* answers no batch, or all of it was done.
 
     *by_code*: the categories that rules have for codes of the provider.
@@ -89,11 +89,11 @@ def _hubspot(error: object, by_code: Mapping[str, Category]) -> Iterator[FailedI
         yield FailedItem(None, told, category, ref or None)
 
 
-def _may_be_salesforce(reply: Reply) -> bool:
+def _may_be_salesforce(reply: RawResponse) -> bool:
     return any(map(reply.mentions, ("success", "httpStatusCode", "hasErrors", "isSuccessful")))
 
 
-def _unread(reply: Reply) -> bool:
+def _unread(reply: RawResponse) -> bool:
     """Whether it tells of a failure, and its JSON was not read: it is large, or none."""
     text = (reply.text or "").lstrip("\ufeff \t\r\n")
     if text.startswith("["):

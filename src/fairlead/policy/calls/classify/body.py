@@ -1,4 +1,4 @@
-"""Parses the bytes of a response into a Reply: JSON if it is JSON, else text. Never raises. Spec: V7.
+"""Parses the bytes of a response into a RawResponse: JSON if it is JSON, else text. Never raises. Spec: V7.
 
 The charset is that of the Content-Type, else UTF-8. A body that Python cannot read as JSON, because of bad
 text, endless brackets or numbers of thousands of digits, is text.
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from fairlead.policy.limits.feedback.raw_response import Reply, stands_in
+from fairlead.policy.limits.feedback.raw_response import RawResponse, stands_in
 from fairlead.policy.text.charset import UTF_8, codec_of, declared_codec, decoded, strict_text_of, text_of
 
 LONGEST_TEXT = 256 * 1024
@@ -31,18 +31,18 @@ _DECODER = json.JSONDecoder()
 _BLANK = b"\xef\xbb\xbf \t\r\n\0\xff\xfe"  # with the marks of UTF-8 and UTF-16
 
 
-def reply_of(status: int, headers: Mapping[str, str | Sequence[str]], body: bytes) -> Reply:
-    """The Reply of an answer whose *body* is decoded, that is without Content-Encoding.
+def reply_of(status: int, headers: Mapping[str, str | Sequence[str]], body: bytes) -> RawResponse:
+    """The RawResponse of an answer whose *body* is decoded, that is without Content-Encoding.
 
     >>> reply_of(429, {"Retry-After": "2"}, b'{"error": "slow down"}').body
     {'error': 'slow down'}
     """
-    reply = Reply(status, headers)
+    reply = RawResponse(status, headers)
     value, text = _read(body, declared_codec(reply.headers))
     return replace(reply, body=value, text=text)
 
 
-class Unread(Reply):
+class Unread(RawResponse):
     """An answer whose JSON is read when somebody asks for it: of most answers nobody judges more than status
     and headers, and their callers read them at a time of their own.
 
@@ -88,7 +88,7 @@ class Unread(Reply):
         """How often *word* stands in its body as it came, where that is no JSON."""
         return 0 if self.body is not None else self._raw.count(word.encode())
 
-    def judged(self) -> Reply:
+    def judged(self) -> RawResponse:
         """What it is judged by: itself, or of a large one its beginning and what its ends tell.
 
         Reading JSON stands in the way of everything else, 10 ms and several MiB for each of it.
@@ -106,7 +106,7 @@ class Unread(Reply):
     _value: tuple[object, str | None] | None
 
 
-class Outline(Reply):
+class Outline(RawResponse):
     """A large answer of which little was read; what stands in the rest can be asked for."""
 
     __slots__ = ("_whole",)

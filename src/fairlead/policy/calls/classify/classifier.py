@@ -26,7 +26,7 @@ from fairlead.policy.calls.classify.verdict import DONE, NO_MORE, Result, Scope,
 from fairlead.policy.failures.category import Category
 from fairlead.policy.failures.hint import HINT_CAP_S
 from fairlead.policy.failures.strategy import Next, Strategy, StrategyName
-from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.feedback.dialect import heard
 from fairlead.policy.limits.feedback.raw_response import (
     BULK,
@@ -34,7 +34,7 @@ from fairlead.policy.limits.feedback.raw_response import (
     OBJECT,
     SEARCH,
     Heard,
-    Reply,
+    RawResponse,
     retry_after_s,
 )
 from fairlead.policy.limits.feedback.readers import member
@@ -49,7 +49,7 @@ _CODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}")
 
 def judge(
     rules: Rules,
-    reply: Reply,
+    reply: RawResponse,
     told: tuple[Heard, ...] | None = None,
     *,
     now_epoch_s: float | None,
@@ -189,12 +189,12 @@ def _hint_s(case: Case) -> float | None:
     return told_s or retry_after_s(case.reply, case.now_epoch_s) or None
 
 
-def _health(case: Case, category: Category) -> Health:
+def _health(case: Case, category: Category) -> DestinationHealth:
     """Only what says that the destination is down counts: not a refusal, however worded, and no limit."""
     is_down = category is Category.TRANSIENT_SERVER or (
         category is Category.TRANSIENT_NETWORK and case.reply.status >= 500 and case.said is None
     )
-    return Health.UNHEALTHY if is_down else Health.HEALTHY
+    return DestinationHealth.UNHEALTHY if is_down else DestinationHealth.HEALTHY
 
 
 def _never_acted(case: Case, category: Category, step: Step) -> bool:

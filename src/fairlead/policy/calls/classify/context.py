@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from fairlead.policy.calls.classify.error_fields import Said, codes_of, messages_of
-from fairlead.policy.limits.feedback.raw_response import Heard, Reply
+from fairlead.policy.limits.feedback.raw_response import Heard, RawResponse
 from fairlead.policy.text.safe import safe_text
 
 SHOWN = 300
@@ -29,7 +29,7 @@ class Case:
     heard refused. *trail*: takes the findings; None: nobody wants them.
     """
 
-    reply: Reply
+    reply: RawResponse
     said: Said | None
     refusal: Heard | None
     now_epoch_s: float | None

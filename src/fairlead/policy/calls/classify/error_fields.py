@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from fairlead.policy.calls.classify.verdict import FailedItem
 from fairlead.policy.failures.category import Category
-from fairlead.policy.limits.feedback.raw_response import Reply
+from fairlead.policy.limits.feedback.raw_response import RawResponse
 from fairlead.policy.limits.feedback.readers import elements, entries, member, word
 from fairlead.policy.text.text_match import LONGEST_TEXT
 
@@ -94,7 +94,7 @@ class Said:
     executed: bool = False
 
 
-def codes_of(reply: Reply) -> tuple[str, ...]:
+def codes_of(reply: RawResponse) -> tuple[str, ...]:
     """Every error code in the body of *reply*, in the order of the places, each once."""
     found: dict[str, None] = {}
     for code in _codes(reply):
@@ -103,7 +103,7 @@ def codes_of(reply: Reply) -> tuple[str, ...]:
     return tuple(found)
 
 
-def messages_of(reply: Reply) -> tuple[str, ...]:
+def messages_of(reply: RawResponse) -> tuple[str, ...]:
     """What the body says in words, each text bounded; a body that is no JSON as it is."""
     found = [text[:LONGEST_TEXT] for text in _messages(reply) if text.strip()]
     return tuple(dict.fromkeys(found[:_MOST]))
@@ -140,7 +140,7 @@ def at(value: object, path: tuple[str, ...]) -> Iterator[object]:
             yield from at(entry, rest)
 
 
-def _codes(reply: Reply) -> Iterator[str]:
+def _codes(reply: RawResponse) -> Iterator[str]:
     body = reply.body
     for path in _CODES:
         yield code(member(body, *path))
@@ -151,7 +151,7 @@ def _codes(reply: Reply) -> Iterator[str]:
         yield code(reply.text)
 
 
-def _messages(reply: Reply) -> Iterator[str]:
+def _messages(reply: RawResponse) -> Iterator[str]:
     body = reply.body
     for path in _MESSAGES:
         value = member(body, *path)

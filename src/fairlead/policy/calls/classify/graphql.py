@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from fairlead.policy.calls.classify.error_fields import Said, code
 from fairlead.policy.failures.category import Category
-from fairlead.policy.limits.feedback.raw_response import Reply
+from fairlead.policy.limits.feedback.raw_response import RawResponse
 from fairlead.policy.limits.feedback.readers import entries, member
 
 _MEMBERS = frozenset({"data", "errors", "extensions"})
@@ -29,7 +29,7 @@ _MEANINGS: Mapping[str, Category] = {
 }
 
 
-def graphql(reply: Reply) -> Said | None:
+def graphql(reply: RawResponse) -> Said | None:
     """What the errors of a GraphQL answer say; None where it is none, or tells of no error.
 
     It has no other members than data, errors and extensions. Other APIs have lists of errors, too: an answer

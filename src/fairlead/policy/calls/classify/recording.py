@@ -7,7 +7,7 @@ import re
 
 from fairlead.errors import InvalidInputError
 from fairlead.policy.calls.classify.body import reply_of
-from fairlead.policy.limits.feedback.raw_response import Reply
+from fairlead.policy.limits.feedback.raw_response import RawResponse
 
 LARGEST = 10 * 1024 * 1024
 """Bytes of a recorded answer."""
@@ -20,7 +20,7 @@ _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*(.*)")
 _HINT = 'record it with `curl -i`, or write {"status": 429, "headers": {}, "body": {}}'
 
 
-def read_recording(raw: bytes) -> Reply:
+def read_recording(raw: bytes) -> RawResponse:
     """The answer that *raw* holds; InvalidInputError, which repeats nothing of it, where it is none."""
     if len(raw) > LARGEST:
         raise InvalidInputError(
@@ -31,7 +31,7 @@ def read_recording(raw: bytes) -> Reply:
     return _from_wire(raw.lstrip())
 
 
-def _from_wire(raw: bytes) -> Reply:
+def _from_wire(raw: bytes) -> RawResponse:
     """The last answer in *raw*: before it may stand those of a proxy, a redirect, or 100 Continue."""
     head = None
     while (found := _HEAD.match(raw)) is not None:
@@ -51,7 +51,7 @@ def _from_wire(raw: bytes) -> Reply:
     return reply_of(int(head[1]), headers, raw)
 
 
-def _from_json(raw: bytes) -> Reply:
+def _from_json(raw: bytes) -> RawResponse:
     try:
         told = json.loads(raw)
     except (ValueError, RecursionError):
@@ -67,7 +67,7 @@ def _from_json(raw: bytes) -> Reply:
     if isinstance(body, str):
         marked = f"\ufeff{body}"  # the recording is text already, whatever its charset header says
         return reply_of(status, headers, marked.encode("utf-8", "surrogatepass"))
-    return Reply(status, headers, body=body)
+    return RawResponse(status, headers, body=body)
 
 
 def _is_header(value: object) -> bool:

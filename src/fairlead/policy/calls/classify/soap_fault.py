@@ -18,7 +18,7 @@ from itertools import pairwise
 from fairlead.policy.calls.classify.error_fields import Said
 from fairlead.policy.calls.classify.verdict import FailedItem
 from fairlead.policy.failures.category import Category
-from fairlead.policy.limits.feedback.raw_response import Reply
+from fairlead.policy.limits.feedback.raw_response import RawResponse
 from fairlead.policy.limits.feedback.readers import LONGEST_TEXT, elements
 
 _PREFIX = r"(?:[A-Za-z_][A-Za-z0-9_.-]{0,63}:)?"
@@ -31,7 +31,7 @@ _SENDER = ("client", "sender", "mustunderstand", "versionmismatch")
 _RECEIVER = ("server", "receiver")
 
 
-def soap(reply: Reply) -> Said | None:
+def soap(reply: RawResponse) -> Said | None:
     """What a SOAP fault says, or an operation of NetSuite that failed; None where there is neither."""
     if not reply.is_markup:
         return None
@@ -66,12 +66,12 @@ def _blame(codes: list[str]) -> Category | None:
     return None
 
 
-def _unread(reply: Reply, text: str, word: str) -> bool:
+def _unread(reply: RawResponse, text: str, word: str) -> bool:
     """Whether *word* stands in the answer beyond *text*, its beginning."""
     return reply.count(word) > text.count(word)
 
 
-def _operation(text: str, reply: Reply, unread: bool) -> Said:
+def _operation(text: str, reply: RawResponse, unread: bool) -> Said:
     """An operation that failed, or one on a list of records of which some did; *unread*: others, too."""
     starts = [found.start() for found in _RESPONSE.finditer(text)]
     records = [text[start:end] for start, end in pairwise([*starts, len(text)])]

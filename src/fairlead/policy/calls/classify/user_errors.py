@@ -16,7 +16,7 @@ from itertools import islice
 from fairlead.policy.calls.classify.error_fields import Said, code
 from fairlead.policy.calls.classify.verdict import FailedItem
 from fairlead.policy.failures.category import Category
-from fairlead.policy.limits.feedback.raw_response import Reply
+from fairlead.policy.limits.feedback.raw_response import RawResponse
 from fairlead.policy.limits.feedback.readers import entries, member, word
 
 _MOST_ITEMS = 10_000  # as of a batch
@@ -25,7 +25,7 @@ _NOT_EMPTY = re.compile(rb"\s*+:\s*+\[\s*+[^\]]")
 _LONGEST_REF = 200
 
 
-def user_errors(reply: Reply, by_code: Mapping[str, Category]) -> Said | None:
+def user_errors(reply: RawResponse, by_code: Mapping[str, Category]) -> Said | None:
     """What the mutations of an answer did not do; None where there is no user error.
 
     *by_code*: the categories that rules have for codes of the provider; others say that the request is wrong.

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from fairlead.policy.failures.category import Category
 from fairlead.policy.failures.strategy import Next, Strategy, StrategyName
-from fairlead.policy.limits.breaker import Health
+from fairlead.policy.limits.breaker import DestinationHealth
 
 NO_MORE = Strategy(StrategyName.NONE)
 
@@ -88,7 +88,7 @@ class Verdict:
     daily: bool = False
     scope: Scope | None = None
     limit: str | None = None
-    health: Health = Health.HEALTHY
+    health: DestinationHealth = DestinationHealth.HEALTHY
     refused_before_acting: bool = False
     failed_items: tuple[FailedItem, ...] = ()
     unclassified: bool = False

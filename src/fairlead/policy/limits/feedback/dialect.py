@@ -15,14 +15,14 @@ from fairlead.errors import InvalidConfigError
 from fairlead.policy.limits.feedback.hubspot import hubspot
 from fairlead.policy.limits.feedback.mercadolibre import mercadolibre
 from fairlead.policy.limits.feedback.netsuite import netsuite
-from fairlead.policy.limits.feedback.raw_response import REQUESTS, Heard, Reply, refusal_s, with_refusal
+from fairlead.policy.limits.feedback.raw_response import REQUESTS, Heard, RawResponse, refusal_s, with_refusal
 from fairlead.policy.limits.feedback.salesforce import salesforce
 from fairlead.policy.limits.feedback.shopify import shopify
 from fairlead.policy.limits.feedback.standard import standard
 from fairlead.policy.limits.feedback.stripe import stripe
 from fairlead.policy.text.names import shown
 
-Dialect = Callable[[Reply, float | None], tuple[Heard, ...]]
+Dialect = Callable[[RawResponse, float | None], tuple[Heard, ...]]
 """Takes an answer and our clock (None: unknown); gives what was heard, each limit once. Never raises."""
 
 DialectName = Literal["hubspot", "mercadolibre", "netsuite", "salesforce", "shopify", "standard", "stripe"]
@@ -41,12 +41,12 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType(
 """All dialects by name; "standard" serves a vendor without one."""
 
 
-def heard(dialect: str, reply: Reply, *, now_epoch_s: float | None) -> tuple[Heard, ...]:
+def heard(dialect: str, reply: RawResponse, *, now_epoch_s: float | None) -> tuple[Heard, ...]:
     """What *reply* says about the provider's limits, each limit at most once; empty where it says nothing.
 
     *now_epoch_s*: our clock, for moments in answers without a Date header of their own.
 
-    >>> heard("standard", Reply(429, {"retry-after": ["120"]}), now_epoch_s=None)[0].wait_s
+    >>> heard("standard", RawResponse(429, {"retry-after": ["120"]}), now_epoch_s=None)[0].wait_s
     120.0
     """
     listen = DIALECTS.get(dialect)

@@ -16,7 +16,7 @@ from fairlead.policy.limits.feedback.raw_response import (
     REQUESTS,
     SEARCH,
     Heard,
-    Reply,
+    RawResponse,
     asked_s,
     with_refusal,
 )
@@ -26,7 +26,7 @@ _LOCKED_S = 2.0  # "wait at least 2 seconds", says the vendor of a 423
 _WINDOWS_S = {"TEN_SECONDLY_ROLLING": 10.0, "SECONDLY": 1.0, "DAILY": DAY_S}
 
 
-def hubspot(reply: Reply, now_epoch_s: float | None) -> tuple[Heard, ...]:
+def hubspot(reply: RawResponse, now_epoch_s: float | None) -> tuple[Heard, ...]:
     """The rolling window and the day as the headers tell them, and what a refusal was for.
 
     Source: developers.hubspot.com docs/api/usage-details, changelog 2018-11-06 (headers);
@@ -53,7 +53,7 @@ def _limit_of(code: str, items: tuple[Heard, ...]) -> str:
     return SEARCH if code == "SECONDLY" and not rolling else REQUESTS
 
 
-def _rolling(reply: Reply) -> Iterator[Heard]:
+def _rolling(reply: RawResponse) -> Iterator[Heard]:
     capacity = count(header(reply, "x-hubspot-ratelimit-max")) or None
     left = count(header(reply, "x-hubspot-ratelimit-remaining"))
     window_ms = count(header(reply, "x-hubspot-ratelimit-interval-milliseconds"))
@@ -61,7 +61,7 @@ def _rolling(reply: Reply) -> Iterator[Heard]:
         yield Heard(REQUESTS, left=left, capacity=capacity, window_s=window_ms / 1000 if window_ms else None)
 
 
-def _daily(reply: Reply) -> Iterator[Heard]:
+def _daily(reply: RawResponse) -> Iterator[Heard]:
     capacity = count(header(reply, "x-hubspot-ratelimit-daily")) or None
     left = count(header(reply, "x-hubspot-ratelimit-daily-remaining"))
     if left is not None or capacity is not None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from fairlead.policy.limits.feedback.raw_response import REQUESTS, Heard, Reply, asked_s
+from fairlead.policy.limits.feedback.raw_response import REQUESTS, Heard, RawResponse, asked_s
 from fairlead.policy.limits.feedback.readers import member
 
 _CODE = "local_rate_limited"
 
 
-def mercadolibre(reply: Reply, now_epoch_s: float | None) -> tuple[Heard, ...]:
+def mercadolibre(reply: RawResponse, now_epoch_s: float | None) -> tuple[Heard, ...]:
     """A refusal by the word ``local_rate_limited``, whatever its status and content type.
 
     Source: reference/gate.md §6 (Envoy's local rate limit: text/plain, 18 bytes).

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from fairlead.policy.limits.feedback.raw_response import ACCOUNT, CONCURRENCY, Heard, Reply, asked_s
+from fairlead.policy.limits.feedback.raw_response import ACCOUNT, CONCURRENCY, Heard, RawResponse, asked_s
 from fairlead.policy.limits.feedback.readers import LONGEST_TEXT, elements, entries, member, number, word
 
 _CODES = frozenset(
@@ -32,7 +32,7 @@ _ERROR = re.compile(r"<(?:[A-Za-z_][A-Za-z0-9_.-]{0,63}:)?([A-Za-z]{0,64}Fault|s
 _PLAIN = re.compile(r"error code: ([A-Z_]{1,64})\b")
 
 
-def netsuite(reply: Reply, now_epoch_s: float | None) -> tuple[Heard, ...]:
+def netsuite(reply: RawResponse, now_epoch_s: float | None) -> tuple[Heard, ...]:
     """Whether the account had too many calls in flight, and what governanceLimits says of how many it has.
 
     Source: docs.oracle.com NetSuite bridgehead_1525252812, section_1525253248, article_0625010817.
@@ -43,7 +43,7 @@ def netsuite(reply: Reply, now_epoch_s: float | None) -> tuple[Heard, ...]:
     return tuple(_governance(reply)) if reply.status == 200 else ()
 
 
-def _codes(reply: Reply) -> Iterator[str]:
+def _codes(reply: RawResponse) -> Iterator[str]:
     """All error codes that the answer holds, wherever this vendor puts them."""
     if reply.status >= 400:
         for error in entries(member(reply.body, "o:errorDetails")):
@@ -66,7 +66,7 @@ def _soap_codes(text: str) -> Iterator[str]:
         yield _FAULTS.get(found[1].lower(), "")
 
 
-def _governance(reply: Reply) -> Iterator[Heard]:
+def _governance(reply: RawResponse) -> Iterator[Heard]:
     if not reply.mentions("accountConcurrencyLimit"):
         return
     account = number(member(reply.body, "accountConcurrencyLimit"), at_least=1)

@@ -38,7 +38,7 @@ MOST_PLACES = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class RawResponse:
     """One answer of a provider, as received; nothing in it is trusted, and nothing of it shown."""
 
     status: int
@@ -52,7 +52,7 @@ class Reply:
     def __post_init__(self) -> None:
         """Headers as HTTP clients have them: a text would pass for a list of its characters.
 
-        >>> Reply(429, {"Retry-After": "120"}).headers
+        >>> RawResponse(429, {"Retry-After": "120"}).headers
         {'retry-after': ('120',)}
         """
         if all(type(values) is tuple and name.islower() for name, values in self.headers.items()):
@@ -137,18 +137,18 @@ class Heard:
         return self.wait_s is not None
 
 
-def retry_after_s(reply: Reply, now_epoch_s: float | None) -> float | None:
+def retry_after_s(reply: RawResponse, now_epoch_s: float | None) -> float | None:
     """Seconds that Retry-After asks for, a date being measured by the server's clock; None: nothing told."""
     told = {name: reply.headers.get(name, ()) for name in ("retry-after", "retry-after-ms", "date")}
     return server_hint(told, now_epoch_s=now_epoch_s)
 
 
-def asked_s(reply: Reply, now_epoch_s: float | None) -> float:
+def asked_s(reply: RawResponse, now_epoch_s: float | None) -> float:
     """The wait of a refusal: Retry-After, or 0.0."""
     return retry_after_s(reply, now_epoch_s) or 0.0
 
 
-def refusal_s(reply: Reply, now_epoch_s: float | None) -> float | None:
+def refusal_s(reply: RawResponse, now_epoch_s: float | None) -> float | None:
     """The wait in seconds where the status alone refuses: any 429, and a 503 that asks for a wait.
 
     A bare 503 is an outage, which is the breaker's affair.

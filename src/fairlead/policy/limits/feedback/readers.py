@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from fairlead.policy.limits.feedback.raw_response import Reply
+from fairlead.policy.limits.feedback.raw_response import RawResponse
 
 MOST = 1e9
 """Larger numbers are taken for this one: the most units that a bucket can hold."""
@@ -58,7 +58,7 @@ def word(value: object) -> str:
     return value if isinstance(value, str) and len(value) <= _LONGEST_WORD else ""
 
 
-def header(reply: Reply, name: str) -> str | None:
+def header(reply: RawResponse, name: str) -> str | None:
     """The one value of a header that is no list; None where absent, too long, or told twice."""
     values = reply.headers.get(name, ())
     if len(values) != 1 or len(values[0]) > _LONGEST_HEADER:

@@ -16,7 +16,7 @@ from fairlead.policy.limits.feedback.raw_response import (
     DAY_S,
     REQUESTS,
     Heard,
-    Reply,
+    RawResponse,
     asked_s,
     with_refusal,
 )
@@ -31,7 +31,7 @@ _USAGE = re.compile(
 )
 
 
-def salesforce(reply: Reply, now_epoch_s: float | None) -> tuple[Heard, ...]:
+def salesforce(reply: RawResponse, now_epoch_s: float | None) -> tuple[Heard, ...]:
     """The day's use from Sforce-Limit-Info, and what a refusal was for; it comes as 403 and as a SOAP fault.
 
     Source: developer.salesforce.com app-limits-platform-api; reference/gate.md §6.
@@ -54,7 +54,7 @@ def _limit_of(message: str) -> str:
     return DAILY if "TotalRequests" in message else REQUESTS
 
 
-def _usage(reply: Reply) -> Iterator[Heard]:
+def _usage(reply: RawResponse) -> Iterator[Heard]:
     found = _USAGE.fullmatch(header(reply, "sforce-limit-info") or "")
     for limit, told in ((DAILY, found[1]), (APP, found[2])) if found else ():
         use = share(told)
@@ -62,7 +62,7 @@ def _usage(reply: Reply) -> Iterator[Heard]:
             yield Heard(limit, left=use[0], capacity=use[1], window_s=DAY_S, daily=True)
 
 
-def _refusal(reply: Reply) -> str | None:
+def _refusal(reply: RawResponse) -> str | None:
     """The message of a refusal; None where there is none."""
     if reply.status >= 400:  # in a 200 it would be a record with such fields
         for error in entries(reply.body) or (reply.body,):

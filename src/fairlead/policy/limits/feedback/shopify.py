@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from fairlead.policy.limits.feedback.raw_response import BULK, POINTS, REQUESTS, Heard, Reply, asked_s
+from fairlead.policy.limits.feedback.raw_response import BULK, POINTS, REQUESTS, Heard, RawResponse, asked_s
 from fairlead.policy.limits.feedback.readers import MOST, entries, header, member, number, share, word
 
 _BULK_CODES = frozenset({"OPERATION_IN_PROGRESS", "LIMIT_REACHED"})
@@ -18,7 +18,7 @@ _MOST_FIELDS = 64
 _LEAST_RATE = 1e-6  # as in gate.limit: a slower bucket is none, and dividing by it has no meaning
 
 
-def shopify(reply: Reply, now_epoch_s: float | None) -> tuple[Heard, ...]:
+def shopify(reply: RawResponse, now_epoch_s: float | None) -> tuple[Heard, ...]:
     """Points, calls and bulk operations, each as far as told.
 
     Source: shopify.dev docs/apps/build/apis/graphql-admin/rate-limits; docs/api/admin-rest/usage/rate-limits;
@@ -27,7 +27,7 @@ def shopify(reply: Reply, now_epoch_s: float | None) -> tuple[Heard, ...]:
     return (*_points(reply, now_epoch_s), *_calls(reply), *_bulk(reply))
 
 
-def _points(reply: Reply, now_epoch_s: float | None) -> Iterator[Heard]:
+def _points(reply: RawResponse, now_epoch_s: float | None) -> Iterator[Heard]:
     if not (reply.mentions('"cost"') or reply.mentions("errors")):
         return
     cost = member(reply.body, "extensions", "cost")
@@ -49,7 +49,7 @@ def _points(reply: Reply, now_epoch_s: float | None) -> Iterator[Heard]:
         yield item
 
 
-def _throttled(reply: Reply, cost: object) -> bool:
+def _throttled(reply: RawResponse, cost: object) -> bool:
     if reply.status == 429 and isinstance(cost, dict):
         return True
     return any(
@@ -66,13 +66,13 @@ def _with_shortfall(item: Heard) -> Heard:
     return replace(item, wait_s=max(item.wait_s or 0.0, min(missing_s, MOST)))
 
 
-def _calls(reply: Reply) -> Iterator[Heard]:
+def _calls(reply: RawResponse) -> Iterator[Heard]:
     told = share(header(reply, "x-shopify-shop-api-call-limit"))
     if told is not None:
         yield Heard(REQUESTS, left=told[0], capacity=told[1])
 
 
-def _bulk(reply: Reply) -> Iterator[Heard]:
+def _bulk(reply: RawResponse) -> Iterator[Heard]:
     """A bulk operation that could not start: one runs already (to be adopted), or too many do."""
     if not reply.mentions("userErrors"):
         return

@@ -22,7 +22,7 @@ from fairlead.policy.limits.feedback.raw_response import (
     DAY_S,
     REQUESTS,
     Heard,
-    Reply,
+    RawResponse,
     refusal_s,
     retry_after_s,
     with_refusal,
@@ -39,7 +39,7 @@ _LONGEST = 4096
 _KIND = re.compile(r'(\A|,)[ \t]*"[^"\\]{0,256}";[ ]*(?=")')
 
 
-def standard(reply: Reply, now_epoch_s: float | None) -> tuple[Heard, ...]:
+def standard(reply: RawResponse, now_epoch_s: float | None) -> tuple[Heard, ...]:
     """What the RateLimit headers of *reply* say, else what X-RateLimit-* says.
 
     Source: draft-ietf-httpapi-ratelimit-headers 07 to 11; reference/gate.md §2.3.
@@ -61,7 +61,7 @@ def _wait_s(item: Heard, asked_s: float | None) -> float:
     return (item.reset_s or 0.0) if item.left == 0 else 0.0
 
 
-def _states(reply: Reply, now_epoch_s: float | None) -> tuple[QuotaState, ...]:
+def _states(reply: RawResponse, now_epoch_s: float | None) -> tuple[QuotaState, ...]:
     told = reply.headers
     if "ratelimit" in told or "ratelimit-policy" in told:
         told = dict(told)

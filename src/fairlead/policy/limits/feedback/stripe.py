@@ -11,7 +11,7 @@ from fairlead.policy.limits.feedback.raw_response import (
     OBJECT,
     REQUESTS,
     Heard,
-    Reply,
+    RawResponse,
     asked_s,
 )
 from fairlead.policy.limits.feedback.readers import header, member
@@ -25,7 +25,7 @@ _REASONS = {
 }
 
 
-def stripe(reply: Reply, now_epoch_s: float | None) -> tuple[Heard, ...]:
+def stripe(reply: RawResponse, now_epoch_s: float | None) -> tuple[Heard, ...]:
     """What a refusal was for, by Stripe-Rate-Limited-Reason; ``lock_timeout`` without it is an object's lock.
 
     Source: docs.stripe.com/rate-limits; reference/gate.md §6.
