@@ -48,7 +48,7 @@ class Side:
 
     async def begin(self, demand: int) -> None:
         """The first claims read the catalogs."""
-        async with self.queue.database._lender.lent() as connection:
+        async with self.queue.database._checkouts.checkout() as connection:
             self._backend = Path(f"/proc/{(await connection.fetch(BACKEND))[0][0]}/schedstat")
         await self.look(demand)
         await self.timed(demand)
@@ -88,7 +88,7 @@ class Side:
     async def look(self, demand: int) -> None:
         """A claim as the server counts it."""
         values = self._values(demand)
-        async with self.queue.database._lender.lent() as connection:
+        async with self.queue.database._checkouts.checkout() as connection:
             plan = await connection.fetch(EXPLAIN + self.claim.text, *self.claim.args(**values))
         root = json.loads(plan[0][0])[0]
         buffers = root["Plan"]["Shared Hit Blocks"] + root["Plan"]["Shared Read Blocks"]
@@ -118,7 +118,7 @@ async def tax(server_url: str, rounds: int, quick: bool) -> list[Row]:
         async with AsyncExitStack() as stack:
             fair_queue = await stack.enter_async_context(queue(server_url, "fair", backlog, 1))
             fifo_queue = await stack.enter_async_context(queue(server_url, "fifo", backlog, 1))
-            async with fifo_queue.database._lender.lent() as connection:
+            async with fifo_queue.database._checkouts.checkout() as connection:
                 await connection.execute(FIFO_INDEX)
             fifo_claim = compile_sql("fifo_claim", FIFO.read_text())
             sides = [

@@ -102,7 +102,7 @@ async def _quiet(server_url: str, steps: int) -> Row:
 
 
 async def _ready(q: Queue) -> int:
-    async with q.database._lender.lent() as connection:
+    async with q.database._checkouts.checkout() as connection:
         return int((await connection.fetch(READY))[0][0])
 
 

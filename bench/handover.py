@@ -25,7 +25,7 @@ from bench.databases import servers
 from bench.report import Row
 from fairlead._core.secret import Secret
 from fairlead.adapters.local.system import SystemClock, SystemIds, draw
-from fairlead.assembly.gate import Gatehouse, GateSettings
+from fairlead.assembly.gate import GateCore, GateSettings
 from fairlead.engine.limits.admission import Entry
 from fairlead.policy.limits.key import KeyKind, Keyspace
 from fairlead.policy.limits.limit import MICRO, Domain, Plan, PoolLimit
@@ -92,7 +92,7 @@ def judged(events: Sequence[tuple[str, float]], calls: int) -> dict[str, Any]:
 async def _child(url: str, prefix: str, calls: int) -> None:
     """Make *calls* calls, all of which stand in line at once."""
     clock = SystemClock()
-    house = Gatehouse(
+    house = GateCore(
         Secret(url), process=str(os.getpid()), clock=clock, draw=draw, ids=SystemIds(),
         emit=lambda event: None, settings=GateSettings(prefix=prefix, new=True, events=10_000),
     )  # fmt: skip

@@ -65,7 +65,7 @@ async def bare(world: World, policy: str, number: int) -> None:
     assert isinstance(answer, HttpAnswer), answer
     token = str(json.loads(answer.body).get("refresh_token") or world.bare_tokens[policy, number])
     world.bare_tokens[policy, number] = token
-    async with world.fl.runtime.database._lender.lent() as connection:
+    async with world.fl.runtime.database._checkouts.checkout() as connection:
         await connection.execute("UPDATE bare SET token = $1 WHERE name = $2", token, f"{policy} {number}")
 
 
@@ -138,7 +138,7 @@ client_secret = "secret"
 
 
 async def _connect(world: World, issuer: IssuerProcess, connections: int) -> None:
-    async with world.fl.runtime.database._lender.lent() as connection:
+    async with world.fl.runtime.database._checkouts.checkout() as connection:
         await connection.execute(
             "CREATE TABLE bare (name text PRIMARY KEY, token text) WITH (fillfactor = 50)"
         )
@@ -150,7 +150,7 @@ async def _connect(world: World, issuer: IssuerProcess, connections: int) -> Non
         for number in range(connections):
             await _connect_one(world, policy, number, tokens[f"ours {number}"])
             world.bare_tokens[policy, number] = tokens[f"bare {number}"]["refresh_token"]
-            async with world.fl.runtime.database._lender.lent() as connection:
+            async with world.fl.runtime.database._checkouts.checkout() as connection:
                 await connection.execute("INSERT INTO bare VALUES ($1, '')", f"{policy} {number}")
 
 

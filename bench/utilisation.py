@@ -26,7 +26,7 @@ from bench.databases import servers
 from bench.report import Row
 from fairlead._core.secret import Secret
 from fairlead.adapters.local.system import SystemClock, SystemIds, draw
-from fairlead.assembly.gate import Gatehouse, GateSettings
+from fairlead.assembly.gate import GateCore, GateSettings
 from fairlead.engine.limits.admission import Entry
 from fairlead.engine.limits.observations import learnt
 from fairlead.policy.limits.breaker import DestinationHealth
@@ -96,7 +96,7 @@ async def _measured(
 class _Caller:
     """One process: as many calls as it is let make, until told to stop."""
 
-    def __init__(self, house: Gatehouse, session: aiohttp.ClientSession, api_url: str, stop_s: float) -> None:
+    def __init__(self, house: GateCore, session: aiohttp.ClientSession, api_url: str, stop_s: float) -> None:
         self.house, self.session, self.url = house, session, f"{api_url}/{SHOP}/admin/api"
         self.stop_s = stop_s
         self.chance = Random(os.getpid())
@@ -139,7 +139,7 @@ async def _reply(response: aiohttp.ClientResponse) -> RawResponse:
 
 
 async def _child(url: str, api_url: str, seconds: float) -> None:
-    house = Gatehouse(
+    house = GateCore(
         Secret(url), process=str(os.getpid()), clock=SystemClock(), draw=draw, ids=SystemIds(),
         emit=lambda event: None, settings=GateSettings(new=True),
     )  # fmt: skip

@@ -17,7 +17,7 @@ from fairlead.adapters.vault.master import KMS_S
 from fairlead.app.job_requests import MOST_BYTES, MOST_JOBS
 from fairlead.app.sync import AT_EXIT_S
 from fairlead.assembly.runtime import SESSION_WITHIN_S
-from fairlead.assembly.settings import Http, Retention, Worker
+from fairlead.assembly.settings import HttpTable, RetentionTable, WorkerTable
 from fairlead.engine.base.timing import LEAVE_S
 from fairlead.engine.calls.pages import MOST_PAGES
 from fairlead.engine.calls.request import MAX_BODY_BYTES
@@ -62,7 +62,7 @@ BOUNDS = (
         "contract/test_caps.py::test_no_more_than_the_cap_and_others_run",
     ),
     Bound(
-        "jobs that run", "process", f"`worker.concurrency`, {Worker.model_fields['concurrency'].default}",
+        "jobs that run", "process", f"`worker.concurrency`, {WorkerTable.model_fields['concurrency'].default}",
         "nothing more is claimed",
         "e2e/test_cli_run.py::test_sigterm_lets_jobs_end_and_exits_with_0",
     ),
@@ -97,7 +97,7 @@ BOUNDS = (
     ),
     Bound(
         "dead letters that are open", "queue",
-        f"`retention.dead_letter_bound`, {Retention.model_fields['dead_letter_bound'].default:,}",
+        f"`retention.dead_letter_bound`, {RetentionTable.model_fields['dead_letter_bound'].default:,}",
         "new jobs of those kinds that have at least their share of them are refused, and where most of those "
         "are one tenant's, his alone, up to twice the bound; other kinds and queues go on",
         "security/test_S36_bounds.py::test_full_dead_letters_stop_who_filled_them_in_his_kind_and_queue",
@@ -121,8 +121,8 @@ BOUNDS = (
     ),
     Bound(
         "connections to vendors", "process",
-        f"`http.max_connections`, {Http.model_fields['max_connections'].default}; to one host "
-        f"{Http.model_fields['max_connections_per_host'].default}"
+        f"`http.max_connections`, {HttpTable.model_fields['max_connections'].default}; to one host "
+        f"{HttpTable.model_fields['max_connections_per_host'].default}"
         "; of one tenant at most four fifths of what the others leave",
         "`not_sent`, nothing that was taken is kept",
         "unit/engine/test_pipeline_unsent.py::test_a_full_pool_of_ours_is_no_fault_and_gives_back_what_was_taken",

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from fairlead.adapters.local.local_gate import LocalGate
 from fairlead.adapters.local.system import SystemIds
-from fairlead.adapters.redis.data_loss import RedisLosses
+from fairlead.adapters.redis.data_loss import RedisDataLoss
 from fairlead.engine.jobs.handler import JobContext, current_job
 from fairlead.engine.limits.admission import Admissions
 from fairlead.engine.limits.bulk_slots import Bulks, BulkWish
@@ -49,7 +49,7 @@ class Process:
     clock: ManualClock
     name: str
     settings: dict[str, object]
-    losses: RedisLosses | None = None
+    losses: RedisDataLoss | None = None
 
     async def granting_s(self, domain: Domain) -> float:
         if self.losses is None:
@@ -160,7 +160,7 @@ async def _ready() -> None:
 class Fleet:
     timed: Timed
     clock: ManualClock
-    losses: RedisLosses | None = None
+    losses: RedisDataLoss | None = None
 
     def process(self, name: str, **settings: object) -> Process:
         return Process(self.timed, self.clock, name, settings, self.losses)

@@ -15,7 +15,7 @@ from typing import Literal, Protocol, TypeVar
 
 from fairlead.adapters.postgres.database import Database, Transaction
 from fairlead.adapters.postgres.driver import Row
-from fairlead.adapters.postgres.postgres_errors import CommitInDoubt
+from fairlead.adapters.postgres.postgres_errors import CommitInDoubtError
 from fairlead.adapters.postgres.statements import Statement
 from fairlead.errors import DependencyUnavailableError
 from fairlead.testing._memory import MemoryLink
@@ -106,14 +106,14 @@ class LossyDatabase(Database):
             yield transaction
         self._depart()
 
-    async def again(
+    async def resolve_doubt(
         self,
         work: Callable[[], Awaitable[T]],
         in_doubt: Callable[[], Awaitable[T]] | None = None,
         within_s: float = 5.0,
     ) -> T:
         """It is away for longer than anybody waits: nobody needs to wait for so long to know it."""
-        return await super().again(work, in_doubt, 0.0 if self._loss == "answers" else within_s)
+        return await super().resolve_doubt(work, in_doubt, 0.0 if self._loss == "answers" else within_s)
 
     def _arrive(self) -> None:
         if self._loss == "request" or (self._loss == "answers" and self._struck):
@@ -125,4 +125,4 @@ class LossyDatabase(Database):
         self._struck = True
         if self._loss == "caller":
             raise asyncio.CancelledError
-        raise CommitInDoubt("its answer was lost")
+        raise CommitInDoubtError("its answer was lost")

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 
 from fairlead._core.secret import Secret
 from fairlead.adapters.embedded import Endpoints
-from fairlead.adapters.redis.data_loss import RedisLosses
+from fairlead.adapters.redis.data_loss import RedisDataLoss
 from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.engine.limits.bulk_slots import BulkWish
 from fairlead.engine.ports.gate import Ask, GateRefusal, RefusedBy
@@ -39,7 +39,7 @@ class Emptied(Fleet):
 async def emptied(servers: Endpoints) -> AsyncIterator[Emptied]:
     prefix = f"test-{token_hex(6)}"
     timed = redis_gate(servers.redis_url, prefix)
-    losses = RedisLosses(Secret(servers.redis_url), Keyspace(prefix))
+    losses = RedisDataLoss(Secret(servers.redis_url), Keyspace(prefix))
     yield Emptied(timed, ManualClock(start=1000.0), losses, servers.redis_url, prefix)
     assert isinstance(timed.gate, RedisGate)
     await timed.gate.close()

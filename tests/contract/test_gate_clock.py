@@ -17,7 +17,7 @@ from fairlead._core.secret import Secret
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.local.system import SystemClock
 from fairlead.adapters.redis.codec import Codec, arguments, head, stamp
-from fairlead.adapters.redis.connection import Link
+from fairlead.adapters.redis.connection import RedisConnection
 from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.adapters.redis.scripts import script
 from fairlead.engine.ports.gate import Admitted, Ask, Finish, GateRefusal, Queued, RefusedBy
@@ -49,7 +49,7 @@ class Place:
         self.keys = Keyspace(f"test-{token_hex(6)}")
         self.timed: Timed = redis_gate(url, self.keys.name)
         self.redis: Any = Redis.from_url(url)
-        self._link = Link(Secret(url))
+        self._link = RedisConnection(Secret(url))
 
     async def close(self) -> None:
         assert isinstance(self.timed.gate, RedisGate)

@@ -15,8 +15,8 @@ from fairlead._core.secret import Secret
 from fairlead.adapters.local.system import SystemClock
 from fairlead.adapters.redis import facts_of_each, redis_facts
 from fairlead.adapters.redis.cluster import slot_of
-from fairlead.adapters.redis.data_loss import RedisLosses
-from fairlead.adapters.redis.inspector import RedisViewer
+from fairlead.adapters.redis.data_loss import RedisDataLoss
+from fairlead.adapters.redis.inspector import RedisInspector
 from fairlead.adapters.redis.keys import RedisKeys
 from fairlead.adapters.redis.probe import probe_redis
 from fairlead.adapters.redis.redis_gate import RedisGate
@@ -214,7 +214,7 @@ async def test_each_domain_tells_when_it_was_lost() -> None:
     with own_cluster() as cluster:
         known, lost = Keyspace(f"t{token_hex(4)}"), Keyspace(f"t{token_hex(4)}")
         for keys, new in ((known, True), (lost, False)):
-            losses = RedisLosses(Secret(cluster.url), keys)
+            losses = RedisDataLoss(Secret(cluster.url), keys)
             for number in range(4):
                 domain = plan_of(number).domain
                 assert await losses.granting_s(domain) == 0, "nothing is known of it yet"
@@ -296,7 +296,7 @@ async def test_keys_that_are_moving_are_passed_by_in_a_look_and_told_where_they_
         assert during.keys == before.keys - len(moving)
         assert len(during.leases) == TENANTS - 1
         with pytest.raises(LimiterUnavailableError, match="on their way") as told:
-            await RedisViewer(url, keyspace).look(plan_of(0))
+            await RedisInspector(url, keyspace).look(plan_of(0))
         assert "ask again" in told.value.hint
 
 

@@ -16,7 +16,7 @@ from redis.asyncio import Redis
 from fairlead._core.secret import Secret
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.redis import listener as listener_module
-from fairlead.adapters.redis.inspector import RedisViewer
+from fairlead.adapters.redis.inspector import RedisInspector
 from fairlead.adapters.redis.listener import Listener
 from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.engine.ports.gate import Admitted, Ask, Finish, GateRefusal, Queued, RefusedBy
@@ -209,7 +209,7 @@ async def test_people_see_what_cannot_be_read(ground: Ground) -> None:
     for name, old in (await ground.redis.hgetall(cell)).items():
         await ground.redis.hset(cell, name, old[:5])
     await ground.redis.zadd(ground.keys.key(KeyKind.POOL, plan.domain, "p") + Part.LEASES, {"x": 4e15})
-    view = await RedisViewer(Secret(ground.url), ground.keys).look(plan)
+    view = await RedisInspector(Secret(ground.url), ground.keys).look(plan)
     assert view.unreadable == ("slots", "breaker", "limit b")
     assert {holder.process for holder in view.holders} == {"p", "unreadable"}
     await ground.end(held)

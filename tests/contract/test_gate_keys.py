@@ -12,7 +12,7 @@ from redis.asyncio import RedisCluster
 
 from fairlead._core.secret import Secret
 from fairlead.adapters.local.system import SystemClock
-from fairlead.adapters.redis.inspector import RedisViewer
+from fairlead.adapters.redis.inspector import RedisInspector
 from fairlead.adapters.redis.keys import RedisKeys
 from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.engine.ports.gate import Admitted, Ask, GateRefusal, Lease, Queued, Renewal
@@ -243,11 +243,11 @@ async def test_a_promotion_and_a_failure_are_shown_newest_first(place: Place) ->
     member = "000000000000000a\x1fp1\x1f1\x1f\x1f\x1facme\x1fjob-a"
     await place.redis.xadd(failures, {"t": now_us - 5_000_000, "h": "", "o": 0})
     await place.redis.xadd(failures, {"t": now_us - 2_000_000, "h": member, "o": 60_000_000})
-    view = await RedisViewer(Secret(place.url), place.keyspace).look(plan)
+    view = await RedisInspector(Secret(place.url), place.keyspace).look(plan)
     assert [(one.lease_id, one.class_number) for one in view.promotions] == [(2, 2)]
     newest, older = view.failures
     assert (newest.process, newest.tenant, newest.job, newest.opened_s) == ("p1", "acme", "job-a", 60.0)
     assert (older.process, older.opened_s) == ("", None)
     assert 1.0 < newest.ago_s < 3.5 < older.ago_s < 7.0
-    quiet = await RedisViewer(Secret(place.url), place.keyspace).look(plan, events=0)
+    quiet = await RedisInspector(Secret(place.url), place.keyspace).look(plan, events=0)
     assert (quiet.promotions, quiet.failures, quiet.events) == ((), (), ())

@@ -12,8 +12,8 @@ import pytest
 from redis.asyncio import RedisCluster
 
 from fairlead._core.secret import Secret
-from fairlead.adapters.redis.admin import RedisOperator
-from fairlead.adapters.redis.inspector import RedisViewer
+from fairlead.adapters.redis.admin import RedisAdmin
+from fairlead.adapters.redis.inspector import RedisInspector
 from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.engine.ports.gate import Admitted, Ask, Finish, GateRefusal, Queued, RefusedBy
 from fairlead.errors import LimiterUnavailableError
@@ -33,7 +33,7 @@ class World:
     """A gate whose clock the test sets, and the hand at its store."""
 
     timed: Timed
-    operator: RedisOperator
+    operator: RedisAdmin
     redis: Any
     name: str
     url: str
@@ -59,7 +59,7 @@ class World:
 async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
     url, name = store_of(request), f"hand-{token_hex(6)}"
     timed, client = redis_gate(url, name), client_of(request)
-    operator = RedisOperator(Secret(url), Keyspace(name), pinned_us=timed.now_us)
+    operator = RedisAdmin(Secret(url), Keyspace(name), pinned_us=timed.now_us)
     yield World(timed, operator, client, name, url)
     assert isinstance(timed.gate, RedisGate)
     await timed.gate.close()
@@ -128,7 +128,7 @@ async def test_the_cause_of_a_failure_is_shown_with_its_breaker(world: World) ->
     for cause in ("http_500", "dns"):
         admitted = await world.timed.admitted(Ask(plan))
         await world.timed.gate.finish(Finish(admitted, DestinationHealth.UNHEALTHY, cause=cause))
-    (view,) = await RedisViewer(Secret(world.url), Keyspace(world.name)).breakers(DOMAIN, failures=9)
+    (view,) = await RedisInspector(Secret(world.url), Keyspace(world.name)).breakers(DOMAIN, failures=9)
     assert view.destination == destination
     assert [failure.cause for failure in view.failures] == ["dns", "http_500"]
 
@@ -256,7 +256,7 @@ async def test_a_process_that_has_not_met_a_domain_learns_that_it_was_cleared(wo
 
 
 async def test_a_store_that_is_away_is_told() -> None:
-    operator = RedisOperator(Secret("redis://127.0.0.1:1/0"), Keyspace("away"))
+    operator = RedisAdmin(Secret("redis://127.0.0.1:1/0"), Keyspace("away"))
     for asked in (
         operator.clear(),
         operator.reset_breaker(BROKEN),

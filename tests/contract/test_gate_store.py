@@ -18,7 +18,7 @@ from fairlead._core.secret import Secret
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.local.system import SystemClock
 from fairlead.adapters.redis.codec import head
-from fairlead.adapters.redis.connection import Link
+from fairlead.adapters.redis.connection import RedisConnection
 from fairlead.adapters.redis.node import Call, Node, Terms
 from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.adapters.redis.scripts import script
@@ -160,7 +160,7 @@ async def jumps(place: Place, servers: Endpoints, jump_s: float) -> None:
         doubted_us=int(birth_us),
         run_ids=run_id,
     )
-    link = Link(Secret(servers.redis_url))
+    link = RedisConnection(Secret(servers.redis_url))
     await link.run(script("gate"), [([place.keys.marker.encode()], [told, b""])])
     await link.drop()
 
@@ -243,7 +243,7 @@ async def test_a_full_server_and_a_replica_are_called_what_they_are(program: Pat
     """Whatever words the server has for it: one needs memory, the other is not the one to talk to."""
     with own_valkey(program=program) as primary, own_valkey(program=program) as server:
         place = Place(server.url)
-        link = Link(Secret(server.url))
+        link = RedisConnection(Secret(server.url))
         await server.tell("CONFIG", "SET", "maxmemory", "1")
         with pytest.raises(LimiterUnavailableError, match="no memory left"):
             await place.timed.gate.admit(ask(PoolLimit("p", 1)))

@@ -247,7 +247,7 @@ async def _experiment(settings: DatabaseSettings, figures: Figures, claims: int,
 
 
 async def _prepare(database: Database) -> None:
-    async with database._lender.lent() as connection:
+    async with database._checkouts.checkout() as connection:
         await connection.execute(LOG)
     lanes = PostgresLaneStore(database)
     for tenant_id, most in TENANTS.items():

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.adapters.postgres.lanes import PostgresLaneStore
-from fairlead.adapters.postgres.postgres_info import ServerFacts, server_facts
+from fairlead.adapters.postgres.postgres_info import PostgresInfo, server_facts
 from fairlead.assembly.doctor.checks import SNAPSHOT_WARN_S, snapshot_check
 from fairlead.engine.ports.lanes import TenantShare
 from tests.faults.support.load import TENANTS, Load, all_begin
@@ -98,7 +98,7 @@ async def _dead(stage: Stage) -> dict[str, int]:
 
 async def _churn(
     stage: Stage, figures: Figures, folder: Path, *unsafe: str, until_read: str | None = None
-) -> tuple[Load, ServerFacts]:
+) -> tuple[Load, PostgresInfo]:
     """Jobs come and end, then a snapshot is held meanwhile; what the server said of it at the end.
 
     It is held for as long as the size of this run says, or until looks read more of an index than they may.

@@ -19,7 +19,7 @@ import asyncpg
 import pytest
 
 from fairlead.adapters.postgres import enqueuer
-from fairlead.adapters.postgres.connection_checkout import Lender
+from fairlead.adapters.postgres.connection_checkout import ConnectionCheckout
 from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.driver import Connection
@@ -127,7 +127,7 @@ async def _judge_pool(storm: Storm, eyes: Database, figures: Figures) -> None:
         had: list[Connection] = []
         with suppress(DependencyUnavailableError):
             while len(had) < CONNECTIONS:
-                had.append(await stack.enter_async_context(storm.lender.lent()))
+                had.append(await stack.enter_async_context(storm.lender.checkout()))
         keeping = await asyncio.gather(*map(keeps, had), return_exceptions=True)
         recovers_s = ran_s(began_s)
         at_work = await _beyond(eyes, CONNECTIONS)
@@ -217,7 +217,7 @@ async def test_E29_ablation_the_wall_outlasts_its_transaction(
     """It is the session's, and who is cancelled does not take it down."""
     say = "SELECT set_config('role', $1, false), set_config('fairlead.tenants', $2::text[]::text, false)"
 
-    async def raise_wall(connection: Connection, role: str, tenants: tuple[str, ...]) -> None:
+    async def enter_tenant_role(connection: Connection, role: str, tenants: tuple[str, ...]) -> None:
         await connection.fetch(say, role, tenants)
 
     @asynccontextmanager
@@ -226,7 +226,7 @@ async def test_E29_ablation_the_wall_outlasts_its_transaction(
         await connection.fetch(say, "none", None)
 
     parts = Parts("wall_of_the_session", answers="wrong_answers", connections="settings_left")
-    monkeypatch.setattr(database, "raise_wall", raise_wall)
+    monkeypatch.setattr(database, "enter_tenant_role", enter_tenant_role)
     monkeypatch.setattr(database, "whole", taken_down)
     await _experiment(parts, database_settings, database, ABLATION_ASKS)
     parts.conclude()
@@ -236,15 +236,15 @@ async def test_E29_ablation_the_cancelled_keep_their_connections(
     database: Database, database_settings: DatabaseSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody takes them back."""
-    given = Lender._take_back
+    given = ConnectionCheckout._take_back
 
-    async def take_back(lender: Lender, connection: Connection, urgent: bool) -> None:
+    async def take_back(lender: ConnectionCheckout, connection: Connection, urgent: bool) -> None:
         task = asyncio.current_task()
         if task is None or task.get_name() != "fairlead-take-back":
             await given(lender, connection, urgent)
 
     parts = Parts("not_taken_back", connections="connections missing")
-    monkeypatch.setattr(Lender, "_take_back", take_back)
+    monkeypatch.setattr(ConnectionCheckout, "_take_back", take_back)
     await _experiment(parts, database_settings, database, ASKS_IN_VAIN, acquire_timeout_s=0.2)
     parts.conclude()
 

@@ -68,7 +68,7 @@ async def _experiment(stage: Stage, figures: Figures, redis_url: str, limit: int
         ]
         ids += (await idle.ask("connect", connections=who))["ids"]
     await stage.expire(ids)
-    async with stage.database._lender.lent() as connection:
+    async with stage.database._checkouts.checkout() as connection:
         await connection.execute(LOG)
     async with StripeApi(per_s=1e6, endpoint_per_s=1e6) as api:
         api.switch(unauthorised=[grant.access_token for grant in grants])

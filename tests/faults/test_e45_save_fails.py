@@ -174,7 +174,7 @@ async def test_E45_save_fails_for_the_mark(stage: Stage) -> None:
         await until(is_cut, "the mark is cut")
         await asyncio.sleep(AWAY_S)
         proxy.heal()
-        with pytest.raises(Asked, match="CommitInDoubt"):
+        with pytest.raises(Asked, match="CommitInDoubtError"):
             await asked
         figures.zero(posts=stage.verdict().provider_posts)
         fresh = await _refresh(child, connection, 1)

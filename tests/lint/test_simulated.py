@@ -12,7 +12,7 @@ import pytest
 from fairlead._core.secret import Secret
 from fairlead.adapters.local.system import SystemClock, SystemIds, draw
 from fairlead.assembly.config import Config
-from fairlead.assembly.gate import GateRooms, GateSettings
+from fairlead.assembly.gate import GateComponents, GateSettings
 from fairlead.assembly.runtime import Roles, Runtime
 from fairlead.assembly.settings import Settings
 from fairlead.engine.base.service import Service
@@ -47,7 +47,7 @@ def of_the_runtime() -> dict[str, float]:
         setattr(runtime, room, None)  # services are made, and not run
     runtime.timeline_watch = TimelineWatch(cast(Any, SimpleNamespace(emit=None)), cast(Any, None))
     runtime.heartbeat = SimpleNamespace(lease_s=runtime.settings.worker.lease_s, holds=lambda: True)
-    gate = GateRooms(
+    gate = GateComponents(
         Secret("redis://127.0.0.1:1"),
         GateSettings(),
         database=cast(Any, None),

@@ -7,7 +7,7 @@ from redis.asyncio import Redis
 
 from fairlead._core.secret import Secret
 from fairlead.adapters.embedded import Endpoints
-from fairlead.adapters.redis.connection import Link
+from fairlead.adapters.redis.connection import RedisConnection
 from fairlead.adapters.redis.scripts import assemble, script, script_names
 
 HEADER = "-- go: do it.\n-- Takes   KEYS\n-- Gives   a number\n-- Writes  nothing\n-- Needs   nothing\n"
@@ -48,7 +48,7 @@ def test_every_script_assembles() -> None:
 async def test_a_server_that_forgot_a_script_is_given_it_again(servers: Endpoints) -> None:
     """A restart or SCRIPT FLUSH loses scripts, not calls (E22)."""
     client = Redis.from_url(servers.redis_url)
-    link = Link(Secret(servers.redis_url))
+    link = RedisConnection(Secret(servers.redis_url))
     made = assemble("go", f"{HEADER}return ARGV[1] + 1", PARTS.__getitem__)
     try:
         for number in range(3):

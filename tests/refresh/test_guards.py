@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fairlead._core.secret import Secret
-from fairlead.adapters.postgres.postgres_errors import CommitInDoubt
+from fairlead.adapters.postgres.postgres_errors import CommitInDoubtError
 from fairlead.engine.ports import ConnectionKey, EndpointRefusal
 from fairlead.errors import (
     DependencyUnavailableError,
@@ -98,13 +98,13 @@ async def test_a_process_takes_over_its_own_unsent_intent(fl, issuer, database, 
     connection_id = await fl.connect(issuer, STRICT)
 
     async def lost(*_which: Any) -> None:
-        raise CommitInDoubt("the database went away")
+        raise CommitInDoubtError("the database went away")
 
     with monkeypatch.context() as patch:
         patch.setattr(fl.rooms.store, "mark_sent", lost)
         patch.setattr(fl.rooms.store, "release", lost)
         patch.setattr(fl.rooms.clock, "sleep", lost)
-        with pytest.raises(CommitInDoubt):
+        with pytest.raises(CommitInDoubtError):
             await fl.coordinator.refresh(connection_id, 1)
     held = await rows(database, "SELECT phase FROM rotation")
     assert [row["phase"] for row in held] == ["intent"]

@@ -14,8 +14,8 @@ from redis.exceptions import NoPermissionError, ResponseError
 from fairlead._core.secret import Secret
 from fairlead.adapters.local.system import SystemClock
 from fairlead.adapters.redis import facts_of_each
-from fairlead.adapters.redis.admin import RedisOperator
-from fairlead.adapters.redis.inspector import RedisViewer
+from fairlead.adapters.redis.admin import RedisAdmin
+from fairlead.adapters.redis.inspector import RedisInspector
 from fairlead.adapters.redis.keys import RedisKeys
 from fairlead.adapters.redis.probe import probe_redis
 from fairlead.adapters.redis.redis_gate import RedisGate
@@ -84,7 +84,7 @@ async def everything(gate: RedisGate, url: str) -> None:
     assert isinstance(await gate.admit(ask(2)), Queued)
     assert isinstance(await gate.admit(ask(3, 2)), Queued)
     await gate.renew([Renewal(DOMAIN, POOL, HOLDER, held=True)])
-    operator, viewer, keys = (kind(Secret(url), KEYS) for kind in (RedisOperator, RedisViewer, RedisKeys))
+    operator, viewer, keys = (kind(Secret(url), KEYS) for kind in (RedisAdmin, RedisInspector, RedisKeys))
     assert await operator.promote(PLAN, 3, dry_run=True)
     await operator.promote(PLAN, 3)
     await gate.ping()

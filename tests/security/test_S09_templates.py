@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from fairlead._core.secret import Secret
-from fairlead.assembly.settings import Notifications, Settings
+from fairlead.assembly.settings import NotificationsTable, Settings
 from fairlead.assembly.settings_mapping import reauth_link
 from fairlead.engine.ports import ConnectionKey
 from fairlead.errors import InvalidConfigError, InvalidInputError
@@ -65,7 +65,7 @@ CONNECTION = UUID(int=7)
 @pytest.mark.parametrize("value", [*EXPRESSIONS, *ATTACKED_NAMES])
 def test_S09_a_name_in_a_link_stays_a_name(value: str) -> None:
     """Also where it is the name of another placeholder, or of an attribute."""
-    notices = Notifications(
+    notices = NotificationsTable(
         reauth_link="https://app.example/r?t={tenant}&p={provider}&c={connection}&b={account}"
     )
     link = reauth_link(Settings(notifications=notices), ConnectionKey(value, "p", "b"), CONNECTION)

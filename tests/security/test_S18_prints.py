@@ -25,7 +25,14 @@ import fairlead
 from fairlead._core.secret import Secret
 from fairlead.adapters.http.exchange import Outgoing
 from fairlead.adapters.postgres.connection_setup import DatabaseSettings
-from fairlead.assembly.settings import Database, Notifications, ProviderApp, Redis, Settings, Vault
+from fairlead.assembly.settings import (
+    DatabaseTable,
+    NotificationsTable,
+    ProviderAppTable,
+    RedisTable,
+    Settings,
+    VaultTable,
+)
 from fairlead.engine.calls.request import Call, Came
 from fairlead.engine.ports import ConnectionKey, HttpAnswer, HttpRequest, TokenCall
 from fairlead.engine.ports.notifications import Webhook
@@ -126,11 +133,11 @@ def holders() -> Iterator[Any]:
     yield from (tokens, sanitise(tokens), Grant(secret, secret))
     hidden = SecretStr(CANARY)
     yield Settings(
-        database=Database(url=hidden),
-        redis=Redis(url=hidden),
-        vault=Vault(master_key=hidden),
-        notifications=Notifications(webhook_url=hidden, webhook_secret=hidden),
-        providers={"shopify": ProviderApp(client_id="id", client_secret=hidden)},
+        database=DatabaseTable(url=hidden),
+        redis=RedisTable(url=hidden),
+        vault=VaultTable(master_key=hidden),
+        notifications=NotificationsTable(webhook_url=hidden, webhook_secret=hidden),
+        providers={"shopify": ProviderAppTable(client_id="id", client_secret=hidden)},
     )
 
 

@@ -181,7 +181,7 @@ THROUGH: Any = SimpleNamespace(
 AT: Mapping[Callable[[Stage], Awaitable[None]], tuple[str, ...]] = {
     connect: (
         "check_tenant", "check_name", "check_customer", "check_label", "check_names", "check_settings",
-        "raise_wall",
+        "enter_tenant_role",
     ),
     refresh: ("check_places", "check_lent"),
     enqueue: ("check_job_fields", "check_delay"),
@@ -208,7 +208,7 @@ ON_THE_WIRE = {"check_header": "token", "check_value": "call"}
 @cache
 def checks() -> dict[str, str]:
     """Every `check_...` of the product, and the walls that are called otherwise, with their modules."""
-    found = {"raise_wall": "fairlead.adapters.postgres.row_security"}
+    found = {"enter_tenant_role": "fairlead.adapters.postgres.row_security"}
     for path in files(PACKAGE):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, FUNCTIONS) and node.name.startswith("check_"):

@@ -13,8 +13,8 @@ from tests.support.cli import Shell
 
 _SHOW = """
 import ctypes, json, resource
-from fairlead.assembly.stores import forbid_dumps
-forbid_dumps()
+from fairlead.assembly.stores import disable_core_dumps
+disable_core_dumps()
 print(json.dumps([resource.getrlimit(resource.RLIMIT_CORE), ctypes.CDLL(None).prctl(3, 0, 0, 0, 0)]))
 """
 _APP = """

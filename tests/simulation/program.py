@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 from fairlead.assembly.calls import CallRooms
-from fairlead.assembly.gate import GateRooms
+from fairlead.assembly.gate import GateComponents
 from fairlead.engine.base.service import Service
 from fairlead.engine.jobs.dead_letter import DeadLetterProcessor
 from fairlead.engine.jobs.executor import Executor
@@ -217,7 +217,7 @@ class Program:
         self.bulks = None  # nobody here makes bulk operations
         self.calls = CallRooms(
             self.reader,
-            cast(GateRooms, self),
+            cast(GateComponents, self),
             SimProfiles().profile,
             transport=self.world.upstream.transport(self.process, self.world.latency_s),
             clock=clock,

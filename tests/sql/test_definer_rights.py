@@ -215,7 +215,7 @@ async def test_a_door_reads_no_sealed_secret(database: Database, maker: Any) -> 
 
 @pytest.mark.parametrize("role", ["fairlead_engine", "fairlead_tenant"])
 async def test_the_server_says_when_an_audit_record_was_written(database: Database, role: str) -> None:
-    async with database._lender.lent() as connection, connection.transaction():
+    async with database._checkouts.checkout() as connection, connection.transaction():
         await connection.execute(f"SET LOCAL ROLE {role}")
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
             await connection.execute(

@@ -52,7 +52,7 @@ async def test_the_fleet_shares_one_bucket_exactly(gates) -> None:
 async def test_a_row_that_is_newer_than_the_statement_gives_no_permit_for_nothing(gates, database) -> None:
     await run(database, "ALTER FUNCTION endpoint_gates RENAME TO endpoint_gates_now")
     await run(database, LATE_GATES)
-    async with database._lender.lent() as holder:
+    async with database._checkouts.checkout() as holder:
         await holder.fetch("SELECT pg_advisory_lock(4711)")
         asked = asyncio.create_task(gates[0].admit(ask(0, TEN)))
         while not await holder.fetch("SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"):

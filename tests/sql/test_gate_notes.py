@@ -207,7 +207,7 @@ async def test_a_door_sees_what_was_learnt_of_its_tenant_alone(
     await connected(database)
     await learn(notes)
     await run(database, "GRANT SELECT ON learnt_limit TO fairlead_door")
-    async with database._lender.lent() as connection:
+    async with database._checkouts.checkout() as connection:
         for tenant, seen in (("acme", 1), ("beta", 0)):
             await connection.fetch("BEGIN")
             await connection.fetch("SET LOCAL ROLE fairlead_door")

@@ -19,7 +19,7 @@ from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.dead_letters import PostgresDeadLetterStore
 from fairlead.adapters.postgres.jobs import PostgresJobStore
-from fairlead.adapters.postgres.postgres_errors import CommitInDoubt
+from fairlead.adapters.postgres.postgres_errors import CommitInDoubtError
 from fairlead.adapters.postgres.schedule_runs import PostgresDutyStore
 from fairlead.adapters.postgres.worker_sessions import PostgresSessionStore
 from fairlead.engine.ports import (
@@ -132,7 +132,7 @@ async def test_a_claim_that_is_carried_out_after_it_was_looked_for_is_given_back
     """The wire breaks while the server is at work on it: what is read back then is nothing, yet."""
     session_id = await a_session(database)
     await wire.jobs.enqueue([new_job() for _ in range(3)])
-    async with database._lender.lent() as holder:
+    async with database._checkouts.checkout() as holder:
         await holder.execute(HELD_UP)
         await holder.execute("SELECT pg_advisory_lock(4711)")
         claim = asyncio.create_task(wire.jobs.claim(ANY, 3, session_id))
@@ -198,7 +198,7 @@ async def test_an_outcome_that_stays_in_doubt_is_recognised_later(wire: Wire, da
     wire.proxy.stall()
     await asyncio.sleep(0.02)
     writing.cancel()
-    with pytest.raises((asyncio.CancelledError, CommitInDoubt)):
+    with pytest.raises((asyncio.CancelledError, CommitInDoubtError)):
         await writing
     wire.proxy.flow()
     assert await wire.jobs.acknowledge([done]) == {job.job_id}
@@ -269,4 +269,4 @@ async def test_statement_that_was_never_sent_is_not_retried(database: Database) 
     await database.close()
     with pytest.raises(DependencyUnavailableError) as caught:
         await PostgresJobStore(database, IDS).enqueue([new_job()])
-    assert not isinstance(caught.value, CommitInDoubt)
+    assert not isinstance(caught.value, CommitInDoubtError)

@@ -17,7 +17,7 @@ from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.enqueuer import SLICE
 from fairlead.adapters.postgres.job_rows import lane_of
 from fairlead.adapters.postgres.jobs import PostgresJobStore
-from fairlead.adapters.postgres.postgres_errors import CommitInDoubt
+from fairlead.adapters.postgres.postgres_errors import CommitInDoubtError
 from fairlead.engine.ports import Enqueued, NewJob
 from fairlead.errors import InvalidInputError
 from tests.support.rows import rows, run
@@ -161,7 +161,7 @@ async def test_a_commit_in_doubt_stores_each_once(
             return await self.real.__aenter__()
 
         async def __aexit__(self, *error: Any) -> None:
-            broken = CommitInDoubt("the connection broke") if next(calls) == 0 else None
+            broken = CommitInDoubtError("the connection broke") if next(calls) == 0 else None
             if broken is not None and not committed:  # as if COMMIT had never arrived
                 error = (type(broken), broken, None)
             await self.real.__aexit__(*error)

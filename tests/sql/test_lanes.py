@@ -75,7 +75,7 @@ async def enqueue_by(connection: Connection, *new: NewJob) -> None:
 @asynccontextmanager
 async def uncommitted(database: Database) -> AsyncIterator[Connection]:
     """A transaction that is committed at the end of the block."""
-    async with database._lender.lent() as connection:
+    async with database._checkouts.checkout() as connection:
         await connection.execute("BEGIN")
         yield connection
         await connection.execute("COMMIT")

@@ -10,7 +10,7 @@ import pytest
 
 from fairlead.adapters.postgres.credentials import PostgresCredentialStore
 from fairlead.adapters.postgres.database import Database
-from fairlead.adapters.postgres.postgres_errors import RowLocked
+from fairlead.adapters.postgres.postgres_errors import RowLockedError
 from fairlead.engine.ports import ConnectionKey, Settlement
 from tests.contract.credential_steps import claim
 from tests.sql.test_credentials import connected, intent, session, settlement
@@ -59,7 +59,7 @@ async def test_a_locked_row_delays_only_its_own_settlement(
     async with database.transaction() as transaction:
         await transaction._connection.execute(LOCK, locked.connection_id)
         first, second = await asyncio.gather(store.settle(locked), store.settle(free), return_exceptions=True)
-        assert isinstance(first, RowLocked)
+        assert isinstance(first, RowLockedError)
         assert second == "settled"
         assert str(locked.connection_id) in str(first)
     assert await store.settle(locked) == "settled"
@@ -76,7 +76,7 @@ async def test_a_locked_row_delays_only_its_own_release(
     async with database.transaction() as transaction:
         await transaction._connection.execute(LOCK, locked.connection_id)
         first, second = await asyncio.gather(release(locked), release(free), return_exceptions=True)
-        assert isinstance(first, RowLocked)
+        assert isinstance(first, RowLockedError)
         assert second is True
     assert await release(locked)
 

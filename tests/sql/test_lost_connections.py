@@ -15,7 +15,7 @@ from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.driver import Connection
 from fairlead.adapters.postgres.listen import Listener
-from fairlead.adapters.postgres.postgres_errors import CommitInDoubt, ReadOnlyServer
+from fairlead.adapters.postgres.postgres_errors import CommitInDoubtError, ReadOnlyServerError
 from fairlead.errors import DependencyUnavailableError
 from tests.support.cutting_proxy import COMMIT, CuttingProxy, cutting_proxy
 from tests.support.notes import COUNT, INSERT, count, make_notes, sql
@@ -54,7 +54,7 @@ async def test_a_connection_lost_during_a_statement_is_in_doubt(
     proxy, database = proxied
     assert await count(database) == 0
     (proxy.cut_before if when == "before" else proxy.cut_after)()
-    with pytest.raises(CommitInDoubt, match="hint:"):
+    with pytest.raises(CommitInDoubtError, match="hint:"):
         await database.fetch(INSERT, id=1)
     assert await count(notes) == stored
     assert await count(database) == stored  # the pool has a new connection by itself
@@ -78,12 +78,12 @@ async def test_only_the_commit_of_a_transaction_can_be_in_doubt(
             cut()
             await transaction.fetch(INSERT, id=3)
 
-    with pytest.raises(CommitInDoubt):
+    with pytest.raises(CommitInDoubtError):
         await cut_at_the_commit()
     assert await count(notes) == stored
     with pytest.raises(DependencyUnavailableError) as caught:
         await cut_before_it()
-    assert not isinstance(caught.value, CommitInDoubt)
+    assert not isinstance(caught.value, CommitInDoubtError)
     assert await count(notes) == stored
 
 
@@ -94,7 +94,7 @@ async def test_again_resolves_a_doubt(
     proxy, database = proxied
     once = sql("INSERT INTO note (id) VALUES ($1) ON CONFLICT DO NOTHING", "id")
     (proxy.cut_before if when == "before" else proxy.cut_after)()
-    await database.again(lambda: database.fetch(once, id=1))
+    await database.resolve_doubt(lambda: database.fetch(once, id=1))
     assert proxy.cuts == 1
     assert await count(notes) == 1
 
@@ -108,8 +108,8 @@ async def test_again_gives_up_in_time_and_says_that_it_does_not_know(
         proxy.cut_before()
         return await database.fetch(INSERT, id=1)
 
-    with pytest.raises(CommitInDoubt):
-        await database.again(work, within_s=0.05)
+    with pytest.raises(CommitInDoubtError):
+        await database.resolve_doubt(work, within_s=0.05)
 
 
 async def test_again_leaves_what_was_provably_not_done_to_the_caller(notes: Database) -> None:
@@ -121,7 +121,7 @@ async def test_again_leaves_what_was_provably_not_done_to_the_caller(notes: Data
         raise DependencyUnavailableError("away")
 
     with pytest.raises(DependencyUnavailableError):
-        await notes.again(work)
+        await notes.resolve_doubt(work)
     assert tries == 1
 
 
@@ -136,7 +136,7 @@ async def test_a_killed_backend_is_in_doubt_and_the_next_statement_works(
     )
     while not await rows(notes, kill):
         await asyncio.sleep(0.01)
-    with pytest.raises(CommitInDoubt):
+    with pytest.raises(CommitInDoubtError):
         await sleeping
     assert await count(victim) == 0
     await victim.close()
@@ -253,7 +253,9 @@ async def test_connections_to_a_server_that_takes_no_writes_are_given_up(
     async with both.transaction() as one, both.transaction() as other:
         await one.fetch(READ_ONLY)
         await other.fetch(READ_ONLY)
-    with pytest.raises(ReadOnlyServer, match="hint: DATABASE_URL points at a replica or at a former primary"):
+    with pytest.raises(
+        ReadOnlyServerError, match="hint: DATABASE_URL points at a replica or at a former primary"
+    ):
         await both.fetch(INSERT, id=1)
     async with both.transaction() as one, both.transaction() as other:
         await one.fetch(INSERT, id=1)
@@ -272,7 +274,7 @@ async def test_a_server_that_stays_read_only_is_not_stormed(
     database = await Database.open(replace(database_settings, max_size=1))
     sessions = set()
     for number in range(60):
-        with pytest.raises(ReadOnlyServer):
+        with pytest.raises(ReadOnlyServerError):
             await database.fetch(INSERT, id=number)
         sessions.add((await rows(database, "SELECT pg_backend_pid() AS pid"))[0]["pid"])
     assert len(sessions) <= 4
@@ -314,7 +316,7 @@ async def test_listener_on_a_former_primary_reconnects(database_settings: Databa
     await database.listen("one", ear)
     await ear.hears("")
     await database.fetch(READ_ONLY)
-    with pytest.raises(ReadOnlyServer):
+    with pytest.raises(ReadOnlyServerError):
         await database.fetch(sql("CREATE TABLE more (id integer)"))
     await ear.hears("", "")
     await database.close()

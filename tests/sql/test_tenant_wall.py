@@ -214,7 +214,7 @@ BESIDE = {
     "tier_tenants",
     "tenant_lock",  # names no rows
 }
-"""Statements in methods that use `Database.of`, not for the second wall or without a word of tenants."""
+"""Statements in methods that use `Database.for_tenants`, not for the second wall or without a word of tenants."""
 
 
 def test_every_statement_made_for_a_tenant_is_among_the_acts() -> None:
@@ -228,7 +228,7 @@ def test_every_statement_made_for_a_tenant_is_among_the_acts() -> None:
 
 
 def _goes_behind(node: ast.AST) -> bool:
-    return isinstance(node, ast.Attribute) and node.attr == "of" and "_database" in ast.unparse(node.value)
+    return isinstance(node, ast.Attribute) and node.attr == "for_tenants" and "_database" in ast.unparse(node.value)
 
 
 async def test_no_tenant_gets_the_row_of_another_in_the_same_batch(database: Database, wire: Wire) -> None:
@@ -271,7 +271,7 @@ async def test_connections_that_tenants_share_keep_nothing_of_them(
             foreign += len(found) != (2 if tenant == OURS else 4)  # a job that waits, and those that died
             if number % 10 == 1:
                 with pytest.raises(FairleadError):
-                    await database.of(tenant).fetch(sql("SELECT 1 / 0"))
+                    await database.for_tenants(tenant).fetch(sql("SELECT 1 / 0"))
                 failed += 1
             if number % 10 == 2:
                 asking = asyncio.create_task(world.audit.search(tenant=tenant, limit=9))
@@ -286,7 +286,7 @@ async def test_connections_that_tenants_share_keep_nothing_of_them(
 
     await asyncio.gather(*(ask(tenant) for tenant in (OURS, THEIRS) for _ in range(10)))
     async with AsyncExitStack() as stack:
-        lent = [await stack.enter_async_context(database._lender.lent()) for _ in range(3)]
+        lent = [await stack.enter_async_context(database._checkouts.checkout()) for _ in range(3)]
         left = [tuple((await one.fetch(LEFT))[0].values()) for one in lent]
     figures.note(n=2 * size, failed=failed, cancelled=sum(gone.values()), connections=len(left))
     for place in ("in_line", *BEHIND):
@@ -330,21 +330,24 @@ async def test_every_table_of_tenants_has_the_wall(database: Database, table: st
 async def test_unknown_tenant_sees_no_rows(database: Database, tenants: list[str]) -> None:
     await (await two_tenants(database)).close()
     for table in SEEN:
-        assert await database.of(*tenants).fetch(sql(f"SELECT FROM {table}")) == []
+        assert await database.for_tenants(*tenants).fetch(sql(f"SELECT FROM {table}")) == []
 
 
 @pytest.mark.parametrize("tenant", ['a"b', "a,b", "{a}", "a\\b", "NULL", "''", "ü 💎"])
 async def test_any_name_is_a_name(database: Database, tenant: str) -> None:
     jobs = PostgresJobStore(database, IDS, notify=False)
     await jobs.enqueue([new_job(tenant_id=name) for name in (tenant, "acme", "a", "b")])
-    assert await database.of(tenant).fetch(sql("SELECT tenant_id FROM job")) == [(tenant,)]
-    assert len(await database.of(tenant, "acme").fetch(sql("SELECT FROM job"))) == 2
+    assert await database.for_tenants(tenant).fetch(sql("SELECT tenant_id FROM job")) == [(tenant,)]
+    assert len(await database.for_tenants(tenant, "acme").fetch(sql("SELECT FROM job"))) == 2
 
 
 async def test_a_statement_that_says_nothing_of_tenants_is_held_back(database: Database) -> None:
     """No transaction without its tenants: the role alone shows nothing."""
     await (await two_tenants(database)).close()
-    async with database._lender.lent() as connection, connection.transaction(isolation="read_committed"):
+    async with (
+        database._checkouts.checkout() as connection,
+        connection.transaction(isolation="read_committed"),
+    ):
         await connection.execute("SET LOCAL ROLE fairlead_tenant")
         assert await connection.fetch("SELECT FROM job") == []
         assert await connection.execute("UPDATE job SET priority = 0") == "UPDATE 0"

@@ -58,7 +58,10 @@ INSERT INTO data_key (key_id, tenant_id, master_id, wrapped) VALUES (gen_random_
 
 async def as_door(database: Database, tenant: str | None, sql: str) -> list[dict[str, object]]:
     """The rows of *sql* as a door of *tenant* sees them."""
-    async with database._lender.lent() as connection, connection.transaction(isolation="read_committed"):
+    async with (
+        database._checkouts.checkout() as connection,
+        connection.transaction(isolation="read_committed"),
+    ):
         if tenant is not None:
             await connection.fetch("SELECT set_config('fairlead.tenant_id', $1, true)", tenant)
         await connection.execute("SET LOCAL ROLE fairlead_door")

@@ -9,7 +9,7 @@ import pytest
 from fairlead.adapters.postgres.connection_setup import quoted
 from fairlead.adapters.postgres.credentials import PostgresCredentialStore
 from fairlead.adapters.postgres.database import Database
-from fairlead.adapters.postgres.postgres_errors import ReadOnlyServer
+from fairlead.adapters.postgres.postgres_errors import ReadOnlyServerError
 from tests.faults.support.pgpair import Cluster, Pair, migrated_cluster, pair_of
 from tests.support.databases import SCHEMA, settings_of
 
@@ -48,7 +48,7 @@ async def test_the_first_answer_after_a_promotion_tells_another_timeline(pair: P
     assert await timeline(pair.primary.url) == before
     await pair.ask(pair.primary, MUCH)  # what a checkpoint has to write
     await pair.in_step()
-    with pytest.raises(ReadOnlyServer, match="hint: "):
+    with pytest.raises(ReadOnlyServerError, match="hint: "):
         await timeline(pair.standby.url)
     await pair.promote()
     now = await timeline(pair.standby.url)

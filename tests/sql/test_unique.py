@@ -17,7 +17,7 @@ from fairlead import Fairlead, JobRequest
 from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.jobs import PostgresJobStore
-from fairlead.adapters.postgres.postgres_errors import RowLocked
+from fairlead.adapters.postgres.postgres_errors import RowLockedError
 from fairlead.assembly.config import load
 from tests.support.databases import SCHEMA
 from tests.support.engine import IDS, new_job
@@ -307,7 +307,7 @@ async def test_unique_key_that_an_open_transaction_holds_is_named(
     asked = [new_job(unique_key=key, tenant_id="acme") for key in keys]
     async with database.transaction() as transaction:
         await transaction._connection.fetch("SELECT fairlead_enqueue('work', 'acme', unique_key => 'shop/7')")
-        with pytest.raises(RowLocked, match="an open transaction holds") as caught:
+        with pytest.raises(RowLockedError, match="an open transaction holds") as caught:
             await jobs.enqueue(asked)
     assert "'shop/7' of work" in caught.value.message
     assert ("and 1 more" in caught.value.message) == many

@@ -1,4 +1,4 @@
-"""A process that closes leaves no word on its way to the workers (`WakeUps.close`)."""
+"""A process that closes leaves no word on its way to the workers (`Notifier.close`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from fairlead.adapters.postgres import notifier
 from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.adapters.postgres.database import Database
-from fairlead.adapters.postgres.notifier import QUIET_S, WakeUps
+from fairlead.adapters.postgres.notifier import QUIET_S, Notifier
 from tests.support.notes import sql
 
 QUEUES = {"default"}
@@ -24,7 +24,7 @@ async def test_closed_wake_ups_send_no_notification(
     monkeypatch.setattr(notifier, "CLOSE_S", patience_s)
     database = await Database.open(replace(database_settings, max_size=1))
     try:
-        wake_ups = WakeUps(database)
+        wake_ups = Notifier(database)
         async with database.transaction() as taken:
             await taken.fetch(sql("SELECT 1"))
             assert [wake_ups.now(QUEUES), wake_ups.now(QUEUES)] == [True, False]

@@ -11,7 +11,7 @@ from fairlead.adapters.postgres import database as database_module
 from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.migrate import Migrator
-from fairlead.adapters.postgres.row_security import WallDown
+from fairlead.adapters.postgres.row_security import RowSecurityLostError
 from fairlead.errors import InvalidInputError
 from fairlead.events import TenantWallMissing, TenantWallRaised
 from tests.support.databases import settings_of
@@ -41,11 +41,11 @@ async def test_a_process_that_was_there_first_has_the_wall_once_it_is_raised(
     await run(database, UNGUARDED)
     assert not await database.look_at_wall()
     database.tell_of_wall(told)
-    both = await database.of(OURS).fetch(WHOSE)
+    both = await database.for_tenants(OURS).fetch(WHOSE)
     assert both == [(OURS,), (THEIRS,)], "only the statements keep tenants apart"
     await run(database, "CALL tenant_wall()")
-    assert await database.of(OURS).fetch(WHOSE) == [(OURS,)]
-    async with database.of(OURS).transaction() as transaction:
+    assert await database.for_tenants(OURS).fetch(WHOSE) == [(OURS,)]
+    async with database.for_tenants(OURS).transaction() as transaction:
         assert await transaction.fetch(WHOSE) == [(OURS,)]
     await database.close()
     assert len(told.of(TenantWallMissing)) == len(told.of(TenantWallRaised)) == 1
@@ -53,7 +53,7 @@ async def test_a_process_that_was_there_first_has_the_wall_once_it_is_raised(
 
 async def test_wall_is_not_checked_for_every_statement(database: Database) -> None:
     await run(database, UNGUARDED)
-    await database.of(OURS).fetch(WHOSE)
+    await database.for_tenants(OURS).fetch(WHOSE)
     assert database.walled
 
 
@@ -70,12 +70,14 @@ async def test_a_role_that_is_lost_is_no_fault_of_the_values() -> None:
         database, told = await Database.open(settings_of(clerk)), Recorder()
         database.tell_of_wall(told)
         for number, (lose, give_back) in enumerate(LOST.items(), 1):
-            assert await database.of(OURS).fetch(WHOSE) == []
+            assert await database.for_tenants(OURS).fetch(WHOSE) == []
             assert database.walled
             await admin.execute(lose)
-            with pytest.raises(WallDown, match=r"fairlead_tenant cannot be taken.*fairlead doctor"):
-                await database.of(OURS).fetch(WHOSE)
-            assert await database.of(OURS).fetch(WHOSE) == []
+            with pytest.raises(
+                RowSecurityLostError, match=r"fairlead_tenant cannot be taken.*fairlead doctor"
+            ):
+                await database.for_tenants(OURS).fetch(WHOSE)
+            assert await database.for_tenants(OURS).fetch(WHOSE) == []
             assert not database.walled
             assert len(told.of(TenantWallMissing)) == number
             await admin.execute(give_back)
@@ -86,4 +88,4 @@ async def test_a_role_that_is_lost_is_no_fault_of_the_values() -> None:
 
 async def test_values_that_the_database_refuses_are_still_told_as_such(database: Database) -> None:
     with pytest.raises(InvalidInputError):
-        await database.of("a\0b").fetch(WHOSE)
+        await database.for_tenants("a\0b").fetch(WHOSE)

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from fairlead.adapters.postgres.database import Database
-from fairlead.adapters.postgres.row_security import WallState, wall_state
+from fairlead.adapters.postgres.row_security import RowSecurityState, wall_state
 from fairlead.adapters.postgres.statements import statement
 from fairlead.assembly.doctor.checks import wall_check
 from tests.support.rows import run
@@ -29,8 +29,8 @@ NO_HOLES = (
 )
 
 
-async def state(database: Database) -> WallState:
-    async with database._lender.lent() as connection:
+async def state(database: Database) -> RowSecurityState:
+    async with database._checkouts.checkout() as connection:
         return await wall_state(connection, database.settings.in_schema)
 
 

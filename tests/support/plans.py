@@ -56,7 +56,7 @@ async def explained(database: Database, name: str, *, keep: bool = False, **valu
     Of what functions do inside a plan tells nothing, but its buffers count there too.
     """
     made = statement(name)
-    async with database._lender.lent() as connection:
+    async with database._checkouts.checkout() as connection:
         await connection.execute("BEGIN")
         rows = await connection.fetch(EXPLAIN + made.text, *made.args(**values))
         await connection.execute("COMMIT" if keep else "ROLLBACK")
@@ -68,7 +68,7 @@ async def touched(
 ) -> dict[str, tuple[int, int]]:
     """Rows read and whole scans by table, of the statement itself under a generic or a custom plan."""
     made = statement(name)
-    async with database._lender.lent() as connection:
+    async with database._checkouts.checkout() as connection:
         await connection.execute("BEGIN")
         mode = "force_generic_plan" if generic else "force_custom_plan"
         await connection.execute(f"SET LOCAL plan_cache_mode = {mode}")

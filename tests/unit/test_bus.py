@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from fairlead.assembly.event_bus import Bus
+from fairlead.assembly.event_bus import EventBus
 from fairlead.events import Event, StoreUnreachable, TickTaken
 
 TICK = TickTaken("token.scan", 0)
@@ -14,7 +14,7 @@ AWAY = StoreUnreachable("postgres", "gone")
 
 
 def test_subscribers_hear_what_comes_after_them_in_order() -> None:
-    bus, heard = Bus(), []
+    bus, heard = EventBus(), []
     bus.emit(AWAY)
     bus.subscribe(lambda event: heard.append(("first", event)))
     bus.subscribe(lambda event: heard.append(("second", event)))
@@ -23,14 +23,14 @@ def test_subscribers_hear_what_comes_after_them_in_order() -> None:
 
 
 def test_events_are_counted_by_name() -> None:
-    bus = Bus()
+    bus = EventBus()
     for event in (TICK, AWAY, TICK):
         bus.emit(event)
     assert bus.counts == {"tick_taken": 2, "store_unreachable": 1}
 
 
 def test_unsubscribing_ends_it_even_while_an_event_is_handed_out() -> None:
-    bus, heard = Bus(), []
+    bus, heard = EventBus(), []
 
     def once(event: Event) -> None:
         heard.append(event)
@@ -45,7 +45,7 @@ def test_unsubscribing_ends_it_even_while_an_event_is_handed_out() -> None:
 
 
 def test_one_that_fails_is_counted_and_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    bus, heard = Bus(), []
+    bus, heard = EventBus(), []
 
     def fails(event: Event) -> None:
         raise ValueError("broken")
@@ -63,7 +63,7 @@ def test_one_that_fails_is_counted_and_told_once(caplog: pytest.LogCaptureFixtur
 
 
 def test_an_interrupt_passes() -> None:
-    bus = Bus()
+    bus = EventBus()
 
     def interrupted(event: Event) -> None:
         raise KeyboardInterrupt

@@ -16,7 +16,7 @@ from uuid import UUID
 import pytest
 
 from fairlead._core.secret import Secret
-from fairlead.assembly.event_bus import Bus
+from fairlead.assembly.event_bus import EventBus
 from fairlead.assembly.logs import configure, log_event
 from fairlead.events import (
     DeadLetterFailed,
@@ -50,7 +50,7 @@ def say_everything(canaries: Canaries) -> None:
 
 
 def _in_events(canaries: Canaries) -> None:
-    bus = Bus()
+    bus = EventBus()
     bus.subscribe(log_event)
     for form in coded(canaries.random()):
         bus.emit(StoreUnreachable("postgres", f"the server said {form}"))

@@ -25,7 +25,7 @@ from fairlead.app.stores import Stores
 from fairlead.app.sync import SyncFairlead
 from fairlead.app.threads import Threads
 from fairlead.assembly.config import Config, load
-from fairlead.assembly.offline import Outside, outside
+from fairlead.assembly.offline import OfflineServices, offline_services
 from fairlead.assembly.providers import ProfileBook
 from fairlead.assembly.runtime import Roles, Runtime
 from fairlead.engine.limits.admission import Admission
@@ -323,7 +323,7 @@ class Fairlead(JobRegistry):
         return self._memory or self.runtime
 
     @property
-    def _outside(self) -> Stores | Outside:
+    def _outside(self) -> Stores | OfflineServices:
         return self._memory or self._runtime or self._without_runtime
 
     @cached_property
@@ -331,8 +331,8 @@ class Fairlead(JobRegistry):
         return self._runtime.profiles if self._runtime else ProfileBook(self._config.settings)
 
     @cached_property
-    def _without_runtime(self) -> Outside:
-        return outside(self._config.settings)
+    def _without_runtime(self) -> OfflineServices:
+        return offline_services(self._config.settings)
 
     def _check_in_time(self, what: str) -> None:
         if self._runtime is not None or self._memory is not None:

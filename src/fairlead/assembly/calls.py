@@ -13,7 +13,7 @@ from fairlead.adapters.http import AiohttpTokenTransport, AiohttpTransport
 from fairlead.adapters.http.webhook import AiohttpWebhookSender
 from fairlead.adapters.local.process_identity import has_spare_descriptors
 from fairlead.assembly import settings_mapping
-from fairlead.assembly.gate import GateRooms
+from fairlead.assembly.gate import GateComponents
 from fairlead.assembly.settings import Settings
 from fairlead.engine.base.process_watch import ProcessWatch
 from fairlead.engine.calls.bulk_operation import BulkRuns
@@ -80,7 +80,7 @@ class CallRooms:
     def __init__(
         self,
         tokens: Tokens,
-        gate: GateRooms,
+        gate: GateComponents,
         profile: Callable[[str, str | None], Profile],
         *,
         transport: Transport,

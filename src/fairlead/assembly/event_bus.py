@@ -15,7 +15,7 @@ from fairlead.events import Emit, Event
 _log = logging.getLogger("fairlead.assembly.event_bus")
 
 
-class Bus:
+class EventBus:
     """One process's events. All of it is for the event loop's thread."""
 
     def __init__(self) -> None:

@@ -14,16 +14,16 @@ from fairlead._core.clock import Clock, Draw
 from fairlead._core.ids import Ids
 from fairlead._core.secret import Secret
 from fairlead.adapters.local.local_gate import LocalGate
-from fairlead.adapters.local.null_gate import AbsentStore
+from fairlead.adapters.local.null_gate import NullFleetGate
 from fairlead.adapters.local.system import epoch_s
 from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.gate_notes import PostgresGateNotes
 from fairlead.adapters.postgres.gate_overrides import PostgresSwitchStore
 from fairlead.adapters.postgres.worker_sessions import PostgresSessionStore
 from fairlead.adapters.redis import APPEND_ADVICE, redis_facts
-from fairlead.adapters.redis.admin import RedisOperator
-from fairlead.adapters.redis.data_loss import RedisLosses
-from fairlead.adapters.redis.inspector import RedisViewer
+from fairlead.adapters.redis.admin import RedisAdmin
+from fairlead.adapters.redis.data_loss import RedisDataLoss
+from fairlead.adapters.redis.inspector import RedisInspector
 from fairlead.adapters.redis.keys import RedisKeys
 from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.engine.base.service import Service
@@ -71,7 +71,7 @@ class GateSettings:
     spends: int = 0
 
 
-class Gatehouse:
+class GateCore:
     """The gate of one process: its services must run while it is used."""
 
     def __init__(
@@ -91,7 +91,7 @@ class Gatehouse:
         def now_us() -> int:
             return round(clock.monotonic() * MICRO)
 
-        self._store = AbsentStore() if url is None else _redis(url, process, clock, settings)
+        self._store = NullFleetGate() if url is None else _redis(url, process, clock, settings)
         self.gate = GuardedGate(
             self._store,
             lambda: LocalGate(now_us, birth_us=now_us()),
@@ -134,7 +134,7 @@ class Gatehouse:
         await self.gate.drained()
 
 
-class GateRooms:
+class GateComponents:
     """The gate as a runtime uses it: the way in by connection, and the services beside."""
 
     def __init__(
@@ -162,7 +162,7 @@ class GateRooms:
         self._notes = PostgresGateNotes(database)
         self._first_use = FirstUse(self._notes, settings.prefix, clock=clock, lease_s=settings.lease_s)
         self._notebook = Notebook(self._notes, clock=clock)
-        self.house = Gatehouse(
+        self.house = GateCore(
             url,
             process=str(session_id()),
             clock=clock,
@@ -205,7 +205,7 @@ class GateRooms:
             house.untied,
             house.gate,
             house.keeper,
-            granting_s=_never_lost if url is None else RedisLosses(url, Keyspace(prefix)).granting_s,
+            granting_s=_never_lost if url is None else RedisDataLoss(url, Keyspace(prefix)).granting_s,
             ready=self.ready,
             emit=emit,
             viewer=self.viewer,
@@ -277,7 +277,7 @@ def _failed(opening: asyncio.Task[None]) -> bool:
 
 def gate_viewer(url: Secret, prefix: str) -> GateViewer:
     """What people see of the gate whose keys begin with *prefix*."""
-    return RedisViewer(url, Keyspace(prefix))
+    return RedisInspector(url, Keyspace(prefix))
 
 
 def gate_keys(url: Secret, prefix: str) -> GateKeys:
@@ -285,8 +285,8 @@ def gate_keys(url: Secret, prefix: str) -> GateKeys:
     return RedisKeys(url, Keyspace(prefix))
 
 
-def _operator(url: Secret, settings: GateSettings) -> RedisOperator:
-    return RedisOperator(url, Keyspace(settings.prefix), lease_s=settings.lease_s)
+def _operator(url: Secret, settings: GateSettings) -> RedisAdmin:
+    return RedisAdmin(url, Keyspace(settings.prefix), lease_s=settings.lease_s)
 
 
 def _redis(url: Secret, process: str, clock: Clock, settings: GateSettings) -> RedisGate:

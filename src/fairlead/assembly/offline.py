@@ -13,16 +13,16 @@ from fairlead.engine.ports import CallerJobs
 
 
 @dataclass(frozen=True, slots=True)
-class Outside:
+class OfflineServices:
     """Needs no connection of its own."""
 
     ids: Ids
     callers: CallerJobs
 
 
-def outside(settings: Settings) -> Outside:
+def offline_services(settings: Settings) -> OfflineServices:
     """Made of the settings alone; nothing is connected."""
-    return Outside(SystemIds(), caller_jobs(settings))
+    return OfflineServices(SystemIds(), caller_jobs(settings))
 
 
 def caller_jobs(settings: Settings) -> CallerJobs:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fairlead._checked_file import read_checked
 from fairlead._core.secret import Secret
-from fairlead.assembly.settings import ProviderApp, Settings
+from fairlead.assembly.settings import ProviderAppTable, Settings
 from fairlead.engine.tokens.deps import NOBODYS, AppCredential
 from fairlead.errors import InvalidConfigError, InvalidInputError, ProviderNotFoundError
 from fairlead.policy.providers.profile import Profile
@@ -83,7 +83,7 @@ class AppBook:
         return AppCredential(client_id=client_id, fingerprint=NOBODYS)
 
 
-def _credential(provider: str, app: ProviderApp) -> AppCredential:
+def _credential(provider: str, app: ProviderAppTable) -> AppCredential:
     secret = Secret(app.client_secret.get_secret_value()) if app.client_secret else None
     if app.client_secret_file is not None:
         secret = Secret(_text(provider, app.client_secret_file).strip(), pinned=True)

@@ -37,8 +37,8 @@ from fairlead.adapters.vault.assertion_signer import JoseSigner
 from fairlead.assembly import settings_mapping
 from fairlead.assembly.calls import CallRooms, Wires
 from fairlead.assembly.config import Config
-from fairlead.assembly.event_bus import Bus
-from fairlead.assembly.gate import GateRooms, GateSettings
+from fairlead.assembly.event_bus import EventBus
+from fairlead.assembly.gate import GateComponents, GateSettings
 from fairlead.assembly.offline import caller_jobs
 from fairlead.assembly.providers import AppBook, ProfileBook
 from fairlead.assembly.settings import Settings
@@ -90,7 +90,7 @@ class Runtime:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.settings: Settings = config.settings
-        self.bus = Bus()
+        self.bus = EventBus()
         self.ids = SystemIds()
         self.clock = SystemClock()
         self._stack = AsyncExitStack()
@@ -258,7 +258,7 @@ class Runtime:
         return settings_mapping.refresh_settings(self.settings)
 
     def _wire_gate(self) -> None:
-        self.gate = GateRooms(
+        self.gate = GateComponents(
             self.redis_url,
             GateSettings(prefix=self.settings.redis.prefix),
             database=self.database,

@@ -54,7 +54,7 @@ class Table(BaseModel):
         return self
 
 
-class Database(Table):
+class DatabaseTable(Table):
     """PostgreSQL 15 or newer: the truth."""
 
     url: SecretStr | None = Field(
@@ -72,7 +72,7 @@ class Database(Table):
     )
 
 
-class Redis(Table):
+class RedisTable(Table):
     """Redis 6.2 or newer, or Valkey: what may be lost."""
 
     url: SecretStr | None = Field(
@@ -85,7 +85,7 @@ class Redis(Table):
     )
 
 
-class Vault(Table):
+class VaultTable(Table):
     """The master key that wraps each tenant's data key."""
 
     master_key: SecretStr | None = Field(
@@ -99,7 +99,7 @@ class Vault(Table):
     kms: str | None = Field(None, description="`module:object` of a KMS hook, in place of a key of your own.")
 
 
-class Refresh(Table):
+class RefreshTable(Table):
     """The coordinator's numbers. You rarely need to change them, except in demonstrations and tests."""
 
     request_deadline_s: Seconds = Field(
@@ -144,7 +144,7 @@ class Refresh(Table):
         return self
 
 
-class Worker(Table):
+class WorkerTable(Table):
     """One worker process."""
 
     concurrency: int = Field(200, ge=1, le=10_000, description="Jobs at once. Default 200.")
@@ -160,7 +160,7 @@ class Worker(Table):
     )
 
 
-class Schedules(Table):
+class SchedulesTable(Table):
     """Cron expressions of five fields, or `@every 5s`."""
 
     refresh_scan: str = Field("*/5 * * * *", description="All that is due. Default every 5 minutes.")
@@ -182,7 +182,7 @@ class Schedules(Table):
         return expression
 
 
-class Retention(Table):
+class RetentionTable(Table):
     """How long ended work is retained."""
 
     completed_s: Seconds = Field(86_400.0, description="Completed jobs. Default 24 h.")
@@ -194,7 +194,7 @@ class Retention(Table):
     dead_letter_bound: int = Field(10_000, ge=1, description="Open dead letters of a queue. Default 10,000.")
 
 
-class DeadLetters(Table):
+class DeadLettersTable(Table):
     """What becomes of dead letters by themselves."""
 
     max_replays: int = Field(
@@ -222,7 +222,7 @@ class DeadLetters(Table):
         return self
 
 
-class ProviderApp(Table):
+class ProviderAppTable(Table):
     """Your app at a provider, and where its profile is changed for you."""
 
     client_id: str = Field("", max_length=500, description="Client id of your app.")
@@ -240,7 +240,7 @@ class ProviderApp(Table):
     overlay: dict[str, Any] = Field(default_factory=dict, description="Changes laid over the profile.")
 
 
-class Notifications(Table):
+class NotificationsTable(Table):
     """Who is told that a connection needs its customer."""
 
     webhook_url: SecretStr | None = Field(
@@ -256,7 +256,7 @@ class Notifications(Table):
     )
 
 
-class Http(Table):
+class HttpTable(Table):
     """Outgoing requests. Certificates have to be from an authority that the system trusts, or from one in the
     file SSL_CERT_FILE or the folder SSL_CERT_DIR of the environment."""
 
@@ -295,7 +295,7 @@ class Http(Table):
     )
 
 
-class Log(Table):
+class LogTable(Table):
     """Structured logs on stderr."""
 
     level: Literal["debug", "info", "warning", "error"] = Field("info", description="Default info.")
@@ -318,19 +318,19 @@ class Settings(Table):
         description="Version of your application (a tag, a commit), which `fairlead top` shows beside each "
         "process. Default none.",
     )
-    database: Database = Database()
-    redis: Redis = Redis()
-    vault: Vault = Vault()
-    refresh: Refresh = Refresh()
-    worker: Worker = Worker()
-    schedules: Schedules = Schedules()
-    retention: Retention = Retention()
-    dead_letters: DeadLetters = DeadLetters()
-    notifications: Notifications = Notifications()
-    http: Http = Http()
-    log: Log = Log()
+    database: DatabaseTable = DatabaseTable()
+    redis: RedisTable = RedisTable()
+    vault: VaultTable = VaultTable()
+    refresh: RefreshTable = RefreshTable()
+    worker: WorkerTable = WorkerTable()
+    schedules: SchedulesTable = SchedulesTable()
+    retention: RetentionTable = RetentionTable()
+    dead_letters: DeadLettersTable = DeadLettersTable()
+    notifications: NotificationsTable = NotificationsTable()
+    http: HttpTable = HttpTable()
+    log: LogTable = LogTable()
     providers_dir: Path | None = Field(None, description="Folder of your own profiles. Default none.")
-    providers: dict[str, ProviderApp] = Field(default_factory=dict, description="Your apps by provider.")
+    providers: dict[str, ProviderAppTable] = Field(default_factory=dict, description="Your apps by provider.")
 
     @field_validator("app_version")
     @classmethod

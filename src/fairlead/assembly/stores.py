@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from fairlead._core.secret import Secret
 from fairlead.adapters.embedded import EmbeddedServers
 from fairlead.adapters.local.collector import tune_collector
-from fairlead.adapters.local.core_dumps import forbid_dumps
+from fairlead.adapters.local.core_dumps import disable_core_dumps
 from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.adapters.postgres.data_keys import sealed_tables
 from fairlead.adapters.postgres.migrate import Migration, Migrator
@@ -32,25 +32,25 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Migration",
-    "Places",
-    "RedisPlace",
+    "RedisServer",
+    "StoreUrls",
     "check_schema",
     "database_settings",
-    "forbid_dumps",
+    "disable_core_dumps",
     "master_ring",
     "migrator",
     "new_master_key",
-    "places",
     "read_texts",
-    "redis_place",
+    "redis_server",
     "resealer",
+    "resolve_stores",
     "stop_servers",
     "tune_collector",
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class StoreUrls:
     """Where the stores answer. The versions are known of embedded servers only."""
 
     database_url: Secret | None
@@ -70,7 +70,7 @@ def read_texts() -> None:
 
 
 @asynccontextmanager
-async def places(settings: Settings) -> AsyncIterator[Places]:
+async def resolve_stores(settings: Settings) -> AsyncIterator[StoreUrls]:
     """The stores of *settings*; without a database URL the embedded servers run while the block lasts.
 
     A store of your own beside embedded ones is taken as it is given. Raises DependencyUnavailableError.
@@ -79,12 +79,12 @@ async def places(settings: Settings) -> AsyncIterator[Places]:
     given_database = Secret(database.get_secret_value()) if database else None
     given_redis = Secret(redis.get_secret_value()) if redis else None
     if given_database is not None:
-        yield Places(given_database, given_redis)
+        yield StoreUrls(given_database, given_redis)
         return
     servers = EmbeddedServers(settings.home / "servers")
     found = await asyncio.to_thread(servers.start)
     try:
-        yield Places(
+        yield StoreUrls(
             Secret(found.database_url),
             given_redis or Secret(found.redis_url),
             embedded_postgres=found.postgres_version,
@@ -95,7 +95,7 @@ async def places(settings: Settings) -> AsyncIterator[Places]:
 
 
 @dataclass(frozen=True, slots=True)
-class RedisPlace:
+class RedisServer:
     """Where a Redis answers, and what it is."""
 
     url: Secret
@@ -103,7 +103,7 @@ class RedisPlace:
 
 
 @asynccontextmanager
-async def redis_place(settings: Settings) -> AsyncIterator[RedisPlace]:
+async def redis_server(settings: Settings) -> AsyncIterator[RedisServer]:
     """The Redis of *settings*, else the embedded Valkey, which runs while the block lasts.
 
     Raises DependencyUnavailableError where it does not answer.
@@ -117,7 +117,7 @@ async def redis_place(settings: Settings) -> AsyncIterator[RedisPlace]:
         else:
             url = Secret((await asyncio.to_thread(servers.start)).redis_url)
         facts = await redis_facts(url)
-        yield RedisPlace(url, f"{facts.product} {facts.version}")
+        yield RedisServer(url, f"{facts.product} {facts.version}")
     finally:
         if servers is not None:
             servers.release()
@@ -142,7 +142,7 @@ def database_settings(settings: Settings, url: Secret) -> DatabaseSettings:
 @asynccontextmanager
 async def migrator(settings: Settings) -> AsyncIterator[Migrator]:
     """The migrations of the database of *settings*, whatever state it is in."""
-    async with places(settings) as found:
+    async with resolve_stores(settings) as found:
         assert found.database_url is not None  # places() gives one or raises
         yield Migrator(database_settings(settings, found.database_url))
 

@@ -68,9 +68,9 @@ def run(
 
     Start as many as you like, on as many hosts as you like. SIGTERM ends one without a loss.
     """
-    from fairlead.assembly.stores import forbid_dumps
+    from fairlead.assembly.stores import disable_core_dumps
 
-    forbid_dumps()
+    disable_core_dumps()
     roles = _roles(role)
     if concurrency is not None:
         call = call.with_flags({("worker", "concurrency"): concurrency})

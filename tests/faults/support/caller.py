@@ -23,7 +23,7 @@ from typing import Any
 
 from fairlead._core.secret import Secret
 from fairlead.adapters.local.system import SystemClock, SystemIds, draw
-from fairlead.assembly.gate import Gatehouse, GateSettings
+from fairlead.assembly.gate import GateCore, GateSettings
 from fairlead.engine.limits.admission import Admission, Entry
 from fairlead.engine.ports.gate import Admitted, Answer, Ask, Finish
 from fairlead.errors import LimitExceededError, SlotLostError
@@ -285,7 +285,7 @@ class _Caller:
                 await asyncio.sleep(self._chance.uniform(*self._order["work_s"]))
 
 
-def house_of(order: dict[str, Any], emit: Any) -> Gatehouse:
+def house_of(order: dict[str, Any], emit: Any) -> GateCore:
     """The gate of one process, as *order* has it."""
     settings = GateSettings(
         prefix=PREFIX,
@@ -295,7 +295,7 @@ def house_of(order: dict[str, Any], emit: Any) -> Gatehouse:
         events=order.get("events", 1_000_000),
         spends=order.get("spends", 0),
     )
-    return Gatehouse(
+    return GateCore(
         Secret(order["url"]),
         process=order["process"],
         clock=SystemClock(),

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any
 from uuid import UUID
 
-from fairlead.adapters.postgres.postgres_errors import CommitInDoubt
+from fairlead.adapters.postgres.postgres_errors import CommitInDoubtError
 from fairlead.engine.base.service import Health, is_outage
 from fairlead.engine.ports import Enqueued, NewJob, Outcome
 from fairlead.errors import DependencyUnavailableError
@@ -40,7 +40,9 @@ class _DropsResults(Around):
 class _Unresolving(Around):
     """A database that leaves every doubt to whoever asked."""
 
-    async def again(self, work: Callable[[], Awaitable[Any]], *_doubt: object, **_within: object) -> Any:
+    async def resolve_doubt(
+        self, work: Callable[[], Awaitable[Any]], *_doubt: object, **_within: object
+    ) -> Any:
         return await work()
 
 
@@ -52,7 +54,7 @@ class _Believes(Around):
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         try:
             return list(await self._inner.enqueue(jobs))
-        except CommitInDoubt:
+        except CommitInDoubtError:
             return [Enqueued(job.job_id, True) for job in jobs]
 
 

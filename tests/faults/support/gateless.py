@@ -24,7 +24,7 @@ from typing import Any
 from redis.asyncio.connection import Connection
 
 from fairlead.adapters.redis import node as node_module
-from fairlead.adapters.redis.connection import Link
+from fairlead.adapters.redis.connection import RedisConnection
 from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.adapters.redis.scripts import Script, assemble
 from fairlead.engine.limits.degraded_gate import Alone
@@ -135,7 +135,7 @@ def careless_link(put: Callable[[Any, str, Any], None]) -> None:
 
     put(RedisGate, "admit", admit)
     put(RedisGate, "finish", finish)
-    put(Link, "drop", stays_open)
+    put(RedisConnection, "drop", stays_open)
     put(Connection, "disconnect", stays_open)
 
 

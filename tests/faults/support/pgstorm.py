@@ -16,7 +16,7 @@ from random import Random
 from typing import Any, cast
 
 from fairlead.adapters.local.system import SystemIds
-from fairlead.adapters.postgres.connection_checkout import Lender
+from fairlead.adapters.postgres.connection_checkout import ConnectionCheckout
 from fairlead.adapters.postgres.credentials import PostgresCredentialStore
 from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.driver import Connection
@@ -61,7 +61,7 @@ async def keeps(connection: Connection) -> bool:
     return tuple((await connection.fetch(LEFT))[0].values()) != ("none", "")
 
 
-class Watched(Lender):
+class Watched(ConnectionCheckout):
     """Has callers leave with a connection in their hands, and looks at what is lent.
 
     ``told`` counts who was cancelled with one (``cancelled``), connections lent in a transaction
@@ -76,8 +76,8 @@ class Watched(Lender):
         self.told: Counter[str] = Counter()
 
     @asynccontextmanager
-    async def lent(self, *, urgent: bool = False) -> AsyncIterator[Connection]:
-        async with super().lent(urgent=urgent) as connection:
+    async def checkout(self, *, urgent: bool = False) -> AsyncIterator[Connection]:
+        async with super().checkout(urgent=urgent) as connection:
             try:
                 await self._look(connection)
                 yield connection
@@ -150,7 +150,7 @@ class Storm:
 
     def __init__(self, database: Database, draw: Random) -> None:
         self.database = database
-        self.lender = database._lender = Watched(database, draw)
+        self.lender = database._checkouts = Watched(database, draw)
         self.draw = draw
         self.credentials = PostgresCredentialStore(database)
         self.jobs = PostgresJobStore(database, _ids, notify=False)

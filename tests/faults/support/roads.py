@@ -40,14 +40,14 @@ def prepare(order: dict[str, Any]) -> None:
     if "no_guard" in order.get("unsafe", ()):
         database.guard_socket = _left_alone  # type: ignore[assignment]
     if "keeps_read_only" in order.get("unsafe", ()):
-        database.ReadOnlyServer = _NeverRaised  # type: ignore[misc]
+        database.ReadOnlyServerError = _NeverRaised  # type: ignore[misc]
     if "looks_anew_each_time" in order.get("unsafe", ()):
         database._ANEW_EVERY_S, listen._PAUSE_S = 0.0, (0.0,)
     if "resolver" in order:
         socket.getaddrinfo = _resolver(order["resolver"])  # type: ignore[assignment]
 
 
-class _NeverRaised(database.ReadOnlyServer):
+class _NeverRaised(database.ReadOnlyServerError):
     """In the place of what would be seen."""
 
 

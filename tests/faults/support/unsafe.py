@@ -32,7 +32,7 @@ from fairlead.adapters.postgres import jobs as jobs_module
 from fairlead.adapters.postgres import lanes as lanes_module
 from fairlead.adapters.postgres import permits as permits_module
 from fairlead.adapters.postgres.database import Database
-from fairlead.adapters.postgres.postgres_errors import CommitInDoubt
+from fairlead.adapters.postgres.postgres_errors import CommitInDoubtError
 from fairlead.adapters.postgres.statements import Statement
 from fairlead.assembly.runtime import Roles, Runtime
 from fairlead.engine.base.service import Service
@@ -154,7 +154,7 @@ class _SettleAgain(_Around):
         while True:
             try:
                 return str(await self._inner.settle(settlement))
-            except CommitInDoubt:
+            except CommitInDoubtError:
                 await asyncio.sleep(_PAUSE_S)
                 now = await self._inner.read_id(settlement.connection_id)
                 settlement = replace(
@@ -193,13 +193,13 @@ class _NoJournal(_Around):
 class _NaiveDatabase(_Around):
     """Does again what is in doubt."""
 
-    async def again(
+    async def resolve_doubt(
         self, work: Callable[[], Awaitable[Any]], in_doubt: object = None, within_s: float = 5.0
     ) -> Any:
         while True:
             try:
                 return await work()
-            except CommitInDoubt:
+            except CommitInDoubtError:
                 await asyncio.sleep(_PAUSE_S)
 
 
@@ -213,7 +213,7 @@ class _NaiveJobs(_Around):
         while True:
             try:
                 return list(await self._inner._intake._store(jobs))
-            except CommitInDoubt:
+            except CommitInDoubtError:
                 await asyncio.sleep(_PAUSE_S)
                 jobs = [replace(job, job_id=self._ids.uuid7()) for job in jobs]
 

@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from fairlead.adapters.http.connection_shares import Places
+from fairlead.adapters.http.connection_shares import ConnectionShares
 
 
 async def test_whoever_hangs_a_newcomer_finds_a_place() -> None:
-    places = Places(500, 300)
+    places = ConnectionShares(500, 300)
     for tenant in ("one", "two", "three"):
         while await places.take(("host", tenant), 0.0):
             pass
@@ -20,7 +20,7 @@ async def test_whoever_hangs_a_newcomer_finds_a_place() -> None:
 
 @pytest.mark.parametrize(("most", "host"), [(500, "host"), (10, "another")])
 async def test_a_newcomer_goes_before_a_tenant_that_has_more_calls_to_make(most: int, host: str) -> None:
-    places, busy, new = Places(most, 10), ("host", "busy"), (host, "new")
+    places, busy, new = ConnectionShares(most, 10), ("host", "busy"), (host, "new")
     while await places.take(busy, 0.0):
         pass
     for tenant in ("one", "two"):
@@ -41,14 +41,14 @@ async def test_a_newcomer_goes_before_a_tenant_that_has_more_calls_to_make(most:
 
 
 async def test_a_tenant_alone_gets_four_fifths() -> None:
-    places, taken = Places(500, 300), 0
+    places, taken = ConnectionShares(500, 300), 0
     while await places.take(("host", "one"), 0.0):
         taken += 1
     assert taken == 240
 
 
 async def test_a_place_that_comes_free_goes_to_who_waits_and_a_cancelled_wait_holds_none() -> None:
-    places, place = Places(1, 1), ("host", "one")
+    places, place = ConnectionShares(1, 1), ("host", "one")
     assert await places.take(place, 0.0)
     first, second = (asyncio.create_task(places.take(place, 60.0)) for _ in range(2))
     await asyncio.sleep(0)

@@ -11,7 +11,7 @@ import fairlead
 from fairlead import Fairlead, JobContext
 from fairlead.assembly.config import load
 from fairlead.assembly.doctor.checks import migrations_check
-from fairlead.assembly.settings import Http
+from fairlead.assembly.settings import HttpTable
 from fairlead.cli.init import settings_text
 from fairlead.errors import InvalidConfigError, InvalidInputError, JobFailedError, NotFoundError
 from fairlead.policy.providers.connection_limits import limits_of
@@ -77,7 +77,7 @@ async def test_the_hint_of_a_failure_is_the_hint_of_job_failed(fl: Fairlead) -> 
 
 def test_the_comments_of_the_settings_file_are_whole_sentences() -> None:
     text = settings_text()
-    paragraph = " ".join((Http.__doc__ or "").strip().partition("\n\n")[0].split())
+    paragraph = " ".join((HttpTable.__doc__ or "").strip().partition("\n\n")[0].split())
     assert len(paragraph) > 110  # on one line it was cut
     assert "\n".join(textwrap.wrap(paragraph, 100, initial_indent="# ", subsequent_indent="# ")) in text
 

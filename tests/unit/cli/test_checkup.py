@@ -13,9 +13,9 @@ from fairlead._core.secret import Secret
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.adapters.postgres.database import Database
-from fairlead.adapters.postgres.postgres_info import ServerFacts, WallState, server_facts
+from fairlead.adapters.postgres.postgres_info import PostgresInfo, RowSecurityState, server_facts
 from fairlead.adapters.postgres.statements import Statement
-from fairlead.adapters.redis import RedisFacts, redis_facts
+from fairlead.adapters.redis import RedisInfo, redis_facts
 from fairlead.assembly.doctor.checks import (
     clock_check,
     durability_check,
@@ -32,9 +32,9 @@ from fairlead.errors import DependencyUnavailableError, InvalidConfigError
 from tests.support.rows import run
 from tests.support.servers import drop_database, fresh_database
 
-WALL = WallState(role=True, bound=True, member=True, guarded=True)
-SERVER = ServerFacts(180004, "on", "read committed", True, WALL, skew_s=0.0, doubt_s=0.001)
-REDIS = RedisFacts("Valkey", "9.1.2", "noeviction", 0, appends=True, read_only=False)
+WALL = RowSecurityState(role=True, bound=True, member=True, guarded=True)
+SERVER = PostgresInfo(180004, "on", "read committed", True, WALL, skew_s=0.0, doubt_s=0.001)
+REDIS = RedisInfo("Valkey", "9.1.2", "noeviction", 0, appends=True, read_only=False)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ REDIS = RedisFacts("Valkey", "9.1.2", "noeviction", 0, appends=True, read_only=F
         (replace(REDIS, read_only=True), "fail"),
     ],
 )
-def test_redis_must_keep_what_it_is_given(facts: RedisFacts, status: str) -> None:
+def test_redis_must_keep_what_it_is_given(facts: RedisInfo, status: str) -> None:
     check = redis_check(facts)
     assert (check.status, bool(check.hint)) == (status, status != "ok")
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from fairlead.adapters.postgres.postgres_info import ServerFacts, WallState
-from fairlead.adapters.redis import RedisFacts
+from fairlead.adapters.postgres.postgres_info import PostgresInfo, RowSecurityState
+from fairlead.adapters.redis import RedisInfo
 from fairlead.adapters.redis.probe import ClusterState, RedisProbe
 from fairlead.assembly.doctor.checks import Check
 from fairlead.assembly.doctor.gate_checks import (
@@ -24,11 +24,11 @@ from fairlead.assembly.doctor.gate_checks import (
 )
 from fairlead.engine.ports.gate_keys import KeySurvey, KindUse
 
-FACTS = RedisFacts("Valkey", "9.1.2", "noeviction", 0, appends=True, read_only=False)
+FACTS = RedisInfo("Valkey", "9.1.2", "noeviction", 0, appends=True, read_only=False)
 PROBE = RedisProbe(None, {"gate": True, "hello": True}, True, 100, 0, (0.001,), 1000.0, 1000.0, 0.001)
 WHOLE = ClusterState("ok", 16_384)
-WALL = WallState(role=True, bound=True, member=True, guarded=True)
-DATABASE = ServerFacts(180004, "on", "read committed", True, WALL, skew_s=0.0, doubt_s=0.001)
+WALL = RowSecurityState(role=True, bound=True, member=True, guarded=True)
+DATABASE = PostgresInfo(180004, "on", "read committed", True, WALL, skew_s=0.0, doubt_s=0.001)
 SURVEY = KeySurvey((KindUse("cells", 3, 90, 0),), 10, True, 10, 1000, 0, ())
 
 

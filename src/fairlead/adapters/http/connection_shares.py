@@ -15,7 +15,7 @@ TenantAtHost = tuple[object, str]
 """The host and the tenant of a connection that is in use or waited for."""
 
 
-class Places:
+class ConnectionShares:
     """The connections of one process.
 
     Args:

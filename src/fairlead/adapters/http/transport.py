@@ -28,7 +28,7 @@ from fairlead.adapters.http.client_session import (
     open_connector,
     timeout_of,
 )
-from fairlead.adapters.http.connection_shares import Places
+from fairlead.adapters.http.connection_shares import ConnectionShares
 from fairlead.adapters.http.connector import TooLate, current_flight
 from fairlead.adapters.http.exchange import CallFlight, Ground, Incoming, Origin, Outgoing, exchanged
 from fairlead.adapters.http.http_failures import no_answer
@@ -88,7 +88,7 @@ class AiohttpTransport:
         self._ground: Ground | None = None
         self._resolver: CheckedResolver | None = None
         self._origins: dict[str, Origin] = {}
-        self._places = Places(settings.max_connections, settings.max_per_host)
+        self._places = ConnectionShares(settings.max_connections, settings.max_per_host)
 
     async def close(self) -> None:
         """Close all connections; requests under way fail."""

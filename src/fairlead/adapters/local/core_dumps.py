@@ -12,7 +12,7 @@ from fairlead.errors import InvalidConfigError
 _PR_SET_DUMPABLE = 4
 
 
-def forbid_dumps() -> None:
+def disable_core_dumps() -> None:
     """No core file from now on, here and in what is started from here.
 
     On Linux this process is not dumpable either: a kernel that pipes core dumps to a program does not ask for

@@ -8,7 +8,7 @@ from fairlead.engine.ports.gate import Answer, Ask, Ended, Finish, Finished, Lea
 from fairlead.errors import LimiterUnavailableError
 
 
-class AbsentStore:
+class NullFleetGate:
     """See fairlead.engine.ports.gate.FleetGate."""
 
     async def admit(self, ask: Ask) -> Answer:

@@ -31,7 +31,7 @@ class PostgresAuditStore:
             "connection_ids": [record.connection_id for record in records],
             "details": [tamed(dict(record.details)) for record in records],
         }
-        await self._database.again(lambda: self._database.fetch(statement("audit_append"), **columns))
+        await self._database.resolve_doubt(lambda: self._database.fetch(statement("audit_append"), **columns))
 
     async def search(self, *, tenant: str | None, limit: int) -> list[tuple[datetime, AuditRecord]]:
         """See the port. Newest first."""
@@ -39,7 +39,7 @@ class PostgresAuditStore:
             rows = await self._database.fetch(statement("audit_search"), limit=limit)
         else:
             search = statement("audit_search_tenant")
-            rows = await self._database.of(tenant).fetch(search, tenant_id=tenant, limit=limit)
+            rows = await self._database.for_tenants(tenant).fetch(search, tenant_id=tenant, limit=limit)
         return [(row["at"], _record(row)) for row in rows]
 
 

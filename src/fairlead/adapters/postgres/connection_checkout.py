@@ -21,7 +21,7 @@ CLOSE_S = 2.0
 """For statements under way when all ends: whoever needs their answers has waited for them before."""
 
 
-class Lender:
+class ConnectionCheckout:
     """Times in seconds: for a connection, a new one included; and for taking one back.
 
     Of the pool's connections *urgent* are lent to nobody else: all the others may wait for a lock of somebody
@@ -43,7 +43,7 @@ class Lender:
         self._given_up: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
-    async def lent(self, *, urgent: bool = False) -> AsyncIterator[Connection]:
+    async def checkout(self, *, urgent: bool = False) -> AsyncIterator[Connection]:
         """A connection. Who is cancelled with it does not wait until the server has heard of it."""
         try:
             connection = await self._acquired(urgent)

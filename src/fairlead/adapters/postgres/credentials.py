@@ -18,7 +18,7 @@ from fairlead.adapters.postgres.credential_rows import credential_of, due_of, is
 from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.driver import Row
 from fairlead.adapters.postgres.permits import IN_DOUBT_S, Permits
-from fairlead.adapters.postgres.postgres_errors import READ_ONLY_HINT, ReadOnlyServer, RowLocked
+from fairlead.adapters.postgres.postgres_errors import READ_ONLY_HINT, ReadOnlyServerError, RowLockedError
 from fairlead.adapters.postgres.statements import statement
 from fairlead.engine.base.batch import Batcher
 from fairlead.engine.ports import (
@@ -74,7 +74,7 @@ class PostgresCredentialStore:
         return await self._reads(key)
 
     async def _read_many(self, keys: Sequence[ConnectionKey]) -> list[Credential | None]:
-        rows = await self._database.of(*{key.tenant for key in keys}).fetch(
+        rows = await self._database.for_tenants(*{key.tenant for key in keys}).fetch(
             statement("credential_read"), **named_columns(keys)
         )
         return _in_order([row for row in rows if is_asked_for(row, keys)], len(keys))
@@ -108,7 +108,7 @@ class PostgresCredentialStore:
         return await _once_free(lambda: self._releases((connection_id, rotation_id)))
 
     async def _release_many(self, given_up: Sequence[tuple[UUID, UUID]]) -> list[bool | Exception]:
-        rows = await self._database.again(
+        rows = await self._database.resolve_doubt(
             lambda: self._database.fetch(
                 statement("rotation_release"),
                 connection_ids=[connection_id for connection_id, _ in given_up],
@@ -159,7 +159,7 @@ class PostgresCredentialStore:
     # ---- one at a time -------------------------------------------------------------------------
 
     async def create(self, new: NewCredential) -> bool:
-        row = await self._database.of(new.key.tenant).first(
+        row = await self._database.for_tenants(new.key.tenant).first(
             statement("connection_insert"),
             tenant_id=new.key.tenant,
             provider=new.key.provider,
@@ -170,7 +170,9 @@ class PostgresCredentialStore:
 
     async def replace(self, new: NewCredential) -> bool:
         columns = {"tenant_id": new.key.tenant, "generation": new.generation, **_grant_columns(new)}
-        row = await self._database.of(new.key.tenant).first(statement("credential_replace"), **columns)
+        row = await self._database.for_tenants(new.key.tenant).first(
+            statement("credential_replace"), **columns
+        )
         return row is not None
 
     async def claim_replay(self, intent: Intent, replays: int) -> int | None:
@@ -211,7 +213,7 @@ class PostgresCredentialStore:
         return row is not None
 
     async def await_grant(self, key: ConnectionKey) -> GrantState | None:
-        row = await self._database.of(key.tenant).first(
+        row = await self._database.for_tenants(key.tenant).first(
             statement("grant_await"), tenant_id=key.tenant, provider=key.provider, bucket=key.account
         )
         return None if row is None else GrantState(row["connection_id"], row["is_gone"], row["changed_s"])
@@ -247,7 +249,7 @@ class PostgresCredentialStore:
     async def search(
         self, *, tenant: str | None, provider: str | None, state: str | None, limit: int
     ) -> list[Credential]:
-        rows = await self._database.of(tenant).fetch(
+        rows = await self._database.for_tenants(tenant).fetch(
             statement("credential_search"), tenant_id=tenant, provider=provider, state=state, limit=limit
         )
         return [credential_of(row) for row in rows]
@@ -255,7 +257,7 @@ class PostgresCredentialStore:
     async def revoke(
         self, connection_id: UUID, tenant: str, *, actor: str, reason: str, audit_id: UUID
     ) -> bool:
-        row = await self._database.of(tenant).first(
+        row = await self._database.for_tenants(tenant).first(
             statement("credential_revoke"),
             connection_id=connection_id,
             tenant_id=tenant,
@@ -266,7 +268,7 @@ class PostgresCredentialStore:
         return row is not None
 
     async def configure(self, change: SettingsChange, *, actor: str, audit_id: UUID) -> bool:
-        row = await self._database.of(change.connection.key.tenant).first(
+        row = await self._database.for_tenants(change.connection.key.tenant).first(
             statement("connection_configure"),
             connection_id=change.connection.connection_id,
             tenant_id=change.connection.key.tenant,
@@ -284,7 +286,7 @@ class PostgresCredentialStore:
 
     async def remove(self, connection_id: UUID, tenant: str, *, actor: str, audit_id: UUID) -> bool:
         values = {"connection_id": connection_id, "tenant_id": tenant, "actor": actor, "audit_id": audit_id}
-        row = await self._database.of(tenant).first(statement("connection_remove"), **values)
+        row = await self._database.for_tenants(tenant).first(statement("connection_remove"), **values)
         return row is not None
 
     async def counts(self) -> Mapping[str, int]:
@@ -294,7 +296,7 @@ class PostgresCredentialStore:
     async def timeline(self) -> str:
         row = await self._database.first(statement("database_timeline"))
         if row is None:
-            raise ReadOnlyServer("this database server is a stand-by", hint=READ_ONLY_HINT)
+            raise ReadOnlyServerError("this database server is a stand-by", hint=READ_ONLY_HINT)
         return str(row["timeline"])
 
     async def raise_epochs(self, floor: int) -> None:
@@ -305,13 +307,13 @@ async def _once_free(ask: Callable[[], Awaitable[T]]) -> T:
     for pause_s in _LOCKED_PAUSES_S:
         try:
             return await ask()
-        except RowLocked:
+        except RowLockedError:
             await asyncio.sleep(pause_s)
     return await ask()
 
 
-def _locked(connection_id: UUID) -> RowLocked:
-    return RowLocked(f"the credential of connection {connection_id} is locked by another transaction")
+def _locked(connection_id: UUID) -> RowLockedError:
+    return RowLockedError(f"the credential of connection {connection_id} is locked by another transaction")
 
 
 def _in_order(rows: Sequence[Row], length: int) -> list[Credential | None]:

@@ -34,7 +34,7 @@ class PostgresKeyStore:
         """Insert *key* as its tenant's first, and give whichever is current then."""
 
         async def work() -> DataKey:
-            await self._database.of(key.tenant).fetch(
+            await self._database.for_tenants(key.tenant).fetch(
                 statement("data_key_insert"),
                 key_id=key.key_id,
                 tenant_id=key.tenant,
@@ -46,7 +46,7 @@ class PostgresKeyStore:
                 raise DependencyUnavailableError("a data key vanished as it was stored", tenant=key.tenant)
             return current
 
-        return await self._database.again(work)
+        return await self._database.resolve_doubt(work)
 
     async def succeed(self, old: DataKey, new: DataKey) -> bool:
         """Retire *old* and make *new* current, in one statement."""
@@ -61,7 +61,7 @@ class PostgresKeyStore:
             )
             return row is not None or await self.get(new.key_id) is not None
 
-        return await self._database.again(work)
+        return await self._database.resolve_doubt(work)
 
     async def rewrap(self, old: DataKey, new: DataKey) -> bool:
         """Compare-and-set on the old wrapping."""
@@ -76,7 +76,7 @@ class PostgresKeyStore:
             )
             return row is not None
 
-        return await self._database.again(work)
+        return await self._database.resolve_doubt(work)
 
     async def foreign(
         self, master_id: str, *, current_only: bool, after: UUID | None, limit: int

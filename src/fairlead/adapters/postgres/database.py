@@ -1,7 +1,7 @@
 """The way to PostgreSQL: one pool of connections, statements from files, errors in our own words.
 
 Every wait ends: for a connection, for an answer, for a dead peer. A statement whose connection breaks while
-it is under way raises CommitInDoubt; it is never sent again by this module, because only the caller knows how
+it is under way raises CommitInDoubtError; it is never sent again by this module, because only the caller knows how
 to recognise its own effect (`Database.again`). One statement is one transaction at READ COMMITTED.
 """
 
@@ -14,7 +14,7 @@ from typing import Self, TypeVar, cast
 
 import asyncpg
 
-from fairlead.adapters.postgres.connection_checkout import Lender, whole
+from fairlead.adapters.postgres.connection_checkout import ConnectionCheckout, whole
 from fairlead.adapters.postgres.connection_setup import (
     DatabaseSettings,
     checked_server,
@@ -26,16 +26,22 @@ from fairlead.adapters.postgres.listen import Listener
 from fairlead.adapters.postgres.postgres_errors import (
     CONNECT_ERRORS,
     DRIVER_ERRORS,
-    CommitInDoubt,
-    ReadOnlyServer,
-    Undone,
+    CommitInDoubtError,
+    ReadOnlyServerError,
+    RolledBackError,
     no_connection,
     not_done,
     of_statement,
 )
 from fairlead.adapters.postgres.qualified import QualifiedTexts
 from fairlead.adapters.postgres.roles import COMMON
-from fairlead.adapters.postgres.row_security import WallDown, Walled, WallState, raise_wall, wall_state
+from fairlead.adapters.postgres.row_security import (
+    RowSecurityLostError,
+    RowSecurityState,
+    TenantDatabase,
+    enter_tenant_role,
+    wall_state,
+)
 from fairlead.adapters.postgres.statements import Statement, statement
 from fairlead.errors import DependencyUnavailableError
 from fairlead.events import Emit, Event, TenantWallMissing, TenantWallRaised
@@ -67,7 +73,7 @@ class Database:
 
     def __init__(self, pool: Pool, settings: DatabaseSettings) -> None:
         self._pool = pool
-        self._lender = Lender(
+        self._checkouts = ConnectionCheckout(
             pool, settings.acquire_timeout_s, settings.connect_timeout_s, urgent=settings.urgent_size
         )
         self.settings = settings
@@ -100,7 +106,7 @@ class Database:
             no_connection(error)
         database = cls(cast(Pool, pool), settings)
         try:
-            async with database._lender.lent() as connection:
+            async with database._checkouts.checkout() as connection:
                 await checked_server(connection, settings)
                 wall = await wall_state(connection, settings.in_schema)
                 database.tenant_role, database.walled = wall.tenant, wall.stands
@@ -125,7 +131,7 @@ class Database:
         if now_s >= self._look_at_s:
             self._look_at_s = now_s + WALL_LOOK_EVERY_S
             [found] = await self.fetch(statement("tenant_wall_state"), schema=self.settings.in_schema)
-            before, self.walled = self.walled, WallState(**dict(found.items())).stands
+            before, self.walled = self.walled, RowSecurityState(**dict(found.items())).stands
             if self.walled != before:
                 self._emit(TenantWallRaised() if self.walled else TenantWallMissing(WALL_ADVICE))
         return self.walled
@@ -133,22 +139,22 @@ class Database:
     async def close(self) -> None:
         """Stop listening, wait a moment for statements under way, and close all connections."""
         await self._listener.close()
-        await self._lender.close()
+        await self._checkouts.close()
 
     # ---- statements ----------------------------------------------------------------------------
 
-    def of(self, *tenants: str | None) -> Walled:
+    def for_tenants(self, *tenants: str | None) -> TenantDatabase:
         """For statements made for *tenants*: rows of others are neither seen nor written (R35).
 
         With None among them for those of all. Costs three round trips more than `fetch`.
         """
         named = tuple(tenant for tenant in tenants if tenant is not None)
-        return Walled(self, named if len(named) == len(tenants) else None)
+        return TenantDatabase(self, named if len(named) == len(tenants) else None)
 
     async def fetch(self, statement: Statement, /, **values: object) -> list[Row]:
         """Run *statement* as one transaction and give its rows.
 
-        Raises InvalidInputError for values that the database refuses, CommitInDoubt if the connection broke on
+        Raises InvalidInputError for values that the database refuses, CommitInDoubtError if the connection broke on
         the way, DependencyUnavailableError or another SetupError if provably nothing was done.
         """
         return await self.run(statement, values, None)
@@ -174,7 +180,7 @@ class Database:
         while True:
             try:
                 return await self._fetch(statement, args, tenants, urgent)
-            except Undone:
+            except RolledBackError:
                 if tries == _UNDONE_TRIES:
                     raise
             tries += 1
@@ -187,7 +193,7 @@ class Database:
     async def _fetch(
         self, statement: Statement, args: list[object], tenants: tuple[str, ...] | None, urgent: bool
     ) -> list[Row]:
-        async with self._lender.lent(urgent=urgent) as connection:
+        async with self._checkouts.checkout(urgent=urgent) as connection:
             try:
                 if tenants is None and not self.settings.transaction_pooler:
                     return await connection.fetch(self._texts[statement.text], *args)
@@ -202,9 +208,9 @@ class Database:
     async def transaction(self, tenants: tuple[str, ...] | None = None) -> AsyncIterator[Transaction]:
         """A READ COMMITTED transaction: all of its statements count, or none. *tenants*: see `of`.
 
-        Raises like `fetch`. CommitInDoubt comes only from the commit itself: what breaks before it is undone.
+        Raises like `fetch`. CommitInDoubtError comes only from the commit itself: what breaks before it is undone.
         """
-        async with self._lender.lent() as connection:
+        async with self._checkouts.checkout() as connection:
             inside = True
             try:
                 async with whole(connection):
@@ -214,11 +220,11 @@ class Database:
                     inside = False
             except DRIVER_ERRORS as error:
                 judged = await self._judged(connection, error)
-                if inside and isinstance(judged, CommitInDoubt):
+                if inside and isinstance(judged, CommitInDoubtError):
                     judged = not_done(error)
                 raise judged from error
 
-    async def again(
+    async def resolve_doubt(
         self,
         work: Callable[[], Awaitable[T]],
         in_doubt: Callable[[], Awaitable[T]] | None = None,
@@ -231,7 +237,7 @@ class Database:
         """
         try:
             return await work()
-        except (CommitInDoubt, Undone) as first:
+        except (CommitInDoubtError, RolledBackError) as first:
             return await self._resolved(in_doubt or work, first, within_s)
 
     async def _resolved(self, work: Callable[[], Awaitable[T]], first: Exception, within_s: float) -> T:
@@ -259,19 +265,19 @@ class Database:
 
     async def _raise_wall(self, connection: Connection, tenants: tuple[str, ...]) -> None:
         try:
-            await raise_wall(connection, self.tenant_role, tenants)
-        except WallDown:  # whoever comes next knows it
+            await enter_tenant_role(connection, self.tenant_role, tenants)
+        except RowSecurityLostError:  # whoever comes next knows it
             self._look_at_s = 0.0
             raise
 
     async def _judged(self, connection: Connection, error: Exception) -> Exception:
         judged = of_statement(error, connected=_is_sound(connection))
-        if isinstance(judged, CommitInDoubt):
+        if isinstance(judged, CommitInDoubtError):
             with suppress(asyncpg.InterfaceError):  # the pool was faster
                 connection.terminate()
             if isinstance(error, TimeoutError):  # the peer is silent: so are the other connections to it
                 await self._pool.expire_connections()
-        elif isinstance(judged, ReadOnlyServer):
+        elif isinstance(judged, ReadOnlyServerError):
             await self._look_anew()
         return judged
 

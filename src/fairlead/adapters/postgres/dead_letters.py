@@ -94,12 +94,14 @@ class PostgresDeadLetterStore:
     ) -> list[DeadLetter]:
         page = {"after": after, "oldest_first": oldest_first, "at_rest": at_rest, "limit": limit}
         find = statement("dead_letter_find")
-        rows = await self._database.of(wanted.tenant_id).fetch(find, **asdict(wanted), **page)
+        rows = await self._database.for_tenants(wanted.tenant_id).fetch(find, **asdict(wanted), **page)
         return _entries(rows)
 
     async def group(self, wanted: DeadLetterFilter, by: str, limit: int) -> list[DeadLetterGroup]:
         group = statement("dead_letter_group")
-        rows = await self._database.of(wanted.tenant_id).fetch(group, **asdict(wanted), by=by, limit=limit)
+        rows = await self._database.for_tenants(wanted.tenant_id).fetch(
+            group, **asdict(wanted), by=by, limit=limit
+        )
         return [DeadLetterGroup(**dict(row.items())) for row in rows]
 
     async def closed_count(self, older_than_s: float) -> int:
@@ -110,7 +112,7 @@ class PostgresDeadLetterStore:
     ) -> bool:
         """See the port. The job's replay_of is set to the entry's lineage."""
 
-        return await self._database.again(
+        return await self._database.resolve_doubt(
             lambda: self._redrive(dead_letter_id, job, last_at, by),
             lambda: self._redriven(dead_letter_id, job, last_at, by),
         )
@@ -127,7 +129,7 @@ class PostgresDeadLetterStore:
     async def _redrive(
         self, dead_letter_id: UUID, job: NewJob, last_at: datetime | None, by: str | None
     ) -> bool:
-        row = await self._database.of(job.tenant_id).first(
+        row = await self._database.for_tenants(job.tenant_id).first(
             statement("dead_letter_redrive"),
             dead_letter_id=dead_letter_id,
             last_at=last_at,
@@ -148,7 +150,7 @@ class PostgresDeadLetterStore:
         tenant_id: str | None = None,
         last_at: datetime | None = None,
     ) -> str | None:
-        row = await self._database.of(tenant_id).first(
+        row = await self._database.for_tenants(tenant_id).first(
             statement("dead_letter_resolve"),
             dead_letter_id=dead_letter_id,
             tenant_id=tenant_id,

@@ -18,8 +18,8 @@ from fairlead.adapters.postgres.database import Database, Transaction
 from fairlead.adapters.postgres.dead_letters import Bound
 from fairlead.adapters.postgres.driver import Row
 from fairlead.adapters.postgres.job_rows import lane_of, new_job_columns, one_job_values, plain_job_columns
-from fairlead.adapters.postgres.notifier import WakeUps
-from fairlead.adapters.postgres.postgres_errors import RowLocked, Undone
+from fairlead.adapters.postgres.notifier import Notifier
+from fairlead.adapters.postgres.postgres_errors import RolledBackError, RowLockedError
 from fairlead.adapters.postgres.statements import statement
 from fairlead.engine.ports import Enqueued, NewJob
 from fairlead.errors import FairleadError, InvalidInputError
@@ -35,10 +35,10 @@ _KEYS_NAMED = 3
 """Unique keys that a message names."""
 
 
-class Intake:
+class Enqueuer:
     """The part of the JobStore that takes jobs in. *bound* refuses what dead letters are full of (Q10)."""
 
-    def __init__(self, database: Database, bound: Bound, wake_ups: WakeUps) -> None:
+    def __init__(self, database: Database, bound: Bound, wake_ups: Notifier) -> None:
         self._database = database
         self._bound = bound
         self._wake_ups = wake_ups
@@ -51,7 +51,7 @@ class Intake:
         await self._bound.check(made)
         loop = asyncio.get_running_loop()
         began = loop.time()
-        stored = await self._database.again(lambda: self._store(made), lambda: self._store_rest(made))
+        stored = await self._database.resolve_doubt(lambda: self._store(made), lambda: self._store_rest(made))
         took_s = loop.time() - began
         if took_s > LATE_S:
             with suppress(FairleadError):  # the jobs are stored, and the sweep finds them
@@ -67,7 +67,7 @@ class Intake:
         values = new_job_columns(jobs) | {"notify": self._notify(jobs)}
         try:
             rows = await self._database.fetch(statement("job_enqueue"), **values)
-        except RowLocked as error:
+        except RowLockedError as error:
             raise _key_locked(jobs) from error
         stored = {row["asked_id"]: Enqueued(row["job_id"], row["inserted"], row["met"]) for row in rows}
         return [stored[job.job_id] for job in jobs]
@@ -92,7 +92,7 @@ class Intake:
                 stored |= {job.job_id: done for job, done in zip(rest, await self._store(rest), strict=True)}
             except InvalidInputError as error:
                 if error.reason == UNIQUE_VIOLATION:  # the first try was being committed: now it is there
-                    raise Undone("the same jobs were stored at the same moment") from error
+                    raise RolledBackError("the same jobs were stored at the same moment") from error
                 raise
         return [stored[job.job_id] for job in jobs]
 
@@ -131,7 +131,7 @@ class Intake:
         await within.fetch(statement("lane_touch"), lane_ids=list(lane_ids), since_s=since_s)
 
 
-def _key_locked(jobs: Sequence[NewJob]) -> RowLocked:
+def _key_locked(jobs: Sequence[NewJob]) -> RowLockedError:
     """Return the error for unique keys one of which belongs to another open transaction."""
     keyed = [job for job in jobs if job.unique_key is not None]
     names = ", ".join(f"{shown(job.unique_key)} of {job.kind}" for job in keyed[:_KEYS_NAMED])
@@ -145,7 +145,7 @@ def _key_locked(jobs: Sequence[NewJob]) -> RowLocked:
         " then enqueue again"
     )
     tenants = {job.tenant_id for job in keyed}
-    return RowLocked(what, tenant=tenants.pop() if len(tenants) == 1 else None, hint=hint)
+    return RowLockedError(what, tenant=tenants.pop() if len(tenants) == 1 else None, hint=hint)
 
 
 async def _made(jobs: Iterable[NewJob]) -> list[NewJob]:

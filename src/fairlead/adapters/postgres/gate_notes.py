@@ -35,7 +35,7 @@ class PostgresGateNotes:
         return await self._reads(key)
 
     async def _read_many(self, keys: Sequence[ConnectionKey]) -> list[Connection | None]:
-        rows = await self._database.of(*{key.tenant for key in keys}).fetch(
+        rows = await self._database.for_tenants(*{key.tenant for key in keys}).fetch(
             statement("gate_connection"), **named_columns(keys)
         )
         found: list[Connection | None] = [None] * len(keys)
@@ -47,7 +47,7 @@ class PostgresGateNotes:
         return found
 
     async def keep(self, learnt: Sequence[LearntLimit]) -> None:
-        await self._database.again(
+        await self._database.resolve_doubt(
             lambda: self._database.fetch(
                 statement("learnt_limit_keep"),
                 connection_ids=[one.connection_id for one in learnt],
@@ -61,7 +61,7 @@ class PostgresGateNotes:
 
     async def starts(self, prefix: str) -> bool:
         # With a commit in doubt the second try finds the first one's row, and says no: that is safe.
-        row = await self._database.again(
+        row = await self._database.resolve_doubt(
             lambda: self._database.first(statement("gate_start"), prefix=prefix), within_s=2.0
         )
         return row is not None

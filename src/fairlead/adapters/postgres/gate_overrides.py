@@ -25,19 +25,19 @@ class PostgresSwitchStore:
 
     async def put(self, act: Act, reach: Reach, *, reason: str, actor: str) -> None:
         values = {"act": act.value, **_columns(reach), "reason": reason, "actor": actor}
-        of = self._database.of(reach.tenant)
-        await self._database.again(lambda: of.fetch(statement("gate_switch_set"), **values))
+        of = self._database.for_tenants(reach.tenant)
+        await self._database.resolve_doubt(lambda: of.fetch(statement("gate_switch_set"), **values))
 
     async def end(self, act: Act, reach: Reach) -> bool:
         values = {"act": act.value, **_columns(reach), "steps": len(STEPS)}
-        of = self._database.of(reach.tenant)
-        row = await self._database.again(lambda: of.first(statement("gate_switch_end"), **values))
+        of = self._database.for_tenants(reach.tenant)
+        row = await self._database.resolve_doubt(lambda: of.first(statement("gate_switch_end"), **values))
         return row is not None and bool(row["in_force"])
 
     async def fade(self, reach: Reach, step_s: float) -> bool:
         values = {**_columns(reach), "step_s": step_s}
-        of = self._database.of(reach.tenant)
-        row = await self._database.again(lambda: of.first(statement("gate_switch_fade"), **values))
+        of = self._database.for_tenants(reach.tenant)
+        row = await self._database.resolve_doubt(lambda: of.first(statement("gate_switch_fade"), **values))
         return row is not None
 
 

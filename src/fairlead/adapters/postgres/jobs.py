@@ -17,7 +17,7 @@ from fairlead._core.ids import Ids
 from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.dead_letters import Bound
 from fairlead.adapters.postgres.driver import Row
-from fairlead.adapters.postgres.enqueuer import Intake
+from fairlead.adapters.postgres.enqueuer import Enqueuer
 from fairlead.adapters.postgres.job_rows import (
     cancel_text,
     claimed_job,
@@ -26,8 +26,8 @@ from fairlead.adapters.postgres.job_rows import (
     rescheduled_columns,
     results_text,
 )
-from fairlead.adapters.postgres.notifier import WakeUps
-from fairlead.adapters.postgres.postgres_errors import CommitInDoubt
+from fairlead.adapters.postgres.notifier import Notifier
+from fairlead.adapters.postgres.postgres_errors import CommitInDoubtError
 from fairlead.adapters.postgres.statements import Statement, statement
 from fairlead.engine.ports import (
     Cancelled,
@@ -58,8 +58,8 @@ class PostgresJobStore:
     def __init__(self, database: Database, ids: Ids, *, bound: int = 10_000, notify: bool = True) -> None:
         self._database = database
         self._ids = ids
-        self._wake_ups = WakeUps(database, enabled=notify)
-        self._intake = Intake(database, Bound(database, bound), self._wake_ups)
+        self._wake_ups = Notifier(database, enabled=notify)
+        self._intake = Enqueuer(database, Bound(database, bound), self._wake_ups)
         self._turn = 0
         self._next_wake = 0.0
         self._lost: dict[int, tuple[UUID, float]] = {}  # claims without an answer, by their seed
@@ -117,8 +117,10 @@ class PostgresJobStore:
             return rows
 
         try:
-            return await self._database.again(lambda: self._database.fetch(claim, **query, **who), claimed)
-        except (CommitInDoubt, asyncio.CancelledError):
+            return await self._database.resolve_doubt(
+                lambda: self._database.fetch(claim, **query, **who), claimed
+            )
+        except (CommitInDoubtError, asyncio.CancelledError):
             self._lose(seed, session_id)
             raise
 
@@ -147,10 +149,10 @@ class PostgresJobStore:
         if not outcomes:
             return set()
         try:
-            accepted = await self._database.again(
+            accepted = await self._database.resolve_doubt(
                 lambda: self._write(outcomes), lambda: self._write_or_settled(outcomes)
             )
-        except (CommitInDoubt, asyncio.CancelledError):
+        except (CommitInDoubtError, asyncio.CancelledError):
             self._in_doubt.update(outcome.lease_id for outcome in outcomes)
             raise
         return accepted | await self._accepted_before(outcomes, accepted)
@@ -211,20 +213,20 @@ class PostgresJobStore:
     async def search(
         self, *, state: str | None, kind: str | None, tenant_id: str | None, queue: str | None, limit: int
     ) -> list[JobView]:
-        rows = await self._database.of(tenant_id).fetch(
+        rows = await self._database.for_tenants(tenant_id).fetch(
             statement("job_search"), state=state, kind=kind, tenant_id=tenant_id, queue=queue, limit=limit
         )
         return [job_view(row) for row in rows]
 
     async def retry_now(self, job_id: UUID, *, tenant_id: str | None = None) -> bool:
         due = statement("job_retry_now")
-        row = await self._database.of(tenant_id).first(due, job_id=job_id, tenant_id=tenant_id)
+        row = await self._database.for_tenants(tenant_id).first(due, job_id=job_id, tenant_id=tenant_id)
         return row is not None
 
     async def cancel(
         self, job_id: UUID, reason: str, *, tenant_id: str | None = None, state: str | None = None
     ) -> str | None:
-        row = await self._database.of(tenant_id).first(
+        row = await self._database.for_tenants(tenant_id).first(
             statement("job_cancel"),
             job_id=job_id,
             tenant_id=tenant_id,

@@ -55,10 +55,10 @@ class PostgresLaneStore:
     async def pause(self, scope: Scope, for_s: float | None, *, reason: str, by: str) -> int:
         about = _columns(scope)
         values = {**about, "for_s": for_s, "reason": reason, "by": by}
-        of = self._database.of(scope.whose)
-        await self._database.again(lambda: of.fetch(statement("pause_set"), **values))
+        of = self._database.for_tenants(scope.whose)
+        await self._database.resolve_doubt(lambda: of.fetch(statement("pause_set"), **values))
         lane_ids = await self._settled_lanes(about)
-        await self._database.again(
+        await self._database.resolve_doubt(
             lambda: self._database.fetch(statement("lane_pause"), lane_ids=lane_ids, **about)
         )
         return await self._due_among(lane_ids)
@@ -67,24 +67,26 @@ class PostgresLaneStore:
         """See the port. A lane that is being made meanwhile may be met once more: its jobs come back here."""
         about = {"tenant_id": tenant, "key": group}
         values = {**about, "for_s": for_s, "reason": reason}
-        await self._database.again(lambda: self._database.fetch(statement("rate_hold"), **values))
+        await self._database.resolve_doubt(lambda: self._database.fetch(statement("rate_hold"), **values))
         lane_ids = await self._lanes({"scope": ScopeKind.GROUP.value, **about})
-        await self._database.again(
+        await self._database.resolve_doubt(
             lambda: self._database.fetch(statement("lane_hold"), lane_ids=lane_ids, **about)
         )
 
     async def resume(self, scope: Scope) -> bool:
         """See the port. Its lanes are ready again when this ends, as far as nothing else holds them."""
         about = _columns(scope)
-        of = self._database.of(scope.whose)
-        row = await self._database.again(lambda: of.first(statement("pause_end"), **about))
+        of = self._database.for_tenants(scope.whose)
+        row = await self._database.resolve_doubt(lambda: of.first(statement("pause_end"), **about))
         lane_ids = await self._lanes(
             about
         )  # whoever parked one had locked the pause, so now it is to be seen
-        await self._database.again(
+        await self._database.resolve_doubt(
             lambda: self._database.fetch(statement("lane_unpause"), lane_ids=lane_ids, notify=self._notify)
         )
-        await self._database.again(lambda: self._database.fetch(statement("lane_wake_up"), most=WAKE_AT_ONCE))
+        await self._database.resolve_doubt(
+            lambda: self._database.fetch(statement("lane_wake_up"), most=WAKE_AT_ONCE)
+        )
         return row is not None and bool(row["in_force"])
 
     async def due_lanes(self, scope: Scope) -> int:
@@ -100,7 +102,7 @@ class PostgresLaneStore:
 
     async def _settled_lanes(self, about: dict[str, str]) -> list[UUID]:
         """The lanes of a scope, none of which is still being made by somebody who read older settings."""
-        await self._database.again(lambda: self._database.fetch(statement("lane_barrier")))
+        await self._database.resolve_doubt(lambda: self._database.fetch(statement("lane_barrier")))
         return await self._lanes(about)
 
     async def _lanes(self, about: dict[str, str]) -> list[UUID]:
@@ -120,7 +122,7 @@ class PostgresLaneStore:
             name = "tenant_set"
             values |= {"tier": share.tier, "weight": share.weight, "max_running": share.max_running}
         try:
-            await self._database.again(lambda: self._write_shares(name, values, [share.tenant_id]))
+            await self._database.resolve_doubt(lambda: self._write_shares(name, values, [share.tenant_id]))
         except InvalidInputError as error:
             if error.reason != FOREIGN_KEY_VIOLATION:
                 raise
@@ -135,7 +137,7 @@ class PostgresLaneStore:
             "weight": tier.weight,
             "max_running": tier.max_running,
         }
-        tenant_ids = await self._database.again(lambda: self._write_shares("tier_set", values, None))
+        tenant_ids = await self._database.resolve_doubt(lambda: self._write_shares("tier_set", values, None))
         await self._apply(tenant_ids)
         return len(tenant_ids)
 
@@ -143,7 +145,7 @@ class PostgresLaneStore:
         self, name: str, values: dict[str, object], tenant_ids: list[str] | None
     ) -> list[str]:
         """Write settings and the caps that follow of them; whose: *tenant_ids*, or with None a tier's."""
-        of = self._database.of(*([None] if tenant_ids is None else tenant_ids))
+        of = self._database.for_tenants(*([None] if tenant_ids is None else tenant_ids))
         async with of.transaction() as transaction:
             await transaction.fetch(statement("tenant_lock"))
             await transaction.fetch(statement(name), **values)
@@ -154,7 +156,7 @@ class PostgresLaneStore:
         return tenant_ids
 
     async def remove_tier(self, name: str) -> bool:
-        row = await self._database.again(lambda: self._locked(None, "tier_remove", name=name))
+        row = await self._database.resolve_doubt(lambda: self._locked(None, "tier_remove", name=name))
         assert row is not None
         if row["tenants"]:
             hint = "give them another tier first: `fairlead tenants tiers assign`"
@@ -163,14 +165,14 @@ class PostgresLaneStore:
 
     async def set_group_cap(self, cap: GroupCap) -> None:
         values = {"group_key": cap.group_key, "tenant_id": cap.tenant_id or ""}
-        await self._database.again(
+        await self._database.resolve_doubt(
             lambda: self._locked(cap.tenant_id, "group_cap_set", **values, max_running=cap.max_running)
         )
         await self._apply_group(cap.group_key, cap.tenant_id)
 
     async def clear_group_cap(self, group_key: str, tenant_id: str | None) -> bool:
         values = {"group_key": group_key, "tenant_id": tenant_id or ""}
-        row = await self._database.again(lambda: self._locked(tenant_id, "group_cap_clear", **values))
+        row = await self._database.resolve_doubt(lambda: self._locked(tenant_id, "group_cap_clear", **values))
         await self._apply_group(group_key, tenant_id)
         return row is not None
 
@@ -184,25 +186,27 @@ class PostgresLaneStore:
 
     async def _apply_to(self, tenant_ids: list[str], group_key: str | None) -> None:
         """Bring lanes in step with what was set."""
-        await self._database.again(lambda: self._database.fetch(statement("lane_barrier")))
-        await self._database.again(
+        await self._database.resolve_doubt(lambda: self._database.fetch(statement("lane_barrier")))
+        await self._database.resolve_doubt(
             lambda: self._locked(None, "lane_apply", tenant_ids=tenant_ids, group_key=group_key)
         )
 
     async def _uncap(self, tenant_ids: list[str], group_keys: list[str]) -> None:
         """There may be more room: have it noticed now."""
         values = {"tenant_ids": tenant_ids, "group_keys": group_keys, "notify": self._notify}
-        await self._database.again(lambda: self._database.fetch(statement("lane_uncap"), **values))
+        await self._database.resolve_doubt(lambda: self._database.fetch(statement("lane_uncap"), **values))
 
     async def _locked(self, tenant: str | None, name: str, /, **values: object) -> Row | None:
         """A statement, of one tenant or of all, that nobody who changes settings is beside."""
-        async with self._database.of(tenant).transaction() as transaction:
+        async with self._database.for_tenants(tenant).transaction() as transaction:
             await transaction.fetch(statement("tenant_lock"))
             rows = await transaction.fetch(statement(name), **values)
         return rows[0] if rows else None
 
     async def tenant(self, tenant_id: str) -> TenantShare | None:
-        row = await self._database.of(tenant_id).first(statement("tenant_list"), tenant_id=tenant_id, limit=1)
+        row = await self._database.for_tenants(tenant_id).first(
+            statement("tenant_list"), tenant_id=tenant_id, limit=1
+        )
         return TenantShare(**dict(row.items())) if row else None
 
     async def tenants(self, limit: int) -> list[TenantShare]:

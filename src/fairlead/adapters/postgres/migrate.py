@@ -31,7 +31,7 @@ from fairlead.adapters.postgres.migration_steps import LOCK_WITHIN_S, apply_one,
 from fairlead.adapters.postgres.postgres_errors import CONNECT_ERRORS, DRIVER_ERRORS, no_connection
 from fairlead.adapters.postgres.qualified import qualified
 from fairlead.adapters.postgres.roles import installed_roles
-from fairlead.adapters.postgres.row_security import WallState, wall_state
+from fairlead.adapters.postgres.row_security import RowSecurityState, wall_state
 from fairlead.adapters.postgres.statements import statement
 from fairlead.errors import DependencyUnavailableError, InvalidConfigError, MigrationRequiredError
 from fairlead.policy.text.names import listed
@@ -98,7 +98,7 @@ class Migrator:
             await complete_rights(connection, schema, roles)
         return wanted
 
-    async def wall(self) -> WallState:
+    async def wall(self) -> RowSecurityState:
         """Return the state of row security between tenants."""
         async with self._connected(self._settings) as connection:
             return await wall_state(connection, self._settings.in_schema)

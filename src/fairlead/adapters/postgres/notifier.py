@@ -19,7 +19,7 @@ CLOSE_S = 2.0
 """These are hints: workers poll, too."""
 
 
-class WakeUps:
+class Notifier:
     """One per process. *enabled* False: workers poll."""
 
     def __init__(self, database: Database, *, enabled: bool = True) -> None:

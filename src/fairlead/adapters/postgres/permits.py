@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.driver import Row
-from fairlead.adapters.postgres.postgres_errors import RowLocked
+from fairlead.adapters.postgres.postgres_errors import RowLockedError
 from fairlead.adapters.postgres.statements import statement
 from fairlead.engine.base.batch import Batcher
 from fairlead.engine.ports import (
@@ -83,7 +83,7 @@ class Permits:
         for group, indexes in groups.items():
             try:
                 rows = await self._take(group, [requests[index] for index in indexes])
-            except RowLocked:
+            except RowLockedError:
                 return
             except Exception as error:  # noqa: BLE001 (only the callers of this app get it)
                 for index in indexes:
@@ -103,7 +103,7 @@ class Permits:
             "secret_fingerprint": secret_fingerprint,
         }
         for _ in range(3):
-            rows = await self._database.again(
+            rows = await self._database.resolve_doubt(
                 lambda: self._database.fetch(statement("endpoint_take"), **values), within_s=IN_DOUBT_S
             )
             if rows:

@@ -3,7 +3,7 @@
 Three families matter. *Refused by the data*: the values are wrong, the statement changed nothing, another
 try fails alike (InvalidInputError). *Not done*: provably nothing was changed (DependencyUnavailableError and the set-up
 errors). *In doubt*: the connection went away while a statement was under way, so it may or may not have been
-committed (CommitInDoubt): whoever asked reads back what stands, and nobody replays a COMMIT (E12, F6).
+committed (CommitInDoubtError): whoever asked reads back what stands, and nobody replays a COMMIT (E12, F6).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _MAX_BYTES = 300
 READ_ONLY_HINT = "DATABASE_URL points at a replica or at a former primary: point it at the primary"
 
 
-class CommitInDoubt(DependencyUnavailableError):
+class CommitInDoubtError(DependencyUnavailableError):
     """The connection was lost while a statement was under way; it may have been committed or not.
 
     Stores resolve this by reading back the fence or the id. Where even that cannot be reached it comes out.
@@ -53,17 +53,17 @@ class CommitInDoubt(DependencyUnavailableError):
     hint = "ask again once the database is back: fairlead recognises what it has stored already"
 
 
-class Undone(DependencyUnavailableError):
+class RolledBackError(DependencyUnavailableError):
     """The server rolled the transaction back for a passing reason: doing it again is the cure."""
 
 
-class RowLocked(DependencyUnavailableError):
+class RowLockedError(DependencyUnavailableError):
     """Another transaction holds the row. Nothing was changed, and no other caller waits for it."""
 
     hint = "end that transaction: pg_stat_activity and pg_blocking_pids() name it"
 
 
-class ReadOnlyServer(DependencyUnavailableError):
+class ReadOnlyServerError(DependencyUnavailableError):
     """The server takes no writes: a replica, or a former primary that was left running after a fail-over."""
 
 
@@ -81,7 +81,7 @@ def not_done(error: BaseException) -> FairleadError:
     if state in _MIGRATE:
         return MigrationRequiredError(_told("the database lacks what this version needs", error))
     if state in _UNDONE:
-        return Undone(_told("the database rolled a transaction back", error))
+        return RolledBackError(_told("the database rolled a transaction back", error))
     if state.startswith(_LOGIN):
         hint = "check user, password and database name of DATABASE_URL"
         return InvalidConfigError(_told("the database refuses this login", error), hint=hint)
@@ -95,7 +95,7 @@ def not_done(error: BaseException) -> FairleadError:
         )
         return InvalidConfigError(_told("the server refuses how we connect", error), hint=hint)
     if state == "25006":
-        return ReadOnlyServer(_told("this database server is read-only", error), hint=READ_ONLY_HINT)
+        return ReadOnlyServerError(_told("this database server is read-only", error), hint=READ_ONLY_HINT)
     what = "ended a statement that took too long" if state == "57014" else "is not available"
     own = own_fault_of(error)
     return DependencyUnavailableError(_told(f"the database {what}", error), hint=_way_out(error), reason=own)
@@ -121,9 +121,9 @@ def of_statement(error: Exception, *, connected: bool) -> Exception:
     if isinstance(error, ValueError) or state.startswith(_DATA):  # ValueError: asyncpg could not encode them
         return InvalidInputError(_told("the database refuses these values", error), reason=state or None)
     if not connected or isinstance(error, OSError | TimeoutError) or state.startswith(_GONE):
-        return CommitInDoubt(_told("the connection was lost while the database was at work", error))
+        return CommitInDoubtError(_told("the connection was lost while the database was at work", error))
     if state == "55P03":
-        return RowLocked(_told("another transaction holds a row", error))
+        return RowLockedError(_told("another transaction holds a row", error))
     if isinstance(error, asyncpg.PostgresError) and not state.startswith("42"):
         return not_done(error)
     if state in _MIGRATE or state == "42501":

@@ -18,16 +18,16 @@ from fairlead.adapters.postgres.connection_setup import (
 from fairlead.adapters.postgres.driver import Connection
 from fairlead.adapters.postgres.postgres_errors import CONNECT_ERRORS, no_connection
 from fairlead.adapters.postgres.roles import COMMON
-from fairlead.adapters.postgres.row_security import WallState, wall_state
+from fairlead.adapters.postgres.row_security import RowSecurityState, wall_state
 from fairlead.adapters.postgres.statements import statement
 
-__all__ = ["ENCODING", "ENCODING_HINT", "MIN_VERSION", "ServerFacts", "WallState", "server_facts"]
+__all__ = ["ENCODING", "ENCODING_HINT", "MIN_VERSION", "PostgresInfo", "RowSecurityState", "server_facts"]
 
 _TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class ServerFacts:
+class PostgresInfo:
     """One look at a server. Times in seconds."""
 
     version: int
@@ -36,7 +36,7 @@ class ServerFacts:
     isolation: str
     is_engine: bool | None
     """Whether this user has the rights of *engine_role*; None: there are no tables yet."""
-    wall: WallState
+    wall: RowSecurityState
     """What is there of the second wall between tenants, for this user."""
     skew_s: float
     """How far this host's clock is behind the server's; negative: ahead."""
@@ -69,7 +69,7 @@ class ServerFacts:
         return self.version // 10_000
 
 
-async def server_facts(settings: DatabaseSettings) -> ServerFacts:
+async def server_facts(settings: DatabaseSettings) -> PostgresInfo:
     """Ask the server; DependencyUnavailableError or InvalidConfigError if it does not answer."""
     try:
         connection = cast(Connection, await asyncpg.connect(**connect_options(settings)))
@@ -83,7 +83,7 @@ async def server_facts(settings: DatabaseSettings) -> ServerFacts:
             connection.terminate()
     except CONNECT_ERRORS as error:
         no_connection(error)
-    return ServerFacts(
+    return PostgresInfo(
         version=found["version"],
         synchronous_commit=found["synchronous_commit"],
         isolation=found["isolation"],

@@ -27,7 +27,7 @@ _ROLE_REFUSED = (asyncpg.InvalidParameterValueError, asyncpg.InsufficientPrivile
 
 
 @dataclass(frozen=True, slots=True)
-class WallState:
+class RowSecurityState:
     """What is there of the wall, for the user that asks."""
 
     role: bool
@@ -49,26 +49,26 @@ class WallState:
         return self.role and self.bound and self.member and self.guarded
 
 
-async def wall_state(connection: Connection, schema: str) -> WallState:
+async def wall_state(connection: Connection, schema: str) -> RowSecurityState:
     """Return the state of row security for the tables in *schema*."""
     state = statement("tenant_wall_state")
     found = (await connection.fetch(state.text, *state.args(schema=schema)))[0]
-    return WallState(**dict(found.items()))
+    return RowSecurityState(**dict(found.items()))
 
 
-class WallDown(DependencyUnavailableError):
+class RowSecurityLostError(DependencyUnavailableError):
     """There was a wall, and this user can take its role no more. Nothing was done."""
 
     hint = "run `fairlead doctor`: it says what is missing, and the statement that helps; then do this again"
 
 
-async def raise_wall(connection: Connection, role: str, tenants: tuple[str, ...]) -> None:
-    """Until its transaction ends *connection* sees and writes rows of *tenants* only. Raises WallDown."""
+async def enter_tenant_role(connection: Connection, role: str, tenants: tuple[str, ...]) -> None:
+    """Until its transaction ends *connection* sees and writes rows of *tenants* only. Raises RowSecurityLostError."""
     wall = statement("tenant_wall")
     try:
         await connection.fetch(wall.text, *wall.args(role=role, tenants=tenants))
     except _ROLE_REFUSED as error:
-        raise WallDown(f"the role {role} cannot be taken: {error.args[0]}") from error
+        raise RowSecurityLostError(f"the role {role} cannot be taken: {error.args[0]}") from error
 
 
 def is_of(row: Row, tenant: str) -> bool:
@@ -77,7 +77,7 @@ def is_of(row: Row, tenant: str) -> bool:
     return whose == tenant
 
 
-class Walled:
+class TenantDatabase:
     """A database as some tenants have it; where the wall does not stand, the whole one. See `Database.of`."""
 
     def __init__(self, database: Database, tenants: tuple[str, ...] | None) -> None:

@@ -34,7 +34,9 @@ class PostgresDutyStore:
             "jitters_s": [s.jitter_s for s in schedules],
             "paused": [s.paused for s in schedules],
         }
-        await self._database.again(lambda: self._database.fetch(statement("schedule_sync"), **columns))
+        await self._database.resolve_doubt(
+            lambda: self._database.fetch(statement("schedule_sync"), **columns)
+        )
 
     async def schedules(self) -> list[ScheduleState]:
         return [_state(row) for row in await self._database.fetch(statement("schedule_list"))]
@@ -50,11 +52,11 @@ class PostgresDutyStore:
 
     async def _changed(self, act: str, **values: object) -> bool:
         """Whether there was such a schedule. Each of these acts may be done twice, so doubt is no trouble."""
-        row = await self._database.again(lambda: self._database.first(statement(act), **values))
+        row = await self._database.resolve_doubt(lambda: self._database.first(statement(act), **values))
         return row is not None
 
     async def rewind(self) -> list[str]:
-        rows = await self._database.again(lambda: self._database.fetch(statement("schedule_rewind")))
+        rows = await self._database.resolve_doubt(lambda: self._database.fetch(statement("schedule_rewind")))
         return sorted(row["name"] for row in rows)
 
     async def take_tick(
@@ -79,7 +81,7 @@ class PostgresDutyStore:
             who = {"name": name, "tick": tick, "session_id": session_id}
             return await take() or await self._database.first(statement("duty_taken"), **who) is not None
 
-        return await self._database.again(take, take_or_taken)
+        return await self._database.resolve_doubt(take, take_or_taken)
 
     async def taken(self, name: str, limit: int) -> list[TakenTick]:
         rows = await self._database.fetch(statement("duty_search"), schedule=name, limit=limit)

@@ -39,7 +39,7 @@ class PostgresSessionStore:
             "app_version": app_version,
             **{name: getattr(identity, name) for name in _IDENTITY},
         }
-        await self._database.again(lambda: self._database.urgent(statement("session_open"), **values))
+        await self._database.resolve_doubt(lambda: self._database.urgent(statement("session_open"), **values))
 
     async def heartbeat(
         self, session_id: UUID, running: Sequence[UUID] = (), trouble: str | None = None
@@ -53,7 +53,7 @@ class PostgresSessionStore:
         return Renewed(frozenset(map(int, rows[0]["cancelled"])), rows[0]["data_keys_renewed_at"])
 
     async def close(self, session_id: UUID) -> None:
-        await self._database.again(
+        await self._database.resolve_doubt(
             lambda: self._database.urgent(statement("session_close"), session_id=session_id)
         )
 

@@ -17,7 +17,7 @@ PAGE = 1000
 """Keys that are looked at, and deleted, in one step: about a millisecond of the server."""
 
 
-class RedisOperator:
+class RedisAdmin:
     """See the port. *lease_s*: the longest lease of a slot. *pinned_us* sets the clock for tests."""
 
     def __init__(self, url: Secret, keys: Keyspace, *, lease_s: float = 30.0, pinned_us: int = 0) -> None:

@@ -57,7 +57,7 @@ def numbers(form: Struct, kept: bytes | None) -> tuple[float, ...] | None:
     return read if all(abs(number) <= _MOST for number in read) else None
 
 
-class LoginRefused(LimiterUnavailableError):
+class LoginRefusedError(LimiterUnavailableError):
     """A server does not know the user or the password."""
 
 
@@ -94,7 +94,7 @@ async def asking(url: Secret, *, timeout_s: float = TIMEOUT_S) -> AsyncIterator[
             yield await _servers(url, timeout_s, open_ones)
         except AuthenticationError:
             hint = "check the user and password of REDIS_URL"
-            raise LoginRefused("Redis refuses this login", hint=hint) from None
+            raise LoginRefusedError("Redis refuses this login", hint=hint) from None
         except MOVING:
             hint = "ask again once the cluster has moved them"
             raise LimiterUnavailableError("slots are on their way to another server", hint=hint) from None

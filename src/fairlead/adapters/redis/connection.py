@@ -44,15 +44,15 @@ _IN_SCRIPT_READONLY, _IN_SCRIPT_OOM = ": -READONLY ", ": -OOM "
 REDIRECTIONS = (MovedError, AskError, TryAgainError, ClusterDownError)
 """What a server of a cluster answers where a key is not its own, or not yet, or not any more."""
 
-Greet = Callable[["Link"], Awaitable[None]]
+Greet = Callable[["RedisConnection"], Awaitable[None]]
 """Asked once per new connection, before anything else goes over it."""
 
 
-async def _nothing(link: Link) -> None:
+async def _nothing(link: RedisConnection) -> None:
     return None
 
 
-class Link:
+class RedisConnection:
     """Not for two tasks at once. *greet* may raise LimiterUnavailableError: then the connection is not used."""
 
     def __init__(self, url: Secret, greet: Greet = _nothing) -> None:

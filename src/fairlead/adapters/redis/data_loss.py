@@ -17,7 +17,7 @@ TIMEOUT_S = 0.8
 _MARKER = Struct("<ddd")
 
 
-class RedisLosses:
+class RedisDataLoss:
     """One look at a time, on a connection of its own: bulk operations are rare. *pinned_us*: for tests."""
 
     def __init__(self, url: Secret, keys: Keyspace, *, pinned_us: int = 0) -> None:

@@ -42,7 +42,7 @@ _BREAKER = Struct("<22d")
 _POOL = Struct("<dIddBd")
 
 
-class RedisViewer:
+class RedisInspector:
     """See the port."""
 
     def __init__(self, url: Secret, keys: Keyspace) -> None:

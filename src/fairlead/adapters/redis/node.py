@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from fairlead._core.clock import Clock
 from fairlead._core.secret import Secret
 from fairlead.adapters.redis.codec import Item, arguments, head, stamp
-from fairlead.adapters.redis.connection import Link, unavailable
+from fairlead.adapters.redis.connection import RedisConnection, unavailable
 from fairlead.adapters.redis.listener import wake
 from fairlead.adapters.redis.scripts import script
 from fairlead.engine.ports.gate import Wake
@@ -101,10 +101,10 @@ class Node:
         self._ahead_us: float | None = None  # the server's clock less our monotonic one
         self._known_s = self._learned_s = 0.0  # since when that is known, and when it was last corrected
         self._script = script("gate")
-        self._pinger = Link(url, self._greet)
+        self._pinger = RedisConnection(url, self._greet)
         self._pinging = asyncio.Lock()
-        self._link = partial(Link, url, self._greet)
-        self._links: list[Link] = []
+        self._link = partial(RedisConnection, url, self._greet)
+        self._links: list[RedisConnection] = []
         """The idle ones. One batch may ask a server of a cluster twice, while a slot is on its way there."""
 
     async def ready(self) -> None:
@@ -162,7 +162,7 @@ class Node:
 
     # ---- greetings -----------------------------------------------------------------------------
 
-    async def _greet(self, link: Link) -> None:
+    async def _greet(self, link: RedisConnection) -> None:
         server = _info(await link.call("INFO", "server"))
         memory = _info(await link.call("INFO", "memory"))
         policy = memory.get("maxmemory_policy", "noeviction")
@@ -176,7 +176,7 @@ class Node:
         if not (self.in_cluster and self._seed):
             await self._meet(link)
 
-    async def _meet(self, link: Link) -> None:
+    async def _meet(self, link: RedisConnection) -> None:
         """Learn since when nothing was lost, and what time it is there; and leave the marker."""
         hint_us = NEW_US if self._is_new() else self._hint_us
         self._is_new, self._hint_us = never, 0
@@ -188,7 +188,7 @@ class Node:
         if self._ahead_us is None:  # else a clock that was set is what the next batch finds out
             self._learn(now_us, sent_s)
 
-    def _lost(self, link: Link) -> None:
+    def _lost(self, link: RedisConnection) -> None:
         """Where *link* has ended, so have the idle ones: no later batch may find one dead.
 
         Meanwhile this machine may have slept, and its clock stood still: the time is asked anew.
@@ -201,7 +201,7 @@ class Node:
     # ---- batches -------------------------------------------------------------------------------
 
     async def _told(
-        self, link: Link, calls: Sequence[Call], asking: bool
+        self, link: RedisConnection, calls: Sequence[Call], asking: bool
     ) -> list[Sequence[bytes] | Exception]:
         """What each call is told. Those with which nothing was done are sent again.
 

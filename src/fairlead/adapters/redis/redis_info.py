@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fairlead._core.secret import Secret
-from fairlead.adapters.redis.admin_client import LoginRefused, asking
+from fairlead.adapters.redis.admin_client import LoginRefusedError, asking
 from fairlead.errors import DependencyUnavailableError, InvalidConfigError, LimiterUnavailableError
 
 TIMEOUT_S = 3.0
@@ -21,7 +21,7 @@ APPEND_ADVICE = (
 
 
 @dataclass(frozen=True, slots=True)
-class RedisFacts:
+class RedisInfo:
     """One look at a server."""
 
     product: str
@@ -41,7 +41,7 @@ class RedisFacts:
         return self.eviction not in ("", "noeviction")
 
 
-async def redis_facts(url: Secret, timeout_s: float = TIMEOUT_S) -> RedisFacts:
+async def redis_facts(url: Secret, timeout_s: float = TIMEOUT_S) -> RedisInfo:
     """Ask the server at *url*; of a cluster what is worst in any of its primaries.
 
     DependencyUnavailableError or InvalidConfigError, which never repeat the URL.
@@ -55,21 +55,21 @@ async def redis_facts(url: Secret, timeout_s: float = TIMEOUT_S) -> RedisFacts:
     )
 
 
-async def facts_of_each(url: Secret, timeout_s: float = TIMEOUT_S) -> dict[str, RedisFacts]:
+async def facts_of_each(url: Secret, timeout_s: float = TIMEOUT_S) -> dict[str, RedisInfo]:
     """The same of every primary, by address."""
     try:
         async with asking(url, timeout_s=timeout_s) as servers:
             return {name: _facts(await client.info("all")) for name, client in servers.each.items()}
-    except LoginRefused as error:
+    except LoginRefusedError as error:
         raise InvalidConfigError(error.message, hint=error.hint) from None
     except LimiterUnavailableError as error:
         hint = "check REDIS_URL and that the server runs"
         raise DependencyUnavailableError(error.message, hint=hint) from None
 
 
-def _facts(info: Mapping[str, Any]) -> RedisFacts:
+def _facts(info: Mapping[str, Any]) -> RedisInfo:
     valkey = info.get("valkey_version")
-    return RedisFacts(
+    return RedisInfo(
         product="Valkey" if valkey else "Redis",
         version=str(valkey or info.get("redis_version", "")),
         eviction=str(info.get("maxmemory_policy", "")),

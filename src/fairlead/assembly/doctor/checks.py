@@ -26,15 +26,15 @@ from fairlead.adapters.postgres.postgres_info import (
     ENCODING,
     ENCODING_HINT,
     MIN_VERSION,
-    ServerFacts,
-    WallState,
+    PostgresInfo,
+    RowSecurityState,
     server_facts,
 )
-from fairlead.adapters.redis import APPEND_ADVICE, RedisFacts, redis_facts
+from fairlead.adapters.redis import APPEND_ADVICE, RedisInfo, redis_facts
 from fairlead.adapters.vault import TenantVault
 from fairlead.assembly.providers import AppBook, ProfileBook
 from fairlead.assembly.settings import Settings
-from fairlead.assembly.stores import Places, database_settings, master_ring, places
+from fairlead.assembly.stores import StoreUrls, database_settings, master_ring, resolve_stores
 from fairlead.engine.ports import DeadLetter, DeadLetterFilter
 from fairlead.engine.ports.lanes import UnhandledKind
 from fairlead.errors import DependencyUnavailableError, FairleadError, IssuerClockError
@@ -76,7 +76,7 @@ async def checkup(settings: Settings) -> AsyncIterator[Check]:
     yield _journal(settings.home / "journal")
     yield await _judged("master key", _master_key(settings))
     try:
-        async with places(settings) as found:
+        async with resolve_stores(settings) as found:
             async for check in _database(settings, found):
                 yield check
             yield await _judged("redis", _redis(found.redis_url))
@@ -86,7 +86,7 @@ async def checkup(settings: Settings) -> AsyncIterator[Check]:
         yield _failed("embedded servers", error)
 
 
-async def _database(settings: Settings, found: Places) -> AsyncIterator[Check]:
+async def _database(settings: Settings, found: StoreUrls) -> AsyncIterator[Check]:
     """Where it does not answer, or lacks its tables, the other checks would only say so again."""
     assert found.database_url is not None  # places() gives one or raises
     reach = database_settings(settings, found.database_url)
@@ -203,7 +203,7 @@ async def _master_key(settings: Settings) -> Check:
 # ---- the stores ----------------------------------------------------------------------------------
 
 
-def version_check(facts: ServerFacts) -> Check:
+def version_check(facts: PostgresInfo) -> Check:
     """Whether the server is one that fairlead works on."""
     told = f"PostgreSQL {facts.major}.{facts.version % 10_000}"
     if facts.major < MIN_VERSION:
@@ -216,7 +216,7 @@ def version_check(facts: ServerFacts) -> Check:
     return Check("database", "ok", told)
 
 
-def durability_check(facts: ServerFacts) -> Check:
+def durability_check(facts: PostgresInfo) -> Check:
     """Whether what the server acknowledged is safe."""
     told = f"synchronous_commit is {facts.synchronous_commit}"
     if facts.synchronous_commit == "off":
@@ -228,7 +228,7 @@ def durability_check(facts: ServerFacts) -> Check:
     return Check("durability", "ok", told)
 
 
-def role_check(facts: ServerFacts) -> Check:
+def role_check(facts: PostgresInfo) -> Check:
     """Whether row-level security lets this user see all tenants."""
     if not facts.is_engine:
         hint = f"GRANT {named(facts.engine_role)} TO this user; a NOINHERIT user cannot be used"
@@ -241,7 +241,7 @@ def role_check(facts: ServerFacts) -> Check:
     return Check("database role", "ok", f"has the rights of {facts.engine_role}")
 
 
-def wall_check(wall: WallState) -> Check:
+def wall_check(wall: RowSecurityState) -> Check:
     """Whether the database itself keeps tenants apart, beside the statements that name them."""
     if wall.stands:
         return Check("tenant wall", "ok", "statements made for a tenant reach no row of another")
@@ -263,7 +263,7 @@ def wall_check(wall: WallState) -> Check:
     return Check("tenant wall", "warn", told, hint)
 
 
-def clock_check(facts: ServerFacts) -> Check:
+def clock_check(facts: PostgresInfo) -> Check:
     """Whether this host and the database agree on the time, as far as the round trip lets one tell."""
     certain_s = max(0.0, abs(facts.skew_s) - facts.doubt_s)
     side = "behind" if facts.skew_s > 0 else "ahead of"
@@ -274,7 +274,7 @@ def clock_check(facts: ServerFacts) -> Check:
     return Check("clock", "fail" if certain_s >= SKEW_FAIL_S else "warn", told, hint)
 
 
-def snapshot_check(facts: ServerFacts, warn_s: float = SNAPSHOT_WARN_S) -> Check:
+def snapshot_check(facts: PostgresInfo, warn_s: float = SNAPSHOT_WARN_S) -> Check:
     """Whether somebody keeps the server from removing the rows of jobs that ended."""
     harm = "until then no row of an ended job is removed, and claims grow slower"
     if facts.snapshot_s >= warn_s:
@@ -368,7 +368,7 @@ async def _redis(url: Secret | None) -> Check:
     return redis_check(await redis_facts(url))
 
 
-def redis_check(facts: RedisFacts) -> Check:
+def redis_check(facts: RedisInfo) -> Check:
     """Whether the server keeps what it is given (R29)."""
     told = f"{facts.product} {facts.version}, maxmemory-policy {facts.eviction or 'unknown'}"
     if facts.read_only:

@@ -12,14 +12,14 @@ from dataclasses import replace
 
 from fairlead._core.secret import Secret
 from fairlead.adapters.local.system import SystemClock, SystemIds
-from fairlead.adapters.postgres.postgres_info import ServerFacts, server_facts
-from fairlead.adapters.redis import APPEND_ADVICE, RedisFacts, facts_of_each
+from fairlead.adapters.postgres.postgres_info import PostgresInfo, server_facts
+from fairlead.adapters.redis import APPEND_ADVICE, RedisInfo, facts_of_each
 from fairlead.adapters.redis.keys import RedisKeys
 from fairlead.adapters.redis.probe import RedisProbe, probe_redis
 from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.assembly.doctor.checks import Check, Status
 from fairlead.assembly.settings import Settings
-from fairlead.assembly.stores import database_settings, places
+from fairlead.assembly.stores import database_settings, resolve_stores
 from fairlead.engine.ports.gate import Admitted, Ask, Finish
 from fairlead.engine.ports.gate_keys import UNKNOWN, KeySurvey
 from fairlead.errors import DependencyUnavailableError, FairleadError, LimiterUnavailableError
@@ -47,7 +47,7 @@ _WORSE: Sequence[Status] = ("ok", "warn", "fail")
 
 async def gate_checkup(settings: Settings) -> AsyncIterator[Check]:
     """Every check, as it is done; nothing is left changed."""
-    async with places(settings) as found:
+    async with resolve_stores(settings) as found:
         url, prefix = found.redis_url, settings.redis.prefix
         if url is None:
             told = "no Redis is set: each process keeps to its share of every limit"
@@ -90,7 +90,7 @@ def of_each(checks: Mapping[str, Check]) -> Check:
     return replace(worst, detail="; ".join([*told[:MOST_TOLD], *more]))
 
 
-def version_check(facts: RedisFacts) -> Check:
+def version_check(facts: RedisInfo) -> Check:
     """Whether it is new enough: Redis 6.2, or any Valkey, without a flaw that scripts can use (S07)."""
     told = f"{facts.product} {facts.version}"
     numbers = tuple(int(part) for part in re.findall(r"\d+", facts.version)[:3])
@@ -111,7 +111,7 @@ def _lets_scripts_out(product: str, numbers: tuple[int, ...]) -> bool:
     return bool(mended) and branch < max(mended)
 
 
-def role_check(facts: Mapping[str, RedisFacts], probes: Mapping[str, RedisProbe]) -> Check:
+def role_check(facts: Mapping[str, RedisInfo], probes: Mapping[str, RedisProbe]) -> Check:
     """Whether writes are taken, for all keys."""
     if any(each.read_only for each in facts.values()):
         return Check(
@@ -129,7 +129,7 @@ def role_check(facts: Mapping[str, RedisFacts], probes: Mapping[str, RedisProbe]
     return Check("role", "ok", f"{told}, state ok")
 
 
-def eviction_check(facts: RedisFacts) -> Check:
+def eviction_check(facts: RedisInfo) -> Check:
     """Whether it keeps what it is given."""
     told = f"maxmemory-policy {facts.eviction or 'unknown'}"
     if facts.eviction not in {"noeviction", ""}:
@@ -138,7 +138,7 @@ def eviction_check(facts: RedisFacts) -> Check:
     return Check("eviction", "ok", told)
 
 
-def persistence_check(facts: RedisFacts, probe: RedisProbe) -> Check:
+def persistence_check(facts: RedisInfo, probe: RedisProbe) -> Check:
     """Whether a restart finds what was there."""
     if facts.appends and not probe.appended:
         hint = "look at its log and at the disk: until it can write again the server may refuse writes, too"
@@ -179,7 +179,7 @@ def scripts_check(probe: RedisProbe) -> Check:
     return Check("scripts", "ok", f"{told}; {', '.join(missing)} at the first use" if missing else told)
 
 
-def clock_check(probe: RedisProbe, database: ServerFacts | None) -> Check:
+def clock_check(probe: RedisProbe, database: PostgresInfo | None) -> Check:
     """How far its clock is from others. Limits go by it alone; what people compare goes by several."""
     ours_s, doubt_s = probe.clock_s - probe.asked_s, probe.doubt_s
     told = f"{ours_s:+.3f} s to this host (± {doubt_s:.3f} s)"

@@ -93,9 +93,9 @@ class Invocation:
     def with_fairlead(self, work: Callable[[Fairlead], Awaitable[T]]) -> T:
         """Open fairlead by the settings, do *work*, and let go again."""
         from fairlead.app import Fairlead
-        from fairlead.assembly.stores import forbid_dumps
+        from fairlead.assembly.stores import disable_core_dumps
 
-        forbid_dumps()
+        disable_core_dumps()
 
         async def opened() -> T:
             async with Fairlead(self.config()) as fairlead:

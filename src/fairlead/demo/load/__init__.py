@@ -114,12 +114,12 @@ def judged(out: Output, report: Report) -> Exit:
 async def _play(call: Invocation, load: Load) -> Report:
     from secrets import token_hex
 
-    from fairlead.assembly.stores import redis_place
+    from fairlead.assembly.stores import redis_server
     from fairlead.demo.load.stage import Stage
     from fairlead.demo.load.view import LoadView
 
     settings = call.config().settings
-    async with redis_place(settings) as place:
+    async with redis_server(settings) as place:
         prefix = f"{settings.redis.prefix[:40]}-load-{token_hex(4)}"
         with LoadView(load, call.out) as view:
             stage = Stage(load, place.url, prefix, view)

@@ -18,7 +18,7 @@ from random import Random
 from typing import Any
 
 from fairlead._core.secret import Secret
-from fairlead.assembly.gate import Gatehouse, GateSettings
+from fairlead.assembly.gate import GateCore, GateSettings
 from fairlead.demo.load.plan import PROVIDER, Load
 from fairlead.engine.limits.admission import Admission, Entry
 from fairlead.errors import LimiterUnavailableError, LimitExceededError, SlotLostError
@@ -79,8 +79,8 @@ class Caller:
             await asyncio.gather(*tasks, return_exceptions=True)
             await house.close()
 
-    def _house(self, order: dict[str, Any]) -> Gatehouse:
-        return Gatehouse(
+    def _house(self, order: dict[str, Any]) -> GateCore:
+        return GateCore(
             Secret(order["url"]),
             process=f"simulated-{self._rank}",
             clock=SystemClock(),
@@ -109,7 +109,7 @@ class Caller:
 
     # ---- calls
 
-    async def _run(self, house: Gatehouse) -> None:
+    async def _run(self, house: GateCore) -> None:
         """Begin calls until told to stop; give the last figures once all have ended."""
         telling = asyncio.ensure_future(self._tell_figures())
         per_s, due_s = self._load.rate / self._load.processes, time.monotonic()
@@ -123,7 +123,7 @@ class Caller:
         telling.cancel()
         self._tell_now()
 
-    def _begin(self, house: Gatehouse) -> None:
+    def _begin(self, house: GateCore) -> None:
         self._tally.counts["offered"] += 1
         if len(self._calls) >= MOST_OPEN:
             self._tally.counts["not_begun"] += 1
@@ -132,7 +132,7 @@ class Caller:
         self._calls.add(task)
         task.add_done_callback(self._calls.discard)
 
-    async def _call(self, house: Gatehouse, tenant: str) -> None:
+    async def _call(self, house: GateCore, tenant: str) -> None:
         call_s = self._load.hold_s + 10.0
         entry = Entry(self._limits[tenant], tenant, PROVIDER, wait_s=self._load.wait_s, call_s=call_s)
         began_s, waiting = time.monotonic(), 1
