@@ -228,7 +228,11 @@ def test_every_statement_made_for_a_tenant_is_among_the_acts() -> None:
 
 
 def _goes_behind(node: ast.AST) -> bool:
-    return isinstance(node, ast.Attribute) and node.attr == "for_tenants" and "_database" in ast.unparse(node.value)
+    return (
+        isinstance(node, ast.Attribute)
+        and node.attr == "for_tenants"
+        and "_database" in ast.unparse(node.value)
+    )
 
 
 async def test_no_tenant_gets_the_row_of_another_in_the_same_batch(database: Database, wire: Wire) -> None:
