@@ -193,12 +193,12 @@ def _bounds(metadata: Iterable[Any]) -> Iterator[str]:
 # ---- events ------------------------------------------------------------------------------------
 
 _EVENTS = """\
-What happens inside fairlead is told as events. Each is one line of the log, with its fields; fields that do
-not apply are left out. No event holds a secret. In your own program they go to the logger `fairlead`.
+fairlead reports what happens inside it as events. You find each as one line of the log with its fields; fields
+that do not apply are left out. No event holds a secret. In your own program events go to the logger `fairlead`.
 
-`needs_reauth` and `token_expiring` also reach people: see [notices](notices.md).
+You can have `needs_reauth` and `token_expiring` delivered, too: see [notices](notices.md).
 
-A `job_finished` line of a run that failed is a warning, and an error where the job is given up.
+A `job_finished` line is a warning if the run failed, and an error if the job is discarded.
 """
 
 
@@ -206,10 +206,26 @@ def events_page() -> str:
     """One section for each event."""
     body: list[str] = []
     for kind in our_events():
-        rows = [(f"`{field.name}`", f"`{field.type}`") for field in fields(kind)]
-        body += ["", f"## `{kind.name}`", "", f"Level {kind.level}. {_first_paragraph(kind)}", ""]
-        body += _table(("field", "type"), rows)
+        meanings = _meanings(kind)
+        rows = [
+            (f"`{field.name}`", f"`{field.type}`", meanings.get(field.name, "")) for field in fields(kind)
+        ]
+        body += ["", f"## `{kind.name}`", "", f"Level {kind.level}. {_description(kind)}", ""]
+        body += _table(("field", "type", "meaning"), rows)
     return _page("Events", _EVENTS, body)
+
+
+def _description(kind: type[Event]) -> str:
+    """Return the paragraphs of *kind*'s docstring before its attributes."""
+    text = inspect.getdoc(kind) or ""
+    return " ".join(text.partition("Attributes:")[0].split()).replace("``", "`")
+
+
+def _meanings(kind: type[Event]) -> dict[str, str]:
+    """Return what the docstring of *kind* says about each of its fields."""
+    section = (inspect.getdoc(kind) or "").partition("Attributes:\n")[2]
+    entries = re.findall(r"^    (\w+): (.*(?:\n {5,}.*)*)", section, re.MULTILINE)
+    return {name: " ".join(text.split()).replace("``", "`") for name, text in entries}
 
 
 def our_events() -> list[type[Event]]:

@@ -18,7 +18,7 @@ from fairlead.errors import (
     ProviderNotFoundError,
     ReauthRequiredError,
 )
-from fairlead.events import TenantWallMissing, TimelineChanged
+from fairlead.events import DatabaseFailedOver, RowSecurityMissing
 from fairlead.testing.issuer import Issuer, IssuerConfig, ProviderConfig
 from fairlead.testing.ledger import judge
 from tests.support.engine import Recorder
@@ -322,7 +322,7 @@ async def test_a_restored_database_is_noticed_by_a_program_that_never_runs(
 
         monkeypatch.setattr(PostgresCredentialStore, "timeline", another)
         async with asyncio.timeout(20):
-            assert (await told.wait_for(TimelineChanged)).settled == 1
+            assert (await told.wait_for(DatabaseFailedOver)).recovered == 1
 
 
 async def test_a_worker_tells_at_its_start_that_the_second_wall_is_missing(made, database) -> None:
@@ -332,6 +332,6 @@ async def test_a_worker_tells_at_its_start_that_the_second_wall_is_missing(made,
         fl.runtime.bus.subscribe(told)
         working = asyncio.create_task(fl.run())
         async with asyncio.timeout(20):
-            assert "fairlead doctor" in (await told.wait_for(TenantWallMissing)).advice
+            assert "fairlead doctor" in (await told.wait_for(RowSecurityMissing)).advice
         fl.stop()
         await working

@@ -219,4 +219,4 @@ async def test_the_clean_up_looks_after_the_gate_and_tells_of_it(made: Callable[
         context = JobContext(a_job("clean_up"), lambda: 100.0)
         done = await fl.runtime.pruner.run(context)
         assert done["gate"] == 0, "there is nothing left over"
-        assert fl.runtime.bus.counts["gate_maintained"] == 1
+        assert fl.runtime.bus.counts["gate_maintenance_done"] == 1

@@ -33,7 +33,7 @@ OTHERS = ("context_snooze", "cancels_itself")
 MOST_TEXT, MOST_RESULT = 4096, 65_536
 WITH_CODE = {"loud_text", "pretender"}
 """Objects of the caller's own process that raise when they are looked at: what they raise is the caller's."""
-TOLD = ("service_failed", "store_unreachable", "stale_write_refused", "lease_lost", "handlers_stuck")
+TOLD = ("service_failed", "store_unreachable", "superseded_write_refused", "lease_lost", "handlers_stuck")
 """What the worker would tell of a failure path that failed."""
 
 JOBS = (

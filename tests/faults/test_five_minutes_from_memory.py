@@ -151,7 +151,7 @@ async def test_a_killed_database_is_done_without_for_five_minutes(
             assert ours.count("call_attempted", status=200) == CALLS + 1, "each leaves its record"
             assert len(ours.gate._notebook._unwritten) == 1, "what is to be written is kept once"
             for what in ("token", "connection"):
-                told = ours.count("served_from_memory", what=what)
+                told = ours.count("served_stale", what=what)
                 assert 1 <= told <= 5, f"{told} of {CALLS} calls asked a database that is away for the {what}"
             ours.clock.moved_s += MEMORY_S - 2 * STALE_S
             assert await ours.get() == 200
@@ -189,7 +189,7 @@ async def test_a_database_that_stands_still_holds_no_call_beyond_its_deadline(
                 assert await ours.get(deadline_s=1.0) == 200, "nobody asks it again within 5 s"
                 with pytest.raises(DeadlineExceededError, match="connection"):
                     await ours.get(deadline_s=0.5, key=ConnectionKey("beta", "hubspot"))
-        assert ours.count("served_from_memory") == 2
+        assert ours.count("served_stale") == 2
         assert vendor.keys == {"first": 3}
         ours.clock.moved_s += STALE_S
         assert await ours.get() == 200

@@ -30,7 +30,7 @@ from fairlead.errors import (
     RefusedError,
     TransientFailureError,
 )
-from fairlead.events import EndpointStateChanged
+from fairlead.events import TokenEndpointStateChanged
 from fairlead.policy.calls.blast_radius import TOKEN, Own, Shared
 from fairlead.testing.issuer.quirks import Quirk
 from fairlead.testing.ledger import judge
@@ -235,8 +235,10 @@ async def test_an_endpoint_that_is_well_again_is_told_of_and_so_is_who_closed_it
         met = [await fleet.meets("rejected.permanent_config.client", name) for name in ("a", "b")]
         await run(database, "UPDATE endpoint_gate SET open_until = now()")
         assert await fleet.is_served("well")
-        paused, closed = fleet.one.told(EndpointStateChanged) + fleet.other.told(EndpointStateChanged)
-        assert (paused.state, paused.said_by, paused.open_s) == ("paused", tuple(map(str, met)), 600.0)  # type: ignore[attr-defined]
+        paused, closed = fleet.one.told(TokenEndpointStateChanged) + fleet.other.told(
+            TokenEndpointStateChanged
+        )
+        assert (paused.state, paused.reported_by, paused.open_s) == ("paused", tuple(map(str, met)), 600.0)  # type: ignore[attr-defined]
         assert (closed.state, closed.client_id) == ("closed", "app")  # type: ignore[attr-defined]
 
 

@@ -23,7 +23,7 @@ from fairlead.errors import (
     RequestRejectedError,
     TransientFailureError,
 )
-from fairlead.events import EndpointStateChanged, NeedsReauth, ServiceFailed, TokenRefreshed
+from fairlead.events import NeedsReauth, ServiceFailed, TokenEndpointStateChanged, TokenRefreshed
 from fairlead.testing.issuer.quirks import Quirk
 from fairlead.testing.ledger import judge
 from tests.refresh.conftest import POLICIES
@@ -227,7 +227,7 @@ async def test_invalid_client_told_to_two_pauses_the_app_and_no_tenant(
             with pytest.raises(EndpointPausedError):
                 await fl.coordinator.refresh(connection_id, 1)
         assert judge(issuer.ledger()).provider_posts == 2, "the third was not sent"
-        assert [event.state for event in fl.told(EndpointStateChanged)] == ["paused"]
+        assert [event.state for event in fl.told(TokenEndpointStateChanged)] == ["paused"]
         assert (await fl.connections.get(ConnectionKey("b", STRICT))).state == "active"
         issuer.refuse_client("app", on=False)
         apps.credential = type(apps.credential)("app", apps.credential.client_secret, fingerprint="f2")

@@ -14,7 +14,7 @@ from fairlead.adapters.postgres.database import Database
 from fairlead.engine.ports import ConnectionKey, DataKey, Settlement, SettleVerdict
 from fairlead.engine.tokens.database_failover import TimelineWatch
 from fairlead.errors import OutcomeUnknownError, ReauthRequiredError
-from fairlead.events import ServiceFailed, TimelineChanged, TokenRefreshed
+from fairlead.events import DatabaseFailedOver, ServiceFailed, TokenRefreshed
 from fairlead.policy.providers.profile import Profile
 from fairlead.testing.issuer import Issuer
 from fairlead.testing.ledger import judge
@@ -79,7 +79,7 @@ async def test_a_process_that_starts_settles_what_the_database_lost(issuer, host
     assert floor["last_value"] >= max(head.epoch for head in heads), "also where the clock is behind now"
     assert (await after.coordinator.refresh(connection_id, 3)).generation == 4
     await watch.one_pass()
-    assert after.told(TimelineChanged) == []
+    assert after.told(DatabaseFailedOver) == []
     assert judge(issuer.ledger()).burnt == 0
 
 
@@ -91,9 +91,9 @@ async def test_one_that_lives_on_settles_again_when_the_history_changes(issuer, 
     await history.restore()
     await watch.one_pass()
     assert await generation(one, connection_id) == 2
-    assert one.told(TimelineChanged) == [TimelineChanged("7/1", "7/2", 1)]
+    assert one.told(DatabaseFailedOver) == [DatabaseFailedOver("7/1", "7/2", 1)]
     await watch.one_pass()
-    assert len(one.told(TimelineChanged)) == 1
+    assert len(one.told(DatabaseFailedOver)) == 1
 
 
 async def test_it_takes_over_the_files_of_processes_that_died_since_its_start(issuer, hosts, history) -> None:

@@ -92,7 +92,7 @@ async def test_nothing_is_forged(shell: Shell, database: Database) -> None:
     await PostgresJobStore(database, IDS).enqueue(jobs)
     logged = await worked(shell, len(jobs))
     lines = [json.loads(line) for line in logged.splitlines() if not line.startswith("draining")]
-    told = [line for line in lines if line["event"] == "job_dead"]
+    told = [line for line in lines if line["event"] == "job_discarded"]
     assert sorted(line["tenant"] for line in told) == sorted(
         redact(job.tenant_id, shapes=False) for job in jobs
     )
@@ -111,7 +111,7 @@ async def worked(shell: Shell, count: int) -> str:
     assert json.loads(await child.line())["event"] == "ready"
     told: list[str] = []
     async with patience(WITHIN_S):
-        while sum('"event": "job_dead"' in line for line in told) < count:
+        while sum('"event": "job_discarded"' in line for line in told) < count:
             told.append(await child.word())
     child.kill(signal.SIGTERM)
     return "".join(told) + (await shell.end(child)).err

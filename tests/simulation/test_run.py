@@ -34,7 +34,7 @@ def test_seeds_hold() -> None:
     for outcome in run_many(map(Options, range(SEEDS)), 1):
         assert outcome.broken is None, told(outcome)
         assert outcome.healed_s is not None
-        for seen in ("job_finished", "token_refreshed", "call_attempted", "tick_taken"):
+        for seen in ("job_finished", "token_refreshed", "call_attempted", "schedule_fired"):
             assert outcome.seen.get(seen), (outcome.options.seed, seen)
 
 

@@ -12,12 +12,12 @@ from collections.abc import Collection, Mapping
 from uuid import UUID
 
 from fairlead.events import (
-    AnswersUnclassified,
     DeadLetterFailed,
     Event,
-    GroupNotPaused,
-    JobDead,
+    GroupPauseFailed,
+    JobDiscarded,
     JobFinished,
+    ResponsesUnclassified,
     ServiceFailed,
     TokenRefreshFailed,
 )
@@ -98,7 +98,7 @@ def bug_in(event: Event, faults: Collection[str]) -> str | None:
     match event:
         case (
             JobFinished(kind=kind, code=str() as code, reason=reason)
-            | JobDead(kind=kind, code=code, reason=reason)
+            | JobDiscarded(kind=kind, code=code, reason=reason)
         ):
             return _unless(f"{kind} failed with {code} ({reason})", KINDS.get(kind, CAUSES), code, faults)
         case TokenRefreshFailed(code=code):
@@ -107,9 +107,9 @@ def bug_in(event: Event, faults: Collection[str]) -> str | None:
             return None if not STORE.isdisjoint(faults) else reason
         case ServiceFailed(service=name, reason=reason):
             return f"{name} failed: {reason}"
-        case DeadLetterFailed(reason=reason) | GroupNotPaused(reason=reason):
+        case DeadLetterFailed(reason=reason) | GroupPauseFailed(reason=reason):
             return None if not STORE.isdisjoint(faults) else reason
-        case AnswersUnclassified(status=status):
+        case ResponsesUnclassified(status=status):
             return f"no rule knew the answer {status}"
     return None
 

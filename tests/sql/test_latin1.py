@@ -17,7 +17,7 @@ from fairlead.engine.jobs.acknowledger import Acknowledger
 from fairlead.engine.jobs.executor import Executor
 from fairlead.engine.ports import ClaimFilter, Completed
 from fairlead.errors import InvalidConfigError
-from fairlead.events import JobDead
+from fairlead.events import JobDiscarded
 from fairlead.testing._kit.clock import ManualClock
 from tests.support.engine import IDS, Recorder, half, new_job
 from tests.support.passing_time import pass_time
@@ -63,6 +63,6 @@ async def test_handler_that_returns_an_emoji_in_a_latin1_database_ends_in_a_dead
         await acknowledger.flushed()
         await pass_time(database, 10)
     assert await rows(database, "SELECT state, attempt FROM job") == [{"state": "discarded", "attempt": 4}]
-    assert [dead.code for dead in emit.of(JobDead)] == ["outcome_refused"]
+    assert [dead.code for dead in emit.of(JobDiscarded)] == ["outcome_refused"]
     writing.cancel()
     await database.close()

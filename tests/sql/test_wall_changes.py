@@ -13,7 +13,7 @@ from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.migrate import Migrator
 from fairlead.adapters.postgres.row_security import RowSecurityLostError
 from fairlead.errors import InvalidInputError
-from fairlead.events import TenantWallMissing, TenantWallRaised
+from fairlead.events import RowSecurityEnabled, RowSecurityMissing
 from tests.support.databases import settings_of
 from tests.support.engine import Recorder
 from tests.support.notes import sql
@@ -48,7 +48,7 @@ async def test_a_process_that_was_there_first_has_the_wall_once_it_is_raised(
     async with database.for_tenants(OURS).transaction() as transaction:
         assert await transaction.fetch(WHOSE) == [(OURS,)]
     await database.close()
-    assert len(told.of(TenantWallMissing)) == len(told.of(TenantWallRaised)) == 1
+    assert len(told.of(RowSecurityMissing)) == len(told.of(RowSecurityEnabled)) == 1
 
 
 async def test_wall_is_not_checked_for_every_statement(database: Database) -> None:
@@ -79,7 +79,7 @@ async def test_a_role_that_is_lost_is_no_fault_of_the_values() -> None:
                 await database.for_tenants(OURS).fetch(WHOSE)
             assert await database.for_tenants(OURS).fetch(WHOSE) == []
             assert not database.walled
-            assert len(told.of(TenantWallMissing)) == number
+            assert len(told.of(RowSecurityMissing)) == number
             await admin.execute(give_back)
             database._look_at_s = 0.0  # five minutes later
         await admin.close()

@@ -7,9 +7,9 @@ import logging
 import pytest
 
 from fairlead.assembly.event_bus import EventBus
-from fairlead.events import Event, StoreUnreachable, TickTaken
+from fairlead.events import Event, ScheduleFired, StoreUnreachable
 
-TICK = TickTaken("token.scan", 0)
+TICK = ScheduleFired("token.scan", 0)
 AWAY = StoreUnreachable("postgres", "gone")
 
 
@@ -26,7 +26,7 @@ def test_events_are_counted_by_name() -> None:
     bus = EventBus()
     for event in (TICK, AWAY, TICK):
         bus.emit(event)
-    assert bus.counts == {"tick_taken": 2, "store_unreachable": 1}
+    assert bus.counts == {"schedule_fired": 2, "store_unreachable": 1}
 
 
 def test_unsubscribing_ends_it_even_while_an_event_is_handed_out() -> None:
@@ -58,7 +58,7 @@ def test_one_that_fails_is_counted_and_told_once(caplog: pytest.LogCaptureFixtur
     assert heard == [TICK, TICK]
     assert bus.failures == 2
     assert [record.getMessage() for record in caplog.records] == [
-        "a subscriber failed at tick_taken; only its first failure is logged"
+        "a subscriber failed at schedule_fired; only its first failure is logged"
     ]
 
 

@@ -25,8 +25,8 @@ from fairlead.events import (
     HandlersStuck,
     JobFinished,
     NeedsReauth,
+    ScheduleFired,
     StoreUnreachable,
-    TickTaken,
 )
 from tools.reference import our_events
 
@@ -143,7 +143,7 @@ def test_all_kinds_of_fields_are_json(out: Output) -> None:
 
 def test_the_level_holds_back_what_is_quieter(out: Output) -> None:
     out.open("warning")
-    log_event(TickTaken("token.scan", 0))
+    log_event(ScheduleFired("token.scan", 0))
     logging.getLogger("some.library").info("chat")
     log_event(StoreUnreachable("postgres", "gone"))
     assert [line["event"] for line in out.lines()] == ["store_unreachable"]
@@ -262,7 +262,7 @@ def test_closing_gives_everything_back(out: Output) -> None:
 def test_a_program_that_embeds_fairlead_sees_events_in_its_own_logs(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "fairlead"):
         log_event(NeedsReauth("acme", "xero", "default", JOB, "refresh_token=hunter2 was refused"))
-        log_event(TickTaken("token.scan", 0))
+        log_event(ScheduleFired("token.scan", 0))
         log_event(StoreUnreachable("postgres", EVIL))
     first, second = (record.getMessage() for record in caplog.records)
     assert first == (

@@ -20,7 +20,7 @@ from fairlead.assembly.event_bus import EventBus
 from fairlead.assembly.logs import configure, log_event
 from fairlead.events import (
     DeadLetterFailed,
-    JobDead,
+    JobDiscarded,
     NeedsReauth,
     ServiceFailed,
     StoreUnreachable,
@@ -58,7 +58,9 @@ def _in_events(canaries: Canaries) -> None:
     bus.emit(ServiceFailed("scan", f"{{'client_secret': '{canaries.word()}', 'x': 1}}"))
     bus.emit(TokenRefreshFailed("acme", "xero", "b", ID, canaries.random(), None, canaries.of("APP_USR-")))
     bus.emit(NeedsReauth("acme", "xero", "b", ID, "gone", f"https://x.example/?code={canaries.word()}"))
-    bus.emit(JobDead(ID, "work", "acme", None, "transient_network", "boom", f"Bearer {canaries.random(24)}"))
+    bus.emit(
+        JobDiscarded(ID, "work", "acme", None, "transient_network", "boom", f"Bearer {canaries.random(24)}")
+    )
     body = json.dumps({"refresh_token": canaries.word(), "access_token": canaries.random()})
     bus.emit(DeadLetterFailed(str(ID), "acme", "xero", f"answered {body}"))
     bus.emit(DeadLetterFailed(str(ID), "acme", "xero", json.dumps({"body": body})))

@@ -10,15 +10,22 @@ from fairlead.events.base import Event
 
 @dataclass(frozen=True, slots=True)
 class CallAttempted(Event):
-    """A call was sent once more, or refused: *status* None without an answer, *rule* what judged it.
+    """An attempt of a call was sent, or the call was refused.
 
-    *rule* is `refused` where it was not sent, `slot lost` where that ended it, and `cancelled` where its
-    caller was cancelled while it was under way: what became of it is not known.
-    *then*: what follows, in *delay_s*. *attempt*: how often it was sent; 0 for one that never was.
-    *waited_s*: for credentials, limits and retries so far, *sent_s*: under way. *code*: the stable word for
-    what happened, mostly the provider's own. *gate*: which let it through, `fleet`, `local` (Redis was away)
-    or `off` (no limits); of a refusal by limits which of them; empty where none was asked. *unclassified*: no
-    rule knew the answer. *stands_for*: under load one of so many is told; failures of what was sent all are.
+    Under load successes and refusals are sampled; failures of attempts that were sent are not.
+
+    Attributes:
+        attempt: How many attempts were sent so far; 0 for a refused call.
+        status: The HTTP status, or None without a response.
+        rule: The rule that classified the response; ``refused``, ``slot lost`` or ``cancelled`` otherwise.
+        then: What follows, in *delay_s* seconds.
+        waited_s: Time spent so far on credentials, limits and retry delays.
+        sent_s: Time spent so far on sent attempts.
+        code: The stable code of the outcome, mostly the provider's own.
+        gate: ``fleet``, ``local`` (without Redis) or ``off`` (no limits) for an admitted call, the limit that
+            refused a refused one, else empty.
+        unclassified: No rule matched the response.
+        stands_for: How many such events this one stands for.
     """
 
     name = "call_attempted"
@@ -45,10 +52,13 @@ class CallAttempted(Event):
 
 @dataclass(frozen=True, slots=True)
 class CallsFailed(Event):
-    """Calls that were sent failed for good: *failed* by *rule* since it was told last, at most each 10 s.
+    """Calls of a connection to a host failed for good; emitted at most every 10 s per rule.
 
-    *code*, *category* and *unclassified* are those of the last one. A call whose caller was cancelled is none
-    of them, nor is one that its job comes back for, as after a vendor's limit.
+    Cancelled calls are not counted, nor calls that their job repeats later. *code*, *category* and
+    *unclassified* are those of the last failure.
+
+    Attributes:
+        failed: Calls that failed by *rule* since the previous event.
     """
 
     name = "calls_failed"
@@ -65,17 +75,20 @@ class CallsFailed(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class AnswersUnclassified(Event):
-    """Answers to calls that no rule knew: *answers* since it was told last, at most each 10 s of a provider.
+class ResponsesUnclassified(Event):
+    """Responses of a provider matched no rule; emitted at most every 10 s per provider.
 
-    *total* counts all of this process since it began. *status* and *code* are those of the last one, for
-    whoever writes a rule.
+    Attributes:
+        status: The HTTP status of the last one.
+        code: The code in the body of the last one.
+        responses: How many since the previous event.
+        total: How many since this process started.
     """
 
-    name = "answers_unclassified"
+    name = "responses_unclassified"
     level = "warning"
     provider: str
     status: int | None
     code: str
-    answers: int
+    responses: int
     total: int

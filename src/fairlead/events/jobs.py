@@ -29,10 +29,10 @@ class JobFinished(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class JobDead(Event):
-    """A job went to the dead letters."""
+class JobDiscarded(Event):
+    """A job was discarded and has a dead letter."""
 
-    name = "job_dead"
+    name = "job_discarded"
     level = "error"
     job_id: UUID
     kind: str
@@ -45,18 +45,24 @@ class JobDead(Event):
 
 @dataclass(frozen=True, slots=True)
 class JobsRescued(Event):
-    """Jobs of lost sessions are available again; *dead* of them reached the crash limit."""
+    """Jobs of lost sessions are available again.
+
+    Attributes:
+        rescued: Jobs that are available again.
+        discarded: Jobs that reached the crash limit and were discarded.
+        sessions: Sessions with an expired lease.
+    """
 
     name = "jobs_rescued"
     level = "warning"
     rescued: int
-    dead: int
+    discarded: int
     sessions: int
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseLost(Event):
-    """This process was presumed dead, or could not renew in time; it stopped its work."""
+    """This process was presumed dead, or could not renew its lease in time, and stopped its jobs."""
 
     name = "lease_lost"
     level = "error"
@@ -65,10 +71,14 @@ class LeaseLost(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class TickTaken(Event):
-    """This process took a tick of a schedule; *coalesced* earlier ticks were made up by it."""
+class ScheduleFired(Event):
+    """This process fired a schedule and enqueued its job.
 
-    name = "tick_taken"
+    Attributes:
+        coalesced: Earlier missed runs that this one stands for.
+    """
+
+    name = "schedule_fired"
     level = "debug"
     schedule: str
     coalesced: int
@@ -76,7 +86,12 @@ class TickTaken(Event):
 
 @dataclass(frozen=True, slots=True)
 class ScheduleReplaced(Event):
-    """A program declared a schedule under a name in use: its jobs are now of *kind*, not *kind_before*."""
+    """A program declared a schedule under an existing name with another kind of job.
+
+    Attributes:
+        kind_before: The kind of job that it enqueued until now.
+        kind: The kind of job that it enqueues from now on.
+    """
 
     name = "schedule_replaced"
     level = "warning"
@@ -87,7 +102,12 @@ class ScheduleReplaced(Event):
 
 @dataclass(frozen=True, slots=True)
 class WorkerDraining(Event):
-    """A worker stopped claiming; *running* jobs have *grace_s* seconds to end."""
+    """A worker stopped claiming jobs.
+
+    Attributes:
+        running: Jobs that still run.
+        grace_s: Seconds that they have to end.
+    """
 
     name = "worker_draining"
     running: int
@@ -96,7 +116,11 @@ class WorkerDraining(Event):
 
 @dataclass(frozen=True, slots=True)
 class JobsHandedBack(Event):
-    """Jobs were stopped and given back with their attempt; *reason* is ``drain`` or ``lease_lost``."""
+    """Running jobs were stopped and made available again, without using up an attempt.
+
+    Attributes:
+        reason: ``drain`` or ``lease_lost``.
+    """
 
     name = "jobs_handed_back"
     level = "warning"
@@ -106,7 +130,7 @@ class JobsHandedBack(Event):
 
 @dataclass(frozen=True, slots=True)
 class HandlersStuck(Event):
-    """Handlers of these *kinds* go on after they were cancelled; their jobs were handed back all the same."""
+    """Handlers of these *kinds* kept running after cancellation; their jobs were handed back."""
 
     name = "handlers_stuck"
     level = "error"
@@ -115,9 +139,9 @@ class HandlersStuck(Event):
 
 @dataclass(frozen=True, slots=True)
 class TimeoutIgnored(Event):
-    """A handler still runs *over_s* seconds after its timeout; reported at 5 s, and each time that doubles.
+    """A handler still runs *over_s* seconds after its timeout; emitted at 5 s and each time that doubles.
 
-    Its job stays running, and counts under caps, until the handler or its process ends.
+    The job stays running, and counts under caps, until its handler or its process ends.
     """
 
     name = "timeout_ignored"
@@ -132,7 +156,7 @@ class TimeoutIgnored(Event):
 
 @dataclass(frozen=True, slots=True)
 class GroupPaused(Event):
-    """A handler asked for a pause (after a 429): no worker begins work of *scope* for *for_s* seconds."""
+    """A handler requested a pause, for example after a 429: no worker starts jobs of *scope* for *for_s* seconds."""
 
     name = "group_paused"
     tenant: str
@@ -144,10 +168,10 @@ class GroupPaused(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class GroupNotPaused(Event):
-    """A pause that a handler asked for could not be made; its own job waits all the same."""
+class GroupPauseFailed(Event):
+    """A pause that a handler requested could not be stored; only its own job waits."""
 
-    name = "group_not_paused"
+    name = "group_pause_failed"
     level = "warning"
     tenant: str
     provider: str | None
@@ -156,21 +180,24 @@ class GroupNotPaused(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class LanesAged(Event):
-    """This many lanes waited so long for their turn that they moved into a more urgent class."""
+class LanesPromoted(Event):
+    """Lanes that had waited too long moved to a more urgent priority class."""
 
-    name = "lanes_aged"
+    name = "lanes_promoted"
     lanes: int
 
 
 @dataclass(frozen=True, slots=True)
-class LanesMended(Event):
-    """A sweep put lanes right: *opened* for work that nobody would have found, *parked* for a pause, *woken*.
+class LanesRepaired(Event):
+    """A sweep repaired lanes. A few after a crash, or after other programs enqueued jobs, are normal.
 
-    A few after a crash, or after jobs that other programs enqueued, are nothing to worry about.
+    Attributes:
+        opened: Lanes with runnable jobs that no worker would have found.
+        parked: Lanes that were open although a pause covers them.
+        woken: Lanes with a pause or wait that had ended.
     """
 
-    name = "lanes_mended"
+    name = "lanes_repaired"
     opened: int
     parked: int
     woken: int
@@ -178,7 +205,11 @@ class LanesMended(Event):
 
 @dataclass(frozen=True, slots=True)
 class DeadLettersProcessed(Event):
-    """One run of the dead-letter processor; *counts* by what was done."""
+    """The dead-letter processor completed a run.
+
+    Attributes:
+        counts: Dead letters by the action taken.
+    """
 
     name = "dead_letters_processed"
     counts: Mapping[str, int]
@@ -186,7 +217,7 @@ class DeadLettersProcessed(Event):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterFailed(Event):
-    """The processor could not handle one entry; the others were handled."""
+    """The dead-letter processor could not handle one dead letter; it handled the others."""
 
     name = "dead_letter_failed"
     level = "error"
@@ -198,7 +229,12 @@ class DeadLetterFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class DeadLettersFull(Event):
-    """A queue's bound is full of open dead letters; new work of it is refused until somebody acts."""
+    """A queue has reached its bound of open dead letters, and new jobs for it are refused.
+
+    Attributes:
+        open: Open dead letters of the queue.
+        bound: How many it may have.
+    """
 
     name = "dead_letters_full"
     level = "error"

@@ -9,7 +9,7 @@ from fairlead.events.base import Event
 
 @dataclass(frozen=True, slots=True)
 class GateDegraded(Event):
-    """This process keeps to its share of each limit: Redis does not answer, or somebody wants it so."""
+    """This process limits calls to its share of each limit: Redis is unavailable, or an operator chose so."""
 
     name = "gate_degraded"
     level = "warning"
@@ -18,15 +18,15 @@ class GateDegraded(Event):
 
 @dataclass(frozen=True, slots=True)
 class GateRestored(Event):
-    """After *away_s* seconds limits are the fleet's again."""
+    """Limits are shared with the fleet again, after *outage_s* seconds."""
 
     name = "gate_restored"
-    away_s: float
+    outage_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class GateSlow(Event):
-    """Redis took *took_s* seconds to answer; beyond 0.8 s this process keeps to its share."""
+    """Redis took *took_s* seconds to respond; above 0.8 s this process uses only its share of each limit."""
 
     name = "gate_slow"
     level = "warning"
@@ -35,7 +35,7 @@ class GateSlow(Event):
 
 @dataclass(frozen=True, slots=True)
 class GateWouldRefuse(Event):
-    """A connection in observe mode: this call would have been refused, and was let through."""
+    """A call of a connection in observe mode was sent although its limits would have refused it."""
 
     name = "gate_would_refuse"
     tenant: str
@@ -46,9 +46,12 @@ class GateWouldRefuse(Event):
 
 @dataclass(frozen=True, slots=True)
 class GateBreakerOpened(Event):
-    """A destination fails: calls of this connection to *host* are refused for *open_s*, then one is tried.
+    """A destination fails: calls of this connection to *host* are refused for *open_s* seconds, then one probes it.
 
-    *cause* is the code of the last failure (``http_500``). Without Redis each process has its own breakers.
+    Without Redis each process has its own breakers.
+
+    Attributes:
+        cause: The code of the last failure, such as ``http_500``.
     """
 
     name = "gate_breaker_opened"
@@ -63,9 +66,9 @@ class GateBreakerOpened(Event):
 
 @dataclass(frozen=True, slots=True)
 class GateBreakerClosed(Event):
-    """The call that was tried did well: calls to *host* come back, 2 in the first second, then twice as many.
+    """The probe succeeded: calls to *host* resume with 2 in the first second, doubling each second.
 
-    A breaker that somebody closes by hand is told by the audit instead.
+    A breaker that an operator closes is recorded in the audit trail instead.
     """
 
     name = "gate_breaker_closed"
@@ -77,7 +80,7 @@ class GateBreakerClosed(Event):
 
 @dataclass(frozen=True, slots=True)
 class GateBypassed(Event):
-    """The gate is disabled by hand: since the last look *calls* went past their limits."""
+    """The gate is disabled by an override: *calls* skipped their limits since the previous event."""
 
     name = "gate_bypassed"
     level = "warning"
@@ -87,7 +90,7 @@ class GateBypassed(Event):
 
 @dataclass(frozen=True, slots=True)
 class BulkAdopted(Event):
-    """A bulk operation that was found running, begun by nobody known here, was given a place."""
+    """A bulk operation that was found running, and that fairlead had not started, was given a slot."""
 
     name = "bulk_adopted"
     tenant: str
@@ -96,10 +99,10 @@ class BulkAdopted(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class TenantRapid(Event):
-    """A tenant asked *refused* times within a second for what it was refused; it is put off locally."""
+class TenantThrottled(Event):
+    """A tenant repeated refused calls *refused* times within a second; further ones are refused locally."""
 
-    name = "tenant_rapid"
+    name = "tenant_throttled"
     level = "warning"
     tenant: str
     provider: str
@@ -108,7 +111,7 @@ class TenantRapid(Event):
 
 @dataclass(frozen=True, slots=True)
 class GateNotPersistent(Event):
-    """Redis writes no append-only file: a restart forgets open breakers, waits and lines. See *advice*."""
+    """Redis writes no append-only file, so a restart loses open breakers, waits and queues. See *advice*."""
 
     name = "gate_not_persistent"
     level = "warning"
@@ -117,15 +120,20 @@ class GateNotPersistent(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class GateMaintained(Event):
-    """The hourly look after the gate's keys, over the last hour as far as the logs of pools reach.
+class GateMaintenanceDone(Event):
+    """The hourly maintenance of the gate's keys ended.
 
-    *orphans*: leases that ended because nobody gave them back; *promoted*: who went first because he had
-    waited too long; *cleaned*: keys without an end of their life that were given one. *keys* and *size_bytes*
-    are ours (None: the server does not tell), *used_bytes* is the server's. *complete* False: there are more.
+    Attributes:
+        orphans: Leases of the last hour that expired or were recovered instead of released.
+        promoted: Callers of the last hour that were served first because they had waited too long.
+        cleaned: Keys without a time to live that were given one.
+        keys: Keys of this installation.
+        size_bytes: Their size; None if the server does not report it.
+        used_bytes: Memory that the server uses.
+        complete: False if there are more keys than were read.
     """
 
-    name = "gate_maintained"
+    name = "gate_maintenance_done"
     orphans: int
     promoted: int
     cleaned: int

@@ -9,7 +9,7 @@ from fairlead.events.base import Event
 
 @dataclass(frozen=True, slots=True)
 class StoreUnreachable(Event):
-    """The database does not answer; work waits and nothing is dropped."""
+    """The database does not respond; work waits and nothing is dropped."""
 
     name = "store_unreachable"
     level = "warning"
@@ -19,16 +19,16 @@ class StoreUnreachable(Event):
 
 @dataclass(frozen=True, slots=True)
 class StoreReachable(Event):
-    """The database answers again after *away_s* seconds; work goes on."""
+    """The database responds again, after *outage_s* seconds, and work resumes."""
 
     name = "store_reachable"
     store: str
-    away_s: float
+    outage_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceFailed(Event):
-    """A background service's pass failed; it goes on with its next one."""
+    """One pass of a background service failed; the service continues with its next pass."""
 
     name = "service_failed"
     level = "error"
@@ -38,7 +38,7 @@ class ServiceFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class ServiceRecovered(Event):
-    """A background service works again after *failed_s* seconds."""
+    """A background service works again, after *failed_s* seconds."""
 
     name = "service_recovered"
     service: str
@@ -47,7 +47,11 @@ class ServiceRecovered(Event):
 
 @dataclass(frozen=True, slots=True)
 class MemoryPressure(Event):
-    """Memory passed a soft limit: ``warn``, ``full`` (no new jobs are claimed) or ``eased`` again."""
+    """Memory use crossed a soft limit.
+
+    Attributes:
+        stage: ``warn``, ``full`` (no new jobs are claimed) or ``eased`` (below the limits again).
+    """
 
     name = "memory_pressure"
     level = "warning"
@@ -58,7 +62,7 @@ class MemoryPressure(Event):
 
 @dataclass(frozen=True, slots=True)
 class LoopStalled(Event):
-    """The event loop did not run for *stall_s* seconds: some handler blocks it."""
+    """The event loop did not run for *stall_s* seconds: a handler blocks it."""
 
     name = "loop_stalled"
     level = "warning"
@@ -69,7 +73,8 @@ class LoopStalled(Event):
 class ProcessUnhealthy(Event):
     """This process cannot connect because of a *fault* of its own, and claims no jobs until a check passes.
 
-    *places* are some of the destinations that it tried.
+    Attributes:
+        places: Some of the destinations that it tried.
     """
 
     name = "process_unhealthy"
@@ -81,35 +86,41 @@ class ProcessUnhealthy(Event):
 
 @dataclass(frozen=True, slots=True)
 class ProcessRecovered(Event):
-    """This process can connect again after *away_s* seconds, and claims jobs."""
+    """This process can connect again, after *outage_s* seconds, and claims jobs."""
 
     name = "process_recovered"
     fault: str
-    away_s: float
+    outage_s: float
 
 
 @dataclass(frozen=True, slots=True)
-class TenantWallMissing(Event):
-    """Only the statements keep tenants apart: row-level security does not, for this process. See *advice*."""
+class RowSecurityMissing(Event):
+    """Row-level security does not separate tenants for this process; only its statements do. See *advice*."""
 
-    name = "tenant_wall_missing"
+    name = "row_security_missing"
     level = "warning"
     advice: str
 
 
 @dataclass(frozen=True, slots=True)
-class TenantWallRaised(Event):
-    """Row-level security keeps tenants apart from now on, in this process, too."""
+class RowSecurityEnabled(Event):
+    """Row-level security separates tenants in this process from now on."""
 
-    name = "tenant_wall_raised"
+    name = "row_security_enabled"
 
 
 @dataclass(frozen=True, slots=True)
-class TimelineChanged(Event):
-    """The database was failed over, restored or restarted; *settled* responses came from the journal."""
+class DatabaseFailedOver(Event):
+    """The database was failed over, restored or restarted.
 
-    name = "timeline_changed"
+    Attributes:
+        previous: The timeline before.
+        current: The timeline now.
+        recovered: Token responses that were written again from the journal.
+    """
+
+    name = "database_failed_over"
     level = "warning"
-    before: str
-    now: str
-    settled: int
+    previous: str
+    current: str
+    recovered: int

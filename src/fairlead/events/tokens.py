@@ -10,7 +10,12 @@ from fairlead.events.base import Event
 
 @dataclass(frozen=True, slots=True)
 class TokenRefreshed(Event):
-    """A new generation is stored; *waited_s* from the ask, *sent_s* for the provider's part."""
+    """A new generation of a credential was stored.
+
+    Attributes:
+        waited_s: Seconds from the request for a token until it was stored.
+        recovered: The token came from the journal, not from a new request.
+    """
 
     name = "token_refreshed"
     tenant: str
@@ -24,7 +29,7 @@ class TokenRefreshed(Event):
 
 @dataclass(frozen=True, slots=True)
 class TokenRefreshFailed(Event):
-    """A refresh did not succeed this time; *category* and *next_retry_s* say what follows."""
+    """A refresh failed; *category* decides whether and when it is retried."""
 
     name = "token_refresh_failed"
     level = "warning"
@@ -39,7 +44,7 @@ class TokenRefreshFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class TokenOutcomeUnknown(Event):
-    """A refresh was sent and its outcome is not known; the replay policy decides what follows."""
+    """A refresh was sent and its outcome is unknown; the replay policy decides what follows."""
 
     name = "token_outcome_unknown"
     level = "warning"
@@ -53,7 +58,7 @@ class TokenOutcomeUnknown(Event):
 
 @dataclass(frozen=True, slots=True)
 class NeedsReauth(Event):
-    """Only the customer can heal this connection; *link* is where to send them."""
+    """A connection needs a new authorisation by the customer; *link* starts it."""
 
     name = "needs_reauth"
     level = "warning"
@@ -66,42 +71,46 @@ class NeedsReauth(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class EndpointStateChanged(Event):
-    """The token endpoint of the app or host in *client_id* is open, paused, or closed (healthy again).
+class TokenEndpointStateChanged(Event):
+    """The token endpoint of the app or host in *client_id* changed its state.
 
     Attributes:
+        state: ``open`` (unavailable), ``paused`` or ``closed`` (healthy again).
         open_s: Seconds until the next attempt may be made.
-        said_by: The first connections or hosts whose responses closed it.
+        reported_by: The first connections or hosts with responses that changed it.
     """
 
-    name = "endpoint_state"
+    name = "token_endpoint_state_changed"
     level = "warning"
     provider: str
     client_id: str
     state: str
     reason: str
     open_s: float | None = None
-    said_by: tuple[str, ...] = ()
+    reported_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class StaleWriteRefused(Event):
-    """A superseded worker tried to write outcomes; they were refused."""
+class SupersededWriteRefused(Event):
+    """The outcomes of *count* jobs were not stored, because their leases had passed to another worker."""
 
-    name = "stale_write_refused"
+    name = "superseded_write_refused"
     level = "warning"
     kind: str
     count: int
 
 
 @dataclass(frozen=True, slots=True)
-class ServedFromMemory(Event):
-    """The database is away: calls of this connection go by the *what* that was read *age_s* ago.
+class ServedStale(Event):
+    """The database is unavailable, so calls of this connection use cached data that is *age_s* seconds old.
 
-    *what*: ``connection`` (its settings) or ``token``. For five minutes at most, and no token past its end.
+    Cached data is used for five minutes at most, and no token past its expiry.
+
+    Attributes:
+        what: ``connection`` (its settings) or ``token``.
     """
 
-    name = "served_from_memory"
+    name = "served_stale"
     tenant: str
     provider: str
     what: str

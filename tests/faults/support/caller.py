@@ -225,7 +225,7 @@ class _Caller:
     def _hear(self, event: Event) -> None:
         self._counts[event.name] += 1
         if isinstance(event, GateRestored):
-            self._away_s.append(event.away_s)
+            self._away_s.append(event.outage_s)
         if isinstance(event, GateDegraded):
             self._sink.write(told="degraded", process=self._process, s=time.monotonic(), why=event.reason)
         if isinstance(event, ServiceFailed):

@@ -30,7 +30,7 @@ from fairlead.engine.jobs.handler import Handler, JobContext
 from fairlead.engine.ports import ConnectionKey, NewJob
 from fairlead.engine.tokens.connections import Grant
 from fairlead.errors import FairleadError
-from fairlead.events import Event, LoopStalled, StaleWriteRefused
+from fairlead.events import Event, LoopStalled, SupersededWriteRefused
 from fairlead.policy.jobs.job import Discard
 from tests.faults.support import roads, versions
 from tests.faults.support.sink import Sink
@@ -110,7 +110,7 @@ class _Worker:
         self._reply({"number": asked["number"]})
 
     def _hear(self, event: Event) -> None:
-        if isinstance(event, StaleWriteRefused):
+        if isinstance(event, SupersededWriteRefused):
             self._stale += event.count
         elif isinstance(event, LoopStalled):
             self._stalls_s.append(event.stall_s)

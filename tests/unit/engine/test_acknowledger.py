@@ -14,7 +14,7 @@ from fairlead.engine.jobs.acknowledger import BOUND, Acknowledger
 from fairlead.engine.jobs.executor import Executor
 from fairlead.engine.ports import ClaimFilter, Completed, Discarded, FailureRecord, Job, Outcome, Rescheduled
 from fairlead.errors import DependencyUnavailableError, InvalidInputError, MigrationRequiredError
-from fairlead.events import JobDead, ServiceFailed, StaleWriteRefused
+from fairlead.events import JobDiscarded, ServiceFailed, SupersededWriteRefused
 from fairlead.testing._kit.clock import ManualClock
 from fairlead.testing._kit.ids import CountedIds
 from fairlead.testing._memory import MemoryDatabase, MemoryJobStore, MemorySessionStore
@@ -101,7 +101,7 @@ async def test_what_is_not_ours_any_more_is_counted_by_kind() -> None:
         for job in lost:
             acks.put(job, Completed(job.job_id, job.lease_id + 100))
         await acks.flushed()
-        assert desk.emit.of(StaleWriteRefused) == [StaleWriteRefused("work", 2)]
+        assert desk.emit.of(SupersededWriteRefused) == [SupersededWriteRefused("work", 2)]
 
 
 async def test_a_death_is_told_once_it_is_stored() -> None:
@@ -112,7 +112,7 @@ async def test_a_death_is_told_once_it_is_stored() -> None:
         acks.put(stored, Discarded(stored.job_id, stored.lease_id, IDS.uuid7(), failure))
         acks.put(stale, Discarded(stale.job_id, stale.lease_id + 100, IDS.uuid7(), failure))
         await acks.flushed()
-    (told,) = desk.emit.of(JobDead)
+    (told,) = desk.emit.of(JobDiscarded)
     assert (told.job_id, told.category, told.code, told.reason) == (
         stored.job_id,
         "permanent_request",
@@ -157,7 +157,7 @@ async def test_emoji_that_the_database_refuses_ends_in_a_dead_letter() -> None:
             acks.put(job, done(job))
             await acks.flushed()
             await desk.clock.advance(60)
-    (dead,) = desk.emit.of(JobDead)
+    (dead,) = desk.emit.of(JobDiscarded)
     assert (dead.code, "the result or error of its run" in dead.reason, dead.reason.isascii()) == (
         "outcome_refused",
         True,

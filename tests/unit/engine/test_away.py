@@ -14,7 +14,7 @@ from fairlead.engine.limits.call_admitter import CallWish
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.engine.tokens.reader import TokenReader
 from fairlead.errors import DeadlineExceededError, DependencyUnavailableError, NotFoundError
-from fairlead.events import ServedFromMemory
+from fairlead.events import ServedStale
 from fairlead.policy.tokens.token import TokenSet
 from fairlead.testing._kit.clock import ManualClock
 from tests.support.engine import Recorder
@@ -57,7 +57,7 @@ async def test_a_connection_that_is_known_is_called_for_five_minutes() -> None:
     for _ in range(3):
         await way.call()
     assert way.asked == 2, "it is asked anew each 5 s, not by each call"
-    assert way.told.of(ServedFromMemory) == [ServedFromMemory("acme", "stripe", "connection", 6.0)]
+    assert way.told.of(ServedStale) == [ServedStale("acme", "stripe", "connection", 6.0)]
     await way.clock.advance(295.0)
     with pytest.raises(DependencyUnavailableError):
         await way.call()
@@ -94,7 +94,7 @@ async def test_a_database_that_hangs_is_away_for_whoever_is_known() -> None:
     await waits
     await way.call()
     assert way.asked == 2, "nobody else waits for it within 5 s"
-    assert way.told.of(ServedFromMemory) == [ServedFromMemory("acme", "stripe", "connection", 8.0)]
+    assert way.told.of(ServedStale) == [ServedStale("acme", "stripe", "connection", 8.0)]
     await way.clock.advance(5.0)
     way.hangs = False
     await way.call()
@@ -196,7 +196,7 @@ async def test_a_token_is_served_until_its_end_and_for_five_minutes_at_most(
     vault.away = True
     await vault.clock.advance(served_s - 1.0)
     assert await vault.reader.token(KEY) == first
-    assert vault.told.of(ServedFromMemory) == [ServedFromMemory("acme", "stripe", "token", served_s - 1.0)]
+    assert vault.told.of(ServedStale) == [ServedStale("acme", "stripe", "token", served_s - 1.0)]
     await vault.clock.advance(1.0)
     with pytest.raises(DependencyUnavailableError):
         await vault.reader.token(KEY)

@@ -12,7 +12,7 @@ from fairlead.engine.jobs.dead_letter import PROCESS, SPREAD_S, DeadLetterProces
 from fairlead.engine.jobs.handler import Handler, JobContext
 from fairlead.engine.ports import Completed, DeadLetter, Discarded, FailureRecord, NewJob, Schedule
 from fairlead.errors import TransientFailureError
-from fairlead.events import DeadLetterFailed, DeadLettersFull, DeadLettersProcessed, JobDead
+from fairlead.events import DeadLetterFailed, DeadLettersFull, DeadLettersProcessed, JobDiscarded
 from fairlead.policy.failures.category import Category
 from fairlead.policy.jobs.dead_letter import DeadLetterRules, action_in_s, first_action
 from fairlead.policy.jobs.kinds import NEEDS_REAUTH
@@ -109,7 +109,7 @@ async def test_three_replays_within_the_hour_then_a_person_then_the_end(office: 
     await fleet.advance(2 * 3600)
     (row,) = fleet.database.dead_letters.values()
     assert (row.replays, row.status.value, len(row.history)) == (3, "pending_review", 16)
-    assert len(process.emit.of(JobDead)) == 4
+    assert len(process.emit.of(JobDiscarded)) == 4
     await process.kill()
     await fleet.advance(7 * DAY_S)
     assert await office.run() == {"abandoned": 1}
@@ -316,7 +316,7 @@ async def test_success_of_a_replay_closes_the_entry(office: Office, fleet: Fleet
 
     process = await fleet.start(Handler("work", sometimes))
     await fleet.enqueue()
-    await process.emit.wait_for(JobDead)
+    await process.emit.wait_for(JobDiscarded)
     (entry,) = await fleet.dead_letters.search(
         status="pending_review", category=None, tenant_id=None, kind=None, limit=9
     )

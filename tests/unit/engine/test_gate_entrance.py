@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.engine.ports import ConnectionKey
 from fairlead.errors import LimitExceededError
-from fairlead.events import TenantRapid
+from fairlead.events import TenantThrottled
 from fairlead.policy.limits.refusal_throttle import MOST_REFUSED
 from tests.support.entrances import Way, begun, settled
 
@@ -26,7 +26,7 @@ async def test_100_rapid_requests_of_one_tenant_flagged_and_throttled() -> None:
     await settled()
     for _ in range(MOST_REFUSED):
         assert (await refused(way)).reason == "slot"
-    assert way.told.of(TenantRapid) == [TenantRapid("acme", "stripe", 100)]
+    assert way.told.of(TenantThrottled) == [TenantThrottled("acme", "stripe", 100)]
     throttled = await refused(way)
     assert (throttled.reason, throttled.retry_after_s) == ("rapid", 1.0)
     other = replace(way.wish(wait_s=0.0), key=ConnectionKey("beta", "stripe"))
@@ -37,7 +37,7 @@ async def test_100_rapid_requests_of_one_tenant_flagged_and_throttled() -> None:
     assert (await refused(way)).reason == "rapid", "its slot is free: it is not even asked for"
     await way.clock.advance(1.0)
     await way.call(wait_s=0.0)
-    assert len(way.told.of(TenantRapid)) == 1
+    assert len(way.told.of(TenantThrottled)) == 1
 
 
 async def test_whether_a_refusal_would_keep_a_call_out() -> None:
@@ -57,4 +57,4 @@ async def test_99_of_them_are_served_as_ever() -> None:
     until.set()
     await holder
     await way.call(wait_s=0.0)
-    assert way.told.of(TenantRapid) == []
+    assert way.told.of(TenantThrottled) == []

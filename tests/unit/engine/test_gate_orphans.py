@@ -16,7 +16,7 @@ from fairlead.engine.ports import SessionView
 from fairlead.engine.ports.gate_keys import HeldLease, KeySurvey, KindUse
 from fairlead.engine.ports.processes import ProcessIdentity
 from fairlead.errors import LimiterUnavailableError
-from fairlead.events import GateMaintained, ServiceFailed
+from fairlead.events import GateMaintenanceDone, ServiceFailed
 from fairlead.testing._kit.clock import ManualClock
 from tests.support.engine import Recorder
 
@@ -139,8 +139,8 @@ async def test_the_hourly_look_tells_what_happened_and_mends_what_is_left() -> N
     assert done == 2
     assert [one.lease_id for one in keys.given] == [1], "what may be under way is left to the gate"
     assert keys.ttl == [(("some-key",), TTL_S)]
-    assert emit.of(GateMaintained) == [
-        GateMaintained(
+    assert emit.of(GateMaintenanceDone) == [
+        GateMaintenanceDone(
             orphans=4, promoted=4, cleaned=1, keys=5, size_bytes=400, used_bytes=9000, complete=True
         )
     ]
@@ -150,7 +150,7 @@ async def test_where_nothing_happened_it_says_zero() -> None:
     keys, emit = Keys(), Recorder()
     keys.happened = {}
     assert await GateMaintenance(keys, emit=emit).run() == 0  # type: ignore[arg-type]
-    (told,) = emit.of(GateMaintained)
+    (told,) = emit.of(GateMaintenanceDone)
     assert (told.orphans, told.promoted, told.cleaned) == (0, 0, 0)
 
 
@@ -159,4 +159,4 @@ async def test_a_redis_that_is_away_fails_no_clean_up() -> None:
     keys.away = True
     assert await GateMaintenance(keys, emit=emit).run() == 0  # type: ignore[arg-type]
     assert [told.service for told in emit.of(ServiceFailed)] == ["gate-maintenance"]
-    assert emit.of(GateMaintained) == []
+    assert emit.of(GateMaintenanceDone) == []

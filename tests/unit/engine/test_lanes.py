@@ -14,7 +14,7 @@ from fairlead.engine.jobs.lane_maintenance import (
 from fairlead.engine.ports import ClaimFilter
 from fairlead.engine.ports.lanes import Swept
 from fairlead.errors import DependencyUnavailableError
-from fairlead.events import LanesAged, LanesMended, StoreUnreachable
+from fairlead.events import LanesPromoted, LanesRepaired, StoreUnreachable
 from fairlead.testing._kit.clock import ManualClock
 from tests.support.engine import Recorder, half
 
@@ -79,7 +79,7 @@ async def test_what_was_moved_and_mended_is_told() -> None:
     lanes.aged, lanes.swept = 3, Swept(opened=1, parked=2, woken=4, deleted=9)
     await keeper.tend()
     await keeper.sweep()
-    assert emit.events == [LanesAged(3), LanesMended(1, 2, 4)]
+    assert emit.events == [LanesPromoted(3), LanesRepaired(1, 2, 4)]
     lanes.aged = 0
     for nothing in (None, Swept(), Swept(deleted=7)):
         lanes.swept = nothing

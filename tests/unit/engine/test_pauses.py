@@ -12,7 +12,7 @@ from fairlead.engine.jobs.executor import Executor
 from fairlead.engine.jobs.handler import Handler, JobContext
 from fairlead.engine.ports import Completed, Discarded, Job, Outcome, Rescheduled
 from fairlead.errors import DependencyUnavailableError, RequestRejectedError
-from fairlead.events import GroupNotPaused, GroupPaused
+from fairlead.events import GroupPaused, GroupPauseFailed
 from fairlead.policy.jobs.job import Complete
 from fairlead.policy.jobs.lane import Scope, ScopeKind
 from fairlead.testing._kit.clock import ManualClock
@@ -138,7 +138,7 @@ async def test_a_pause_that_cannot_be_made_fails_nothing(
     emit = Recorder()
     job, outcome = await ran(lambda context: context.pause(30), pauses, emit, **fields)
     assert outcome == Rescheduled(job.job_id, job.lease_id, 30.0)
-    assert told in emit.of(GroupNotPaused)[0].reason
+    assert told in emit.of(GroupPauseFailed)[0].reason
     assert emit.of(GroupPaused) == []
 
 
@@ -161,7 +161,7 @@ async def test_a_run_that_is_cut_off_while_its_pause_is_written_has_ended() -> N
     run.cancel()
     _, outcome = await run
     assert isinstance(outcome, Completed)
-    assert "stopped meanwhile" in emit.of(GroupNotPaused)[0].reason
+    assert "stopped meanwhile" in emit.of(GroupPauseFailed)[0].reason
 
 
 async def test_an_impossible_time_is_a_failure_and_pauses_nothing() -> None:

@@ -27,7 +27,7 @@ from fairlead.errors import (
     ReauthRequiredError,
     SlotLostError,
 )
-from fairlead.events import AnswersUnclassified, CallAttempted, CallsFailed
+from fairlead.events import CallAttempted, CallsFailed, ResponsesUnclassified
 from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.tokens.token import PublicToken
 from fairlead.testing import ManualClock
@@ -296,8 +296,8 @@ async def test_that_calls_fail_is_told_loud_and_not_too_often() -> None:
 
 
 def unclassified(world: World) -> list[tuple[str, int | None, str, int, int]]:
-    told = (event for event in world.events if isinstance(event, AnswersUnclassified))
-    return [(each.provider, each.status, each.code, each.answers, each.total) for each in told]
+    told = (event for event in world.events if isinstance(event, ResponsesUnclassified))
+    return [(each.provider, each.status, each.code, each.responses, each.total) for each in told]
 
 
 async def test_answers_that_no_rule_knows_are_counted_by_provider() -> None:
@@ -318,7 +318,7 @@ async def test_answers_that_no_rule_knows_are_counted_by_provider() -> None:
     await world.clock.advance(TOLD_EACH_S)
     await fails()
     assert len(unclassified(world)) == 2, "a rule knows a 404"
-    assert AnswersUnclassified.level == "warning"
+    assert ResponsesUnclassified.level == "warning"
 
 
 async def test_what_was_held_back_of_the_count_is_told_with_a_later_attempt() -> None:
@@ -349,12 +349,12 @@ def test_each_provider_has_a_count_of_its_own_and_no_tenant_has_one() -> None:
     for provider in ("shopify", "stripe", "shopify"):
         count.count(provider, 418, "http_418")
     count.tell(100.0)
-    assert [(each.provider, each.answers) for each in told] == [("shopify", 2), ("stripe", 1)]
+    assert [(each.provider, each.responses) for each in told] == [("shopify", 2), ("stripe", 1)]
     count.count("stripe", 409, "busy")
     assert count.due_s == 100.0 + TOLD_EACH_S
     count.tell(105.0)
     assert (len(told), count.due_s) == (2, 100.0 + TOLD_EACH_S), "not yet, and not forgotten"
     count.tell(count.due_s)
-    assert told[-1] == AnswersUnclassified("stripe", 409, "busy", 1, 2)
+    assert told[-1] == ResponsesUnclassified("stripe", 409, "busy", 1, 2)
     assert count.due_s == math.inf
-    assert not {"tenant", "account", "host"} & {each.name for each in fields(AnswersUnclassified)}
+    assert not {"tenant", "account", "host"} & {each.name for each in fields(ResponsesUnclassified)}

@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.engine.jobs.schedules import stopped_because
 from fairlead.engine.ports import Completed, Job, Schedule
-from fairlead.events import ServiceFailed, TickTaken
+from fairlead.events import ScheduleFired, ServiceFailed
 from fairlead.policy.jobs.cron import ticks_between
 from fairlead.policy.jobs.schedule import tick_delay_s
 from tests.support.process import FOREVER, Fleet, Process
@@ -30,9 +30,9 @@ async def test_a_tick_makes_its_job_on_time(fleet: Fleet) -> None:
     await fleet.duties.sync_schedules([schedule("scan", "* * * * *", priority=1, args={"deep": True})])
     process = await fleet.start()
     await fleet.advance(59)
-    assert process.emit.of(TickTaken) == []
+    assert process.emit.of(ScheduleFired) == []
     await fleet.advance(1)
-    assert process.emit.of(TickTaken) == [TickTaken("scan", 0)]
+    assert process.emit.of(ScheduleFired) == [ScheduleFired("scan", 0)]
     (job,) = await fleet.claim()
     assert (job.kind, job.tenant_id, job.priority) == ("scan", "fairlead", 1)
     assert dict(job.args) == {
@@ -47,7 +47,7 @@ async def test_seconds_work_too(fleet: Fleet) -> None:
     await fleet.duties.sync_schedules([schedule("scan", "@every 5s")])
     process = await fleet.start()
     await fleet.advance(62)
-    assert len(process.emit.of(TickTaken)) == 12
+    assert len(process.emit.of(ScheduleFired)) == 12
 
 
 async def test_who_was_away_makes_up_by_one(fleet: Fleet) -> None:
@@ -55,7 +55,7 @@ async def test_who_was_away_makes_up_by_one(fleet: Fleet) -> None:
     await fleet.advance(600)
     process = await fleet.start()
     await fleet.advance(1)
-    assert process.emit.of(TickTaken) == [TickTaken("scan", 9)]
+    assert process.emit.of(ScheduleFired) == [ScheduleFired("scan", 9)]
     assert len(await done(fleet)) == 1
 
 
@@ -64,7 +64,7 @@ async def test_or_by_all_of_them(fleet: Fleet) -> None:
     await fleet.advance(250 * 60)
     process = await fleet.start()
     await fleet.advance(1)
-    assert len(process.emit.of(TickTaken)) == 250  # more than one pass takes
+    assert len(process.emit.of(ScheduleFired)) == 250  # more than one pass takes
     ticks = [job.args["tick"] for job in await done(fleet)]
     assert len(set(ticks)) == 250
 
@@ -73,7 +73,7 @@ async def test_a_paused_schedule_takes_nothing(fleet: Fleet) -> None:
     await fleet.duties.sync_schedules([schedule("scan", "* * * * *", paused=True)])
     process = await fleet.start()
     await fleet.advance(300)
-    assert process.emit.of(TickTaken) == []
+    assert process.emit.of(ScheduleFired) == []
 
 
 async def test_a_person_s_pause_holds_until_it_is_lifted(fleet: Fleet) -> None:
@@ -85,15 +85,15 @@ async def test_a_person_s_pause_holds_until_it_is_lifted(fleet: Fleet) -> None:
     await fleet.advance(300)
     await fleet.duties.sync_schedules([every_minute])  # as a process does that starts
     await fleet.advance(300)
-    assert len(process.emit.of(TickTaken)) == 2
+    assert len(process.emit.of(ScheduleFired)) == 2
     assert await fleet.duties.resume("scan", make_up=False)
     await fleet.advance(120)
-    assert len(process.emit.of(TickTaken)) == 4  # what fell into the pause is let go
+    assert len(process.emit.of(ScheduleFired)) == 4  # what fell into the pause is let go
     assert await fleet.duties.pause("scan", "ann", "once more")
     await fleet.advance(300)
     assert await fleet.duties.resume("scan", make_up=True)
     await fleet.advance(60)
-    assert len(process.emit.of(TickTaken)) == 10
+    assert len(process.emit.of(ScheduleFired)) == 10
 
 
 async def test_a_clock_that_was_set_back_is_told_and_ticks_go_on(fleet: Fleet) -> None:
@@ -101,7 +101,7 @@ async def test_a_clock_that_was_set_back_is_told_and_ticks_go_on(fleet: Fleet) -
     fleet.database.schedules["scan"].last_tick += timedelta(hours=3)
     process = await fleet.start()
     await fleet.advance(300)
-    assert len(process.emit.of(TickTaken)) == 5
+    assert len(process.emit.of(ScheduleFired)) == 5
     (told,) = process.emit.of(ServiceFailed)
     assert "'scan'" in told.reason
 
@@ -128,7 +128,7 @@ async def test_a_schedule_whose_job_cannot_be_made_stops_no_other_and_is_told_on
     await fleet.duties.sync_schedules([schedule("bad", "* * * * *", args=7), schedule("good", "* * * * *")])
     process = await fleet.start()
     await fleet.advance(300)
-    assert [event.schedule for event in process.emit.of(TickTaken)] == ["good"] * 5
+    assert [event.schedule for event in process.emit.of(ScheduleFired)] == ["good"] * 5
     (told,) = process.emit.of(ServiceFailed)
     assert "'bad'" in told.reason
 
@@ -140,7 +140,7 @@ async def test_an_outage_is_no_fault_of_a_schedule(fleet: Fleet) -> None:
     await fleet.advance(150)
     process.link.away = False
     await fleet.advance(30)
-    assert len(process.emit.of(TickTaken)) == 3
+    assert len(process.emit.of(ScheduleFired)) == 3
     assert process.emit.of(ServiceFailed) == []
 
 
@@ -148,7 +148,7 @@ async def test_a_schedule_that_cannot_be_read_stops_no_other_and_is_told_once(fl
     await fleet.duties.sync_schedules([schedule("bad", "every now and then"), schedule("good", "* * * * *")])
     process = await fleet.start()
     await fleet.advance(300)
-    assert len(process.emit.of(TickTaken)) == 5
+    assert len(process.emit.of(ScheduleFired)) == 5
     (told,) = process.emit.of(ServiceFailed)
     assert "'bad'" in told.reason
 
@@ -157,7 +157,7 @@ async def test_an_open_job_stands_for_later_ticks(fleet: Fleet) -> None:
     await fleet.duties.sync_schedules([schedule("scan", "* * * * *")])
     process = await fleet.start()
     await fleet.advance(300)
-    assert len(process.emit.of(TickTaken)) == 5
+    assert len(process.emit.of(ScheduleFired)) == 5
     assert len(await done(fleet)) == 1
 
 
@@ -179,7 +179,7 @@ async def test_catch_up_schedule_removed_from_the_code_is_coalesced_then_stopped
     assert [told.reason for told in process.emit.of(ServiceFailed)] == [
         f"schedule 'gone' is paused: {state.pause.why}"
     ]
-    taken = len(process.emit.of(TickTaken))
+    taken = len(process.emit.of(ScheduleFired))
     assert taken in (59, 60)  # of the first hour
     fleet.database.handled_at["default", "scan"] = FOREVER
     await fleet.advance(120)
@@ -194,7 +194,7 @@ async def test_a_schedule_waits_for_workers_that_begin_after_the_scheduler(fleet
     await fleet.advance(24 * 3600)
     process = await fleet.start()
     await fleet.advance(60)
-    assert len(process.emit.of(TickTaken)) == 144
+    assert len(process.emit.of(ScheduleFired)) == 144
     assert len(await done(fleet)) == 144
 
 
@@ -203,7 +203,7 @@ async def test_a_person_s_pause_is_no_want_of_a_handler(fleet: Fleet) -> None:
     await fleet.duties.pause("scan", "ann", "no_handler: I say so")
     process = await fleet.start()
     await fleet.advance(300)
-    assert process.emit.of(TickTaken) == []
+    assert process.emit.of(ScheduleFired) == []
 
 
 class Deaths:

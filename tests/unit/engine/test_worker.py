@@ -13,13 +13,13 @@ from fairlead.engine.ports import ClaimFilter, MemoryUsage
 from fairlead.errors import InvalidConfigError, TransientFailureError
 from fairlead.events import (
     HandlersStuck,
-    JobDead,
+    JobDiscarded,
     JobFinished,
     JobsHandedBack,
     LeaseLost,
     MemoryPressure,
     ServiceFailed,
-    StaleWriteRefused,
+    SupersededWriteRefused,
     WorkerDraining,
 )
 from fairlead.policy.failures.backoff import Jitter
@@ -58,7 +58,7 @@ async def test_a_handler_that_cancels_its_own_task_has_failed(fleet: Fleet, awai
     once = RetryPolicy.uniform(1, base_s=1.0, cap_s=1.0, jitter=Jitter.FULL)
     process = await fleet.start(Handler("work", cancels_itself, retry=once))
     await fleet.advance(10)
-    assert len(process.emit.of(JobDead)) == 1
+    assert len(process.emit.of(JobDiscarded)) == 1
     view = await fleet.view(job)
     assert (view.state, view.attempt) == ("discarded", 2)
     assert len(view.failures) == 2
@@ -150,7 +150,7 @@ async def test_each_category_goes_its_way_to_the_dead_letters(fleet: Fleet, cate
     await fleet.enqueue(new_job(args={"connection_id": "00000000-0000-7000-8000-000000000001"}))
     process = await fleet.start(Handler("work", fails), poll_s=5.0)
     await fleet.advance(900)
-    dead = process.emit.of(JobDead)
+    dead = process.emit.of(JobDiscarded)
     assert [(told.category, told.code, told.tenant) for told in dead] == [
         (category.value, "transient_failure", "acme")
     ]
@@ -325,7 +325,7 @@ async def test_a_late_write_is_refused_counted_and_told(fleet: Fleet) -> None:
     row.give_back(fleet.database.now)  # rescued behind its back
     row.lease_id, row.state, row.session_id = 77, row.state.RUNNING, job.job_id  # and running elsewhere
     gate.open.set()
-    told = await process.emit.wait_for(StaleWriteRefused)
+    told = await process.emit.wait_for(SupersededWriteRefused)
     assert (told.kind, told.count) == ("work", 1)
     assert (await fleet.view(job)).state == "running"
 
@@ -393,6 +393,6 @@ async def test_auth_failures_wait_for_the_workflow(fleet: Fleet) -> None:
 
     await fleet.enqueue(new_job(provider="xero"))
     process = await fleet.start(Handler("work", revoked))
-    await process.emit.wait_for(JobDead)
+    await process.emit.wait_for(JobDiscarded)
     (entry,) = await fleet.dead_letters.due(9)
     assert (entry.category, entry.provider) == ("permanent_auth", "xero")

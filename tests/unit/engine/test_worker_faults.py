@@ -14,9 +14,9 @@ from fairlead.events import (
     JobFinished,
     JobsRescued,
     LeaseLost,
-    StaleWriteRefused,
     StoreReachable,
     StoreUnreachable,
+    SupersededWriteRefused,
 )
 from tests.support.engine import new_job
 from tests.support.process import LEASE_S, Fleet, Gate
@@ -42,7 +42,7 @@ async def test_after_a_kill_the_work_goes_on_within_lease_and_sweep(fleet: Fleet
     assert gate.running == 1
     view = await fleet.view(job)
     assert (view.attempt, view.crash_count) == (1, 1)
-    assert second.emit.of(JobsRescued) == [JobsRescued(rescued=1, dead=0, sessions=1)]
+    assert second.emit.of(JobsRescued) == [JobsRescued(rescued=1, discarded=0, sessions=1)]
 
 
 async def test_with_proof_of_death_nobody_waits_for_the_lease(fleet: Fleet) -> None:
@@ -175,7 +175,7 @@ async def test_a_job_that_kills_its_worker_ends_after_three_crashes_and_harms_no
         status="pending_review", category=None, tenant_id=None, kind="poison", limit=9
     )
     assert entry.code == "poison"
-    assert last.emit.of(JobsRescued)[-1].dead == 1
+    assert last.emit.of(JobsRescued)[-1].discarded == 1
     for job in others:
         view = await fleet.view(job)
         assert (view.state, view.attempt) == ("completed", 1)
@@ -220,7 +220,7 @@ async def test_what_ends_during_an_outage_is_written_after_it(fleet: Fleet) -> N
     for job in jobs:
         view = await fleet.view(job)
         assert (view.state, view.attempt) == ("completed", 1)
-    assert process.emit.of(StaleWriteRefused) == []
+    assert process.emit.of(SupersededWriteRefused) == []
     assert await fleet.jobs.counts() == {"completed": 6}  # and it consumes again
 
 
@@ -244,7 +244,7 @@ async def test_a_minute_without_the_store_loses_no_result_and_floods_no_log(flee
     reachable = process.emit.of(StoreReachable)
     assert reachable
     assert len(reachable) == len(process.emit.of(StoreUnreachable))
-    assert all(event.away_s > 40 for event in reachable)
+    assert all(event.outage_s > 40 for event in reachable)
 
 
 async def test_an_answer_that_was_lost_is_asked_for_again_and_told_once(fleet: Fleet) -> None:
@@ -265,7 +265,7 @@ async def test_an_answer_that_was_lost_is_asked_for_again_and_told_once(fleet: F
     await fleet.advance(5)
     assert lost
     assert (await fleet.view(job)).state == "completed"
-    assert process.emit.of(StaleWriteRefused) == []
+    assert process.emit.of(SupersededWriteRefused) == []
     assert len(process.emit.of(StoreUnreachable)) == 1
 
 

@@ -44,7 +44,7 @@ from fairlead.adapters.postgres.row_security import (
 )
 from fairlead.adapters.postgres.statements import Statement, statement
 from fairlead.errors import DependencyUnavailableError
-from fairlead.events import Emit, Event, TenantWallMissing, TenantWallRaised
+from fairlead.events import Emit, Event, RowSecurityEnabled, RowSecurityMissing
 
 T = TypeVar("T")
 
@@ -120,7 +120,7 @@ class Database:
         """Have *emit* told that there is no second wall: now, and whenever that turns out to have changed."""
         self._emit = emit
         if not self.walled:
-            emit(TenantWallMissing(WALL_ADVICE))
+            emit(RowSecurityMissing(WALL_ADVICE))
 
     async def look_at_wall(self) -> bool:
         """Whether the second wall stands; it is looked at anew every five minutes. Raises as `fetch` does.
@@ -133,7 +133,7 @@ class Database:
             [found] = await self.fetch(statement("tenant_wall_state"), schema=self.settings.in_schema)
             before, self.walled = self.walled, RowSecurityState(**dict(found.items())).stands
             if self.walled != before:
-                self._emit(TenantWallRaised() if self.walled else TenantWallMissing(WALL_ADVICE))
+                self._emit(RowSecurityEnabled() if self.walled else RowSecurityMissing(WALL_ADVICE))
         return self.walled
 
     async def close(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from fairlead.events import AnswersUnclassified, Emit
+from fairlead.events import Emit, ResponsesUnclassified
 
 TOLD_EACH_S = 10.0
 """How often it is told at most of a provider."""
@@ -50,4 +50,4 @@ class Unclassified:
                 self.due_s = min(self.due_s, count.again_s)
                 continue
             told, count.untold, count.again_s = count.untold, 0, now_s + TOLD_EACH_S
-            self._emit(AnswersUnclassified(provider, count.status, count.code, told, count.total))
+            self._emit(ResponsesUnclassified(provider, count.status, count.code, told, count.total))

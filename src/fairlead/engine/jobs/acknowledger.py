@@ -22,7 +22,7 @@ from fairlead.engine.base.service import Health, is_outage
 from fairlead.engine.base.timing import heard
 from fairlead.engine.ports import Discarded, Job, JobStore, Outcome, Rescheduled
 from fairlead.errors import SetupError
-from fairlead.events import Emit, JobDead, StaleWriteRefused
+from fairlead.events import Emit, JobDiscarded, SupersededWriteRefused
 
 BATCH = 500
 BOUND = 2000
@@ -163,14 +163,14 @@ class Acknowledger:
             elif not finished.in_doubt:
                 stale[finished.job.kind] += 1
         for kind, count in stale.items():
-            self._emit(StaleWriteRefused(kind, count))
+            self._emit(SupersededWriteRefused(kind, count))
 
     def _tell_dead(self, finished: Finished) -> None:
         job, outcome = finished.job, finished.outcome
         if isinstance(outcome, Discarded):
             failure = outcome.failure
             self._emit(
-                JobDead(
+                JobDiscarded(
                     job_id=job.job_id,
                     kind=job.kind,
                     tenant=job.tenant_id,

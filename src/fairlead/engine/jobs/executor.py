@@ -32,7 +32,7 @@ from fairlead.engine.ports import (
     Outcome,
     Rescheduled,
 )
-from fairlead.events import Emit, GroupNotPaused, GroupPaused, ServiceFailed, TimeoutIgnored
+from fairlead.events import Emit, GroupPaused, GroupPauseFailed, ServiceFailed, TimeoutIgnored
 from fairlead.policy.failures.category import Category, Failure, job_timeout
 from fairlead.policy.failures.retry import DEFAULT_POLICY, DeadLetter, decide
 from fairlead.policy.jobs import job as outcomes
@@ -199,7 +199,9 @@ class Executor:
                 await self._hold_back(context.job, asked_pause)
         except asyncio.CancelledError:  # the work is done, and must not run again because of a pause
             job = context.job
-            self._emit(GroupNotPaused(job.tenant_id, job.provider, job.kind, "its run was stopped meanwhile"))
+            self._emit(
+                GroupPauseFailed(job.tenant_id, job.provider, job.kind, "its run was stopped meanwhile")
+            )
         return answer
 
     async def _tried(
@@ -237,7 +239,7 @@ class Executor:
         if why_not is None:
             self._emit(GroupPaused(*about, str(pause.scope), pause.for_s, safe_text(pause.reason)))
         else:
-            self._emit(GroupNotPaused(*about, why_not))
+            self._emit(GroupPauseFailed(*about, why_not))
 
     async def _why_not_paused(self, job: Job, pause: RequestedPause) -> str | None:
         if pause.scope is None:

@@ -15,7 +15,7 @@ from fairlead._core.clock import Clock, Draw
 from fairlead.engine.base.service import Service
 from fairlead.engine.ports import ClaimFilter
 from fairlead.engine.ports.lanes import LaneStore
-from fairlead.events import Emit, LanesAged, LanesMended
+from fairlead.events import Emit, LanesPromoted, LanesRepaired
 
 FLOORS_EVERY_S = 1.0
 AGE_EVERY_S = 5.0
@@ -54,13 +54,13 @@ class LaneKeeper:
         await self._lanes.raise_floors(FLOORS_EVERY_S / 2)
         moved = await self._lanes.age(AGE_EVERY_S)
         if moved:
-            self._emit(LanesAged(moved))
+            self._emit(LanesPromoted(moved))
 
     async def sweep(self) -> None:
         """Mend what was missed, if it is due."""
         swept = await self._lanes.sweep(SWEEP_EVERY_S / 2, SWEEP_SHARE)
         if swept is not None and (swept.opened or swept.parked or swept.woken):
-            self._emit(LanesMended(swept.opened, swept.parked, swept.woken))
+            self._emit(LanesRepaired(swept.opened, swept.parked, swept.woken))
 
     async def report(self) -> None:
         """Report the kinds that this process takes."""

@@ -24,7 +24,7 @@ from fairlead.engine.jobs.heartbeat import Heartbeat
 from fairlead.engine.jobs.schedules import STOPPED_BY, stopped_because, tick_job
 from fairlead.engine.ports import DutyStore, ScheduleState
 from fairlead.errors import SetupError
-from fairlead.events import Emit, ServiceFailed, TickTaken
+from fairlead.events import Emit, ScheduleFired, ServiceFailed
 from fairlead.policy.jobs.cron import DueTicks, due_ticks, ticks_between
 from fairlead.policy.jobs.explain import NO_HANDLER
 from fairlead.policy.jobs.schedule import COALESCE_AFTER_S, made_without_handler, tick_delay_s
@@ -123,7 +123,7 @@ class Scheduler:
             if not await self._duties.take_tick(schedule.name, seen, tick, due.coalesced, session_id, job):
                 break
             faultpoint("tick.after_take")
-            self._emit(TickTaken(schedule.name, due.coalesced))
+            self._emit(ScheduleFired(schedule.name, due.coalesced))
             seen = tick
 
     def _tell_unreadable(self, name: str, reason: str) -> None:

@@ -26,7 +26,7 @@ from fairlead.engine.limits.override_cache import Switches
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.engine.ports.gate import Admitted
 from fairlead.errors import DeadlineExceededError, InvalidInputError, LimitExceededError
-from fairlead.events import Emit, GateWouldRefuse, TenantRapid
+from fairlead.events import Emit, GateWouldRefuse, TenantThrottled
 from fairlead.policy.jobs.job import Priority
 from fairlead.policy.limits.estimate import UNKNOWN, CostEstimates
 from fairlead.policy.limits.limit import MAX_LEASE_S, MAX_UNITS, Plan
@@ -295,7 +295,7 @@ class Entrance:
 
     def _count(self, entry: Entry) -> None:
         if self._rapid.refused(entry.tenant, self._clock.monotonic()):
-            self._emit(TenantRapid(entry.tenant, entry.provider, self._rapid.most))
+            self._emit(TenantThrottled(entry.tenant, entry.provider, self._rapid.most))
 
     def _entry(self, wish: CallWish, call: CallPlan, context: JobContext | None) -> Entry:
         entry = Entry(

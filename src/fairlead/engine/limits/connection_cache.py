@@ -13,7 +13,7 @@ from fairlead.engine.base.background_refresh import LooksAhead
 from fairlead.engine.base.database_outage import AWAY_S, PATIENCE_S, Absence
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.errors import DependencyUnavailableError, NotFoundError
-from fairlead.events import Emit, ServedFromMemory
+from fairlead.events import Emit, ServedStale
 
 KNOWN_S = 5.0
 """How long this process goes by what it knows of a connection."""
@@ -61,7 +61,7 @@ class KnownConnections:
         except DependencyUnavailableError:
             if (known := self.known(key)) is None:
                 raise
-            self._emit(ServedFromMemory(key.tenant, key.provider, "connection", self._age_s(key)))
+            self._emit(ServedStale(key.tenant, key.provider, "connection", self._age_s(key)))
             return known
 
     async def _read_anew(self, key: ConnectionKey) -> Connection:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from fairlead.engine.ports.gate_keys import GateKeys
 from fairlead.errors import LimiterUnavailableError
-from fairlead.events import Emit, GateMaintained, ServiceFailed
+from fairlead.events import Emit, GateMaintenanceDone, ServiceFailed
 from fairlead.policy.text.safe import safe_text
 
 HOUR_S = 3600.0
@@ -41,7 +41,7 @@ class GateMaintenance:
         cleaned = await self._keys.give_ttl(survey.no_ttl, TTL_S)
         happened = survey.happened or {}
         self._emit(
-            GateMaintained(
+            GateMaintenanceDone(
                 orphans=happened.get("expire", 0) + happened.get("recover", 0) + recovered,
                 promoted=happened.get("promote", 0),
                 cleaned=cleaned,

@@ -11,7 +11,7 @@ from fairlead.engine.base.service import Service
 from fairlead.engine.tokens.deps import Rooms
 from fairlead.engine.tokens.unknown_outcomes import UnknownOutcomes
 from fairlead.errors import DependencyUnavailableError, FairleadError
-from fairlead.events import ServiceFailed, TimelineChanged
+from fairlead.events import DatabaseFailedOver, ServiceFailed
 
 LOOK_EVERY_S = 5.0
 
@@ -52,4 +52,4 @@ class TimelineWatch:
             return
         settled = await self._unknown.replay_journal()
         self._settled_on = timeline  # not earlier, so that a failed replay is tried again
-        self._rooms.emit(TimelineChanged(previous or "", timeline, settled))
+        self._rooms.emit(DatabaseFailedOver(previous or "", timeline, settled))

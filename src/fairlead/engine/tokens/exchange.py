@@ -46,7 +46,7 @@ from fairlead.errors import (
     RequestRejectedError,
     TransientFailureError,
 )
-from fairlead.events import EndpointStateChanged, TokenRefreshFailed
+from fairlead.events import TokenEndpointStateChanged, TokenRefreshFailed
 from fairlead.policy.calls import blast_radius
 from fairlead.policy.providers.profile import Profile
 from fairlead.policy.tokens import outcome as outcomes
@@ -358,7 +358,7 @@ class Exchange:
         change = await self._record(step, blast_radius.of_token(outcome), why, hint_s)
         if change is not None and change.news:
             self._rooms.emit(
-                EndpointStateChanged(
+                TokenEndpointStateChanged(
                     step.ask.key.provider,
                     change.client_id,
                     change.state,

@@ -21,7 +21,7 @@ from fairlead.engine.tokens.coordinator import Coordinator
 from fairlead.engine.tokens.deps import Fresh, Rooms, error_of, profile_of
 from fairlead.engine.tokens.settle import Settler
 from fairlead.errors import DependencyUnavailableError, NotFoundError, ReauthRequiredError
-from fairlead.events import ServedFromMemory
+from fairlead.events import ServedStale
 from fairlead.policy.tokens.token import PublicToken, sanitise
 from fairlead.policy.tokens.window import buffer_s
 
@@ -122,7 +122,7 @@ class TokenReader:
         if cached is None:
             return None
         cached.good_until_s = min(now_s + self._cache_s, cached.ends_s, cached.read_s + AWAY_S)
-        self._rooms.emit(ServedFromMemory(key.tenant, key.provider, "token", now_s - cached.read_s))
+        self._rooms.emit(ServedStale(key.tenant, key.provider, "token", now_s - cached.read_s))
         return cached.token
 
     def _margin_s(self, credential: Credential) -> float:
