@@ -151,7 +151,7 @@ async def test_a_killed_database_is_done_without_for_five_minutes(
             assert ours.count("call_attempted", status=200) == CALLS + 1, "each leaves its record"
             assert len(ours.gate._notebook._unwritten) == 1, "what is to be written is kept once"
             for what in ("token", "connection"):
-                told = ours.count("served_stale", what=what)
+                told = ours.count("served_stale", data=what)
                 assert 1 <= told <= 5, f"{told} of {CALLS} calls asked a database that is away for the {what}"
             ours.clock.moved_s += MEMORY_S - 2 * STALE_S
             assert await ours.get() == 200

@@ -74,13 +74,13 @@ class ProcessUnhealthy(Event):
     """This process cannot connect because of a *fault* of its own, and claims no jobs until a check passes.
 
     Attributes:
-        places: Some of the destinations that it tried.
+        destinations: Some of the destinations that it tried.
     """
 
     name = "process_unhealthy"
     level = "error"
     fault: str
-    places: tuple[str, ...]
+    destinations: tuple[str, ...]
     hint: str
 
 

@@ -107,11 +107,11 @@ class ServedStale(Event):
     Cached data is used for five minutes at most, and no token past its expiry.
 
     Attributes:
-        what: ``connection`` (its settings) or ``token``.
+        data: ``connection`` (its settings) or ``token``.
     """
 
     name = "served_stale"
     tenant: str
     provider: str
-    what: str
+    data: str
     age_s: float
