@@ -1,6 +1,6 @@
-"""``python -m bench NAME [--json] [--rounds N] [--quick]``; exit 1 if a goal is missed.
+"""``python -m bench NAME [NAME ...] [--json] [--rounds N] [--quick]``; exit 1 if a goal is missed.
 
-``python -m bench compare TREE NAME`` measures another work tree, or a revision, and this one in turns.
+``python -m bench compare TREE NAME [NAME ...]`` measures another work tree, or a revision, and this one in turns.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import importlib
 import sys
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bench.report import commit, print_rows
@@ -23,17 +24,36 @@ NAMES = {
     "handover": (),
     "utilisation": (),
     "storm": (),
-    "compare": ("operands",),
     "sweep": (),
 }
 """Each benchmark, and which of the further options it takes."""
+COMPARED = ("refresh", "refresh.kept", "call", "queue", "gate")
+"""What `bench.slices` measures. Not imported from there: rows name the commit before anything is loaded."""
 
 
 def main() -> int:
-    """Run one benchmark and print its rows."""
+    """Run the benchmarks one after the other and print the rows of each when it ends."""
+    parser = _parser()
+    options = parser.parse_args()
+    runs = list(_runs(parser, options))
+    commit()  # rows name the commit whose code was loaded, even if the tree changes meanwhile
+    passed = True
+    for name, further in runs:
+        bench = importlib.import_module(f"bench.{name}")
+        rows = asyncio.run(bench.run(rounds=options.rounds, quick=options.quick, **further))
+        print_rows(rows, as_json=options.json)
+        passed = passed and all(row.passed for row in rows)
+    return 0 if passed else 1
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
-    parser.add_argument("name", choices=NAMES)
-    parser.add_argument("operands", nargs="*", metavar="TREE NAME", help="compare: with what, and of what")
+    parser.add_argument(
+        "names",
+        nargs="+",
+        metavar="NAME",
+        help=f"{', '.join(NAMES)}; or: compare TREE NAME [NAME ...], with the names {', '.join(COMPARED)}",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object per line")
     parser.add_argument("--rounds", type=int, default=5, help="interleaved runs of each side (default 5)")
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")
@@ -41,26 +61,30 @@ def main() -> int:
         "--no-peers", dest="peers", action="store_false", default=None, help="queue, bloat, gate, call"
     )
     parser.add_argument("--seconds", type=float, default=None, help="bloat: how long the load lasts")
-    options = parser.parse_args()
-    commit()  # rows name the one that was loaded, not the one that is there when they are told
-    bench = importlib.import_module(f"bench.{options.name}")
-    rows = asyncio.run(bench.run(rounds=options.rounds, quick=options.quick, **_further(parser, options)))
-    print_rows(rows, as_json=options.json)
-    return 0 if all(row.passed for row in rows) else 1
+    return parser
 
 
-def _further(parser: argparse.ArgumentParser, options: argparse.Namespace) -> dict[str, Any]:
-    """The options given beyond the common ones; an error for what this benchmark does not take."""
-    every = {option for taken in NAMES.values() for option in taken}
-    given = {name: getattr(options, name) for name in every if getattr(options, name) is not None}
-    operands = given.pop("operands") or []
-    if len(operands) != (2 if options.name == "compare" else 0):
-        parser.error("compare takes TREE and NAME, and nothing else takes anything")
-    if operands:
-        return dict(zip(("tree", "name"), operands, strict=True))
-    if not given.keys() <= set(NAMES[options.name]):
-        parser.error(f"bench {options.name} takes no --{'no-' if 'peers' in given else ''}{min(given)}")
-    return given
+def _runs(
+    parser: argparse.ArgumentParser, options: argparse.Namespace
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield each benchmark with its further options. Exit with a usage error before anything runs."""
+    given = {"peers": options.peers, "seconds": options.seconds}
+    further = {name: value for name, value in given.items() if value is not None}
+    takes: Mapping[str, tuple[str, ...]] = NAMES
+    first, *names = options.names
+    if first == "compare":
+        if len(names) < 2:
+            parser.error("compare takes TREE and at least one NAME")
+        tree, *names = names
+        takes = dict.fromkeys(COMPARED, ())
+    else:
+        names = options.names
+    for name in names:
+        if name not in takes:
+            parser.error(f"no benchmark {name!r}; there are: {', '.join(takes)}")
+        if not further.keys() <= set(takes[name]):
+            parser.error(f"bench {name} takes no --{'no-' if 'peers' in further else ''}{min(further)}")
+        yield ("compare", {"tree": tree, "name": name}) if first == "compare" else (name, further)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """Two work trees side by side: ``python -m bench compare TREE NAME`` measures TREE and this one in turns.
 
 TREE is the folder of another work tree, or a git revision, which is checked out for as long as this takes.
-Each side is a process of its own on servers of its own. Both run this tree's benchmark on their own sources,
-a short slice each in turns, so that a machine that slows down slows both. A ratio is the median over pairs
-of neighbouring slices; beside each figure stand its quartiles.
+Each side is a process of its own on servers of its own. Both measure a short slice in turns, so that a machine
+that slows down slows both. TREE runs its own benchmark of this name, which fits its own sources, or this
+tree's if it has none. A ratio is the median over pairs of neighbouring slices; beside each figure stand its
+quartiles.
 
     NAME.rate    operations a second: this tree's, over those of TREE
     NAME.cpu     CPU milliseconds of the process for one operation
@@ -112,13 +113,20 @@ class _Side:
         return found
 
 
+def _measures(tree: Path, name: str) -> bool:
+    """Return whether the benchmark of *tree* has slices of this *name*."""
+    slices = tree / "bench" / "slices.py"
+    return slices.is_file() and f'"{name}": ' in slices.read_text(encoding="utf-8")
+
+
 @contextmanager
 def _side(tree: Path, name: str, connections: int) -> Iterator[_Side]:
-    """Yield the sources of *tree* under this tree's benchmark, ready to be measured."""
+    """Yield the sources of *tree* under its own benchmark, or this tree's, ready to be measured."""
+    bench = tree if _measures(tree, name) else ROOT
     with subprocess.Popen(
         [sys.executable, "-m", "bench.slices", name, str(connections)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": f"{tree / 'src'}{os.pathsep}{ROOT}"},
+        cwd=bench,
+        env={**os.environ, "PYTHONPATH": f"{tree / 'src'}{os.pathsep}{bench}"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

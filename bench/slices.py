@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
-from bench import our_call
+from bench import our_call, our_gate
 from bench.databases import servers
 from bench.refresh import measure
 from bench.refresh_world import opened, safe
@@ -43,6 +43,14 @@ async def calls(connections: int) -> AsyncIterator[Once]:
             urls = {"api_url": api_url, "database_url": endpoints.database_url}
             async with our_call.opened(endpoints.redis_url, {**urls, "keys": connections}) as call:
                 yield call
+
+
+@asynccontextmanager
+async def admissions(connections: int) -> AsyncIterator[Once]:
+    """Yield a function that admits one call of one of as many tenants, and ends it."""
+    with servers() as endpoints:
+        async with our_gate.opened(endpoints.redis_url, {"plan": "pair", "keys": connections}) as decide:
+            yield decide
 
 
 @asynccontextmanager
@@ -77,10 +85,11 @@ SLICES: Mapping[str, Callable[[int], AbstractAsyncContextManager[Once]]] = {
     "refresh": lambda connections: refreshes("strict", connections),
     "refresh.kept": lambda connections: refreshes("stable", connections),
     "call": calls,
-    "job": jobs,
+    "queue": jobs,
+    "gate": admissions,
 }
 """What can be measured so: each opens what makes one operation for one of as many connections."""
-COUNTED_AS: Mapping[str, int] = {"job": BATCH}
+COUNTED_AS: Mapping[str, int] = {"queue": BATCH}
 """What one operation counts as, where it is not one."""
 
 

@@ -52,8 +52,8 @@ async def test_queue_beside_the_limit() -> None:
 
 
 async def test_compare_measures_two_trees_in_turns() -> None:
-    rows = await bench("compare", str(ROOT), "job", "--quick", "--rounds", "2")
-    assert rows.keys() == {"job.rate", "job.cpu"}
+    rows = await bench("compare", str(ROOT), "queue", "gate", "--quick", "--rounds", "2")
+    assert rows.keys() == {"queue.rate", "queue.cpu", "gate.rate", "gate.cpu"}
     for row in rows.values():
         assert row["ours"] > 0
         assert row["limit"] > 0
