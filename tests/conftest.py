@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import settings
 
-from fairlead._core.known_secrets import KNOWN
+from fairlead._core.known_secrets import KNOWN_SECRETS
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.adapters.postgres.database import Database
@@ -44,7 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(autouse=True)
 def known_secrets() -> None:
     """No test's secrets are searched for in the texts of the next."""
-    KNOWN.clear()
+    KNOWN_SECRETS.clear()
 
 
 @pytest.fixture(scope="session")

@@ -30,16 +30,16 @@ def check_private(file: Path, about: os.stat_result, error: type[FairleadError] 
     """Raise *error* if others can read or write *file*; a group of this process may read it."""
     is_ours = about.st_gid in (os.getegid(), *os.getgroups())
     if about.st_mode & (0o037 if is_ours else 0o077):
-        what = f"{file} holds a secret and has mode {stat.S_IMODE(about.st_mode):04o}: others can read it"
-        raise error(what, hint=f"chmod 600 {file}")
+        message = f"{file} holds a secret and has mode {stat.S_IMODE(about.st_mode):04o}: others can read it"
+        raise error(message, hint=f"chmod 600 {file}")
 
 
 def check_folder(folder: Path) -> None:
     """Raise InvalidConfigError if others can replace files of *folder*, which is not mounted read-only."""
     mode = folder.stat().st_mode
     if mode & 0o022 and not mode & stat.S_ISVTX and not os.statvfs(folder).f_flag & os.ST_RDONLY:
-        what = f"{folder} has mode {stat.S_IMODE(mode):04o}: others can replace its files"
-        raise InvalidConfigError(what, hint=f"chmod go-w {folder}")
+        message = f"{folder} has mode {stat.S_IMODE(mode):04o}: others can replace its files"
+        raise InvalidConfigError(message, hint=f"chmod go-w {folder}")
 
 
 def others_reach(file: Path) -> bool:
@@ -85,5 +85,5 @@ def _check(file: Path, about: os.stat_result, is_secret: bool, error: type[Fairl
     if is_secret:
         check_private(file, about, error)
     if about.st_mode & 0o022:
-        what = f"{file} has mode {stat.S_IMODE(about.st_mode):04o}: others can write it"
-        raise error(what, hint=f"chmod go-w {file}")
+        message = f"{file} has mode {stat.S_IMODE(about.st_mode):04o}: others can write it"
+        raise error(message, hint=f"chmod go-w {file}")

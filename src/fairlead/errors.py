@@ -1,8 +1,45 @@
 """All errors of fairlead, as one tree with stable codes.
 
-A handler distinguishes two families: `RefusedError` (nothing was sent; retrying later is free) and `FailedError` (a
-request was sent; it may have had its effect). All other errors are a wrong call or a wrong set-up. Each class
-carries the facts that a handler decides on, so that no message needs parsing.
+    FairleadError
+        RefusedError: nothing was sent, so retrying later is free
+            RateLimitedError
+            RefreshInProgressError
+            EndpointUnavailableError
+            LimitExceededError
+            BulkLimitReachedError
+            BulkStillRunningError
+            LimiterUnavailableError
+            EndpointPausedError
+            NotSentError
+            DeadlineExceededError
+            MasterKeyElsewhereError
+            JobNotFinishedError
+            ReauthRequiredError
+                NoRefreshTokenError
+                AccountMismatchError
+        FailedError: a request was sent and may have had its effect
+            TransientFailureError
+                IssuerClockError
+            OutcomeUnknownError
+            RequestRejectedError
+            CallFailedError
+                ResponseDecodingError
+            SlotLostError
+        UsageError: a wrong call
+            InvalidInputError
+            NotFoundError
+            ProviderNotFoundError
+            JobFailedError
+            SupersededError
+        SetupError: a wrong set-up
+            InvalidConfigError
+            MasterKeyMissingError
+            MasterKeyMismatchError
+            CredentialUnreadableError
+            DependencyUnavailableError
+            MigrationRequiredError
+
+Each class carries the facts that a handler decides on, so that no message needs parsing.
 
 Over 400 lines because the whole tree is read in one place.
 """
@@ -11,17 +48,22 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from fairlead._core.known_secrets import KNOWN
+from fairlead._core.known_secrets import KNOWN_SECRETS
 
 
 class FairleadError(Exception):
-    """Base of all errors raised by fairlead.
+    """Base of all errors that fairlead raises.
 
-    ``str(error)`` reads ``what happened (tenant=..., provider=...) hint: the way out``. It never holds
-    a secret. ``code`` is stable; ``sent`` tells whether a request may have reached the provider;
-    ``http_status`` is what a web service would answer its own caller; ``category`` is the
-    category of the failure, or None where no retry policy applies. ``retryable``: asking again may help by
-    itself; never where it is raised with a permanent category.
+    ``str(error)`` reads ``what happened (tenant=..., provider=...) hint: what to do``. It never holds a secret.
+
+    Attributes:
+        code: The stable code of the error.
+        sent: Whether a request may have reached the provider.
+        retryable: Whether the same request may succeed later by itself. Never with a permanent category.
+        retry_after_s: Seconds until a retry makes sense; None if waiting does not help.
+        http_status: The status that a web service returns to its own client.
+        category: The category of the failure; None if no retry policy applies.
+        reason: A stable code for handlers to decide by, if there is one.
     """
 
     code: ClassVar[str] = "internal_error"
@@ -42,7 +84,7 @@ class FairleadError(Exception):
         category: str | None = None,
         reason: str | None = None,
     ) -> None:
-        self.message = KNOWN.masked(message)  # it may repeat text of a provider
+        self.message = KNOWN_SECRETS.masked(message)  # it may repeat text of a provider
         super().__init__(self.message)
         self.tenant = tenant
         self.provider = provider
@@ -55,10 +97,10 @@ class FairleadError(Exception):
 
     @property
     def subject(self) -> str:
-        """What happened, with tenant and provider, and without the hint."""
-        named = {"tenant": self.tenant, "provider": self.provider}
-        where = ", ".join(f"{name}={value!r}" for name, value in named.items() if value)
-        return f"{self.message} ({where})" if where else self.message
+        """The message with tenant and provider, without the hint."""
+        fields = {"tenant": self.tenant, "provider": self.provider}
+        subject = ", ".join(f"{name}={value!r}" for name, value in fields.items() if value)
+        return f"{self.message} ({subject})" if subject else self.message
 
     def __str__(self) -> str:
         return f"{self.subject} hint: {self.hint}"
@@ -68,7 +110,7 @@ class FairleadError(Exception):
 
 
 class RefusedError(FairleadError):
-    """Nothing was sent; ``retry_after_s`` tells when asking again makes sense (None: not by waiting)."""
+    """Nothing was sent. Retry after ``retry_after_s`` seconds; None means that waiting does not help."""
 
     code = "refused"
     retryable = True
@@ -77,7 +119,7 @@ class RefusedError(FairleadError):
 
 
 class RateLimitedError(RefusedError):
-    """A limit of ours (cooldown, endpoint rate) refused the request before it was sent."""
+    """fairlead's own limit for a token endpoint refused the request before it was sent."""
 
     code = "rate_limited"
     http_status = 429
@@ -85,7 +127,7 @@ class RateLimitedError(RefusedError):
 
 
 class RefreshInProgressError(RefusedError):
-    """A refresh of this connection is under way, and its result did not arrive in time."""
+    """A refresh of this connection is in progress, and its result did not arrive in time."""
 
     code = "refresh_in_progress"
     category = "transient_network"
@@ -93,15 +135,15 @@ class RefreshInProgressError(RefusedError):
 
 
 class EndpointUnavailableError(RefusedError):
-    """The breaker of this token endpoint is open after an outage; refreshes wait, nothing is lost."""
+    """The breaker of this token endpoint is open after an outage; refreshes wait and none is lost."""
 
     code = "endpoint_unavailable"
     category = "transient_server"
-    default_hint = "fairlead tries again by itself; `fairlead providers show` tells since when"
+    default_hint = "fairlead tries again by itself; `fairlead providers show` shows since when"
 
 
 class LimitExceededError(RefusedError):
-    """A limit of the provider, or of this connection, leaves no room for the call now."""
+    """A limit of the provider or of this connection does not admit the call now."""
 
     code = "limit_exceeded"
     http_status = 429
@@ -110,7 +152,10 @@ class LimitExceededError(RefusedError):
 
 
 class BulkLimitReachedError(RefusedError):
-    """As many bulk operations of this shop run as the provider allows; a job that is told so waits, alone."""
+    """This account already runs as many bulk operations as the provider allows.
+
+    A job that lets this propagate is retried when one of them has ended.
+    """
 
     code = "bulk_limit_reached"
     http_status = 429
@@ -119,7 +164,10 @@ class BulkLimitReachedError(RefusedError):
 
 
 class BulkStillRunningError(RefusedError):
-    """A bulk operation runs still at the provider; a job that is told so comes back, and goes on with it."""
+    """The bulk operation is still running at the provider.
+
+    A job that lets this propagate is rescheduled and resumes it.
+    """
 
     code = "bulk_still_running"
     http_status = 409
@@ -130,7 +178,7 @@ class BulkStillRunningError(RefusedError):
 
 
 class LimiterUnavailableError(RefusedError):
-    """Redis does not answer as it should, so limits cannot be shared with the other processes."""
+    """Redis is unavailable, so limits cannot be shared with the other processes."""
 
     code = "limiter_unavailable"
     category = "transient_network"
@@ -146,7 +194,7 @@ class EndpointPausedError(RefusedError):
 
 
 class NotSentError(RefusedError):
-    """No attempt was sent; ``reason``, which ends the code of a dead letter, says why."""
+    """No attempt was sent. ``reason`` gives the cause, and the code of a dead letter ends with it."""
 
     code = "not_sent"
     category = "transient_network"
@@ -154,7 +202,7 @@ class NotSentError(RefusedError):
 
 
 class DeadlineExceededError(RefusedError):
-    """What is left of a call's time is too little to begin with."""
+    """The time that remains until the deadline of a call is too short to start it."""
 
     code = "deadline_exceeded"
     category = "transient_network"
@@ -162,7 +210,7 @@ class DeadlineExceededError(RefusedError):
 
 
 class MasterKeyElsewhereError(RefusedError):
-    """This process lacks a master key that another process holds, which can do the work."""
+    """This process lacks a master key. Another process has it and can do the work."""
 
     code = "master_key_elsewhere"
     category = "transient_network"
@@ -172,7 +220,7 @@ class MasterKeyElsewhereError(RefusedError):
 
 
 class JobNotFinishedError(RefusedError):
-    """A job whose result was asked for has not ended yet."""
+    """The job has not ended yet, so it has no result."""
 
     code = "job_not_finished"
     http_status = 409
@@ -181,7 +229,7 @@ class JobNotFinishedError(RefusedError):
 
 
 class ReauthRequiredError(RefusedError):
-    """The grant is gone; only the customer can give a new one."""
+    """The provider no longer accepts the grant, and only the customer can give a new one."""
 
     code = "reauth_required"
     retryable = False
@@ -189,26 +237,26 @@ class ReauthRequiredError(RefusedError):
     category = "permanent_auth"
     default_hint = "send the customer the link of `fairlead connections reauthorize`"
     account: str | None = None
-    """Which of the tenant's connections at the provider it is; None: unknown."""
+    """The tenant's account at the provider; None if unknown."""
 
 
 class NoRefreshTokenError(ReauthRequiredError):
-    """The provider gave no refresh token, so this token cannot be renewed."""
+    """The provider issued no refresh token, so the access token cannot be renewed."""
 
     code = "no_refresh_token"
 
 
 class AccountMismatchError(ReauthRequiredError):
-    """The provider answered with the token of another account; it is kept sealed, not used."""
+    """The provider returned the token of another account. It is stored sealed and not used."""
 
     code = "account_mismatch"
 
 
-# ---- a request left ---------------------------------------------------------------------------
+# ---- a request was sent ---------------------------------------------------------------------------
 
 
 class FailedError(FairleadError):
-    """A request left and did not succeed."""
+    """A request was sent and did not succeed."""
 
     code = "failed"
     sent = True
@@ -218,7 +266,7 @@ class FailedError(FairleadError):
 
 
 class TransientFailureError(FailedError):
-    """The provider answered that it did not process the request, or failed for a while."""
+    """The provider did not process the request, or is failing for the moment."""
 
     code = "transient_failure"
     retryable = True
@@ -228,7 +276,7 @@ class TransientFailureError(FailedError):
 
 
 class IssuerClockError(TransientFailureError):
-    """The provider refused a signed assertion while its clock and the database's differ.
+    """The provider refused a signed assertion, and its clock differs from the database's.
 
     Either clock may be wrong. The error is permanent if they differ by more than an hour. The customer need
     not consent again.
@@ -240,7 +288,7 @@ class IssuerClockError(TransientFailureError):
 
 
 class OutcomeUnknownError(FailedError):
-    """A refresh was sent and its answer never came; recovery follows the provider's replay policy."""
+    """A refresh was sent and no response arrived; recovery follows the provider's replay policy."""
 
     code = "outcome_unknown"
     retryable = True
@@ -252,7 +300,7 @@ class OutcomeUnknownError(FailedError):
 
 
 class RequestRejectedError(FailedError):
-    """The provider understood and refused: wrong request, scope or client."""
+    """The provider refused the request because of its content, scope or client."""
 
     code = "request_rejected"
     category = "permanent_request"
@@ -260,14 +308,14 @@ class RequestRejectedError(FailedError):
 
 
 class CallFailedError(FailedError):
-    """A call through a connection was sent and failed, after all its attempts.
+    """A call through a connection was sent, and its last attempt failed.
 
     Attributes:
-        verdict: What the response meant, and by which rule.
+        verdict: How the response was classified, and by which rule.
         answer, reply: The response, if there was one.
         attempts: How often the request was sent.
         may_have_acted: Whether the provider may have executed it.
-        idempotent: Whether repeating it is harmless; otherwise its job is not retried.
+        idempotent: Whether a repetition is harmless; if not, the job is not retried.
         reason: A stable word.
     """
 
@@ -276,7 +324,7 @@ class CallFailedError(FailedError):
         "`fairlead config test-response` shows how an answer is judged; patterns of a connection change it"
     )
     account: str | None = None
-    """Which of the tenant's connections at the provider it is; None: unknown."""
+    """The tenant's account at the provider; None if unknown."""
 
     def __init__(
         self,
@@ -297,68 +345,23 @@ class CallFailedError(FailedError):
         self.may_have_acted = may_have_acted
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle without the response, in which a provider may repeat secrets that it was sent."""
+        """Pickle without the response, which may repeat secrets from the request."""
         return type(self), self.args, {**vars(self), "answer": None, "reply": None}
 
 
 class ResponseDecodingError(CallFailedError):
-    """A call was done, and its answer is not what it was read as: no JSON, no XML, a line too long.
+    """A call succeeded, but its response cannot be decoded, so the call is not repeated.
 
-    ``reason`` says which: ``not_json``, ``not_xml``, ``line_too_long``. Nothing sends the call again.
+    ``reason`` is ``not_json``, ``not_xml`` or ``line_too_long``.
     """
 
     code = "response_undecodable"
     category = "permanent_request"
-    default_hint = "look at .text and .headers of the response; what was asked for may be done"
-
-
-# ---- a wrong call -----------------------------------------------------------------------------
-
-
-class UsageError(FairleadError):
-    """The call itself cannot be served."""
-
-    code = "usage_error"
-    http_status = 400
-
-
-class InvalidInputError(UsageError):
-    """A name, argument or file is not acceptable; nothing was changed."""
-
-    code = "invalid_input"
-    http_status = 422
-    category = "permanent_request"
-    default_hint = "correct what the message names, and try again"
-
-
-class NotFoundError(UsageError):
-    """There is no such connection, job or entry."""
-
-    code = "not_found"
-    http_status = 404
-    default_hint = "list what there is with `fairlead connections list`"
-
-
-class ProviderNotFoundError(UsageError):
-    """There is no profile of this name."""
-
-    code = "provider_not_found"
-    http_status = 404
-    category = "permanent_config"
-    default_hint = "see `fairlead providers list`, or add a profile file to the providers folder"
-
-
-class JobFailedError(UsageError):
-    """A job whose result was asked for was cancelled or discarded: there is none."""
-
-    code = "job_failed"
-    http_status = 424
-    category = "permanent_request"
-    default_hint = "see `fairlead jobs show` and `fairlead dlq list`"
+    default_hint = "read .text and .headers of the response; the provider may have executed the call"
 
 
 class SlotLostError(FailedError):
-    """A call was ended because its slot was not renewed in time: another call may run in it by now."""
+    """A call was aborted because its slot was not renewed in time and may be in use by another call."""
 
     code = "slot_lost"
     retryable = True
@@ -367,8 +370,53 @@ class SlotLostError(FailedError):
     default_hint = "fairlead tries again by itself; a long call needs an event loop that nothing blocks"
 
 
+# ---- a wrong call -----------------------------------------------------------------------------
+
+
+class UsageError(FairleadError):
+    """The call itself is wrong."""
+
+    code = "usage_error"
+    http_status = 400
+
+
+class InvalidInputError(UsageError):
+    """A name, argument or file is invalid. Nothing was changed."""
+
+    code = "invalid_input"
+    http_status = 422
+    category = "permanent_request"
+    default_hint = "correct what the message names, and try again"
+
+
+class NotFoundError(UsageError):
+    """The connection, job or entry does not exist."""
+
+    code = "not_found"
+    http_status = 404
+    default_hint = "list what there is with `fairlead connections list`"
+
+
+class ProviderNotFoundError(UsageError):
+    """No provider profile has this name."""
+
+    code = "provider_not_found"
+    http_status = 404
+    category = "permanent_config"
+    default_hint = "see `fairlead providers list`, or add a profile file to the providers folder"
+
+
+class JobFailedError(UsageError):
+    """The job was cancelled or discarded, so it has no result."""
+
+    code = "job_failed"
+    http_status = 424
+    category = "permanent_request"
+    default_hint = "see `fairlead jobs show` and `fairlead dlq list`"
+
+
 class SupersededError(UsageError):
-    """A superseded owner tried to write; the newer state stands."""
+    """A process that no longer owns the row tried to write it. The newer state stays."""
 
     code = "superseded"
     http_status = 409
@@ -385,7 +433,7 @@ class SetupError(FairleadError):
 
 
 class InvalidConfigError(SetupError):
-    """The settings cannot be used; nothing was started."""
+    """The settings are invalid. Nothing was started."""
 
     code = "invalid_config"
     category = "permanent_config"
@@ -393,7 +441,7 @@ class InvalidConfigError(SetupError):
 
 
 class MasterKeyMissingError(SetupError):
-    """No master key, or not the one that sealed this record. Data is untouched."""
+    """The process has no master key, or not the one that sealed this record. Data is untouched."""
 
     code = "master_key_missing"
     category = "permanent_config"
@@ -401,7 +449,7 @@ class MasterKeyMissingError(SetupError):
 
 
 class MasterKeyMismatchError(SetupError):
-    """The master key does not open the data. Data is untouched."""
+    """The master key does not decrypt the data. Data is untouched."""
 
     code = "master_key_mismatch"
     category = "permanent_config"
@@ -409,7 +457,7 @@ class MasterKeyMismatchError(SetupError):
 
 
 class CredentialUnreadableError(SetupError):
-    """A sealed record fails its check: altered, or moved from another row. Data is untouched."""
+    """A sealed record was altered, or moved from another row. Data is untouched."""
 
     code = "credential_unreadable"
     category = "permanent_config"
@@ -417,7 +465,7 @@ class CredentialUnreadableError(SetupError):
 
 
 class DependencyUnavailableError(SetupError):
-    """PostgreSQL, Redis or an optional package is not there."""
+    """PostgreSQL, Redis or an optional package is unavailable."""
 
     code = "dependency_unavailable"
     retryable = True
@@ -427,7 +475,7 @@ class DependencyUnavailableError(SetupError):
 
 
 class MigrationRequiredError(SetupError):
-    """The database schema is not the one this version needs."""
+    """The database schema is not the one that this version requires."""
 
     code = "migration_required"
     http_status = 503
@@ -435,8 +483,8 @@ class MigrationRequiredError(SetupError):
 
 
 def all_errors() -> list[type[FairleadError]]:
-    """Every error class of ours, parents first: the source of docs/reference/errors.md."""
-    found: list[type[FairleadError]] = [FairleadError]
-    for cls in found:  # which grows meanwhile
-        found.extend(sub for sub in cls.__subclasses__() if sub.__module__.startswith("fairlead."))
-    return found
+    """Return the error classes of fairlead, parents first. docs/reference/errors.md is generated from them."""
+    classes: list[type[FairleadError]] = [FairleadError]
+    for cls in classes:  # the list grows during the loop
+        classes.extend(sub for sub in cls.__subclasses__() if sub.__module__.startswith("fairlead."))
+    return classes

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from fairlead._core.known_secrets import KNOWN, MOST, KnownSecrets
+from fairlead._core.known_secrets import KNOWN_SECRETS, MOST, KnownSecrets
 from fairlead._core.secret import Secret
 from fairlead.adapters.postgres.job_rows import failure_text
 from fairlead.adapters.vault.master import load_ring
@@ -85,7 +85,7 @@ def test_known_secrets_are_masked_in_every_spelling(secret: str, spelling: Calla
     core = told.strip('"\\')
     held = Secret(secret)
     for before, after in (("", ""), ("the key ", " is bad"), ("<b>&lt;%41\\n ñ ", '"} \\u0041')):
-        shown = KNOWN.masked(f"{before}{told}{after}")
+        shown = KNOWN_SECRETS.masked(f"{before}{told}{after}")
         assert core not in shown
         assert shown.startswith(before)
         assert shown.endswith(after)
@@ -95,18 +95,18 @@ def test_known_secrets_are_masked_in_every_spelling(secret: str, spelling: Calla
 @pytest.mark.parametrize("shift", range(4))
 def test_a_secret_is_found_in_base64_wherever_its_run_begins(shift: int) -> None:
     Secret("correct-horse-battery-staple")
-    assert KNOWN.masked(f"/x{'y' * shift}{_base64('correct-horse-battery-staple').rstrip('=')}zz") == "***"
+    assert KNOWN_SECRETS.masked(f"/x{'y' * shift}{_base64('correct-horse-battery-staple').rstrip('=')}zz") == "***"
 
 
 def test_upper_and_lower_case_are_one() -> None:
     Secret("correct-horse-battery-staple")
-    assert KNOWN.masked("CORRECT-Horse-battery-staple") == "***"
+    assert KNOWN_SECRETS.masked("CORRECT-Horse-battery-staple") == "***"
 
 
 def test_what_is_shorter_than_eight_characters_is_not_searched_for() -> None:
     Secret("token12")
     Secret("token123")
-    assert KNOWN.masked("token12 token123") == "token12 ***"
+    assert KNOWN_SECRETS.masked("token12 token123") == "token12 ***"
 
 
 @given(st.text(max_size=40), st.text(min_size=8, max_size=40), st.text(max_size=40))
@@ -133,9 +133,9 @@ def test_secrets_of_the_settings_are_never_forgotten_nor_is_the_password_of_a_ur
     for number in range(MOST + 1):
         Secret(f"{number:08}")
     for told in ("hunter/phrase", "hunter%2Fphrase", "correcthorsebattery", "0123456789ABCDEF" * 4):
-        assert KNOWN.masked(f"it says {told} is bad") == "it says *** is bad"
+        assert KNOWN_SECRETS.masked(f"it says {told} is bad") == "it says *** is bad"
     DatabaseTable(url=SecretStr("postgresql://postgres:postgres@db/x"))
-    assert KNOWN.masked("postgres is away") == "postgres is away", "a word that its URL repeats"
+    assert KNOWN_SECRETS.masked("postgres is away") == "postgres is away", "a word that its URL repeats"
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,1 @@
-"""Building blocks of the standard library only: time, ids, secrets, and places where tests interfere."""
+"""Building blocks that need the standard library only: time, ids, secrets and fault points."""

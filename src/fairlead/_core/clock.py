@@ -1,7 +1,7 @@
-"""Time and chance as arguments: nothing below the doors reads a clock or draws a number by itself.
+"""Time and chance as arguments, so that policy and engine never read a clock or draw a number themselves.
 
-What is stored is timed by the database's clock. A Clock only measures waits and deadlines inside a
-process, so there is no wall clock here at all.
+Stored instants come from the database's clock. A Clock only measures waits and deadlines inside one process,
+so it has no wall time.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Callable
 from typing import Protocol
 
 Draw = Callable[[], float]
-"""Gives a number in [0, 1). Adapters hand in ``random.random``; tests hand in a sequence."""
+"""Returns a number in [0, 1): ``random.random`` in production, a sequence in tests."""
 
 
 class Clock(Protocol):
-    """Monotonic time of this process."""
+    """The monotonic time of this process."""
 
     def monotonic(self) -> float:
-        """Seconds since an arbitrary start; never goes back."""
+        """Return the seconds since an arbitrary start; they never decrease."""
         ...
 
     async def sleep(self, delay_s: float) -> None:
@@ -25,5 +25,5 @@ class Clock(Protocol):
         ...
 
     def call_later(self, delay_s: float, act: Callable[[], None]) -> Callable[[], None]:
-        """Call *act* in the running loop after *delay_s* seconds; what is given back prevents it."""
+        """Call *act* in the running loop after *delay_s* seconds. Return a function that cancels it."""
         ...

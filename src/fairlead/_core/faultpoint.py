@@ -1,8 +1,8 @@
-"""Named places where a test may make this process die, stop, raise or wait.
+"""Named points at which a test can kill or stop this process, or raise an error.
 
-``faultpoint("token.after_sent")`` does nothing unless ``FAIRLEAD_FAULT`` names it, as
-``name:nth:action`` (several by comma). Actions: ``kill`` (SIGKILL to ourselves), ``stop`` (SIGSTOP),
-``raise`` (an ordinary error). A lint test keeps POINTS and the calls equal.
+``faultpoint("token.after_sent")`` does nothing unless ``FAIRLEAD_FAULT`` arms it, as ``name:nth:action``,
+separated by commas. Actions are ``kill`` (SIGKILL to this process), ``stop`` (SIGSTOP) and ``raise`` (an
+ordinary error). A lint test compares POINTS with the calls.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ POINTS = frozenset(
 
 
 class FaultInjected(RuntimeError):
-    """Raised by a fault point with the action ``raise``."""
+    """The error that a fault point with the action ``raise`` raises."""
 
 
 def _parse(plan: str) -> dict[str, tuple[int, str]]:
@@ -49,7 +49,7 @@ _passes: dict[str, int] = {}
 
 
 def faultpoint(name: str) -> None:
-    """Pass the place called *name*; act if the plan says so for this pass."""
+    """Pass the point *name*; act if this is the pass for which it is armed."""
     if not _armed:
         return
     _passes[name] = _passes.get(name, 0) + 1

@@ -17,11 +17,11 @@ from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 _LOOPS = ("asyncio", "uvloop")
-"""Modules whose signal handlers only wake an event loop."""
+"""Modules with signal handlers that only wake an event loop."""
 _left_behind: list[object] = []
 
 
-class Forgets(Protocol):
+class Forkable(Protocol):
     """An object that is open on an event loop."""
 
     def forked(self) -> object:
@@ -29,15 +29,15 @@ class Forgets(Protocol):
         ...
 
 
-_open: WeakKeyDictionary[Forgets, asyncio.AbstractEventLoop] = WeakKeyDictionary()
+_open: WeakKeyDictionary[Forkable, asyncio.AbstractEventLoop] = WeakKeyDictionary()
 
 
-def forget_in_children(opened: Forgets) -> None:
+def forget_in_children(opened: Forkable) -> None:
     """Detach forked children from *opened*, which is open on the running loop, and from signal handlers."""
     _open[opened] = asyncio.get_running_loop()
 
 
-def closed(opened: Forgets) -> None:
+def closed(opened: Forkable) -> None:
     """Record that *opened* is closed."""
     _open.pop(opened, None)
 
@@ -50,7 +50,7 @@ def _hold_signals() -> None:
     _masks.parents = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals()) if _open else None
 
 
-def _let_signals() -> None:
+def _release_signals() -> None:
     if (mask := getattr(_masks, "parents", None)) is not None:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
@@ -58,7 +58,7 @@ def _let_signals() -> None:
 def _forked() -> None:
     if _open:
         _forget()
-    _let_signals()
+    _release_signals()
 
 
 def _forget() -> None:
@@ -88,4 +88,4 @@ def _cut_selector(loop: asyncio.AbstractEventLoop) -> None:
         os.dup2(nothing.fileno(), descriptor, inheritable=False)
 
 
-os.register_at_fork(before=_hold_signals, after_in_parent=_let_signals, after_in_child=_forked)
+os.register_at_fork(before=_hold_signals, after_in_parent=_release_signals, after_in_child=_forked)

@@ -51,7 +51,7 @@ Span = tuple[int, int]
 _Index = dict[int, tuple[int, ...]]  # by eight bytes: hash and length of each secret in turn
 
 
-class _TooMuch(Exception):
+class _SearchTooLongError(Exception):
     """The text causes too many comparisons."""
 
 
@@ -108,7 +108,7 @@ class KnownSecrets:
         hidden = bytearray(text.encode("utf-8", "surrogatepass"))
         try:
             spans = list(self._all_spans(bytes(hidden)))
-        except _TooMuch:
+        except _SearchTooLongError:
             return MASK
         for start, end in spans:
             hidden[start:end] = b"\xff" * (end - start)
@@ -116,16 +116,16 @@ class KnownSecrets:
 
     def _all_spans(self, raw: bytes) -> Iterator[Span]:
         view: bytes = raw
-        places: Sequence[int] = range(len(raw) + 1)
+        offsets: Sequence[int] = range(len(raw) + 1)
         for depth in range(_DEPTH + 1):
             spans = self._spans(view)
-            read = _unescaped(view, places) if depth < _DEPTH else None
+            read = _unescaped(view, offsets) if depth < _DEPTH else None
             if read is None:
                 spans += self._encoded(view)
-            yield from ((places[start], places[end]) for start, end in spans)
+            yield from ((offsets[start], offsets[end]) for start, end in spans)
             if read is None:
                 return
-            view, places = read
+            view, offsets = read
 
     def _encoded(self, view: bytes) -> Iterator[Span]:
         """Yield the runs of base64 or hex in *view* that encode a secret at any offset."""
@@ -155,18 +155,18 @@ class KnownSecrets:
                         fits = 0 <= start <= len(folded) - length
                         budget -= length if fits else 1
                         if budget < 0:
-                            raise _TooMuch
+                            raise _SearchTooLongError
                         if fits and hash(folded[start : start + length]) == digest:
                             spans.append((start, start + length))
         return spans
 
 
-def _unescaped(view: bytes, places: Sequence[int]) -> tuple[bytes, Sequence[int]] | None:
+def _unescaped(view: bytes, offsets: Sequence[int]) -> tuple[bytes, Sequence[int]] | None:
     """Decode the escapes of *view* once; return None if it has none.
 
     Args:
         view: The bytes.
-        places: The offset in the text of each byte of *view*, and of its end.
+        offsets: The offset in the text of each byte of *view*, and of its end.
 
     Returns:
         The decoded bytes, and their offsets in the text.
@@ -177,12 +177,12 @@ def _unescaped(view: bytes, places: Sequence[int]) -> tuple[bytes, Sequence[int]
     for escape in _ESCAPE.finditer(view):
         start, character = escape.start(), _character(escape)
         out += view[done:start] + character
-        origins.extend(places[done:start])
-        origins.extend([places[start]] * len(character))
+        origins.extend(offsets[done:start])
+        origins.extend([offsets[start]] * len(character))
         done = escape.end()
     if not done:
         return None
-    origins.extend(places[done:])
+    origins.extend(offsets[done:])
     return bytes(out + view[done:]), origins
 
 
@@ -208,5 +208,5 @@ def _of_hex(text: bytes) -> bytes:
     return b"".join(binascii.unhexlify(digits[at : at + (len(digits) - at) // 2 * 2]) for at in range(2))
 
 
-KNOWN = KnownSecrets()
-os.register_at_fork(after_in_child=KNOWN.renew_lock)
+KNOWN_SECRETS = KnownSecrets()
+os.register_at_fork(after_in_child=KNOWN_SECRETS.renew_lock)

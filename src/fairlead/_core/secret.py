@@ -1,17 +1,17 @@
-"""A string that must not be seen: it prints as ``***`` everywhere but through ``reveal()``."""
+"""A string that prints as ``***`` everywhere; only ``reveal()`` returns it."""
 
 from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from fairlead._core.known_secrets import KNOWN
+from fairlead._core.known_secrets import KNOWN_SECRETS
 
 
 class Secret:
-    """Holds *value*; ``reveal()`` is the one way to read it, so a search for it finds every use.
+    """A secret string, which only ``reveal()`` returns, so a search for that word finds every use.
 
-    Equality compares values; ``repr``, ``str``, ``format``, copies and pickling never show them. Later texts
-    are searched for the value (fairlead._core.known_secrets).
+    Equality compares values. ``repr``, ``str``, ``format`` and copies never show them, and pickling fails. Texts
+    that are logged or stored later are searched for the value (`fairlead._core.known_secrets`).
 
     Args:
         remember: False for a value that contains a known secret, or may be a plain word. Default True.
@@ -23,10 +23,10 @@ class Secret:
     def __init__(self, value: str, *, remember: bool = True, pinned: bool = False) -> None:
         self._value = value
         if remember:
-            KNOWN.add(value, pinned=pinned)
+            KNOWN_SECRETS.add(value, pinned=pinned)
 
     def reveal(self) -> str:
-        """The value itself."""
+        """Return the value."""
         return self._value
 
     def __repr__(self) -> str:

@@ -19,7 +19,7 @@ from pydantic import (
     model_validator,
 )
 
-from fairlead._core.known_secrets import KNOWN
+from fairlead._core.known_secrets import KNOWN_SECRETS
 from fairlead.errors import InvalidInputError
 from fairlead.policy.jobs.cron import parse_schedule
 from fairlead.policy.providers.endpoint import LABEL
@@ -50,7 +50,7 @@ class Table(BaseModel):
     def _pin_secrets(self) -> Self:
         for value in vars(self).values():
             if isinstance(value, SecretStr):
-                KNOWN.pin(value.get_secret_value())
+                KNOWN_SECRETS.pin(value.get_secret_value())
         return self
 
 

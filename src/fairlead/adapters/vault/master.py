@@ -22,7 +22,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from fairlead._checked_file import read_checked
-from fairlead._core.known_secrets import KNOWN
+from fairlead._core.known_secrets import KNOWN_SECRETS
 from fairlead._core.secret import Secret
 from fairlead.adapters.vault.envelope import KEY_BYTES, NONCE_BYTES, TAG_BYTES, prefixed
 from fairlead.errors import (
@@ -215,7 +215,7 @@ def _parse_key(item: str, where: str) -> MasterKey:
     key = _decoded(written.strip())
     if key is None or len(key) != KEY_BYTES:
         raise InvalidConfigError(f"{where} is not {KEY_BYTES} bytes in base64 or hex", hint=_MAKE_ONE)
-    KNOWN.add(written.strip(), pinned=True)
+    KNOWN_SECRETS.add(written.strip(), pinned=True)
     return MasterKey(key, label or None)
 
 

@@ -16,7 +16,7 @@ import string
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
-from fairlead._core.known_secrets import KNOWN, MASK
+from fairlead._core.known_secrets import KNOWN_SECRETS, MASK
 
 _LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)  # unlike lower(), it keeps the length
 
@@ -84,7 +84,7 @@ def redact(text: str, *, shapes: bool = True, known: bool = True) -> str:
     >>> redact("got q0Vx3mT8yKp2Rz7LwN5sB1dF from the vendor")
     'got *** from the vendor'
     """
-    text = KNOWN.masked(text) if known else text
+    text = KNOWN_SECRETS.masked(text) if known else text
     lowered = text.translate(_LOWER)
     text = "".join(_without_named(text, lowered))
     if _MARKS.search(text):

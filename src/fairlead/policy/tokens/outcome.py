@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
 
-from fairlead._core.known_secrets import KNOWN
+from fairlead._core.known_secrets import KNOWN_SECRETS
 from fairlead._core.secret import Secret
 from fairlead.errors import InvalidInputError
 from fairlead.policy.failures.category import Category
@@ -216,7 +216,7 @@ def _fatal_phrase(profile: Profile, error: ErrorFields | None) -> bool:
 
 def shown_code(profile: Profile, code: str) -> str:
     """Return *code* if the profile knows it or it looks like one; a rude issuer may echo a secret there."""
-    if code in _all_codes(profile) or (_CODE_SHAPE.fullmatch(code) and KNOWN.masked(code) == code):
+    if code in _all_codes(profile) or (_CODE_SHAPE.fullmatch(code) and KNOWN_SECRETS.masked(code) == code):
         return code
     return "unrecognised"
 
