@@ -36,7 +36,7 @@ def main() -> int:
     parser = _parser()
     options = parser.parse_args()
     runs = list(_runs(parser, options))
-    commit()  # rows name the commit whose code was loaded, even if the tree changes meanwhile
+    commit()  # rows name the commit that was loaded, even if the tree changes meanwhile
     passed = True
     for name, further in runs:
         bench = importlib.import_module(f"bench.{name}")

@@ -84,7 +84,7 @@ async def make_files(folder: Path, count: int) -> None:
 
 @asynccontextmanager
 async def opened_beside(count: int, connections: int) -> AsyncIterator[World]:
-    """Yield a world whose process started beside *count* journal files."""
+    """Yield a world that started beside *count* journal files."""
     with servers() as endpoints, tempfile.TemporaryDirectory(prefix="fl-bench-", dir="/tmp") as top:
         await make_files(Path(top) / "home" / "journal", count)
         async with opened(endpoints, Path(top), connections) as world:

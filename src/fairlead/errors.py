@@ -1,5 +1,8 @@
 """All errors of fairlead, as one tree with stable codes.
 
+Each class carries the facts that a handler decides on, so that no message needs parsing.
+Over 400 lines because the whole tree is read in one place.
+
     FairleadError
         RefusedError: nothing was sent, so retrying later is free
             RateLimitedError
@@ -38,10 +41,6 @@
             CredentialUnreadableError
             DependencyUnavailableError
             MigrationRequiredError
-
-Each class carries the facts that a handler decides on, so that no message needs parsing.
-
-Over 400 lines because the whole tree is read in one place.
 """
 
 from __future__ import annotations
