@@ -95,7 +95,10 @@ def test_known_secrets_are_masked_in_every_spelling(secret: str, spelling: Calla
 @pytest.mark.parametrize("shift", range(4))
 def test_a_secret_is_found_in_base64_wherever_its_run_begins(shift: int) -> None:
     Secret("correct-horse-battery-staple")
-    assert KNOWN_SECRETS.masked(f"/x{'y' * shift}{_base64('correct-horse-battery-staple').rstrip('=')}zz") == "***"
+    assert (
+        KNOWN_SECRETS.masked(f"/x{'y' * shift}{_base64('correct-horse-battery-staple').rstrip('=')}zz")
+        == "***"
+    )
 
 
 def test_upper_and_lower_case_are_one() -> None:
