@@ -12,7 +12,7 @@ from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.engine.jobs.handler import JobContext
 from fairlead.engine.ports import ConnectionKey, Job
 from fairlead.engine.tokens.refresh_jobs import TokenJobs
-from fairlead.events import RequireReauth
+from fairlead.events import NeedsReauth
 from fairlead.policy.jobs.job import Cancel, Complete, Snooze
 from fairlead.policy.jobs.job import RequireReauth as AskReauth
 from fairlead.testing.ledger import judge
@@ -187,4 +187,4 @@ async def test_without_a_refresh_token_there_is_a_notice_and_an_end(fl, tokens, 
     await tokens.scan(context("token.scan"))
     view = await fl.connections.get(ConnectionKey("acme", STRICT))
     assert (view.state, view.state_reason) == ("needs_reauth", "no_refresh_token")
-    assert [event.connection_id for event in fl.told(RequireReauth)] == [connection_id]
+    assert [event.connection_id for event in fl.told(NeedsReauth)] == [connection_id]
