@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import asyncpg
+import psycopg
 
 from fairlead.adapters.embedded import EmbeddedServers, Endpoints
 
@@ -73,19 +73,23 @@ def remove_root(root: Path) -> None:
 def running_servers(settings: Mapping[str, str] = TEST_SETTINGS) -> Iterator[Endpoints]:
     """Both servers in a temporary folder, for as long as the block lasts."""
     with temporary_root() as root, EmbeddedServers(root, settings=settings) as endpoints:
-        yield endpoints
+        try:
+            yield endpoints
+        finally:
+            if connection := _admins.pop(endpoints.database_url, None):
+                connection.close()
 
 
 async def fresh_database(admin_url: str, *, template: str = "template1") -> str:
-    """Create a database (about 20 ms) and give its URL. Nobody may be connected to *template*."""
+    """Create a database (about 15 ms) and return its URL. Nobody may be connected to *template*."""
     name = f"t_{os.getpid()}_{secrets.token_hex(4)}"
-    await _admin(admin_url, f'CREATE DATABASE "{name}" TEMPLATE "{template}" STRATEGY wal_log')
+    _admin(admin_url, f'CREATE DATABASE "{name}" TEMPLATE "{template}" STRATEGY file_copy')
     return urlsplit(admin_url)._replace(path=f"/{name}").geturl()
 
 
 async def drop_database(admin_url: str, url: str) -> None:
     """Drop what `fresh_database` made, whoever is still connected to it."""
-    await _admin(admin_url, f'DROP DATABASE IF EXISTS "{database_name(url)}" WITH (FORCE)')
+    _admin(admin_url, f'DROP DATABASE IF EXISTS "{database_name(url)}" WITH (FORCE)')
 
 
 def database_name(url: str) -> str:
@@ -93,9 +97,20 @@ def database_name(url: str) -> str:
     return urlsplit(url).path.removeprefix("/")
 
 
-async def _admin(url: str, statement: str) -> None:
-    connection = await asyncpg.connect(url)
-    try:
-        await connection.execute(statement)
-    finally:
-        await connection.close()
+_admins: dict[str, psycopg.Connection] = {}
+"""One connection per server, for all event loops: a new one costs more than what it would be used for."""
+
+
+def _admin(url: str, statement: str) -> None:
+    """Run *statement*, on a new connection where the server has restarted."""
+    for is_last in (False, True):
+        connection = _admins.get(url)
+        if connection is None:
+            connection = _admins[url] = psycopg.connect(url, autocommit=True)
+        try:
+            connection.execute(statement)  # type: ignore[call-overload] - names cannot be parameters
+            return
+        except psycopg.OperationalError:
+            if is_last or not connection.broken:
+                raise
+            del _admins[url]
