@@ -20,7 +20,7 @@ BACKLOG = "a standing backlog"
 PROMISES = (
     Promise(
         "P1",
-        "A job whose enqueue returned is not lost.",
+        "A job is not lost once its enqueue has returned.",
         (
             Zero(
                 "accepted jobs lost when workers are killed or drained",
@@ -322,7 +322,7 @@ PROMISES = (
             ),
         ),
         "A process that alone cannot reach Redis adds its share for as long as that lasts. The API may still"
-        " work on a call whose process was killed, was frozen for longer than its lease, or gave up at its"
+        " work on a call after its process was killed, was frozen for longer than its lease, or gave up at its"
         " deadline. After a fail-over that loses the last grants, old and new slots overlap for one lease.",
     ),
     Promise(

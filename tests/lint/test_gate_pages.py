@@ -13,7 +13,7 @@ from tests.lint.tree import ROOT, files
 from tests.support.pool_verdict import _ACTS as LOGGED
 
 SETTINGS = "| setting | meaning | default |"
-HEARD = "| dialect | it hears |"
+READ = "| dialect | it reads |"
 WATCHED = "| event | look into it when | then |"
 WORDS = "| word | what happened |"
 _ARROW = re.compile(r"^    \S+ --> \S+: (\w+)$", re.MULTILINE)
@@ -48,7 +48,7 @@ def commands() -> set[str]:
     ("name", "head", "words"),
     [
         ("docs/how-to/limits.md", SETTINGS, ConnectionLimits.model_fields),
-        ("docs/how-to/limits.md", HEARD, DIALECTS),
+        ("docs/how-to/limits.md", READ, DIALECTS),
         ("docs/explanation/gate.md", WORDS, LOGGED),
     ],
 )

@@ -20,17 +20,11 @@ CEILINGS: dict[str, Ceiling] = {
     # To do: lower each row to nothing. Of each package that is not clean yet, the findings of
     # (bound, who, tell, docstrings, instants).
     # ceilings begin
-    "CONTRIBUTING.md": (0, 2, 1, 0, 0),
-    "SECURITY.md": (0, 11, 0, 0, 0),
     "bench": (148, 14, 11, 97, 5),
     "bench/limits": (10, 0, 0, 9, 0),
     "bench/peers": (7, 3, 0, 18, 1),
     "docs": (0, 7, 11, 0, 0),
-    "docs/adr": (0, 0, 2, 0, 0),
-    "docs/explanation": (0, 42, 31, 0, 0),
-    "docs/how-to": (0, 31, 29, 0, 0),
     "docs/reference": (0, 52, 68, 0, 0),
-    "docs/tutorial": (0, 2, 3, 0, 0),
     "src/fairlead/adapters/embedded": (15, 11, 7, 35, 0),
     "src/fairlead/adapters/http": (32, 12, 6, 42, 8),
     "src/fairlead/adapters/journal": (8, 10, 0, 13, 4),
@@ -81,12 +75,9 @@ CEILINGS: dict[str, Ceiling] = {
 }
 WHO, TELL, YOU = 0.3, 0.2, 10.0
 """For 1,000 words: the final bounds of every package, and of the pages that speak to their reader."""
-YOU_FLOORS = {"docs/tutorial": 10.0, "docs/how-to": 10.0, "docs/explanation": 0.5, "docs/reference": 3.0}
+YOU_FLOORS = {"docs/tutorial": 10.0, "docs/how-to": 10.0, "docs/explanation": 7.5, "docs/reference": 3.0}
 """To do: raise each to YOU. README.md follows."""
 PAGES_WITHOUT_YOU = {
-    "docs/explanation/models.md",
-    "docs/explanation/simulation.md",
-    "docs/how-to/django.md",
     "docs/reference/exit-codes.md",
     "docs/reference/licences.md",
 }
