@@ -1,1 +1,1 @@
-"""PostgreSQL, the truth: one statement a file (sql/), plain SQL migrations, and the stores over both."""
+"""PostgreSQL, the truth: the schema (schema/, functions/, migrations/), one statement a file (sql/), and the stores."""

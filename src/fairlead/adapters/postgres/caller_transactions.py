@@ -1,6 +1,6 @@
 """Jobs stored through connections of the caller's own: see fairlead.engine.ports.CallerJobs.
 
-All ways lead through the function fairlead_enqueue (migration 0005), which says itself what it locks and who
+All ways lead through the function fairlead_enqueue (functions/fairlead_enqueue.sql), which says itself what it locks and who
 may call it. The connection may be of asyncpg, psycopg, psycopg2 or Django, and may look for tables wherever
 it likes: the function is called by its full name, with one parameter that every driver can carry, a text.
 """

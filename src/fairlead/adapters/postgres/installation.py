@@ -130,6 +130,7 @@ async def _apply_within(connection: Connection, migration: Migration, schema: st
     if migration.index is not None:
         text = text.replace("CONCURRENTLY ", "")
     try:
+        await connection.fetch(statement("migration_path").text)
         await connection.execute(text)
         await record(connection, migration)
     except asyncpg.PostgresError as error:

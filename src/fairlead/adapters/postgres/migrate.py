@@ -15,10 +15,11 @@ from typing import cast
 
 import asyncpg
 
-from fairlead.adapters.postgres.connection_setup import DatabaseSettings, connect_options
+from fairlead.adapters.postgres.connection_setup import DatabaseSettings, connect_options, quoted
 from fairlead.adapters.postgres.driver import Connection
 from fairlead.adapters.postgres.installation import check_ground, complete_rights, install
 from fairlead.adapters.postgres.migration_files import (
+    BASELINE,
     LOCK_TIMEOUT,
     Migration,
     Phase,
@@ -114,9 +115,18 @@ class Migrator:
 
     def _pending(self, applied: Sequence[_Applied]) -> list[Migration]:
         known = {migration.number: migration for migration in self._migrations}
+        if applied and BASELINE in known:
+            self._check_baseline(applied[0], known[BASELINE])
         for record in applied:
             self._check_record(record, known.get(record.number))
         return [m for m in self._migrations if m.number not in {record.number for record in applied}]
+
+    def _check_baseline(self, first: _Applied, ours: Migration) -> None:
+        if (first.number, first.checksum) != (BASELINE, ours.checksum):
+            schema = quoted(self._settings.in_schema)
+            what = f"the schema {schema} was made by another text of the baseline, before 0.1.0 was released"
+            hint = f"use the fairlead that made it, or run DROP SCHEMA {schema} CASCADE, which deletes its data"
+            raise ConfigInvalid(what, hint=f"{hint}, and `fairlead migrate`")
 
     def _check_record(self, record: _Applied, ours: Migration | None) -> None:
         title = f"{record.number:04}_{record.name}"

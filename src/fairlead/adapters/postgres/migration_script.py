@@ -5,7 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from fairlead.adapters.postgres.migration_files import INDEX_PATIENCE_MS, LOCK_TIMEOUT, PATIENCE_MS, Migration
+from fairlead.adapters.postgres.migration_files import (
+    BASELINE,
+    INDEX_PATIENCE_MS,
+    LOCK_TIMEOUT,
+    PATIENCE_MS,
+    Migration,
+)
 from fairlead.adapters.postgres.roles import COMMON, Roles
 from fairlead.adapters.postgres.statements import Statement, statement
 
@@ -21,11 +27,14 @@ def as_script(migrations: Sequence[Migration], schema: str, roles: Roles = COMMO
         record = _inlined(statement("migration_record"), **migration.record)
         body = f"{roles.in_text(migration.text).rstrip()}\n{record};"
         if migration.transactional:
-            body = f"BEGIN;\nSET LOCAL lock_timeout = {PATIENCE_MS};\n{body}\nCOMMIT;"
+            path = f"{statement('migration_path').text};"
+            body = f"BEGIN;\nSET LOCAL lock_timeout = {PATIENCE_MS};\n{path}\n{body}\nCOMMIT;"
         elif migration.index is not None:
             drop = f"{_inlined(statement('migration_index_drop'), index=migration.index)} \\gexec"
             body = f"SET lock_timeout = {INDEX_PATIENCE_MS};\n{drop}\n{body}\n{as_first}"
         parts.append(body)
+        if migration.number == BASELINE:
+            parts.append(f"{statement('tenant_wall_call').text};")
     return "\n\n".join(parts) + "\n"
 
 

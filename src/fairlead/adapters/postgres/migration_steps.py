@@ -35,6 +35,7 @@ async def _applied_now(connection: Connection, migration: Migration, roles: Role
         if migration.transactional:
             async with connection.transaction(isolation=ISOLATION):
                 await _be_patient(connection, PATIENCE_MS, within_transaction=True)
+                await connection.fetch(statement("migration_path").text)
                 await connection.execute(roles.in_text(migration.text))
                 await record(connection, migration)
         else:

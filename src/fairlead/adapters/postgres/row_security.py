@@ -37,7 +37,7 @@ class RowSecurityState:
     member: bool
     """This user may take it."""
     guarded: bool
-    """The policies of migration 0014 are there."""
+    """The policies of the procedure ``tenant_wall`` exist."""
     engine: str = COMMON.engine
     """The role that sees all tenants."""
     tenant: str = COMMON.tenant

@@ -3,8 +3,8 @@
 --         (random), wake (look also for lanes whose time has come: some ten times a second will do)
 -- Gives   the claimed jobs, in the order in which to start them
 -- Locks   the lanes served, the caps counted, the claimed rows; never waits for another worker
--- Needs   the functions job_claim_with_wait (0018_turns_under_caps) and lane_wake_up (0002_lanes), which say what they read.
+-- Needs   the functions job_claim and lane_wake_up, which say what they read.
 --         An open session: a process that was declared lost gets nothing
-SELECT * FROM job_claim_with_wait(
+SELECT * FROM job_claim(
     :session_id::uuid, :lease_seed::bigint, :queues::text[], :kinds::text[], :providers::text[],
     :demand::integer, :wake::boolean)

@@ -2,7 +2,7 @@
 -- Takes   lane_ids, since_s (0: in this transaction)
 -- Gives   nothing
 -- Locks   those lanes that are not ready, or that read past these jobs, and floors; never waits for a claim
--- Needs   the functions lane_touch (0002_lanes) and lane_raise_floors (0026_what_lanes_were). Called at the end of a
+-- Needs   the functions lane_touch and lane_raise_floors. Called at the end of a
 --         transaction of several statements, and once more after one that was slow: claims may have looked past jobs
 --         that they did not see yet
 SELECT lane_touch(:lane_ids::uuid[], array_fill(

@@ -2,5 +2,5 @@
 -- Takes   most
 -- Gives   one row: lanes (that are ready now)
 -- Locks   those lanes; never waits
--- Needs   the function lane_wake_up (0002_lanes)
+-- Needs   the function lane_wake_up
 SELECT lane_wake_up(:most::integer) AS lanes

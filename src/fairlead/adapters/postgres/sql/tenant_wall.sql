@@ -2,5 +2,5 @@
 -- Takes   role (that row security binds), tenants (none: no rows)
 -- Gives   nothing of use
 -- Locks   nothing
--- Needs   a transaction; membership in the role; the policies of migration 0014
+-- Needs   a transaction; membership in the role; the policies of the procedure tenant_wall
 SELECT set_config('role', :role, true), set_config('fairlead.tenants', (:tenants::text[])::text, true)

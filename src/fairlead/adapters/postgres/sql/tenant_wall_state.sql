@@ -2,7 +2,7 @@
 -- Takes   schema (of our tables)
 -- Gives   one row: engine and tenant (the names of the roles), role (there is the latter), bound (row-level security binds it: no superuser, no BYPASSRLS),
 --         member (this user may take it), guarded (each table of tenants has row-level security and the policy of
---         migration 0014, and shows the role no more than that: neither as its owner nor by another policy)
+--         the procedure tenant_wall, and shows the role no more than that: neither as its owner nor by another policy)
 -- Locks   nothing
 -- Needs   nothing. In PostgreSQL 16 and newer a member may be kept from taking its role
 WITH named AS (

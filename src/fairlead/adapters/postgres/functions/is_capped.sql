@@ -1,0 +1,7 @@
+-- is_capped: whether a cap holds for a lane of these names. Work of fairlead's own is never capped.
+CREATE FUNCTION is_capped(of_kind text, of_tenant text, of_group text) RETURNS boolean LANGUAGE sql STABLE
+SET search_path FROM CURRENT
+AS $$
+    SELECT NOT is_own(of_kind) AND EXISTS (SELECT FROM running_cap WHERE (tenant_id, group_key) IN (
+        VALUES (of_tenant, ''), ('', of_group), (of_tenant, of_group)))
+$$;

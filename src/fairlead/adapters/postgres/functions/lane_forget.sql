@@ -1,0 +1,20 @@
+-- lane_forget: delete lanes that have had no work for a day.
+-- Takes   most: at most so many
+-- Returns the number of deleted lanes
+-- Locks   these lanes; passes over locked ones
+-- Needs   nothing
+CREATE FUNCTION lane_forget(most integer) RETURNS integer LANGUAGE plpgsql
+SET search_path FROM CURRENT
+AS $$
+DECLARE forgotten integer;
+BEGIN
+    WITH old AS (
+        DELETE FROM lane WHERE ctid = ANY(ARRAY(
+            SELECT ctid FROM lane WHERE state = 'idle' AND served_at < now() - interval '1 day'
+            LIMIT most FOR UPDATE SKIP LOCKED))
+        RETURNING lane_id
+    ),
+    names AS (DELETE FROM lane_name WHERE lane_id IN (SELECT lane_id FROM old))
+    SELECT count(*) INTO forgotten FROM old;
+    RETURN forgotten;
+END $$;

@@ -1,0 +1,10 @@
+-- lane_is_open: whether a lane needs nothing when work comes that is due at due_at, which holds for most.
+CREATE FUNCTION lane_is_open(of_lane uuid, due_at timestamptz) RETURNS boolean LANGUAGE plpgsql STABLE
+SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off
+AS $$
+BEGIN
+    RETURN (
+        SELECT l.state = 'ready' AND l.mark_at < due_at FROM lane l WHERE l.lane_id = of_lane
+        ORDER BY l.vtime DESC LIMIT 1
+    ) IS TRUE;
+END $$;

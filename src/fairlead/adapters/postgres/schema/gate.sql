@@ -1,0 +1,56 @@
+-- gate: what operators change at the gate, what it has observed, and since when it is used.
+
+-- '' stands for all: no name is everything, a provider alone all of its connections, all three names one
+-- connection. A process counts in Redis or by its share, never both, so only everything can be degraded.
+-- on_since, step_s: limits are enforced again for a growing share of the connections, one step each step_s
+-- (policy/gate/overrides.py); NULL: they are not.
+CREATE TABLE gate_switch (
+    act text NOT NULL CHECK (act IN ('isolated', 'disabled', 'degraded')),
+    tenant_id text NOT NULL DEFAULT '',
+    provider text NOT NULL DEFAULT '',
+    bucket text NOT NULL DEFAULT '',
+    reason text NOT NULL CHECK (reason <> ''),
+    actor text NOT NULL,
+    since timestamptz NOT NULL DEFAULT now(),
+    on_since timestamptz,
+    step_s float8 CHECK (step_s > 0),
+    PRIMARY KEY (act, tenant_id, provider, bucket),
+    CHECK ((tenant_id = '') = (bucket = '') AND (tenant_id = '' OR provider <> '')),
+    CHECK (act <> 'degraded' OR provider = ''),
+    CHECK ((on_since IS NULL) = (step_s IS NULL) AND (on_since IS NULL OR act = 'disabled'))
+);
+ALTER TABLE gate_switch ENABLE ROW LEVEL SECURITY;
+ALTER TABLE gate_switch FORCE ROW LEVEL SECURITY;
+CREATE POLICY engine_sees_all ON gate_switch TO fairlead_engine USING (true) WITH CHECK (true);
+CREATE POLICY door_sees_its_tenant ON gate_switch TO fairlead_door
+    USING (tenant_id = current_setting('fairlead.tenant_id', true))
+    WITH CHECK (tenant_id = current_setting('fairlead.tenant_id', true));
+GRANT SELECT, INSERT, UPDATE, DELETE ON gate_switch TO fairlead_engine;
+
+-- What responses said about the limits of a connection.
+CREATE TABLE learnt_limit (
+    connection_id uuid NOT NULL REFERENCES connection ON DELETE CASCADE,
+    tenant_id text NOT NULL,
+    -- its name among the limits of the provider
+    limit_name text NOT NULL,
+    -- of the connection's settings that were in force: newer settings discard what was observed under older ones
+    version bigint NOT NULL,
+    capacity double precision NOT NULL CHECK (capacity BETWEEN 0.001 AND 1000000000),
+    per_s double precision NOT NULL CHECK (per_s BETWEEN 0.000001 AND 1000000000),
+    learnt_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (connection_id, limit_name)
+) WITH (fillfactor = 70);
+ALTER TABLE learnt_limit ENABLE ROW LEVEL SECURITY;
+ALTER TABLE learnt_limit FORCE ROW LEVEL SECURITY;
+CREATE POLICY engine_sees_all ON learnt_limit TO fairlead_engine USING (true) WITH CHECK (true);
+CREATE POLICY door_sees_its_tenant ON learnt_limit TO fairlead_door
+    USING (tenant_id = current_setting('fairlead.tenant_id', true))
+    WITH CHECK (tenant_id = current_setting('fairlead.tenant_id', true));
+GRANT SELECT, INSERT, UPDATE, DELETE ON learnt_limit TO fairlead_engine;
+
+-- A key prefix in Redis, and the moment from which its first slot may have been granted, on any server.
+CREATE TABLE gate_start (
+    prefix text PRIMARY KEY,
+    started_at timestamptz NOT NULL DEFAULT now()
+);
+GRANT SELECT, INSERT ON gate_start TO fairlead_engine;

@@ -1,0 +1,37 @@
+-- schedules: the cron entries, and a record of each run.
+
+CREATE TABLE schedule (
+    name text PRIMARY KEY,
+    expression text NOT NULL,
+    timezone text NOT NULL DEFAULT 'UTC',
+    missed text NOT NULL DEFAULT 'coalesce' CHECK (missed IN ('coalesce', 'catch_up')),
+    queue text NOT NULL DEFAULT 'default',
+    kind text NOT NULL,
+    tenant_id text NOT NULL,
+    priority smallint NOT NULL DEFAULT 2 CHECK (priority BETWEEN 0 AND 3),
+    args jsonb NOT NULL DEFAULT '{}',
+    paused boolean NOT NULL DEFAULT false,
+    last_tick timestamptz NOT NULL DEFAULT now(),
+    updated_at timestamptz NOT NULL DEFAULT now(),
+    -- a job runs at most this much later than its tick
+    jitter interval NOT NULL DEFAULT '0' CHECK (jitter >= '0'),
+    -- an operator's pause; `paused` is what the program declares, and each start writes it again
+    pause_at timestamptz,
+    pause_by text,
+    pause_why text,
+    CHECK (num_nulls(pause_at, pause_by, pause_why) IN (0, 3))
+) WITH (fillfactor = 50);
+GRANT SELECT, INSERT, UPDATE, DELETE ON schedule TO fairlead_engine;
+
+-- Each run of a schedule, once: the record that none was missed and none doubled.
+CREATE TABLE duty (
+    schedule text NOT NULL,
+    tick timestamptz NOT NULL,
+    session_id uuid NOT NULL,
+    coalesced integer NOT NULL DEFAULT 0,
+    job_id uuid,
+    taken_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (schedule, tick)
+);
+CREATE INDEX duty_taken_idx ON duty (taken_at);
+GRANT SELECT, INSERT, UPDATE, DELETE ON duty TO fairlead_engine;

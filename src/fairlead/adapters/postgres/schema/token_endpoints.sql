@@ -1,0 +1,24 @@
+-- token_endpoints: rate, breaker and pause of each token endpoint, by provider and client id. Spec: R13.
+
+CREATE TABLE endpoint_gate (
+    provider text NOT NULL,
+    client_id text NOT NULL,
+    state text NOT NULL DEFAULT 'closed' CHECK (state IN ('closed', 'open', 'paused')),
+    reason text,
+    failures integer NOT NULL DEFAULT 0,
+    openings integer NOT NULL DEFAULT 0,
+    open_until timestamptz,
+    probe_until timestamptz,
+    secret_fingerprint text,
+    permits double precision NOT NULL DEFAULT 0,
+    refilled_at timestamptz NOT NULL DEFAULT now(),
+    changed_at timestamptz NOT NULL DEFAULT now(),
+    -- connections that met an outage since the last response; the process for those whose request never left
+    failing text[] NOT NULL DEFAULT '{}',
+    -- connections that were rate-limited since the last token
+    limited uuid[] NOT NULL DEFAULT '{}',
+    -- a refused secret and the connection, or host, that it was refused to
+    refusing text[] NOT NULL DEFAULT '{}',
+    PRIMARY KEY (provider, client_id)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 50);
+GRANT SELECT, INSERT, UPDATE, DELETE ON endpoint_gate TO fairlead_engine;
