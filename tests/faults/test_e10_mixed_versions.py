@@ -4,7 +4,7 @@ The older one is this version. The newer one is made up (support/versions.py): t
 column that it alone writes. While jobs come all the time, and somebody reads the table of jobs in a long
 transaction, the ``pre`` migration is applied, newer processes join, an older one starts anew, all newer ones
 leave again, come back, and only when the last older one is gone ``post`` follows. No job fails, and nobody
-waits for a lock for over a second. The same is asked of the migrations that this version ships.
+waits for a lock for over a second.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.postgres import migration_steps
 from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.adapters.postgres.database import Database
-from fairlead.adapters.postgres.migrate import Migrator, shipped_migrations
+from fairlead.adapters.postgres.migrate import Migrator
 from fairlead.errors import InvalidConfigError
 from fairlead.policy.jobs.states import JobState
 from tests.faults.support.child import Child
@@ -28,10 +27,8 @@ from tests.faults.support.load import ENDED, Load, all_begin
 from tests.faults.support.report import Figures, sized
 from tests.faults.support.stage import Stage
 from tests.faults.support.versions import newer_migrations
-from tests.support.beside import a_long_report, at_work
-from tests.support.databases import settings_of
+from tests.support.beside import a_long_report
 from tests.support.rows import rows
-from tests.support.servers import fresh_database
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +37,6 @@ ROUNDS_APART_S = sized(0.3, 5.0)  # of work between two steps
 READER_S = sized(1.5, 10.0)
 LOCK_BOUND_S = 1.0
 LOOK_S = 0.005
-RELEASED = 12  # migrations of the last release
 WAITED = (
     "SELECT extract(epoch FROM max(clock_timestamp() - waitstart))::float8 AS s"
     " FROM pg_locks WHERE NOT granted"
@@ -152,24 +148,6 @@ async def _older_is_refused(stage: Stage) -> bool:
     except InvalidConfigError:
         return True
     return False
-
-
-async def test_E10_the_shipped_migrations(servers: Endpoints) -> None:
-    """Those of this version over the database of the one before it, which works on behind a report."""
-    figures = Figures("E10")
-    figures.note(what=f"the migrations after {RELEASED:04}")
-    settings = settings_of(await fresh_database(servers.database_url))
-    shipped = shipped_migrations()
-    await Migrator(settings, shipped[:RELEASED]).apply()
-    database = await Database.open(settings)
-    report = a_long_report(settings, READER_S)
-    async with _lock_waits(settings) as waits_s, at_work(database) as beside, report:
-        applied = await Migrator(settings).apply()
-    await database.close()
-    figures.note(n=beside.done, migrations=len(applied), longest_lock_ms=round(max(waits_s) * 1000, 1))
-    figures.holds(applied == list(shipped[RELEASED:]), "not all were applied")
-    figures.holds(max(waits_s) <= LOCK_BOUND_S, f"a lock was waited for {max(waits_s):.2f} s")
-    figures.conclude()
 
 
 async def test_E10_ablation_a_patient_migration(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

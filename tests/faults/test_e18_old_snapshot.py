@@ -67,7 +67,7 @@ COUNT_ALL = (
     "CREATE OR REPLACE FUNCTION cap_since(counted_from timestamptz) RETURNS timestamptz"
     " LANGUAGE sql STABLE AS $$ SELECT '-infinity'::timestamptz $$"
 )
-CLAIM = "SELECT pg_get_functiondef(oid) AS is FROM pg_proc WHERE proname = 'job_claim_with_wait'"
+CLAIM = "SELECT pg_get_functiondef(oid) AS is FROM pg_proc WHERE proname = 'job_claim'"
 
 
 @dataclass

@@ -11,6 +11,8 @@ import pytest
 from tests.lint.tree import PACKAGE, ROOT, Source, files
 
 SQL = f"{PACKAGE}/adapters/postgres/sql"
+BASELINE = (f"{PACKAGE}/adapters/postgres/functions", f"{PACKAGE}/adapters/postgres/schema")
+_FUNCTION = re.compile(r"^CREATE (?:OR REPLACE )?(?:FUNCTION|PROCEDURE) (\w+)", re.MULTILINE)
 _LINES = ("Takes", "Gives", "Locks", "Needs")
 _QUOTED = re.compile(r"--[^\n]*|/\*.*?\*/|\$(\w*)\$.*?\$\1\$|'(?:[^']|'')*'", re.DOTALL)
 _SCHEMA = re.compile(r"\b(from|join|into|update|table|using)\s+(public|fairlead)\.", re.IGNORECASE)
@@ -36,6 +38,21 @@ def _header(text: str) -> Iterator[str]:
         if not line.startswith("--"):
             return
         yield line
+
+
+def definition(source: Source) -> Iterator[str]:
+    """What is wrong with one file of the baseline: of ``functions/``, or of ``schema/``."""
+    path = PurePosixPath(source.path)
+    if not source.text.startswith(f"-- {path.stem}: "):
+        yield f"{source.path}: begins with '-- {path.stem}: what it does'"
+    bare = _QUOTED.sub(" ", source.text)
+    made = _FUNCTION.findall(bare)
+    if made != ([path.stem] if path.parent.name == "functions" else []):
+        yield f"{source.path}: defines {made} hint: one function a file, named like it, in functions/"
+    if "pg_get_functiondef" in source.text:
+        yield f"{source.path}: patches the text of a function hint: write the whole text"
+    if _SCHEMA.search(bare):
+        yield f"{source.path}: names a schema hint: search_path decides"
 
 
 GOOD = """\
@@ -78,3 +95,28 @@ def test_a_good_file_passes() -> None:
 )
 def test_it_bites(old: str, new: str) -> None:
     assert len(_planted(GOOD.replace(old, new))) == 1
+
+
+def test_each_file_of_the_baseline_defines_what_its_name_says() -> None:
+    found = [
+        Source(path.relative_to(ROOT).as_posix(), path.read_text())
+        for folder in BASELINE
+        for path in files(folder, suffixes=(".sql",))
+    ]
+    assert len(found) > 80
+    assert [finding for source in found for finding in definition(source)] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("functions/a.sql", "CREATE FUNCTION a() RETURNS void AS $$ $$;"),
+        ("functions/a.sql", "-- a: acts.\nCREATE FUNCTION b() RETURNS void AS $$ $$;"),
+        ("functions/a.sql", "-- a: acts.\nCREATE FUNCTION a() AS $$ $$;\nCREATE FUNCTION b() AS $$ $$;"),
+        ("functions/a.sql", "-- a: acts.\nCREATE FUNCTION a() AS $$ EXECUTE pg_get_functiondef(1) $$;"),
+        ("schema/a.sql", "-- a: tables.\nCREATE FUNCTION a() RETURNS void AS $$ $$;"),
+        ("schema/a.sql", "-- a: tables.\nALTER TABLE public.job ADD COLUMN a integer;"),
+    ],
+)
+def test_a_planted_file_of_the_baseline_is_found(path: str, text: str) -> None:
+    assert len(list(definition(Source(f"{PACKAGE}/adapters/postgres/{path}", text)))) == 1

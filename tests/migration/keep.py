@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from fairlead.adapters.postgres.database import Database
-from tests.migration.test_fresh_equals_upgraded import KEPT
+from tests.migration.test_catalog import KEPT
 from tests.support.catalog import catalog
 from tests.support.databases import migrated_database, settings_of
 from tests.support.servers import running_servers

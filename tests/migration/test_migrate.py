@@ -28,6 +28,7 @@ from fairlead.adapters.postgres.statements import Statement
 from fairlead.assembly.stores import check_schema
 from fairlead.errors import DependencyUnavailableError, InvalidConfigError, MigrationRequiredError
 from tests.support.beside import a_long_report, at_work
+from tests.support.catalog import catalog
 from tests.support.databases import settings_of, without_public
 from tests.support.engine import IDS
 from tests.support.rows import rows, run
@@ -51,6 +52,9 @@ UNION ALL SELECT rolname FROM pg_roles WHERE rolname = 'left_behind'
 ORDER BY 1
 """
 """What a failure could leave."""
+GUARDED = (
+    "SELECT DISTINCT polrelid::regclass::text AS name FROM pg_policy WHERE polname = 'tenants_see_theirs'"
+)
 INDEX = migration(2, "CREATE INDEX CONCURRENTLY a_idx ON a (x);", "pre", "-- transaction: none")
 
 
@@ -66,7 +70,7 @@ async def applied(settings: DatabaseSettings) -> list[int]:
 
 async def test_all_of_ours_are_applied_once_and_then_nothing_is_left(empty: DatabaseSettings) -> None:
     migrator = Migrator(empty)
-    with pytest.raises(MigrationRequiredError, match=r"0001_ground_floor.*fairlead migrate"):
+    with pytest.raises(MigrationRequiredError, match=r"0000_baseline.*fairlead migrate"):
         await migrator.check()
     assert await migrator.plan() == list(shipped_migrations())
     assert await migrator.apply() == list(shipped_migrations())
@@ -216,6 +220,25 @@ async def test_an_edited_past_is_refused_by_everything(empty: DatabaseSettings) 
     assert await applied(empty) == [1, 2]
 
 
+async def test_a_database_of_another_baseline_is_refused_by_everything(empty: DatabaseSettings) -> None:
+    """Be it of an older text of the baseline, or of the numbered migrations that it replaced."""
+    baseline, *later = shipped_migrations()
+    older = replace(baseline, text="CREATE TABLE a (x integer);", checksum="0" * 64)
+    told = r'"fairlead test" was made by another.*hint: .*DROP SCHEMA "fairlead test" CASCADE'
+    for made_by in ([older, *later], [A]):
+        await Migrator(empty, made_by).apply()
+        for step in (Migrator(empty).plan, Migrator(empty).check, Migrator(empty).apply):
+            with pytest.raises(
+                InvalidConfigError,
+                match=told,
+            ):
+                await step()
+        database = await Database.open(empty)
+        await run(database, 'DROP SCHEMA "fairlead test" CASCADE')
+        await database.close()
+    assert await Migrator(empty).apply() == list(shipped_migrations())
+
+
 async def test_line_ends_are_no_edit() -> None:
     text = A.text.replace("\n", "\r\n")
     assert read_migration("0001_step.sql", text).checksum == A.checksum
@@ -244,6 +267,8 @@ def test_a_file_that_breaks_the_rules_is_refused(name: str, text: str) -> None:
 
 
 def test_numbers_have_no_gap_and_no_double() -> None:
+    with pytest.raises(ValueError, match="without gaps"):
+        in_order([shipped_migrations()[0], B])
     with pytest.raises(ValueError, match="without gaps"):
         in_order([A, C_POST])
     with pytest.raises(ValueError, match="without gaps"):
@@ -287,11 +312,14 @@ async def test_two_processes_at_once_apply_each_migration_once(empty: DatabaseSe
     assert sorted(int(out) for out, _ in outputs) == [0, len(shipped_migrations())]
 
 
-async def test_the_wall_between_tenants_is_raised_beside_work(empty: DatabaseSettings) -> None:
-    """It takes a moment's lock of each table, one at a time: nobody at work meets a deadlock or a timeout, or
-    waits for long behind it while it waits for a report."""
-    before = [migration for migration in shipped_migrations() if migration.number < 13]
-    await Migrator(empty, before).apply()
+async def test_row_security_is_enabled_beside_work(empty: DatabaseSettings) -> None:
+    """It locks one table at a time for a moment: statements at work meet no deadlock and no timeout, and do not
+    wait long behind it while it waits for a report."""
+    await Migrator(empty).apply()
+    database = await Database.open(empty)
+    for table in await rows(database, GUARDED):
+        await run(database, f"DROP POLICY tenants_see_theirs ON {table['name']}")
+    await database.close()
     database = await Database.open(empty)
     assert not database.walled
     async with asyncio.timeout(60), at_work(database) as beside, a_long_report(empty, reads_s=3.0):
@@ -302,6 +330,22 @@ async def test_the_wall_between_tenants_is_raised_beside_work(empty: DatabaseSet
     again = await Database.open(empty)
     assert again.walled
     await again.close()
+
+
+async def test_a_later_migration_is_applied_beside_work(empty: DatabaseSettings) -> None:
+    """The statements of this version go on while a report makes the migration wait for its lock."""
+    await Migrator(empty).apply()
+    later = migration(1, "ALTER TABLE job ADD COLUMN y integer;")
+    replaced = migration(
+        2, "CREATE OR REPLACE FUNCTION follow_later() RETURNS timestamptz LANGUAGE sql STABLE RETURN now();"
+    )
+    database = await Database.open(empty)
+    async with asyncio.timeout(60), at_work(database) as beside, a_long_report(empty, reads_s=1.5):
+        assert await Migrator(empty, [*shipped_migrations(), later, replaced]).apply() == [later, replaced]
+    assert (await PostgresJobStore(database, IDS, notify=False).counts())["completed"] == beside.done > 0
+    assert beside.longest_s < 2.0
+    await database.close()
+    assert await applied(empty) == [0, 1, 2]
 
 
 async def test_new_databases_may_be_migrated_side_by_side(servers: Endpoints) -> None:
@@ -318,14 +362,17 @@ async def test_new_databases_may_be_migrated_side_by_side(servers: Endpoints) ->
 # ---- by hand ---------------------------------------------------------------------------------------
 
 
-async def test_the_text_for_a_dba_does_the_same(
-    empty: DatabaseSettings, servers: Endpoints, tmp_path: Path
+async def test_the_text_for_a_dba_makes_the_same_catalog(
+    empty: DatabaseSettings, database: Database, tmp_path: Path
 ) -> None:
     script = tmp_path / "migrate.sql"
     script.write_text(await Migrator(empty).sql())
     await by_psql(empty.dsn, script)
     await Migrator(empty).check()
     assert await Migrator(empty).plan() == []
+    by_hand = await Database.open(empty)
+    assert await catalog(by_hand) == await catalog(database)
+    await by_hand.close()
 
 
 async def test_the_text_for_a_dba_may_be_of_what_is_pending_only(empty: DatabaseSettings) -> None:

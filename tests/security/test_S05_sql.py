@@ -54,17 +54,7 @@ FUNCTIONS = """
 OPAQUE = ("job", "tid")
 """Kinds of arguments that hold rows or their places."""
 MADE: Mapping[str, str] = {
-    "0012_call_waits.sql": "the definition of a function of ours, with texts of its own put in; run once",
-    "0016_capped_turns.sql": "the same",
-    "0021_full_dead_letters.sql": "the same",
-    "0034_blast_radius.sql": "the same",
-    "0035_unique_keys.sql": "the same, and signatures of our functions out of the catalogue",
-    "0036_wake_rows_passed.sql": "the same",
-    "0037_narrow_rights.sql": "the same, and columns of our tables, quoted by the catalogue or constants",
-    "0041_own_search_path.sql": "signatures of our functions out of the catalogue, and the schema, quoted",
-    "0047_follow_up.sql": "a definition of ours, and the schema, quoted, as in 0041",
-    "0050_unique_while.sql": "signatures of ours, schemas and roles, quoted, out of the catalogue",
-    "0013_tenant_wall.sql": "rights and conditions that stand in the same statement as constants",
+    "functions/tenant_wall.sql": "rights and conditions that stand in the same statement as constants",
 }
 """Where a statement is made of something else, and why that is safe."""
 STORABLE = tuple(value for value in V8 if len(value) < 1000 and "\0" not in value and value.isprintable())
@@ -207,7 +197,10 @@ def bare(text: str) -> str:
 
 
 def test_S05_functions_quote_what_they_put_in() -> None:
-    found = {path.name: list(made_in_the_server(bare(path.read_text()))) for path in sql_files()}
+    found = {
+        f"{path.parent.name}/{path.name}": list(made_in_the_server(bare(path.read_text())))
+        for path in sql_files()
+    }
     assert {name: made for name, made in found.items() if made and name not in MADE} == {}
     assert set(MADE) <= set(found)
 

@@ -12,17 +12,12 @@ from uuid import UUID, uuid4
 import asyncpg
 import pytest
 
-from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.gate_notes import PostgresGateNotes
-from fairlead.adapters.postgres.migrate import Migrator, shipped_migrations
 from fairlead.engine.ports import ConnectionKey
 from fairlead.engine.ports.gate_notes import SLOTS, LearntLimit
-from tests.support.databases import settings_of
 from tests.support.plans import explained
 from tests.support.rows import rows, run
-from tests.support.seeds import a_session
-from tests.support.servers import drop_database, fresh_database
 
 KEY = ConnectionKey("acme", "shopify")
 CONNECTION = """
@@ -247,25 +242,6 @@ async def test_of_many_that_start_together_one_is_first(notes: PostgresGateNotes
     assert sorted(told) == [False] * 19 + [True]
     assert not await notes.starts("fairlead")
     assert await notes.starts("another prefix")
-
-
-async def test_an_installation_from_before_may_have_granted_slots_under_any_prefix(
-    servers: Endpoints,
-) -> None:
-    url = await fresh_database(servers.database_url)
-    settings = settings_of(url)
-    shipped = shipped_migrations()
-    (since,) = [step.number for step in shipped if "CREATE TABLE gate_start" in step.text]
-    before = [step for step in shipped if step.number < since]
-    await Migrator(settings, before).apply()
-    database = await Database.open(settings)
-    await a_session(database)
-    await Migrator(settings).apply()
-    notes = PostgresGateNotes(database)
-    assert not await notes.starts("fairlead")
-    await notes.close()
-    await database.close()
-    await drop_database(servers.database_url, url)
 
 
 async def test_the_engine_may_do_all_of_it(database: Database, notes: PostgresGateNotes) -> None:

@@ -53,7 +53,7 @@ async def test_each_statement_has_the_same_plan_without_a_search_path(database: 
 
 
 async def test_the_names_are_those_of_the_migrated_schema(database: Database) -> None:
-    """Else a table of a later migration would not be qualified."""
+    """Otherwise a table of a later migration would not be qualified."""
     mine = "= quote_ident(current_schema())::regnamespace"
     tables = await rows(
         database, f"SELECT relname FROM pg_class WHERE relnamespace {mine} AND relkind IN ('r', 'v', 'S')"
@@ -64,7 +64,7 @@ async def test_the_names_are_those_of_the_migrated_schema(database: Database) ->
 
 
 async def test_each_function_names_its_schema(database: Database) -> None:
-    """It is bound to its tables, has a search_path of its own, or is valid without one; see 0041."""
+    """It is bound to its tables, has a search_path of its own, or is valid without one."""
     nowhere = await connected(database, "")
     loose = await rows(
         database,
@@ -116,6 +116,6 @@ def test_the_schema_is_quoted() -> None:
 async def test_no_statement_works_without_being_qualified(database: Database) -> None:
     """What the plans are compared with is no accident of the session."""
     nowhere = await connected(database, "")
-    with pytest.raises(asyncpg.UndefinedFunctionError, match=re.escape("job_claim_with_wait")):
+    with pytest.raises(asyncpg.UndefinedFunctionError, match=re.escape("job_claim")):
         await plan(nowhere, statement("job_claim").text, len(statement("job_claim").params))
     await nowhere.close()

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.jobs import PostgresJobStore
-from fairlead.adapters.postgres.migrate import shipped_migrations
 from fairlead.engine.ports import ClaimFilter, Completed
 from tests.support.engine import IDS, new_job
 from tests.support.notes import sql
@@ -19,7 +18,6 @@ from tests.support.seeds import a_session
 from tests.support.standstill import all_ran_s
 
 TENANTS = ("acme", "globex", "initech")
-[ASKED_FOR] = [step.text for step in shipped_migrations() if step.name == "lanes_found_from_above"]
 
 
 @dataclass
@@ -38,12 +36,7 @@ class Beside:
 
 @asynccontextmanager
 async def at_work(database: Database) -> AsyncIterator[Beside]:
-    """Jobs of some tenants come and are done for as long as the block lasts; raises what a statement did.
-
-    It works as today's version does, also over tables of one before: what it asks of them is made first.
-    """
-    async with database.transaction() as transaction:
-        await transaction._connection.execute(ASKED_FOR)
+    """Jobs of some tenants come and are done for as long as the block lasts; raises what a statement did."""
     jobs, session_id = PostgresJobStore(database, IDS, notify=False), await a_session(database)
     beside, over = Beside(), False
 

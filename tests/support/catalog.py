@@ -32,14 +32,18 @@ QUERIES = {
             || t.relname || ' USING ') || CASE WHEN x.indisvalid THEN '' ELSE ' INVALID' END AS what
         FROM pg_index x JOIN pg_class i ON i.oid = x.indexrelid JOIN pg_class t ON t.oid = x.indrelid
         WHERE i.relnamespace = :here""",
-    "functions": """
+    "functions": r"""
         SELECT p.oid::regprocedure::text AS name, concat_ws(' ', p.prokind::text, p.provolatile::text,
-            CASE WHEN p.prosecdef THEN 'definer' END, md5(p.prosrc),
+            CASE WHEN p.prosecdef THEN 'definer' END,
+            md5(regexp_replace(regexp_replace(p.prosrc, '--[^\n]*', '', 'g'), '\s+', ' ', 'g')),
             (SELECT string_agg(replace(setting, quote_ident(current_schema()), 'here'), '; ' ORDER BY setting)
                 FROM unnest(p.proconfig) setting),
             'to ' || (SELECT string_agg(r.name, ' ' ORDER BY r.name)
                 FROM aclexplode(p.proacl) a JOIN :grantee AS r (oid, name) ON r.oid = a.grantee)) AS what
         FROM pg_proc p WHERE p.pronamespace = :here""",
+    "bodies": """
+        SELECT p.oid::regprocedure::text AS name, md5(pg_get_function_sqlbody(p.oid)) AS what
+        FROM pg_proc p WHERE p.pronamespace = :here AND p.prosqlbody IS NOT NULL""",
     "triggers": """
         SELECT c.relname || '.' || t.tgname AS name,
             regexp_replace(pg_get_triggerdef(t.oid), ' ON .*? FOR EACH', ' FOR EACH') AS what
@@ -67,7 +71,7 @@ QUERIES = {
 HERE = "quote_ident(current_schema())::regnamespace"
 GRANTEE = """(
     SELECT oid, rolname::text FROM pg_roles WHERE rolname LIKE 'fairlead%' UNION ALL SELECT 0, 'PUBLIC')"""
-VERSION_BOUND = {"views"}
+VERSION_BOUND = {"bodies", "views"}
 """PostgreSQL prints these differently from version to version: compared, but not kept in a file."""
 
 

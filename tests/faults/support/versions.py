@@ -30,7 +30,7 @@ def newer_migrations() -> tuple[Migration, ...]:
     ours = shipped_migrations()
     texts = ("completed_by", PRE), ("completed_by_check", POST)
     made = []
-    for number, (name, text) in enumerate(texts, len(ours) + 1):
+    for number, (name, text) in enumerate(texts, len(ours)):
         title = f"{number:04}_{name}"
         made.append(read_migration(f"{title}.sql", text.format(title=title)))
     return (*ours, *made)

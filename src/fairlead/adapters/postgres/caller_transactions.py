@@ -1,7 +1,7 @@
 """Jobs stored through connections of the caller's own: see fairlead.engine.ports.CallerJobs.
 
-All ways lead through the function fairlead_enqueue (functions/fairlead_enqueue.sql), which says itself what it locks and who
-may call it. The connection may be of asyncpg, psycopg, psycopg2 or Django, and may look for tables wherever
+All ways lead through the SQL function fairlead_enqueue, whose file states what it locks and which roles may call
+it. The connection may be of asyncpg, psycopg, psycopg2 or Django, and may look for tables wherever
 it likes: the function is called by its full name, with one parameter that every driver can carry, a text.
 """
 

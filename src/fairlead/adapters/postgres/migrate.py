@@ -125,8 +125,10 @@ class Migrator:
         if (first.number, first.checksum) != (BASELINE, ours.checksum):
             schema = quoted(self._settings.in_schema)
             what = f"the schema {schema} was made by another text of the baseline, before 0.1.0 was released"
-            hint = f"use the fairlead that made it, or run DROP SCHEMA {schema} CASCADE, which deletes its data"
-            raise ConfigInvalid(what, hint=f"{hint}, and `fairlead migrate`")
+            hint = (
+                f"use the fairlead that made it, or run DROP SCHEMA {schema} CASCADE, which deletes its data"
+            )
+            raise InvalidConfigError(what, hint=f"{hint}, and `fairlead migrate`")
 
     def _check_record(self, record: _Applied, ours: Migration | None) -> None:
         title = f"{record.number:04}_{record.name}"

@@ -30,9 +30,7 @@ _NO_TRANSACTION = re.compile(r"^-- transaction: none$", re.MULTILINE)
 _CALL = re.compile(r"^CALL (\w+)", re.MULTILINE)
 _INDEX = re.compile(r"^CREATE (?:UNIQUE )?INDEX CONCURRENTLY (\w+)", re.MULTILINE)
 _COMMENT = re.compile(r"--[^\n]*")
-_DEFINES = re.compile(
-    r"^CREATE (?:UNLOGGED )?(?:TABLE|VIEW|SEQUENCE|FUNCTION|PROCEDURE) (\w+)", re.MULTILINE
-)
+_DEFINES = re.compile(r"^CREATE (?:UNLOGGED )?(?:TABLE|VIEW|SEQUENCE|FUNCTION|PROCEDURE) (\w+)", re.MULTILINE)
 
 BASELINE = 0
 """The number of the baseline."""

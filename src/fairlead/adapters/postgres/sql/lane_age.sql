@@ -2,5 +2,5 @@
 -- Takes   longest_wait_s
 -- Gives   one row: lanes
 -- Locks   the lanes that move; never waits
--- Needs   the function lane_age (0026_what_lanes_were)
+-- Needs   the function lane_age
 SELECT lane_age(:longest_wait_s::float8) AS lanes

@@ -2,5 +2,5 @@
 -- Takes   nothing
 -- Gives   nothing of interest
 -- Locks   the floors that move; never waits
--- Needs   the function lane_raise_floors (0026_what_lanes_were)
+-- Needs   the function lane_raise_floors
 SELECT lane_raise_floors(false)

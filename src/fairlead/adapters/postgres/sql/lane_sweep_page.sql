@@ -2,5 +2,5 @@
 -- Takes   behind (the last lane of the page before), most
 -- Gives   one row: last (NULL: there are no more), parked
 -- Locks   what it mends; never waits
--- Needs   the function lane_sweep_page (0026_what_lanes_were); the names, lane_find_idx
+-- Needs   the function lane_sweep_page; the names, lane_find_idx
 SELECT last, parked FROM lane_sweep_page(:behind::uuid, :most::integer)

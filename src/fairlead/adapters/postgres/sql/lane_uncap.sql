@@ -2,6 +2,6 @@
 -- Takes   tenant_ids, group_keys, notify
 -- Gives   nothing of interest
 -- Locks   those lanes; never waits
--- Needs   the function lane_uncap (0026_what_lanes_were)
+-- Needs   the function lane_uncap
 SELECT lane_uncap(:tenant_ids::text[], :group_keys::text[], 500),
     (SELECT count(pg_notify('fairlead_job', '')) WHERE :notify::boolean) AS told
