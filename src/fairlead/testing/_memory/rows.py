@@ -1,4 +1,4 @@
-"""Rows as the tables of schema/jobs.sql.sql have them."""
+"""Rows as the tables of schema/ have them."""
 
 from __future__ import annotations
 
