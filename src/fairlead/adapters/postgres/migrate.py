@@ -85,19 +85,19 @@ class Migrator:
         schema = self._settings.in_schema
         async with self._connected(own_session) as connection, _alone(connection):
             applied = await self._applied(connection)
-            wanted = self._pending(applied)
+            pending = self._pending(applied)
             if upto == "pre":
-                wanted = list(takewhile(lambda migration: migration.phase == "pre", wanted))
-            left = wanted
+                pending = list(takewhile(lambda migration: migration.phase == "pre", pending))
+            remaining = pending
             if applied:
                 await check_ground(connection, schema)
-            elif wanted:
-                left = await install(connection, wanted, schema)
+            elif pending:
+                remaining = await install(connection, pending, schema)
             roles = await installed_roles(connection, schema)
-            for migration in left:
+            for migration in remaining:
                 await apply_one(connection, migration, roles)
             await complete_rights(connection, schema, roles)
-        return wanted
+        return pending
 
     async def wall(self) -> RowSecurityState:
         """Return the state of row security between tenants."""
@@ -114,32 +114,36 @@ class Migrator:
             return as_script(pending, schema, await installed_roles(connection, schema))
 
     def _pending(self, applied: Sequence[_Applied]) -> list[Migration]:
-        known = {migration.number: migration for migration in self._migrations}
-        if applied and BASELINE in known:
-            self._check_baseline(applied[0], known[BASELINE])
+        by_number = {migration.number: migration for migration in self._migrations}
+        if applied and BASELINE in by_number:
+            self._check_baseline(applied[0], by_number[BASELINE])
         for record in applied:
-            self._check_record(record, known.get(record.number))
+            self._check_record(record, by_number.get(record.number))
         return [m for m in self._migrations if m.number not in {record.number for record in applied}]
 
     def _check_baseline(self, first: _Applied, ours: Migration) -> None:
         if (first.number, first.checksum) != (BASELINE, ours.checksum):
             schema = quoted(self._settings.in_schema)
-            what = f"the schema {schema} was made by another text of the baseline, before 0.1.0 was released"
+            message = (
+                f"the schema {schema} was made by another text of the baseline, before 0.1.0 was released"
+            )
             hint = (
                 f"use the fairlead that made it, or run DROP SCHEMA {schema} CASCADE, which deletes its data"
             )
-            raise InvalidConfigError(what, hint=f"{hint}, and `fairlead migrate`")
+            raise InvalidConfigError(message, hint=f"{hint}, and `fairlead migrate`")
 
     def _check_record(self, record: _Applied, ours: Migration | None) -> None:
         title = f"{record.number:04}_{record.name}"
         if ours is None:
             if record.phase == "post":
-                what = f"the database is newer than this version of fairlead: {title} was applied to it"
-                raise InvalidConfigError(what, hint="install the newer fairlead again, or restore a backup")
+                message = f"the database is newer than this version of fairlead: {title} was applied to it"
+                raise InvalidConfigError(
+                    message, hint="install the newer fairlead again, or restore a backup"
+                )
         elif ours.checksum != record.checksum:
-            what = f"migration {title} is not the one that was applied to this database"
+            message = f"migration {title} is not the one that was applied to this database"
             hint = f"restore the file {ours.title}.sql as it was released; changes go into a new migration"
-            raise InvalidConfigError(what, hint=hint)
+            raise InvalidConfigError(message, hint=hint)
 
     async def _applied(self, connection: Connection) -> list[_Applied]:
         """Return the migrations applied to this schema; none if it was never migrated.
@@ -154,11 +158,11 @@ class Migrator:
         if self._settings.schema is None:
             found = await run(connection, statement("migration_elsewhere").text, schema)
             if others := [row["schema"] for row in found]:
-                what = f"this database holds an installation in the schema {', '.join(others)}"
+                message = f"this database holds an installation in the schema {', '.join(others)}"
                 hint = (
                     f"set database.schema_name to {others[0]!r} to use it, or to {schema!r} to make another"
                 )
-                raise InvalidConfigError(what, hint=hint)
+                raise InvalidConfigError(message, hint=hint)
         return []
 
     @asynccontextmanager
@@ -188,7 +192,7 @@ async def _alone(connection: Connection) -> AsyncIterator[None]:
     deadline = asyncio.get_running_loop().time() + LOCK_WITHIN_S
     while not (await run(connection, statement("migration_lock").text))[0]["locked"]:
         if asyncio.get_running_loop().time() > deadline:
-            what = f"another migration run has held its lock for over {LOCK_WITHIN_S:.0f} s"
-            raise DependencyUnavailableError(what, hint="look at pg_stat_activity, and run it again")
+            message = f"another migration run has held its lock for over {LOCK_WITHIN_S:.0f} s"
+            raise DependencyUnavailableError(message, hint="look at pg_stat_activity, and run it again")
         await asyncio.sleep(_LOCK_EVERY_S)
     yield  # the lock ends with the connection

@@ -134,7 +134,7 @@ def definition_order(parts: Mapping[str, str]) -> list[str]:
 
 def _files(folder: str) -> Iterator[tuple[str, str]]:
     """Yield name and text of the SQL files of *folder*, with line ends normalised."""
-    found = resources.files("fairlead.adapters.postgres").joinpath(folder)
-    for file in sorted(found.iterdir(), key=lambda file: file.name):
+    path = resources.files("fairlead.adapters.postgres").joinpath(folder)
+    for file in sorted(path.iterdir(), key=lambda file: file.name):
         if file.name.endswith(".sql"):
             yield file.name, file.read_text(encoding="utf-8").replace("\r\n", "\n")
