@@ -26,7 +26,7 @@ from bench.report import Row
 from fairlead._core.secret import Secret
 from fairlead.adapters.local.system import SystemClock, SystemIds, draw
 from fairlead.assembly.gate import GateCore, GateSettings
-from fairlead.engine.limits.admission import Entry
+from fairlead.engine.limits.admission import AdmissionRequest
 from fairlead.policy.limits.key import KeyKind, Keyspace
 from fairlead.policy.limits.limit import MICRO, Domain, Plan, PoolLimit
 
@@ -98,7 +98,7 @@ async def _child(url: str, prefix: str, calls: int) -> None:
     )  # fmt: skip
 
     async def call() -> None:
-        async with house.admissions.enter(Entry(PLAN, "bench", "none", wait_s=120)):
+        async with house.admissions.enter(AdmissionRequest(PLAN, "bench", "none", wait_s=120)):
             await asyncio.sleep(HOLD_S)
 
     await house.open()

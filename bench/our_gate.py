@@ -18,7 +18,7 @@ from bench.gate_sides import PLENTY, Decide, must
 from fairlead._core.secret import Secret
 from fairlead.adapters.local.system import SystemClock
 from fairlead.adapters.redis.redis_gate import RedisGate
-from fairlead.engine.ports.gate import Admitted, Ask, Finish
+from fairlead.engine.ports.gate import AdmitRequest, Admitted, Release
 from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.limit import (
     MAX_SLOTS,
@@ -67,7 +67,7 @@ def _plenty(key: str) -> BucketLimit:
 
 def _bucket(gate: RedisGate, plans: list[Plan]) -> Decide:
     async def decide(number: int) -> float:
-        must(isinstance(await gate.admit(Ask(plans[number])), Admitted), "RedisGate")
+        must(isinstance(await gate.admit(AdmitRequest(plans[number])), Admitted), "RedisGate")
         return time.perf_counter()
 
     return decide
@@ -84,7 +84,7 @@ class _Full:
 
     async def __call__(self, number: int) -> float:
         plan = self._plans[number]
-        answer = await self._gate.admit(Ask(plan, holder=holder_of(plan, next(self._lease_ids))))
+        answer = await self._gate.admit(AdmitRequest(plan, holder=holder_of(plan, next(self._lease_ids))))
         must(isinstance(answer, Admitted), "RedisGate")
         self._admitted.append(answer)
         return time.perf_counter()
@@ -93,7 +93,7 @@ class _Full:
         while ending := self._admitted[-ENDED_AT_ONCE:]:
             del self._admitted[-ENDED_AT_ONCE:]
             ends = await asyncio.gather(
-                *(self._gate.finish(Finish(one, DestinationHealth.HEALTHY)) for one in ending)
+                *(self._gate.finish(Release(one, DestinationHealth.HEALTHY)) for one in ending)
             )
             must(all(end.kept for end in ends), "RedisGate")
 
@@ -104,10 +104,10 @@ def _pair(gate: RedisGate, plans: list[Plan]) -> Decide:
     async def decide(number: int) -> float:
         plan = plans[number]
         holder = holder_of(plan, next(lease_ids))
-        answer = await gate.admit(Ask(plan, holder=holder))
+        answer = await gate.admit(AdmitRequest(plan, holder=holder))
         answered = time.perf_counter()
         must(isinstance(answer, Admitted), "RedisGate")
-        must((await gate.finish(Finish(answer, DestinationHealth.HEALTHY))).kept, "RedisGate")
+        must((await gate.finish(Release(answer, DestinationHealth.HEALTHY))).kept, "RedisGate")
         return answered
 
     return decide

@@ -27,10 +27,10 @@ from bench.report import Row
 from fairlead._core.secret import Secret
 from fairlead.adapters.local.system import SystemClock, SystemIds, draw
 from fairlead.assembly.gate import GateCore, GateSettings
-from fairlead.engine.limits.admission import Entry
-from fairlead.engine.limits.observations import learnt
+from fairlead.engine.limits.admission import AdmissionRequest
+from fairlead.engine.limits.observations import observations_for
 from fairlead.policy.limits.breaker import DestinationHealth
-from fairlead.policy.limits.feedback.dialect import heard
+from fairlead.policy.limits.feedback.dialect import parse_limits
 from fairlead.policy.limits.feedback.raw_response import RawResponse
 from fairlead.policy.limits.limit import BucketLimit, Domain, Plan
 from fairlead.testing.api import ShopifyApi, ShopLimits
@@ -112,7 +112,7 @@ class _Caller:
         async with self.house.admissions.enter(self._entry(REST)) as admission:
             async with self.session.get(f"{self.url}/rest.json") as response:
                 reply = await _reply(response)
-            told = learnt(REST, heard("shopify", reply, now_epoch_s=None))
+            told = observations_for(REST, parse_limits("shopify", reply, now_epoch_s=None))
             admission.record_health(DestinationHealth.HEALTHY, told.observed)
             admission.actual_cost.update(told.actual)
 
@@ -124,13 +124,13 @@ class _Caller:
             body = {"query": "{ shop }", "variables": variables}
             async with self.session.post(f"{self.url}/graphql.json", json=body) as response:
                 reply = await _reply(response)
-            told = learnt(GRAPHQL, heard("shopify", reply, now_epoch_s=None))
+            told = observations_for(GRAPHQL, parse_limits("shopify", reply, now_epoch_s=None))
             admission.record_health(DestinationHealth.HEALTHY, told.observed)
             admission.actual_cost.update(told.actual)
 
     @staticmethod
-    def _entry(plan: Plan, *costs: float) -> Entry:
-        return Entry(plan, "acme", "shopify", costs=costs, wait_s=300)
+    def _entry(plan: Plan, *costs: float) -> AdmissionRequest:
+        return AdmissionRequest(plan, "acme", "shopify", costs=costs, wait_s=300)
 
 
 async def _reply(response: aiohttp.ClientResponse) -> RawResponse:

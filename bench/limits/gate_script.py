@@ -30,7 +30,7 @@ from bench.valkey import rewrite
 from fairlead.adapters.redis.codec import Codec, Item, arguments, head
 from fairlead.adapters.redis.node import NEW_US
 from fairlead.adapters.redis.scripts import script
-from fairlead.engine.ports.gate import Admitted, Ask, Finish
+from fairlead.engine.ports.gate import AdmitRequest, Admitted, Release
 from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.key import Keyspace
 
@@ -103,11 +103,14 @@ def _share(plan: str, numbers: Sequence[int], batch: int, lease_id: int) -> Iter
 
 def _items(codec: Codec, plan: str, number: int, lease_id: int) -> list[Item]:
     if plan == "bucket":
-        return [codec.admit(Ask(bucket_plan(number)))]
+        return [codec.admit(AdmitRequest(bucket_plan(number)))]
     made = full_plan(number)
     holder = holder_of(made, lease_id)
     admitted = Admitted(made, holder, 0, 0, (0, 0), (1.0, 1.0))
-    return [codec.admit(Ask(made, holder=holder)), codec.finish(Finish(admitted, DestinationHealth.HEALTHY))]
+    return [
+        codec.admit(AdmitRequest(made, holder=holder)),
+        codec.finish(Release(admitted, DestinationHealth.HEALTHY)),
+    ]
 
 
 def _call(items: Sequence[Item]) -> bytes:

@@ -9,8 +9,8 @@ from typing import Any
 
 import aiohttp
 
-from fairlead.policy.limits.feedback.dialect import heard
-from fairlead.policy.limits.feedback.raw_response import Heard, RawResponse
+from fairlead.policy.limits.feedback.dialect import parse_limits
+from fairlead.policy.limits.feedback.raw_response import LimitObservation, RawResponse
 
 
 class Caller:
@@ -36,13 +36,13 @@ class Caller:
         """POST with a JSON body."""
         return await self(path, "POST", json=json)
 
-    def heard(self, reply: RawResponse) -> dict[str, Heard]:
+    def parse_limits(self, reply: RawResponse) -> dict[str, LimitObservation]:
         """What fairlead makes of an answer, by the names of the limits."""
-        return {item.limit: item for item in heard(self._dialect, reply, now_epoch_s=None)}
+        return {item.limit: item for item in parse_limits(self._dialect, reply, now_epoch_s=None)}
 
-    def refused(self, reply: RawResponse) -> Heard:
+    def refused(self, reply: RawResponse) -> LimitObservation:
         """The one refusal that it hears."""
-        (refusal,) = (item for item in self.heard(reply).values() if item.refused)
+        (refusal,) = (item for item in self.parse_limits(reply).values() if item.refused)
         return refusal
 
 

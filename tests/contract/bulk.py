@@ -15,19 +15,19 @@ from fairlead.adapters.local.local_gate import LocalGate
 from fairlead.adapters.local.system import SystemIds
 from fairlead.adapters.redis.data_loss import RedisDataLoss
 from fairlead.engine.jobs.handler import JobContext, current_job
-from fairlead.engine.limits.admission import Admissions
-from fairlead.engine.limits.bulk_slots import Bulks, BulkWish
-from fairlead.engine.limits.failover_gate import GuardedGate
-from fairlead.engine.limits.lease_renewer import Keeper
+from fairlead.engine.limits.admission import Admitter
+from fairlead.engine.limits.bulk_slots import BulkAdmitter, BulkRequest
+from fairlead.engine.limits.failover_gate import FailoverGate
+from fairlead.engine.limits.lease_renewer import LeaseRenewer
 from fairlead.engine.limits.limit_plans import Plans
-from fairlead.engine.limits.override_cache import Switches
+from fairlead.engine.limits.override_cache import Overrides
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.engine.ports.gate_view import GateView, HolderView
-from fairlead.engine.ports.overrides import Switch
+from fairlead.engine.ports.overrides import Override
 from fairlead.errors import BulkLimitReachedError
 from fairlead.policy.limits.bulk_token import parse_token
 from fairlead.policy.limits.limit import Domain, Plan
-from fairlead.policy.limits.override import Act, Reach
+from fairlead.policy.limits.override import OverrideKind, OverrideScope
 from fairlead.policy.limits.share import Share
 from fairlead.policy.providers.profile_load import load_profiles
 from fairlead.testing._kit.clock import ManualClock
@@ -60,23 +60,23 @@ class Process:
     def __post_init__(self) -> None:
         self.told = Recorder()
         parts = {"clock": self.clock, "draw": half, "emit": self.told}
-        self.gate = GuardedGate(
+        self.gate = FailoverGate(
             self.timed.gate,  # type: ignore[arg-type]
             lambda: LocalGate(lambda: 0),
             share=lambda: Share(1, 0),
             **parts,  # type: ignore[arg-type]
         )
-        self.keeper = Keeper(self.gate, **parts)  # type: ignore[arg-type]
-        admissions = Admissions(
+        self.keeper = LeaseRenewer(self.gate, **parts)  # type: ignore[arg-type]
+        admissions = Admitter(
             self.gate,
             self.keeper,
             process=self.name,
             ids=SystemIds(),
             **parts,  # type: ignore[arg-type]
         )
-        self.switches = Switches(self, self.gate.stand_alone, clock=self.clock, emit=self.told)  # type: ignore[arg-type]
-        self.switched: list[Switch] = []
-        self.bulks = Bulks(
+        self.switches = Overrides(self, self.gate.stand_alone, clock=self.clock, emit=self.told)  # type: ignore[arg-type]
+        self.switched: list[Override] = []
+        self.bulks = BulkAdmitter(
             self.connection,
             PLANS,
             self.switches,
@@ -104,40 +104,40 @@ class Process:
 
     async def enter_own(self) -> None:
         """Take a place, or go on in the one of an earlier run of this job."""
-        async with self.bulks.enter(BulkWish(SHOP, "query", "2025-10", own=True)):
+        async with self.bulks.enter(BulkRequest(SHOP, "query", "2025-10", own=True)):
             pass
 
     async def connection(self, key: ConnectionKey) -> Connection:
         number = 1 if key.tenant == "acme" else 2
         return Connection(UUID(int=number), key, None, f"shop-{number}", "app", {}, self.settings)
 
-    async def search(self) -> list[Switch]:
+    async def search(self) -> list[Override]:
         """What is switched by hand, as a store tells it."""
         return self.switched
 
-    async def switch(self, act: Act) -> None:
+    async def switch(self, act: OverrideKind) -> None:
         """Somebody switches it by hand, and it is seen."""
-        self.switched = [Switch(act, Reach(), "because", "ops", datetime.now(UTC))]
+        self.switched = [Override(act, OverrideScope(), "because", "ops", datetime.now(UTC))]
         await self.switches.look()
 
     async def begin(self, key: ConnectionKey = SHOP, running_id: str = RUNNING, **wish: str) -> str:
         """Begin an operation and go; its token."""
         async with self.bulks.enter(
-            BulkWish(key, "query", **({"api_version": "2025-10"} | wish))
+            BulkRequest(key, "query", **({"api_version": "2025-10"} | wish))
         ) as operation:  # type: ignore[arg-type]
             operation.started(running_id)
             return operation.token
 
     async def fail(self, why: str, running_id: str = "") -> None:
         """Take a place, perhaps begin an operation, and fail."""
-        async with self.bulks.enter(BulkWish(SHOP, "query", "2025-10")) as operation:
+        async with self.bulks.enter(BulkRequest(SHOP, "query", "2025-10")) as operation:
             if running_id:
                 operation.started(running_id)
             raise ValueError(why)
 
     async def come_back(self, token: str, *, done: bool = False) -> str | None:
         """Come back for it."""
-        async with self.bulks.enter(BulkWish(SHOP, "query", "2025-10", token)) as operation:
+        async with self.bulks.enter(BulkRequest(SHOP, "query", "2025-10", token)) as operation:
             running_id = operation.running_id
             if done:
                 operation.finished()
@@ -146,7 +146,7 @@ class Process:
     async def is_free(self, key: ConnectionKey = SHOP) -> bool:
         """Whether a place can be had now; it is given back."""
         try:
-            async with self.bulks.enter(BulkWish(key, "query", "2025-10")):
+            async with self.bulks.enter(BulkRequest(key, "query", "2025-10")):
                 return True
         except BulkLimitReachedError:
             return False

@@ -17,14 +17,14 @@ from fairlead.adapters.local.system import SystemClock
 from fairlead.adapters.redis.node import Call
 from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.engine.ports.gate import (
+    AdmitRequest,
+    AdmitResult,
     Admitted,
-    Answer,
-    Ask,
-    Ended,
-    Finish,
-    Finished,
     Gate,
     Lease,
+    OnReleased,
+    Release,
+    Released,
     Renewal,
     Wake,
 )
@@ -54,11 +54,11 @@ class Timed:
         self.now_us += round(seconds * MICRO)
         self.set_us(self.now_us)
 
-    async def admit(self, ask: Ask) -> Answer:
+    async def admit(self, ask: AdmitRequest) -> AdmitResult:
         """What the gate says to *ask*."""
         return await self.gate.admit(ask)
 
-    async def admitted(self, ask: Ask) -> Admitted:
+    async def admitted(self, ask: AdmitRequest) -> Admitted:
         """The same, where it must be yes."""
         answer = await self.gate.admit(ask)
         assert isinstance(answer, Admitted), answer
@@ -113,16 +113,16 @@ class Simulated:
     def __init__(self, now_us: Callable[[], int]) -> None:
         self.redis = SimRedis(now_us, Random(0), Watch(lambda: now_us() / MICRO, lambda: NOBODY))
 
-    async def admit(self, ask: Ask) -> Answer:
+    async def admit(self, ask: AdmitRequest) -> AdmitResult:
         return await self.redis.state.admit(ask)
 
-    async def finish(self, finish: Finish) -> Finished:
+    async def finish(self, finish: Release) -> Released:
         return await self.redis.state.finish(finish)
 
-    def end(self, finish: Finish, told: Ended) -> None:
+    def end(self, finish: Release, told: OnReleased) -> None:
         self.redis.state.end(finish, told)
 
-    async def cancel(self, ask: Ask) -> None:
+    async def cancel(self, ask: AdmitRequest) -> None:
         await self.redis.state.cancel(ask)
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[Lease]:

@@ -16,7 +16,15 @@ from secrets import token_hex
 from typing import NamedTuple
 
 from fairlead.adapters.redis.redis_gate import RedisGate
-from fairlead.engine.ports.gate import Admitted, Ask, Finish, GateRefusal, Observation, Queued, Renewal
+from fairlead.engine.ports.gate import (
+    AdmitRequest,
+    Admitted,
+    GateRefusal,
+    Observation,
+    Queued,
+    Release,
+    Renewal,
+)
 from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.limit import BreakerRule, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
 from fairlead.policy.limits.pool import Holder
@@ -70,7 +78,7 @@ class AskFor(NamedTuple):
     """The ask of this number is made."""
 
     number: int
-    ask: Ask
+    ask: AdmitRequest
 
 
 class Again(NamedTuple):
@@ -143,14 +151,14 @@ def history(random: Random, steps: int, losses: float = 0.0) -> list[Step]:
     return made
 
 
-def _ask(random: Random, plan: Plan, number: int) -> Ask:
+def _ask(random: Random, plan: Plan, number: int) -> AdmitRequest:
     classes = plan.pool.classes if plan.pool else 1
     holder = (
         Holder(number, "p1", "a", "j", random.randint(1, classes), plan.quota)
         if plan.pool is not None
         else None
     )
-    return Ask(
+    return AdmitRequest(
         plan,
         tuple(random.choice(COSTS) for _ in plan.buckets),
         holder,
@@ -185,7 +193,7 @@ class Side:
 
     def __init__(self, timed: Timed) -> None:
         self._timed = timed
-        self._asks: dict[int, Ask] = {}
+        self._asks: dict[int, AdmitRequest] = {}
         self._admitted: dict[int, Admitted] = {}
 
     async def take(self, step: Step) -> object:
@@ -220,7 +228,7 @@ class Side:
         admitted = self._admitted.pop(step.number, None)
         if admitted is None:
             return None
-        return await self._timed.gate.finish(Finish(admitted, step.health, step.actual, step.observed))
+        return await self._timed.gate.finish(Release(admitted, step.health, step.actual, step.observed))
 
 
 def agree(script: object, other: object) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.engine.ports.gate import Admitted, Ask, Finish, GateRefusal, RefusedBy
+from fairlead.engine.ports.gate import AdmitRequest, Admitted, GateRefusal, RefusedBy, Release
 from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.limit import BreakerRule, BucketLimit, Domain, Plan
 from tests.contract.gates import Timed
@@ -18,7 +18,7 @@ SICK, WELL, THIRD = 2, 3, 4
 
 async def call(timed: Timed, health: DestinationHealth) -> float | None:
     """One call; for how long the breaker opened by it."""
-    return (await timed.gate.finish(Finish(await timed.admitted(Ask(PLAN)), health))).opened_s
+    return (await timed.gate.finish(Release(await timed.admitted(AdmitRequest(PLAN)), health))).opened_s
 
 
 async def opened(timed: Timed) -> None:
@@ -29,9 +29,9 @@ async def opened(timed: Timed) -> None:
 
 async def test_10_in_a_row_open_it_for_a_minute(timed: Timed) -> None:
     await opened(timed)
-    assert await timed.admit(Ask(PLAN)) == GateRefusal(RefusedBy.BREAKER, 60.0)
+    assert await timed.admit(AdmitRequest(PLAN)) == GateRefusal(RefusedBy.BREAKER, 60.0)
     timed.tick(59)
-    assert await timed.admit(Ask(PLAN)) == GateRefusal(RefusedBy.BREAKER, 1.0)
+    assert await timed.admit(AdmitRequest(PLAN)) == GateRefusal(RefusedBy.BREAKER, 1.0)
 
 
 async def test_half_of_20_within_30_s_open_it(timed: Timed) -> None:
@@ -80,11 +80,11 @@ async def test_a_success_ends_the_row_and_neutral_ends_count_for_nothing(timed: 
 async def test_breaker_is_decided_by_one_probe(timed: Timed) -> None:
     await opened(timed)
     timed.tick(60)
-    probe = await timed.admitted(Ask(PLAN, call_s=7))
+    probe = await timed.admitted(AdmitRequest(PLAN, call_s=7))
     assert probe.probe
-    assert await timed.admit(Ask(PLAN)) == GateRefusal(RefusedBy.BREAKER, 1.0)
-    await timed.gate.finish(Finish(probe, GOOD))
-    assert not (await timed.admitted(Ask(PLAN))).probe
+    assert await timed.admit(AdmitRequest(PLAN)) == GateRefusal(RefusedBy.BREAKER, 1.0)
+    await timed.gate.finish(Release(probe, GOOD))
+    assert not (await timed.admitted(AdmitRequest(PLAN))).probe
 
 
 async def test_a_failed_probe_opens_it_twice_as_long_up_to_10_minutes(timed: Timed) -> None:
@@ -92,7 +92,7 @@ async def test_a_failed_probe_opens_it_twice_as_long_up_to_10_minutes(timed: Tim
     lengths = [60.0]
     for _ in range(5):
         timed.tick(lengths[-1])
-        done = await timed.gate.finish(Finish(await timed.admitted(Ask(PLAN)), BAD))
+        done = await timed.gate.finish(Release(await timed.admitted(AdmitRequest(PLAN)), BAD))
         assert done.opened_s is not None
         lengths.append(done.opened_s)
     assert lengths == [60.0, 120.0, 240.0, 480.0, 600.0, 600.0]
@@ -101,11 +101,11 @@ async def test_a_failed_probe_opens_it_twice_as_long_up_to_10_minutes(timed: Tim
 async def test_a_probe_that_dies_is_followed_by_another_at_its_deadline(timed: Timed) -> None:
     await opened(timed)
     timed.tick(60)
-    await timed.admitted(Ask(PLAN, call_s=7))
+    await timed.admitted(AdmitRequest(PLAN, call_s=7))
     timed.tick(6.9)
-    assert isinstance(await timed.admit(Ask(PLAN)), GateRefusal)
+    assert isinstance(await timed.admit(AdmitRequest(PLAN)), GateRefusal)
     timed.tick(0.1)
-    assert (await timed.admitted(Ask(PLAN, call_s=7))).probe
+    assert (await timed.admitted(AdmitRequest(PLAN, call_s=7))).probe
 
 
 @pytest.mark.parametrize("health", [GOOD, BAD, NEUTRAL])
@@ -115,46 +115,46 @@ async def test_a_probe_that_comes_back_when_another_has_begun_decides_nothing(
     """Its process stood still for longer than the probe had: what it says is of then."""
     await opened(timed)
     timed.tick(60)
-    late = await timed.admitted(Ask(PLAN, call_s=7))
+    late = await timed.admitted(AdmitRequest(PLAN, call_s=7))
     timed.tick(7)
-    probe = await timed.admitted(Ask(PLAN, call_s=7))
-    told = await timed.gate.finish(Finish(late, health))
+    probe = await timed.admitted(AdmitRequest(PLAN, call_s=7))
+    told = await timed.gate.finish(Release(late, health))
     assert (told.opened_s, told.closed) == (None, False)
-    assert await timed.admit(Ask(PLAN)) == GateRefusal(RefusedBy.BREAKER, 1.0)
-    told = await timed.gate.finish(Finish(probe, GOOD))
+    assert await timed.admit(AdmitRequest(PLAN)) == GateRefusal(RefusedBy.BREAKER, 1.0)
+    told = await timed.gate.finish(Release(probe, GOOD))
     assert (told.opened_s, told.closed) == (None, True)
-    told = await timed.gate.finish(Finish(late, health))
+    told = await timed.gate.finish(Release(late, health))
     assert (told.opened_s, told.closed) == (None, False)
-    assert not (await timed.admitted(Ask(PLAN))).probe
+    assert not (await timed.admitted(AdmitRequest(PLAN))).probe
 
 
 async def test_a_cancelled_probe_lets_the_next_one_try(timed: Timed) -> None:
     await opened(timed)
     timed.tick(60)
-    await timed.gate.finish(Finish(await timed.admitted(Ask(PLAN)), NEUTRAL))
-    assert (await timed.admitted(Ask(PLAN))).probe
+    await timed.gate.finish(Release(await timed.admitted(AdmitRequest(PLAN)), NEUTRAL))
+    assert (await timed.admitted(AdmitRequest(PLAN))).probe
 
 
 async def test_call_sent_before_the_breaker_opened_decides_nothing(timed: Timed) -> None:
-    early = [await timed.admitted(Ask(PLAN)) for _ in range(3)]
+    early = [await timed.admitted(AdmitRequest(PLAN)) for _ in range(3)]
     await opened(timed)
     timed.tick(60)
-    probe = await timed.admitted(Ask(PLAN))
-    await timed.gate.finish(Finish(early[0], GOOD))
-    assert isinstance(await timed.admit(Ask(PLAN)), GateRefusal)
-    await timed.gate.finish(Finish(early[1], BAD))
-    await timed.gate.finish(Finish(probe, GOOD))
-    await timed.admitted(Ask(PLAN))
+    probe = await timed.admitted(AdmitRequest(PLAN))
+    await timed.gate.finish(Release(early[0], GOOD))
+    assert isinstance(await timed.admit(AdmitRequest(PLAN)), GateRefusal)
+    await timed.gate.finish(Release(early[1], BAD))
+    await timed.gate.finish(Release(probe, GOOD))
+    await timed.admitted(AdmitRequest(PLAN))
 
 
 async def test_after_it_closes_calls_come_back_step_by_step(timed: Timed) -> None:
     await opened(timed)
     timed.tick(60)
-    await timed.gate.finish(Finish(await timed.admitted(Ask(PLAN)), GOOD))
+    await timed.gate.finish(Release(await timed.admitted(AdmitRequest(PLAN)), GOOD))
     let_through = []
     for _ in range(6):
         sent = 0
-        while sent < 100 and isinstance(await timed.admit(Ask(PLAN)), Admitted):
+        while sent < 100 and isinstance(await timed.admit(AdmitRequest(PLAN)), Admitted):
             sent += 1
         let_through.append(sent)
         timed.tick(1)
@@ -165,40 +165,40 @@ async def test_an_open_breaker_costs_no_token_and_a_dry_bucket_no_probe(timed: T
     bucket = BucketLimit("b", 1, 0.01)
     plan = Plan(PLAN.domain, breaker=RULE, buckets=(bucket,))
     await opened(timed)
-    assert isinstance(await timed.admit(Ask(plan)), GateRefusal)
-    await timed.admitted(Ask(Plan(PLAN.domain, buckets=(bucket,))))
+    assert isinstance(await timed.admit(AdmitRequest(plan)), GateRefusal)
+    await timed.admitted(AdmitRequest(Plan(PLAN.domain, buckets=(bucket,))))
     timed.tick(60)
-    answer = await timed.admit(Ask(plan))
+    answer = await timed.admit(AdmitRequest(plan))
     assert isinstance(answer, GateRefusal)
     assert answer.by is RefusedBy.BUCKET
-    assert (await timed.admitted(Ask(PLAN))).probe
+    assert (await timed.admitted(AdmitRequest(PLAN))).probe
 
 
 @pytest.mark.parametrize("other", [Plan(PLAN.domain, breaker=BreakerRule("other|host"))])
 async def test_other_destinations_run_on(timed: Timed, other: Plan) -> None:
     await opened(timed)
-    await timed.admitted(Ask(other))
+    await timed.admitted(AdmitRequest(other))
 
 
 async def test_a_clock_that_is_set_back_keeps_it_open_no_longer_than_it_may(timed: Timed) -> None:
     await opened(timed)
     timed.tick(-86_400)
-    assert await timed.admit(Ask(PLAN)) == GateRefusal(RefusedBy.BREAKER, 600.0)
+    assert await timed.admit(AdmitRequest(PLAN)) == GateRefusal(RefusedBy.BREAKER, 600.0)
     timed.tick(600)
-    probe = await timed.admitted(Ask(PLAN))
-    await timed.gate.finish(Finish(probe, GOOD))
+    probe = await timed.admitted(AdmitRequest(PLAN))
+    await timed.gate.finish(Release(probe, GOOD))
     timed.tick(-86_400)
     for _ in range(6):
-        await timed.admit(Ask(PLAN))
+        await timed.admit(AdmitRequest(PLAN))
         timed.tick(1)
-    await timed.admitted(Ask(PLAN))
+    await timed.admitted(AdmitRequest(PLAN))
 
 
 async def unreached(timed: Timed, reporter: int, admitted: Admitted | None = None) -> float | None:
     """One call of a process that does not reach the destination; for how long the breaker opened by it."""
-    admitted = admitted or await timed.admitted(Ask(PLAN))
+    admitted = admitted or await timed.admitted(AdmitRequest(PLAN))
     return (
-        await timed.gate.finish(Finish(admitted, DestinationHealth.UNREACHED, reporter=reporter))
+        await timed.gate.finish(Release(admitted, DestinationHealth.UNREACHED, reporter=reporter))
     ).opened_s
 
 
@@ -246,7 +246,7 @@ async def test_process_that_cannot_reach_it_keeps_no_breaker_open_by_its_probes(
     assert await unreached(timed, SICK) == 120.0
     timed.tick(120)
     assert await unreached(timed, SICK) is None, "its second probe makes room for others at once"
-    probe = await timed.admitted(Ask(PLAN))
+    probe = await timed.admitted(AdmitRequest(PLAN))
     assert probe.probe
-    await timed.gate.finish(Finish(probe, GOOD))
-    assert not (await timed.admitted(Ask(PLAN))).probe
+    await timed.gate.finish(Release(probe, GOOD))
+    assert not (await timed.admitted(AdmitRequest(PLAN))).probe

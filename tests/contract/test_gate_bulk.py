@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from fairlead.engine.limits.bulk_slots import BulkWish
+from fairlead.engine.limits.bulk_slots import BulkRequest
 from fairlead.errors import (
     BulkLimitReachedError,
     InvalidInputError,
@@ -17,7 +17,7 @@ from fairlead.errors import (
 from fairlead.events import BulkAdopted, GateWouldRefuse
 from fairlead.policy.limits.bulk_token import UNTIED
 from fairlead.policy.limits.feedback.raw_response import RawResponse
-from fairlead.policy.limits.override import Act
+from fairlead.policy.limits.override import OverrideKind
 from fairlead.testing._kit.clock import ManualClock
 from tests.contract.bulk import LEASE_S, OTHER, RUNNING, SHOP, Fleet
 from tests.contract.gates import Timed
@@ -84,7 +84,7 @@ async def test_a_stale_token_neither_renews_nor_gives_back_what_is_anothers(flee
 
 async def test_a_holder_that_was_overtaken_within_its_block_gives_nothing_back(fleet: Fleet) -> None:
     late, next_one = fleet.process("p1"), fleet.process("p2")
-    async with late.bulks.enter(BulkWish(SHOP, "query", "2025-10")):
+    async with late.bulks.enter(BulkRequest(SHOP, "query", "2025-10")):
         fleet.timed.tick(LEASE_S + 1)  # its machine slept, and so did its clock: nobody renewed
         await next_one.begin()
     assert not await late.is_free()
@@ -94,7 +94,7 @@ async def test_a_block_whose_place_is_lost_is_ended(fleet: Fleet) -> None:
     late, next_one = fleet.process("p1"), fleet.process("p2")
 
     async def overtaken() -> None:
-        async with late.bulks.enter(BulkWish(SHOP, "query", "2025-10")):
+        async with late.bulks.enter(BulkRequest(SHOP, "query", "2025-10")):
             await fleet.tick(LEASE_S + 1)
             await next_one.begin()
             await late.keeper.beat()
@@ -107,12 +107,12 @@ async def test_a_block_whose_place_is_lost_is_ended(fleet: Fleet) -> None:
 async def test_types_are_apart_before_2026_01_and_five_together_since(fleet: Fleet) -> None:
     one = fleet.process("p1")
     await one.begin()
-    async with one.bulks.enter(BulkWish(SHOP, "MUTATION", "2025-10")):
+    async with one.bulks.enter(BulkRequest(SHOP, "MUTATION", "2025-10")):
         pass
     for number in range(5):
         await one.begin(running_id=f"op-{number}", api_version="2026-01")
     with pytest.raises(BulkLimitReachedError, match=r"5 bulk operation") as busy:
-        async with one.bulks.enter(BulkWish(SHOP, "mutation", "2026-04")):
+        async with one.bulks.enter(BulkRequest(SHOP, "mutation", "2026-04")):
             pass
     assert busy.value.retry_after_s == 30
 
@@ -128,7 +128,7 @@ async def test_an_operation_that_runs_already_is_adopted_and_counts(fleet: Fleet
     """Somebody unknown began it: it takes a place here, and is looked after until it is done."""
     one = fleet.process("p1")
     refusal = {"bulkOperation": None, "userErrors": [{"code": "OPERATION_IN_PROGRESS", "message": "..."}]}
-    async with one.bulks.enter(BulkWish(SHOP, "query", "2025-10")) as operation:
+    async with one.bulks.enter(BulkRequest(SHOP, "query", "2025-10")) as operation:
         assert operation.rejection_code(RawResponse(200, body={"data": {"bulkOperationRunQuery": refusal}}))
         operation.adopt(RUNNING)
     assert [event.running_id for event in one.told.of(BulkAdopted)] == [RUNNING]
@@ -139,7 +139,7 @@ async def test_an_operation_that_runs_already_is_adopted_and_counts(fleet: Fleet
 
 async def test_an_answer_without_such_a_refusal_blocks_nothing(fleet: Fleet) -> None:
     begun = {"bulkOperation": {"id": RUNNING, "status": "CREATED"}, "userErrors": []}
-    async with fleet.process("p1").bulks.enter(BulkWish(SHOP, "query")) as operation:
+    async with fleet.process("p1").bulks.enter(BulkRequest(SHOP, "query")) as operation:
         assert (
             operation.rejection_code(RawResponse(200, body={"data": {"bulkOperationRunQuery": begun}}))
             is None
@@ -154,7 +154,7 @@ async def test_bulk_operation_that_may_wait_queues(fleet: Fleet) -> None:
     entered = asyncio.Event()
 
     async def waits() -> None:
-        async with other.bulks.enter(BulkWish(SHOP, "query", "2025-10", wait_s=30)):
+        async with other.bulks.enter(BulkRequest(SHOP, "query", "2025-10", wait_s=30)):
             entered.set()
 
     waiting = asyncio.create_task(waits())
@@ -176,11 +176,11 @@ async def test_observed_bulk_operation_is_reported_and_admitted(fleet: Fleet) ->
 
 async def test_manual_switch_overrides_bulk_places(fleet: Fleet) -> None:
     one, other = fleet.process("p1"), fleet.process("p2")
-    await other.switch(Act.ISOLATED)
+    await other.switch(OverrideKind.ISOLATED)
     with pytest.raises(LimitExceededError, match="stopped by hand: because"):
         await other.begin()
     token = await one.begin()
-    await other.switch(Act.DISABLED)
+    await other.switch(OverrideKind.DISABLED)
     assert await other.begin(running_id="beside"), "nobody is refused where limits are off"
     assert await one.come_back(token, done=True) == RUNNING
 
@@ -208,7 +208,7 @@ async def test_bulk_place_finished_elsewhere_is_not_restored_after_an_outage(fle
 
 async def test_bulk_place_left_during_an_outage_is_not_restored_after_it(fleet: Fleet) -> None:
     one, other = fleet.process("p1"), fleet.process("p2")
-    async with one.bulks.enter(BulkWish(SHOP, "query", "2025-10")) as operation:
+    async with one.bulks.enter(BulkRequest(SHOP, "query", "2025-10")) as operation:
         operation.started(RUNNING)
         alone = await one.gate._goes_away(LimiterUnavailableError("cut off"))
     assert await other.come_back(operation.token, done=True) == RUNNING
@@ -219,7 +219,7 @@ async def test_bulk_place_left_during_an_outage_is_not_restored_after_it(fleet: 
 async def test_a_block_that_goes_on_with_a_token_goes_on_through_an_outage(fleet: Fleet) -> None:
     one, other = fleet.process("p1"), fleet.process("p2")
     token = await one.begin()
-    async with other.bulks.enter(BulkWish(SHOP, "query", "2025-10", token)):
+    async with other.bulks.enter(BulkRequest(SHOP, "query", "2025-10", token)):
         alone = await other.gate._goes_away(LimiterUnavailableError("cut off"))
         await fleet.tick(10)
         await other.keeper.beat()
@@ -241,7 +241,7 @@ async def test_a_job_finds_the_place_that_an_earlier_run_of_it_left_taken(
             with pytest.raises(BulkLimitReachedError):
                 await second.enter_own()
             return
-        async with second.bulks.enter(BulkWish(SHOP, "query", "2025-10", own=True)) as place:
+        async with second.bulks.enter(BulkRequest(SHOP, "query", "2025-10", own=True)) as place:
             assert (place.resumed, place.running_id) == (True, None)
             with pytest.raises(BulkLimitReachedError):  # one is in it already
                 await second.enter_own()

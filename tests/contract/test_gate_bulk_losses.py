@@ -13,8 +13,8 @@ from fairlead._core.secret import Secret
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.redis.data_loss import RedisDataLoss
 from fairlead.adapters.redis.redis_gate import RedisGate
-from fairlead.engine.limits.bulk_slots import BulkWish
-from fairlead.engine.ports.gate import Ask, GateRefusal, RefusedBy
+from fairlead.engine.limits.bulk_slots import BulkRequest
+from fairlead.engine.ports.gate import AdmitRequest, GateRefusal, RefusedBy
 from fairlead.errors import SlotLostError
 from fairlead.policy.limits.key import Keyspace
 from fairlead.policy.limits.pool import Holder
@@ -49,8 +49,8 @@ async def test_a_block_is_there_again_before_a_server_that_lost_all_grants_slots
     """Its lease is ten minutes, the server waits for thirty seconds: so it is renewed every ten (R23)."""
     holder = emptied.process("p1")
     plan = PLANS.bulk(await holder.connection(SHOP), "query", "2025-10").plan
-    asked = Ask(plan, holder=Holder(1, "somebody"))
-    async with holder.bulks.enter(BulkWish(SHOP, "query", "2025-10")):
+    asked = AdmitRequest(plan, holder=Holder(1, "somebody"))
+    async with holder.bulks.enter(BulkRequest(SHOP, "query", "2025-10")):
         await emptied.lose_everything()
         told = await emptied.timed.admit(asked)
         assert isinstance(told, GateRefusal)

@@ -20,7 +20,7 @@ from fairlead.adapters.redis.codec import Codec, arguments, head, stamp
 from fairlead.adapters.redis.connection import RedisConnection
 from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.adapters.redis.scripts import script
-from fairlead.engine.ports.gate import Admitted, Ask, Finish, GateRefusal, Queued, RefusedBy
+from fairlead.engine.ports.gate import AdmitRequest, Admitted, GateRefusal, Queued, RefusedBy, Release
 from fairlead.policy.limits.key import KeyKind, Keyspace, Part
 from fairlead.policy.limits.limit import MICRO, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
 from fairlead.policy.limits.pool import Holder
@@ -37,9 +37,9 @@ LATE_S = 3.0
 _ids = count(1)
 
 
-def ask(wait_s: float = 0.0) -> Ask:
+def ask(wait_s: float = 0.0) -> AdmitRequest:
     """One more who wants the slot."""
-    return Ask(Plan(DOMAIN, pool=POOL), holder=Holder(next(_ids), "p", "a", "job", 1), wait_s=wait_s)
+    return AdmitRequest(Plan(DOMAIN, pool=POOL), holder=Holder(next(_ids), "p", "a", "job", 1), wait_s=wait_s)
 
 
 class Place:
@@ -66,7 +66,9 @@ class Place:
         found: tuple[float, float, float] = struct.unpack_from("<ddd", await self.redis.get(self.keys.marker))
         return found
 
-    async def other(self, expected_us: int, *asks: Ask, doubted_us: int = 0, known_s: float = 0.0) -> Any:
+    async def other(
+        self, expected_us: int, *asks: AdmitRequest, doubted_us: int = 0, known_s: float = 0.0
+    ) -> Any:
         """What the script tells a process that thinks it is *expected_us*, and has done so for *known_s*."""
         run_id = (await self.redis.info("server"))["run_id"].encode()
         start = head(
@@ -84,7 +86,7 @@ class Place:
 
     async def late(self) -> None:
         """A batch of another process is here, three seconds after it was sent."""
-        told = await self.other(self.timed.now_us - round(LATE_S * MICRO), Ask(BUCKET))
+        told = await self.other(self.timed.now_us - round(LATE_S * MICRO), AdmitRequest(BUCKET))
         assert isinstance(told, bytes), "it was done all the same"
         assert stamp(told) == (self.timed.now_us, (await self.marker())[0])
 
@@ -99,12 +101,12 @@ async def place(servers: Endpoints) -> AsyncIterator[Place]:
 async def test_a_batch_that_was_held_up_leaves_all_buckets_as_they_were(place: Place) -> None:
     """A limit by the day without feedback would take a day to fill up again."""
     timed = place.timed
-    await timed.admitted(Ask(BUCKET, (4.0,)))
+    await timed.admitted(AdmitRequest(BUCKET, (4.0,)))
     before = await place.marker()
     await place.late()
     assert await place.marker() == before
-    await timed.admitted(Ask(BUCKET, (6.0,)))
-    assert isinstance(await timed.admit(Ask(BUCKET)), GateRefusal)
+    await timed.admitted(AdmitRequest(BUCKET, (6.0,)))
+    assert isinstance(await timed.admit(AdmitRequest(BUCKET)), GateRefusal)
 
 
 @pytest.mark.parametrize("held_up_at_s", [[0.0], [29.0], [5.0 * times for times in range(6)]])
@@ -129,7 +131,7 @@ async def test_expired_waiter_blocks_no_other_call(place: Place) -> None:
     timed.tick(4.0)
     await place.late()
     assert isinstance(await timed.admit(ask(wait_s=3.0)), Queued)
-    await timed.gate.finish(Finish(held))
+    await timed.gate.finish(Release(held))
     assert await place.redis.zcard(place.of_pool(Part.ALIVE)) == 0
     assert await place.redis.zcard(place.of_pool(Part.LEASES)) == 1, "the slot is the living one's"
 
@@ -139,31 +141,33 @@ async def test_clock_change_is_recorded_once_for_all_processes(place: Place, jum
     """Nobody's lease is ended early; the next who finds it out changes nothing more."""
     timed = place.timed
     held = await timed.admitted(ask())
-    await timed.admitted(Ask(BUCKET, (10.0,)))
+    await timed.admitted(AdmitRequest(BUCKET, (10.0,)))
     before_us = timed.now_us
     (birth_us, _, _) = await place.marker()
     timed.tick(jump_s)
-    assert isinstance(await place.other(before_us, Ask(BUCKET)), bytes)
+    assert isinstance(await place.other(before_us, AdmitRequest(BUCKET)), bytes)
     assert (await place.marker())[0] == birth_us
-    told = await place.other(before_us, Ask(BUCKET), doubted_us=int(birth_us))
+    told = await place.other(before_us, AdmitRequest(BUCKET), doubted_us=int(birth_us))
     assert stamp(told[0]) == (timed.now_us, timed.now_us)
     found = await place.marker()
     assert found == (timed.now_us, found[1], timed.now_us + LEASE_S * MICRO)
     assert isinstance(await timed.admit(ask()), GateRefusal), "a slot was given twice"
-    assert isinstance(await timed.admit(Ask(BUCKET)), GateRefusal), "time that did not pass filled a bucket"
+    assert isinstance(await timed.admit(AdmitRequest(BUCKET)), GateRefusal), (
+        "time that did not pass filled a bucket"
+    )
     timed.tick(1.0)
-    assert len(await place.other(before_us, Ask(BUCKET), doubted_us=int(birth_us))) == 2
+    assert len(await place.other(before_us, AdmitRequest(BUCKET), doubted_us=int(birth_us))) == 2
     assert await place.marker() == found
-    assert (await timed.gate.finish(Finish(held))).kept
+    assert (await timed.gate.finish(Release(held))).kept
 
 
 async def test_a_quota_is_free_a_lease_after_the_clock_was_set_back(place: Place) -> None:
     """Its holder is dead; what was counted by the clock as it was ends with the lease that was cut."""
     timed, quota = place.timed, QuotaLimit("t", 1)
 
-    def of_tenant(pool: str) -> Ask:
+    def of_tenant(pool: str) -> AdmitRequest:
         limit = PoolLimit(pool, 5, lease_s=LEASE_S)
-        return Ask(
+        return AdmitRequest(
             Plan(DOMAIN, quota=quota, pool=limit), holder=Holder(next(_ids), "p", "a", "job", 1, quota)
         )
 
@@ -179,7 +183,7 @@ async def test_a_quota_is_free_a_lease_after_the_clock_was_set_back(place: Place
 async def accused(place: Place, expected_us: int) -> bool:
     """Somebody is sure that the clock was set: whether that moves the marker."""
     (birth_us, _, _) = await place.marker()
-    told = await place.other(expected_us, Ask(BUCKET), doubted_us=int(birth_us))
+    told = await place.other(expected_us, AdmitRequest(BUCKET), doubted_us=int(birth_us))
     assert isinstance(told, list), "it was not done"
     return (await place.marker())[0] != birth_us
 
@@ -190,19 +194,19 @@ async def test_a_machine_that_was_paused_empties_no_buckets_where_others_were_aw
 ) -> None:
     """Its own clock stood still: it cannot know, but they do who have known the time for long."""
     timed = place.timed
-    await timed.admitted(Ask(BUCKET, (2.0,)))
+    await timed.admitted(AdmitRequest(BUCKET, (2.0,)))
     paused_us = timed.now_us
     timed.tick(3000.0)
     await place.other(timed.now_us, known_s=known_s)
     timed.tick(1.0)
     assert await accused(place, paused_us) is moves
-    assert isinstance(await timed.admit(Ask(BUCKET, (7.0,))), GateRefusal) is moves
+    assert isinstance(await timed.admit(AdmitRequest(BUCKET, (7.0,))), GateRefusal) is moves
 
 
 async def test_offset_from_before_a_clock_change_confirms_nothing_after_it(place: Place) -> None:
     """Nor is who has the time from the clock as it is now; back and forth, each jump is found."""
     timed = place.timed
-    await timed.admitted(Ask(BUCKET))
+    await timed.admitted(AdmitRequest(BUCKET))
     for jump_s in (600.0, -600.0, 600.0):
         await place.other(timed.now_us, known_s=3600.0)
         before_us = timed.now_us + MICRO
@@ -219,7 +223,7 @@ async def gate(servers: Endpoints) -> AsyncIterator[RedisGate]:
     made = RedisGate(
         Secret(servers.redis_url), clock=ManualClock(), keys=Keyspace(f"t{token_hex(6)}"), new=True
     )
-    await made.admit(Ask(BUCKET, (4.0,)))
+    await made.admit(AdmitRequest(BUCKET, (4.0,)))
     yield made
     await made.close()
 
@@ -253,7 +257,7 @@ async def test_ends_and_asks_of_a_batch_that_was_held_up_are_done_when_it_is_sen
     birth_us = gate._seed.birth_us
     with held_up(gate, LATE_S):
         finished, again, spent = await asyncio.gather(
-            gate.finish(Finish(held)), gate.admit(ask()), gate.admit(Ask(BUCKET, (6.0,)))
+            gate.finish(Release(held)), gate.admit(ask()), gate.admit(AdmitRequest(BUCKET, (6.0,)))
         )
     assert finished.kept
     assert isinstance(again, Admitted)
@@ -269,19 +273,19 @@ async def test_a_clock_that_was_set_costs_nobody_an_answer(gate: RedisGate, serv
     assert node._ahead_us is not None
     node._ahead_us -= 600 * MICRO
     birth_us = node.birth_us
-    refused, waits = await asyncio.gather(gate.admit(Ask(BUCKET)), gate.admit(ask()))
+    refused, waits = await asyncio.gather(gate.admit(AdmitRequest(BUCKET)), gate.admit(ask()))
     assert isinstance(refused, GateRefusal)
     assert refused.by is RefusedBy.BUCKET
     assert isinstance(waits, GateRefusal)
     assert waits.by is RefusedBy.SLOT
     assert node.birth_us > birth_us
-    assert (await gate.finish(Finish(held))).kept
+    assert (await gate.finish(Release(held))).kept
     assert isinstance(await gate.admit(ask()), Admitted)
 
 
 @pytest.mark.slow
 async def test_a_network_that_stood_still_for_two_seconds_costs_its_own_process_alone() -> None:
-    keys, spends = Keyspace(), Ask(BUCKET, (2.0,))
+    keys, spends = Keyspace(), AdmitRequest(BUCKET, (2.0,))
     with own_valkey() as valkey:
         async with tcp_proxy(valkey.url) as (wire, url):
             steady, stalled = (
@@ -296,8 +300,8 @@ async def test_a_network_that_stood_still_for_two_seconds_costs_its_own_process_
                 await asyncio.sleep(LATE_S)
                 wire.heal()
                 assert isinstance(await asked, Admitted)
-                assert isinstance(await steady.admit(Ask(BUCKET, (4.0,))), Admitted)
-                assert isinstance(await steady.admit(Ask(BUCKET)), GateRefusal)
+                assert isinstance(await steady.admit(AdmitRequest(BUCKET, (4.0,))), Admitted)
+                assert isinstance(await steady.admit(AdmitRequest(BUCKET)), GateRefusal)
             finally:
                 await steady.close()
                 await stalled.close()

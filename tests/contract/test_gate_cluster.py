@@ -21,7 +21,7 @@ from fairlead.adapters.redis.keys import RedisKeys
 from fairlead.adapters.redis.probe import probe_redis
 from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.assembly.doctor.gate_checks import eviction_check, of_each, role_check
-from fairlead.engine.ports.gate import Admitted, Ask, Finish, GateRefusal, RefusedBy
+from fairlead.engine.ports.gate import AdmitRequest, Admitted, GateRefusal, RefusedBy, Release
 from fairlead.errors import LimiterUnavailableError
 from fairlead.policy.limits.key import KeyKind, Keyspace
 from fairlead.policy.limits.limit import BucketLimit, Domain, Plan, PoolLimit
@@ -53,9 +53,9 @@ def home_of(cluster: OwnCluster, keys: Keyspace, number: int) -> OwnValkey:
 
 async def once(gate: RedisGate, number: int, plan: Plan | None = None) -> object:
     """One call, admitted and ended; or why not."""
-    answer = await gate.admit(Ask(plan or plan_of(number), holder=Holder(number + 1, "p")))
+    answer = await gate.admit(AdmitRequest(plan or plan_of(number), holder=Holder(number + 1, "p")))
     if isinstance(answer, Admitted):
-        assert (await gate.finish(Finish(answer))).kept
+        assert (await gate.finish(Release(answer))).kept
     return answer
 
 
@@ -163,7 +163,7 @@ async def test_after_a_fail_over_nothing_is_granted_for_a_lease() -> None:
             assert isinstance(answer, GateRefusal)
             assert answer.by in {RefusedBy.RECOVERY, RefusedBy.BUCKET}
             slots_only = Plan(Domain(("tenant", "0")), pool=PoolLimit("slots", 1))
-            refused = await gate.admit(Ask(slots_only, holder=Holder(99, "p")))
+            refused = await gate.admit(AdmitRequest(slots_only, holder=Holder(99, "p")))
             assert isinstance(refused, GateRefusal)
             assert refused.by is RefusedBy.RECOVERY
 
@@ -280,7 +280,9 @@ async def test_keys_that_are_moving_are_passed_by_in_a_look_and_told_where_they_
         url, keyspace = Secret(cluster.url), Keyspace(f"t{token_hex(4)}")
         async with gate_of(cluster, keyspace) as gate:
             for number in range(TENANTS):
-                assert isinstance(await gate.admit(Ask(plan_of(number), holder=Holder(1, "p"))), Admitted)
+                assert isinstance(
+                    await gate.admit(AdmitRequest(plan_of(number), holder=Holder(1, "p"))), Admitted
+                )
         keys, before = RedisKeys(url, keyspace), await RedisKeys(url, keyspace).survey(leases=True)
         here, there = home_of(cluster, keyspace, 0), cluster.primaries[0]
         there = there if there is not here else cluster.primaries[1]

@@ -19,7 +19,7 @@ from fairlead.adapters.redis import listener as listener_module
 from fairlead.adapters.redis.inspector import RedisInspector
 from fairlead.adapters.redis.listener import Listener
 from fairlead.adapters.redis.redis_gate import RedisGate
-from fairlead.engine.ports.gate import Admitted, Ask, Finish, GateRefusal, Queued, RefusedBy
+from fairlead.engine.ports.gate import AdmitRequest, Admitted, GateRefusal, Queued, RefusedBy, Release
 from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.key import KeyKind, Keyspace, Part
 from fairlead.policy.limits.limit import BreakerRule, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
@@ -57,10 +57,10 @@ class Ground:
         self.plans = {tenant: plan_of(tenant) for tenant in ("good", "bad")}
         self._number = 0
 
-    def ask(self, tenant: str, **settings: Any) -> Ask:
+    def ask(self, tenant: str, **settings: Any) -> AdmitRequest:
         self._number += 1
         plan = self.plans[tenant]
-        return Ask(plan, holder=Holder(self._number, "p", tenant, quota=plan.quota), **settings)
+        return AdmitRequest(plan, holder=Holder(self._number, "p", tenant, quota=plan.quota), **settings)
 
     async def together(self, *tenants: str) -> list[Any]:
         """One batch."""
@@ -69,7 +69,7 @@ class Ground:
 
     async def end(self, *admitted: Any) -> None:
         for each in admitted:
-            await self.timed.gate.finish(Finish(each, DestinationHealth.HEALTHY))
+            await self.timed.gate.finish(Release(each, DestinationHealth.HEALTHY))
 
 
 @pytest.fixture

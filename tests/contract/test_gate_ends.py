@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from itertools import count
 
-from fairlead.engine.ports.gate import Admitted, Ask, Finish, Finished, GateRefusal, Queued
+from fairlead.engine.ports.gate import AdmitRequest, Admitted, GateRefusal, Queued, Release, Released
 from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.limit import BreakerRule, Domain, Plan, PoolLimit
 from fairlead.policy.limits.pool import Holder
@@ -15,9 +15,9 @@ DOMAIN = Domain(("tenant", "a"))
 _ids = count(1)
 
 
-def ask(plan: Plan) -> Ask:
+def ask(plan: Plan) -> AdmitRequest:
     """One more asker."""
-    return Ask(plan, holder=Holder(next(_ids), "process"))
+    return AdmitRequest(plan, holder=Holder(next(_ids), "process"))
 
 
 async def test_admission_after_an_unawaited_end_finds_its_slot_free(timed: Timed) -> None:
@@ -25,9 +25,9 @@ async def test_admission_after_an_unawaited_end_finds_its_slot_free(timed: Timed
     plan, told = Plan(DOMAIN, pool=PoolLimit("p", 1)), []
     admitted = await timed.admitted(ask(plan))
     for _ in range(30):
-        timed.gate.end(Finish(admitted), told.append)
+        timed.gate.end(Release(admitted), told.append)
         admitted = await timed.admitted(ask(plan))
-    assert told == [Finished(kept=True)] * 30
+    assert told == [Released(kept=True)] * 30
 
 
 async def test_an_end_stands_before_what_is_asked_with_it(timed: Timed) -> None:
@@ -37,15 +37,15 @@ async def test_an_end_stands_before_what_is_asked_with_it(timed: Timed) -> None:
     other = Plan(Domain(("tenant", "b")), pool=limit)
     guarded = Plan(DOMAIN, pool=limit, breaker=BreakerRule("c|h"))
     asking = asyncio.gather(*(timed.admitted(ask(plan)) for plan in (other, guarded)))
-    timed.gate.end(Finish(admitted), told.append)
+    timed.gate.end(Release(admitted), told.append)
     await asking
-    assert told == [Finished(kept=True)]
+    assert told == [Released(kept=True)]
 
 
 async def test_the_slot_of_a_call_that_may_run_on_ends_with_its_lease(timed: Timed) -> None:
     plan = Plan(DOMAIN, pool=PoolLimit("p", 1, lease_s=3, claim_s=1))
     admitted = await timed.admitted(ask(plan))
-    assert await timed.gate.finish(Finish(admitted, keeps_slot=True)) == Finished(kept=True)
+    assert await timed.gate.finish(Release(admitted, keeps_slot=True)) == Released(kept=True)
     assert isinstance(await timed.admit(ask(plan)), GateRefusal)
     timed.tick(3.001)
     await timed.admitted(ask(plan))
@@ -55,8 +55,8 @@ async def test_beyond_the_bound_of_a_line_each_tenant_has_one_place(timed: Timed
     """R50. Where tenants share slots the crowd of one keeps nobody else out."""
     plan = Plan(DOMAIN, pool=PoolLimit("p", 1, max_waiters=2))
 
-    def waiting(tenant: str) -> Ask:
-        return Ask(plan, holder=Holder(next(_ids), "process", tenant), wait_s=30)
+    def waiting(tenant: str) -> AdmitRequest:
+        return AdmitRequest(plan, holder=Holder(next(_ids), "process", tenant), wait_s=30)
 
     await timed.admitted(ask(plan))
     told = [await timed.admit(waiting(tenant)) for tenant in ("a", "a", "a", "b", "b", "c", "d")]
@@ -71,7 +71,7 @@ async def probe_of(timed: Timed) -> Admitted:
     """The one call that may go, where the breaker has opened."""
     plan = Plan(DOMAIN, breaker=RULE, pool=PoolLimit("p", 50))
     failed = await timed.admitted(ask(plan))
-    await timed.gate.finish(Finish(failed, DestinationHealth.UNHEALTHY))
+    await timed.gate.finish(Release(failed, DestinationHealth.UNHEALTHY))
     timed.tick(1)
     probe = await timed.admitted(ask(plan))
     assert isinstance(await timed.admit(ask(plan)), GateRefusal)
@@ -80,19 +80,19 @@ async def probe_of(timed: Timed) -> Admitted:
 
 async def test_the_head_of_a_probe_lets_others_in_gradually_and_keeps_its_slot(timed: Timed) -> None:
     probe, told = await probe_of(timed), []
-    timed.gate.end(Finish(probe, DestinationHealth.RESPONDING), told.append)
+    timed.gate.end(Release(probe, DestinationHealth.RESPONDING), told.append)
     assert await admitted_of(timed, probe.plan, 5) == 2, "as after closing"
-    assert told == [Finished(kept=True, closed=True)]
+    assert told == [Released(kept=True, closed=True)]
     timed.tick(1)
     assert await admitted_of(timed, probe.plan, 5) == 4
-    assert await timed.gate.finish(Finish(probe, DestinationHealth.HEALTHY)) == Finished(kept=True)
+    assert await timed.gate.finish(Release(probe, DestinationHealth.HEALTHY)) == Released(kept=True)
 
 
 async def test_a_probe_that_breaks_off_after_its_head_opens_the_breaker_again(timed: Timed) -> None:
     probe, told = await probe_of(timed), []
-    timed.gate.end(Finish(probe, DestinationHealth.RESPONDING), told.append)
+    timed.gate.end(Release(probe, DestinationHealth.RESPONDING), told.append)
     await timed.admitted(ask(probe.plan))
-    assert await timed.gate.finish(Finish(probe, DestinationHealth.UNHEALTHY)) == Finished(
+    assert await timed.gate.finish(Release(probe, DestinationHealth.UNHEALTHY)) == Released(
         kept=True, opened_s=2.0
     )
     assert isinstance(await timed.admit(ask(probe.plan)), GateRefusal)
@@ -100,11 +100,11 @@ async def test_a_probe_that_breaks_off_after_its_head_opens_the_breaker_again(ti
 
 async def test_after_the_ramp_the_end_of_a_probe_decides_nothing_more(timed: Timed) -> None:
     probe, told = await probe_of(timed), []
-    timed.gate.end(Finish(probe, DestinationHealth.RESPONDING), told.append)
+    timed.gate.end(Release(probe, DestinationHealth.RESPONDING), told.append)
     await timed.admitted(ask(probe.plan))
     timed.tick(4)
     await timed.admitted(ask(probe.plan))
-    await timed.gate.finish(Finish(probe, DestinationHealth.UNHEALTHY))
+    await timed.gate.finish(Release(probe, DestinationHealth.UNHEALTHY))
     assert await admitted_of(timed, probe.plan, 20) == 20
 
 

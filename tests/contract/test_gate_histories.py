@@ -8,7 +8,7 @@ import pytest
 
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.local.local_gate import LocalGate
-from fairlead.engine.ports.gate import Answer, Ask, GateRefusal, Lease, RefusedBy, Renewal
+from fairlead.engine.ports.gate import AdmitRequest, AdmitResult, GateRefusal, Lease, RefusedBy, Renewal
 from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.limit import Domain, Plan
 from fairlead.policy.limits.pool import Holder, Pool
@@ -61,7 +61,7 @@ async def test_random_histories_with_losses(url: str) -> None:
 class GrantsAtOnce(SharedGate):
     """After a loss whoever asks gets a slot, though others may hold theirs still."""
 
-    def _take(self, ask: Ask, now_us: int) -> int | Answer:
+    def _take(self, ask: AdmitRequest, now_us: int) -> int | AdmitResult:
         return LocalGate._take(self, ask, now_us)
 
 
@@ -97,7 +97,7 @@ class HandsOnAtOnce(SharedGate):
 class KeepsPlaces(SharedGate):
     """Who is refused after a loss stays in the line in which he stood."""
 
-    def _take(self, ask: Ask, now_us: int) -> int | Answer:
+    def _take(self, ask: AdmitRequest, now_us: int) -> int | AdmitResult:
         if ask.plan.pool is None or ask.holder is None:
             return super()._take(ask, now_us)
         waiting = self._pool(ask.plan.domain, ask.plan.pool).waiting
@@ -109,7 +109,7 @@ class KeepsPlaces(SharedGate):
 
 
 def _asked(number: int) -> AskFor:
-    return AskFor(number, Ask(Plan(DOMAIN, pool=POOL), holder=Holder(number, "p1"), wait_s=2.0))
+    return AskFor(number, AdmitRequest(Plan(DOMAIN, pool=POOL), holder=Holder(number, "p1"), wait_s=2.0))
 
 
 TAKEN_OVER = [

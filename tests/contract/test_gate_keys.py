@@ -15,8 +15,8 @@ from fairlead.adapters.local.system import SystemClock
 from fairlead.adapters.redis.inspector import RedisInspector
 from fairlead.adapters.redis.keys import RedisKeys
 from fairlead.adapters.redis.redis_gate import RedisGate
-from fairlead.engine.ports.gate import Admitted, Ask, GateRefusal, Lease, Queued, Renewal
-from fairlead.engine.ports.gate_keys import UNKNOWN, HeldLease
+from fairlead.engine.ports.gate import AdmitRequest, Admitted, GateRefusal, Lease, Queued, Renewal
+from fairlead.engine.ports.gate_keys import UNKNOWN, StoredLease
 from fairlead.errors import LimiterUnavailableError
 from fairlead.policy.limits.key import KeyKind, Keyspace, Part
 from fairlead.policy.limits.limit import BreakerRule, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
@@ -72,11 +72,11 @@ def holder(number: int, class_number: int = 1) -> Holder:
 
 async def fill(place: Place) -> Admitted:
     """One holds the slot, one stands in line, one has a turn."""
-    first = await place.gate.admit(Ask(PLAN, holder=holder(1)))
+    first = await place.gate.admit(AdmitRequest(PLAN, holder=holder(1)))
     assert isinstance(first, Admitted)
-    assert isinstance(await place.gate.admit(Ask(PLAN, holder=holder(2, 2), wait_s=30.0)), Queued)
+    assert isinstance(await place.gate.admit(AdmitRequest(PLAN, holder=holder(2, 2), wait_s=30.0)), Queued)
     bare = Plan(DOMAIN, buckets=PLAN.buckets)
-    await place.gate.admit(Ask(bare, (10.0,), book_s=60.0, booking=7))
+    await place.gate.admit(AdmitRequest(bare, (10.0,), book_s=60.0, booking=7))
     return first
 
 
@@ -142,7 +142,7 @@ async def test_keys_that_would_stay_for_ever_are_told_and_given_an_end(place: Pl
     assert await place.redis.pttl(place.marker) > marker_ms - 60_000, "it had one already"
 
 
-async def leases(place: Place) -> list[HeldLease]:
+async def leases(place: Place) -> list[StoredLease]:
     return list((await place.keys.survey(weighed=0, leases=True)).leases)
 
 
@@ -170,7 +170,8 @@ async def test_released_slot_is_free_at_once(place: Place) -> None:
     assert await leases(place) == []
     # who stood in line asks again, and has the slot; the orphan's end comes too late
     assert isinstance(
-        await place.gate.admit(Ask(replace(PLAN, buckets=()), holder=holder(2, 2), wait_s=30.0)), Admitted
+        await place.gate.admit(AdmitRequest(replace(PLAN, buckets=()), holder=holder(2, 2), wait_s=30.0)),
+        Admitted,
     )
     (renewed,) = await place.gate.renew([Renewal(DOMAIN, POOL, holder(1), held=True)])
     assert renewed is Lease.LOST
@@ -184,7 +185,7 @@ async def test_released_slot_is_free_at_once(place: Place) -> None:
 async def test_released_slot_frees_the_quota_of_its_tenant_in_other_pools(place: Place) -> None:
     quota = QuotaLimit("acme", 1)
     asks = [
-        Ask(replace(PLAN, quota=quota, pool=pool), holder=Holder(number, "p1", quota=quota))
+        AdmitRequest(replace(PLAN, quota=quota, pool=pool), holder=Holder(number, "p1", quota=quota))
         for number, pool in enumerate((POOL, replace(POOL, key="other")))
     ]
     assert isinstance(await place.gate.admit(asks[0]), Admitted)
@@ -230,13 +231,13 @@ async def test_a_server_that_is_away_is_a_word(place: Place) -> None:
 async def test_a_promotion_and_a_failure_are_shown_newest_first(place: Place) -> None:
     rule = BreakerRule("host")
     plan = Plan(DOMAIN, breaker=rule, pool=replace(POOL, promote_s=0.001))
-    taken = await place.gate.admit(Ask(plan, holder=holder(1)))
+    taken = await place.gate.admit(AdmitRequest(plan, holder=holder(1)))
     assert isinstance(taken, Admitted)
-    await place.gate.admit(Ask(plan, holder=holder(2, 2), since_s=10.0, wait_s=30.0))
+    await place.gate.admit(AdmitRequest(plan, holder=holder(2, 2), since_s=10.0, wait_s=30.0))
     (lease,) = await leases(place)
     await place.keys.give_back([lease])
     assert isinstance(
-        await place.gate.admit(Ask(plan, holder=holder(2, 2), since_s=10.0, wait_s=30.0)), Admitted
+        await place.gate.admit(AdmitRequest(plan, holder=holder(2, 2), since_s=10.0, wait_s=30.0)), Admitted
     )
     failures = place.keyspace.key(KeyKind.BREAKER, DOMAIN, "host") + Part.FAILURES
     now_us = int((await place.redis.time())[0]) * 1_000_000

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
-from fairlead.engine.ports.gate import Admitted, Ask, Booked, Finish, Observation, Queued, Renewal
+from fairlead.engine.ports.gate import AdmitRequest, Admitted, Observation, Queued, Release, Renewal, Reserved
 from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.limit import Plan
 from fairlead.policy.limits.pool import Holder
@@ -42,8 +42,8 @@ class Lockstep(RuleBasedStateMachine):
         self.plans = plans
         self.loop = asyncio.new_event_loop()
         self.sides = [Side(local_gate()), Side(redis_gate(self.url, f"model-{token_hex(6)}"))]
-        self.asks: list[Ask] = []
-        self.bookings: list[Ask] = []
+        self.asks: list[AdmitRequest] = []
+        self.bookings: list[AdmitRequest] = []
         self.lease_ids = count(1)
 
     def teardown(self) -> None:
@@ -70,7 +70,7 @@ class Lockstep(RuleBasedStateMachine):
             classes = plan.pool.classes if plan.pool else 1
             number = data.draw(st.integers(1, classes))
             holder = Holder(next(self.lease_ids), "p1", "a", "j", number, plan.quota)
-        ask = Ask(
+        ask = AdmitRequest(
             plan,
             tuple(data.draw(COSTS) for _ in plan.buckets),
             holder,
@@ -92,7 +92,7 @@ class Lockstep(RuleBasedStateMachine):
         if self.bookings:
             self.tells(data.draw(st.sampled_from(self.bookings)))
 
-    def tells(self, ask: Ask) -> None:
+    def tells(self, ask: AdmitRequest) -> None:
         async def act(side: Side) -> Any:
             answer = await side.timed.admit(ask)
             if isinstance(answer, Admitted):
@@ -102,7 +102,7 @@ class Lockstep(RuleBasedStateMachine):
         answer = self.both(act)
         if isinstance(answer, Queued):
             self.asks.append(ask)
-        if isinstance(answer, Booked):
+        if isinstance(answer, Reserved):
             self.bookings.append(ask)
 
     @rule(data=st.data())
@@ -115,7 +115,7 @@ class Lockstep(RuleBasedStateMachine):
     @rule(data=st.data(), held=st.booleans())
     def renews(self, data: st.DataObject, held: bool) -> None:
         asks = [ask for ask in self.asks if ask.plan.pool]
-        asks += [Ask(one.plan, holder=one.holder) for one in self.sides[0].admitted if one.plan.pool]
+        asks += [AdmitRequest(one.plan, holder=one.holder) for one in self.sides[0].admitted if one.plan.pool]
         if asks:
             ask = data.draw(st.sampled_from(asks))
             assert ask.plan.pool is not None
@@ -134,7 +134,9 @@ class Lockstep(RuleBasedStateMachine):
 
         async def act(side: Side) -> Any:
             admitted = side.admitted.pop(number)
-            return await side.timed.gate.finish(Finish(admitted, health, actual, observed, reporter=reporter))
+            return await side.timed.gate.finish(
+                Release(admitted, health, actual, observed, reporter=reporter)
+            )
 
         self.both(act)
 

@@ -15,7 +15,7 @@ from fairlead._core.secret import Secret
 from fairlead.adapters.redis.admin import RedisAdmin
 from fairlead.adapters.redis.inspector import RedisInspector
 from fairlead.adapters.redis.redis_gate import RedisGate
-from fairlead.engine.ports.gate import Admitted, Ask, Finish, GateRefusal, Queued, RefusedBy
+from fairlead.engine.ports.gate import AdmitRequest, Admitted, GateRefusal, Queued, RefusedBy, Release
 from fairlead.errors import LimiterUnavailableError
 from fairlead.policy.limits.breaker import Destination, DestinationHealth, Mode
 from fairlead.policy.limits.key import LAYOUT, KeyKind, Keyspace
@@ -46,7 +46,7 @@ class World:
     async def let_through(self) -> int:
         """How many calls the breaker lets through now, at most ten."""
         sent = 0
-        while sent < 10 and isinstance(await self.timed.admit(Ask(BROKEN)), Admitted):
+        while sent < 10 and isinstance(await self.timed.admit(AdmitRequest(BROKEN)), Admitted):
             sent += 1
         return sent
 
@@ -68,12 +68,16 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
 
 async def opened(timed: Timed) -> None:
     for _ in range(10):
-        done = await timed.gate.finish(Finish(await timed.admitted(Ask(BROKEN)), DestinationHealth.UNHEALTHY))
+        done = await timed.gate.finish(
+            Release(await timed.admitted(AdmitRequest(BROKEN)), DestinationHealth.UNHEALTHY)
+        )
     assert done.opened_s == 60.0
 
 
-def waiting(limit: PoolLimit, number: int = 1) -> Ask:
-    return Ask(Plan(DOMAIN, pool=limit), holder=Holder(next(_ids), "p", "a", "job", number), wait_s=60)
+def waiting(limit: PoolLimit, number: int = 1) -> AdmitRequest:
+    return AdmitRequest(
+        Plan(DOMAIN, pool=limit), holder=Holder(next(_ids), "p", "a", "job", number), wait_s=60
+    )
 
 
 # ---- breakers ------------------------------------------------------------------------------------
@@ -94,10 +98,10 @@ async def test_an_open_breaker_closes_and_lets_calls_back_step_by_step(world: Wo
 async def test_probe_result_after_a_reset_decides_nothing(world: World) -> None:
     await opened(world.timed)
     world.timed.tick(60)
-    probe = await world.timed.admitted(Ask(BROKEN))
+    probe = await world.timed.admitted(AdmitRequest(BROKEN))
     assert probe.probe
     assert await world.reset() is Mode.HALF_OPEN
-    await world.timed.gate.finish(Finish(probe, DestinationHealth.UNHEALTHY))
+    await world.timed.gate.finish(Release(probe, DestinationHealth.UNHEALTHY))
     assert await world.let_through() == 2
 
 
@@ -113,11 +117,11 @@ async def test_a_closed_breaker_stays_as_it_is(world: World) -> None:
     assert await world.reset() is Mode.CLOSED
     for _ in range(9):
         await world.timed.gate.finish(
-            Finish(await world.timed.admitted(Ask(BROKEN)), DestinationHealth.UNHEALTHY)
+            Release(await world.timed.admitted(AdmitRequest(BROKEN)), DestinationHealth.UNHEALTHY)
         )
     assert await world.reset() is Mode.CLOSED
     done = await world.timed.gate.finish(
-        Finish(await world.timed.admitted(Ask(BROKEN)), DestinationHealth.UNHEALTHY)
+        Release(await world.timed.admitted(AdmitRequest(BROKEN)), DestinationHealth.UNHEALTHY)
     )
     assert done.opened_s == 60.0
 
@@ -126,8 +130,8 @@ async def test_the_cause_of_a_failure_is_shown_with_its_breaker(world: World) ->
     destination = Destination("stripe", "default", "a|b", "api.test")
     plan = Plan(DOMAIN, breaker=BreakerRule(destination.name))
     for cause in ("http_500", "dns"):
-        admitted = await world.timed.admitted(Ask(plan))
-        await world.timed.gate.finish(Finish(admitted, DestinationHealth.UNHEALTHY, cause=cause))
+        admitted = await world.timed.admitted(AdmitRequest(plan))
+        await world.timed.gate.finish(Release(admitted, DestinationHealth.UNHEALTHY, cause=cause))
     (view,) = await RedisInspector(Secret(world.url), Keyspace(world.name)).breakers(DOMAIN, failures=9)
     assert view.destination == destination
     assert [failure.cause for failure in view.failures] == ["dns", "http_500"]
@@ -148,7 +152,7 @@ async def test_promoted_waiter_gets_the_next_slot_of_any_class(world: World) -> 
     assert await world.operator.promote(last.plan, last.holder.lease_id)
     for ask in (*others, last):  # each asks again before a slot comes free
         assert isinstance(await world.timed.admit(ask), Queued)
-    await world.timed.gate.finish(Finish(holder))
+    await world.timed.gate.finish(Release(holder))
     assert isinstance(await world.timed.admit(others[0]), Queued)
     await world.timed.admitted(last)
 
@@ -162,7 +166,7 @@ async def test_a_promotion_that_is_only_tried_changes_nothing(world: World) -> N
         world.timed.tick(0.1)
     assert last.holder is not None
     assert await world.operator.promote(last.plan, last.holder.lease_id, dry_run=True)
-    await world.timed.gate.finish(Finish(holder))
+    await world.timed.gate.finish(Release(holder))
     await world.timed.admitted(first)
 
 
@@ -194,7 +198,7 @@ async def test_clear_deletes_ours_and_leaves_what_is_others(world: World) -> Non
     domains = [Domain(("tenant", str(number))) for number in range(12)]  # they lie on every server
     for domain in domains:
         plan = Plan(domain, breaker=BROKEN.breaker, pool=limit, buckets=(bucket,))
-        await world.timed.admitted(Ask(plan, holder=Holder(next(_ids), "p")))
+        await world.timed.admitted(AdmitRequest(plan, holder=Holder(next(_ids), "p")))
     stay = {world.marker(domain) for domain in domains}
     found = {key.decode() async for key in world.redis.scan_iter(f"{ours}:*")}
     mine = found - stay
@@ -223,10 +227,10 @@ async def test_after_it_was_cleared_nobody_gets_more_than_the_limits_allow(world
     limit, bucket = PoolLimit("p", 1), BucketLimit("b", 5, 1)
     await world.timed.admitted(waiting(limit))
     assert await world.operator.clear() > 0
-    gone = await world.timed.admit(Ask(Plan(DOMAIN, buckets=(bucket,))))
+    gone = await world.timed.admit(AdmitRequest(Plan(DOMAIN, buckets=(bucket,))))
     assert gone == GateRefusal(RefusedBy.BUCKET, 1.0, 0)
     assert await world.timed.admit(
-        Ask(Plan(DOMAIN, pool=limit), holder=Holder(next(_ids), "p"))
+        AdmitRequest(Plan(DOMAIN, pool=limit), holder=Holder(next(_ids), "p"))
     ) == GateRefusal(RefusedBy.RECOVERY, 30.0)
     world.timed.tick(30)
     await world.timed.admitted(waiting(limit))
@@ -237,7 +241,7 @@ async def test_a_marker_that_is_nonsense_is_a_loss(world: World) -> None:
     await world.timed.admitted(waiting(limit))
     await world.redis.delete(marker)
     await world.redis.hset(marker, "not", "ours")
-    asked = Ask(Plan(DOMAIN, pool=limit), holder=Holder(next(_ids), "p"))
+    asked = AdmitRequest(Plan(DOMAIN, pool=limit), holder=Holder(next(_ids), "p"))
     assert await world.timed.admit(asked) == GateRefusal(RefusedBy.RECOVERY, 30.0)
 
 
@@ -249,9 +253,9 @@ async def test_a_process_that_has_not_met_a_domain_learns_that_it_was_cleared(wo
     limit, bucket = PoolLimit("p", 1), BucketLimit("b", 5, 1)
     await world.timed.admitted(waiting(limit))
     assert await world.operator.clear() > 0
-    asked = Ask(Plan(DOMAIN, pool=limit), holder=Holder(next(_ids), "p"))
+    asked = AdmitRequest(Plan(DOMAIN, pool=limit), holder=Holder(next(_ids), "p"))
     assert await other.admit(asked) == GateRefusal(RefusedBy.RECOVERY, 30.0)
-    assert isinstance(await other.admit(Ask(Plan(DOMAIN, buckets=(bucket,)))), GateRefusal)
+    assert isinstance(await other.admit(AdmitRequest(Plan(DOMAIN, buckets=(bucket,)))), GateRefusal)
     await other.gate.close()
 
 

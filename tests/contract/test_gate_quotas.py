@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 
-from fairlead.engine.ports.gate import Admitted, Ask, Finish, GateRefusal, Queued, RefusedBy
+from fairlead.engine.ports.gate import AdmitRequest, Admitted, GateRefusal, Queued, RefusedBy, Release
 from fairlead.policy.limits.limit import Domain, Plan, PoolLimit, QuotaLimit
 from fairlead.policy.limits.pool import Holder
 from tests.contract.gates import Timed
@@ -19,18 +19,18 @@ async def test_a_lease_that_ended_is_not_claimed_beyond_the_quota(timed: Timed) 
     beside = Plan(DOMAIN, quota=quota, pool=PoolLimit("beside", 3))
     slots = Plan(DOMAIN, quota=quota, pool=PoolLimit("pool", 3, lease_s=3.0, claim_s=1.0))
     first, lost, second = (Holder(next(_ids), "p1", quota=quota) for _ in range(3))
-    await timed.admitted(Ask(beside, holder=first))
-    await timed.admitted(Ask(slots, holder=lost))
+    await timed.admitted(AdmitRequest(beside, holder=first))
+    await timed.admitted(AdmitRequest(slots, holder=lost))
     timed.tick(6.0)
-    await timed.admitted(Ask(beside, holder=second))
-    assert isinstance(await timed.admit(Ask(slots, holder=lost, wait_s=2.0)), Queued)
+    await timed.admitted(AdmitRequest(beside, holder=second))
+    assert isinstance(await timed.admit(AdmitRequest(slots, holder=lost, wait_s=2.0)), Queued)
 
 
 async def test_leases_that_end_by_time_free_the_quota_though_nobody_asks_their_pools(timed: Timed) -> None:
     quota = QuotaLimit("t", 2)
 
-    def ask(pool: str) -> Ask:
-        return Ask(
+    def ask(pool: str) -> AdmitRequest:
+        return AdmitRequest(
             Plan(DOMAIN, quota=quota, pool=PoolLimit(pool, 9)), holder=Holder(next(_ids), "p1", quota=quota)
         )
 
@@ -47,9 +47,9 @@ async def test_a_crowd_of_one_tenant_at_its_quota_holds_up_nobody_else(timed: Ti
     crowd, other = QuotaLimit("crowd", 1), QuotaLimit("other", 1)
     pool = PoolLimit("pool", 2, lease_s=300.0)
 
-    def ask(quota: QuotaLimit, since_s: float = 0.0) -> Ask:
+    def ask(quota: QuotaLimit, since_s: float = 0.0) -> AdmitRequest:
         holder = Holder(next(_ids), "p1", quota=quota)
-        return Ask(Plan(DOMAIN, quota=quota, pool=pool), holder=holder, wait_s=60.0, since_s=since_s)
+        return AdmitRequest(Plan(DOMAIN, quota=quota, pool=pool), holder=holder, wait_s=60.0, since_s=since_s)
 
     await timed.admitted(ask(crowd))
     held = await timed.admitted(ask(other))
@@ -57,5 +57,5 @@ async def test_a_crowd_of_one_tenant_at_its_quota_holds_up_nobody_else(timed: Ti
         assert isinstance(await timed.admit(ask(crowd, 1000.0 - number)), Queued)
     late = ask(other)
     assert isinstance(await timed.admit(late), Queued)
-    await timed.gate.finish(Finish(held))
+    await timed.gate.finish(Release(held))
     assert isinstance(await timed.admit(late), Admitted)

@@ -23,15 +23,15 @@ from fairlead.adapters.redis.node import Call, Node, Terms
 from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.adapters.redis.scripts import script
 from fairlead.engine.ports.gate import (
+    AdmitRequest,
     Admitted,
-    Ask,
-    Booked,
-    Finish,
     GateRefusal,
     Lease,
     Queued,
     RefusedBy,
+    Release,
     Renewal,
+    Reserved,
 )
 from fairlead.errors import LimiterUnavailableError
 from fairlead.policy.limits.key import KeyKind, Keyspace, Part
@@ -73,9 +73,11 @@ async def place(servers: Endpoints) -> AsyncIterator[Place]:
     await made.close()
 
 
-def ask(limit: PoolLimit, **settings: Any) -> Ask:
+def ask(limit: PoolLimit, **settings: Any) -> AdmitRequest:
     """One more asker."""
-    return Ask(Plan(DOMAIN, pool=limit), holder=Holder(next(_ids), "process", "a", "job", 1), **settings)
+    return AdmitRequest(
+        Plan(DOMAIN, pool=limit), holder=Holder(next(_ids), "process", "a", "job", 1), **settings
+    )
 
 
 async def test_dead_waiter_in_the_line_gets_no_slot(place: Place) -> None:
@@ -84,11 +86,11 @@ async def test_dead_waiter_in_the_line_gets_no_slot(place: Place) -> None:
     first = await timed.admitted(ask(limit))
     assert isinstance(await timed.admit(ask(limit, wait_s=3.0)), Queued)
     assert await place.redis.delete(place.alive(limit)) == 1  # as `gate clear` may between two calls
-    await timed.gate.finish(Finish(first))
+    await timed.gate.finish(Release(first))
     second = await timed.admitted(ask(limit))
     waiter = ask(limit, wait_s=3.0)
     assert isinstance(await timed.admit(waiter), Queued)
-    await timed.gate.finish(Finish(second))
+    await timed.gate.finish(Release(second))
     assert isinstance(await timed.admit(waiter), Admitted)
 
 
@@ -99,7 +101,7 @@ async def test_a_short_lease_shortens_no_long_one(place: Place) -> None:
     second = await timed.admitted(ask(limit))
     timed.tick(HOUR_S)
     assert isinstance(await timed.admit(ask(limit, wait_s=3.0)), Queued)
-    await timed.gate.finish(Finish(second))  # his place goes to who waits, for 5 s
+    await timed.gate.finish(Release(second))  # his place goes to who waits, for 5 s
     assert await place.redis.pttl(place.leases(limit)) > 5 * HOUR_S * 1000
 
 
@@ -108,10 +110,10 @@ async def test_a_turn_soon_forgets_no_later_one(place: Place) -> None:
     fast, slow = BucketLimit("fast", 1, 1), BucketLimit("slow", 1, 0.002)
     both, one = Plan(DOMAIN, buckets=(fast, slow)), Plan(DOMAIN, buckets=(fast,))
     timed, ahead = place.timed, {"book_s": 900.0}
-    await timed.admitted(Ask(both))
-    late = Ask(both, booking=1, **ahead)
-    assert await timed.admit(late) == Booked(500.0)
-    assert isinstance(await timed.admit(Ask(one, booking=2, **ahead)), Booked)
+    await timed.admitted(AdmitRequest(both))
+    late = AdmitRequest(both, booking=1, **ahead)
+    assert await timed.admit(late) == Reserved(500.0)
+    assert isinstance(await timed.admit(AdmitRequest(one, booking=2, **ahead)), Reserved)
     turns = place.keys.key(KeyKind.BUCKET, DOMAIN, fast.key) + Part.BOOKINGS
     assert await place.redis.zcard(turns) == 2
     assert await place.redis.pttl(turns) > 500_000
@@ -140,7 +142,7 @@ async def test_a_clock_put_far_forward_is_a_loss(
     """Keys end with it, those of leases that others hold, too: so nobody is given a slot for a lease."""
     limit, timed = PoolLimit("p", 2), place.timed
     admitted = await timed.admitted(ask(limit))
-    await timed.gate.finish(Finish(admitted))
+    await timed.gate.finish(Release(admitted))
     await jumps(place, servers, jump_s)
     answer = await timed.admit(ask(limit))
     assert (answer == GateRefusal(RefusedBy.RECOVERY, LEASE_S)) is lost
@@ -170,12 +172,12 @@ async def test_a_clock_put_forward_pays_no_debt(place: Place, servers: Endpoints
     """No time went by. After the jump it is paid again, and a restart later on pays what came after it."""
     plan = Plan(DOMAIN, buckets=(BucketLimit("b", 50, 1),))
     timed = place.timed
-    admitted = await timed.admitted(Ask(plan, (50.0,)))
-    await timed.gate.finish(Finish(admitted, actual={0: 90.0}))
+    admitted = await timed.admitted(AdmitRequest(plan, (50.0,)))
+    await timed.gate.finish(Release(admitted, actual={0: 90.0}))
     await jumps(place, servers, jump_s)
-    assert await timed.admit(Ask(plan)) == GateRefusal(RefusedBy.BUCKET, 41.0, 0)
+    assert await timed.admit(AdmitRequest(plan)) == GateRefusal(RefusedBy.BUCKET, 41.0, 0)
     timed.tick(30.0)
-    assert await timed.admit(Ask(plan)) == GateRefusal(RefusedBy.BUCKET, 11.0, 0)
+    assert await timed.admit(AdmitRequest(plan)) == GateRefusal(RefusedBy.BUCKET, 11.0, 0)
 
 
 async def test_a_restart_after_a_clock_was_put_forward_pays_what_came_after_it(
@@ -183,37 +185,39 @@ async def test_a_restart_after_a_clock_was_put_forward_pays_what_came_after_it(
 ) -> None:
     plan = Plan(DOMAIN, buckets=(BucketLimit("b", 100, 1),))
     timed = place.timed
-    admitted = await timed.admitted(Ask(plan, (100.0,)))
-    await timed.gate.finish(Finish(admitted, actual={0: 190.0}))
+    admitted = await timed.admitted(AdmitRequest(plan, (100.0,)))
+    await timed.gate.finish(Release(admitted, actual={0: 190.0}))
     await jumps(place, servers, 600.0)
     timed.tick(LEASE_S + 20.0)
     await timed.replace()
-    assert await timed.admit(Ask(plan)) == GateRefusal(RefusedBy.BUCKET, 71.0, 0)
+    assert await timed.admit(AdmitRequest(plan)) == GateRefusal(RefusedBy.BUCKET, 71.0, 0)
 
 
 async def test_a_debt_from_before_a_restart_is_paid_off_by_the_time_since(place: Place) -> None:
     plan = Plan(DOMAIN, buckets=(BucketLimit("b", 50, 1),))
     timed = place.timed
-    admitted = await timed.admitted(Ask(plan, (50.0,)))
-    await timed.gate.finish(Finish(admitted, actual={0: 90.0}))
+    admitted = await timed.admitted(AdmitRequest(plan, (50.0,)))
+    await timed.gate.finish(Release(admitted, actual={0: 90.0}))
     timed.tick(30.0)
     await timed.replace()
-    assert await timed.admit(Ask(plan)) == GateRefusal(RefusedBy.BUCKET, 11.0, 0)
+    assert await timed.admit(AdmitRequest(plan)) == GateRefusal(RefusedBy.BUCKET, 11.0, 0)
     timed.tick(100.0)
     await timed.replace()
-    assert await timed.admit(Ask(plan)) == GateRefusal(RefusedBy.BUCKET, 1.0, 0), "and nothing is left"
+    assert await timed.admit(AdmitRequest(plan)) == GateRefusal(RefusedBy.BUCKET, 1.0, 0), (
+        "and nothing is left"
+    )
 
 
 async def test_turns_that_were_promised_before_a_restart_are_no_debt_after_it(place: Place) -> None:
     """Jobs book fifteen minutes ahead: who comes back afterwards does not wait for turns of nobody."""
     plan = Plan(DOMAIN, buckets=(BucketLimit("b", 10, 1),))
     timed = place.timed
-    await timed.admitted(Ask(plan, (10.0,)))
+    await timed.admitted(AdmitRequest(plan, (10.0,)))
     for booking in range(1, 801):
-        assert isinstance(await timed.admit(Ask(plan, booking=booking, book_s=900.0)), Booked)
+        assert isinstance(await timed.admit(AdmitRequest(plan, booking=booking, book_s=900.0)), Reserved)
     timed.tick(0.001)
     await timed.replace()
-    assert await timed.admit(Ask(plan)) == GateRefusal(RefusedBy.BUCKET, 1.0, 0)
+    assert await timed.admit(AdmitRequest(plan)) == GateRefusal(RefusedBy.BUCKET, 1.0, 0)
 
 
 async def test_after_a_loss_nobody_in_line_is_handed_what_seems_free(place: Place) -> None:
@@ -224,8 +228,8 @@ async def test_after_a_loss_nobody_in_line_is_handed_what_seems_free(place: Plac
     for waits in (waiter, renewed):
         assert isinstance(await timed.admit(waits), Queued)
     await timed.replace()
-    assert (await timed.gate.finish(Finish(first))).kept
-    await timed.gate.cancel(Ask(Plan(DOMAIN, pool=limit), holder=second.holder))
+    assert (await timed.gate.finish(Release(first))).kept
+    await timed.gate.cancel(AdmitRequest(Plan(DOMAIN, pool=limit), holder=second.holder))
     assert renewed.holder is not None
     place_kept = Renewal(DOMAIN, limit, renewed.holder, wait_s=60.0)
     assert await timed.gate.renew([place_kept]) == [Lease.WAITING]
@@ -273,9 +277,9 @@ async def test_a_lost_cell_leaves_no_room_beyond_a_quota(place: Place) -> None:
     pools = [PoolLimit("p", 5), PoolLimit("o", 5)]
     quotas = [QuotaLimit("t", 1), QuotaLimit("u", 2)]
 
-    def asked(quota: QuotaLimit, limit: PoolLimit) -> Ask:
+    def asked(quota: QuotaLimit, limit: PoolLimit) -> AdmitRequest:
         holder = Holder(next(_ids), "process", quota=quota)
-        return Ask(Plan(DOMAIN, quota=quota, pool=limit), holder=holder)
+        return AdmitRequest(Plan(DOMAIN, quota=quota, pool=limit), holder=holder)
 
     for quota in quotas:
         await place.timed.admitted(asked(quota, pools[0]))
@@ -290,19 +294,19 @@ async def test_a_renewal_after_a_lost_cell_counts_for_the_quota_again(place: Pla
     pools, quota = [PoolLimit("p", 5), PoolLimit("o", 5)], QuotaLimit("t", 2)
     held, other, third = (Holder(next(_ids), "process", quota=quota) for _ in range(3))
     plans = [Plan(DOMAIN, quota=quota, pool=limit) for limit in pools]
-    await place.timed.admitted(Ask(plans[0], holder=held))
+    await place.timed.admitted(AdmitRequest(plans[0], holder=held))
     await place.redis.delete(place.keys.key(KeyKind.CELL, DOMAIN))
-    await place.timed.admitted(Ask(plans[1], holder=other))
+    await place.timed.admitted(AdmitRequest(plans[1], holder=other))
     assert await place.timed.gate.renew([Renewal(DOMAIN, pools[0], held, held=True)]) == [Lease.HELD]
-    assert isinstance(await place.timed.admit(Ask(plans[1], holder=third)), GateRefusal)
+    assert isinstance(await place.timed.admit(AdmitRequest(plans[1], holder=third)), GateRefusal)
 
 
 async def test_a_lease_that_is_told_of_lives_no_longer_than_others(place: Place) -> None:
     """Its set may be a new key then."""
     pool, quota = PoolLimit("p", 5), QuotaLimit("t", 5)
     holder = Holder(next(_ids), "process", quota=quota)
-    answer = await place.timed.admitted(Ask(Plan(DOMAIN, quota=quota, pool=pool), holder=holder))
-    await place.timed.gate.finish(Finish(answer))
+    answer = await place.timed.admitted(AdmitRequest(Plan(DOMAIN, quota=quota, pool=pool), holder=holder))
+    await place.timed.gate.finish(Release(answer))
     adopted = Renewal(DOMAIN, pool, Holder(next(_ids), "process", quota=quota), adopt=True, held=True)
     assert await place.timed.gate.renew([adopted]) == [Lease.HELD]
     keys = [key async for key in place.redis.scan_iter(f"{place.keys.prefix}*")]
@@ -312,10 +316,10 @@ async def test_a_lease_that_is_told_of_lives_no_longer_than_others(place: Place)
 
 async def test_impossible_admission_fails_alone_in_its_batch(place: Place) -> None:
     limit = BucketLimit("b", 5, 1)
-    good = Ask(Plan(DOMAIN, buckets=(limit,)))
+    good = AdmitRequest(Plan(DOMAIN, buckets=(limit,)))
     bad = [
         good._replace(costs=(math.nan,)),
-        Ask(Plan(DOMAIN, pool=PoolLimit("p", 1)), holder=Holder(1, "\udc80")),
+        AdmitRequest(Plan(DOMAIN, pool=PoolLimit("p", 1)), holder=Holder(1, "\udc80")),
     ]
     told = await asyncio.gather(
         *map(place.timed.gate.admit, (good, bad[0], good, bad[1], good)), return_exceptions=True
@@ -330,9 +334,9 @@ async def test_a_crowd_that_asks_again_costs_others_little(place: Place, tenants
     limit, gate = PoolLimit("p", 10_000, lease_s=300.0), place.timed.gate
     quotas = [QuotaLimit(f"t{number}", 1) for number in range(tenants)]
 
-    def asked(quota: QuotaLimit) -> Ask:
+    def asked(quota: QuotaLimit) -> AdmitRequest:
         holder = Holder(next(_ids), "process", quota=quota)
-        return Ask(Plan(DOMAIN, quota=quota, pool=limit), holder=holder, wait_s=60.0)
+        return AdmitRequest(Plan(DOMAIN, quota=quota, pool=limit), holder=holder, wait_s=60.0)
 
     first = [asked(quota) for quota in quotas]
     assert all(isinstance(each, Admitted) for each in await asyncio.gather(*map(gate.admit, first)))

@@ -17,7 +17,7 @@ import pytest
 
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.redis.redis_gate import RedisGate
-from fairlead.engine.ports.gate import Admitted, Ask, Finish
+from fairlead.engine.ports.gate import AdmitRequest, Admitted, Release
 from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.limit import BreakerRule, Domain, Plan, PoolLimit, QuotaLimit
 from fairlead.policy.limits.pool import Holder
@@ -69,7 +69,7 @@ class Twins:
         self._random = random
         self._plans = PLANS + NEWER if random.random() < 0.5 else PLANS
         self._admitted: list[tuple[Admitted, Admitted]] = []
-        self._asks: list[Ask] = []
+        self._asks: list[AdmitRequest] = []
         self._lease_ids = 0
 
     async def step(self) -> None:
@@ -102,17 +102,17 @@ class Twins:
             if pair[0].spent and random.random() < 0.2:
                 actual = {0: random.choice([0.0, 1.0, 2.0])}
             return lambda side, timed: timed.gate.finish(
-                Finish(pair[side], health, actual, reporter=reporter)
+                Release(pair[side], health, actual, reporter=reporter)
             )
         given_up = random.choice(self._asks)
         return lambda side, timed: timed.gate.cancel(given_up)
 
-    def _ask(self) -> Ask:
+    def _ask(self) -> AdmitRequest:
         random, plan = self._random, self._random.choice(self._plans)
         self._lease_ids += 1
         number = random.randint(1, plan.pool.classes if plan.pool else 1)
         holder = Holder(self._lease_ids, "p", "a", "j", number, plan.quota) if plan.pool is not None else None
-        ask = Ask(
+        ask = AdmitRequest(
             plan,
             tuple(random.choice([0.001, 0.5, 1, 1, 3, 9.9]) for _ in plan.buckets),
             holder,

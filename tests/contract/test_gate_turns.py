@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 
-from fairlead.engine.ports.gate import Ask, Booked, Finish, GateRefusal, Queued, RefusedBy
+from fairlead.engine.ports.gate import AdmitRequest, GateRefusal, Queued, RefusedBy, Release, Reserved
 from fairlead.policy.limits.limit import BucketLimit, Domain, Plan, PoolLimit
 from fairlead.policy.limits.pool import Holder
 from tests.contract.gates import Timed
@@ -16,13 +16,13 @@ _bookings = count(1)
 async def test_slot_of_a_call_without_a_turn_goes_to_the_next(timed: Timed) -> None:
     slot, rate = PoolLimit("p", 1), BucketLimit("rate", 2, 1.0)
     both, alone = Plan(DOMAIN, buckets=(rate,), pool=slot), Plan(DOMAIN, pool=slot)
-    admitted = await timed.admitted(Ask(both, holder=Holder(next(_bookings), "process")))
-    in_line = Ask(both, holder=Holder(next(_bookings), "process"), wait_s=60)
+    admitted = await timed.admitted(AdmitRequest(both, holder=Holder(next(_bookings), "process")))
+    in_line = AdmitRequest(both, holder=Holder(next(_bookings), "process"), wait_s=60)
     assert isinstance(await timed.admit(in_line), Queued)
-    await timed.admitted(Ask(Plan(DOMAIN, buckets=(rate,))))
-    assert (await timed.gate.finish(Finish(admitted))).kept
+    await timed.admitted(AdmitRequest(Plan(DOMAIN, buckets=(rate,))))
+    assert (await timed.gate.finish(Release(admitted))).kept
     assert await timed.admit(in_line) == GateRefusal(RefusedBy.BUCKET, 1.0, 0)
-    await timed.admitted(Ask(alone, holder=Holder(next(_bookings), "process")))
+    await timed.admitted(AdmitRequest(alone, holder=Holder(next(_bookings), "process")))
 
 
 async def test_call_that_waits_for_a_slot_keeps_its_turn(timed: Timed) -> None:
@@ -30,18 +30,18 @@ async def test_call_that_waits_for_a_slot_keeps_its_turn(timed: Timed) -> None:
     slot, rate = PoolLimit("p", 1), BucketLimit("rate", 1, 1.0)
     both = Plan(DOMAIN, buckets=(rate,), pool=slot)
 
-    def ask() -> Ask:
+    def ask() -> AdmitRequest:
         number = next(_bookings)
-        return Ask(both, holder=Holder(number, "process"), wait_s=3, book_s=60, booking=number)
+        return AdmitRequest(both, holder=Holder(number, "process"), wait_s=3, book_s=60, booking=number)
 
     admitted, in_line, later = await timed.admitted(ask()), ask(), ask()
-    assert await timed.admit(in_line) == Booked(1.0)
+    assert await timed.admit(in_line) == Reserved(1.0)
     timed.tick(1)
     assert isinstance(await timed.admit(in_line), Queued)
     timed.tick(2)
     assert isinstance(await timed.admit(in_line), Queued), "its turn was given back, and is due again"
-    assert isinstance(await timed.admit(later), Booked)
-    assert (await timed.gate.finish(Finish(admitted))).kept
+    assert isinstance(await timed.admit(later), Reserved)
+    assert (await timed.gate.finish(Release(admitted))).kept
     timed.tick(0.5)
     await timed.admitted(in_line)
 
@@ -49,16 +49,16 @@ async def test_call_that_waits_for_a_slot_keeps_its_turn(timed: Timed) -> None:
 async def test_a_slot_and_its_turn_a_moment_later_wait_for_each_other(timed: Timed) -> None:
     slot, rate = PoolLimit("p", 1), BucketLimit("rate", 2, 1.0)
     both = Plan(DOMAIN, buckets=(rate,), pool=slot)
-    admitted = await timed.admitted(Ask(both, holder=Holder(next(_bookings), "process")))
+    admitted = await timed.admitted(AdmitRequest(both, holder=Holder(next(_bookings), "process")))
     first, second = (
-        Ask(both, holder=Holder(number, "process"), wait_s=30, book_s=60, booking=number)
+        AdmitRequest(both, holder=Holder(number, "process"), wait_s=30, book_s=60, booking=number)
         for number in (next(_bookings), next(_bookings))
     )
     assert isinstance(await timed.admit(first), Queued)
-    assert await timed.admit(second) == Booked(1.0)
+    assert await timed.admit(second) == Reserved(1.0)
     timed.tick(1)
     assert isinstance(await timed.admit(second), Queued)
-    assert (await timed.gate.finish(Finish(admitted))).kept
+    assert (await timed.gate.finish(Release(admitted))).kept
     timed.tick(0.01)
-    assert (await timed.gate.finish(Finish(await timed.admitted(first)))).kept
+    assert (await timed.gate.finish(Release(await timed.admitted(first)))).kept
     await timed.admitted(second)

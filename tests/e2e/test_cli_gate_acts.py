@@ -16,12 +16,12 @@ from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.assembly.config import load
 from fairlead.engine.jobs.handler import JobContext
-from fairlead.engine.limits.call_admitter import CallWish
+from fairlead.engine.limits.call_admitter import CallRequest
 from fairlead.engine.limits.override_cache import LOOK_S
 from fairlead.engine.ports import ConnectionKey
 from fairlead.errors import LimitExceededError
 from fairlead.policy.limits.key import Keyspace
-from fairlead.policy.limits.override import Act, Reach
+from fairlead.policy.limits.override import OverrideKind, OverrideScope
 from fairlead.testing._kit.clock import SystemClock
 from tests.support.cli import Shell
 from tests.support.rows import rows
@@ -169,17 +169,17 @@ async def test_who_waits_when_its_calls_are_stopped_is_not_let_in(with_redis: Sh
             async with fl.admission("acme", "stripe", wait_s=60):
                 raise AssertionError("it was let in")
 
-        reach = Reach("acme", "stripe", "default")
+        reach = OverrideScope("acme", "stripe", "default")
         async with asyncio.timeout(30):
             async with fl.admission("acme", "stripe", wait_s=5):
                 waiting = asyncio.create_task(wait())
                 await waits.wait()
-                await fl.runtime.gate.switched.put(Act.ISOLATED, reach, reason="stop", actor="test")
+                await fl.runtime.gate.switched.put(OverrideKind.ISOLATED, reach, reason="stop", actor="test")
                 await fl.runtime.gate.switches.look()
             with pytest.raises(LimitExceededError, match="stop") as refused:
                 await waiting
         assert refused.value.reason == "isolated"
-        await fl.runtime.gate.switched.end(Act.ISOLATED, reach)
+        await fl.runtime.gate.switched.end(OverrideKind.ISOLATED, reach)
         await fl.runtime.gate.switches.look()
         assert [await refusal(fl) for _ in range(3)] == [None, None, "rate"], "its slot and unit went back"
 
@@ -188,7 +188,9 @@ async def test_an_observer_is_stopped_by_hand_too(with_redis: Shell) -> None:
     async with app(with_redis) as fl:
         await connect(fl, observe=True)
         assert await refusal(fl) is None
-        await fl.runtime.gate.switched.put(Act.ISOLATED, Reach(), reason="stop", actor="test")
+        await fl.runtime.gate.switched.put(
+            OverrideKind.ISOLATED, OverrideScope(), reason="stop", actor="test"
+        )
         await fl.runtime.gate.switches.look()
         assert await refusal(fl) == "isolated"
 
@@ -196,7 +198,10 @@ async def test_an_observer_is_stopped_by_hand_too(with_redis: Shell) -> None:
 async def test_a_process_that_starts_heeds_what_is_switched_from_its_first_call_on(with_redis: Shell) -> None:
     async with app(with_redis) as fl:
         await connect(fl)
-        for act, reach in ((Act.ISOLATED, Reach("acme", "stripe", "default")), (Act.DEGRADED, Reach())):
+        for act, reach in (
+            (OverrideKind.ISOLATED, OverrideScope("acme", "stripe", "default")),
+            (OverrideKind.DEGRADED, OverrideScope()),
+        ):
             await fl.runtime.gate.switched.put(act, reach, reason="stop", actor="test")
     async with app(with_redis) as fl:
         assert await refusal(fl) == "isolated"
@@ -264,7 +269,7 @@ async def test_a_vendor_that_answers_500_to_all_is_seen_by_host_and_reset_withou
         entrance = fl.runtime.gate.entrance
         for host in ("api.stripe.com", "files.stripe.com"):
             for _ in range(10):
-                wish = CallWish(ConnectionKey("acme", "stripe"), host=host, wait_s=5)
+                wish = CallRequest(ConnectionKey("acme", "stripe"), host=host, wait_s=5)
                 async with entrance.enter(wish) as admission:
                     admission.record_response(RawResponse(500, {}, b""))
         await fl.enqueue("sync", tenant="acme", provider="stripe")

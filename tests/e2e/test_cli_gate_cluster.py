@@ -16,7 +16,7 @@ from fairlead.adapters.redis.cluster import slot_of
 from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.assembly.config import load
 from fairlead.engine.limits.gate_maintenance import GateMaintenance
-from fairlead.engine.ports.gate import Admitted, Ask
+from fairlead.engine.ports.gate import AdmitRequest, Admitted
 from fairlead.errors import LimitExceededError
 from fairlead.policy.limits.feedback.raw_response import RawResponse
 from fairlead.policy.limits.key import LAYOUT, KeyKind, Keyspace
@@ -156,7 +156,7 @@ async def test_one_who_waits_is_promoted_and_all_is_cleared(clustered: Shell) ->
 async def test_memory_orphans_and_the_hourly_look(clustered: Shell) -> None:
     gate = gate_of(clustered, DEAD)
     for number in (1, 2):
-        ask = Ask(PLAN, holder=Holder(number, DEAD, "acme", ""))
+        ask = AdmitRequest(PLAN, holder=Holder(number, DEAD, "acme", ""))
         assert isinstance(await gate.admit(ask), Admitted)
     told = await done(clustered, "memory")
     kinds = {use["kind"]: use["keys"] for use in told["kinds"]}
@@ -172,7 +172,7 @@ async def test_memory_orphans_and_the_hourly_look(clustered: Shell) -> None:
         async with RedisCluster.from_url(clustered.environ["REDIS_URL"]) as client:
             await client.persist(Keyspace(prefix_of(clustered)).key(KeyKind.CELL, PLAN.domain))
         assert await GateMaintenance(fl.runtime.gate.keys, emit=told_of.append).run() == 1
-    assert isinstance(await gate.admit(Ask(PLAN, holder=Holder(3, DEAD, "acme", ""))), Admitted)
+    assert isinstance(await gate.admit(AdmitRequest(PLAN, holder=Holder(3, DEAD, "acme", ""))), Admitted)
     await gate.close()
     (event,) = told_of
     assert (event.orphans, event.cleaned, event.complete) == (2, 1, True)

@@ -14,7 +14,7 @@ from fairlead.adapters.local.system import SystemClock
 from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.redis.keys import RedisKeys
 from fairlead.adapters.redis.redis_gate import RedisGate
-from fairlead.engine.ports.gate import Admitted, Ask
+from fairlead.engine.ports.gate import AdmitRequest, Admitted
 from fairlead.policy.limits.key import LAYOUT, Keyspace
 from fairlead.policy.limits.limit import Domain, Plan, PoolLimit
 from fairlead.policy.limits.pool import Holder
@@ -45,7 +45,7 @@ def holder(number: int) -> Holder:
 async def test_memory_tells_kinds_and_what_is_none_of_ours(
     shell: Shell, gate: RedisGate, servers: Endpoints
 ) -> None:
-    await gate.admit(Ask(PLAN, holder=holder(1)))
+    await gate.admit(AdmitRequest(PLAN, holder=holder(1)))
     prefix = shell.environ["FAIRLEAD_REDIS__PREFIX"]
     async with Redis.from_url(servers.redis_url) as client:
         await client.set(f"{prefix}{LAYOUT}:of-somebody", "x")
@@ -67,7 +67,7 @@ async def test_orphans_are_listed_tried_and_given_back(
     shell: Shell, gate: RedisGate, database: Database
 ) -> None:
     for number in (1, 2):
-        assert isinstance(await gate.admit(Ask(PLAN, holder=holder(number))), Admitted)
+        assert isinstance(await gate.admit(AdmitRequest(PLAN, holder=holder(number))), Admitted)
     listed = (await shell("gate", "orphans", "--json")).rows
     assert [(row["tenant"], row["process"], row["why"], row["result"]) for row in listed] == [
         ("acme", DEAD, "its process is gone", None)
@@ -78,7 +78,7 @@ async def test_orphans_are_listed_tried_and_given_back(
     done = await shell("gate", "orphans", "--recover", "--watch", "0.05s", "--yes", "--json")
     assert [row["result"] for row in done.rows] == ["given back"] * 2, done.err
     assert (await shell("gate", "orphans", "--json")).rows == []
-    assert isinstance(await gate.admit(Ask(PLAN, holder=holder(3))), Admitted)
+    assert isinstance(await gate.admit(AdmitRequest(PLAN, holder=holder(3))), Admitted)
     acts = await rows(database, "SELECT act, actor, tenant_id, details FROM audit WHERE act LIKE 'gate.%'")
     assert [(act["act"], act["tenant_id"]) for act in acts] == [("gate.orphan_recovered", "acme")] * 2
     assert all(act["actor"].startswith("cli:") for act in acts)

@@ -20,7 +20,7 @@ import pytest
 from fairlead._core.secret import Secret
 from fairlead.adapters.local.system import SystemClock, SystemIds
 from fairlead.adapters.redis.redis_gate import RedisGate
-from fairlead.engine.ports.gate import Admitted, Ask, Finish, GateRefusal
+from fairlead.engine.ports.gate import AdmitRequest, Admitted, GateRefusal, Release
 from fairlead.policy.limits.key import Keyspace
 from fairlead.policy.limits.limit import MICRO, BucketLimit, Domain, Plan, PoolLimit
 from fairlead.policy.limits.pool import Holder
@@ -90,7 +90,7 @@ class Storm:
     async def _ask(self, tenant: int) -> None:
         plan, prime = self.plans[tenant], PRIMES[tenant]
         holder = Holder(_ids.lease_id(), "storm", str(tenant))
-        answer = await self.gate.admit(Ask(plan, (prime / MICRO,), holder, existed_s=0.0))
+        answer = await self.gate.admit(AdmitRequest(plan, (prime / MICRO,), holder, existed_s=0.0))
         self.answers += 1
         if not isinstance(answer, Admitted):
             self.told["full"] += 1
@@ -98,7 +98,7 @@ class Storm:
         self.told["admitted"] += 1
         if answer.sent[0] % prime or answer.plan is not plan:
             self.told["wrong"] += 1
-        finished = asyncio.ensure_future(self.gate.finish(Finish(answer)))
+        finished = asyncio.ensure_future(self.gate.finish(Release(answer)))
         self.spent[tenant] += prime
         assert (await asyncio.shield(finished)).kept
 
@@ -111,18 +111,18 @@ class Storm:
                 got.append(answer)
             missing += SLOTS - len(got)
             for admitted in got:
-                await self.gate.finish(Finish(admitted))
+                await self.gate.finish(Release(admitted))
             lost += round((await self._spent(plan) - self.spent[tenant]) / PRIMES[tenant])
         return missing, lost
 
     @staticmethod
-    def _probe(plan: Plan) -> Ask:
-        return Ask(Plan(plan.domain, pool=plan.pool), holder=Holder(_ids.lease_id(), "probe"))
+    def _probe(plan: Plan) -> AdmitRequest:
+        return AdmitRequest(Plan(plan.domain, pool=plan.pool), holder=Holder(_ids.lease_id(), "probe"))
 
     async def _spent(self, plan: Plan) -> int:
         """Micro-units of the bucket: what it lacks now; one comes back each second."""
         limit = plan.buckets[0]
-        answer = await self.gate.admit(Ask(Plan(plan.domain, buckets=(limit,)), (limit.capacity,)))
+        answer = await self.gate.admit(AdmitRequest(Plan(plan.domain, buckets=(limit,)), (limit.capacity,)))
         assert isinstance(answer, GateRefusal)
         assert answer.retry_after_s is not None
         return round(answer.retry_after_s)

@@ -25,8 +25,8 @@ from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.http.client_session import TransportSettings
 from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.app.client.forwarding import ForwardedResponse
-from fairlead.engine.limits.admission import Admissions
-from fairlead.engine.limits.lease_renewer import Keeper
+from fairlead.engine.limits.admission import Admitter
+from fairlead.engine.limits.lease_renewer import LeaseRenewer
 from fairlead.errors import FairleadError
 from fairlead.testing.api.raw import RawConnection, RawServer
 from tests.faults.support.calls import PROVIDER, Callers, calling, echo, settings_of, taken
@@ -184,22 +184,22 @@ async def test_E39_ablation_the_cancelled_keep_their_slots(
 ) -> None:
     """What a cancelled call still has to give back is not seen through."""
     figures = Figures("E39", ablation="not_seen_through", sees="slots_stuck")
-    given, given_end = Keeper.through, Admissions.end
+    given, given_end = LeaseRenewer.through, Admitter.end
 
-    def end(admissions: Admissions, inside: Any) -> None:
+    def end(admissions: Admitter, inside: Any) -> None:
         task = asyncio.current_task()
         if task is None or not task.cancelling():
             given_end(admissions, inside)
 
-    async def through(keeper: Keeper, ending: Awaitable[Any]) -> Any:
+    async def through(keeper: LeaseRenewer, ending: Awaitable[Any]) -> Any:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             asyncio.ensure_future(ending).cancel()
             return None
         return await given(keeper, ending)
 
-    monkeypatch.setattr(Keeper, "through", through)
-    monkeypatch.setattr(Admissions, "end", end)
+    monkeypatch.setattr(LeaseRenewer, "through", through)
+    monkeypatch.setattr(Admitter, "end", end)
     async with _churn(servers, database_settings, tmp_path, figures.draw) as churn:
         stuck = 0
         for rounds in range(1, 11):  # at most; the first mostly does

@@ -14,7 +14,7 @@ from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.local.system import SystemClock
 from fairlead.adapters.redis import node as node_module
 from fairlead.adapters.redis.redis_gate import RedisGate
-from fairlead.engine.ports.gate import Admitted, Ask, Finish
+from fairlead.engine.ports.gate import AdmitRequest, Admitted, Release
 from fairlead.errors import LimiterUnavailableError
 from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.key import Keyspace
@@ -73,9 +73,11 @@ def holder_of(plan: Plan, number: int) -> Holder:
 
 async def call(gate: RedisGate, plan: Plan, number: int) -> Admitted:
     """One call that goes well."""
-    answer = await gate.admit(Ask(plan, holder=holder_of(plan, number) if plan.pool is not None else None))
+    answer = await gate.admit(
+        AdmitRequest(plan, holder=holder_of(plan, number) if plan.pool is not None else None)
+    )
     assert isinstance(answer, Admitted)
-    assert (await gate.finish(Finish(answer, DestinationHealth.HEALTHY))).kept
+    assert (await gate.finish(Release(answer, DestinationHealth.HEALTHY))).kept
     return answer
 
 
@@ -94,7 +96,7 @@ async def test_a_call_with_room_and_its_good_end_need_nothing_else(
             await call(later, plan, number)
         unknown = Plan(plan.domain, buckets=(BucketLimit("other", 1, 1),))
         with pytest.raises(LimiterUnavailableError, match="the whole judgement is asked"):
-            await later.admit(Ask(unknown))
+            await later.admit(AdmitRequest(unknown))
     finally:
         await later.close()
 
@@ -103,19 +105,22 @@ async def test_no_key_is_without_a_time_to_live(gate: RedisGate, servers: Endpoi
     """A set of leases that nobody was in is a key that is made anew with each call."""
     async with Redis.from_url(servers.redis_url) as client:
         for number in range(1, 4):
-            answer = await gate.admit(Ask(PLAN, holder=holder_of(PLAN, number)))
+            answer = await gate.admit(AdmitRequest(PLAN, holder=holder_of(PLAN, number)))
             assert isinstance(answer, Admitted)
             keys = [key async for key in client.scan_iter(f"{gate._keys.prefix}*")]
             assert len(keys) == 3
             for key in keys:
                 assert await client.pttl(key) > 0, key
-            await gate.finish(Finish(answer, DestinationHealth.HEALTHY))
+            await gate.finish(Release(answer, DestinationHealth.HEALTHY))
 
 
 async def test_fences_grow_within_one_run_too(gate: RedisGate) -> None:
     """Time stands still while a script runs."""
     await call(gate, PLAN, 1)
-    asks = [gate.admit(Ask(Plan(PLAN.domain, pool=PLAN.pool), holder=Holder(n, "p"))) for n in range(2, 7)]
+    asks = [
+        gate.admit(AdmitRequest(Plan(PLAN.domain, pool=PLAN.pool), holder=Holder(n, "p")))
+        for n in range(2, 7)
+    ]
     fences = [answer.fence for answer in await asyncio.gather(*asks) if isinstance(answer, Admitted)]
     assert len(set(fences)) == len(asks)
     assert fences == sorted(fences)

@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.redis.redis_gate import RedisGate
-from fairlead.engine.ports.gate import Admitted, Ask
+from fairlead.engine.ports.gate import AdmitRequest, Admitted
 from fairlead.policy.limits.key import KeyKind, Keyspace, digest
 from fairlead.policy.limits.limit import BreakerRule, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
 from fairlead.policy.limits.pool import Holder
@@ -71,7 +71,7 @@ async def test_S06_every_tenant_has_keys_of_its_own_and_as_many_as_others(server
         await client.aclose()
 
 
-def ask_of(tenant: str, number: int) -> Ask:
+def ask_of(tenant: str, number: int) -> AdmitRequest:
     """A call with a limit of each kind, all of them called as their tenant is."""
     plan = Plan(
         Domain(("tenant", tenant)),
@@ -80,4 +80,4 @@ def ask_of(tenant: str, number: int) -> Ask:
         quota=QuotaLimit(tenant, 2),
         breaker=BreakerRule(tenant),
     )
-    return Ask(plan, holder=Holder(number, "p", tenant, "job", 1, plan.quota))
+    return AdmitRequest(plan, holder=Holder(number, "p", tenant, "job", 1, plan.quota))

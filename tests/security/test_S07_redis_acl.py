@@ -19,7 +19,7 @@ from fairlead.adapters.redis.inspector import RedisInspector
 from fairlead.adapters.redis.keys import RedisKeys
 from fairlead.adapters.redis.probe import probe_redis
 from fairlead.adapters.redis.redis_gate import RedisGate
-from fairlead.engine.ports.gate import Admitted, Ask, Finish, Queued, Renewal
+from fairlead.engine.ports.gate import AdmitRequest, Admitted, Queued, Release, Renewal
 from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.key import Keyspace
 from fairlead.policy.limits.limit import BreakerRule, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
@@ -71,8 +71,8 @@ async def gate(url: str) -> AsyncIterator[RedisGate]:
     await made.close()
 
 
-def ask(lease_id: int, number: int = 1) -> Ask:
-    return Ask(PLAN, holder=HOLDER._replace(lease_id=lease_id, class_number=number), wait_s=30)
+def ask(lease_id: int, number: int = 1) -> AdmitRequest:
+    return AdmitRequest(PLAN, holder=HOLDER._replace(lease_id=lease_id, class_number=number), wait_s=30)
 
 
 async def everything(gate: RedisGate, url: str) -> None:
@@ -88,7 +88,7 @@ async def everything(gate: RedisGate, url: str) -> None:
     assert await operator.promote(PLAN, 3, dry_run=True)
     await operator.promote(PLAN, 3)
     await gate.ping()
-    await gate.finish(Finish(first, DestinationHealth.UNHEALTHY))
+    await gate.finish(Release(first, DestinationHealth.UNHEALTHY))
     assert isinstance(await gate.admit(ask(3, 2)), Admitted)
     await gate.cancel(ask(2))
     await viewer.look(PLAN, events=10)

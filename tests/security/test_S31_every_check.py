@@ -31,7 +31,7 @@ from fairlead.cli.tenants import shares
 from fairlead.engine.jobs.schedules import Schedules
 from fairlead.engine.ports import ConnectionKey, Schedule
 from fairlead.policy.jobs.dead_letter import DeadLetterStatus, Resolution
-from fairlead.policy.limits.override import Act, Reach
+from fairlead.policy.limits.override import OverrideKind, OverrideScope
 from fairlead.policy.providers.profile_load import read_profile
 from fairlead.testing.issuer import Issuer
 from tests.lint.tree import PACKAGE, ROOT, files
@@ -150,7 +150,9 @@ async def cap(stage: Stage) -> None:
 
 
 async def isolate(stage: Stage) -> None:
-    stage.done.append(overrides._switch(THROUGH, Act.ISOLATED, Reach(), "why", dry_run=False, yes=True))
+    stage.done.append(
+        overrides._switch(THROUGH, OverrideKind.ISOLATED, OverrideScope(), "why", dry_run=False, yes=True)
+    )
 
 
 async def close(stage: Stage) -> None:

@@ -6,14 +6,14 @@ import asyncio
 from contextvars import ContextVar
 
 from fairlead.adapters.local.local_gate import LocalGate
-from fairlead.engine.ports.gate import Admitted, Answer, Ask
+from fairlead.engine.ports.gate import AdmitRequest, AdmitResult, Admitted
 from fairlead.policy.limits.limit import Plan
 from tests.simulation.watch import SimulatedAdmission
 
 _latest: ContextVar[SimulatedAdmission | None] = ContextVar("fairlead_simulated_admission", default=None)
 
 
-def note(ask: Ask, answer: Answer, at: float, *, alone: bool) -> None:
+def note(ask: AdmitRequest, answer: AdmitResult, at: float, *, alone: bool) -> None:
     """The task that runs now was answered so at *at*."""
     if isinstance(answer, Admitted):
         slot = None if ask.holder is None or ask.plan.pool is None else ask.holder.lease_id
@@ -35,7 +35,7 @@ def breaker_of(plan: Plan) -> str:
 class OwnGate(LocalGate):
     """The counts of one process while Redis is away; what it lets in is noted."""
 
-    async def admit(self, ask: Ask) -> Answer:
+    async def admit(self, ask: AdmitRequest) -> AdmitResult:
         """As the port says."""
         answer = await super().admit(ask)
         note(ask, answer, asyncio.get_running_loop().time(), alone=True)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from fairlead.engine.ports.gate import Answer, Ask, GateRefusal, Lease, Plan, Renewal
+from fairlead.engine.ports.gate import AdmitRequest, AdmitResult, GateRefusal, Lease, Plan, Renewal
 from fairlead.policy.limits.breaker import Mode, Pass
 from fairlead.policy.limits.bucket import Bucket
 from fairlead.policy.limits.limit import MICRO, Domain, PoolLimit
@@ -40,7 +40,7 @@ class SlotsOfEach(SharedGate):
 class EverybodyProbes(SharedGate):
     """While one call decides about a breaker, so may the next."""
 
-    def _judge_breaker(self, ask: Ask, now_us: int) -> GateRefusal | Pass | None:
+    def _judge_breaker(self, ask: AdmitRequest, now_us: int) -> GateRefusal | Pass | None:
         rule = ask.plan.breaker
         if rule is not None:
             key = (ask.plan.domain, rule.key)
@@ -73,7 +73,7 @@ class LocalGate(SharedGate):
 class LeasesByLocalClock(LocalGate):
     """When a lease of a slot ends is for the clock of who asks; all else goes by the server's."""
 
-    def _take(self, ask: Ask, now_us: int) -> int | Answer:
+    def _take(self, ask: AdmitRequest, now_us: int) -> int | AdmitResult:
         with self.by_local_clock() as local_us:
             return super()._take(ask, local_us)
 

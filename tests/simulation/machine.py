@@ -13,7 +13,7 @@ from random import Random
 from fairlead._core.secret import Secret
 from fairlead.engine.ports import Connection, ConnectionKey, ProcessIdentity
 from fairlead.engine.ports.gate_notes import LearntLimit
-from fairlead.engine.ports.overrides import Switch
+from fairlead.engine.ports.overrides import Override
 from fairlead.engine.tokens.deps import AppCredential
 from fairlead.errors import ProviderNotFoundError
 from fairlead.policy.providers.profile import Profile
@@ -123,7 +123,7 @@ class SimNotes(MemoryStore):
 class NoSwitches:
     """Nobody switches anything by hand."""
 
-    async def search(self) -> Sequence[Switch]:
+    async def search(self) -> Sequence[Override]:
         """None."""
         return ()
 

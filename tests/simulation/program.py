@@ -25,15 +25,15 @@ from fairlead.engine.jobs.scheduler import Scheduler
 from fairlead.engine.jobs.schedules import Schedules
 from fairlead.engine.jobs.worker import Worker
 from fairlead.engine.jobs.worker_settings import WorkerSettings
-from fairlead.engine.limits.admission import Admissions
-from fairlead.engine.limits.call_admitter import Entrance
-from fairlead.engine.limits.failover_gate import GuardedGate
+from fairlead.engine.limits.admission import Admitter
+from fairlead.engine.limits.call_admitter import CallAdmitter
+from fairlead.engine.limits.failover_gate import FailoverGate
 from fairlead.engine.limits.first_use import FirstUse
 from fairlead.engine.limits.fleet_size import FleetSize
-from fairlead.engine.limits.learned_limits import Notebook
-from fairlead.engine.limits.lease_renewer import Keeper
+from fairlead.engine.limits.learned_limits import LearnedLimitsWriter
+from fairlead.engine.limits.lease_renewer import LeaseRenewer
 from fairlead.engine.limits.limit_plans import Plans
-from fairlead.engine.limits.override_cache import Switches
+from fairlead.engine.limits.override_cache import Overrides
 from fairlead.engine.ports import Schedule
 from fairlead.engine.tokens.connections import Connections
 from fairlead.engine.tokens.coordinator import Coordinator
@@ -187,14 +187,14 @@ class Program:
 
         self.fleet = FleetSize(self.sessions, lambda: self.heartbeat.session_id, clock=clock)
         self.redis = self.world.redis.gate(self.process, self.world.latency_s)
-        self.gate = GuardedGate(
+        self.gate = FailoverGate(
             self.redis, alone, share=lambda: self.fleet.share, clock=clock, draw=draw, emit=emit
         )
-        self.keeper = Keeper(self.gate, clock=clock, draw=draw, emit=emit)
-        self.switches = Switches(cast(Any, NoSwitches()), self.gate.stand_alone, clock=clock, emit=emit)
-        self.notebook = Notebook(self.notes, clock=clock)
+        self.keeper = LeaseRenewer(self.gate, clock=clock, draw=draw, emit=emit)
+        self.switches = Overrides(cast(Any, NoSwitches()), self.gate.stand_alone, clock=clock, emit=emit)
+        self.notebook = LearnedLimitsWriter(self.notes, clock=clock)
         self.first_use = FirstUse(self.notes, "fairlead", clock=clock, lease_s=30.0)
-        admissions = Admissions(
+        admissions = Admitter(
             self.gate,
             self.keeper,
             process=self.process.label,
@@ -203,7 +203,7 @@ class Program:
             ids=self.ids,
             emit=emit,
         )
-        self.entrance = Entrance(
+        self.entrance = CallAdmitter(
             self.notes.connection,
             Plans(SimProfiles().profile),
             admissions,

@@ -18,14 +18,14 @@ from typing import Any, TypeVar
 
 from fairlead.adapters.redis.connection import ANSWER_TIMEOUT_S
 from fairlead.engine.ports.gate import (
+    AdmitRequest,
+    AdmitResult,
     Admitted,
-    Answer,
-    Ask,
-    Ended,
-    Finish,
-    Finished,
     GateRefusal,
     Lease,
+    OnReleased,
+    Release,
+    Released,
     Renewal,
     Wake,
 )
@@ -183,12 +183,12 @@ class SimRedis:
     def _told_expired(self, holder: Holder, key: str, until_us: int) -> None:
         self.watch.tell(SlotExpired(key, until_us / MICRO, holder.lease_id), holder.process.split("#")[0])
 
-    def finish(self, state: SharedGate, finish: Finish) -> Finished:
+    def finish(self, state: SharedGate, finish: Release) -> Released:
         """The end of a call."""
-        finished: list[Finished | Exception] = []
+        finished: list[Released | Exception] = []
         state.end(finish, finished.append)
         (told,) = finished
-        assert isinstance(told, Finished)
+        assert isinstance(told, Released)
         breaker = breaker_of(finish.admitted.plan)
         if told.opened_s is not None:
             self.watch.tell(BreakerOpened(breaker, told.opened_s))
@@ -209,11 +209,11 @@ class RedisRoad:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._under_way = 0
 
-    async def admit(self, ask: Ask) -> Answer:
+    async def admit(self, ask: AdmitRequest) -> AdmitResult:
         """One step, all or nothing."""
         judged_at, now = 0.0, asyncio.get_running_loop().time
 
-        def judge(state: SharedGate) -> Answer:
+        def judge(state: SharedGate) -> AdmitResult:
             nonlocal judged_at
             judged_at = now()
             return state.judge(ask)
@@ -222,17 +222,17 @@ class RedisRoad:
         note(ask, answer, judged_at, alone=False)
         return answer
 
-    async def finish(self, finish: Finish) -> Finished:
+    async def finish(self, finish: Release) -> Released:
         """Give back the slot, settle the buckets, tell the breaker."""
         return await self._asked(lambda state: self._redis.finish(state, finish))
 
-    def end(self, finish: Finish, told: Ended) -> None:
+    def end(self, finish: Release, told: OnReleased) -> None:
         """The same, begun at once. The way out of a dead process's code comes here, too."""
         if self._process.dead:
             return
         self._spawn(self._ended(finish, told))
 
-    async def _ended(self, finish: Finish, told: Ended) -> None:
+    async def _ended(self, finish: Release, told: OnReleased) -> None:
         try:
             finished = await self.finish(finish)
         except LimiterUnavailableError as error:
@@ -240,7 +240,7 @@ class RedisRoad:
         else:
             told(finished)
 
-    async def cancel(self, ask: Ask) -> None:
+    async def cancel(self, ask: AdmitRequest) -> None:
         """Leave the line, give back a grant or turns."""
         await self._asked(lambda state: state.cancelled(ask))
 
@@ -295,12 +295,12 @@ class RedisRoad:
         finally:
             self._waiting.pop(told, None)
 
-    def _undo(self, ask: Ask, answer: Answer) -> None:
+    def _undo(self, ask: AdmitRequest, answer: AdmitResult) -> None:
         if isinstance(answer, GateRefusal):
             return
         if isinstance(answer, Admitted):
             unused = dict.fromkeys(range(len(answer.spent)), 0.0)
-            self._spawn(self._undone(self.finish(Finish(answer, actual=unused))))
+            self._spawn(self._undone(self.finish(Release(answer, actual=unused))))
         else:
             self._spawn(self._undone(self.cancel(ask)))
 

@@ -7,7 +7,7 @@ from copy import deepcopy
 from dataclasses import replace
 
 from fairlead.adapters.local.local_gate import LocalGate
-from fairlead.engine.ports.gate import Answer, Ask, GateRefusal, Lease, RefusedBy, Renewal, Wake
+from fairlead.engine.ports.gate import AdmitRequest, AdmitResult, GateRefusal, Lease, RefusedBy, Renewal, Wake
 from fairlead.policy.limits.breaker import Mode
 from fairlead.policy.limits.limit import MICRO, Domain, PoolLimit
 from fairlead.policy.limits.pool import Holder, Pool
@@ -24,7 +24,7 @@ class SharedGate(LocalGate):
         self._grants_from_us = grants_from_us
         self.expired: Callable[[Holder, str, int], None] = lambda holder, key, until_us: None
 
-    def _take(self, ask: Ask, now_us: int) -> int | Answer:
+    def _take(self, ask: AdmitRequest, now_us: int) -> int | AdmitResult:
         if ask.plan.pool is not None and now_us < self._grants_from_us and not self._holds(ask):
             self._leave(ask)
             return GateRefusal(RefusedBy.RECOVERY, (self._grants_from_us - now_us) / MICRO)
@@ -43,7 +43,7 @@ class SharedGate(LocalGate):
             self.expired(holder, limit.key, until_us)
         return pool
 
-    def _holds(self, ask: Ask) -> bool:
+    def _holds(self, ask: AdmitRequest) -> bool:
         plan = ask.plan
         if plan.pool is None or ask.holder is None:
             return False
@@ -57,7 +57,7 @@ class SharedGate(LocalGate):
         """``renew``, for callers that cannot wait."""
         return [self._renewed(renewal) for renewal in renewals]
 
-    def cancelled(self, ask: Ask) -> bool:
+    def cancelled(self, ask: AdmitRequest) -> bool:
         """``cancel``, for callers that cannot wait."""
         _run(self.cancel(ask))
         return True

@@ -12,7 +12,7 @@ import pytest
 from fairlead._core.secret import Secret
 from fairlead.adapters.redis.connection import ANSWER_TIMEOUT_S
 from fairlead.engine.ports import HttpAnswer, NoAnswer, TokenCall
-from fairlead.engine.ports.gate import Admitted, Ask, GateRefusal, Lease, RefusedBy, Renewal
+from fairlead.engine.ports.gate import AdmitRequest, Admitted, GateRefusal, Lease, RefusedBy, Renewal
 from fairlead.engine.ports.http import HttpRequest
 from fairlead.errors import LimiterUnavailableError
 from fairlead.policy.limits.limit import MICRO, BucketLimit, Domain, Plan, PoolLimit
@@ -154,8 +154,8 @@ def test_the_upstream_works_on_for_the_dead(edges: Edges) -> None:
 # ---- redis ---------------------------------------------------------------------------------------
 
 
-def ask(number: int) -> Ask:
-    return Ask(Plan(DOMAIN, pool=POOL), holder=Holder(number, "p1"))
+def ask(number: int) -> AdmitRequest:
+    return AdmitRequest(Plan(DOMAIN, pool=POOL), holder=Holder(number, "p1"))
 
 
 def test_after_a_loss_no_slot_is_granted_before_every_old_lease_has_ended(edges: Edges) -> None:
@@ -174,7 +174,7 @@ def test_after_a_loss_no_slot_is_granted_before_every_old_lease_has_ended(edges:
 
 def test_after_a_loss_buckets_are_empty(edges: Edges) -> None:
     async def story() -> None:
-        spend = Ask(Plan(DOMAIN, buckets=(BUCKET,)))
+        spend = AdmitRequest(Plan(DOMAIN, buckets=(BUCKET,)))
         await asyncio.sleep(20.0)
         assert isinstance(await edges.gate.admit(spend), Admitted)
         edges.redis.lose()

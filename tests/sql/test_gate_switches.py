@@ -9,11 +9,11 @@ import pytest
 
 from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.gate_overrides import PostgresSwitchStore
-from fairlead.policy.limits.override import EVERYTHING, Act, Reach
+from fairlead.policy.limits.override import EVERYTHING, OverrideKind, OverrideScope
 from tests.support.rows import run
 
-CONNECTION = Reach("acme: a\\b'\"", "stripe", "default")
-PROVIDER = Reach(provider="stripe")
+CONNECTION = OverrideScope("acme: a\\b'\"", "stripe", "default")
+PROVIDER = OverrideScope(provider="stripe")
 
 
 @pytest.fixture
@@ -22,42 +22,50 @@ def store(database: Database) -> PostgresSwitchStore:
 
 
 async def put(
-    store: PostgresSwitchStore, act: Act, reach: Reach, reason: str = "why", actor: str = "ann"
+    store: PostgresSwitchStore,
+    act: OverrideKind,
+    reach: OverrideScope,
+    reason: str = "why",
+    actor: str = "ann",
 ) -> None:
     await store.put(act, reach, reason=reason, actor=actor)
 
 
-async def in_force(store: PostgresSwitchStore) -> list[tuple[Act, Reach]]:
+async def in_force(store: PostgresSwitchStore) -> list[tuple[OverrideKind, OverrideScope]]:
     return [(switch.act, switch.reach) for switch in await store.search()]
 
 
 async def test_switches_are_read_as_stored(store: PostgresSwitchStore) -> None:
-    await put(store, Act.ISOLATED, CONNECTION, "vendor\u2019s wish", "cli:bob")
-    await put(store, Act.DISABLED, PROVIDER)
-    await put(store, Act.DEGRADED, EVERYTHING)
+    await put(store, OverrideKind.ISOLATED, CONNECTION, "vendor\u2019s wish", "cli:bob")
+    await put(store, OverrideKind.DISABLED, PROVIDER)
+    await put(store, OverrideKind.DEGRADED, EVERYTHING)
     found = await store.search()
     assert [(each.act, each.reach) for each in found] == [
-        (Act.DEGRADED, EVERYTHING),
-        (Act.DISABLED, PROVIDER),
-        (Act.ISOLATED, CONNECTION),
+        (OverrideKind.DEGRADED, EVERYTHING),
+        (OverrideKind.DISABLED, PROVIDER),
+        (OverrideKind.ISOLATED, CONNECTION),
     ]
     assert (found[2].reason, found[2].actor, found[2].fading) == ("vendor\u2019s wish", "cli:bob", None)
 
 
 async def test_a_switch_ends_as_it_was_named_and_once(store: PostgresSwitchStore) -> None:
-    await put(store, Act.ISOLATED, CONNECTION)
-    for act, reach in ((Act.ISOLATED, PROVIDER), (Act.ISOLATED, EVERYTHING), (Act.DISABLED, CONNECTION)):
+    await put(store, OverrideKind.ISOLATED, CONNECTION)
+    for act, reach in (
+        (OverrideKind.ISOLATED, PROVIDER),
+        (OverrideKind.ISOLATED, EVERYTHING),
+        (OverrideKind.DISABLED, CONNECTION),
+    ):
         assert not await store.end(act, reach)
-    assert await in_force(store) == [(Act.ISOLATED, CONNECTION)]
-    assert await store.end(Act.ISOLATED, CONNECTION)
-    assert not await store.end(Act.ISOLATED, CONNECTION)
+    assert await in_force(store) == [(OverrideKind.ISOLATED, CONNECTION)]
+    assert await store.end(OverrideKind.ISOLATED, CONNECTION)
+    assert not await store.end(OverrideKind.ISOLATED, CONNECTION)
     assert await in_force(store) == []
 
 
 async def test_switched_again_the_newer_reason_counts_since_the_first(store: PostgresSwitchStore) -> None:
-    await put(store, Act.ISOLATED, CONNECTION, "one", "ann")
+    await put(store, OverrideKind.ISOLATED, CONNECTION, "one", "ann")
     (first,) = await store.search()
-    await asyncio.gather(*(put(store, Act.ISOLATED, CONNECTION, "two", "bob") for _ in range(5)))
+    await asyncio.gather(*(put(store, OverrideKind.ISOLATED, CONNECTION, "two", "bob") for _ in range(5)))
     (second,) = await store.search()
     assert (second.reason, second.actor, second.since) == ("two", "bob", first.since)
 
@@ -65,7 +73,7 @@ async def test_switched_again_the_newer_reason_counts_since_the_first(store: Pos
 async def test_fading_switch_follows_the_clock_of_the_database_and_ends(
     store: PostgresSwitchStore, database: Database
 ) -> None:
-    await put(store, Act.DISABLED, EVERYTHING)
+    await put(store, OverrideKind.DISABLED, EVERYTHING)
     assert not await store.fade(PROVIDER, 60)
     assert await store.fade(EVERYTHING, 60)
     assert not await store.fade(EVERYTHING, 1), "it goes on at its pace"
@@ -76,15 +84,15 @@ async def test_fading_switch_follows_the_clock_of_the_database_and_ends(
     assert fading.fading.age_s == pytest.approx(179, abs=1)
     await run(database, "UPDATE gate_switch SET on_since = now() - interval '180 s'")
     assert await in_force(store) == []
-    assert not await store.end(Act.DISABLED, EVERYTHING), "it had ended by itself"
+    assert not await store.end(OverrideKind.DISABLED, EVERYTHING), "it had ended by itself"
 
 
 async def test_disabled_again_nothing_comes_back(store: PostgresSwitchStore, database: Database) -> None:
-    await put(store, Act.DISABLED, EVERYTHING)
+    await put(store, OverrideKind.DISABLED, EVERYTHING)
     (first,) = await store.search()
     await store.fade(EVERYTHING, 60)
     await run(database, "UPDATE gate_switch SET on_since = now() - interval '1 day'")
-    await put(store, Act.DISABLED, EVERYTHING)
+    await put(store, OverrideKind.DISABLED, EVERYTHING)
     (again,) = await store.search()
     assert again.fading is None
     assert again.since > first.since
@@ -109,6 +117,6 @@ async def test_no_row_says_what_is_none(database: Database, values: str) -> None
 
 
 async def test_only_limits_come_back_step_by_step(store: PostgresSwitchStore, database: Database) -> None:
-    await put(store, Act.ISOLATED, EVERYTHING)
+    await put(store, OverrideKind.ISOLATED, EVERYTHING)
     with pytest.raises(asyncpg.CheckViolationError):
         await run(database, "UPDATE gate_switch SET on_since = now(), step_s = 60")

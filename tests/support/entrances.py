@@ -12,15 +12,15 @@ from fairlead.adapters.local.local_gate import LocalGate
 from fairlead.engine.jobs.executor import Executor
 from fairlead.engine.jobs.group_holds import Pauses
 from fairlead.engine.jobs.handler import Handler, JobContext
-from fairlead.engine.limits.admission import Admissions
-from fairlead.engine.limits.call_admitter import CallWish, Entrance
-from fairlead.engine.limits.learned_limits import Notebook
-from fairlead.engine.limits.lease_renewer import Keeper
+from fairlead.engine.limits.admission import Admitter
+from fairlead.engine.limits.call_admitter import CallAdmitter, CallRequest
+from fairlead.engine.limits.learned_limits import LearnedLimitsWriter
+from fairlead.engine.limits.lease_renewer import LeaseRenewer
 from fairlead.engine.limits.limit_plans import Plans
-from fairlead.engine.limits.override_cache import Switches
+from fairlead.engine.limits.override_cache import Overrides
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.engine.ports.gate_notes import GateNotes
-from fairlead.engine.ports.overrides import SwitchStore
+from fairlead.engine.ports.overrides import OverrideStore
 from fairlead.policy.limits.limit import MICRO
 from fairlead.policy.providers.profile_load import load_profiles
 from fairlead.testing._kit.clock import ManualClock
@@ -28,7 +28,7 @@ from tests.support.engine import IDS, Recorder, half
 
 PROFILES = load_profiles([])
 BEAT_S = 10.0
-_NOBODY_LOOKS = cast(SwitchStore, None)
+_NOBODY_LOOKS = cast(OverrideStore, None)
 _NOBODY_READS = cast(GateNotes, None)
 
 
@@ -49,17 +49,17 @@ class Way:
         self.key = ConnectionKey("acme", self.provider)
         clock = self.clock
         gate = LocalGate(lambda: round(clock.monotonic() * MICRO))
-        self.keeper = Keeper(gate, clock=clock, draw=half, emit=self.told)
-        admissions = Admissions(
+        self.keeper = LeaseRenewer(gate, clock=clock, draw=half, emit=self.told)
+        admissions = Admitter(
             gate, self.keeper, process="p1", clock=clock, draw=half, ids=IDS, emit=self.told
         )
         plans = Plans(lambda provider, variant: PROFILES[provider])
-        self.entrance = Entrance(
+        self.entrance = CallAdmitter(
             self._read,
             plans,
             admissions,
-            Switches(_NOBODY_LOOKS, _stand_alone, clock=clock, emit=self.told),
-            Notebook(_NOBODY_READS, clock=clock),
+            Overrides(_NOBODY_LOOKS, _stand_alone, clock=clock, emit=self.told),
+            LearnedLimitsWriter(_NOBODY_READS, clock=clock),
             ready=self._ready,
             clock=clock,
             draw=half,
@@ -76,9 +76,9 @@ class Way:
         number = int.from_bytes(key.tenant.encode()[:8])
         return Connection(UUID(int=number), key, None, f"{key.tenant}-1", "client", {}, self.settings)
 
-    def wish(self, **fields: Any) -> CallWish:
+    def wish(self, **fields: Any) -> CallRequest:
         """A call of the connection."""
-        return CallWish(self.key, **fields)
+        return CallRequest(self.key, **fields)
 
     async def call(self, until: asyncio.Event | None = None, **fields: Any) -> None:
         """A call that goes on until *until*, or is over at once."""

@@ -8,15 +8,15 @@ from itertools import count
 from typing import Any
 
 from fairlead.adapters.local.local_gate import LocalGate
-from fairlead.engine.limits.failover_gate import GuardedGate
+from fairlead.engine.limits.failover_gate import FailoverGate
 from fairlead.engine.ports.gate import (
+    AdmitRequest,
+    AdmitResult,
     Admitted,
-    Answer,
-    Ask,
-    Ended,
-    Finish,
-    Finished,
     Lease,
+    OnReleased,
+    Release,
+    Released,
     Renewal,
     Wake,
 )
@@ -68,7 +68,7 @@ class Way:
             raise LimiterUnavailableError("Redis is not there")
         return self.store.gate
 
-    async def admit(self, ask: Ask) -> Answer:
+    async def admit(self, ask: AdmitRequest) -> AdmitResult:
         answer = await self._check().admit(ask)
         if self.deaf:
             raise LimiterUnavailableError("its answer was lost")
@@ -76,7 +76,7 @@ class Way:
             await self.late.wait()
         return answer
 
-    async def finish(self, finish: Finish) -> Finished:
+    async def finish(self, finish: Release) -> Released:
         self.done.append("finish")
         if self.silent is not None:
             await self.silent
@@ -100,7 +100,7 @@ class Way:
         bad = [place for place, told in enumerate(batch, 1) if told in self.bad_domains]
         return mine >= bad[0] if bad else None
 
-    def end(self, finish: Finish, told: Ended) -> None:
+    def end(self, finish: Release, told: OnReleased) -> None:
         try:
             gate = self._check()
         except LimiterUnavailableError as error:
@@ -108,7 +108,7 @@ class Way:
         else:
             gate.end(finish, told)
 
-    async def cancel(self, ask: Ask) -> None:
+    async def cancel(self, ask: AdmitRequest) -> None:
         self.done.append("cancel")
         if ask.holder is not None and ask.holder.lease_id == self.breaks_at:
             self.cut, self.breaks_at = True, 0
@@ -155,7 +155,7 @@ class Process:
                 lambda: round(clock.monotonic() * MICRO), birth_us=round(clock.monotonic() * MICRO)
             )
 
-        self.gate = GuardedGate(
+        self.gate = FailoverGate(
             self.way,
             alone,
             share=lambda: Share(of, rank),
@@ -165,9 +165,9 @@ class Process:
             storeless=storeless,
         )
 
-    async def take(self, plan: Plan, *costs: float) -> Answer:
+    async def take(self, plan: Plan, *costs: float) -> AdmitResult:
         holder = Holder(next(lease_ids), "p") if plan.pool is not None else None
-        return await self.gate.admit(Ask(plan, costs, holder))
+        return await self.gate.admit(AdmitRequest(plan, costs, holder))
 
     async def take_all(self, plan: Plan) -> list[Admitted]:
         taken = []
@@ -191,11 +191,11 @@ def slots(capacity: int = 1, **settings: Any) -> Plan:
     return Plan(DOMAIN, pool=PoolLimit("p", capacity, lease_s=30, claim_s=5), **settings)
 
 
-def waiter(plan: Plan, booking: int = 0) -> Ask:
-    return Ask(plan, holder=Holder(next(lease_ids), "p"), wait_s=60.0, booking=booking)
+def waiter(plan: Plan, booking: int = 0) -> AdmitRequest:
+    return AdmitRequest(plan, holder=Holder(next(lease_ids), "p"), wait_s=60.0, booking=booking)
 
 
-def kept(asked: Ask) -> Renewal:
+def kept(asked: AdmitRequest) -> Renewal:
     assert asked.plan.pool is not None
     assert asked.holder is not None
     return Renewal(DOMAIN, asked.plan.pool, asked.holder)

@@ -34,7 +34,7 @@ from fairlead.engine.ports import (
 )
 from fairlead.engine.ports.lanes import GroupCap, TenantShare
 from fairlead.policy.jobs.lane import Scope, ScopeKind
-from fairlead.policy.limits.override import Act, Reach
+from fairlead.policy.limits.override import OverrideKind, OverrideScope
 from tests.contract.credential_steps import new_credential
 from tests.support.engine import NOBODY, new_job
 from tests.support.rows import rows, run
@@ -133,7 +133,9 @@ async def two_tenants(database: Database) -> World:
         waiting = stored.job_id
         await made.credentials.create(new_credential(ConnectionKey(tenant, "shopify")))
         await made.audit.append([AuditRecord(_IDS.uuid7(), "act", "ann", tenant)])
-        await made.switches.put(Act.DISABLED, Reach(tenant, "shopify", "default"), reason="r", actor="ann")
+        await made.switches.put(
+            OverrideKind.DISABLED, OverrideScope(tenant, "shopify", "default"), reason="r", actor="ann"
+        )
         for scope in (Scope(ScopeKind.TENANT, tenant), Scope(ScopeKind.GROUP, "g", tenant)):
             await made.lanes.pause(scope, None, reason="r", by="ann")
         await made.lanes.set_tenant(TenantShare(tenant, max_running=5))
@@ -308,15 +310,15 @@ async def _resolve(world: World) -> object:
 
 
 async def _switch(world: World) -> object:
-    return await world.switches.put(Act.ISOLATED, Reach(*HERE), reason="r", actor="ann")
+    return await world.switches.put(OverrideKind.ISOLATED, OverrideScope(*HERE), reason="r", actor="ann")
 
 
 async def _end_switch(world: World) -> object:
-    return await world.switches.end(Act.DISABLED, Reach(*HERE))
+    return await world.switches.end(OverrideKind.DISABLED, OverrideScope(*HERE))
 
 
 async def _fade(world: World) -> object:
-    return await world.switches.fade(Reach(*HERE), 60.0)
+    return await world.switches.fade(OverrideScope(*HERE), 60.0)
 
 
 async def _share(world: World) -> object:

@@ -29,8 +29,8 @@ from fairlead.assembly.offline import OfflineServices, offline_services
 from fairlead.assembly.providers import ProfileBook
 from fairlead.assembly.runtime import Roles, Runtime
 from fairlead.engine.limits.admission import Admission
-from fairlead.engine.limits.bulk_slots import BulkOperation, BulkWish
-from fairlead.engine.limits.call_admitter import CallWish
+from fairlead.engine.limits.bulk_slots import BulkOperation, BulkRequest
+from fairlead.engine.limits.call_admitter import CallRequest
 from fairlead.engine.ports import CallerJobs, ConnectionKey, NewJob
 from fairlead.errors import FairleadError, InvalidConfigError, InvalidInputError
 from fairlead.policy.jobs.job import check_delay
@@ -189,7 +189,7 @@ class Fairlead(JobRegistry):
         such connection, InvalidInputError for a *cost* or *wait_s* that is none, such as one below 0.
         """
         key = ConnectionKey(tenant, provider, account)
-        wish = CallWish(key, api, host, cost, None, wait_s, retry=retry, operation=operation)
+        wish = CallRequest(key, api, host, cost, None, wait_s, retry=retry, operation=operation)
         return self.runtime.gate.entrance.enter(wish)
 
     def bulk(
@@ -227,7 +227,7 @@ class Fairlead(JobRegistry):
         for a kind that the provider does not have, NotFoundError where there is no such connection.
         """
         check_delay("a place among the bulk operations", wait_s, tenant=tenant)
-        wish = BulkWish(ConnectionKey(tenant, provider, account), kind, api_version, token, wait_s)
+        wish = BulkRequest(ConnectionKey(tenant, provider, account), kind, api_version, token, wait_s)
         return self.runtime.gate.bulks.enter(wish)
 
     # ---- storing jobs --------------------------------------------------------------------------

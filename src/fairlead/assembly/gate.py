@@ -28,19 +28,19 @@ from fairlead.adapters.redis.keys import RedisKeys
 from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.engine.base.service import Service
 from fairlead.engine.base.timing import LEAVE_S, TimeLimit
-from fairlead.engine.limits.admission import Admissions
-from fairlead.engine.limits.bulk_slots import Bulks
-from fairlead.engine.limits.call_admitter import Entrance
-from fairlead.engine.limits.failover_gate import GuardedGate
+from fairlead.engine.limits.admission import Admitter
+from fairlead.engine.limits.bulk_slots import BulkAdmitter
+from fairlead.engine.limits.call_admitter import CallAdmitter
+from fairlead.engine.limits.failover_gate import FailoverGate
 from fairlead.engine.limits.first_use import FirstUse
 from fairlead.engine.limits.fleet_size import FleetSize
 from fairlead.engine.limits.gate_maintenance import GateMaintenance
-from fairlead.engine.limits.learned_limits import Notebook
-from fairlead.engine.limits.lease_renewer import Keeper
+from fairlead.engine.limits.learned_limits import LearnedLimitsWriter
+from fairlead.engine.limits.lease_renewer import LeaseRenewer
 from fairlead.engine.limits.limit_plans import Plans
 from fairlead.engine.limits.local_breakers import LocalBreakers
 from fairlead.engine.limits.orphaned_leases import OrphanSearch
-from fairlead.engine.limits.override_cache import Switches
+from fairlead.engine.limits.override_cache import Overrides
 from fairlead.engine.ports.gate_keys import GateKeys
 from fairlead.engine.ports.gate_view import GateViewer
 from fairlead.errors import DependencyUnavailableError, InvalidConfigError
@@ -92,7 +92,7 @@ class GateCore:
             return round(clock.monotonic() * MICRO)
 
         self._store = NullFleetGate() if url is None else _redis(url, process, clock, settings)
-        self.gate = GuardedGate(
+        self.gate = FailoverGate(
             self._store,
             lambda: LocalGate(now_us, birth_us=now_us()),
             share=share,
@@ -101,7 +101,7 @@ class GateCore:
             emit=emit,
             storeless=url is None,
         )
-        self.keeper = Keeper(
+        self.keeper = LeaseRenewer(
             self.gate,
             clock=clock,
             draw=draw,
@@ -112,8 +112,8 @@ class GateCore:
 
         local = LocalBreakers(self.gate, reporter=2 + crc32(process.encode()), clock=clock)
 
-        def admissions(process: str) -> Admissions:
-            return Admissions(local, self.keeper, process=process, clock=clock, draw=draw, ids=ids, emit=emit)
+        def admissions(process: str) -> Admitter:
+            return Admitter(local, self.keeper, process=process, clock=clock, draw=draw, ids=ids, emit=emit)
 
         self.admissions = admissions(process)
         self.untied = admissions(f"{UNTIED}{process}")
@@ -161,7 +161,7 @@ class GateComponents:
         self.fleet = FleetSize(sessions, session_id, clock=clock)
         self._notes = PostgresGateNotes(database)
         self._first_use = FirstUse(self._notes, settings.prefix, clock=clock, lease_s=settings.lease_s)
-        self._notebook = Notebook(self._notes, clock=clock)
+        self._notebook = LearnedLimitsWriter(self._notes, clock=clock)
         self.house = GateCore(
             url,
             process=str(session_id()),
@@ -173,7 +173,7 @@ class GateComponents:
             settings=replace(settings, new=self._first_use.is_new),
         )
         self.switched = PostgresSwitchStore(database)
-        self.switches = Switches(self.switched, self.house.gate.stand_alone, clock=clock, emit=emit)
+        self.switches = Overrides(self.switched, self.house.gate.stand_alone, clock=clock, emit=emit)
         self._make_ways_in(Plans(profile, round(epoch_s() * 1e6)), settings.prefix, clock, draw, emit)
         # Without a Redis there is none to look for.
         self._services = [
@@ -187,7 +187,7 @@ class GateComponents:
 
     def _make_ways_in(self, plans: Plans, prefix: str, clock: Clock, draw: Draw, emit: Emit) -> None:
         house, notes, url = self.house, self._notes, self._url
-        self.entrance = Entrance(
+        self.entrance = CallAdmitter(
             notes.connection,
             plans,
             house.admissions,
@@ -198,7 +198,7 @@ class GateComponents:
             draw=draw,
             emit=emit,
         )
-        self.bulks = Bulks(
+        self.bulks = BulkAdmitter(
             self.entrance.connection,
             plans,
             self.switches,

@@ -24,8 +24,8 @@ from typing import Any
 from fairlead._core.secret import Secret
 from fairlead.adapters.local.system import SystemClock, SystemIds, draw
 from fairlead.assembly.gate import GateCore, GateSettings
-from fairlead.engine.limits.admission import Admission, Entry
-from fairlead.engine.ports.gate import Admitted, Answer, Ask, Finish
+from fairlead.engine.limits.admission import Admission, AdmissionRequest
+from fairlead.engine.ports.gate import AdmitRequest, AdmitResult, Admitted, Release
 from fairlead.errors import LimitExceededError, SlotLostError
 from fairlead.events import Event, GateDegraded, GateRestored, ServiceFailed
 from fairlead.policy.limits.limit import BucketLimit, Degraded, Domain, Plan, PoolLimit, QuotaLimit
@@ -149,7 +149,7 @@ class _Caller:
     def _count_asks(self) -> None:
         admit = self._house.gate.admit
 
-        async def counted(ask: Ask) -> Answer:
+        async def counted(ask: AdmitRequest) -> AdmitResult:
             if ask.plan is self._plan:
                 self._asks += 1
             return await admit(ask)
@@ -183,7 +183,7 @@ class _Caller:
     async def _besides(self, plan: Plan) -> None:
         """A call of another tenant now and then; it goes to another provider."""
         while not self._resting:
-            entry = Entry(plan, "other", "provider", wait_s=30.0)
+            entry = AdmissionRequest(plan, "other", "provider", wait_s=30.0)
             async with self._house.admissions.enter(entry):
                 await asyncio.sleep(0.1)
             await asyncio.sleep(self._chance.uniform(0.1, 0.5))
@@ -214,13 +214,13 @@ class _Caller:
         try:
             while True:
                 holder = Holder(self._leases.lease_id(), self._process, "acme")
-                answer = await self._house.gate.admit(Ask(plan, holder=holder))
+                answer = await self._house.gate.admit(AdmitRequest(plan, holder=holder))
                 if not isinstance(answer, Admitted):
                     return {"free": len(got)}
                 got.append(answer)
         finally:
             for admitted in got:
-                await self._house.gate.finish(Finish(admitted))
+                await self._house.gate.finish(Release(admitted))
 
     def _hear(self, event: Event) -> None:
         self._counts[event.name] += 1
@@ -270,7 +270,7 @@ class _Caller:
                 self._sink.write(told="failed", process=self._process, error=name, said=str(error)[:300])
 
     async def _call(self) -> None:
-        entry = Entry(
+        entry = AdmissionRequest(
             self._plan,
             "acme",
             "provider",

@@ -27,10 +27,10 @@ from fairlead.adapters.redis import node as node_module
 from fairlead.adapters.redis.connection import RedisConnection
 from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.adapters.redis.scripts import Script, assemble
-from fairlead.engine.limits.degraded_gate import Alone
-from fairlead.engine.limits.failover_gate import GuardedGate
-from fairlead.engine.limits.lease_renewer import Keeper
-from fairlead.engine.ports.gate import Answer, Ask, Finish, Finished
+from fairlead.engine.limits.degraded_gate import DegradedGate
+from fairlead.engine.limits.failover_gate import FailoverGate
+from fairlead.engine.limits.lease_renewer import LeaseRenewer
+from fairlead.engine.ports.gate import AdmitRequest, AdmitResult, Release, Released
 
 Change = tuple[str, str, str]
 """The file, what stands in it, and what is put in its place."""
@@ -86,23 +86,23 @@ def altered(name: str, changes: Sequence[Change]) -> Script:
 
 
 def _no_renewals() -> None:
-    async def beat(_keeper: Keeper) -> None:
+    async def beat(_keeper: LeaseRenewer) -> None:
         return None
 
-    Keeper.beat = beat  # type: ignore[method-assign]
-    Keeper._look = lambda _keeper: None  # type: ignore[method-assign]
+    LeaseRenewer.beat = beat  # type: ignore[method-assign]
+    LeaseRenewer._look = lambda _keeper: None  # type: ignore[method-assign]
 
 
 def _no_debts() -> None:
-    Alone.debts = lambda _alone: iter(())  # type: ignore[method-assign]
+    DegradedGate.debts = lambda _alone: iter(())  # type: ignore[method-assign]
 
 
 def _no_share_on_return() -> None:
-    async def nothing(_alone: Alone, _ask: Ask) -> None:
+    async def nothing(_alone: DegradedGate, _ask: AdmitRequest) -> None:
         return None
 
-    GuardedGate._beyond_share = lambda _gate, _ask, _left_s: None  # type: ignore[method-assign]
-    Alone.pay = nothing  # type: ignore[method-assign]
+    FailoverGate._beyond_share = lambda _gate, _ask, _left_s: None  # type: ignore[method-assign]
+    DegradedGate.pay = nothing  # type: ignore[method-assign]
 
 
 def leaves_it(_gate: RedisGate, _item: object, _told: bytes) -> None:
@@ -122,12 +122,12 @@ def careless_link(put: Callable[[Any, str, Any], None]) -> None:
             (told,) = await gate._send([item])
         return told
 
-    async def admit(gate: RedisGate, asked: Ask) -> Answer:
-        answer: Answer = await ask(gate, asked)
+    async def admit(gate: RedisGate, asked: AdmitRequest) -> AdmitResult:
+        answer: AdmitResult = await ask(gate, asked)
         return answer
 
-    async def finish(gate: RedisGate, ended: Finish) -> Finished:
-        finished: Finished = await ask(gate, ended)
+    async def finish(gate: RedisGate, ended: Release) -> Released:
+        finished: Released = await ask(gate, ended)
         return finished
 
     async def stays_open(_connection: object, **_how: object) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from fairlead._core.secret import Secret
 from fairlead.engine.base.background_refresh import LooksAhead
-from fairlead.engine.limits.connection_cache import AHEAD_S, KNOWN_S, KnownConnections
+from fairlead.engine.limits.connection_cache import AHEAD_S, KNOWN_S, ConnectionCache
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.engine.tokens.reader import AHEAD_SHARE, TokenReader
 from fairlead.errors import DependencyUnavailableError, ReauthRequiredError
@@ -47,7 +47,7 @@ class Connections(Slow):
 
     def __init__(self) -> None:
         super().__init__()
-        self.known = KnownConnections(self._read, clock=self.clock, emit=Recorder())
+        self.known = ConnectionCache(self._read, clock=self.clock, emit=Recorder())
 
     async def _read(self, key: ConnectionKey) -> Connection | None:
         await self._answered()

@@ -10,7 +10,7 @@ import pytest
 
 from fairlead._core.secret import Secret
 from fairlead.engine.base.database_outage import AGAIN_S, PATIENCE_S, SLOW_S
-from fairlead.engine.limits.call_admitter import CallWish
+from fairlead.engine.limits.call_admitter import CallRequest
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.engine.tokens.reader import TokenReader
 from fairlead.errors import DeadlineExceededError, DependencyUnavailableError, NotFoundError
@@ -104,7 +104,7 @@ async def test_a_database_that_hangs_is_away_for_whoever_is_known() -> None:
 async def test_while_it_hangs_one_call_asks_it_and_no_other_waits() -> None:
     way, other = WayOfAnAbsentStore(), ConnectionKey("beta", "stripe")
     for key in (way.key, other):
-        async with way.entrance.enter(CallWish(key)):
+        async with way.entrance.enter(CallRequest(key)):
             pass
     way.hangs = True
     await way.clock.advance(6.0)
@@ -117,7 +117,7 @@ async def test_while_it_hangs_one_call_asks_it_and_no_other_waits() -> None:
     assert not asks.done()
     for _ in range(3):
         await way.call()
-        async with way.entrance.enter(CallWish(other)):
+        async with way.entrance.enter(CallRequest(other)):
             pass
     assert way.asked == 4
     await way.clock.advance(PATIENCE_S)

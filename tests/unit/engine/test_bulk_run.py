@@ -14,7 +14,7 @@ import pytest
 
 from fairlead.engine.calls.bulk_operation import BulkOrder, BulkRun, BulkRuns
 from fairlead.engine.jobs.handler import JobContext, current_job
-from fairlead.engine.limits.bulk_slots import BulkOperation, BulkWish
+from fairlead.engine.limits.bulk_slots import BulkOperation, BulkRequest
 from fairlead.engine.ports import ConnectionKey
 from fairlead.engine.ports.http import HttpRequest, NoAnswer, StreamBroken
 from fairlead.errors import BulkLimitReachedError, BulkStillRunningError, CallFailedError
@@ -71,7 +71,7 @@ class Vendor:
     resumed: bool = False
 
     @asynccontextmanager
-    async def enter(self, wish: BulkWish) -> AsyncIterator[BulkOperation]:
+    async def enter(self, wish: BulkRequest) -> AsyncIterator[BulkOperation]:
         assert wish.own
         token = BulkToken(1, 1, "bulk:p", "")
         self.place = BulkOperation(KEY, token, "shopify", lambda _event: None, resumed=self.resumed)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from fairlead.adapters.local.local_gate import LocalGate
-from fairlead.engine.limits.admission import Admissions, Entry
-from fairlead.engine.limits.lease_renewer import Keeper
-from fairlead.engine.ports.gate import Admitted, Ask, Observation
+from fairlead.engine.limits.admission import AdmissionRequest, Admitter
+from fairlead.engine.limits.lease_renewer import LeaseRenewer
+from fairlead.engine.ports.gate import AdmitRequest, Admitted, Observation
 from fairlead.errors import DependencyUnavailableError, LimitExceededError, SlotLostError
 from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.limit import MICRO, BreakerRule, BucketLimit, Domain, Plan, PoolLimit
@@ -27,14 +27,14 @@ DOMAIN = Domain(("tenant", "acme"))
 class World:
     clock: ManualClock
     gate: LocalGate
-    keeper: Keeper
-    admissions: Admissions
+    keeper: LeaseRenewer
+    admissions: Admitter
     inside: list[str]
 
-    def entry(self, plan: Plan, **settings: Any) -> Entry:
-        return Entry(plan, "acme", "shopify", **settings)
+    def entry(self, plan: Plan, **settings: Any) -> AdmissionRequest:
+        return AdmissionRequest(plan, "acme", "shopify", **settings)
 
-    async def stay(self, name: str, entry: Entry, until: asyncio.Event | None = None) -> None:
+    async def stay(self, name: str, entry: AdmissionRequest, until: asyncio.Event | None = None) -> None:
         """Go in, say so, and stay until told."""
         async with self.admissions.enter(entry):
             self.inside.append(name)
@@ -56,9 +56,9 @@ async def world() -> World:
     clock = ManualClock(start=1_800_000_000.0)
     gate = LocalGate(lambda: round(clock.monotonic() * MICRO))
     told = Recorder()
-    keeper = Keeper(gate, clock=clock, draw=half, emit=told)
+    keeper = LeaseRenewer(gate, clock=clock, draw=half, emit=told)
     await keeper.listen()
-    admissions = Admissions(gate, keeper, process="p1", clock=clock, draw=half, ids=IDS, emit=told)
+    admissions = Admitter(gate, keeper, process="p1", clock=clock, draw=half, ids=IDS, emit=told)
     return World(clock, gate, keeper, admissions, [])
 
 
@@ -176,7 +176,7 @@ async def test_a_call_whose_slot_is_lost_is_ended(world: World) -> None:
 async def test_an_orphan_is_gone_at_lease_1_s_and_its_waiter_is_served(world: World) -> None:
     """Nobody gives its slot back and no hint comes: who waits asks again within a second."""
     plan = Plan(DOMAIN, pool=PoolLimit("p", 1, lease_s=30))
-    orphan = Ask(plan, holder=Holder(1_000, "dead"))
+    orphan = AdmitRequest(plan, holder=Holder(1_000, "dead"))
     assert isinstance(await world.gate.admit(orphan), Admitted)
     async with asyncio.TaskGroup() as group:
         group.create_task(world.stay("waiter", world.entry(plan, wait_s=60)))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fairlead.adapters.local.local_gate import MANY, LocalGate
-from fairlead.engine.limits.degraded_gate import Alone
-from fairlead.engine.ports.gate import Admitted, Ask, Finish
+from fairlead.engine.limits.degraded_gate import DegradedGate
+from fairlead.engine.ports.gate import AdmitRequest, Admitted, Release
 from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.limit import MICRO, BreakerRule, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
 from fairlead.policy.limits.pool import Holder
@@ -37,8 +37,8 @@ def test_all_shares_together_are_the_limit_and_each_is_a_call_or_nothing(
 async def test_the_only_process_of_the_last_lease_has_its_slots_at_once(steady: bool) -> None:
     clock = ManualClock()
     gate = LocalGate(lambda: round(clock.monotonic() * MICRO))
-    alone = Alone(gate, lambda: Share(1, 0, steady), clock.monotonic, [])
-    asked = Ask(Plan(DOMAIN, pool=PoolLimit("p", 5)), holder=Holder(1, "p"))
+    alone = DegradedGate(gate, lambda: Share(1, 0, steady), clock.monotonic, [])
+    asked = AdmitRequest(Plan(DOMAIN, pool=PoolLimit("p", 5)), holder=Holder(1, "p"))
     assert isinstance(await alone.admit(asked), Admitted) is steady
     await clock.advance(30)
     assert isinstance(await alone.admit(asked), Admitted)
@@ -47,13 +47,13 @@ async def test_the_only_process_of_the_last_lease_has_its_slots_at_once(steady: 
 async def test_limits_that_nobody_uses_any_more_are_forgotten() -> None:
     clock = ManualClock()
     gate = LocalGate(lambda: round(clock.monotonic() * MICRO))
-    alone = Alone(gate, lambda: Share(1, 0), clock.monotonic, [])
+    alone = DegradedGate(gate, lambda: Share(1, 0), clock.monotonic, [])
     for number in range(MANY + 10):
         domain = Domain(("tenant", str(number)))
         plan = Plan(domain, breaker=BreakerRule("k"), buckets=(BucketLimit("b", 10, 10),))
-        answer = await alone.admit(Ask(plan))
+        answer = await alone.admit(AdmitRequest(plan))
         if isinstance(answer, Admitted):
-            await alone.finish(Finish(answer, DestinationHealth.HEALTHY))
+            await alone.finish(Release(answer, DestinationHealth.HEALTHY))
         if number % 1000 == 0:
             await clock.advance(60)
     assert len(list(gate.buckets())) < MANY

@@ -9,13 +9,13 @@ import pytest
 
 from fairlead.engine.limits.degraded_gate import HEARD_S
 from fairlead.engine.ports.gate import (
+    AdmitRequest,
     Admitted,
-    Ask,
-    Finish,
     GateRefusal,
     Lease,
     Queued,
     RefusedBy,
+    Release,
     Renewal,
 )
 from fairlead.events import GateDegraded, GateRestored, GateSlow
@@ -194,7 +194,7 @@ async def test_slots_are_never_over_the_limit(fleet: list[Process], store: Store
     store.away = True
     await look(fleet)
     assert [len(await process.take_all(plan)) for process in fleet] == [0, 0, 0, 0]
-    await fleet[0].gate.finish(Finish(holders.pop()))
+    await fleet[0].gate.finish(Release(holders.pop()))
     again = await fleet[0].take_all(plan)
     assert len(again) == 1, "what was its own it may use again"
     held = [*holders, *again]
@@ -227,7 +227,7 @@ async def test_the_store_learns_who_holds_what(
     await look(fleet, 2)
     await clock.advance(1)
     assert isinstance(await fleet[0].take(plan), GateRefusal)
-    await fleet[0].gate.finish(Finish(held[0][0]))
+    await fleet[0].gate.finish(Release(held[0][0]))
     assert isinstance(await fleet[1].take(plan), Admitted)
     assert isinstance(await fleet[2].take(plan), GateRefusal)
 
@@ -241,7 +241,7 @@ async def test_a_slot_that_came_free_meanwhile_is_free_on_return(
     store.away = True
     await look(fleet)
     for admitted in held[:3]:
-        await fleet[0].gate.finish(Finish(admitted))
+        await fleet[0].gate.finish(Release(admitted))
     store.away = False
     await look(fleet, 2)
     assert len(await fleet[1].take_all(plan)) == 3
@@ -254,11 +254,11 @@ async def test_who_is_back_first_leaves_the_others_their_shares(
     plan, held = await shares_held(fleet, store, clock, 8)
     await look(fleet[:1], 2)
     assert await fleet[0].take(plan) == GateRefusal(RefusedBy.RECOVERY, 1.0)
-    await fleet[0].gate.finish(Finish(held[0].pop()))
+    await fleet[0].gate.finish(Release(held[0].pop()))
     assert len(await fleet[0].take_all(plan)) == 1
     await look(fleet[1:], 2)
     await clock.advance(1)
-    await fleet[1].gate.finish(Finish(held[1].pop()))
+    await fleet[1].gate.finish(Release(held[1].pop()))
     assert len(await fleet[0].take_all(plan)) == 1, "now the limits are the fleet's again"
 
 
@@ -267,7 +267,7 @@ async def test_who_stands_in_line_is_woken_when_another_counts(fleet: list[Proce
     await process.gate.listen(woken.append)
     plan = Plan(DOMAIN, pool=PoolLimit("p", 1))
     await process.take(plan)
-    asks = [Ask(plan, holder=Holder(next(lease_ids), "p"), wait_s=3.0) for _ in range(3)]
+    asks = [AdmitRequest(plan, holder=Holder(next(lease_ids), "p"), wait_s=3.0) for _ in range(3)]
     ids = [ask.holder.lease_id for ask in asks if ask.holder]
     for ask in asks:
         assert isinstance(await process.gate.admit(ask), Queued)
@@ -292,7 +292,7 @@ async def test_a_size_of_shares_never_reaches_the_store(
     (admitted, *_) = await fleet[0].take_all(plan)
     store.away = False
     await look(fleet, 2)
-    await fleet[0].gate.finish(Finish(admitted))
+    await fleet[0].gate.finish(Release(admitted))
     await clock.advance(30)
     assert len(await fleet[1].take_all(plan)) == 8
 
@@ -320,7 +320,7 @@ async def test_closed_sends_nothing_and_open_everything(fleet: list[Process], st
     for _ in range(10):
         admitted = await fleet[0].take(plan)
         assert isinstance(admitted, Admitted)
-        await fleet[0].gate.finish(Finish(admitted, DestinationHealth.HEALTHY))
+        await fleet[0].gate.finish(Release(admitted, DestinationHealth.HEALTHY))
 
 
 async def test_a_call_too_large_for_a_share_waits_for_the_store(fleet: list[Process], store: Store) -> None:
@@ -337,7 +337,7 @@ async def test_breakers_work_alone_too(fleet: list[Process], store: Store) -> No
     for _ in range(3):
         admitted = await fleet[0].take(plan)
         assert isinstance(admitted, Admitted)
-        finished = await fleet[0].gate.finish(Finish(admitted, DestinationHealth.UNHEALTHY))
+        finished = await fleet[0].gate.finish(Release(admitted, DestinationHealth.UNHEALTHY))
     assert finished.opened_s == 60.0
     answer = await fleet[0].take(plan)
     assert isinstance(answer, GateRefusal)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.engine.ports.gate import Admitted, Finish, Finished, Lease, Renewal
+from fairlead.engine.ports.gate import Admitted, Lease, Release, Released, Renewal
 from fairlead.policy.limits.limit import Domain, Plan, PoolLimit
 from fairlead.testing._kit.clock import ManualClock
 from tests.support.several import Process, Store
@@ -38,13 +38,13 @@ async def test_an_end_that_the_store_does_not_hear_is_settled_here(
     process, plan = fleet[0], Plan(DOMAIN, pool=PoolLimit("p", 4))
     held = await process.take_all(plan)
     store.away = True
-    told: list[Finished | Exception] = []
-    process.gate.end(Finish(held[0]), told.append)
+    told: list[Released | Exception] = []
+    process.gate.end(Release(held[0]), told.append)
     await process.gate.drained()
-    assert told == [Finished(kept=True)]
+    assert told == [Released(kept=True)]
     assert process.gate.is_alone
-    process.gate.end(Finish(held[1]), told.append)
-    assert told == [Finished(kept=True)] * 2, "alone it is done at once"
+    process.gate.end(Release(held[1]), told.append)
+    assert told == [Released(kept=True)] * 2, "alone it is done at once"
     assert len(await process.take_all(plan)) == 1, "what was its own when that began is its own to use again"
     store.away = False
     await look(process, 2)
@@ -64,7 +64,7 @@ async def test_an_end_while_it_returns_stands_before_what_is_asked_meanwhile(
     renew, told = process.way.renew, []
 
     async def slow_renew(renewals: Sequence[Renewal]) -> list[Lease]:
-        process.gate.end(Finish(held), told.append)
+        process.gate.end(Release(held), told.append)
         asking.append(asyncio.create_task(process.take(plan)))
         await asyncio.sleep(0)
         assert told == []
@@ -75,7 +75,7 @@ async def test_an_end_while_it_returns_stands_before_what_is_asked_meanwhile(
     await look(process)
     assert not process.gate.is_alone
     assert isinstance(await asking[0], Admitted)
-    assert told == [Finished(kept=True)]
+    assert told == [Released(kept=True)]
 
 
 async def test_a_late_end_that_raises_leaves_nobody_waiting(
@@ -89,12 +89,12 @@ async def test_a_late_end_that_raises_leaves_nobody_waiting(
     await look(process)
     renew, told = process.way.renew, []
 
-    def falls(_result: Finished | Exception) -> None:
+    def falls(_result: Released | Exception) -> None:
         raise ValueError("who was told")
 
     async def slow_renew(renewals: Sequence[Renewal]) -> list[Lease]:
-        process.gate.end(Finish(first._replace(local=True, holder=None)), falls)
-        process.gate.end(Finish(second), told.append)
+        process.gate.end(Release(first._replace(local=True, holder=None)), falls)
+        process.gate.end(Release(second), told.append)
         asking.append(asyncio.create_task(process.take(plan)))
         await asyncio.sleep(0)
         return await renew(renewals)
@@ -104,4 +104,4 @@ async def test_a_late_end_that_raises_leaves_nobody_waiting(
     with pytest.raises(ValueError, match="who was told"):
         await look(process)
     assert isinstance(await asyncio.wait_for(asking[0], 5), Admitted)
-    assert told == [Finished(kept=True)], "the other end was told, too"
+    assert told == [Released(kept=True)], "the other end was told, too"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.engine.ports.gate import Admitted, Ask, Finish, GateRefusal, Queued, RefusedBy
+from fairlead.engine.ports.gate import AdmitRequest, Admitted, GateRefusal, Queued, RefusedBy, Release
 from fairlead.policy.limits.limit import Plan, PoolLimit
 from fairlead.testing._kit.clock import ManualClock
 from tests.support.several import DOMAIN, Process, Store, away, back, look, rate, slots, waiter
@@ -54,7 +54,7 @@ async def test_turns_of_the_outage_stand_in_nobodys_way(
     await look(fleet)
     await clock.advance(2)
     for booking in range(1, 40):
-        await fleet[0].gate.admit(Ask(plan, booking=booking, book_s=60.0))
+        await fleet[0].gate.admit(AdmitRequest(plan, booking=booking, book_s=60.0))
     await clock.advance(0.5)
     store.away = False
     await look(fleet[:1], 2)
@@ -102,6 +102,6 @@ async def test_who_is_beyond_the_share_in_the_second_after_a_return_keeps_no_pla
     assert isinstance(await ours.gate.admit(early), Queued)
     await ours.take_all(rate(80, 8))
     assert isinstance(held, Admitted)
-    await other.gate.finish(Finish(held))
+    await other.gate.finish(Release(held))
     assert isinstance(await ours.gate.admit(early), GateRefusal)
     assert isinstance(await other.take(plan), Admitted)

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from fairlead.adapters.local.local_gate import LocalGate
-from fairlead.engine.limits.admission import Admissions, Entry
+from fairlead.engine.limits.admission import AdmissionRequest, Admitter
 from fairlead.engine.limits.failover_gate import ANSWER_S, LOOK_S
-from fairlead.engine.limits.lease_renewer import BEAT_SPREAD, Keeper
-from fairlead.engine.ports.gate import Answer, Ask, Lease, Renewal
+from fairlead.engine.limits.lease_renewer import BEAT_SPREAD, LeaseRenewer
+from fairlead.engine.ports.gate import AdmitRequest, AdmitResult, Lease, Renewal
 from fairlead.errors import LimiterUnavailableError, SlotLostError
 from fairlead.policy.limits.limit import MICRO, Degraded, Domain, Plan, PoolLimit
 from fairlead.testing._kit.clock import ManualClock
@@ -34,7 +34,7 @@ class FarGate(LocalGate):
         self.cut = False
         self.answers_in_s = 0.0
 
-    async def admit(self, ask: Ask) -> Answer:
+    async def admit(self, ask: AdmitRequest) -> AdmitResult:
         answer = await super().admit(ask)
         if self.answers_in_s:
             await self.clock.sleep(self.answers_in_s)
@@ -55,12 +55,12 @@ class Calls:
 
     gate: Any
     clock: ManualClock
-    keeper: Keeper
+    keeper: LeaseRenewer
     plan: Plan
     running: list[asyncio.Task[None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.admissions = Admissions(
+        self.admissions = Admitter(
             self.gate, self.keeper, process="p", clock=self.clock, draw=half, ids=IDS, emit=Recorder()
         )
 
@@ -69,7 +69,7 @@ class Calls:
         await settled()
 
     async def _call(self) -> None:
-        async with self.admissions.enter(Entry(self.plan, "acme", "shopify")):
+        async with self.admissions.enter(AdmissionRequest(self.plan, "acme", "shopify")):
             await asyncio.Event().wait()
 
     @property
@@ -84,13 +84,13 @@ class Calls:
 
 def calls_of(clock: ManualClock, **pool: Any) -> tuple[FarGate, Calls]:
     gate = FarGate(clock)
-    keeper = Keeper(gate, clock=clock, draw=half, emit=Recorder(), beat_s=BEAT_S)
+    keeper = LeaseRenewer(gate, clock=clock, draw=half, emit=Recorder(), beat_s=BEAT_S)
     return gate, Calls(gate, clock, keeper, Plan(DOMAIN, pool=PoolLimit("p", 1, **pool)))
 
 
 def calls_over(process: Process, plan: Plan) -> Calls:
     clock = process.way.store.clock
-    keeper = Keeper(
+    keeper = LeaseRenewer(
         process.gate,
         clock=clock,
         draw=half,

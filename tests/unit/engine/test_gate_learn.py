@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.engine.limits.observations import Doubts, Learnt, learnt
+from fairlead.engine.limits.observations import Doubts, Observations, observations_for
 from fairlead.engine.ports.gate import Observation
-from fairlead.policy.limits.feedback.dialect import heard
-from fairlead.policy.limits.feedback.raw_response import Heard, RawResponse
+from fairlead.policy.limits.feedback.dialect import parse_limits
+from fairlead.policy.limits.feedback.raw_response import LimitObservation, RawResponse
 from fairlead.policy.limits.limit import BucketLimit, Domain, Plan
 
 REST = BucketLimit("shop|rest", 40, 2, name="requests")
@@ -15,8 +15,8 @@ POINTS = BucketLimit("shop|points", 1000, 50, name="points")
 PLAN = Plan(Domain(("tenant", "a")), buckets=(REST, POINTS))
 
 
-def of(dialect: str, reply: RawResponse, plan: Plan = PLAN) -> Learnt:
-    return learnt(plan, heard(dialect, reply, now_epoch_s=None))
+def of(dialect: str, reply: RawResponse, plan: Plan = PLAN) -> Observations:
+    return observations_for(plan, parse_limits(dialect, reply, now_epoch_s=None))
 
 
 def throttled(available: float) -> RawResponse:
@@ -36,47 +36,50 @@ def test_how_many_calls_may_be_in_flight_is_told_to_the_pool(own: object, slots:
         "integrationLimitType": "integrationSpecific",
     }
     told = of("netsuite", RawResponse(200, body=body))
-    assert told == Learnt({}, {}, {}, slots, () if slots or not own else ("concurrency",))
+    assert told == Observations({}, {}, {}, slots, () if slots or not own else ("concurrency",))
 
 
 @pytest.mark.parametrize(
     "odd",
     [
-        Heard("points", capacity=20, window_s=31_536_000),
-        Heard("points", per_s=1e-6),
-        Heard("points", capacity=1.0),
-        Heard("points", capacity=1e6),
+        LimitObservation("points", capacity=20, window_s=31_536_000),
+        LimitObservation("points", per_s=1e-6),
+        LimitObservation("points", capacity=1.0),
+        LimitObservation("points", capacity=1e6),
     ],
 )
-def test_a_limit_far_from_the_known_one_counts_once_it_is_told_twice(odd: Heard) -> None:
+def test_a_limit_far_from_the_known_one_counts_once_it_is_told_twice(odd: LimitObservation) -> None:
     """R52: one odd answer rules nothing; what no bucket can be never does."""
-    usual = Heard("points", left=7.0, capacity=1100.0, per_s=55.0)
+    usual = LimitObservation("points", left=7.0, capacity=1100.0, per_s=55.0)
     doubts = Doubts()
     for item, believed in ((odd, False), (usual, True), (odd, False), (odd, odd.window_s is None)):
-        told = learnt(PLAN, [item], doubts)
+        told = observations_for(PLAN, [item], doubts)
         seen = told.observed[1]
         assert (seen.capacity is not None or seen.per_s is not None) is believed
         assert told.ignored == (() if believed else ("points",))
 
 
 def test_no_call_costs_more_than_its_bucket_holds() -> None:
-    told = learnt(PLAN, [Heard("points", requested=1e9, actual=1e9)])
+    told = observations_for(PLAN, [LimitObservation("points", requested=1e9, actual=1e9)])
     assert (told.actual, told.asked, told.ignored) == ({1: 1000.0}, {1: 1000.0}, ("points",))
 
 
 def test_a_reset_that_comes_before_the_next_unit_is_waited_for() -> None:
-    seen = learnt(PLAN, [Heard("requests", left=0.0, reset_s=0.2)]).observed[0]
+    seen = observations_for(PLAN, [LimitObservation("requests", left=0.0, reset_s=0.2)]).observed[0]
     assert (seen.left, seen.held_s, seen.wait_s) == (40.0, 0.2, None)
-    for item in (Heard("requests", left=0.0, reset_s=9.0), Heard("requests", left=3.0, reset_s=0.2)):
-        assert learnt(PLAN, [item]).observed[0].held_s is None
+    for item in (
+        LimitObservation("requests", left=0.0, reset_s=9.0),
+        LimitObservation("requests", left=3.0, reset_s=0.2),
+    ):
+        assert observations_for(PLAN, [item]).observed[0].held_s is None
 
 
 def test_a_refusal_for_want_of_a_slot_tells_no_number() -> None:
-    assert of("netsuite", RawResponse(429)) == Learnt({}, {}, {})
+    assert of("netsuite", RawResponse(429)) == Observations({}, {}, {})
 
 
 def test_a_throttled_query_tells_its_bucket_and_costs_nothing() -> None:
-    assert of("shopify", throttled(498)) == Learnt(
+    assert of("shopify", throttled(498)) == Observations(
         {1: Observation(498.0, 1000.0, 50.0, None)}, {1: 0.0}, {1: 502.0}
     )
 
@@ -85,25 +88,25 @@ def test_a_query_that_ran_tells_its_cost() -> None:
     status = {"maximumAvailable": 2000.0, "currentlyAvailable": 1969, "restoreRate": 100.0}
     cost = {"requestedQueryCost": 52, "actualQueryCost": 31, "throttleStatus": status}
     told = of("shopify", RawResponse(200, body={"data": {}, "extensions": {"cost": cost}}))
-    assert told == Learnt({1: Observation(1969.0, 2000.0, 100.0, None)}, {1: 31.0}, {1: 52.0})
+    assert told == Observations({1: Observation(1969.0, 2000.0, 100.0, None)}, {1: 31.0}, {1: 52.0})
 
 
 def test_a_refused_call_waits_as_asked() -> None:
     headers = {"x-shopify-shop-api-call-limit": ["40/40"], "retry-after": ["2.0"]}
     told = of("shopify", RawResponse(429, headers))
-    assert told == Learnt({0: Observation(0.0, 40.0, None, 2.0)}, {0: 0.0}, {})
+    assert told == Observations({0: Observation(0.0, 40.0, None, 2.0)}, {0: 0.0}, {})
 
 
 def test_a_refusal_of_calls_that_no_bucket_counts_slows_them_all() -> None:
     plan = Plan(PLAN.domain, buckets=(POINTS,))
     told = of("standard", RawResponse(429, {"retry-after": ["120"]}), plan)
-    assert told == Learnt({0: Observation(wait_s=120.0)}, {}, {})
+    assert told == Observations({0: Observation(wait_s=120.0)}, {}, {})
 
 
 def test_a_refusal_for_limits_that_are_not_known_slows_all_until_the_last_of_them_has_room() -> None:
     headers = {"ratelimit": ['"minute";r=0;t=10, "burst";r=0;t=40, "hour";r=7;t=900']}
     told = of("standard", RawResponse(429, headers))
-    assert told == Learnt(dict.fromkeys((0, 1), Observation(wait_s=40.0)), {}, {})
+    assert told == Observations(dict.fromkeys((0, 1), Observation(wait_s=40.0)), {}, {})
 
 
 def test_a_bucket_that_is_known_waits_for_the_limits_that_are_not_and_keeps_what_it_has() -> None:
@@ -122,20 +125,20 @@ def test_a_server_that_is_down_for_a_while_does_not_spend_the_day() -> None:
 
 @pytest.mark.parametrize(("told_s", "waits_s"), [(0.0, 900.0), (3600.0, 3600.0), (1e6, 86_400.0)])
 def test_a_spent_day_parks_to_its_reset_and_at_most_a_day(told_s: float, waits_s: float) -> None:
-    told = learnt(PLAN, [Heard("daily", wait_s=told_s, daily=True)])
+    told = observations_for(PLAN, [LimitObservation("daily", wait_s=told_s, daily=True)])
     assert told.observed[0] == Observation(wait_s=waits_s)
 
 
 def test_hints_are_bounded() -> None:
-    told = learnt(PLAN, [Heard("requests", wait_s=1e9)])
+    told = observations_for(PLAN, [LimitObservation("requests", wait_s=1e9)])
     assert told.observed[0].wait_s == 900.0
 
 
 def test_what_is_counted_in_windows_becomes_a_bucket_that_keeps_to_them() -> None:
-    told = learnt(PLAN, [Heard("requests", left=60.0, capacity=100.0, window_s=10.0)])
+    told = observations_for(PLAN, [LimitObservation("requests", left=60.0, capacity=100.0, window_s=10.0)])
     assert told.observed[0] == Observation(60.0, 10.0, 9.0, None)
 
 
 @pytest.mark.parametrize("limit", ["concurrency", "object", "endpoint", "bulk", "account"])
 def test_what_is_no_bucket_slows_none(limit: str) -> None:
-    assert learnt(PLAN, [Heard(limit, wait_s=3.0)]) == Learnt({}, {}, {})
+    assert observations_for(PLAN, [LimitObservation(limit, wait_s=3.0)]) == Observations({}, {}, {})

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from fairlead.engine.limits.learned_limits import APART_S, Notebook
+from fairlead.engine.limits.learned_limits import APART_S, LearnedLimitsWriter
 from fairlead.engine.limits.limit_plans import Plans
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.engine.ports.gate import Observation
@@ -44,7 +44,7 @@ class World:
     def __init__(self) -> None:
         self.clock = ManualClock(start=5000.0)
         self.notes = Notes()
-        self.notebook = Notebook(self.notes, clock=self.clock)  # type: ignore[arg-type]
+        self.notebook = LearnedLimitsWriter(self.notes, clock=self.clock)  # type: ignore[arg-type]
 
     def hears(self, told: Observation, of: Connection = SHOP) -> None:
         self.notebook.heard(of, PLANS.of(of, "graphql").plan, {0: told})

@@ -13,7 +13,7 @@ import pytest
 from fairlead.engine.limits.gate_maintenance import TTL_S, GateMaintenance
 from fairlead.engine.limits.orphaned_leases import GONE, OVER, OrphanSearch, orphans
 from fairlead.engine.ports import SessionView
-from fairlead.engine.ports.gate_keys import HeldLease, KeySurvey, KindUse
+from fairlead.engine.ports.gate_keys import KeySurvey, KindUse, StoredLease
 from fairlead.engine.ports.processes import ProcessIdentity
 from fairlead.errors import LimiterUnavailableError
 from fairlead.events import GateMaintenanceDone, ServiceFailed
@@ -29,10 +29,10 @@ def session(number: int, state: Literal["alive", "late", "lost", "stopped"], pid
     return SessionView(UUID(int=number), replace(HERE, pid=pid), "1", since, 0.0, 30.0, state, 0)
 
 
-def lease(number: int, process: int | str, ends_in_s: float = 20.0) -> HeldLease:
+def lease(number: int, process: int | str, ends_in_s: float = 20.0) -> StoredLease:
     name = str(UUID(int=process)) if isinstance(process, int) else process
     until_us = NOW_US + round(ends_in_s * 1e6)
-    return HeldLease(f"pool-{number}:l", f"holder-{number}", number, name, "acme", "", until_us, ends_in_s)
+    return StoredLease(f"pool-{number}:l", f"holder-{number}", number, name, "acme", "", until_us, ends_in_s)
 
 
 @pytest.mark.parametrize(
@@ -53,18 +53,18 @@ def lease(number: int, process: int | str, ends_in_s: float = 20.0) -> HeldLease
         (lease(1, f"bulk:{UUID(int=1)}", ends_in_s=-0.5), [], OVER),
     ],
 )
-def test_who_is_an_orphan(held: HeldLease, sessions: list[SessionView], why: str | None) -> None:
+def test_who_is_an_orphan(held: StoredLease, sessions: list[SessionView], why: str | None) -> None:
     assert [orphan.why for orphan in orphans([held], sessions)] == ([why] if why else [])
 
 
 class Keys:
     """A store whose leases a test sets; *renewed* are moved on by the second look."""
 
-    def __init__(self, *leases: HeldLease) -> None:
+    def __init__(self, *leases: StoredLease) -> None:
         self.leases = list(leases)
         self.looks = 0
         self.renewed: set[int] = set()
-        self.given: list[HeldLease] = []
+        self.given: list[StoredLease] = []
         self.ttl: list[tuple[Sequence[str], float]] = []
         self.no_ttl: tuple[str, ...] = ()
         self.happened = {"grant": 9, "expire": 2, "recover": 1, "promote": 4}
@@ -91,7 +91,7 @@ class Keys:
             happened=self.happened,
         )
 
-    async def give_back(self, leases: Sequence[HeldLease]) -> list[HeldLease]:
+    async def give_back(self, leases: Sequence[StoredLease]) -> list[StoredLease]:
         self.given += leases
         return list(leases)
 

@@ -8,11 +8,11 @@ from uuid import UUID
 import pytest
 
 from fairlead.engine.limits.limit_plans import Plans, check_settings
-from fairlead.engine.limits.observations import learnt
+from fairlead.engine.limits.observations import observations_for
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.engine.ports.credentials import LearntSlots
 from fairlead.errors import InvalidConfigError, InvalidInputError
-from fairlead.policy.limits.feedback.raw_response import CONCURRENCY, Heard
+from fairlead.policy.limits.feedback.raw_response import CONCURRENCY, LimitObservation
 from fairlead.policy.limits.limit import EXPLICIT, OBSERVED, Degraded, Domain, is_newer, version_of
 from fairlead.policy.providers.profile_load import load_profiles
 
@@ -88,8 +88,11 @@ def test_shared_limit_changes_after_two_tenants_receive_the_same_numbers(domain:
     def told(tenant: str, number: int) -> bool:
         call = wide.of(connection("hubspot", ord(tenant), key=ConnectionKey(tenant, "hubspot")))
         name, capacity = call.plan.buckets[0].name, call.plan.buckets[0].capacity
-        heard = [Heard(name, capacity=capacity - number), Heard(CONCURRENCY, capacity=9 - number)]
-        found = learnt(call.plan, heard, call.doubts)
+        heard = [
+            LimitObservation(name, capacity=capacity - number),
+            LimitObservation(CONCURRENCY, capacity=9 - number),
+        ]
+        found = observations_for(call.plan, heard, call.doubts)
         changes = {found.observed[0].capacity is not None, found.slots is not None}
         assert found.ignored == (() if True in changes or number == 0 else (name, CONCURRENCY))
         return changes == {True}

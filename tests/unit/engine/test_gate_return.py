@@ -7,8 +7,17 @@ from dataclasses import replace
 
 import pytest
 
-from fairlead.engine.limits.degraded_gate import Alone
-from fairlead.engine.ports.gate import Admitted, Ask, Booked, Finish, GateRefusal, Lease, Queued, Renewal
+from fairlead.engine.limits.degraded_gate import DegradedGate
+from fairlead.engine.ports.gate import (
+    AdmitRequest,
+    Admitted,
+    GateRefusal,
+    Lease,
+    Queued,
+    Release,
+    Renewal,
+    Reserved,
+)
 from fairlead.errors import LimiterUnavailableError
 from fairlead.policy.limits.limit import Domain, Plan
 from fairlead.policy.limits.share import Share
@@ -45,16 +54,16 @@ async def test_who_was_served_meanwhile_stands_in_nobodys_way(
     assert ours.gate.is_alone
     await ours.gate.cancel(gave_up)
     assert isinstance(held[1], Admitted)
-    await ours.gate.finish(Finish(held[1]))
+    await ours.gate.finish(Release(held[1]))
     answer = await ours.gate.admit(served)
     assert isinstance(answer, Admitted)
-    await ours.gate.finish(Finish(answer))
+    await ours.gate.finish(Release(answer))
     await back(ours)
     first, second = waiter(slots(2)), waiter(slots(2))
     assert isinstance(await other.gate.admit(first), Admitted)
     assert isinstance(await other.gate.admit(second), Queued)
     assert isinstance(held[0], Admitted)
-    await other.gate.finish(Finish(held[0]))
+    await other.gate.finish(Release(held[0]))
     assert isinstance(await other.gate.admit(second), Admitted)
 
 
@@ -114,7 +123,7 @@ async def test_a_place_that_was_given_as_the_store_went_away_is_left(
     late = waiter(slots())
     assert isinstance(await fleet[1].gate.admit(late), Queued)
     assert isinstance(other, Admitted)
-    await fleet[1].gate.finish(Finish(other))
+    await fleet[1].gate.finish(Release(other))
     assert isinstance(await fleet[1].gate.admit(late), Admitted)
 
 
@@ -129,7 +138,7 @@ async def test_whatever_finds_the_store_away_all_stop_waiting_for_it(
         await process.take(slots(4))
     else:
         assert isinstance(held, Admitted)
-        await process.gate.finish(Finish(held))
+        await process.gate.finish(Release(held))
     assert process.gate.is_alone
     assert process.way.abandoned == 1
 
@@ -141,7 +150,7 @@ async def test_who_holds_what_is_told_before_anything_is_given_back(fleet: list[
     assert isinstance(await process.gate.admit(waiter(slots(2))), Queued)
     await away(process)
     assert isinstance(held[0], Admitted)
-    await process.gate.finish(Finish(held[0]))
+    await process.gate.finish(Release(held[0]))
     process.way.done.clear()
     await back(process)
     assert process.way.done[0] == "renew"
@@ -156,7 +165,7 @@ async def test_what_cannot_be_left_keeps_nobody_away(fleet: list[Process]) -> No
     await process.gate.admit(asked)
     await away(process)
     assert isinstance(held, Admitted)
-    await process.gate.finish(Finish(held))
+    await process.gate.finish(Release(held))
     assert asked.holder is not None
     process.way.spoilt.add(asked.holder.lease_id)
     await back(process)
@@ -175,7 +184,7 @@ async def test_a_slot_that_the_store_cannot_take_keeps_nobody_away(fleet: list[P
     renewals = [Renewal(DOMAIN, plan.pool, each.holder) for each in held if plan.pool and each.holder]
     assert await process.gate.renew(renewals) == [Lease.HELD] * 4
     for admitted in held:
-        await process.gate.finish(Finish(admitted))
+        await process.gate.finish(Release(admitted))
     assert len(await fleet[1].take_all(plan)) == 4
 
 
@@ -215,7 +224,7 @@ async def test_a_slot_that_was_told_of_in_vain_is_given_back(
     process.way.deaf = False
     await look([process], 2)
     assert process.gate.is_alone
-    await process.gate.finish(Finish(answer))
+    await process.gate.finish(Release(answer))
     await back(process)
     assert len(await fleet[1].take_all(slots(4))) == 4
 
@@ -247,7 +256,7 @@ async def test_a_way_back_on_which_the_store_falls_silent_ends(
     held = await process.take(slots())
     await away(process)
     assert isinstance(held, Admitted)
-    await process.gate.finish(Finish(held))
+    await process.gate.finish(Release(held))
     process.way.cut = False
     await look([process])
     process.way.silent = asyncio.get_running_loop().create_future()
@@ -288,10 +297,12 @@ async def test_a_slot_taken_up_as_the_store_goes_away(fleet: list[Process]) -> N
 
 
 async def test_a_turn_whose_ask_was_under_way_is_given_up_with_its_place(fleet: list[Process]) -> None:
-    alone = Alone(fleet[0].way.store.gate, lambda: Share(1, 0), lambda: 0.0, [])
-    booked, rate_alone = waiter(slots(), booking=7), Ask(rate(1, 1), booking=8)
+    alone = DegradedGate(fleet[0].way.store.gate, lambda: Share(1, 0), lambda: 0.0, [])
+    booked, rate_alone = waiter(slots(), booking=7), AdmitRequest(rate(1, 1), booking=8)
     alone.leave_behind([booked, rate_alone])
-    alone.leave_behind([Ask(slots(), holder=booked.holder)])  # a slot was granted after its caller had left
+    alone.leave_behind(
+        [AdmitRequest(slots(), holder=booked.holder)]
+    )  # a slot was granted after its caller had left
     assert [alone.left_behind() for _ in range(2)] == [[booked]] * 2, "a return may break off"
 
 
@@ -310,7 +321,7 @@ async def test_a_turn_that_nobody_comes_back_for_is_given_up(fleet: list[Process
     plan = replace(rate(1, 0.1), pool=slots().pool)
     assert isinstance(await process.take(plan), Admitted)
     booked = waiter(plan, booking=7)._replace(book_s=30.0)
-    assert isinstance(await process.gate.admit(booked), Booked)
+    assert isinstance(await process.gate.admit(booked), Reserved)
     await away(process)
     await back(process)
     assert process.way.done.count("cancel") == 1
@@ -326,7 +337,7 @@ async def test_a_running_call_gives_up_the_turn_that_it_did_not_need(
     assert isinstance(await process.gate.admit(waits), Queued)
     await away(process)
     assert isinstance(held, Admitted)
-    await process.gate.finish(Finish(held))
+    await process.gate.finish(Release(held))
     await clock.advance(0.5)
     assert isinstance(await process.gate.admit(waits), Admitted)
     await back(process)

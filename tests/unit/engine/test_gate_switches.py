@@ -7,16 +7,16 @@ from datetime import UTC, datetime
 
 import pytest
 
-from fairlead.engine.limits.override_cache import AGAIN_S, Switches
+from fairlead.engine.limits.override_cache import AGAIN_S, Overrides
 from fairlead.engine.ports import ConnectionKey
-from fairlead.engine.ports.overrides import Fading, Switch
+from fairlead.engine.ports.overrides import Fading, Override
 from fairlead.errors import DependencyUnavailableError, LimitExceededError
 from fairlead.events import Event, GateBypassed
-from fairlead.policy.limits.override import EVERYTHING, Act, Reach, place_of
+from fairlead.policy.limits.override import EVERYTHING, OverrideKind, OverrideScope, rollout_position
 from fairlead.testing._kit.clock import ManualClock
 
 KEY = ConnectionKey("acme", "stripe", "default")
-ITS_OWN = Reach("acme", "stripe", "default")
+ITS_OWN = OverrideScope("acme", "stripe", "default")
 OTHERS = [
     ConnectionKey("beta", "stripe", "default"),
     ConnectionKey("acme", "hubspot", "default"),
@@ -28,16 +28,16 @@ class Table:
     """The rows; *away* as a database that is."""
 
     def __init__(self) -> None:
-        self.rows: list[Switch] = []
+        self.rows: list[Override] = []
         self.away = False
 
-    async def search(self) -> Sequence[Switch]:
+    async def search(self) -> Sequence[Override]:
         if self.away:
             raise DependencyUnavailableError("away")
         return self.rows
 
-    def put(self, act: Act, reach: Reach, fading: Fading | None = None) -> None:
-        self.rows.append(Switch(act, reach, "vendor asked", "cli:ann", datetime.now(UTC), fading))
+    def put(self, act: OverrideKind, reach: OverrideScope, fading: Fading | None = None) -> None:
+        self.rows.append(Override(act, reach, "vendor asked", "cli:ann", datetime.now(UTC), fading))
 
 
 class World:
@@ -46,7 +46,7 @@ class World:
         self.table = Table()
         self.alone: list[str | None] = []
         self.events: list[Event] = []
-        self.switches = Switches(
+        self.switches = Overrides(
             self.table,  # type: ignore[arg-type]
             self._stand_alone,
             clock=self.clock,
@@ -56,7 +56,7 @@ class World:
     async def _stand_alone(self, why: str | None) -> None:
         self.alone.append(why)
 
-    async def switched(self, act: Act, reach: Reach, fading: Fading | None = None) -> None:
+    async def switched(self, act: OverrideKind, reach: OverrideScope, fading: Fading | None = None) -> None:
         self.table.put(act, reach, fading)
         await self.switches.look()
 
@@ -82,7 +82,7 @@ async def test_nothing_is_switched(world: World) -> None:
 
 
 async def test_who_is_isolated_is_told_by_whom_and_why(world: World) -> None:
-    await world.switched(Act.ISOLATED, ITS_OWN)
+    await world.switched(OverrideKind.ISOLATED, ITS_OWN)
     with pytest.raises(LimitExceededError, match=r"vendor asked \(cli:ann.*gate breaker reset") as refused:
         world.switches.check(KEY)
     assert (refused.value.reason, refused.value.retry_after_s) == ("isolated", AGAIN_S)
@@ -91,21 +91,21 @@ async def test_who_is_isolated_is_told_by_whom_and_why(world: World) -> None:
 
 @pytest.mark.parametrize(
     ("reach", "reached"),
-    [(ITS_OWN, set()), (Reach(provider="stripe"), {0, 2}), (EVERYTHING, {0, 1, 2})],
+    [(ITS_OWN, set()), (OverrideScope(provider="stripe"), {0, 2}), (EVERYTHING, {0, 1, 2})],
 )
-@pytest.mark.parametrize("act", [Act.ISOLATED, Act.DISABLED])
+@pytest.mark.parametrize("act", [OverrideKind.ISOLATED, OverrideKind.DISABLED])
 async def test_a_switch_reaches_what_it_names(
-    world: World, act: Act, reach: Reach, reached: set[int]
+    world: World, act: OverrideKind, reach: OverrideScope, reached: set[int]
 ) -> None:
     await world.switched(act, reach)
     for key, wanted in [(KEY, True), *((other, i in reached) for i, other in enumerate(OTHERS))]:
-        assert world.is_open(key) is not (wanted and act is Act.ISOLATED)
-        assert world.switches.lets_by(key) is (wanted and act is Act.DISABLED)
-        assert world.switches.limits(key) is not (wanted and act is Act.DISABLED)
+        assert world.is_open(key) is not (wanted and act is OverrideKind.ISOLATED)
+        assert world.switches.lets_by(key) is (wanted and act is OverrideKind.DISABLED)
+        assert world.switches.limits(key) is not (wanted and act is OverrideKind.DISABLED)
 
 
 async def test_calls_past_their_limits_are_counted_and_told_once_a_look(world: World) -> None:
-    await world.switched(Act.DISABLED, EVERYTHING)
+    await world.switched(OverrideKind.DISABLED, EVERYTHING)
     for key in (KEY, KEY, *OTHERS):
         assert world.switches.lets_by(key)
     await world.switches.look()
@@ -116,29 +116,31 @@ async def test_calls_past_their_limits_are_counted_and_told_once_a_look(world: W
 
 async def test_limits_come_back_for_more_and_more_connections(world: World) -> None:
     keys = [ConnectionKey(f"t{number}", "stripe", "default") for number in range(200)]
-    await world.switched(Act.DISABLED, EVERYTHING, Fading(age_s=50.0, step_s=60.0))
+    await world.switched(OverrideKind.DISABLED, EVERYTHING, Fading(age_s=50.0, step_s=60.0))
     for share in (0.1, 0.25, 0.5, 1.0):
         back = {key for key in keys if not world.switches.lets_by(key)}
-        assert back == {key for key in keys if place_of(key.tenant, key.provider, key.account) < share}
+        assert back == {
+            key for key in keys if rollout_position(key.tenant, key.provider, key.account) < share
+        }
         await world.clock.advance(60)
 
 
 async def test_of_two_that_reach_a_call_one_is_enough(world: World) -> None:
-    await world.switched(Act.DISABLED, EVERYTHING, Fading(age_s=1e6, step_s=60.0))
+    await world.switched(OverrideKind.DISABLED, EVERYTHING, Fading(age_s=1e6, step_s=60.0))
     assert not world.switches.lets_by(KEY)
-    await world.switched(Act.DISABLED, ITS_OWN)
+    await world.switched(OverrideKind.DISABLED, ITS_OWN)
     assert world.switches.lets_by(KEY)
 
 
 async def test_what_is_taken_back_ends_at_the_next_look(world: World) -> None:
-    await world.switched(Act.ISOLATED, EVERYTHING)
+    await world.switched(OverrideKind.ISOLATED, EVERYTHING)
     world.table.rows.clear()
     await world.switches.look()
     assert world.is_open(KEY)
 
 
 async def test_a_read_that_fails_keeps_the_last_good_one(world: World) -> None:
-    await world.switched(Act.ISOLATED, EVERYTHING)
+    await world.switched(OverrideKind.ISOLATED, EVERYTHING)
     world.table.rows.clear()
     world.table.away = True
     with pytest.raises(DependencyUnavailableError):
@@ -147,7 +149,7 @@ async def test_a_read_that_fails_keeps_the_last_good_one(world: World) -> None:
 
 
 async def test_the_gate_is_told_at_each_look_whether_it_is_degraded(world: World) -> None:
-    await world.switched(Act.DEGRADED, EVERYTHING)
+    await world.switched(OverrideKind.DEGRADED, EVERYTHING)
     world.table.rows.clear()
     await world.switches.look()
     assert world.alone == ["vendor asked (cli:ann)", None]

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from fairlead.adapters.local.local_gate import LocalGate
-from fairlead.engine.limits.admission import Admissions, Entry
-from fairlead.engine.limits.lease_renewer import Keeper
-from fairlead.engine.ports.gate import Answer, Ask, Observation
+from fairlead.engine.limits.admission import AdmissionRequest, Admitter
+from fairlead.engine.limits.lease_renewer import LeaseRenewer
+from fairlead.engine.ports.gate import AdmitRequest, AdmitResult, Observation
 from fairlead.errors import DeadlineExceededError, LimitExceededError
 from fairlead.events import GateWouldRefuse
 from fairlead.policy.limits.breaker import DestinationHealth
@@ -24,19 +24,19 @@ DOMAIN = Domain(("tenant", "acme"))
 class Silent(LocalGate):
     """A store that says nothing to asks."""
 
-    async def admit(self, ask: Ask) -> Answer:
+    async def admit(self, ask: AdmitRequest) -> AdmitResult:
         await asyncio.Event().wait()
         raise AssertionError
 
 
-def admissions_of(gate: LocalGate, clock: ManualClock) -> Admissions:
-    keeper = Keeper(gate, clock=clock, draw=half, emit=Recorder())
-    return Admissions(gate, keeper, process="p", clock=clock, draw=half, ids=IDS, emit=Recorder())
+def admissions_of(gate: LocalGate, clock: ManualClock) -> Admitter:
+    keeper = LeaseRenewer(gate, clock=clock, draw=half, emit=Recorder())
+    return Admitter(gate, keeper, process="p", clock=clock, draw=half, ids=IDS, emit=Recorder())
 
 
 async def test_no_wait_for_the_store_outlives_its_call() -> None:
     clock = ManualClock()
-    entry = Entry(Plan(DOMAIN), "acme", "shopify", wait_s=0.3, call_s=0.3)
+    entry = AdmissionRequest(Plan(DOMAIN), "acme", "shopify", wait_s=0.3, call_s=0.3)
     asked = begun(admissions_of(Silent(lambda: 0), clock).admitted(entry))
     await settled()
     await clock.advance(0.3)
@@ -55,7 +55,7 @@ async def test_who_waits_is_judged_by_the_newest_limits(kind: str) -> None:
         limits = (BucketLimit("b", 1, rate, version) for version, rate in enumerate((0.01, 10.0)))
         plans = [Plan(DOMAIN, buckets=(limit,)) for limit in limits]
     now, admissions = [plans[0]], admissions_of(gate, clock)
-    entry = Entry(plans[0], "acme", "shopify", wait_s=200, call_s=200, plan_now=lambda: now[0])
+    entry = AdmissionRequest(plans[0], "acme", "shopify", wait_s=200, call_s=200, plan_now=lambda: now[0])
     await admissions.admitted(entry)
     waiting = begun(admissions.admitted(entry))
     await settled()
@@ -71,7 +71,7 @@ async def test_no_wait_for_a_breaker_is_begun_that_leaves_no_time_for_the_call()
     clock = ManualClock(start=1000.0)
     gate = LocalGate(lambda: round(clock.monotonic() * MICRO))
     admissions, plan = admissions_of(gate, clock), Plan(DOMAIN, breaker=BreakerRule("k", failures=1))
-    entry = Entry(plan, "acme", "shopify", wait_s=60.0, call_s=60.0)
+    entry = AdmissionRequest(plan, "acme", "shopify", wait_s=60.0, call_s=60.0)
     async with admissions.enter(entry) as admission:
         admission.health = DestinationHealth.UNHEALTHY
     await clock.advance(0.5)
@@ -96,8 +96,8 @@ async def test_a_slot_handed_to_a_caller_that_leaves_with_its_turn_is_given_back
     slot, rate = PoolLimit("p", 1), BucketLimit("b", 3, 2.0)
     both, alone = Plan(DOMAIN, buckets=(rate,), pool=slot), Plan(DOMAIN, pool=slot)
     admissions = admissions_of(gate, clock)
-    first = await admissions.begin(Entry(both, "acme", "shopify"))
-    job = Entry(both, "acme", "shopify", wait_s=0.3, book_s=900, booking=77)
+    first = await admissions.begin(AdmissionRequest(both, "acme", "shopify"))
+    job = AdmissionRequest(both, "acme", "shopify", wait_s=0.3, book_s=900, booking=77)
     waiting = begun(admissions.admitted(job))
     await settled()
     first.admission.record_health(DestinationHealth.HEALTHY, {0: Observation(left=0.0)})
@@ -107,4 +107,4 @@ async def test_a_slot_handed_to_a_caller_that_leaves_with_its_turn_is_given_back
     with pytest.raises(LimitExceededError, match="rate"):
         await waiting
     await settled()
-    await admissions.begin(Entry(alone, "acme", "shopify"))
+    await admissions.begin(AdmissionRequest(alone, "acme", "shopify"))

@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.adapters.local.local_gate import LocalGate
 from fairlead.engine.limits.local_breakers import OPEN_MOST_S, LocalBreakers
-from fairlead.engine.ports.gate import Admitted, Ask, Finish, Finished, GateRefusal, RefusedBy
+from fairlead.engine.ports.gate import AdmitRequest, Admitted, GateRefusal, RefusedBy, Release, Released
 from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.limit import MICRO, BreakerRule, BucketLimit, Domain, Plan
 from fairlead.testing._kit.clock import ManualClock
@@ -37,10 +37,10 @@ def fleet() -> Fleet:
     return Fleet()
 
 
-async def call(process: LocalBreakers, health: DestinationHealth, plan: Plan = PLAN) -> Finished:
-    admitted = await process.admit(Ask(plan))
+async def call(process: LocalBreakers, health: DestinationHealth, plan: Plan = PLAN) -> Released:
+    admitted = await process.admit(AdmitRequest(plan))
     assert isinstance(admitted, Admitted), admitted
-    return await process.finish(Finish(admitted, health))
+    return await process.finish(Release(admitted, health))
 
 
 async def opened(process: LocalBreakers) -> None:
@@ -51,17 +51,17 @@ async def opened(process: LocalBreakers) -> None:
 
 async def test_process_that_reaches_nothing_is_refused_and_the_other_is_not(fleet: Fleet) -> None:
     await opened(fleet.sick)
-    assert await fleet.sick.admit(Ask(PLAN)) == GateRefusal(RefusedBy.BREAKER, OPEN_MOST_S)
+    assert await fleet.sick.admit(AdmitRequest(PLAN)) == GateRefusal(RefusedBy.BREAKER, OPEN_MOST_S)
     await call(fleet.well, DestinationHealth.HEALTHY)
 
 
 async def test_one_probe_at_a_time_decides(fleet: Fleet) -> None:
     await opened(fleet.sick)
     await fleet.clock.advance(OPEN_MOST_S)
-    probe = await fleet.sick.admit(Ask(PLAN))
+    probe = await fleet.sick.admit(AdmitRequest(PLAN))
     assert isinstance(probe, Admitted)
-    assert isinstance(await fleet.sick.admit(Ask(PLAN)), GateRefusal)
-    assert (await fleet.sick.finish(Finish(probe, DestinationHealth.UNREACHED))).opened_s == OPEN_MOST_S
+    assert isinstance(await fleet.sick.admit(AdmitRequest(PLAN)), GateRefusal)
+    assert (await fleet.sick.finish(Release(probe, DestinationHealth.UNREACHED))).opened_s == OPEN_MOST_S
     await fleet.clock.advance(OPEN_MOST_S)
     assert (await call(fleet.sick, DestinationHealth.UNHEALTHY)).closed, (
         "any response shows that it is reached"
@@ -73,24 +73,24 @@ async def test_one_probe_at_a_time_decides(fleet: Fleet) -> None:
 async def test_probe_that_is_not_sent_makes_room_for_the_next(fleet: Fleet) -> None:
     await opened(fleet.sick)
     await fleet.clock.advance(OPEN_MOST_S)
-    refused = await fleet.sick.admit(Ask(WITH_BUCKET))
+    refused = await fleet.sick.admit(AdmitRequest(WITH_BUCKET))
     assert isinstance(refused, GateRefusal)
     assert refused.by is RefusedBy.BUCKET
     assert (await call(fleet.sick, DestinationHealth.NEUTRAL)).opened_s is None
-    cut = asyncio.ensure_future(fleet.sick.admit(Ask(PLAN)))
+    cut = asyncio.ensure_future(fleet.sick.admit(AdmitRequest(PLAN)))
     cut.cancel()
     await asyncio.wait({cut})
     assert (await call(fleet.sick, DestinationHealth.HEALTHY)).closed
 
 
 async def test_end_tells_what_opened_and_closed(fleet: Fleet) -> None:
-    told: list[Finished | Exception] = []
+    told: list[Released | Exception] = []
     for health in (*[DestinationHealth.UNREACHED] * 3, DestinationHealth.HEALTHY):
-        admitted = await fleet.sick.admit(Ask(PLAN))
+        admitted = await fleet.sick.admit(AdmitRequest(PLAN))
         assert isinstance(admitted, Admitted)
-        fleet.sick.end(Finish(admitted, health), told.append)
+        fleet.sick.end(Release(admitted, health), told.append)
         if health is DestinationHealth.UNREACHED and len(told) == 3:
             await fleet.clock.advance(OPEN_MOST_S)
-    assert [(each.opened_s, each.closed) for each in told if isinstance(each, Finished)] == [
+    assert [(each.opened_s, each.closed) for each in told if isinstance(each, Released)] == [
         (None, False), (None, False), (OPEN_MOST_S, False), (None, True),
     ]  # fmt: skip

@@ -15,7 +15,7 @@ from fairlead.engine.calls.call_state import Manners
 from fairlead.engine.calls.pipeline import Pipeline
 from fairlead.engine.calls.request import Call
 from fairlead.engine.limits.admission import Admission
-from fairlead.engine.limits.call_admitter import CallWish
+from fairlead.engine.limits.call_admitter import CallRequest
 from fairlead.engine.ports import ConnectionKey
 from fairlead.engine.ports.credentials import Connection
 from fairlead.engine.ports.gate import Admitted
@@ -72,7 +72,7 @@ class World:
     clock: ManualClock = field(default_factory=lambda: ManualClock(autojump_s=0.0))
     sent: list[HttpRequest] = field(default_factory=list)
     events: list[CallAttempted] = field(default_factory=list)
-    wishes: list[CallWish] = field(default_factory=list)
+    wishes: list[CallRequest] = field(default_factory=list)
     admissions: list[Admission] = field(default_factory=list)
     inside: int = 0
     generation: int = 1
@@ -88,7 +88,7 @@ class World:
         return CONNECTION
 
     @asynccontextmanager
-    async def enter(self, wish: CallWish, *, wait_end: bool) -> AsyncIterator[Admission]:
+    async def enter(self, wish: CallRequest, *, wait_end: bool) -> AsyncIterator[Admission]:
         assert not wait_end
         self.wishes.append(wish)
         if isinstance(self.answers[0], Exception):

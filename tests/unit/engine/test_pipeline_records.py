@@ -17,7 +17,7 @@ from fairlead.engine.calls.call_events import ALL_PER_S, FAILED_EACH_S, SAMPLE
 from fairlead.engine.calls.unclassified import TOLD_EACH_S, Unclassified
 from fairlead.engine.jobs.handler import JobContext, current_job
 from fairlead.engine.limits.admission import Admission
-from fairlead.engine.limits.call_admitter import CallWish
+from fairlead.engine.limits.call_admitter import CallRequest
 from fairlead.engine.ports import ConnectionKey
 from fairlead.engine.ports.http import HttpAnswer, HttpRequest, NoAnswer
 from fairlead.errors import (
@@ -103,7 +103,7 @@ class Losing(World):
     """The slot of each call is lost while it runs."""
 
     @asynccontextmanager
-    async def enter(self, wish: CallWish, *, wait_end: bool) -> AsyncIterator[Admission]:
+    async def enter(self, wish: CallRequest, *, wait_end: bool) -> AsyncIterator[Admission]:
         whole: AbstractAsyncContextManager[Admission] = super().enter(wish, wait_end=wait_end)
         async with whole as admission:
             yield admission

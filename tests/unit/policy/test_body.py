@@ -14,7 +14,7 @@ from fairlead.policy.calls.classify.body import LARGEST_JUDGED, Unread, outer_me
 from fairlead.policy.calls.classify.classifier import judge
 from fairlead.policy.calls.classify.rules import rules_of
 from fairlead.policy.calls.classify.verdict import Result, Verdict
-from fairlead.policy.limits.feedback.dialect import heard
+from fairlead.policy.limits.feedback.dialect import parse_limits
 from fairlead.policy.limits.feedback.raw_response import MOST_PLACES, stands_in
 from fairlead.policy.providers.profile_load import load_profiles
 
@@ -28,7 +28,7 @@ FAILED = [{"message": "no", "extensions": {"code": "INTERNAL_SERVER_ERROR"}}]
 
 def judged(raw: bytes, provider: str, status: int = 200) -> Verdict:
     reply = Unread(status, {}, raw).judged()
-    told = heard(PROFILES[provider].limits.dialect, reply, now_epoch_s=None)
+    told = parse_limits(PROFILES[provider].limits.dialect, reply, now_epoch_s=None)
     return judge(rules_of(PROFILES[provider]), reply, told, now_epoch_s=None)
 
 
@@ -45,7 +45,7 @@ def test_the_json_of_a_success_is_read_when_somebody_asks(
 
     monkeypatch.setattr(body_module, "_read", reads)
     reply = Unread(200, {}, b'{"items": [1, 2]}')
-    told = heard(PROFILES[provider].limits.dialect, reply.judged(), now_epoch_s=None)
+    told = parse_limits(PROFILES[provider].limits.dialect, reply.judged(), now_epoch_s=None)
     assert judge(rules_of(PROFILES[provider]), reply.judged(), told, now_epoch_s=None).result is Result.OK
     assert read == []
     assert (reply.body, reply.body, reply.text) == ({"items": [1, 2]}, {"items": [1, 2]}, None)
@@ -71,7 +71,7 @@ def test_nothing_is_missed_by_reading_late(raw: bytes, provider: str) -> None:
     dialect = PROFILES[provider].limits.dialect
     for status in (200, 207, 400, 429, 500):
         late, eager = Unread(status, {}, raw), reply_of(status, {}, raw)
-        assert heard(dialect, late, now_epoch_s=None) == heard(dialect, eager, now_epoch_s=None)
+        assert parse_limits(dialect, late, now_epoch_s=None) == parse_limits(dialect, eager, now_epoch_s=None)
         rules = rules_of(PROFILES[provider])
         assert judge(rules, late, now_epoch_s=None) == judge(rules, eager, now_epoch_s=None)
         assert (late.body, late.text) == (eager.body, eager.text)
@@ -88,7 +88,7 @@ def test_of_a_large_answer_of_graphql_the_ends_are_read() -> None:
         assert (found["errors"], found["extensions"]) == (FAILED, COST)
         assert judged(raw, "shopify").result is Result.PARTIAL
         reply = Unread(200, {}, raw)
-        points = heard("shopify", reply.judged(), now_epoch_s=None)[0]
+        points = parse_limits("shopify", reply.judged(), now_epoch_s=None)[0]
         assert (points.left, points.actual) == (90.0, 5.0)
         assert len(reply.body["data"]["orders"]) == len(LARGE)  # type: ignore[index]
     plain = json.dumps({"data": {"orders": LARGE}}).encode()

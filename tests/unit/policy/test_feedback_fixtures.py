@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fairlead.errors import InvalidConfigError
-from fairlead.policy.limits.feedback.dialect import DIALECTS, heard
-from fairlead.policy.limits.feedback.raw_response import Heard, RawResponse
+from fairlead.policy.limits.feedback.dialect import DIALECTS, parse_limits
+from fairlead.policy.limits.feedback.raw_response import LimitObservation, RawResponse
 
 THROTTLED = {
     "errors": [{"message": "Throttled", "extensions": {"code": "THROTTLED"}}],
@@ -48,7 +48,7 @@ FIXTURES = {
     "shopify-throttled": (
         "shopify",
         RawResponse(200, body=THROTTLED),
-        Heard(
+        LimitObservation(
             "points",
             left=498,
             capacity=1000,
@@ -61,33 +61,33 @@ FIXTURES = {
     "shopify-bulk": (
         "shopify",
         RawResponse(200, body=BULK),
-        Heard("bulk", wait_s=0.0, code="OPERATION_IN_PROGRESS"),
+        LimitObservation("bulk", wait_s=0.0, code="OPERATION_IN_PROGRESS"),
     ),
     "hubspot": (
         "hubspot",
         RawResponse(429, body=ROLLING),
-        Heard("requests", window_s=10.0, wait_s=0.0, code="TEN_SECONDLY_ROLLING"),
+        LimitObservation("requests", window_s=10.0, wait_s=0.0, code="TEN_SECONDLY_ROLLING"),
     ),
     "netsuite-rest-400": (
         "netsuite",
         RawResponse(400, body={"o:errorDetails": [{"o:errorCode": "SSS_REQUEST_LIMIT_EXCEEDED"}]}),
-        Heard("concurrency", wait_s=0.0, code="SSS_REQUEST_LIMIT_EXCEEDED"),
+        LimitObservation("concurrency", wait_s=0.0, code="SSS_REQUEST_LIMIT_EXCEEDED"),
     ),
     "netsuite-rest-other-spelling": (
         "netsuite",
         RawResponse(400, body={"o:errorDetails": [{"o:errorCode": "CONCURRENT_REQUEST_LIMIT_EXCEEDED"}]}),
-        Heard("concurrency", wait_s=0.0, code="CONCURRENT_REQUEST_LIMIT_EXCEEDED"),
+        LimitObservation("concurrency", wait_s=0.0, code="CONCURRENT_REQUEST_LIMIT_EXCEEDED"),
     ),
-    "netsuite-rest-429": ("netsuite", RawResponse(429), Heard("concurrency", wait_s=0.0)),
+    "netsuite-rest-429": ("netsuite", RawResponse(429), LimitObservation("concurrency", wait_s=0.0)),
     "netsuite-soap-blocked": (
         "netsuite",
         RawResponse(500, text=netsuite_fault("WS_REQUEST_BLOCKED")),
-        Heard("concurrency", wait_s=0.0, code="WS_REQUEST_BLOCKED"),
+        LimitObservation("concurrency", wait_s=0.0, code="WS_REQUEST_BLOCKED"),
     ),
     "netsuite-soap-session": (
         "netsuite",
         RawResponse(500, text=netsuite_fault("WS_CONCUR_SESSION_DISALLWD")),
-        Heard("concurrency", wait_s=0.0, code="WS_CONCUR_SESSION_DISALLWD"),
+        LimitObservation("concurrency", wait_s=0.0, code="WS_CONCUR_SESSION_DISALLWD"),
     ),
     "netsuite-soap-out-of-service": (
         "netsuite",
@@ -97,41 +97,45 @@ FIXTURES = {
     "salesforce-soap": (
         "salesforce",
         RawResponse(500, text=SALESFORCE_FAULT),
-        Heard("concurrency", wait_s=0.0, code="REQUEST_LIMIT_EXCEEDED"),
+        LimitObservation("concurrency", wait_s=0.0, code="REQUEST_LIMIT_EXCEEDED"),
     ),
     "stripe-rate": (
         "stripe",
         RawResponse(
             429, {"stripe-rate-limited-reason": ["global-rate"]}, {"error": {"type": "rate_limit_error"}}
         ),
-        Heard("requests", wait_s=0.0, code="global-rate"),
+        LimitObservation("requests", wait_s=0.0, code="global-rate"),
     ),
-    "stripe-lock": ("stripe", RawResponse(429, body=LOCK), Heard("object", wait_s=0.0, code="lock_timeout")),
+    "stripe-lock": (
+        "stripe",
+        RawResponse(429, body=LOCK),
+        LimitObservation("object", wait_s=0.0, code="lock_timeout"),
+    ),
     "mercadolibre-text": (
         "mercadolibre",
         RawResponse(429, {"content-type": ["text/plain"]}, text="local_rate_limited"),
-        Heard("requests", wait_s=0.0, code="local_rate_limited"),
+        LimitObservation("requests", wait_s=0.0, code="local_rate_limited"),
     ),
     "mercadolibre-json": (
         "mercadolibre",
         RawResponse(429, body={"code": "local_rate_limited", "status": 429}),
-        Heard("requests", wait_s=0.0, code="local_rate_limited"),
+        LimitObservation("requests", wait_s=0.0, code="local_rate_limited"),
     ),
 }
 
 
 @pytest.mark.parametrize(("dialect", "reply", "expected"), FIXTURES.values(), ids=FIXTURES)
-def test_fixture(dialect: str, reply: RawResponse, expected: Heard | None) -> None:
-    assert heard(dialect, reply, now_epoch_s=None) == ((expected,) if expected else ())
+def test_fixture(dialect: str, reply: RawResponse, expected: LimitObservation | None) -> None:
+    assert parse_limits(dialect, reply, now_epoch_s=None) == ((expected,) if expected else ())
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_partial_failure_says_nothing_of_limits(dialect: str) -> None:
-    assert heard(dialect, RawResponse(207, body=PARTIAL), now_epoch_s=None) == ()
+    assert parse_limits(dialect, RawResponse(207, body=PARTIAL), now_epoch_s=None) == ()
 
 
 def test_scenario_502_points_asked_498_available_50_a_second_makes_80_ms() -> None:
-    (points,) = heard("shopify", RawResponse(200, body=THROTTLED), now_epoch_s=None)
+    (points,) = parse_limits("shopify", RawResponse(200, body=THROTTLED), now_epoch_s=None)
     assert points.refused
     assert points.wait_s == pytest.approx(0.080)
 
@@ -139,23 +143,23 @@ def test_scenario_502_points_asked_498_available_50_a_second_makes_80_ms() -> No
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("status", [429, 503])
 def test_scenario_retry_after_120_makes_120_s_in_every_dialect(dialect: str, status: int) -> None:
-    (item,) = heard(dialect, RawResponse(status, {"retry-after": ["120"]}), now_epoch_s=None)
+    (item,) = parse_limits(dialect, RawResponse(status, {"retry-after": ["120"]}), now_epoch_s=None)
     assert item.wait_s == 120
     assert item.refused
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_scenario_retry_after_2_makes_2_s(dialect: str) -> None:
-    (item,) = heard(dialect, RawResponse(429, {"retry-after": ["2"]}), now_epoch_s=None)
+    (item,) = parse_limits(dialect, RawResponse(429, {"retry-after": ["2"]}), now_epoch_s=None)
     assert item.wait_s == 2
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_only_a_refusing_status_refuses(dialect: str) -> None:
     for status in (200, 202, 301, 400, 401, 404, 413, 500, 502, 504):
-        assert heard(dialect, RawResponse(status, {"retry-after": ["120"]}), now_epoch_s=None) == ()
-    assert heard(dialect, RawResponse(503), now_epoch_s=None) == ()  # an outage
-    (item,) = heard(dialect, RawResponse(429), now_epoch_s=None)
+        assert parse_limits(dialect, RawResponse(status, {"retry-after": ["120"]}), now_epoch_s=None) == ()
+    assert parse_limits(dialect, RawResponse(503), now_epoch_s=None) == ()  # an outage
+    (item,) = parse_limits(dialect, RawResponse(429), now_epoch_s=None)
     assert item.wait_s == 0.0
 
 
@@ -163,4 +167,4 @@ def test_an_unknown_dialect_names_the_known_ones() -> None:
     with pytest.raises(
         InvalidConfigError, match=r"'klingon' is no dialect.*hint: use one of hubspot, .*standard"
     ):
-        heard("klingon", RawResponse(200), now_epoch_s=None)
+        parse_limits("klingon", RawResponse(200), now_epoch_s=None)

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.policy.limits.feedback.dialect import DIALECTS, DialectName, heard
-from fairlead.policy.limits.feedback.raw_response import Heard, RawResponse
+from fairlead.policy.limits.feedback.dialect import DIALECTS, DialectName, parse_limits
+from fairlead.policy.limits.feedback.raw_response import LimitObservation, RawResponse
 from fairlead.policy.limits.feedback.readers import MOST, elements, number
 
 LONGEST_S = 10_000_000_000
@@ -114,7 +114,7 @@ REPLIES = st.builds(
 )
 
 
-def check(items: tuple[Heard, ...]) -> None:
+def check(items: tuple[LimitObservation, ...]) -> None:
     limits = [item.limit for item in items]
     assert len(limits) == len(set(limits))
     for item in items:
@@ -134,8 +134,8 @@ def test_never_raises_and_numbers_are_finite_and_not_negative(
     reply: RawResponse, now_epoch_s: float | None
 ) -> None:
     for dialect in DIALECTS:
-        check(heard(dialect, reply, now_epoch_s=now_epoch_s))
-        items = heard(dialect, replace(reply, status=429), now_epoch_s=now_epoch_s)
+        check(parse_limits(dialect, reply, now_epoch_s=now_epoch_s))
+        items = parse_limits(dialect, replace(reply, status=429), now_epoch_s=now_epoch_s)
         check(items)
         assert any(item.refused for item in items)
 
@@ -148,7 +148,7 @@ def test_numbers_as_good_as_absent(value: Any) -> None:
     assert number(value) is None
     status = {"maximumAvailable": value, "currentlyAvailable": value, "restoreRate": value}
     body = {"extensions": {"cost": {"requestedQueryCost": value, "throttleStatus": status}}}
-    assert heard("shopify", RawResponse(200, body=body), now_epoch_s=None) == ()
+    assert parse_limits("shopify", RawResponse(200, body=body), now_epoch_s=None) == ()
 
 
 def test_large_numbers_are_bounded() -> None:
@@ -172,7 +172,7 @@ def test_deep_and_wide_bodies(dialect: str) -> None:
     wide = {"errors": [{}] * 10_000, "data": {key: {} for key in map(str, range(1000))}}
     for body in (deep(2000), wide, [deep(2000)] * 1000, json.loads('{"errors": NaN, "data": [Infinity]}')):
         for status in (200, 400, 429):
-            check(heard(dialect, RawResponse(status, body=body), now_epoch_s=None))
+            check(parse_limits(dialect, RawResponse(status, body=body), now_epoch_s=None))
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -192,7 +192,7 @@ def test_deep_and_wide_bodies(dialect: str) -> None:
     ids=range(9),
 )
 def test_long_and_odd_texts(dialect: str, text: str) -> None:
-    check(heard(dialect, RawResponse(500, text=text), now_epoch_s=None))
+    check(parse_limits(dialect, RawResponse(500, text=text), now_epoch_s=None))
 
 
 def test_xml_is_read_by_local_name_whatever_prefix_and_attributes() -> None:
@@ -204,4 +204,4 @@ def test_xml_is_read_by_local_name_whatever_prefix_and_attributes() -> None:
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_long_headers_and_many_of_them(dialect: str) -> None:
     for values in (["9" * 100_000], ["1"] * 10_000, [""], [], ["\ud800", "\x00"]):
-        check(heard(dialect, RawResponse(429, dict.fromkeys(HEADERS, values)), now_epoch_s=None))
+        check(parse_limits(dialect, RawResponse(429, dict.fromkeys(HEADERS, values)), now_epoch_s=None))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.policy.limits.feedback.dialect import heard
-from fairlead.policy.limits.feedback.raw_response import Heard, RawResponse
+from fairlead.policy.limits.feedback.dialect import parse_limits
+from fairlead.policy.limits.feedback.raw_response import LimitObservation, RawResponse
 
 
-def listen(status: int = 200, body: object = None, **headers: str) -> tuple[Heard, ...]:
+def listen(status: int = 200, body: object = None, **headers: str) -> tuple[LimitObservation, ...]:
     named = {name.replace("_", "-"): [value] for name, value in headers.items()}
-    return heard("shopify", RawResponse(status, named, body), now_epoch_s=None)
+    return parse_limits("shopify", RawResponse(status, named, body), now_epoch_s=None)
 
 
 def cost(**parts: object) -> dict[str, object]:
@@ -23,15 +23,15 @@ STATUS = {"maximumAvailable": 2000.0, "currentlyAvailable": 1954, "restoreRate":
 def test_shopify_every_answer_tells_bucket_and_cost() -> None:
     body = cost(requestedQueryCost=101, actualQueryCost=46, throttleStatus=STATUS)
     assert listen(body=body) == (
-        Heard("points", left=1954, capacity=2000, per_s=100, requested=101, actual=46),
+        LimitObservation("points", left=1954, capacity=2000, per_s=100, requested=101, actual=46),
     )
 
 
 def test_shopify_absent_is_none_and_not_0() -> None:
     (item,) = listen(body=cost(requestedQueryCost=10))
-    assert item == Heard("points", requested=10)
+    assert item == LimitObservation("points", requested=10)
     (item,) = listen(body=cost(actualQueryCost=0, throttleStatus={"currentlyAvailable": 0}))
-    assert item == Heard("points", left=0, actual=0)
+    assert item == LimitObservation("points", left=0, actual=0)
     assert listen(body=cost()) == ()
 
 
@@ -75,7 +75,7 @@ def test_shopify_retry_after_and_shortfall_both_hold() -> None:
 
 def test_shopify_throttled_in_its_other_forms() -> None:
     (item,) = listen(body={"errors": [{"message": "Throttled"}]})
-    assert item == Heard("points", wait_s=0.0, code="THROTTLED")
+    assert item == LimitObservation("points", wait_s=0.0, code="THROTTLED")
     body = cost(requestedQueryCost=60, throttleStatus={"currentlyAvailable": 10, "restoreRate": 50})
     (item,) = listen(429, body)
     assert (item.limit, item.wait_s) == ("points", 1)
@@ -85,9 +85,9 @@ def test_shopify_throttled_in_its_other_forms() -> None:
 
 def test_shopify_rest_bucket_and_refusal_are_one_item() -> None:
     (item,) = listen(x_shopify_shop_api_call_limit="32/40")
-    assert item == Heard("requests", left=8, capacity=40)
+    assert item == LimitObservation("requests", left=8, capacity=40)
     (item,) = listen(429, x_shopify_shop_api_call_limit="40/40", retry_after="2.0")
-    assert item == Heard("requests", left=0, capacity=40, wait_s=2)
+    assert item == LimitObservation("requests", left=0, capacity=40, wait_s=2)
     (item,) = listen(x_shopify_shop_api_call_limit="41/40")
     assert item.left == 0
 
@@ -107,7 +107,7 @@ def bulk(field: str, code: str, **selected: object) -> dict[str, object]:
 def test_shopify_bulk_refusals() -> None:
     for field in ("bulkOperationRunQuery", "bulkOperationRunMutation"):
         (item,) = listen(body=bulk(field, "LIMIT_REACHED"))
-        assert item == Heard("bulk", wait_s=0.0, code="LIMIT_REACHED")
+        assert item == LimitObservation("bulk", wait_s=0.0, code="LIMIT_REACHED")
     (item,) = listen(body=bulk("mine", "OPERATION_IN_PROGRESS", bulkOperation=None))
     assert item.code == "OPERATION_IN_PROGRESS"
     assert listen(body=bulk("bulkOperationRunQuery", "INVALID")) == ()

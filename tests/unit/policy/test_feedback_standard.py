@@ -7,32 +7,32 @@ from typing import Any
 
 import pytest
 
-from fairlead.policy.limits.feedback.dialect import DIALECTS, heard
-from fairlead.policy.limits.feedback.raw_response import Heard, RawResponse
+from fairlead.policy.limits.feedback.dialect import DIALECTS, parse_limits
+from fairlead.policy.limits.feedback.raw_response import LimitObservation, RawResponse
 from tests.unit.policy.test_hint import NOW_S, V1, V2, imf
 
 RETRY_AFTER = {**V1, **V2}
 
 
-def listen(status: int = 200, **headers: str) -> tuple[Heard, ...]:
+def listen(status: int = 200, **headers: str) -> tuple[LimitObservation, ...]:
     named = {name.replace("_", "-"): [value] for name, value in headers.items()}
-    return heard("standard", RawResponse(status, named), now_epoch_s=NOW_S)
+    return parse_limits("standard", RawResponse(status, named), now_epoch_s=NOW_S)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_v1_and_v2_through_the_dialect(dialect: str) -> None:
     for value, expected_s in RETRY_AFTER.items():
         headers = {"retry-after": [value]}
-        (item,) = heard(dialect, RawResponse(429, headers), now_epoch_s=NOW_S)
+        (item,) = parse_limits(dialect, RawResponse(429, headers), now_epoch_s=NOW_S)
         assert item.wait_s == (expected_s or 0.0), value
-        unavailable = heard(dialect, RawResponse(503, headers), now_epoch_s=NOW_S)
+        unavailable = parse_limits(dialect, RawResponse(503, headers), now_epoch_s=NOW_S)
         assert [item.wait_s for item in unavailable] == ([] if expected_s is None else [expected_s]), value
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_v1_two_headers_ask_for_the_longer_wait(dialect: str) -> None:
     for values in (["120", "5"], ["5", "120"], ["120, 5"]):
-        (item,) = heard(dialect, RawResponse(429, {"retry-after": values}), now_epoch_s=None)
+        (item,) = parse_limits(dialect, RawResponse(429, {"retry-after": values}), now_epoch_s=None)
         assert item.wait_s == 120
 
 
@@ -40,7 +40,7 @@ def test_v1_two_headers_ask_for_the_longer_wait(dialect: str) -> None:
 def test_v2_a_date_is_measured_by_the_clock_that_wrote_it(dialect: str) -> None:
     server_now = datetime(2026, 11, 20, 15, 0, 0, tzinfo=UTC)  # three hours ahead of ours
     headers = {"date": [imf(server_now)], "retry-after": [imf(server_now.replace(minute=2))]}
-    (item,) = heard(dialect, RawResponse(429, headers), now_epoch_s=NOW_S)
+    (item,) = parse_limits(dialect, RawResponse(429, headers), now_epoch_s=NOW_S)
     assert item.wait_s == 120
 
 
@@ -52,8 +52,10 @@ def test_current_draft_each_policy_is_a_limit() -> None:
         ratelimit='"burst";r=8;t=1, "daily";r=40;t=3600',
         ratelimit_policy='"burst";q=10;w=10, "daily";q=5000;w=86400',
     )
-    assert burst == Heard("burst", left=8, capacity=10, window_s=10, reset_s=1)
-    assert daily == Heard("daily", left=40, capacity=5000, window_s=86_400, reset_s=3600, daily=True)
+    assert burst == LimitObservation("burst", left=8, capacity=10, window_s=10, reset_s=1)
+    assert daily == LimitObservation(
+        "daily", left=40, capacity=5000, window_s=86_400, reset_s=3600, daily=True
+    )
 
 
 @pytest.mark.parametrize(
@@ -73,7 +75,7 @@ def test_all_forms_say_the_same(headers: dict[str, str]) -> None:
 
 def test_a_kind_before_the_name_is_skipped() -> None:
     (item,) = listen(ratelimit='"api";r=489;t=189', ratelimit_policy='"fixed window";"api";q=500;w=300')
-    assert item == Heard("api", left=489, capacity=500, window_s=300, reset_s=189)
+    assert item == LimitObservation("api", left=489, capacity=500, window_s=300, reset_s=189)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +101,7 @@ def test_a_kind_before_the_name_is_skipped() -> None:
 )
 def test_v3_what_cannot_be_read_is_as_good_as_absent(value: str) -> None:
     assert listen(ratelimit=value) == ()
-    assert listen(429, ratelimit=value) == (Heard("requests", wait_s=0.0),)
+    assert listen(429, ratelimit=value) == (LimitObservation("requests", wait_s=0.0),)
 
 
 def test_v3_huge_numbers_are_bounded_and_times_left_to_clamp_hint() -> None:
@@ -110,17 +112,17 @@ def test_v3_huge_numbers_are_bounded_and_times_left_to_clamp_hint() -> None:
 
 
 def test_v3_a_repeated_policy_is_kept_at_its_tighter_reading() -> None:
-    assert listen(ratelimit='"a";r=5;t=1, "a";r=0;t=9') == (Heard("a", left=0, reset_s=9),)
+    assert listen(ratelimit='"a";r=5;t=1, "a";r=0;t=9') == (LimitObservation("a", left=0, reset_s=9),)
 
 
 def test_v3_of_two_readings_as_tight_the_longer_one_is_kept() -> None:
     for value in ('"a";r=0;t=9, "a";r=0;t=40', '"a";r=0;t=40, "a";r=0;t=9'):
-        assert listen(ratelimit=value) == (Heard("a", left=0, reset_s=40),)
+        assert listen(ratelimit=value) == (LimitObservation("a", left=0, reset_s=40),)
 
 
 def test_v3_policies_without_a_name_for_us_are_one_limit() -> None:
     for value in ('"per user";r=5, "per team";r=2', '"per team";r=2, "per user";r=5'):
-        assert listen(ratelimit=value) == (Heard("requests", left=2),)
+        assert listen(ratelimit=value) == (LimitObservation("requests", left=2),)
 
 
 def test_a_refusal_blames_what_is_exhausted() -> None:
@@ -145,7 +147,7 @@ def test_a_refusal_that_no_policy_explains() -> None:
     burst, day, requests = listen(429, ratelimit='"burst";r=5, "day";r=40', retry_after="7")
     assert not burst.refused
     assert not day.refused
-    assert requests == Heard("requests", wait_s=7)
+    assert requests == LimitObservation("requests", wait_s=7)
 
 
 def test_a_refusal_takes_nothing_from_what_the_limit_told() -> None:
@@ -156,7 +158,9 @@ def test_a_refusal_takes_nothing_from_what_the_limit_told() -> None:
         retry_after="7",
     )
     assert not burst.refused
-    assert requests == Heard("requests", left=40, capacity=500, window_s=86_400, wait_s=7, daily=True)
+    assert requests == LimitObservation(
+        "requests", left=40, capacity=500, window_s=86_400, wait_s=7, daily=True
+    )
 
 
 # ---- X-RateLimit-* -----------------------------------------------------------------------------
@@ -175,9 +179,11 @@ def test_older_reset_is_a_moment_or_a_number_of_seconds() -> None:
 def test_older_reset_is_measured_by_the_servers_clock_and_by_none_where_there_is_none() -> None:
     server_now = datetime(2026, 11, 20, 15, 0, 0, tzinfo=UTC)
     headers = {"x-ratelimit-remaining": ["0"], "x-ratelimit-reset": [str(int(server_now.timestamp()) + 90)]}
-    (item,) = heard("standard", RawResponse(429, {**headers, "date": [imf(server_now)]}), now_epoch_s=NOW_S)
+    (item,) = parse_limits(
+        "standard", RawResponse(429, {**headers, "date": [imf(server_now)]}), now_epoch_s=NOW_S
+    )
     assert item.wait_s == 90
-    (item,) = heard("standard", RawResponse(429, headers), now_epoch_s=None)
+    (item,) = parse_limits("standard", RawResponse(429, headers), now_epoch_s=None)
     assert (item.left, item.reset_s, item.wait_s) == (0, None, 0)
 
 
@@ -192,7 +198,7 @@ def test_older_headers_that_cannot_be_read(value: str) -> None:
 )
 def test_headers_are_taken_as_http_clients_give_them(headers: dict[str, Any]) -> None:
     """A text is one value, and no list of its characters: those of "120" ask for 2 s."""
-    (item,) = heard("standard", RawResponse(429, headers), now_epoch_s=None)
+    (item,) = parse_limits("standard", RawResponse(429, headers), now_epoch_s=None)
     assert item.wait_s == 120
 
 

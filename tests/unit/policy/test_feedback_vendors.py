@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.policy.limits.feedback.dialect import heard
-from fairlead.policy.limits.feedback.raw_response import Heard, RawResponse
+from fairlead.policy.limits.feedback.dialect import parse_limits
+from fairlead.policy.limits.feedback.raw_response import LimitObservation, RawResponse
 
 
-def listen(dialect: str, status: int = 200, body: object = None, **headers: str) -> tuple[Heard, ...]:
+def listen(
+    dialect: str, status: int = 200, body: object = None, **headers: str
+) -> tuple[LimitObservation, ...]:
     named = {name.replace("_", "-"): [value] for name, value in headers.items()}
-    return heard(dialect, RawResponse(status, named, body), now_epoch_s=None)
+    return parse_limits(dialect, RawResponse(status, named, body), now_epoch_s=None)
 
 
-def listen_text(dialect: str, status: int, text: str) -> tuple[Heard, ...]:
-    return heard(dialect, RawResponse(status, text=text), now_epoch_s=None)
+def listen_text(dialect: str, status: int, text: str) -> tuple[LimitObservation, ...]:
+    return parse_limits(dialect, RawResponse(status, text=text), now_epoch_s=None)
 
 
 def test_a_header_told_twice_where_no_list_is_defined_is_ignored() -> None:
@@ -24,8 +26,8 @@ def test_a_header_told_twice_where_no_list_is_defined_is_ignored() -> None:
         ("salesforce", "sforce-limit-info", "api-usage=18/5000"),
         ("standard", "x-ratelimit-remaining", "7"),
     ):
-        assert len(heard(dialect, RawResponse(200, {name: [value]}), now_epoch_s=None)) == 1
-        assert heard(dialect, RawResponse(200, {name: [value, value]}), now_epoch_s=None) == ()
+        assert len(parse_limits(dialect, RawResponse(200, {name: [value]}), now_epoch_s=None)) == 1
+        assert parse_limits(dialect, RawResponse(200, {name: [value, value]}), now_epoch_s=None) == ()
 
 
 # ---- HubSpot -----------------------------------------------------------------------------------
@@ -39,13 +41,13 @@ HUBSPOT = {
     "x_hubspot_ratelimit_daily": "250000",
     "x_hubspot_ratelimit_daily_remaining": "249000",
 }
-ROLLING = Heard("requests", left=187, capacity=190, window_s=10)
-DAY = Heard("daily", left=249_000, capacity=250_000, window_s=86_400, daily=True)
+ROLLING = LimitObservation("requests", left=187, capacity=190, window_s=10)
+DAY = LimitObservation("daily", left=249_000, capacity=250_000, window_s=86_400, daily=True)
 
 
 def test_hubspot_headers() -> None:
     assert listen("hubspot", **HUBSPOT) == (ROLLING, DAY)
-    assert listen("hubspot", x_hubspot_ratelimit_remaining="3") == (Heard("requests", left=3),)
+    assert listen("hubspot", x_hubspot_ratelimit_remaining="3") == (LimitObservation("requests", left=3),)
     assert listen("hubspot", x_hubspot_ratelimit_max="0", x_hubspot_ratelimit_daily="x") == ()
 
 
@@ -64,21 +66,21 @@ def test_hubspot_a_spent_day_does_not_refuse_calls_as_such() -> None:
     assert rolling == ROLLING
     assert (day.limit, day.wait_s, day.daily) == ("daily", 3600, True)
     (day,) = listen("hubspot", 429, policy("DAILY"))
-    assert day == Heard("daily", window_s=86_400, wait_s=0, daily=True, code="DAILY")
+    assert day == LimitObservation("daily", window_s=86_400, wait_s=0, daily=True, code="DAILY")
 
 
 def test_hubspot_search_is_known_by_the_headers_it_lacks() -> None:
     (item,) = listen("hubspot", 429, policy("SECONDLY"))
-    assert item == Heard("search", window_s=1, wait_s=0, code="SECONDLY")
+    assert item == LimitObservation("search", window_s=1, wait_s=0, code="SECONDLY")
     rolling, _ = listen("hubspot", 429, policy("SECONDLY"), **HUBSPOT)
     assert (rolling.limit, rolling.refused) == ("requests", True)
 
 
 def test_hubspot_unknown_policy_and_other_statuses() -> None:
-    assert listen("hubspot", 429, policy("HOURLY")) == (Heard("requests", wait_s=0),)
-    assert listen("hubspot", 423) == (Heard("object", wait_s=2),)
-    assert listen("hubspot", 423, retry_after="5") == (Heard("object", wait_s=5),)
-    assert listen("hubspot", 477, retry_after="600") == (Heard("requests", wait_s=600),)
+    assert listen("hubspot", 429, policy("HOURLY")) == (LimitObservation("requests", wait_s=0),)
+    assert listen("hubspot", 423) == (LimitObservation("object", wait_s=2),)
+    assert listen("hubspot", 423, retry_after="5") == (LimitObservation("object", wait_s=5),)
+    assert listen("hubspot", 477, retry_after="600") == (LimitObservation("requests", wait_s=600),)
     assert listen("hubspot", 200, policy("DAILY")) == ()
 
 
@@ -90,8 +92,8 @@ def limit_exceeded(message: str) -> list[dict[str, str]]:
 
 
 def test_salesforce_usage() -> None:
-    day = Heard("daily", left=4982, capacity=5000, window_s=86_400, daily=True)
-    app = Heard("app", left=233, capacity=250, window_s=86_400, daily=True)
+    day = LimitObservation("daily", left=4982, capacity=5000, window_s=86_400, daily=True)
+    app = LimitObservation("app", left=233, capacity=250, window_s=86_400, daily=True)
     assert listen("salesforce", sforce_limit_info="api-usage=18/5000") == (day,)
     both = "api-usage=18/5000; per-app-api-usage=17/250(appName=sample-connected-app)"
     assert listen("salesforce", sforce_limit_info=both) == (day, app)
@@ -165,7 +167,7 @@ def test_salesforce_what_is_no_refusal() -> None:
 )
 def test_stripe_reasons(reason: str, limit: str) -> None:
     (item,) = listen("stripe", 429, stripe_rate_limited_reason=reason, retry_after="3")
-    assert item == Heard(limit, wait_s=3, code=reason)
+    assert item == LimitObservation(limit, wait_s=3, code=reason)
 
 
 def test_stripe_an_object_lock_does_not_slow_the_connection() -> None:
@@ -177,7 +179,9 @@ def test_stripe_an_object_lock_does_not_slow_the_connection() -> None:
 
 
 def test_stripe_a_reason_of_tomorrow_is_a_refusal_all_the_same() -> None:
-    assert listen("stripe", 429, stripe_rate_limited_reason="lunar-phase") == (Heard("requests", wait_s=0),)
+    assert listen("stripe", 429, stripe_rate_limited_reason="lunar-phase") == (
+        LimitObservation("requests", wait_s=0),
+    )
     assert listen("stripe", 200, stripe_rate_limited_reason="global-rate") == ()
 
 
@@ -187,7 +191,7 @@ RESTLET_TEXT = "error code: SSS_REQUEST_LIMIT_EXCEEDED\nerror message: Request l
 
 
 def test_netsuite_restlet() -> None:
-    refusal = (Heard("concurrency", wait_s=0, code="SSS_REQUEST_LIMIT_EXCEEDED"),)
+    refusal = (LimitObservation("concurrency", wait_s=0, code="SSS_REQUEST_LIMIT_EXCEEDED"),)
     body = {"error": {"code": "SSS_REQUEST_LIMIT_EXCEEDED", "message": "Request limit exceeded."}}
     assert listen("netsuite", 400, body) == refusal
     body = {"type": "error.SuiteScriptError", "name": "SSS_REQUEST_LIMIT_EXCEEDED"}
@@ -230,14 +234,24 @@ def test_netsuite_soap_status_of_an_operation() -> None:
 @pytest.mark.parametrize(
     ("kind", "own", "expected"),
     [
-        ("integrationSpecific", 2, (Heard("concurrency", capacity=2), Heard("account", capacity=5))),
-        ("accountLimit", None, (Heard("concurrency", capacity=3), Heard("account", capacity=5))),
-        ("internal", None, (Heard("account", capacity=5),)),
-        ("integrationSpecific", None, (Heard("account", capacity=5),)),
-        (["accountLimit"], None, (Heard("account", capacity=5),)),
+        (
+            "integrationSpecific",
+            2,
+            (LimitObservation("concurrency", capacity=2), LimitObservation("account", capacity=5)),
+        ),
+        (
+            "accountLimit",
+            None,
+            (LimitObservation("concurrency", capacity=3), LimitObservation("account", capacity=5)),
+        ),
+        ("internal", None, (LimitObservation("account", capacity=5),)),
+        ("integrationSpecific", None, (LimitObservation("account", capacity=5),)),
+        (["accountLimit"], None, (LimitObservation("account", capacity=5),)),
     ],
 )
-def test_netsuite_governance_limits(kind: object, own: object, expected: tuple[Heard, ...]) -> None:
+def test_netsuite_governance_limits(
+    kind: object, own: object, expected: tuple[LimitObservation, ...]
+) -> None:
     body = {
         "accountConcurrencyLimit": 5,
         "accountUnallocatedConcurrencyLimit": 3,
@@ -255,6 +269,8 @@ def test_mercadolibre() -> None:
     assert listen_text("mercadolibre", 429, "local_rate_limited\n")[0].code == "local_rate_limited"
     assert listen("mercadolibre", 403, {"error": "local_rate_limited"})[0].refused
     (item,) = listen("mercadolibre", 429, {"message": "local_rate_limited"}, retry_after="7")
-    assert item == Heard("requests", wait_s=7, code="local_rate_limited")
-    assert listen("mercadolibre", 429, {"message": "too_many_requests"}) == (Heard("requests", wait_s=0),)
+    assert item == LimitObservation("requests", wait_s=7, code="local_rate_limited")
+    assert listen("mercadolibre", 429, {"message": "too_many_requests"}) == (
+        LimitObservation("requests", wait_s=0),
+    )
     assert listen("mercadolibre", 200, {"code": "local_rate_limited"}) == ()

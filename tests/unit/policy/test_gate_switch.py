@@ -8,28 +8,32 @@ from fairlead.errors import InvalidInputError
 from fairlead.policy.limits.override import (
     EVERYTHING,
     STEPS,
-    Reach,
+    OverrideScope,
     check_reason,
-    place_of,
-    share_on,
-    touching,
+    rollout_position,
+    rollout_share,
+    scopes_covering,
 )
 
 CONNECTION = ("acme", "stripe", "default")
 PINNED = 0.07594740497168262
 
 
-@pytest.mark.parametrize("reach", [EVERYTHING, Reach(provider="stripe"), Reach(*CONNECTION)])
-def test_each_reach_touches_the_connection_by_its_names(reach: Reach) -> None:
-    assert reach.names in touching(*CONNECTION)
+@pytest.mark.parametrize("reach", [EVERYTHING, OverrideScope(provider="stripe"), OverrideScope(*CONNECTION)])
+def test_each_reach_touches_the_connection_by_its_names(reach: OverrideScope) -> None:
+    assert reach.names in scopes_covering(*CONNECTION)
 
 
 @pytest.mark.parametrize(
     "reach",
-    [Reach(provider="shopify"), Reach("acme", "stripe", "second"), Reach("beta", "stripe", "default")],
+    [
+        OverrideScope(provider="shopify"),
+        OverrideScope("acme", "stripe", "second"),
+        OverrideScope("beta", "stripe", "default"),
+    ],
 )
-def test_what_another_is_called_touches_it_not(reach: Reach) -> None:
-    assert reach.names not in touching(*CONNECTION)
+def test_what_another_is_called_touches_it_not(reach: OverrideScope) -> None:
+    assert reach.names not in scopes_covering(*CONNECTION)
 
 
 @pytest.mark.parametrize(
@@ -38,24 +42,24 @@ def test_what_another_is_called_touches_it_not(reach: Reach) -> None:
 )
 def test_there_is_nothing_between(names: tuple[str | None, str | None, str | None]) -> None:
     with pytest.raises(InvalidInputError, match="one provider, or one connection"):
-        Reach(*names)
+        OverrideScope(*names)
 
 
 @pytest.mark.parametrize("names", [("a\nb", "stripe", "default"), ("a", "Stripe", "x"), (None, "", None)])
 def test_names_are_checked(names: tuple[str | None, str | None, str | None]) -> None:
     with pytest.raises(InvalidInputError):
-        Reach(*names)
+        OverrideScope(*names)
 
 
 def test_the_share_only_grows_to_all() -> None:
-    shares = [share_on(age_s / 10, 7.0) for age_s in range(-10, 400)]
+    shares = [rollout_share(age_s / 10, 7.0) for age_s in range(-10, 400)]
     assert shares == sorted(shares)
     assert set(shares) == set(STEPS)
     assert shares[-1] == 1.0
 
 
 def test_each_step_has_its_share_of_connections_and_keeps_those_of_the_last() -> None:
-    places = [place_of(f"tenant {number}", "stripe", "default") for number in range(10_000)]
+    places = [rollout_position(f"tenant {number}", "stripe", "default") for number in range(10_000)]
     for share in STEPS:
         on = sum(place < share for place in places) / len(places)
         assert on == pytest.approx(share, abs=0.02)
@@ -64,8 +68,8 @@ def test_each_step_has_its_share_of_connections_and_keeps_those_of_the_last() ->
 
 def test_a_place_never_changes_and_names_do_not_run_together() -> None:
     """Pinned: another version of fairlead in the same fleet must come to the same one."""
-    assert place_of(*CONNECTION) == pytest.approx(PINNED, abs=1e-12)
-    assert place_of("ab", "c", "d") != place_of("a", "bc", "d")
+    assert rollout_position(*CONNECTION) == pytest.approx(PINNED, abs=1e-12)
+    assert rollout_position("ab", "c", "d") != rollout_position("a", "bc", "d")
 
 
 def test_a_reason_says_something() -> None:

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from fairlead.assembly.settings import Settings
 from fairlead.cli.connections.files import own_entry
 from fairlead.engine.jobs.handler import Handler
-from fairlead.engine.limits.call_admitter import CallWish
+from fairlead.engine.limits.call_admitter import CallRequest
 from fairlead.engine.ports import ConnectionKey
 from fairlead.errors import InvalidConfigError, InvalidInputError
 from fairlead.policy.failures.retry import RetryPolicy
@@ -33,8 +33,8 @@ async def never(_context: object) -> None:
         lambda: Handler("kind", never, timeout_s=True),
         lambda: check_weight(True),
         lambda: RetryPolicy(ceiling=True),
-        lambda: CallWish(KEY, cost=True),
-        lambda: CallWish(KEY, wait_s=True),
+        lambda: CallRequest(KEY, cost=True),
+        lambda: CallRequest(KEY, wait_s=True),
         lambda: schedule._check_jitter(True),
         lambda: Settings.model_validate({"http": {"max_connections": True}}),
         lambda: Settings.model_validate({"worker": {"concurrency": False}}),

@@ -9,13 +9,13 @@ from contextlib import suppress
 
 import pytest
 
-from fairlead.engine.limits.observations import Doubts, learnt
+from fairlead.engine.limits.observations import Doubts, observations_for
 from fairlead.engine.ports.gate import Observation
 from fairlead.policy.calls.classify.body import Unread
 from fairlead.policy.calls.classify.classifier import judge
 from fairlead.policy.calls.classify.rules import rules_of
 from fairlead.policy.failures.hint import DAILY_PARK_CAP_S, HINT_CAP_S
-from fairlead.policy.limits.feedback.dialect import DIALECTS, heard
+from fairlead.policy.limits.feedback.dialect import DIALECTS, parse_limits
 from fairlead.policy.limits.limit import BucketLimit, Domain, Plan, PoolLimit
 from fairlead.policy.providers.pagination import (
     Asked,
@@ -169,12 +169,12 @@ def judge_one(
 ) -> None:
     status, headers, raw = given
     reply = Unread(status, headers, raw).judged()
-    told = heard(dialect, reply, now_epoch_s=NOW_S)
+    told = parse_limits(dialect, reply, now_epoch_s=NOW_S)
     verdict = judge(RULES[dialect], reply, told, now_epoch_s=NOW_S)
     delay_s = verdict.strategy.delay_s(0, draw=0.0, hint_s=verdict.hint_s, daily=verdict.daily)
     assert 0 <= delay_s <= (DAILY_PARK_CAP_S if verdict.daily else HINT_CAP_S)
     before, slots = dict(doubts.ignored), doubts.slots
-    found = learnt(PLAN, told, doubts)
+    found = observations_for(PLAN, told, doubts)
     assert found.slots is None or 1 <= found.slots <= 100_000
     assert found.slots is None or any(old and old / 20 <= found.slots <= old * 10 for old in (5, slots))
     for index, bucket in enumerate(PLAN.buckets):

@@ -11,18 +11,18 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from fairlead.engine.ports.gate import (
+    AdmitRequest,
+    AdmitResult,
     Admitted,
-    Answer,
-    Ask,
-    Booked,
-    Ended,
-    Finish,
-    Finished,
     GateRefusal,
     Lease,
+    OnReleased,
     Queued,
     RefusedBy,
+    Release,
+    Released,
     Renewal,
+    Reserved,
     Wake,
 )
 from fairlead.policy.limits import breaker as breakers
@@ -58,19 +58,19 @@ class LocalGate:
 
     # ---- the port ------------------------------------------------------------------------------
 
-    async def admit(self, ask: Ask) -> Answer:
+    async def admit(self, ask: AdmitRequest) -> AdmitResult:
         """One step, all or nothing."""
         return self.judge(ask)
 
-    async def finish(self, finish: Finish) -> Finished:
+    async def finish(self, finish: Release) -> Released:
         """Give back the slot, hand it on, settle the buckets, tell the breaker."""
         return self._ended(finish)
 
-    def end(self, finish: Finish, told: Ended) -> None:
+    def end(self, finish: Release, told: OnReleased) -> None:
         """The same, at once."""
         told(self._ended(finish))
 
-    def _ended(self, finish: Finish) -> Finished:
+    def _ended(self, finish: Release) -> Released:
         plan, now_us = finish.admitted.plan, self._now_us()
         for index in sorted({*finish.actual, *finish.observed}):
             self._settle(plan, index, finish, now_us)
@@ -79,9 +79,9 @@ class LocalGate:
         holder = finish.admitted.holder
         if holder is not None and plan.pool is not None and finish.frees_slot:
             kept = self._give_back(plan, holder)
-        return Finished(kept, opened_s, closed)
+        return Released(kept, opened_s, closed)
 
-    async def cancel(self, ask: Ask) -> None:
+    async def cancel(self, ask: AdmitRequest) -> None:
         """Leave the line, give back a grant or turns that are no longer wanted. Idempotent."""
         costs = _costs(ask)
         for index in range(len(ask.plan.buckets)):
@@ -125,7 +125,7 @@ class LocalGate:
 
     # ---- admission -----------------------------------------------------------------------------
 
-    def judge(self, ask: Ask) -> Answer:
+    def judge(self, ask: AdmitRequest) -> AdmitResult:
         """``admit``, for callers that cannot wait."""
         if self._known() > self._most:
             self._forget()
@@ -150,7 +150,7 @@ class LocalGate:
             self._breakers[plan.domain, plan.breaker.key] = passed.after
         return self._spend(ask, costs, fence, redeemed=redeemed, probe=passed.probe if passed else 0)
 
-    def _judge_breaker(self, ask: Ask, now_us: int) -> breakers.Pass | GateRefusal | None:
+    def _judge_breaker(self, ask: AdmitRequest, now_us: int) -> breakers.Pass | GateRefusal | None:
         rule = ask.plan.breaker
         if rule is None:
             return None
@@ -160,7 +160,7 @@ class LocalGate:
         judged = breakers.judge(breaker, rule, now_us, int(ask.call_s * MICRO))
         return GateRefusal(RefusedBy.BREAKER, judged / MICRO) if isinstance(judged, int) else judged
 
-    def _judge_buckets(self, ask: Ask, costs: Sequence[int], now_us: int) -> Answer | None:
+    def _judge_buckets(self, ask: AdmitRequest, costs: Sequence[int], now_us: int) -> AdmitResult | None:
         """None if all buckets can pay now; else a booking where the ask wants one, or a refusal."""
         plan, longest_us, which = ask.plan, 0, 0
         for index, cost in enumerate(costs):
@@ -176,15 +176,15 @@ class LocalGate:
         if not ask.booking or longest_us > int(ask.book_s * MICRO):
             return GateRefusal(RefusedBy.BUCKET, longest_us / MICRO, which)
         self._book(ask, costs, now_us + longest_us)
-        return Booked(longest_us / MICRO)
+        return Reserved(longest_us / MICRO)
 
-    def _book(self, ask: Ask, costs: Sequence[int], due_us: int) -> None:
+    def _book(self, ask: AdmitRequest, costs: Sequence[int], due_us: int) -> None:
         for index, cost in enumerate(costs):
             key = (ask.plan.domain, ask.plan.buckets[index].key)
             self._buckets[key] = buckets.booked(self._bucket(ask.plan, index), cost)
             self._turns[key][ask.booking, cost] = due_us + REDEEM_US
 
-    def _redeem(self, ask: Ask, costs: Sequence[int], now_us: int) -> bool | Booked:
+    def _redeem(self, ask: AdmitRequest, costs: Sequence[int], now_us: int) -> bool | Reserved:
         plan = ask.plan
         ends = [self._turns_of(plan, index).get((ask.booking, cost)) for index, cost in enumerate(costs)]
         if not ask.booking or not ends or None in ends:
@@ -197,13 +197,15 @@ class LocalGate:
         if early_us > 0 and not blocked:
             if early_us > SOON_US:  # otherwise a slot that was handed to it stays unused
                 self._leave(ask)
-            return Booked(early_us / MICRO)
+            return Reserved(early_us / MICRO)
         self._take_turns(ask, costs)
         if blocked:
             self._unbook(plan, costs)
         return not blocked
 
-    def _slot(self, ask: Ask, costs: Sequence[int], now_us: int, *, redeemed: bool) -> int | Answer:
+    def _slot(
+        self, ask: AdmitRequest, costs: Sequence[int], now_us: int, *, redeemed: bool
+    ) -> int | AdmitResult:
         """Do the same as `_take`; a call in line has its turn when it gets a slot."""
         fence = self._take(ask, now_us) if ask.plan.pool is not None else 0
         if redeemed and not isinstance(fence, int):
@@ -212,7 +214,7 @@ class LocalGate:
             self._book(ask, costs, now_us)
         return fence
 
-    def _take(self, ask: Ask, now_us: int) -> int | Answer:
+    def _take(self, ask: AdmitRequest, now_us: int) -> int | AdmitResult:
         """The fence of a slot that was taken, or why there is none."""
         plan, holder = ask.plan, ask.holder
         assert holder is not None, "a plan with slots needs a holder"
@@ -234,7 +236,9 @@ class LocalGate:
             return Queued(RefusedBy.SLOT, min(end_s, 1.0))
         return GateRefusal(by, end_s)
 
-    def _spend(self, ask: Ask, costs: Sequence[int], fence: int, *, redeemed: bool, probe: int) -> Admitted:
+    def _spend(
+        self, ask: AdmitRequest, costs: Sequence[int], fence: int, *, redeemed: bool, probe: int
+    ) -> Admitted:
         act = buckets.redeemed if redeemed else buckets.spent
         sent = []
         for index, cost in enumerate(costs):
@@ -246,7 +250,7 @@ class LocalGate:
 
     # ---- the end of a call ---------------------------------------------------------------------
 
-    def _settle(self, plan: Plan, index: int, finish: Finish, now_us: int) -> None:
+    def _settle(self, plan: Plan, index: int, finish: Release, now_us: int) -> None:
         bucket = self._bucket(plan, index)
         refund = finish.refund_micro(index)
         bucket = buckets.settled(bucket, refund)
@@ -265,7 +269,7 @@ class LocalGate:
                 bucket = buckets.held(bucket, now_us + round(seen.held_s * MICRO))
         self._buckets[plan.domain, plan.buckets[index].key] = bucket
 
-    def _record(self, plan: Plan, finish: Finish, now_us: int) -> tuple[float | None, bool]:
+    def _record(self, plan: Plan, finish: Release, now_us: int) -> tuple[float | None, bool]:
         """For how long the breaker opened by this end, and whether it closed."""
         rule = plan.breaker
         if rule is None:
@@ -287,7 +291,7 @@ class LocalGate:
         self._hand_over(plan.domain, pool)
         return kept
 
-    def _leave(self, ask: Ask) -> None:
+    def _leave(self, ask: AdmitRequest) -> None:
         plan, holder = ask.plan, ask.holder
         if holder is None or plan.pool is None:
             return
@@ -331,7 +335,7 @@ class LocalGate:
     def _turns_of(self, plan: Plan, index: int) -> _Turns:
         return self._turns[plan.domain, plan.buckets[index].key]
 
-    def _take_turns(self, ask: Ask, costs: Sequence[int]) -> bool:
+    def _take_turns(self, ask: AdmitRequest, costs: Sequence[int]) -> bool:
         turns = [(self._turns_of(ask.plan, index), cost) for index, cost in enumerate(costs)]
         if not turns or any((ask.booking, cost) not in promised for promised, cost in turns):
             return False
@@ -370,7 +374,7 @@ def _drop(of_kind: dict[tuple[Domain, str], State], is_idle: Callable[[State], b
         del of_kind[key]
 
 
-def _costs(ask: Ask) -> list[int]:
+def _costs(ask: AdmitRequest) -> list[int]:
     if not ask.costs:
         return [MICRO] * len(ask.plan.buckets)
     return [round(cost * MICRO) for cost in ask.costs]

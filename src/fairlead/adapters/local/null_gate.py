@@ -4,26 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fairlead.engine.ports.gate import Answer, Ask, Ended, Finish, Finished, Lease, Renewal, Wake
+from fairlead.engine.ports.gate import (
+    AdmitRequest,
+    AdmitResult,
+    Lease,
+    OnReleased,
+    Release,
+    Released,
+    Renewal,
+    Wake,
+)
 from fairlead.errors import LimiterUnavailableError
 
 
 class NullFleetGate:
     """See fairlead.engine.ports.gate.FleetGate."""
 
-    async def admit(self, ask: Ask) -> Answer:
+    async def admit(self, ask: AdmitRequest) -> AdmitResult:
         """Raises LimiterUnavailableError."""
         raise _absent()
 
-    async def finish(self, finish: Finish) -> Finished:
+    async def finish(self, finish: Release) -> Released:
         """Raises LimiterUnavailableError."""
         raise _absent()
 
-    def end(self, finish: Finish, told: Ended) -> None:
+    def end(self, finish: Release, told: OnReleased) -> None:
         """It has ended without anybody to tell."""
         told(_absent())
 
-    async def cancel(self, ask: Ask) -> None:
+    async def cancel(self, ask: AdmitRequest) -> None:
         """Raises LimiterUnavailableError."""
         raise _absent()
 

@@ -13,17 +13,17 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from fairlead.engine.ports.gate import (
+    AdmitRequest,
+    AdmitResult,
     Admitted,
-    Answer,
-    Ask,
-    Booked,
-    Finish,
-    Finished,
     GateRefusal,
     Lease,
     Queued,
     RefusedBy,
+    Release,
+    Released,
     Renewal,
+    Reserved,
 )
 from fairlead.errors import LimiterUnavailableError
 from fairlead.policy.limits.breaker import DestinationHealth
@@ -76,10 +76,10 @@ class Item(NamedTuple):
 class Cancel(NamedTuple):
     """Undo *ask*."""
 
-    ask: Ask
+    ask: AdmitRequest
 
 
-Request = Ask | Finish | Renewal | Cancel
+Request = AdmitRequest | Release | Renewal | Cancel
 """What one item of a batch says."""
 
 
@@ -141,29 +141,29 @@ class Codec:
 
     def pack(self, request: Request) -> Item:
         """The item that says *request*."""
-        if isinstance(request, Ask):
+        if isinstance(request, AdmitRequest):
             return self.admit(request)
-        if isinstance(request, Finish):
+        if isinstance(request, Release):
             return self.finish(request)
         if isinstance(request, Cancel):
             return self.cancel(request.ask)
         return self.renew(request)
 
-    def read(self, request: Request, result: Any) -> Answer | Finished | Lease | Exception:
+    def read(self, request: Request, result: Any) -> AdmitResult | Released | Lease | Exception:
         """Return the script's answer to *request*, or an error if it is bad; it affects no other request."""
         try:
-            if isinstance(request, Ask):
+            if isinstance(request, AdmitRequest):
                 return self.answer(request, result)
             number, opened_us = _DONE.unpack(result)
             if isinstance(request, Renewal):
                 return Lease(number)
             opened_s = opened_us / MICRO if opened_us else None
-            return Finished(number & _KEPT > 0, opened_s, number & _CLOSED > 0)
+            return Released(number & _KEPT > 0, opened_s, number & _CLOSED > 0)
         except (struct.error, TypeError, ValueError, OverflowError) as error:
             unreadable = LimiterUnavailableError(f"the gate's answer cannot be read: {error}")
             return result if isinstance(result, Exception) else unreadable
 
-    def admit(self, ask: Ask) -> Item:
+    def admit(self, ask: AdmitRequest) -> Item:
         """The item of one admission."""
         packed = self._of(ask.plan)
         costs = [round(cost * MICRO) for cost in ask.costs] if ask.costs else packed.ones
@@ -179,7 +179,7 @@ class Codec:
         )
         return Item(packed.keys, packed.blob, packed.names, blob, packed.holder(ask.holder))
 
-    def answer(self, ask: Ask, told: bytes) -> Answer:
+    def answer(self, ask: AdmitRequest, told: bytes) -> AdmitResult:
         """What the script said to *ask*."""
         verdict, by, which, probe, wait_us, fence = _ANSWER.unpack_from(told)
         if verdict == _ADMITTED:
@@ -188,18 +188,18 @@ class Codec:
             return Admitted(ask.plan, ask.holder, int(fence), int(wait_us) if probe else 0, sent, costs)
         wait_s = wait_us / MICRO
         if verdict == _BOOKED:
-            return Booked(wait_s)
+            return Reserved(wait_s)
         if verdict == _QUEUED:
             return Queued(RefusedBy(by), wait_s)
         index = which - 1 if which else None
         return GateRefusal(RefusedBy(by), None if wait_us < 0 else wait_s, index, fence / MICRO)
 
-    def tells(self, finish: Finish) -> bool:
+    def tells(self, finish: Release) -> bool:
         """Whether there is anything to say to the script."""
         plan = finish.admitted.plan
         return plan.breaker is not None or plan.pool is not None or bool(finish.actual or finish.observed)
 
-    def finish(self, finish: Finish) -> Item:
+    def finish(self, finish: Release) -> Item:
         """The item of one end."""
         admitted = finish.admitted
         packed = self._of(admitted.plan)
@@ -220,7 +220,7 @@ class Codec:
         blob += _destination(finish)
         return Item(packed.keys, packed.blob, packed.names, blob, holder)
 
-    def cancel(self, ask: Ask) -> Item:
+    def cancel(self, ask: AdmitRequest) -> Item:
         """The item that undoes *ask*."""
         packed = self._of(ask.plan)
         costs = [round(cost * MICRO) for cost in ask.costs] if ask.costs else packed.ones
@@ -276,7 +276,7 @@ def stamp(told: bytes) -> tuple[int, int]:
     return int(now_us), int(birth_us)
 
 
-def _destination(finish: Finish) -> bytes:
+def _destination(finish: Release) -> bytes:
     """Return the name of the breaker that counts a failure, and its cause: keys hold only a digest."""
     rule = finish.admitted.plan.breaker
     if rule is None or finish.health not in (DestinationHealth.UNHEALTHY, DestinationHealth.UNREACHED):
@@ -345,7 +345,7 @@ def _pool(pool: PoolLimit) -> bytes:
     return blob
 
 
-def _observed(finish: Finish, index: int) -> bytes:
+def _observed(finish: Release, index: int) -> bytes:
     admitted = finish.admitted
     refund = finish.refund_micro(index)
     sent = admitted.sent[index] + max(0, -refund)  # the answer has seen what it cost more

@@ -14,7 +14,7 @@ from typing import Any
 from fairlead._core.secret import Secret
 from fairlead.adapters.redis.admin_client import MOVING, asking, pages, passing_over, told, unlink, who
 from fairlead.adapters.redis.scripts import script
-from fairlead.engine.ports.gate_keys import UNKNOWN, HeldLease, KeySurvey, KindUse
+from fairlead.engine.ports.gate_keys import UNKNOWN, KeySurvey, KindUse, StoredLease
 from fairlead.policy.limits.key import Keyspace
 from fairlead.policy.limits.limit import MICRO
 
@@ -48,7 +48,7 @@ class _Look:
     since_s: float
     kinds: dict[str, _Kind] = field(default_factory=dict)
     no_ttl: list[str] = field(default_factory=list)
-    held: list[HeldLease] = field(default_factory=list)
+    held: list[StoredLease] = field(default_factory=list)
     happened: Counter[str] = field(default_factory=Counter)
     passed: int = 0
     complete: bool = True
@@ -105,7 +105,7 @@ class RedisKeys:
                 since_ms = now_us // 1000 - round(look.since_s * 1000)
                 await _read_events(client, look, [key for key, kind in named if kind == "events"], since_ms)
 
-    async def give_back(self, leases: Sequence[HeldLease]) -> list[HeldLease]:
+    async def give_back(self, leases: Sequence[StoredLease]) -> list[StoredLease]:
         text = script("recover").text
         async with asking(self._url, timeout_s=TIMEOUT_S) as servers:
             return [
@@ -170,7 +170,9 @@ async def _read_leases(client: Any, look: _Look, keys: Iterable[str], now_us: in
                 holder, until_us = told(member), round(min(max(score, 0.0), NEVER_US))
                 lease_id, process, tenant, job, _ = who(holder)
                 ends_in_s = (until_us - now_us) / MICRO
-                look.held.append(HeldLease(key, holder, lease_id, process, tenant, job, until_us, ends_in_s))
+                look.held.append(
+                    StoredLease(key, holder, lease_id, process, tenant, job, until_us, ends_in_s)
+                )
 
 
 async def _read_events(client: Any, look: _Look, keys: Iterable[str], since_ms: int) -> None:

@@ -20,14 +20,14 @@ from fairlead.adapters.redis.node import PARALLEL, Call, Node, Terms, never
 from fairlead.engine.base.batch import Batcher
 from fairlead.engine.base.timing import all_of
 from fairlead.engine.ports.gate import (
+    AdmitRequest,
+    AdmitResult,
     Admitted,
-    Answer,
-    Ask,
-    Ended,
-    Finish,
-    Finished,
     GateRefusal,
     Lease,
+    OnReleased,
+    Release,
+    Released,
     Renewal,
     Wake,
 )
@@ -37,7 +37,7 @@ from fairlead.policy.limits.key import Keyspace
 MAX_BATCH = 128
 """Items of one script call: it keeps the server for itself for about a millisecond."""
 
-_NOTHING_HELD = Finished(kept=True)
+_NOTHING_HELD = Released(kept=True)
 
 
 class RedisGate:
@@ -82,22 +82,22 @@ class RedisGate:
 
     # ---- the port ------------------------------------------------------------------------------
 
-    def admit(self, ask: Ask) -> Coroutine[Any, Any, Answer]:
+    def admit(self, ask: AdmitRequest) -> Coroutine[Any, Any, AdmitResult]:
         """One step, all or nothing."""
         return self._batch(ask)
 
-    async def finish(self, finish: Finish) -> Finished:
+    async def finish(self, finish: Release) -> Released:
         """Give back the slot, hand it on, settle the buckets, tell the breaker."""
         return await self._batch(finish) if self._codec.tells(finish) else _NOTHING_HELD
 
-    def end(self, finish: Finish, told: Ended) -> None:
+    def end(self, finish: Release, told: OnReleased) -> None:
         """The same in the next batch, which waits for the one under way and is waited for by the next."""
         if self._codec.tells(finish):
             self._batch.post(finish, told)
         else:
             told(_NOTHING_HELD)
 
-    async def cancel(self, ask: Ask) -> None:
+    async def cancel(self, ask: AdmitRequest) -> None:
         """Leave the line, give back a grant or turns that are no longer wanted. Idempotent."""
         await self._batch(Cancel(ask))
 
@@ -197,18 +197,18 @@ class RedisGate:
 
     def _unclaimed(self, request: Request, answer: Any) -> None:
         """Undo an ask whose caller is gone. After an error it may have a reservation."""
-        if not isinstance(request, Ask) or isinstance(answer, GateRefusal):
+        if not isinstance(request, AdmitRequest) or isinstance(answer, GateRefusal):
             return
         if isinstance(answer, Admitted):
             unused = dict.fromkeys(range(len(answer.spent)), 0.0)
-            undo: Coroutine[Any, Any, object] = self.finish(Finish(answer, actual=unused))
+            undo: Coroutine[Any, Any, object] = self.finish(Release(answer, actual=unused))
         else:
             undo = self._cancelled(request)
         task: asyncio.Task[Any] = asyncio.create_task(undo)
         self._undoing.add(task)
         task.add_done_callback(self._undone)
 
-    async def _cancelled(self, ask: Ask) -> None:
+    async def _cancelled(self, ask: AdmitRequest) -> None:
         """Cancel, and try once more if the first request got lost: a reservation lasts until it is read."""
         try:
             await self.cancel(ask)

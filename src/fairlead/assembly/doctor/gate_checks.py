@@ -20,7 +20,7 @@ from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.assembly.doctor.checks import Check, Status
 from fairlead.assembly.settings import Settings
 from fairlead.assembly.stores import database_settings, resolve_stores
-from fairlead.engine.ports.gate import Admitted, Ask, Finish
+from fairlead.engine.ports.gate import AdmitRequest, Admitted, Release
 from fairlead.engine.ports.gate_keys import UNKNOWN, KeySurvey
 from fairlead.errors import DependencyUnavailableError, FairleadError, LimiterUnavailableError
 from fairlead.policy.limits.key import LONGEST_PREFIX, Keyspace
@@ -229,11 +229,11 @@ async def _through_the_gate(url: Secret, prefix: str) -> Check:
         await gate.ping()
         for number in range(TIMES):
             began_s = clock.monotonic()
-            answer = await gate.admit(Ask(_try(number), holder=Holder(number, "doctor", "doctor")))
+            answer = await gate.admit(AdmitRequest(_try(number), holder=Holder(number, "doctor", "doctor")))
             times_s.append(clock.monotonic() - began_s)
             if not isinstance(answer, Admitted):
                 return Check("script", "fail", f"a free slot was refused: {answer}", "report this")
-            await gate.finish(Finish(answer))
+            await gate.finish(Release(answer))
     except (LimiterUnavailableError, DependencyUnavailableError) as error:
         return Check("script", "fail", error.message, error.hint)
     finally:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fairlead.app import Fairlead
     from fairlead.engine.ports import ConnectionKey
     from fairlead.engine.ports.gate_view import GateView, HolderView, PromotionView, WaiterView
-    from fairlead.engine.ports.overrides import SwitchStore
+    from fairlead.engine.ports.overrides import OverrideStore
 
 BUCKETS = ("name", "left", "capacity", "per second", "booked", "blocked_s")
 HOLDERS = ("lease", "process", "tenant", "job", "class", "renewed_s_ago", "ends_in_s")
@@ -113,11 +113,11 @@ def _table(call: Invocation, title: str, rows: list[Record], columns: tuple[str,
         call.out.rows(rows, columns)
 
 
-async def _switches(store: SwitchStore, key: ConnectionKey) -> list[Record]:
+async def _switches(store: OverrideStore, key: ConnectionKey) -> list[Record]:
     """What people switched that touches this connection."""
-    from fairlead.policy.limits.override import touching
+    from fairlead.policy.limits.override import scopes_covering
 
-    names = touching(key.tenant, key.provider, key.account)
+    names = scopes_covering(key.tenant, key.provider, key.account)
     return [overrides.switch_record(each) for each in await store.search() if each.reach.names in names]
 
 

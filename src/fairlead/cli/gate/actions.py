@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fairlead.assembly.runtime import Runtime
     from fairlead.engine.ports.gate_acts import GateOperator
     from fairlead.policy.limits.breaker import Destination
-    from fairlead.policy.limits.override import Reach
+    from fairlead.policy.limits.override import OverrideScope
 
 
 # ---- breakers ------------------------------------------------------------------------------------
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 def isolations(call: Invocation) -> Exit | None:
     """List the breakers that people hold open; `fairlead gate status` shows those of one connection."""
-    from fairlead.policy.limits.override import Act
+    from fairlead.policy.limits.override import OverrideKind
 
     found = call.with_fairlead(lambda fairlead: fairlead.runtime.gate.switched.search())
-    rows = (switch_record(each) for each in found if each.act is Act.ISOLATED)
+    rows = (switch_record(each) for each in found if each.act is OverrideKind.ISOLATED)
     call.out.rows(rows, COLUMNS, none="no breaker is held open by hand")
     return None
 
@@ -50,15 +50,15 @@ def reset(
     Name an isolation as it was made. After a reset, a breaker admits calls step by step, 2 in the first
     second. Jobs that waited for it are due at once.
     """
-    from fairlead.policy.limits.override import Act
+    from fairlead.policy.limits.override import OverrideKind
 
     reach = what.reach()
 
     async def work(fairlead: Fairlead) -> Record:
         runtime = fairlead.runtime
-        lifted = await find(runtime, Act.ISOLATED, reach) is not None
+        lifted = await find(runtime, OverrideKind.ISOLATED, reach) is not None
         if lifted and not dry_run:
-            await runtime.gate.switched.end(Act.ISOLATED, reach)
+            await runtime.gate.switched.end(OverrideKind.ISOLATED, reach)
         closed = await _close_breakers(runtime, reach, host, dry_run=dry_run)
         result: Record = {**named(reach), "isolation": _ended(lifted, dry_run), "breakers": closed}
         if not lifted and runtime.gate.operator is None:
@@ -93,7 +93,9 @@ def _ended(lifted: bool, dry_run: bool) -> str:
     return "would be lifted" if dry_run else "lifted"
 
 
-async def _close_breakers(runtime: Runtime, reach: Reach, host: str | None, *, dry_run: bool) -> list[Record]:
+async def _close_breakers(
+    runtime: Runtime, reach: OverrideScope, host: str | None, *, dry_run: bool
+) -> list[Record]:
     """Close open breakers and return each with its former mode; none without Redis."""
     from fairlead.policy.limits.breaker import Mode
 
@@ -112,7 +114,7 @@ async def _close_breakers(runtime: Runtime, reach: Reach, host: str | None, *, d
     return closed
 
 
-async def _open_destinations(runtime: Runtime, reach: Reach, host: str | None) -> list[Destination]:
+async def _open_destinations(runtime: Runtime, reach: OverrideScope, host: str | None) -> list[Destination]:
     """Return the destinations whose breakers may be open; for one *host* also without a recorded failure."""
     from fairlead.policy.limits.breaker import Destination
 

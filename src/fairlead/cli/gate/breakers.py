@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fairlead.engine.ports import ConnectionKey
     from fairlead.engine.ports.gate_view import DestinationView, FailureView
     from fairlead.engine.ports.lanes import PauseView
-    from fairlead.policy.limits.override import Reach
+    from fairlead.policy.limits.override import OverrideScope
 
 _STATE = ("host", "mode", "left_s", "last_failure", "last_failure_ago_s")
 COLUMNS = (*_STATE, "in_a_row", "bad", "good", "opened_s")
@@ -30,7 +30,7 @@ async def of_connection(runtime: Runtime, key: ConnectionKey, *, failures: int =
     return [view for view in views if view.destination[:3] == (key.provider, key.account, key.tenant)]
 
 
-async def of_reach(runtime: Runtime, reach: Reach) -> list[DestinationView]:
+async def of_reach(runtime: Runtime, reach: OverrideScope) -> list[DestinationView]:
     """Return the breakers of all connections in *reach*."""
     if runtime.gate.viewer is None:
         return []

@@ -22,8 +22,8 @@ from fairlead.errors import InvalidInputError
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
     from fairlead.assembly.runtime import Runtime
-    from fairlead.engine.ports.overrides import Switch
-    from fairlead.policy.limits.override import Act, Reach
+    from fairlead.engine.ports.overrides import Override
+    from fairlead.policy.limits.override import OverrideKind, OverrideScope
 
 COLUMNS = ("act", "tenant", "provider", "account", "on_again", "actor", "since", "reason")
 HEEDED_S = 2.0
@@ -46,9 +46,9 @@ class What:
     ] = None
     everything: Annotated[bool, typer.Option("--all", help="All connections of all tenants.")] = False
 
-    def reach(self) -> Reach:
+    def reach(self) -> OverrideScope:
         """What they name; InvalidInputError if that is nothing, or more than one thing."""
-        from fairlead.policy.limits.override import Reach
+        from fairlead.policy.limits.override import OverrideScope
 
         named = (self.tenant, self.provider, self.account) != (None, None, None)
         alone = self.tenant is None and self.account is not None
@@ -57,8 +57,8 @@ class What:
                 "name one thing", hint="--tenant with --provider, --provider alone, or --all"
             )
         if self.tenant is None:
-            return Reach(provider=self.provider)
-        return Reach(self.tenant, self.provider, self.account or "default")
+            return OverrideScope(provider=self.provider)
+        return OverrideScope(self.tenant, self.provider, self.account or "default")
 
 
 def isolate(
@@ -68,18 +68,18 @@ def isolate(
 
     Jobs that meet it keep their place and burn no attempt. What is under way goes on.
     """
-    from fairlead.policy.limits.override import Act
+    from fairlead.policy.limits.override import OverrideKind
 
-    return _switch(call, Act.ISOLATED, what.reach(), reason, dry_run=dry_run, yes=yes)
+    return _switch(call, OverrideKind.ISOLATED, what.reach(), reason, dry_run=dry_run, yes=yes)
 
 
 def disable(
     call: Invocation, what: What, reason: Reason, dry_run: DryRun = False, yes: Yes = False
 ) -> Exit | None:
     """Let calls through without any limit, until `fairlead gate enable`. They are counted."""
-    from fairlead.policy.limits.override import Act
+    from fairlead.policy.limits.override import OverrideKind
 
-    return _switch(call, Act.DISABLED, what.reach(), reason, dry_run=dry_run, yes=yes)
+    return _switch(call, OverrideKind.DISABLED, what.reach(), reason, dry_run=dry_run, yes=yes)
 
 
 def degrade(
@@ -95,10 +95,10 @@ def degrade(
 
     Connections do as their degraded_mode says, as if Redis were away.
     """
-    from fairlead.policy.limits.override import EVERYTHING, Act
+    from fairlead.policy.limits.override import EVERYTHING, OverrideKind
 
     _check_all(everything)
-    return _switch(call, Act.DEGRADED, EVERYTHING, reason, dry_run=dry_run, yes=yes)
+    return _switch(call, OverrideKind.DEGRADED, EVERYTHING, reason, dry_run=dry_run, yes=yes)
 
 
 def enable(
@@ -113,15 +113,15 @@ def enable(
     dry_run: DryRun = False,
 ) -> Exit | None:
     """Apply limits again: the end of `fairlead gate disable`, named as it was made."""
-    from fairlead.policy.limits.override import Act
+    from fairlead.policy.limits.override import OverrideKind
 
     reach, step_s = what.reach(), seconds_of(step, "--step")
     if not gradual:
-        return _end(call, Act.DISABLED, reach, dry_run=dry_run)
+        return _end(call, OverrideKind.DISABLED, reach, dry_run=dry_run)
 
     async def work(fairlead: Fairlead) -> Record:
         runtime = fairlead.runtime
-        found = await find(runtime, Act.DISABLED, reach)
+        found = await find(runtime, OverrideKind.DISABLED, reach)
         told = {**named(reach), "act": "enabled", "step_s": step_s}
         if found is None or found.fading is not None:
             return {**told, "result": "not disabled" if found is None else "on its way already"}
@@ -141,10 +141,10 @@ def restore(
     dry_run: DryRun = False,
 ) -> Exit | None:
     """Count by Redis again, which is first told what was spent and held meanwhile: the end of degrade."""
-    from fairlead.policy.limits.override import EVERYTHING, Act
+    from fairlead.policy.limits.override import EVERYTHING, OverrideKind
 
     _check_all(everything)
-    return _end(call, Act.DEGRADED, EVERYTHING, dry_run=dry_run)
+    return _end(call, OverrideKind.DEGRADED, EVERYTHING, dry_run=dry_run)
 
 
 def listed(call: Invocation) -> Exit | None:
@@ -157,15 +157,15 @@ def listed(call: Invocation) -> Exit | None:
 # ---- what they share -----------------------------------------------------------------------------
 
 
-def switch_record(switch: Switch) -> Record:
+def switch_record(switch: Override) -> Record:
     """A switch as JSON has it. *on_again*: the share of connections whose limits are back."""
-    from fairlead.policy.limits.override import share_on
+    from fairlead.policy.limits.override import rollout_share
 
     fading = switch.fading
     return {
         "act": switch.act.value,
         **named(switch.reach),
-        "on_again": None if fading is None else share_on(fading.age_s, fading.step_s),
+        "on_again": None if fading is None else rollout_share(fading.age_s, fading.step_s),
         "actor": switch.actor,
         "since": switch.since,
         "reason": switch.reason,
@@ -173,7 +173,7 @@ def switch_record(switch: Switch) -> Record:
 
 
 def _switch(
-    call: Invocation, act: Act, reach: Reach, reason: str, *, dry_run: bool, yes: bool
+    call: Invocation, act: OverrideKind, reach: OverrideScope, reason: str, *, dry_run: bool, yes: bool
 ) -> Exit | None:
     from fairlead.policy.limits.override import check_reason
 
@@ -197,7 +197,7 @@ def _switch(
     return None
 
 
-def _end(call: Invocation, act: Act, reach: Reach, *, dry_run: bool) -> Exit | None:
+def _end(call: Invocation, act: OverrideKind, reach: OverrideScope, *, dry_run: bool) -> Exit | None:
     word = {"disabled": "enabled", "degraded": "restored"}[act.value]
 
     async def work(fairlead: Fairlead) -> Record:
@@ -215,13 +215,13 @@ def _end(call: Invocation, act: Act, reach: Reach, *, dry_run: bool) -> Exit | N
     return None
 
 
-async def find(runtime: Runtime, act: Act, reach: Reach) -> Switch | None:
+async def find(runtime: Runtime, act: OverrideKind, reach: OverrideScope) -> Override | None:
     """The switch of this name, if it is in force."""
     found = await runtime.gate.switched.search()
     return next((each for each in found if each.act is act and each.reach == reach), None)
 
 
-async def _check_known(runtime: Runtime, reach: Reach) -> None:
+async def _check_known(runtime: Runtime, reach: OverrideScope) -> None:
     """NotFoundError where nothing is of that name: a switch that reaches nothing would go unnoticed."""
     if reach.is_connection:
         await runtime.gate.entrance.plan(key_of(*reach.names))
@@ -229,7 +229,7 @@ async def _check_known(runtime: Runtime, reach: Reach) -> None:
         runtime.profiles.profile(reach.provider, None)
 
 
-async def let_go(runtime: Runtime, reach: Reach) -> int:
+async def let_go(runtime: Runtime, reach: OverrideScope) -> int:
     """Once everybody heeds the switch, groups that wait for a turn are due: it is none any more."""
     from fairlead.policy.jobs.lane import ScopeKind, connection_group
 
@@ -255,12 +255,14 @@ def _check_all(everything: bool) -> None:
         raise InvalidInputError("only all of it counts one way or the other", hint="give --all")
 
 
-def named(reach: Reach) -> Record:
+def named(reach: OverrideScope) -> Record:
     """What is reached, as JSON has it."""
     return {"tenant": reach.tenant, "provider": reach.provider, "account": reach.account}
 
 
-async def record_switch(call: Invocation, runtime: Runtime, act: str, reach: Reach, **details: Any) -> None:
+async def record_switch(
+    call: Invocation, runtime: Runtime, act: str, reach: OverrideScope, **details: Any
+) -> None:
     """One line in the audit."""
     told = {"reach": str(reach), "account": reach.account, **details}
     await record_act(runtime, act, call.actor, told, tenant=reach.tenant, provider=reach.provider)

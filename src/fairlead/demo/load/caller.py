@@ -20,7 +20,7 @@ from typing import Any
 from fairlead._core.secret import Secret
 from fairlead.assembly.gate import GateCore, GateSettings
 from fairlead.demo.load.plan import PROVIDER, Load
-from fairlead.engine.limits.admission import Admission, Entry
+from fairlead.engine.limits.admission import Admission, AdmissionRequest
 from fairlead.errors import LimiterUnavailableError, LimitExceededError, SlotLostError
 from fairlead.events import Event
 from fairlead.policy.limits.breaker import DestinationHealth
@@ -134,7 +134,9 @@ class Caller:
 
     async def _call(self, house: GateCore, tenant: str) -> None:
         call_s = self._load.hold_s + 10.0
-        entry = Entry(self._limits[tenant], tenant, PROVIDER, wait_s=self._load.wait_s, call_s=call_s)
+        entry = AdmissionRequest(
+            self._limits[tenant], tenant, PROVIDER, wait_s=self._load.wait_s, call_s=call_s
+        )
         began_s, waiting = time.monotonic(), 1
         self._waiting += waiting
         try:

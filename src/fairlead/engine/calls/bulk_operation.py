@@ -23,7 +23,7 @@ from fairlead._core.clock import Clock, Draw
 from fairlead.engine.calls.bulk_note import BulkNote
 from fairlead.engine.calls.line_splitter import LONGEST_LINE_BYTES, LineTooLong, lines_of, steady
 from fairlead.engine.jobs.handler import current_job
-from fairlead.engine.limits.bulk_slots import BulkOperation, Bulks, BulkWish
+from fairlead.engine.limits.bulk_slots import BulkAdmitter, BulkOperation, BulkRequest
 from fairlead.engine.ports import ConnectionKey
 from fairlead.engine.ports.http import HttpRequest, NoAnswer, StreamBroken, Transport
 from fairlead.errors import BulkLimitReachedError, BulkStillRunningError, CallFailedError
@@ -271,7 +271,7 @@ class BulkRun:
 class BulkRuns:
     """One per process."""
 
-    def __init__(self, bulks: Bulks, transport: Transport, *, clock: Clock, draw: Draw) -> None:
+    def __init__(self, bulks: BulkAdmitter, transport: Transport, *, clock: Clock, draw: Draw) -> None:
         self._bulks = bulks
         self.transport = transport
         self.clock = clock
@@ -284,7 +284,7 @@ class BulkRuns:
         """
         note = BulkNote(*order.named)
         token = order.token or note.token
-        wish = BulkWish(order.key, order.kind, order.version, token, order.wait_s, own=True)
+        wish = BulkRequest(order.key, order.kind, order.version, token, order.wait_s, own=True)
         async with self._bulks.enter(wish) as place:
             run = await self._running(place, order, ask, parse_token(token or ""))
             note.keep(place.token)

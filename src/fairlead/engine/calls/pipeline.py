@@ -32,7 +32,7 @@ from fairlead.engine.calls.pages import Fetch, Page, pages, time_of
 from fairlead.engine.calls.request import Call, Came, Tokens
 from fairlead.engine.jobs.handler import current_job
 from fairlead.engine.limits.admission import Admission
-from fairlead.engine.limits.call_admitter import CallWish, Entrance
+from fairlead.engine.limits.call_admitter import CallAdmitter, CallRequest
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.engine.ports.http import (
     HttpAnswer,
@@ -51,7 +51,7 @@ from fairlead.policy.calls.classify.verdict import DONE, Result, Verdict
 from fairlead.policy.calls.deadline import buffer_s, is_hurried
 from fairlead.policy.calls.next_step import GIVE, MAX_RETRYING_S, Attempt, Follow, Then, follow, follow_items
 from fairlead.policy.calls.no_response import lost
-from fairlead.policy.limits.feedback.dialect import heard
+from fairlead.policy.limits.feedback.dialect import parse_limits
 from fairlead.policy.limits.feedback.raw_response import RawResponse
 from fairlead.policy.providers.call_settings import DEADLINE_S
 from fairlead.policy.providers.pagination import Asked, Pages
@@ -65,7 +65,7 @@ class Pipeline:
     def __init__(
         self,
         tokens: Tokens,
-        entrance: Entrance,
+        entrance: CallAdmitter,
         transport: Transport,
         manners: Callable[[Connection], Manners],
         *,
@@ -245,10 +245,10 @@ class Pipeline:
         except FairleadError as error:
             raise self._refused(on_way, error)  # noqa: B904 (see there)
 
-    def _wish(self, on_way: Progress) -> CallWish:
+    def _wish(self, on_way: Progress) -> CallRequest:
         call, left_s = on_way.call, on_way.left_s
         wait_s = on_way.inline_s if call.wait_s is None else call.wait_s
-        return CallWish(
+        return CallRequest(
             call.key,
             call.api,
             on_way.host,
@@ -338,7 +338,7 @@ class Pipeline:
             return Tried(came, None, verdict)
         reply, now_epoch_s = Unread(came.status, came.headers, came.body), self._epoch_s()
         judged = reply.judged()
-        told = heard(admission.dialect, judged, now_epoch_s=now_epoch_s)
+        told = parse_limits(admission.dialect, judged, now_epoch_s=now_epoch_s)
         verdict = judge(rules, judged, told, now_epoch_s=now_epoch_s)
         admission.apply_observations(told, verdict.health, verdict.code)
         return Tried(came, reply, verdict)
@@ -346,7 +346,7 @@ class Pipeline:
     def _note_head(self, came: HttpStream, on_way: Progress, admission: Admission) -> None:
         reply = RawResponse(came.status, came.headers)
         admission.apply_observations(
-            heard(admission.dialect, reply, now_epoch_s=self._epoch_s()), DONE.health
+            parse_limits(admission.dialect, reply, now_epoch_s=self._epoch_s()), DONE.health
         )
         if admission.report_responding is not None:
             admission.report_responding()

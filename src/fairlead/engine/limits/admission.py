@@ -24,27 +24,33 @@ from fairlead._core.clock import Clock, Draw
 from fairlead._core.ids import Ids
 from fairlead.engine.base.timing import heard as waited_for
 from fairlead.engine.base.timing import in_time
-from fairlead.engine.limits.lease_renewer import GONE, LOST, Held, Keeper, Line
-from fairlead.engine.limits.observations import Doubts, learnt
+from fairlead.engine.limits.lease_renewer import (
+    SLOT_LOST_MESSAGE,
+    STORE_GONE,
+    GrantSignal,
+    HeldLease,
+    LeaseRenewer,
+)
+from fairlead.engine.limits.observations import Doubts, observations_for
 from fairlead.engine.ports.gate import (
+    AdmitRequest,
+    AdmitResult,
     Admitted,
-    Answer,
-    Ask,
-    Booked,
-    Finish,
-    Finished,
     Gate,
     GateRefusal,
     Observation,
     Queued,
     RefusedBy,
+    Release,
+    Released,
+    Reserved,
 )
 from fairlead.errors import DeadlineExceededError, LimitExceededError, SlotLostError
 from fairlead.events import Emit, GateBreakerClosed, GateBreakerOpened
 from fairlead.policy.calls.deadline import has_time, is_hurried
 from fairlead.policy.limits.breaker import DestinationHealth
-from fairlead.policy.limits.feedback.dialect import heard
-from fairlead.policy.limits.feedback.raw_response import Heard, RawResponse
+from fairlead.policy.limits.feedback.dialect import parse_limits
+from fairlead.policy.limits.feedback.raw_response import LimitObservation, RawResponse
 from fairlead.policy.limits.limit import Plan
 from fairlead.policy.limits.pool import Holder
 
@@ -69,12 +75,12 @@ _NAMES = {
 }
 
 
-class Entry(NamedTuple):
+class AdmissionRequest(NamedTuple):
     """What a call wants to get in with.
 
     *wait_s*: how long it may wait here; *book_s*: how far ahead it takes turns, to come back for them with
     the same *booking* (default: as long as it may wait). *since_s*: how long the work has waited already.
-    *existed_s*: for how long its connection has existed, where that is known; see Ask.
+    *existed_s*: for how long its connection has existed, where that is known; see AdmitRequest.
     """
 
     plan: Plan
@@ -130,7 +136,7 @@ class Admission:
         """Record what a response says about the provider's limits and its health; a 5xx counts as an outage."""
         is_down = response.status >= 500
         health = DestinationHealth.UNHEALTHY if is_down else DestinationHealth.HEALTHY
-        items = heard(self.dialect, response, now_epoch_s=now_epoch_s)
+        items = parse_limits(self.dialect, response, now_epoch_s=now_epoch_s)
         self.apply_observations(items, health, f"http_{response.status}")
 
     def record_failure(self) -> None:
@@ -154,13 +160,13 @@ class Admission:
             self.health, self.cause = DestinationHealth.UNHEALTHY, "timeout"
 
     def apply_observations(
-        self, items: tuple[Heard, ...], health: DestinationHealth, cause: str = ""
+        self, items: tuple[LimitObservation, ...], health: DestinationHealth, cause: str = ""
     ) -> None:
         """Record the limits in *items*, and the *health* of the destination by the response's classification."""
         self.health, self.cause = health, cause
         if not items:
             return
-        observations = learnt(self.admitted.plan, items, self.doubts)
+        observations = observations_for(self.admitted.plan, items, self.doubts)
         self.observed.update(observations.observed)
         self.actual_cost.update(observations.actual)
         self.estimated_cost.update(observations.asked)
@@ -175,12 +181,14 @@ class Admission:
         self.observed.update(observed or {})
 
 
-class Inside:
+class AdmittedCall:
     """An admitted call whose slot is kept. Whatever becomes of it: let go of it, then end it, once each."""
 
     __slots__ = ("_admissions", "admission", "entry", "held")
 
-    def __init__(self, admissions: Admissions, entry: Entry, admission: Admission, held: Held | None) -> None:
+    def __init__(
+        self, admissions: Admitter, entry: AdmissionRequest, admission: Admission, held: HeldLease | None
+    ) -> None:
         self._admissions = admissions
         self.entry = entry
         self.admission = admission
@@ -203,10 +211,10 @@ class Inside:
         the same."""
         await self._admissions.ended(self)
 
-    def finish(self) -> Finish:
+    def finish(self) -> Release:
         """Return what the gate is told."""
         now = self.admission
-        return Finish(
+        return Release(
             now.admitted, now.health, now.actual_cost, now.observed, now.keeps_slot, cause=now.cause
         )
 
@@ -215,11 +223,19 @@ class Inside:
         self._admissions.begun(self)
 
 
-class Admissions:
+class Admitter:
     """Lets calls of one process in. *process* is who it is to the others."""
 
     def __init__(
-        self, gate: Gate, keeper: Keeper, *, process: str, clock: Clock, draw: Draw, ids: Ids, emit: Emit
+        self,
+        gate: Gate,
+        keeper: LeaseRenewer,
+        *,
+        process: str,
+        clock: Clock,
+        draw: Draw,
+        ids: Ids,
+        emit: Emit,
     ) -> None:
         self._gate = gate
         self._keeper = keeper
@@ -230,7 +246,7 @@ class Admissions:
         self._emit = emit
 
     @asynccontextmanager
-    async def enter(self, entry: Entry) -> AsyncIterator[Admission]:
+    async def enter(self, entry: AdmissionRequest) -> AsyncIterator[Admission]:
         """The block runs admitted. LimitExceededError, or LimiterUnavailableError, where it may not; nothing
         is held then.
 
@@ -248,43 +264,43 @@ class Admissions:
         finally:
             await inside.ended()
 
-    async def begin(self, entry: Entry) -> Inside:
+    async def begin(self, entry: AdmissionRequest) -> AdmittedCall:
         """The same without a block: what is given back is to `let_go`, and then to end."""
         admission = await self.admitted(entry)
-        inside = Inside(
+        inside = AdmittedCall(
             self, entry, admission, self._keeper.hold(admission.admitted, admission.requested_mono)
         )
         if admission.admitted.probe:
             admission.report_responding = inside.begun
         return inside
 
-    def let_go(self, inside: Inside, error: BaseException | None) -> SlotLostError | None:
+    def let_go(self, inside: AdmittedCall, error: BaseException | None) -> SlotLostError | None:
         if not self._keeper.let_go(inside.held, error):
             return None
         inside.admission.health = DestinationHealth.NEUTRAL  # it was cancelled because its slot was lost
-        return SlotLostError(LOST, tenant=inside.entry.tenant, provider=inside.entry.provider)
+        return SlotLostError(SLOT_LOST_MESSAGE, tenant=inside.entry.tenant, provider=inside.entry.provider)
 
-    def end(self, inside: Inside) -> None:
+    def end(self, inside: AdmittedCall) -> None:
         self._gate.end(inside.finish(), partial(self._ended, inside))
 
-    def begun(self, inside: Inside) -> None:
+    def begun(self, inside: AdmittedCall) -> None:
         self._gate.end(
-            Finish(inside.admission.admitted, DestinationHealth.RESPONDING), partial(self._ended, inside)
+            Release(inside.admission.admitted, DestinationHealth.RESPONDING), partial(self._ended, inside)
         )
 
-    async def ended(self, inside: Inside) -> None:
+    async def ended(self, inside: AdmittedCall) -> None:
         await self._keeper.through(self._finished(inside))
 
-    async def _finished(self, inside: Inside) -> None:
+    async def _finished(self, inside: AdmittedCall) -> None:
         self._tell(inside, await self._gate.finish(inside.finish()))
 
-    def _ended(self, inside: Inside, result: Finished | Exception) -> None:
-        if isinstance(result, Finished):
+    def _ended(self, inside: AdmittedCall, result: Released | Exception) -> None:
+        if isinstance(result, Released):
             self._tell(inside, result)
-        elif not isinstance(result, GONE):
+        elif not isinstance(result, STORE_GONE):
             raise result
 
-    def _tell(self, inside: Inside, finished: Finished) -> None:
+    def _tell(self, inside: AdmittedCall, finished: Released) -> None:
         """Of a breaker that this call opened or closed."""
         entry = inside.entry
         named = (entry.tenant, entry.provider, entry.account, entry.host)
@@ -293,14 +309,14 @@ class Admissions:
         elif finished.closed:
             self._emit(GateBreakerClosed(*named))
 
-    async def admitted(self, entry: Entry) -> Admission:
+    async def admitted(self, entry: AdmissionRequest) -> Admission:
         """Get in as `enter` does, and stay: what was taken is the caller's to keep and to give back."""
         began_s = self._clock.monotonic()
         holder = self.holder(entry) if entry.plan.pool is not None else None
         booking = entry.booking or (self._ids.lease_id() if holder is None else holder.lease_id)
         line = self._keeper.line(holder)
-        ask: Ask | None = None
-        answer: Answer | None = None
+        ask: AdmitRequest | None = None
+        answer: AdmitResult | None = None
         was_in_line = False
         try:
             while True:
@@ -317,7 +333,7 @@ class Admissions:
                 was_in_line = was_in_line or isinstance(answer, Queued)
                 await self._wait(entry, answer, line, left_s)
                 if (plan := _plan_now(entry)) is not entry.plan:
-                    if isinstance(answer, Booked):  # its turn was computed from the earlier limits
+                    if isinstance(answer, Reserved):  # its turn was computed from the earlier limits
                         await self._keeper.through(self._gate.cancel(ask))
                     entry = entry._replace(plan=plan)
         except BaseException:
@@ -327,7 +343,7 @@ class Admissions:
         finally:
             self._keeper.leave(holder)
 
-    def _answer(self, entry: Entry, ask: Ask, waited_s: float) -> Awaitable[Answer]:
+    def _answer(self, entry: AdmissionRequest, ask: AdmitRequest, waited_s: float) -> Awaitable[AdmitResult]:
         """Return the gate's answer; raise DeadlineExceededError if there is none before the call's deadline."""
         left_s = entry.call_s - waited_s if entry.wait_s <= entry.call_s else entry.call_s
         if left_s > PROMPT_S:  # as for most calls: a timer would cost each of them 25 us
@@ -336,14 +352,16 @@ class Admissions:
         late = partial(DeadlineExceededError, what, tenant=entry.tenant, provider=entry.provider)
         return in_time(self._gate.admit(ask), self._clock, max(LAST_S, left_s), late)
 
-    def holder(self, entry: Entry) -> Holder:
+    def holder(self, entry: AdmissionRequest) -> Holder:
         """Who asks with *entry*; another one each time."""
         plan = entry.plan
         number = min(entry.class_number, plan.pool.classes) if plan.pool else 1
         return Holder(self._ids.lease_id(), self._process, entry.tenant, entry.job, number, plan.quota)
 
-    def _ask(self, entry: Entry, holder: Holder | None, booking: int, waited_s: float, left_s: float) -> Ask:
-        return Ask(
+    def _ask(
+        self, entry: AdmissionRequest, holder: Holder | None, booking: int, waited_s: float, left_s: float
+    ) -> AdmitRequest:
+        return AdmitRequest(
             entry.plan,
             entry.costs,
             holder,
@@ -355,11 +373,13 @@ class Admissions:
             existed_s=entry.existed_s + waited_s,
         )
 
-    async def _wait(self, entry: Entry, answer: Answer, line: Line, left_s: float) -> None:
+    async def _wait(
+        self, entry: AdmissionRequest, answer: AdmitResult, line: GrantSignal, left_s: float
+    ) -> None:
         """Wait until it is time to ask again; raise LimitExceededError if that is too late for the call."""
         spare_s = max(0.0, entry.call_s - entry.wait_s)
         match answer:
-            case Booked(delay_s) if delay_s <= left_s:
+            case Reserved(delay_s) if delay_s <= left_s:
                 due_s = self._clock.monotonic() + delay_s
                 while delay_s > 0 and _plan_now(entry) is entry.plan:
                     await self._clock.sleep(min(delay_s, LOOK_S))
@@ -374,26 +394,28 @@ class Admissions:
                 raise closed(entry, answer)
 
     @staticmethod
-    def _undo(entry: Entry, ask: Ask, answer: Answer | None, was_in_line: bool) -> Ask | None:
+    def _undo(
+        entry: AdmissionRequest, ask: AdmitRequest, answer: AdmitResult | None, was_in_line: bool
+    ) -> AdmitRequest | None:
         """Return what the gate must undo of *ask*, whose caller leaves; None: nothing.
 
         A reservation for a later attempt stays, but not a slot that was handed over in line. A refusal holds
         nothing. Without an answer the gate itself undoes the request.
         """
-        if isinstance(answer, Booked) and entry.book_s > 0:
+        if isinstance(answer, Reserved) and entry.book_s > 0:
             return ask._replace(booking=0) if was_in_line else None
-        return ask if isinstance(answer, Queued | Booked) else None
+        return ask if isinstance(answer, Queued | Reserved) else None
 
 
-def _plan_now(entry: Entry) -> Plan:
+def _plan_now(entry: AdmissionRequest) -> Plan:
     """Return the newest limits if they are of the same kind as the ones *entry* was made with."""
     now, then = entry.plan if entry.plan_now is None else entry.plan_now(), entry.plan
     return now if now is then or now.keys == then.keys else then
 
 
-def closed(entry: Entry, answer: Answer) -> LimitExceededError:
+def closed(entry: AdmissionRequest, answer: AdmitResult) -> LimitExceededError:
     """Why *entry* does not get in, and when to come back."""
-    assert isinstance(answer, Booked | Queued | GateRefusal)
+    assert isinstance(answer, Reserved | Queued | GateRefusal)
     if isinstance(answer, GateRefusal) and answer.retry_after_s is None:
         assert answer.bucket is not None
         limit = entry.plan.buckets[answer.bucket]
@@ -406,8 +428,8 @@ def closed(entry: Entry, answer: Answer) -> LimitExceededError:
             reason="too_large",
             category="permanent_request",
         )
-    by = RefusedBy.BUCKET if isinstance(answer, Booked) else answer.by
-    delay_s = answer.delay_s if isinstance(answer, Booked) else answer.retry_after_s
+    by = RefusedBy.BUCKET if isinstance(answer, Reserved) else answer.by
+    delay_s = answer.delay_s if isinstance(answer, Reserved) else answer.retry_after_s
     assert delay_s is not None
     return LimitExceededError(
         f"no room for the call: the {_NAMES[by]} lets it through in {delay_s:.3g} s at the earliest",

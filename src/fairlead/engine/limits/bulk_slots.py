@@ -21,13 +21,13 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from fairlead.engine.jobs.handler import current_job
-from fairlead.engine.limits.admission import Admissions, Entry
-from fairlead.engine.limits.failover_gate import GuardedGate
-from fairlead.engine.limits.lease_renewer import Keeper
+from fairlead.engine.limits.admission import AdmissionRequest, Admitter
+from fairlead.engine.limits.failover_gate import FailoverGate
+from fairlead.engine.limits.lease_renewer import LeaseRenewer
 from fairlead.engine.limits.limit_plans import BulkPlan, Plans
-from fairlead.engine.limits.override_cache import Switches
+from fairlead.engine.limits.override_cache import Overrides
 from fairlead.engine.ports import Connection, ConnectionKey
-from fairlead.engine.ports.gate import Admitted, Finish, Lease, Renewal
+from fairlead.engine.ports.gate import Admitted, Lease, Release, Renewal
 from fairlead.engine.ports.gate_view import GateViewer
 from fairlead.errors import (
     BulkLimitReachedError,
@@ -39,14 +39,14 @@ from fairlead.errors import (
 )
 from fairlead.events import BulkAdopted, Emit, GateWouldRefuse
 from fairlead.policy.limits.bulk_token import UNTIED, BulkToken, is_running_id, parse_token
-from fairlead.policy.limits.feedback.dialect import heard
+from fairlead.policy.limits.feedback.dialect import parse_limits
 from fairlead.policy.limits.feedback.raw_response import BULK, RawResponse
 from fairlead.policy.limits.limit import Domain, Plan
 from fairlead.policy.text.safe import safe_text
 
 
 @dataclass(frozen=True, slots=True)
-class BulkWish:
+class BulkRequest:
     """What a caller wants to run in bulk. *token*: of the place that it has already.
 
     *own*: it knows what runs, whatever the place: a token whose place is lost is given another one, and a job
@@ -94,7 +94,7 @@ class BulkOperation:
 
         Shopify: OPERATION_IN_PROGRESS or LIMIT_REACHED. Look for the one that runs, and `adopt` it.
         """
-        for item in heard(self._dialect, reply, now_epoch_s=None):
+        for item in parse_limits(self._dialect, reply, now_epoch_s=None):
             if item.limit == BULK and item.refused:
                 return item.code or BULK
         return None
@@ -120,7 +120,7 @@ class BulkOperation:
         self._token = replace(self._token, running_id="")
 
 
-class _Place(NamedTuple):
+class _BulkSlot(NamedTuple):
     """Where a block may run. *resumed*: an earlier block took it; *asked_s*: when this one asked for it."""
 
     resumed: bool
@@ -129,17 +129,17 @@ class _Place(NamedTuple):
     asked_s: float
 
 
-class Bulks:
+class BulkAdmitter:
     """One per process."""
 
     def __init__(
         self,
         connection: Callable[[ConnectionKey], Awaitable[Connection]],
         plans: Plans,
-        switches: Switches,
-        admissions: Admissions,
-        gate: GuardedGate,
-        keeper: Keeper,
+        switches: Overrides,
+        admissions: Admitter,
+        gate: FailoverGate,
+        keeper: LeaseRenewer,
         *,
         granting_s: Callable[[Domain], Awaitable[float]],
         ready: Callable[[], Awaitable[None]],
@@ -163,7 +163,7 @@ class Bulks:
         self._emit = emit
 
     @asynccontextmanager
-    async def enter(self, wish: BulkWish) -> AsyncIterator[BulkOperation]:
+    async def enter(self, wish: BulkRequest) -> AsyncIterator[BulkOperation]:
         """The block has a place. BulkLimitReachedError where there is none; SlotLostError where the token's is lost.
 
         A block whose place is lost is cancelled and raises SlotLostError. What people switched by hand comes
@@ -186,7 +186,7 @@ class Bulks:
             self._inside.discard(token.lease_id)
             await self._keeper.through(self._left(admitted, operation))
 
-    async def _place(self, wish: BulkWish, bulk: BulkPlan) -> _Place:
+    async def _place(self, wish: BulkRequest, bulk: BulkPlan) -> _BulkSlot:
         """A place: the one of its token, that of an earlier run of this job, or a new one."""
         if not wish.own:
             if wish.token is not None:
@@ -198,7 +198,7 @@ class Bulks:
                 return await self._resumed(replace(wish, token=token), bulk)
         return await self._taken(wish, bulk)
 
-    async def _left_by_this_job(self, wish: BulkWish, bulk: BulkPlan) -> str | None:
+    async def _left_by_this_job(self, wish: BulkRequest, bulk: BulkPlan) -> str | None:
         """The token of a place that a run of this job took and that nobody is in here."""
         context = current_job.get()
         if context is None or self._viewer is None:
@@ -214,11 +214,11 @@ class Bulks:
                 return str(BulkToken(one.lease_id, 0, one.process, one.job))
         return None
 
-    async def _taken(self, wish: BulkWish, bulk: BulkPlan) -> _Place:
+    async def _taken(self, wish: BulkRequest, bulk: BulkPlan) -> _BulkSlot:
         context = current_job.get()
         wait_s = wish.wait_s if context is None else min(wish.wait_s, context.remaining_s)
         job = "" if context is None else str(context.job.job_id)
-        entry = Entry(bulk.plan, wish.key.tenant, wish.key.provider, job=job, wait_s=wait_s)
+        entry = AdmissionRequest(bulk.plan, wish.key.tenant, wish.key.provider, job=job, wait_s=wait_s)
         try:
             admitted, asked_s = await self._admitted(entry, bulk)
         except (LimitExceededError, LimiterUnavailableError) as refused:
@@ -229,25 +229,25 @@ class Bulks:
             asked_s = 0.0
         holder = admitted.holder or self._admissions.holder(entry)  # without a store, and open: nobody's
         token = BulkToken(holder.lease_id, admitted.fence, holder.process, holder.job)
-        return _Place(False, admitted, token, asked_s)
+        return _BulkSlot(False, admitted, token, asked_s)
 
-    async def _admitted(self, entry: Entry, bulk: BulkPlan) -> tuple[Admitted, float]:
+    async def _admitted(self, entry: AdmissionRequest, bulk: BulkPlan) -> tuple[Admitted, float]:
         admission = await self._admissions.admitted(entry)
         admitted = admission.admitted
         try:
             if admitted.local or not await self._lost_lately(bulk):
                 return admitted, admission.requested_mono
         except BaseException:
-            await self._keeper.through(self._gate.finish(Finish(admitted)))
+            await self._keeper.through(self._gate.finish(Release(admitted)))
             raise
-        await self._keeper.through(self._gate.finish(Finish(admitted)))
+        await self._keeper.through(self._gate.finish(Release(admitted)))
         raise LimitExceededError("it is not known yet who has a place", reason="recovery")
 
     async def _lost_lately(self, bulk: BulkPlan) -> bool:
         """Whether a lease from before a loss of the store may last still."""
         return await self._granting_s(bulk.plan.domain) < bulk.pool.lease_s
 
-    async def _resumed(self, wish: BulkWish, bulk: BulkPlan) -> _Place:
+    async def _resumed(self, wish: BulkRequest, bulk: BulkPlan) -> _BulkSlot:
         token = parse_token(wish.token or "")
         if token is None:
             raise InvalidInputError(
@@ -263,7 +263,7 @@ class Bulks:
         if state is not Lease.HELD and await self._lost_lately(bulk):
             state = await self._gate.take_up(replace(renewal, adopt=True))
         if state is Lease.HELD:
-            return _Place(True, Admitted(bulk.plan, holder, token.fence, 0, (), ()), token, asked_s)
+            return _BulkSlot(True, Admitted(bulk.plan, holder, token.fence, 0, (), ()), token, asked_s)
         if not bulk.observe:
             raise SlotLostError(
                 "the place of the bulk operation was not renewed in time, or given back",
@@ -273,22 +273,22 @@ class Bulks:
             )
         self._would_refuse(wish, "slot")
         admitted = Admitted(Plan(bulk.plan.domain), holder, token.fence, 0, (), ())
-        return _Place(True, admitted, token, asked_s)
+        return _BulkSlot(True, admitted, token, asked_s)
 
     async def _left(self, admitted: Admitted, operation: BulkOperation) -> None:
         pool, holder = admitted.plan.pool, admitted.holder
         if pool is None or holder is None:
             return
         if operation.running_id is None:
-            await self._gate.finish(Finish(admitted))
+            await self._gate.finish(Release(admitted))
         else:
             await self._gate.put_down(Renewal(admitted.plan.domain, pool, holder, held=True))
 
-    def _would_refuse(self, wish: BulkWish, reason: str) -> None:
+    def _would_refuse(self, wish: BulkRequest, reason: str) -> None:
         self._emit(GateWouldRefuse(wish.key.tenant, wish.key.provider, reason, None))
 
 
-def _busy(wish: BulkWish, bulk: BulkPlan, refused: RefusedError) -> BulkLimitReachedError:
+def _busy(wish: BulkRequest, bulk: BulkPlan, refused: RefusedError) -> BulkLimitReachedError:
     """Not until the first lease may end: whoever has the place gives it back as soon as he is done."""
     again_s = bulk.bulk.again_s
     full = refused.reason == "slot"

@@ -17,12 +17,12 @@ from typing import TypeVar
 from fairlead._core.clock import Clock, Draw
 from fairlead.engine.base.timing import in_time
 from fairlead.engine.jobs.handler import JobContext, current_job
-from fairlead.engine.limits.admission import Admission, Admissions, Entry, Inside
-from fairlead.engine.limits.connection_cache import KnownConnections, ReadConnection
-from fairlead.engine.limits.learned_limits import Notebook
+from fairlead.engine.limits.admission import Admission, AdmissionRequest, AdmittedCall, Admitter
+from fairlead.engine.limits.connection_cache import ConnectionCache, ReadConnection
+from fairlead.engine.limits.learned_limits import LearnedLimitsWriter
 from fairlead.engine.limits.limit_plans import CallPlan, Plans
 from fairlead.engine.limits.observations import LimitIgnored
-from fairlead.engine.limits.override_cache import Switches
+from fairlead.engine.limits.override_cache import Overrides
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.engine.ports.gate import Admitted
 from fairlead.errors import DeadlineExceededError, InvalidInputError, LimitExceededError
@@ -30,7 +30,7 @@ from fairlead.events import Emit, GateWouldRefuse, TenantThrottled
 from fairlead.policy.jobs.job import Priority
 from fairlead.policy.limits.estimate import UNKNOWN, CostEstimates
 from fairlead.policy.limits.limit import MAX_LEASE_S, MAX_UNITS, Plan
-from fairlead.policy.limits.refusal_throttle import RapidRequests
+from fairlead.policy.limits.refusal_throttle import RefusalThrottle
 from fairlead.policy.limits.retry_budget import RetryBudget
 from fairlead.policy.text.names import shown
 from fairlead.policy.text.number import number_of
@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)  # not to be changed; frozen, each field would cost a call 0.1 us
-class CallWish:
+class CallRequest:
     """What a caller wants to send. None: as its job has it, else the default."""
 
     key: ConnectionKey
@@ -80,16 +80,16 @@ class CallWish:
                 )
 
 
-class Entering:
-    """What `Entrance.enter` gives: a block, and what is to be undone whatever way it ends."""
+class AdmissionContext:
+    """What `CallAdmitter.enter` gives: a block, and what is to be undone whatever way it ends."""
 
     __slots__ = ("_entrance", "_wait_end", "_wish", "connection", "counted", "inside", "plan", "retry")
 
-    def __init__(self, entrance: Entrance, wish: CallWish, wait_end: bool) -> None:
+    def __init__(self, entrance: CallAdmitter, wish: CallRequest, wait_end: bool) -> None:
         self._entrance = entrance
         self._wish = wish
         self._wait_end = wait_end
-        self.inside: Inside | None = None
+        self.inside: AdmittedCall | None = None
         self.connection: Connection | None = None
         self.plan: Plan | None = None
         self.counted = self.retry = False
@@ -121,23 +121,23 @@ class Entering:
             raise lost from None
 
 
-class Entrance:
+class CallAdmitter:
     """One per process."""
 
     def __init__(
         self,
         read: ReadConnection,
         plans: Plans,
-        admissions: Admissions,
-        switches: Switches,
-        notebook: Notebook,
+        admissions: Admitter,
+        switches: Overrides,
+        notebook: LearnedLimitsWriter,
         *,
         ready: Callable[[], Awaitable[None]],
         clock: Clock,
         draw: Draw,
         emit: Emit,
     ) -> None:
-        self._connections = KnownConnections(read, clock=clock, emit=emit)
+        self._connections = ConnectionCache(read, clock=clock, emit=emit)
         self.known = (
             self._connections.known
         )  # each call asks: another method around it would cost all of them
@@ -150,23 +150,23 @@ class Entrance:
         self._clock = clock
         self._draw = draw
         self._emit = emit
-        self._rapid = RapidRequests()
+        self._rapid = RefusalThrottle()
         self._retries = RetryBudget()
         self._costs = CostEstimates()
         self._ignored: dict[tuple[ConnectionKey, str], int] = {}
         self._turns: dict[tuple[int, str], tuple[float, ...]] = {}
         self._takes_part = False
 
-    def enter(self, wish: CallWish, *, wait_end: bool = True) -> Entering:
-        """The block runs admitted; see Admissions.enter. NotFoundError where there is no such connection.
+    def enter(self, wish: CallRequest, *, wait_end: bool = True) -> AdmissionContext:
+        """The block runs admitted; see Admitter.enter. NotFoundError where there is no such connection.
 
         What people switched by hand comes first, also for a connection that only observes. *wait_end*: leave
         the block when the gate has said that what was taken is given back (default); else when that is on its
-        way, which is a round trip earlier; see Inside.end.
+        way, which is a round trip earlier; see AdmittedCall.end.
         """
-        return Entering(self, wish, wait_end)
+        return AdmissionContext(self, wish, wait_end)
 
-    async def begin(self, wish: CallWish, entering: Entering) -> Admission:
+    async def begin(self, wish: CallRequest, entering: AdmissionContext) -> Admission:
         """Get in, and note in *entering* what is to be undone at its end."""
         key = wish.key
         if not self._takes_part:
@@ -206,7 +206,7 @@ class Entrance:
         entering.counted = True
         return admission
 
-    async def _in_time(self, asked: Awaitable[T], wish: CallWish, what: str) -> T:
+    async def _in_time(self, asked: Awaitable[T], wish: CallRequest, what: str) -> T:
         """What is *asked* for, within the time of the call; DeadlineExceededError where it is not there then."""
         late = partial(
             DeadlineExceededError,
@@ -216,7 +216,9 @@ class Entrance:
         )
         return await in_time(asked, self._clock, wish.call_s, late)
 
-    async def _admitted(self, wish: CallWish, entry: Entry, call: CallPlan) -> Inside | None:
+    async def _admitted(
+        self, wish: CallRequest, entry: AdmissionRequest, call: CallPlan
+    ) -> AdmittedCall | None:
         """None: it would have been refused, and is only observed."""
         began_s = self._clock.monotonic()
         try:
@@ -237,7 +239,7 @@ class Entrance:
             self._count(entry)
             raise
 
-    def over(self, wish: CallWish, entering: Entering) -> None:
+    def over(self, wish: CallRequest, entering: AdmissionContext) -> None:
         """It runs no more: what was counted is uncounted, what was learnt is kept."""
         if entering.counted:
             self._retries.uncount(wish.key)
@@ -271,7 +273,7 @@ class Entrance:
             admission.not_sent()
             raise
 
-    def _check(self, wish: CallWish, entry: Entry, call: CallPlan, *, retry: bool) -> None:
+    def _check(self, wish: CallRequest, entry: AdmissionRequest, call: CallPlan, *, retry: bool) -> None:
         """LimitExceededError where there is no need to ask anybody."""
         now_s = self._clock.monotonic()
         throttled_s = self._rapid.throttled_s(entry.tenant, now_s)
@@ -283,22 +285,22 @@ class Entrance:
                 raise refused
             self._emit_observed(entry, refused)
 
-    def _may_retry(self, wish: CallWish, now_s: float) -> bool:
+    def _may_retry(self, wish: CallRequest, now_s: float) -> bool:
         """A job that was tried before makes many calls, each for the first time: their pace is no retry's."""
         if wish.retry:
             return self._retries.takes_retry(wish.key, now_s)
         return self._retries.may_retry(wish.key)
 
-    def _emit_observed(self, entry: Entry, refused: LimitExceededError) -> None:
+    def _emit_observed(self, entry: AdmissionRequest, refused: LimitExceededError) -> None:
         reason = refused.reason or "unknown"
         self._emit(GateWouldRefuse(entry.tenant, entry.provider, reason, refused.retry_after_s))
 
-    def _count(self, entry: Entry) -> None:
+    def _count(self, entry: AdmissionRequest) -> None:
         if self._rapid.refused(entry.tenant, self._clock.monotonic()):
             self._emit(TenantThrottled(entry.tenant, entry.provider, self._rapid.most))
 
-    def _entry(self, wish: CallWish, call: CallPlan, context: JobContext | None) -> Entry:
-        entry = Entry(
+    def _entry(self, wish: CallRequest, call: CallPlan, context: JobContext | None) -> AdmissionRequest:
+        entry = AdmissionRequest(
             call.plan,
             wish.key.tenant,
             wish.key.provider,
@@ -330,11 +332,11 @@ class Entrance:
             call_s=min(entry.call_s, max(1.0, context.remaining_s)),
         )
 
-    def _plan_now(self, wish: CallWish, call: CallPlan) -> Plan:
+    def _plan_now(self, wish: CallRequest, call: CallPlan) -> Plan:
         connection = self.known(wish.key)
         return call.plan if connection is None else self._plans.of(connection, wish.api, wish.host).plan
 
-    def _costs_of(self, wish: CallWish, call: CallPlan) -> tuple[float, ...]:
+    def _costs_of(self, wish: CallRequest, call: CallPlan) -> tuple[float, ...]:
         if wish.cost is not None:
             return (wish.cost,) * len(call.plan.buckets)
         known = self._costs.of(_operation(wish))
@@ -354,7 +356,7 @@ class Entrance:
         return connection is None or not self._plans.of(connection, api, host).observe
 
 
-def _operation(wish: CallWish) -> Hashable:
+def _operation(wish: CallRequest) -> Hashable:
     return wish.key, wish.api, wish.operation
 
 
@@ -365,23 +367,23 @@ def _note_wait(began_s: float) -> None:
         context._call_waiting_since = began_s
 
 
-def _unlimited(entry: Entry, call: CallPlan) -> Admission:
+def _unlimited(entry: AdmissionRequest, call: CallPlan) -> Admission:
     """A passage that holds nothing."""
     nothing = Admitted(Plan(entry.plan.domain), None, 0, 0, (), ())
     return Admission(nothing, 0.0, dialect=call.dialect)
 
 
-def _too_rapid(entry: Entry, wait_s: float) -> LimitExceededError:
+def _too_rapid(entry: AdmissionRequest, wait_s: float) -> LimitExceededError:
     what = "the tenant asks again and again without waiting as it is told"
     return _refused(entry, what, wait_s, "rapid", "wait for retry_after_s before asking again")
 
 
-def _too_many_retries(entry: Entry, wait_s: float) -> LimitExceededError:
+def _too_many_retries(entry: AdmissionRequest, wait_s: float) -> LimitExceededError:
     hint = "wait for retry_after_s; a fifth of the calls in flight may be retries, and three always may"
     return _refused(entry, "too many of the connection's calls are retries already", wait_s, "retries", hint)
 
 
-def _refused(entry: Entry, what: str, wait_s: float, reason: str, hint: str) -> LimitExceededError:
+def _refused(entry: AdmissionRequest, what: str, wait_s: float, reason: str, hint: str) -> LimitExceededError:
     return LimitExceededError(
         what, tenant=entry.tenant, provider=entry.provider, retry_after_s=wait_s, reason=reason, hint=hint
     )

@@ -24,7 +24,7 @@ _MOST_KNOWN = 50_000
 ReadConnection = Callable[[ConnectionKey], Awaitable[Connection | None]]
 
 
-class KnownConnections:
+class ConnectionCache:
     """One per process."""
 
     def __init__(self, read: ReadConnection, *, clock: Clock, emit: Emit) -> None:

@@ -23,16 +23,16 @@ from typing import Protocol
 from weakref import WeakKeyDictionary
 
 from fairlead.engine.ports.gate import (
+    AdmitRequest,
+    AdmitResult,
     Admitted,
-    Answer,
-    Ask,
-    Ended,
-    Finish,
-    Finished,
     Gate,
     GateRefusal,
     Lease,
+    OnReleased,
     RefusedBy,
+    Release,
+    Released,
     Renewal,
 )
 from fairlead.policy.limits.breaker import DestinationHealth
@@ -45,11 +45,11 @@ CLOSED_FOR_S = 5.0
 OWN_SHARE = 1 / 2
 """Of a lease: how long it goes on with what was its own. The last renewal may be older by a third of a lease
 and by the silence in which the outage was noticed; the rest is for the beat that ends what is beyond it."""
-_KEPT = Finished(kept=True)
+_KEPT = Released(kept=True)
 MANY = 20_000
 """The most limits to know before unused ones are forgotten, and the most asks to keep for a return."""
 HEARD_S = 15.0
-"""By then the others have counted a new process (FleetSize) and keep to the smaller share (Keeper)."""
+"""By then the others have counted a new process (FleetSize) and keep to the smaller share (LeaseRenewer)."""
 
 
 class LocalCounts(Gate, Protocol):
@@ -65,7 +65,7 @@ class LocalCounts(Gate, Protocol):
 
 
 @dataclass(slots=True)
-class Alone:
+class DegradedGate:
     """Made when the store goes away, thrown away when it is back. *held* are the slots of that moment.
 
     *storeless*: there is no store, so none of ours was ever counted anywhere else.
@@ -83,8 +83,8 @@ class Alone:
     _own: Counter[tuple[Domain, str]] = field(default_factory=Counter)
     """How many slots of each pool were ours when it began."""
     _running: dict[int, Renewal] = field(default_factory=dict)
-    _ended: list[Finish] = field(default_factory=list)
-    _left: dict[int, Ask] = field(default_factory=dict)
+    _ended: list[Release] = field(default_factory=list)
+    _left: dict[int, AdmitRequest] = field(default_factory=dict)
     _paid: Counter[tuple[Domain, str]] = field(default_factory=Counter)
     """How much each bucket had spent when the store last heard what it owes."""
 
@@ -104,7 +104,7 @@ class Alone:
         self._own[renewal.domain, renewal.pool.key] += 1
         await self._renew(renewal, adopt=True)
 
-    async def admit(self, ask: Ask) -> Answer:
+    async def admit(self, ask: AdmitRequest) -> AdmitResult:
         """As the connection's degraded mode has it."""
         match ask.plan.degraded:
             case Degraded.CLOSED:
@@ -130,22 +130,22 @@ class Alone:
             return GateRefusal(RefusedBy.OUTAGE, CLOSED_FOR_S)  # more than a share, not more than the limit
         return answer
 
-    async def finish(self, finish: Finish, *, in_store: bool = False) -> Finished:
+    async def finish(self, finish: Release, *, in_store: bool = False) -> Released:
         """The end of a call, whoever had admitted it. *in_store*: its slot is counted there, too."""
         here = self._here(finish, in_store=in_store)
         return _KEPT if here is None else (await self.gate.finish(here))._replace(kept=True)
 
-    def end(self, finish: Finish, told: Ended, *, in_store: bool = False) -> None:
+    def end(self, finish: Release, told: OnReleased, *, in_store: bool = False) -> None:
         """The same at once."""
         here = self._here(finish, in_store=in_store)
         if here is None:
             told(_KEPT)
         else:
             self.gate.end(
-                here, lambda done: told(done._replace(kept=True) if isinstance(done, Finished) else done)
+                here, lambda done: told(done._replace(kept=True) if isinstance(done, Released) else done)
             )
 
-    def _here(self, finish: Finish, *, in_store: bool) -> Finish | None:
+    def _here(self, finish: Release, *, in_store: bool) -> Release | None:
         """What this process has to settle of it, by its share; None: nothing."""
         admitted = finish.admitted
         if in_store:
@@ -158,7 +158,7 @@ class Alone:
         kept = finish if admitted.local else finish._replace(actual={}, observed={})
         return kept._replace(admitted=admitted._replace(plan=self._plan(admitted.plan)))
 
-    async def cancel(self, ask: Ask) -> None:
+    async def cancel(self, ask: AdmitRequest) -> None:
         """Nothing of *ask* is wanted any more."""
         await self.gate.cancel(ask._replace(plan=self._plan(ask.plan)))
 
@@ -175,7 +175,7 @@ class Alone:
     async def _renewed(self, renewal: Renewal, beyond: set[int]) -> Lease:
         if renewal.holder.lease_id in beyond:
             await self.gate.cancel(
-                Ask(self._plan(Plan(renewal.domain, pool=renewal.pool)), holder=renewal.holder)
+                AdmitRequest(self._plan(Plan(renewal.domain, pool=renewal.pool)), holder=renewal.holder)
             )
             self._running.pop(renewal.holder.lease_id, None)
             return Lease.LOST
@@ -234,24 +234,26 @@ class Alone:
 
     # ---- what is owed --------------------------------------------------------------------------
 
-    async def pay(self, ask: Ask) -> Admitted | GateRefusal | None:
+    async def pay(self, ask: AdmitRequest) -> Admitted | GateRefusal | None:
         """What *ask* costs, by our share of its buckets; None: of its buckets nobody else owes anything."""
         plan = ask.plan
         if not plan.buckets or plan.degraded is not Degraded.LOCAL_SHARE or self.share().processes == 1:
             return None
-        answer = await self.gate.admit(Ask(Plan(plan.domain, buckets=self._plan(plan).buckets), ask.costs))
+        answer = await self.gate.admit(
+            AdmitRequest(Plan(plan.domain, buckets=self._plan(plan).buckets), ask.costs)
+        )
         assert isinstance(answer, Admitted | GateRefusal)  # it stands in no line
         return answer
 
     async def refund(self, paid: Admitted) -> None:
         """The store did not let it through."""
-        await self.gate.finish(Finish(paid, actual=dict.fromkeys(range(len(paid.plan.buckets)), 0.0)))
+        await self.gate.finish(Release(paid, actual=dict.fromkeys(range(len(paid.plan.buckets)), 0.0)))
 
     def adopted(self) -> list[Renewal]:
         """The slots that are in use, for the store to know."""
         return [replace(renewal, adopt=True) for renewal in self._running.values()]
 
-    def leave_behind(self, asks: Iterable[Ask]) -> None:
+    def leave_behind(self, asks: Iterable[AdmitRequest]) -> None:
         """Store *asks* for cancellation in Redis, which may have a slot, a place and a turn for each.
 
         Of two with the same lease the first is stored, because Redis may know it. At most *MANY* are stored.
@@ -260,7 +262,7 @@ class Alone:
             if ask.holder is not None and ask.plan.pool is not None and len(self._left) < MANY:
                 self._left.setdefault(ask.holder.lease_id, ask)
 
-    def left_behind(self) -> list[Ask]:
+    def left_behind(self) -> list[AdmitRequest]:
         """Return the asks to cancel in Redis, the same ones until that succeeds.
 
         Without this a slot granted without a listener stays idle for a lease, and a turn stays reserved until
@@ -271,13 +273,13 @@ class Alone:
             for lease_id, ask in self._left.items()
         ]
 
-    def ended(self) -> Sequence[Finish]:
+    def ended(self) -> Sequence[Release]:
         """Slots that the store takes for held and that are free: else each would be idle for a lease. Told
         once: what a call says of a destination counts once."""
         ended, self._ended = self._ended, []
         return ended
 
-    def debts(self) -> Iterator[Finish]:
+    def debts(self) -> Iterator[Release]:
         """What was spent and has not come back, bucket by bucket, as ends of calls that spent it."""
         for domain, key, bucket in self.gate.buckets():
             spent = bucket.sent - self._paid[domain, key]
@@ -285,9 +287,9 @@ class Alone:
             limit = self._limits.get((domain, key))
             if owed > 0 and limit is not None:
                 nothing = Admitted(Plan(domain, buckets=(limit,)), None, 0, 0, (0,), (0.0,))
-                yield Finish(nothing, actual={0: owed / MICRO})
+                yield Release(nothing, actual={0: owed / MICRO})
 
-    def paid(self, debts: Iterable[Finish]) -> None:
+    def paid(self, debts: Iterable[Release]) -> None:
         """The store has heard of *debts*; nothing was spent since they were told."""
         plans = [debt.admitted.plan for debt in debts]
         heard = {(plan.domain, plan.buckets[0].key) for plan in plans}

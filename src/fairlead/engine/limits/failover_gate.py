@@ -18,22 +18,22 @@ from typing import Any
 from fairlead._core.clock import Clock, Draw
 from fairlead.engine.base.service import Service
 from fairlead.engine.base.timing import TimeLimit
-from fairlead.engine.limits.degraded_gate import Alone, LocalCounts, renewal_of
+from fairlead.engine.limits.degraded_gate import DegradedGate, LocalCounts, renewal_of
 from fairlead.engine.limits.resync import tell
 from fairlead.engine.ports.gate import (
+    AdmitRequest,
+    AdmitResult,
     Admitted,
-    Answer,
-    Ask,
-    Booked,
-    Ended,
-    Finish,
-    Finished,
     FleetGate,
     GateRefusal,
     Lease,
+    OnReleased,
     Queued,
     RefusedBy,
+    Release,
+    Released,
     Renewal,
+    Reserved,
     Wake,
 )
 from fairlead.errors import LimiterUnavailableError
@@ -61,7 +61,7 @@ OVERLAP_S = 0.5
 top of each other anyway (R27)."""
 
 
-class GuardedGate:
+class FailoverGate:
     """See fairlead.engine.ports.gate.Gate. *local* makes a gate of this process alone.
 
     *storeless*: *fleet* will never answer, for nobody set a store up.
@@ -84,17 +84,17 @@ class GuardedGate:
         self._share = share
         self._clock, self._draw = clock, draw
         self._emit = emit
-        self._alone: Alone | None = None
-        self._before: Alone | None = None
+        self._alone: DegradedGate | None = None
+        self._before: DegradedGate | None = None
         """The outage that has just ended, while we keep to our share."""
         self._held: dict[int, Admitted | Renewal] = {}
-        self._in_line: dict[int, Ask] = {}
-        self._forsaken: deque[Ask] = deque(maxlen=FORSAKEN)
+        self._in_line: dict[int, AdmitRequest] = {}
+        self._forsaken: deque[AdmitRequest] = deque(maxlen=FORSAKEN)
         self._returned_s, self._away_s, self._answers = -SHARED_S, 0.0, 0
         self._taken: dict[tuple[Domain, str], set[int]] = {}
         self._returning: asyncio.Event | None = None
         self._ending: set[asyncio.Task[None]] = set()
-        self._late: list[tuple[Finish, Ended]] = []
+        self._late: list[tuple[Release, OnReleased]] = []
         self._by_hand = self._slow = False
         self._wake: Wake = lambda lease_id: None
 
@@ -105,7 +105,7 @@ class GuardedGate:
 
     # ---- the port ------------------------------------------------------------------------------
 
-    async def admit(self, ask: Ask) -> Answer:
+    async def admit(self, ask: AdmitRequest) -> AdmitResult:
         """By the fleet's counts, or by this process's share of them."""
         alone = self._alone if self._returning is None else await self._settled()
         if alone is None:
@@ -125,7 +125,7 @@ class GuardedGate:
             alone.leave_behind([ask])
         return self._followed(ask, await alone.admit(ask))
 
-    async def finish(self, finish: Finish) -> Finished:
+    async def finish(self, finish: Release) -> Released:
         """Where the call was admitted, as far as that is there."""
         admitted = finish.admitted
         alone = await self._settled()
@@ -135,14 +135,14 @@ class GuardedGate:
             if admitted.local:  # of an outage that has ended: the store was told of its slot, and of its cost
                 finish = finish._replace(actual={}, observed={})
                 if held is None:
-                    return Finished(kept=True)
+                    return Released(kept=True)
             try:
                 return await self._fleet.finish(finish)
             except LimiterUnavailableError as error:
                 alone = await self._goes_away(error)
         return await alone.finish(finish, in_store=held is not None)
 
-    def end(self, finish: Finish, told: Ended) -> None:
+    def end(self, finish: Release, told: OnReleased) -> None:
         """The same without anybody who waits; what the store is not told is settled here."""
         admitted, holder = finish.admitted, finish.admitted.holder
         if finish.health is DestinationHealth.RESPONDING:
@@ -161,10 +161,10 @@ class GuardedGate:
         if admitted.local:  # of an outage that has ended, as in `finish`
             finish = finish._replace(actual={}, observed={})
             if held is None:
-                told(Finished(kept=True))
+                told(Released(kept=True))
                 return
 
-        def heard(result: Finished | Exception) -> None:
+        def heard(result: Released | Exception) -> None:
             if isinstance(result, LimiterUnavailableError):
                 self._spawn(self._lost(finish, told, result, in_store=held is not None))
             else:
@@ -173,7 +173,7 @@ class GuardedGate:
         self._fleet.end(finish, heard)
 
     async def _lost(
-        self, finish: Finish, told: Ended, error: LimiterUnavailableError, *, in_store: bool
+        self, finish: Release, told: OnReleased, error: LimiterUnavailableError, *, in_store: bool
     ) -> None:
         (await self._goes_away(error)).end(finish, told, in_store=in_store)
 
@@ -187,7 +187,7 @@ class GuardedGate:
         while self._ending:
             await asyncio.wait(self._ending)
 
-    async def cancel(self, ask: Ask) -> None:
+    async def cancel(self, ask: AdmitRequest) -> None:
         """Undone where it was asked; what cannot be reached ends by itself."""
         self._forget(ask.plan, ask.holder)
         alone = await self._settled()
@@ -244,20 +244,20 @@ class GuardedGate:
         self._wake = wake
         await self._fleet.listen(wake)
 
-    async def _note(self, answer: Answer) -> None:
+    async def _note(self, answer: AdmitResult) -> None:
         if isinstance(answer, Admitted) and answer.holder is not None and answer.plan.pool is not None:
             self._held[answer.holder.lease_id] = answer
             if self._alone is not None:
                 await self._alone.take_over(renewal_of(answer))
 
-    def _followed(self, ask: Ask, answer: Answer) -> Answer:
+    def _followed(self, ask: AdmitRequest, answer: AdmitResult) -> AdmitResult:
         if isinstance(answer, Admitted) and ask.holder is not None:
             self._in_line.pop(ask.holder.lease_id, None)
         elif isinstance(answer, Queued) and ask.holder is not None:
             self._in_line[ask.holder.lease_id] = ask
         else:
             self._forget(ask.plan, ask.holder)
-            if isinstance(answer, Booked) and answer.delay_s <= ask.wait_s:  # its caller may not collect it
+            if isinstance(answer, Reserved) and answer.delay_s <= ask.wait_s:  # its caller may not collect it
                 self._forsaken.append(ask)
         return answer
 
@@ -267,7 +267,7 @@ class GuardedGate:
             if plan.pool is not None and self._taken:
                 self._taken.get((plan.domain, plan.pool.key), set()).discard(holder.lease_id)
 
-    async def _just_back(self, ask: Ask) -> Answer:
+    async def _just_back(self, ask: AdmitRequest) -> AdmitResult:
         """By the fleet's counts as far as our share goes: others may keep to theirs, and be counted later."""
         before, left_s = self._before, self._returned_s + SHARED_S - self._clock.monotonic()
         if before is None or left_s <= 0:
@@ -286,7 +286,7 @@ class GuardedGate:
             await before.refund(paid)
         return answer
 
-    def _beyond_share(self, ask: Ask, left_s: float) -> GateRefusal | None:
+    def _beyond_share(self, ask: AdmitRequest, left_s: float) -> GateRefusal | None:
         """What is held and asked for may not pass our share while others may keep to theirs."""
         pool = ask.plan.pool
         if pool is None or ask.holder is None or self._away_s + SHARED_S < pool.lease_s:
@@ -297,14 +297,14 @@ class GuardedGate:
         taken.add(ask.holder.lease_id)
         return None
 
-    def _wake_all(self) -> Collection[Ask]:
+    def _wake_all(self) -> Collection[AdmitRequest]:
         """Who stands in a line that no longer counts asks again now, not when a lost hint would be missed."""
         waiting, self._in_line = self._in_line, {}
         for lease_id in waiting:
             self._wake(lease_id)
         return [*waiting.values(), *self._forsaken]
 
-    async def _settled(self) -> Alone | None:
+    async def _settled(self) -> DegradedGate | None:
         """Who counts now, once a return under way has ended: the fleet (None), or this process alone."""
         if self._returning is not None:
             await self._returning.wait()
@@ -312,12 +312,12 @@ class GuardedGate:
 
     # ---- away and back -------------------------------------------------------------------------
 
-    async def _goes_away(self, error: LimiterUnavailableError) -> Alone:
+    async def _goes_away(self, error: LimiterUnavailableError) -> DegradedGate:
         """Who waits for an answer of the store is served here; what comes of his ask is undone."""
         if self._alone is not None:
             return self._alone
         self._before = None
-        self._alone = alone = Alone(
+        self._alone = alone = DegradedGate(
             self._local(),
             self._share,
             self._clock.monotonic,
@@ -367,7 +367,7 @@ class GuardedGate:
             self._emit(GateSlow(round(took_s, 3)))
         self._slow = slow
 
-    async def _comes_back(self, alone: Alone) -> None:
+    async def _comes_back(self, alone: DegradedGate) -> None:
         """Tell the store what it missed; whoever asks meanwhile waits for that."""
         self._returning = asyncio.Event()
         try:

@@ -35,7 +35,7 @@ class _Known:
     written_s: float
 
 
-class Notebook:
+class LearnedLimitsWriter:
     """One per process."""
 
     def __init__(self, notes: GateNotes, *, clock: Clock) -> None:

@@ -25,8 +25,8 @@ from fairlead.policy.limits.pool import Holder
 
 T = TypeVar("T")
 
-LOST = "the slot was lost before the call ended"
-GONE = (LimiterUnavailableError, DependencyUnavailableError)
+SLOT_LOST_MESSAGE = "the slot was lost before the call ended"
+STORE_GONE = (LimiterUnavailableError, DependencyUnavailableError)
 """A gate that is away, or was closed as this process ends. The call was made all the same, and what was held
 there ends by itself: by its lease, or by the time of its turn."""
 BEATS_PER_LEASE = 3
@@ -39,7 +39,7 @@ BEAT_SPREAD = 1.05
 
 
 @dataclass(slots=True)
-class Held:
+class HeldLease:
     """A slot under a running call, which *task* runs; it was being *cancelled* so often before.
 
     *asked_s*: when that left to which the gate answered with its lease. The lease began later, never earlier.
@@ -59,7 +59,7 @@ class Held:
         return self.asked_s + _sure_s(self.pool) * (1 - SPARE_SHARE)
 
 
-class Line:
+class GrantSignal:
     """A place in line. As asyncio.Event, which is made once somebody waits: most calls never do."""
 
     __slots__ = ("_event", "_is_set")
@@ -89,7 +89,7 @@ class Line:
             await self._event.wait()
 
 
-class Keeper:
+class LeaseRenewer:
     """One per process. Also knows who of it stands in line, and wakes whom the gate grants a slot.
 
     *beat_s*: how often it looks what is due (default 3); a lease is renewed within a third of its
@@ -114,8 +114,8 @@ class Keeper:
         self._beat_s = beat_s
         self._alone = alone
         self._watch_s, self._unwatch = math.inf, _nothing
-        self._held: dict[int, Held] = {}
-        self._line: dict[int, Line] = {}
+        self._held: dict[int, HeldLease] = {}
+        self._line: dict[int, GrantSignal] = {}
         self._ending: set[asyncio.Future[Any]] = set()
 
     # ---- in line -------------------------------------------------------------------------------
@@ -124,9 +124,9 @@ class Keeper:
         """Have grants to this process told to those who wait for them."""
         await self._gate.listen(self._wake)
 
-    def line(self, holder: Holder | None) -> Line:
+    def line(self, holder: Holder | None) -> GrantSignal:
         """What says that *holder* was granted a slot; to be left by `leave`."""
-        line = Line()
+        line = GrantSignal()
         if holder is not None:
             self._line[holder.lease_id] = line
         return line
@@ -155,11 +155,11 @@ class Keeper:
             yield
         except BaseException as error:
             if self.let_go(held, error):
-                raise SlotLostError(LOST) from None
+                raise SlotLostError(SLOT_LOST_MESSAGE) from None
             raise
         self.let_go(held)
 
-    def hold(self, admitted: Admitted, asked_s: float) -> Held | None:
+    def hold(self, admitted: Admitted, asked_s: float) -> HeldLease | None:
         """Renew the slot of *admitted*, asked for at *asked_s* (monotonic), until `let_go`.
 
         Where it is lost the task that calls this is cancelled.
@@ -169,13 +169,13 @@ class Keeper:
             return None
         task = asyncio.current_task()
         assert task is not None
-        held = Held(admitted, pool, holder, task, asked_s, task.cancelling())
+        held = HeldLease(admitted, pool, holder, task, asked_s, task.cancelling())
         self._held[holder.lease_id] = held
         if held.stop_s < self._watch_s:
             self._watch(held.stop_s)
         return held
 
-    def let_go(self, held: Held | None, error: BaseException | None = None) -> bool:
+    def let_go(self, held: HeldLease | None, error: BaseException | None = None) -> bool:
         """It runs no more, and ended with *error*. Whether that is for its lost slot, and for nothing else:
         the cancellation is taken back then."""
         if held is None:
@@ -211,7 +211,7 @@ class Keeper:
             elif state is Lease.LOST:
                 self._lose(held)
 
-    def _renew_s(self, held: Held) -> float:
+    def _renew_s(self, held: HeldLease) -> float:
         """When to renew it: at the last beat that is surely within a third of its lease."""
         third_s = min(held.pool.lease_s, SOONEST_LOSS_S) / BEATS_PER_LEASE
         return held.asked_s + third_s - self._beat_s * BEAT_SPREAD
@@ -233,7 +233,7 @@ class Keeper:
         if next_s < math.inf:
             self._watch(next_s)
 
-    def _lose(self, held: Held) -> None:
+    def _lose(self, held: HeldLease) -> None:
         if held.holder.lease_id in self._held and not held.lost:
             held.lost = True
             held.task.cancel()
@@ -255,7 +255,7 @@ class Keeper:
     async def _quietly(ending: Awaitable[T]) -> T | None:
         try:
             return await ending
-        except GONE:
+        except STORE_GONE:
             return None
 
     async def drained(self) -> None:
@@ -279,5 +279,5 @@ def _nothing() -> None:
     """No timer runs."""
 
 
-def _renewal(held: Held) -> Renewal:
+def _renewal(held: HeldLease) -> Renewal:
     return Renewal(held.admitted.plan.domain, held.pool, held.holder, held=True)

@@ -58,7 +58,7 @@ class CallPlan:
     own: bool
     """Whether none but the tenant's connections to this account spend from its buckets."""
     unknown_costs: tuple[float, ...]
-    """Of a call of which nothing is known: one of each, or what there is; empty as in Ask."""
+    """Of a call of which nothing is known: one of each, or what there is; empty as in AdmitRequest."""
     inline_wait_s: float = INLINE_WAIT_S
     """How long a call waits that says nothing of it."""
     doubts: Doubts = field(default_factory=Doubts, compare=False)

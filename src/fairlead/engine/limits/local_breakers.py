@@ -13,16 +13,16 @@ from typing import Any
 
 from fairlead._core.clock import Clock
 from fairlead.engine.ports.gate import (
+    AdmitRequest,
+    AdmitResult,
     Admitted,
-    Answer,
-    Ask,
-    Ended,
-    Finish,
-    Finished,
     Gate,
     GateRefusal,
     Lease,
+    OnReleased,
     RefusedBy,
+    Release,
+    Released,
     Renewal,
     Wake,
 )
@@ -56,7 +56,7 @@ class LocalBreakers:
         self._clock = clock
         self._entries: dict[tuple[Domain, str], _Entry] = {}
 
-    def admit(self, ask: Ask) -> Coroutine[Any, Any, Answer]:
+    def admit(self, ask: AdmitRequest) -> Coroutine[Any, Any, AdmitResult]:
         """Refuse while the local breaker is open; otherwise ask the gate."""
         rule = ask.plan.breaker
         if not self._entries or rule is None:
@@ -64,14 +64,14 @@ class LocalBreakers:
         entry = self._entries.get((ask.plan.domain, rule.key))
         return self._gate.admit(ask) if entry is None else self._judged(entry, rule, ask)
 
-    async def _judged(self, entry: _Entry, rule: BreakerRule, ask: Ask) -> Answer:
+    async def _judged(self, entry: _Entry, rule: BreakerRule, ask: AdmitRequest) -> AdmitResult:
         passed = policy.judge(entry.breaker, _short(rule), self._now_us(), int(ask.call_s * MICRO))
         if isinstance(passed, int):
             return GateRefusal(RefusedBy.BREAKER, passed / MICRO)
         entry.breaker = passed.after
         if not passed.probe:
             return await self._gate.admit(ask)
-        answer: Answer | None = None
+        answer: AdmitResult | None = None
         try:
             answer = await self._gate.admit(ask)
         finally:
@@ -81,24 +81,24 @@ class LocalBreakers:
                 self._record(entry, rule, DestinationHealth.NEUTRAL, passed.probe)
         return answer
 
-    async def finish(self, finish: Finish) -> Finished:
+    async def finish(self, finish: Release) -> Released:
         """Record the end of a call in the local breaker and at the gate."""
         finish, opened_s, closed = self._recorded(finish)
         return _merged(await self._gate.finish(finish), opened_s, closed)
 
-    def end(self, finish: Finish, told: Ended) -> None:
+    def end(self, finish: Release, told: OnReleased) -> None:
         """Record the end of a call without waiting; *told* receives the result."""
         forwarded, opened_s, closed = self._recorded(finish)
         if opened_s is None and not closed:
             self._gate.end(forwarded, told)
             return
 
-        def merged(result: Finished | Exception) -> None:
-            told(_merged(result, opened_s, closed) if isinstance(result, Finished) else result)
+        def merged(result: Released | Exception) -> None:
+            told(_merged(result, opened_s, closed) if isinstance(result, Released) else result)
 
         self._gate.end(forwarded, merged)
 
-    async def cancel(self, ask: Ask) -> None:
+    async def cancel(self, ask: AdmitRequest) -> None:
         """Cancel at the gate."""
         await self._gate.cancel(ask)
 
@@ -110,7 +110,7 @@ class LocalBreakers:
         """Listen at the gate."""
         await self._gate.listen(wake)
 
-    def _recorded(self, finish: Finish) -> tuple[Finish, float | None, bool]:
+    def _recorded(self, finish: Release) -> tuple[Release, float | None, bool]:
         """Record *finish* in the local breaker.
 
         Returns:
@@ -157,7 +157,7 @@ class LocalBreakers:
         return round(self._clock.monotonic() * MICRO)
 
 
-def _probe(entry: _Entry, finish: Finish) -> int:
+def _probe(entry: _Entry, finish: Release) -> int:
     """Return the id of the entry's probe if *finish* ends it, else 0."""
     return entry.breaker.until_us if entry.probe is finish.admitted else 0
 
@@ -167,7 +167,7 @@ def _short(rule: BreakerRule) -> BreakerRule:
     return replace(rule, open_s=min(rule.open_s, OPEN_MOST_S), open_max_s=min(rule.open_max_s, OPEN_MOST_S))
 
 
-def _merged(finished: Finished, opened_s: float | None, closed: bool) -> Finished:
+def _merged(finished: Released, opened_s: float | None, closed: bool) -> Released:
     if finished.opened_s is None and opened_s is not None:
         finished = finished._replace(opened_s=opened_s)
     return finished._replace(closed=finished.closed or closed)

@@ -25,7 +25,7 @@ from fairlead.policy.limits.feedback.raw_response import (
     ENDPOINT,
     OBJECT,
     SEARCH,
-    Heard,
+    LimitObservation,
 )
 from fairlead.policy.limits.limit import MAX_SLOTS, BucketLimit, Plan, is_bucket
 
@@ -51,7 +51,7 @@ class LimitIgnored(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Learnt:
+class Observations:
     """For each bucket of a plan, by its place: what to observe, and what the call cost."""
 
     observed: Mapping[int, Observation]
@@ -110,7 +110,9 @@ class Doubts:
         return int(stated) if is_believed and stated <= MAX_SLOTS else None
 
 
-def learnt(plan: Plan, heard: Iterable[Heard], doubts: Doubts | None = None) -> Learnt:
+def observations_for(
+    plan: Plan, heard: Iterable[LimitObservation], doubts: Doubts | None = None
+) -> Observations:
     """Return what *heard* says about the buckets of *plan*; *doubts* holds what earlier responses stated."""
     doubts = Doubts() if doubts is None else doubts
     ignored: list[str] = []
@@ -143,14 +145,14 @@ def learnt(plan: Plan, heard: Iterable[Heard], doubts: Doubts | None = None) -> 
             observed[other] = (
                 Observation(wait_s=unknown_s) if known is None else replace(known, held_s=unknown_s)
             )
-    return Learnt(observed, actual, asked, slots or None, tuple(ignored))
+    return Observations(observed, actual, asked, slots or None, tuple(ignored))
 
 
 def _is_near(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
     return all(a <= FAR * b and b <= FAR * a for a, b in zip(one, other, strict=True))
 
 
-def _observation(item: Heard, bucket: BucketLimit, doubts: Doubts) -> tuple[Observation, bool]:
+def _observation(item: LimitObservation, bucket: BucketLimit, doubts: Doubts) -> tuple[Observation, bool]:
     """Return the observation in *item*, and whether new numbers for the limit were rejected."""
     capacity, per_s = item.capacity, item.per_s
     is_lost = capacity is not None or per_s is not None
@@ -173,7 +175,7 @@ def _observation(item: Heard, bucket: BucketLimit, doubts: Doubts) -> tuple[Obse
     return Observation(item.left, capacity, per_s, wait_s), is_lost
 
 
-def _wait_s(item: Heard) -> float | None:
+def _wait_s(item: LimitObservation) -> float | None:
     """How long nothing may be sent.
 
     None where the answer told what is left: then the bucket knows by itself when it has enough again, to the

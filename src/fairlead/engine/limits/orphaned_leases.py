@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from fairlead._core.clock import Clock
 from fairlead.engine.ports import SessionStore, SessionView
-from fairlead.engine.ports.gate_keys import GateKeys, HeldLease
+from fairlead.engine.ports.gate_keys import GateKeys, StoredLease
 from fairlead.policy.limits.bulk_token import UNTIED
 
 WATCH_S = 14.0
@@ -26,12 +26,12 @@ GONE, OVER = "its process is gone", "its lease is over"
 class Orphan:
     """One lease, why it is an orphan, and the session of its holder where one is known."""
 
-    lease: HeldLease
+    lease: StoredLease
     why: str
     session: SessionView | None = None
 
 
-def orphans(leases: Iterable[HeldLease], sessions: Sequence[SessionView]) -> list[Orphan]:
+def orphans(leases: Iterable[StoredLease], sessions: Sequence[SessionView]) -> list[Orphan]:
     """Those of *leases* that are orphans by *sessions*, the earliest end first."""
     known = {str(session.session_id): session for session in sessions}
     alive = {session.identity for session in sessions if session.state in ALIVE}

@@ -12,10 +12,16 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from fairlead._core.clock import Clock, Draw
 from fairlead.engine.base.service import Service
 from fairlead.engine.ports import ConnectionKey
-from fairlead.engine.ports.overrides import Switch, SwitchStore
+from fairlead.engine.ports.overrides import Override, OverrideStore
 from fairlead.errors import LimitExceededError
 from fairlead.events import Emit, GateBypassed
-from fairlead.policy.limits.override import Act, Names, place_of, share_on, touching
+from fairlead.policy.limits.override import (
+    Names,
+    OverrideKind,
+    rollout_position,
+    rollout_share,
+    scopes_covering,
+)
 
 LOOK_S = 1.0
 """Every process heeds a switch within 2 s."""
@@ -26,16 +32,16 @@ StandAlone = Callable[[str | None], Awaitable[None]]
 """Told at each look why this process is to keep to its share; None: there is no such reason."""
 
 
-class Switches:
-    """One per process. *stand_alone*: GuardedGate.stand_alone."""
+class Overrides:
+    """One per process. *stand_alone*: FailoverGate.stand_alone."""
 
-    def __init__(self, store: SwitchStore, stand_alone: StandAlone, *, clock: Clock, emit: Emit) -> None:
+    def __init__(self, store: OverrideStore, stand_alone: StandAlone, *, clock: Clock, emit: Emit) -> None:
         self._store = store
         self._stand_alone = stand_alone
         self._clock = clock
         self._emit = emit
         self._read_s = 0.0
-        self._known: dict[tuple[Act, Names], Switch] = {}
+        self._known: dict[tuple[OverrideKind, Names], Override] = {}
         self._bypassed: Counter[str] = Counter()
 
     async def look(self) -> None:
@@ -45,10 +51,12 @@ class Switches:
             self._emit(GateBypassed(provider, calls))
         began_s = self._clock.monotonic()
         self._heed(await self._store.search(), began_s)
-        degraded = next((switch for (act, _), switch in self._known.items() if act is Act.DEGRADED), None)
+        degraded = next(
+            (switch for (act, _), switch in self._known.items() if act is OverrideKind.DEGRADED), None
+        )
         await self._stand_alone(None if degraded is None else f"{degraded.reason} ({degraded.actor})")
 
-    def _heed(self, found: Sequence[Switch], read_s: float) -> None:
+    def _heed(self, found: Sequence[Override], read_s: float) -> None:
         self._known = {(switch.act, switch.reach.names): switch for switch in found}
         self._read_s = read_s
 
@@ -64,7 +72,7 @@ class Switches:
         """LimitExceededError where calls of *key* are stopped by hand."""
         if not self._known:
             return
-        for switch in self._on(Act.ISOLATED, key):
+        for switch in self._on(OverrideKind.ISOLATED, key):
             raise LimitExceededError(
                 f"calls are stopped by hand: {switch.reason} ({switch.actor}, {switch.reach})",
                 tenant=key.tenant,
@@ -83,15 +91,19 @@ class Switches:
 
     def limits(self, key: ConnectionKey) -> bool:
         """Whether limits are applied to a call of *key*, as far as nobody counts it."""
-        return not self._known or all(self._is_back(switch, key) for switch in self._on(Act.DISABLED, key))
+        return not self._known or all(
+            self._is_back(switch, key) for switch in self._on(OverrideKind.DISABLED, key)
+        )
 
-    def _on(self, act: Act, key: ConnectionKey) -> Iterator[Switch]:
-        for names in touching(key.tenant, key.provider, key.account):
+    def _on(self, act: OverrideKind, key: ConnectionKey) -> Iterator[Override]:
+        for names in scopes_covering(key.tenant, key.provider, key.account):
             if (switch := self._known.get((act, names))) is not None:
                 yield switch
 
-    def _is_back(self, switch: Switch, key: ConnectionKey) -> bool:
+    def _is_back(self, switch: Override, key: ConnectionKey) -> bool:
         if switch.fading is None:
             return False
         age_s = switch.fading.age_s + self._clock.monotonic() - self._read_s
-        return place_of(key.tenant, key.provider, key.account) < share_on(age_s, switch.fading.step_s)
+        return rollout_position(key.tenant, key.provider, key.account) < rollout_share(
+            age_s, switch.fading.step_s
+        )

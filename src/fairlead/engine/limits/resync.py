@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from fairlead._core.clock import Clock
-from fairlead.engine.limits.degraded_gate import Alone
-from fairlead.engine.ports.gate import Ask, FleetGate, Renewal
+from fairlead.engine.limits.degraded_gate import DegradedGate
+from fairlead.engine.ports.gate import AdmitRequest, FleetGate, Renewal
 from fairlead.errors import LimiterUnavailableError
 from fairlead.policy.limits.limit import Plan
 
@@ -22,7 +22,7 @@ AT_MOST_S = 2.0
 _Word = Callable[[], Awaitable[object]]
 
 
-async def tell(fleet: FleetGate, alone: Alone, clock: Clock) -> list[Renewal]:
+async def tell(fleet: FleetGate, alone: DegradedGate, clock: Clock) -> list[Renewal]:
     """Report the state of *alone* to *fleet*, and return the slots that were reported.
 
     A report that an available Redis refuses, because keys of a domain are damaged, is dropped. Confirmed
@@ -52,7 +52,7 @@ async def _adopted(fleet: FleetGate, renewals: list[Renewal], late: LimiterUnava
     return [renewal for renewal in renewals if await _heard(fleet, partial(fleet.renew, [renewal]), late)]
 
 
-async def _rest(fleet: FleetGate, alone: Alone, late: LimiterUnavailableError) -> None:
+async def _rest(fleet: FleetGate, alone: DegradedGate, late: LimiterUnavailableError) -> None:
     debts, ended, left = list(alone.debts()), alone.ended(), alone.left_behind()
     words: list[_Word] = [
         *(partial(fleet.finish, finish) for finish in (*debts, *ended)),
@@ -80,7 +80,7 @@ async def _heard(fleet: FleetGate, word: _Word, late: LimiterUnavailableError) -
     return True
 
 
-def _ask_of(renewal: Renewal) -> Ask:
+def _ask_of(renewal: Renewal) -> AdmitRequest:
     """What gives its slot back, should its call have ended before the next try."""
     holder = renewal.holder
-    return Ask(Plan(renewal.domain, quota=holder.quota, pool=renewal.pool), holder=holder)
+    return AdmitRequest(Plan(renewal.domain, quota=holder.quota, pool=renewal.pool), holder=holder)

@@ -34,7 +34,7 @@ class RefusedBy(IntEnum):
     """The store is away, and this connection sends nothing without it."""
 
 
-class Ask(NamedTuple):
+class AdmitRequest(NamedTuple):
     """One request for admission.
 
     *costs*: what the call takes of each bucket of the plan, in units; empty: one of each.
@@ -76,7 +76,7 @@ class Admitted(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Booked:
+class Reserved:
     """The buckets promise a turn in *delay_s*; nothing else is held meanwhile."""
 
     delay_s: float
@@ -104,7 +104,7 @@ class GateRefusal:
     bucket: int | None = None
     capacity: float = field(default=0.0, compare=False)
 
-    def clamped_costs(self, ask: Ask) -> tuple[float, ...] | None:
+    def clamped_costs(self, ask: AdmitRequest) -> tuple[float, ...] | None:
         """Return costs clamped to the learnt capacity; None if the settings allow no such call either."""
         if self.bucket is None:
             return None
@@ -114,7 +114,7 @@ class GateRefusal:
         return (*costs[: self.bucket], self.capacity, *costs[self.bucket + 1 :])
 
 
-Answer = Admitted | Booked | Queued | GateRefusal
+AdmitResult = Admitted | Reserved | Queued | GateRefusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class Observation:
     """It refused for another limit, and asks to wait so long: what is left of this one stays."""
 
 
-class Finish(NamedTuple):
+class Release(NamedTuple):
     """The end of an admitted call. With health RESPONDING the call goes on, and only its breaker learns of it.
 
     Attributes:
@@ -161,7 +161,7 @@ class Finish(NamedTuple):
         return round(self.admitted.spent[index] * MICRO) - round(actual * MICRO)
 
 
-class Finished(NamedTuple):
+class Released(NamedTuple):
     """*kept*: the lease was ours to the end. *opened_s*: this call opened the breaker for so long; *closed*:
     this call closed it."""
 
@@ -192,7 +192,7 @@ class Renewal:
     """With *held*: the process gave itself this slot while the store was away; it is told, whatever."""
 
 
-Ended = Callable[[Finished | Exception], None]
+OnReleased = Callable[[Released | Exception], None]
 """Called once with what became of an end; LimiterUnavailableError where the store did not answer."""
 
 Wake = Callable[[int], None]
@@ -202,22 +202,22 @@ Wake = Callable[[int], None]
 class Gate(Protocol):
     """Admission, and what follows it. Lost answers of ``admit`` count as spent and are never resent (R25)."""
 
-    async def admit(self, ask: Ask) -> Answer:
+    async def admit(self, ask: AdmitRequest) -> AdmitResult:
         """One step, all or nothing."""
         ...
 
-    async def finish(self, finish: Finish) -> Finished:
+    async def finish(self, finish: Release) -> Released:
         """Give back the slot, hand it on, settle the buckets, tell the breaker."""
         ...
 
-    def end(self, finish: Finish, told: Ended) -> None:
+    def end(self, finish: Release, told: OnReleased) -> None:
         """As `finish`, begun at once and done whatever becomes of the caller, who need not wait for it.
 
         What this process asks afterwards is judged after it.
         """
         ...
 
-    async def cancel(self, ask: Ask) -> None:
+    async def cancel(self, ask: AdmitRequest) -> None:
         """Leave the line, give back a grant or turns that are no longer wanted. Idempotent."""
         ...
 

@@ -22,7 +22,7 @@ class KindUse:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldLease:
+class StoredLease:
     """A lease in the store. *until_us*: its end by the store's clock; *ends_in_s*: from the look on."""
 
     key: str
@@ -51,7 +51,7 @@ class KeySurvey:
     """0: no bound."""
     no_ttl: tuple[str, ...]
     """Keys without a time to live, at most a thousand of them."""
-    leases: tuple[HeldLease, ...] = ()
+    leases: tuple[StoredLease, ...] = ()
     happened: Mapping[str, int] | None = None
     """How often each kind of event stands in the logs of the last *since_s*; None where it was not asked."""
 
@@ -79,7 +79,7 @@ class GateKeys(Protocol):
         """
         ...
 
-    async def give_back(self, leases: Sequence[HeldLease]) -> list[HeldLease]:
+    async def give_back(self, leases: Sequence[StoredLease]) -> list[StoredLease]:
         """Take these out, but for those that were renewed or ended since they were seen; those taken out."""
         ...
 

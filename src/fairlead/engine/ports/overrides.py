@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from fairlead.policy.limits.override import Act, Reach
+from fairlead.policy.limits.override import OverrideKind, OverrideScope
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,32 +19,32 @@ class Fading:
 
 
 @dataclass(frozen=True, slots=True)
-class Switch:
+class Override:
     """One switch in force. *fading* None: nothing of it comes back by itself."""
 
-    act: Act
-    reach: Reach
+    act: OverrideKind
+    reach: OverrideScope
     reason: str
     actor: str
     since: datetime
     fading: Fading | None = None
 
 
-class SwitchStore(Protocol):
+class OverrideStore(Protocol):
     """Few rows, read whole by every process each second."""
 
-    async def search(self) -> Sequence[Switch]:
+    async def search(self) -> Sequence[Override]:
         """All switches in force, the widest reach first."""
         ...
 
-    async def put(self, act: Act, reach: Reach, *, reason: str, actor: str) -> None:
+    async def put(self, act: OverrideKind, reach: OverrideScope, *, reason: str, actor: str) -> None:
         """Switch it. Switched already: the newer reason and actor count, and nothing comes back of it."""
         ...
 
-    async def end(self, act: Act, reach: Reach) -> bool:
+    async def end(self, act: OverrideKind, reach: OverrideScope) -> bool:
         """Take a switch back, named as it was made; False if there was none in force."""
         ...
 
-    async def fade(self, reach: Reach, step_s: float) -> bool:
+    async def fade(self, reach: OverrideScope, step_s: float) -> bool:
         """Let the limits of what is disabled come back step by step; False if there is nothing to begin."""
         ...

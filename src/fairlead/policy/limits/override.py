@@ -23,7 +23,7 @@ STEPS = (0.1, 0.25, 0.5, 1.0)
 MAX_REASON_BYTES = 500
 
 
-class Act(StrEnum):
+class OverrideKind(StrEnum):
     """What is switched."""
 
     ISOLATED = "isolated"
@@ -32,7 +32,7 @@ class Act(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class OverrideScope:
     """What is switched as one: all of it, what is of *provider*, or one connection of *tenant* there."""
 
     tenant: str | None = None
@@ -72,18 +72,18 @@ class Reach:
         return f"{shown(self.provider)}/{shown(self.account)} of tenant {shown(self.tenant)}"
 
 
-EVERYTHING = Reach()
+EVERYTHING = OverrideScope()
 
 Names = tuple[str, str, str]
 """Tenant, provider and account; "" where a reach names none."""
 
 
-def touching(tenant: str, provider: str, account: str) -> tuple[Names, Names, Names]:
+def scopes_covering(tenant: str, provider: str, account: str) -> tuple[Names, Names, Names]:
     """The names of whatever may reach one connection, the widest first."""
     return ("", "", ""), ("", provider, ""), (tenant, provider, account)
 
 
-def share_on(age_s: float, every_s: float, steps: Sequence[float] = STEPS) -> float:
+def rollout_share(age_s: float, every_s: float, steps: Sequence[float] = STEPS) -> float:
     """The share of connections whose limits are on, *age_s* after they began to come back.
 
     Each of *steps* lasts *every_s*, and the last one for good.
@@ -94,7 +94,7 @@ def share_on(age_s: float, every_s: float, steps: Sequence[float] = STEPS) -> fl
     return steps[min(max(0, int(age_s // every_s)), len(steps) - 1)]
 
 
-def place_of(tenant: str, provider: str, account: str) -> float:
+def rollout_position(tenant: str, provider: str, account: str) -> float:
     """A number in [0, 1) that never changes for a connection and is even over many: it is on again once the
     share is larger."""
     told = blake2b(digest_size=8)

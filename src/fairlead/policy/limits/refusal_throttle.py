@@ -20,7 +20,7 @@ class _Window:
 
 
 @dataclass(slots=True)
-class RapidRequests:
+class RefusalThrottle:
     """Counts refusals per tenant, in this process."""
 
     most: int = MOST_REFUSED

@@ -27,13 +27,13 @@ from fairlead.policy.failures.category import Category
 from fairlead.policy.failures.hint import HINT_CAP_S
 from fairlead.policy.failures.strategy import Next, Strategy, StrategyName
 from fairlead.policy.limits.breaker import DestinationHealth
-from fairlead.policy.limits.feedback.dialect import heard
+from fairlead.policy.limits.feedback.dialect import parse_limits
 from fairlead.policy.limits.feedback.raw_response import (
     BULK,
     ENDPOINT,
     OBJECT,
     SEARCH,
-    Heard,
+    LimitObservation,
     RawResponse,
     retry_after_s,
 )
@@ -50,7 +50,7 @@ _CODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}")
 def judge(
     rules: Rules,
     reply: RawResponse,
-    told: tuple[Heard, ...] | None = None,
+    told: tuple[LimitObservation, ...] | None = None,
     *,
     now_epoch_s: float | None,
     trail: list[Finding] | None = None,
@@ -61,7 +61,7 @@ def judge(
     clock, for moments in answers without a Date header. *trail*: takes the way to the verdict, step by step.
     """
     if told is None:
-        told = heard(rules.dialect, reply, now_epoch_s=now_epoch_s)
+        told = parse_limits(rules.dialect, reply, now_epoch_s=now_epoch_s)
     refusal = max((item for item in told if item.refused), key=_weight, default=None)
     said = graphql(reply) or soap(reply) or batch(reply, rules.dialect, rules.by_code)
     if said is None and refusal is None and rules.dialect == "shopify":
@@ -219,7 +219,7 @@ def _executed(case: Case) -> bool:
     return isinstance(data, dict) and len(data) > 1
 
 
-def _scope(verdict: Verdict, refusal: Heard | None) -> Scope | None:
+def _scope(verdict: Verdict, refusal: LimitObservation | None) -> Scope | None:
     if verdict.category is not Category.TRANSIENT_RATE_LIMIT:
         return None
     if verdict.daily:
@@ -227,7 +227,7 @@ def _scope(verdict: Verdict, refusal: Heard | None) -> Scope | None:
     return _SCOPES.get(refusal.limit, Scope.CONNECTION) if refusal is not None else Scope.CONNECTION
 
 
-def _weight(item: Heard) -> tuple[bool, float]:
+def _weight(item: LimitObservation) -> tuple[bool, float]:
     """Of two limits that refused the one that holds longer counts."""
     return item.daily, item.wait_s or 0.0
 

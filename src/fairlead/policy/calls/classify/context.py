@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from fairlead.policy.calls.classify.error_fields import Said, codes_of, messages_of
-from fairlead.policy.limits.feedback.raw_response import Heard, RawResponse
+from fairlead.policy.limits.feedback.raw_response import LimitObservation, RawResponse
 from fairlead.policy.text.safe import safe_text
 
 SHOWN = 300
@@ -31,7 +31,7 @@ class Case:
 
     reply: RawResponse
     said: Said | None
-    refusal: Heard | None
+    refusal: LimitObservation | None
     now_epoch_s: float | None
     trail: list[Finding] | None = None
 
@@ -51,7 +51,7 @@ class Case:
         if self.trail is not None:
             self.trail.append(Finding(place, safe_text(seen, SHOWN)))
 
-    def note_beginning(self, told: tuple[Heard, ...]) -> None:
+    def note_beginning(self, told: tuple[LimitObservation, ...]) -> None:
         """Tell what the answer holds, before any rule is asked."""
         if self.trail is None:
             return
@@ -65,6 +65,6 @@ class Case:
         self.note("message", next(iter(self.messages), "none"))
 
 
-def _limit(item: Heard) -> str:
+def _limit(item: LimitObservation) -> str:
     code = f" ({item.code})" if item.code else ""
     return f"{item.limit} {'refused' if item.refused else 'told'}{code}"

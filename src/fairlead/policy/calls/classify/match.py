@@ -9,7 +9,7 @@ from fairlead.policy.calls.classify.context import Case
 from fairlead.policy.calls.classify.error_fields import at
 from fairlead.policy.calls.classify.rules import BUILT_IN, Level
 from fairlead.policy.calls.classify.verdict import Step
-from fairlead.policy.limits.feedback.raw_response import ACCOUNT, BULK, CONCURRENCY, Heard
+from fairlead.policy.limits.feedback.raw_response import ACCOUNT, BULK, CONCURRENCY, LimitObservation
 from fairlead.policy.providers.pattern import Pattern, matches_status
 from fairlead.policy.text.text_match import text_match
 
@@ -78,7 +78,7 @@ def _by_dialect(case: Case, level: Level) -> Iterator[Match]:
     yield Match(rule, level.origin, _step_of(case, refusal), refusal.code or f"limit {refusal.limit}")
 
 
-def _step_of(case: Case, refusal: Heard) -> Step:
+def _step_of(case: Case, refusal: LimitObservation) -> Step:
     """Where the dialect found it."""
     if refusal.code is None:
         return Step.STATUS

@@ -15,14 +15,20 @@ from fairlead.errors import InvalidConfigError
 from fairlead.policy.limits.feedback.hubspot import hubspot
 from fairlead.policy.limits.feedback.mercadolibre import mercadolibre
 from fairlead.policy.limits.feedback.netsuite import netsuite
-from fairlead.policy.limits.feedback.raw_response import REQUESTS, Heard, RawResponse, refusal_s, with_refusal
+from fairlead.policy.limits.feedback.raw_response import (
+    REQUESTS,
+    LimitObservation,
+    RawResponse,
+    refusal_s,
+    with_refusal,
+)
 from fairlead.policy.limits.feedback.salesforce import salesforce
 from fairlead.policy.limits.feedback.shopify import shopify
 from fairlead.policy.limits.feedback.standard import standard
 from fairlead.policy.limits.feedback.stripe import stripe
 from fairlead.policy.text.names import shown
 
-Dialect = Callable[[RawResponse, float | None], tuple[Heard, ...]]
+Dialect = Callable[[RawResponse, float | None], tuple[LimitObservation, ...]]
 """Takes an answer and our clock (None: unknown); gives what was heard, each limit once. Never raises."""
 
 DialectName = Literal["hubspot", "mercadolibre", "netsuite", "salesforce", "shopify", "standard", "stripe"]
@@ -41,7 +47,9 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType(
 """All dialects by name; "standard" serves a vendor without one."""
 
 
-def heard(dialect: str, reply: RawResponse, *, now_epoch_s: float | None) -> tuple[Heard, ...]:
+def parse_limits(
+    dialect: str, reply: RawResponse, *, now_epoch_s: float | None
+) -> tuple[LimitObservation, ...]:
     """What *reply* says about the provider's limits, each limit at most once; empty where it says nothing.
 
     *now_epoch_s*: our clock, for moments in answers without a Date header of their own.
@@ -57,4 +65,4 @@ def heard(dialect: str, reply: RawResponse, *, now_epoch_s: float | None) -> tup
     wait_s = refusal_s(reply, now_epoch_s)
     if wait_s is None or any(item.refused for item in items):
         return items
-    return with_refusal(items, Heard(REQUESTS, wait_s=wait_s))
+    return with_refusal(items, LimitObservation(REQUESTS, wait_s=wait_s))

@@ -15,7 +15,7 @@ from fairlead.policy.limits.feedback.raw_response import (
     OBJECT,
     REQUESTS,
     SEARCH,
-    Heard,
+    LimitObservation,
     RawResponse,
     asked_s,
     with_refusal,
@@ -26,7 +26,7 @@ _LOCKED_S = 2.0  # "wait at least 2 seconds", says the vendor of a 423
 _WINDOWS_S = {"TEN_SECONDLY_ROLLING": 10.0, "SECONDLY": 1.0, "DAILY": DAY_S}
 
 
-def hubspot(reply: RawResponse, now_epoch_s: float | None) -> tuple[Heard, ...]:
+def hubspot(reply: RawResponse, now_epoch_s: float | None) -> tuple[LimitObservation, ...]:
     """The rolling window and the day as the headers tell them, and what a refusal was for.
 
     Source: developers.hubspot.com docs/api/usage-details, changelog 2018-11-06 (headers);
@@ -35,34 +35,36 @@ def hubspot(reply: RawResponse, now_epoch_s: float | None) -> tuple[Heard, ...]:
     items = (*_rolling(reply), *_daily(reply))
     wait_s = asked_s(reply, now_epoch_s)
     if reply.status == 423:
-        return with_refusal(items, Heard(OBJECT, wait_s=max(_LOCKED_S, wait_s)))
+        return with_refusal(items, LimitObservation(OBJECT, wait_s=max(_LOCKED_S, wait_s)))
     if reply.status == 477:  # the account is being moved between data centres
-        return with_refusal(items, Heard(REQUESTS, wait_s=wait_s))
+        return with_refusal(items, LimitObservation(REQUESTS, wait_s=wait_s))
     if reply.status != 429 or (code := word(member(reply.body, "policyName"))) not in _WINDOWS_S:
         return items
     window_s = _WINDOWS_S[code]
     limit = _limit_of(code, items)
-    refusal = Heard(limit, window_s=window_s, wait_s=wait_s, daily=limit == DAILY, code=code)
+    refusal = LimitObservation(limit, window_s=window_s, wait_s=wait_s, daily=limit == DAILY, code=code)
     return with_refusal(items, refusal)
 
 
-def _limit_of(code: str, items: tuple[Heard, ...]) -> str:
+def _limit_of(code: str, items: tuple[LimitObservation, ...]) -> str:
     if code == "DAILY":
         return DAILY
     rolling = any(item.limit == REQUESTS for item in items)
     return SEARCH if code == "SECONDLY" and not rolling else REQUESTS
 
 
-def _rolling(reply: RawResponse) -> Iterator[Heard]:
+def _rolling(reply: RawResponse) -> Iterator[LimitObservation]:
     capacity = count(header(reply, "x-hubspot-ratelimit-max")) or None
     left = count(header(reply, "x-hubspot-ratelimit-remaining"))
     window_ms = count(header(reply, "x-hubspot-ratelimit-interval-milliseconds"))
     if left is not None or capacity is not None:
-        yield Heard(REQUESTS, left=left, capacity=capacity, window_s=window_ms / 1000 if window_ms else None)
+        yield LimitObservation(
+            REQUESTS, left=left, capacity=capacity, window_s=window_ms / 1000 if window_ms else None
+        )
 
 
-def _daily(reply: RawResponse) -> Iterator[Heard]:
+def _daily(reply: RawResponse) -> Iterator[LimitObservation]:
     capacity = count(header(reply, "x-hubspot-ratelimit-daily")) or None
     left = count(header(reply, "x-hubspot-ratelimit-daily-remaining"))
     if left is not None or capacity is not None:
-        yield Heard(DAILY, left=left, capacity=capacity, window_s=DAY_S, daily=True)
+        yield LimitObservation(DAILY, left=left, capacity=capacity, window_s=DAY_S, daily=True)

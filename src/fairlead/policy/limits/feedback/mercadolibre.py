@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from fairlead.policy.limits.feedback.raw_response import REQUESTS, Heard, RawResponse, asked_s
+from fairlead.policy.limits.feedback.raw_response import REQUESTS, LimitObservation, RawResponse, asked_s
 from fairlead.policy.limits.feedback.readers import member
 
 _CODE = "local_rate_limited"
 
 
-def mercadolibre(reply: RawResponse, now_epoch_s: float | None) -> tuple[Heard, ...]:
+def mercadolibre(reply: RawResponse, now_epoch_s: float | None) -> tuple[LimitObservation, ...]:
     """A refusal by the word ``local_rate_limited``, whatever its status and content type.
 
     Source: reference/gate.md §6 (Envoy's local rate limit: text/plain, 18 bytes).
@@ -18,4 +18,4 @@ def mercadolibre(reply: RawResponse, now_epoch_s: float | None) -> tuple[Heard, 
     told = (reply.text or "")[:64].strip() == _CODE or any(
         member(reply.body, key) == _CODE for key in ("code", "error", "message")
     )
-    return (Heard(REQUESTS, wait_s=asked_s(reply, now_epoch_s), code=_CODE),) if told else ()
+    return (LimitObservation(REQUESTS, wait_s=asked_s(reply, now_epoch_s), code=_CODE),) if told else ()

@@ -12,7 +12,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from fairlead.policy.limits.feedback.raw_response import ACCOUNT, CONCURRENCY, Heard, RawResponse, asked_s
+from fairlead.policy.limits.feedback.raw_response import (
+    ACCOUNT,
+    CONCURRENCY,
+    LimitObservation,
+    RawResponse,
+    asked_s,
+)
 from fairlead.policy.limits.feedback.readers import LONGEST_TEXT, elements, entries, member, number, word
 
 _CODES = frozenset(
@@ -32,14 +38,14 @@ _ERROR = re.compile(r"<(?:[A-Za-z_][A-Za-z0-9_.-]{0,63}:)?([A-Za-z]{0,64}Fault|s
 _PLAIN = re.compile(r"error code: ([A-Z_]{1,64})\b")
 
 
-def netsuite(reply: RawResponse, now_epoch_s: float | None) -> tuple[Heard, ...]:
+def netsuite(reply: RawResponse, now_epoch_s: float | None) -> tuple[LimitObservation, ...]:
     """Whether the account had too many calls in flight, and what governanceLimits says of how many it has.
 
     Source: docs.oracle.com NetSuite bridgehead_1525252812, section_1525253248, article_0625010817.
     """
     code = next((code for code in _codes(reply) if code in _CODES or code in _FAULTS.values()), None)
     if code is not None or reply.status == 429:
-        return (Heard(CONCURRENCY, wait_s=asked_s(reply, now_epoch_s), code=code),)
+        return (LimitObservation(CONCURRENCY, wait_s=asked_s(reply, now_epoch_s), code=code),)
     return tuple(_governance(reply)) if reply.status == 200 else ()
 
 
@@ -66,7 +72,7 @@ def _soap_codes(text: str) -> Iterator[str]:
         yield _FAULTS.get(found[1].lower(), "")
 
 
-def _governance(reply: RawResponse) -> Iterator[Heard]:
+def _governance(reply: RawResponse) -> Iterator[LimitObservation]:
     if not reply.mentions("accountConcurrencyLimit"):
         return
     account = number(member(reply.body, "accountConcurrencyLimit"), at_least=1)
@@ -80,5 +86,5 @@ def _governance(reply: RawResponse) -> Iterator[Heard]:
     }.get(word(kind), "")
     own = number(member(reply.body, name), at_least=1)
     if own is not None:
-        yield Heard(CONCURRENCY, capacity=own)
-    yield Heard(ACCOUNT, capacity=account)
+        yield LimitObservation(CONCURRENCY, capacity=own)
+    yield LimitObservation(ACCOUNT, capacity=account)

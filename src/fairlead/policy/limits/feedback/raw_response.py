@@ -102,7 +102,7 @@ def stands_in(raw: bytes, word: bytes, behind: re.Pattern[bytes]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class LimitObservation:
     """What an answer said of one limit. None: it did not say.
 
     *limit*: which of the provider's limits, one of the names above or the provider's own name of a policy.
@@ -159,7 +159,9 @@ def refusal_s(reply: RawResponse, now_epoch_s: float | None) -> float | None:
     return (wait_s or 0.0) if reply.status == 429 else wait_s
 
 
-def with_refusal(items: tuple[Heard, ...], refusal: Heard) -> tuple[Heard, ...]:
+def with_refusal(
+    items: tuple[LimitObservation, ...], refusal: LimitObservation
+) -> tuple[LimitObservation, ...]:
     """*items* and *refusal*: one item where both speak of the same limit.
 
     Numbers that *items* tell stay; those of *refusal* fill the gaps.

@@ -15,7 +15,7 @@ from fairlead.policy.limits.feedback.raw_response import (
     DAILY,
     DAY_S,
     REQUESTS,
-    Heard,
+    LimitObservation,
     RawResponse,
     asked_s,
     with_refusal,
@@ -31,7 +31,7 @@ _USAGE = re.compile(
 )
 
 
-def salesforce(reply: RawResponse, now_epoch_s: float | None) -> tuple[Heard, ...]:
+def salesforce(reply: RawResponse, now_epoch_s: float | None) -> tuple[LimitObservation, ...]:
     """The day's use from Sforce-Limit-Info, and what a refusal was for; it comes as 403 and as a SOAP fault.
 
     Source: developer.salesforce.com app-limits-platform-api; reference/gate.md §6.
@@ -44,7 +44,7 @@ def salesforce(reply: RawResponse, now_epoch_s: float | None) -> tuple[Heard, ..
     window_s = DAY_S if limit == DAILY else None
     wait_s = asked_s(reply, now_epoch_s)
     return with_refusal(
-        items, Heard(limit, window_s=window_s, wait_s=wait_s, daily=limit == DAILY, code=_CODE)
+        items, LimitObservation(limit, window_s=window_s, wait_s=wait_s, daily=limit == DAILY, code=_CODE)
     )
 
 
@@ -54,12 +54,12 @@ def _limit_of(message: str) -> str:
     return DAILY if "TotalRequests" in message else REQUESTS
 
 
-def _usage(reply: RawResponse) -> Iterator[Heard]:
+def _usage(reply: RawResponse) -> Iterator[LimitObservation]:
     found = _USAGE.fullmatch(header(reply, "sforce-limit-info") or "")
     for limit, told in ((DAILY, found[1]), (APP, found[2])) if found else ():
         use = share(told)
         if use is not None:
-            yield Heard(limit, left=use[0], capacity=use[1], window_s=DAY_S, daily=True)
+            yield LimitObservation(limit, left=use[0], capacity=use[1], window_s=DAY_S, daily=True)
 
 
 def _refusal(reply: RawResponse) -> str | None:

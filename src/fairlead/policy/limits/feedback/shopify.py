@@ -10,7 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from fairlead.policy.limits.feedback.raw_response import BULK, POINTS, REQUESTS, Heard, RawResponse, asked_s
+from fairlead.policy.limits.feedback.raw_response import (
+    BULK,
+    POINTS,
+    REQUESTS,
+    LimitObservation,
+    RawResponse,
+    asked_s,
+)
 from fairlead.policy.limits.feedback.readers import MOST, entries, header, member, number, share, word
 
 _BULK_CODES = frozenset({"OPERATION_IN_PROGRESS", "LIMIT_REACHED"})
@@ -18,7 +25,7 @@ _MOST_FIELDS = 64
 _LEAST_RATE = 1e-6  # as in gate.limit: a slower bucket is none, and dividing by it has no meaning
 
 
-def shopify(reply: RawResponse, now_epoch_s: float | None) -> tuple[Heard, ...]:
+def shopify(reply: RawResponse, now_epoch_s: float | None) -> tuple[LimitObservation, ...]:
     """Points, calls and bulk operations, each as far as told.
 
     Source: shopify.dev docs/apps/build/apis/graphql-admin/rate-limits; docs/api/admin-rest/usage/rate-limits;
@@ -27,13 +34,13 @@ def shopify(reply: RawResponse, now_epoch_s: float | None) -> tuple[Heard, ...]:
     return (*_points(reply, now_epoch_s), *_calls(reply), *_bulk(reply))
 
 
-def _points(reply: RawResponse, now_epoch_s: float | None) -> Iterator[Heard]:
+def _points(reply: RawResponse, now_epoch_s: float | None) -> Iterator[LimitObservation]:
     if not (reply.mentions('"cost"') or reply.mentions("errors")):
         return
     cost = member(reply.body, "extensions", "cost")
     status = member(cost, "throttleStatus")
     throttled = _throttled(reply, cost)
-    item = Heard(
+    item = LimitObservation(
         POINTS,
         left=number(member(status, "currentlyAvailable")),
         capacity=number(member(status, "maximumAvailable"), at_least=1),
@@ -45,7 +52,7 @@ def _points(reply: RawResponse, now_epoch_s: float | None) -> Iterator[Heard]:
     )
     if throttled:
         yield _with_shortfall(item)
-    elif item != Heard(POINTS):
+    elif item != LimitObservation(POINTS):
         yield item
 
 
@@ -58,7 +65,7 @@ def _throttled(reply: RawResponse, cost: object) -> bool:
     )
 
 
-def _with_shortfall(item: Heard) -> Heard:
+def _with_shortfall(item: LimitObservation) -> LimitObservation:
     """*item* with the time until the points it lacks are back: 502 asked, 498 left, 50 a second: 80 ms."""
     if item.requested is None or item.left is None or item.per_s is None:
         return item
@@ -66,13 +73,13 @@ def _with_shortfall(item: Heard) -> Heard:
     return replace(item, wait_s=max(item.wait_s or 0.0, min(missing_s, MOST)))
 
 
-def _calls(reply: RawResponse) -> Iterator[Heard]:
+def _calls(reply: RawResponse) -> Iterator[LimitObservation]:
     told = share(header(reply, "x-shopify-shop-api-call-limit"))
     if told is not None:
-        yield Heard(REQUESTS, left=told[0], capacity=told[1])
+        yield LimitObservation(REQUESTS, left=told[0], capacity=told[1])
 
 
-def _bulk(reply: RawResponse) -> Iterator[Heard]:
+def _bulk(reply: RawResponse) -> Iterator[LimitObservation]:
     """A bulk operation that could not start: one runs already (to be adopted), or too many do."""
     if not reply.mentions("userErrors"):
         return
@@ -85,7 +92,7 @@ def _bulk(reply: RawResponse) -> Iterator[Heard]:
         for error in entries(member(payload, "userErrors")):
             code = word(member(error, "code"))
             if code in _BULK_CODES:
-                yield Heard(BULK, wait_s=0.0, code=code)
+                yield LimitObservation(BULK, wait_s=0.0, code=code)
                 return
 
 

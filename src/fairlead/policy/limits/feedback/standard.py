@@ -1,6 +1,6 @@
 """Limits in headers that are no vendor's own: RateLimit in its three forms, and X-RateLimit-*.
 
-``policy.ratelimit_header`` reads them; here they become Heard, one per policy. X-RateLimit-* is older than
+``policy.ratelimit_header`` reads them; here they become LimitObservation, one per policy. X-RateLimit-* is older than
 any draft: the reset is a number of seconds at some services, and the second of the epoch at others. Which
 is plain from its size.
 
@@ -21,7 +21,7 @@ from fairlead.policy.limits.feedback.raw_response import (
     DAILY,
     DAY_S,
     REQUESTS,
-    Heard,
+    LimitObservation,
     RawResponse,
     refusal_s,
     retry_after_s,
@@ -39,7 +39,7 @@ _LONGEST = 4096
 _KIND = re.compile(r'(\A|,)[ \t]*"[^"\\]{0,256}";[ ]*(?=")')
 
 
-def standard(reply: RawResponse, now_epoch_s: float | None) -> tuple[Heard, ...]:
+def standard(reply: RawResponse, now_epoch_s: float | None) -> tuple[LimitObservation, ...]:
     """What the RateLimit headers of *reply* say, else what X-RateLimit-* says.
 
     Source: draft-ietf-httpapi-ratelimit-headers 07 to 11; reference/gate.md §2.3.
@@ -51,11 +51,11 @@ def standard(reply: RawResponse, now_epoch_s: float | None) -> tuple[Heard, ...]
     asked_s = retry_after_s(reply, now_epoch_s)
     blamed = [item for item in items if item.left == 0] or (items if len(items) == 1 else ())
     if not blamed:
-        return with_refusal(items, Heard(REQUESTS, wait_s=asked_s or 0.0))
+        return with_refusal(items, LimitObservation(REQUESTS, wait_s=asked_s or 0.0))
     return tuple(replace(item, wait_s=_wait_s(item, asked_s)) if item in blamed else item for item in items)
 
 
-def _wait_s(item: Heard, asked_s: float | None) -> float:
+def _wait_s(item: LimitObservation, asked_s: float | None) -> float:
     if asked_s is not None:
         return asked_s
     return (item.reset_s or 0.0) if item.left == 0 else 0.0
@@ -94,9 +94,9 @@ def _from_now(reset_s: float | None, base_epoch_s: float | None) -> float | None
     return None if base_epoch_s is None else max(0.0, reset_s - base_epoch_s)
 
 
-def _heard(states: Sequence[QuotaState]) -> tuple[Heard, ...]:
-    """One Heard for each name; where two policies come to the same one, the tighter."""
-    found: dict[str, Heard] = {}
+def _heard(states: Sequence[QuotaState]) -> tuple[LimitObservation, ...]:
+    """One LimitObservation for each name; where two policies come to the same one, the tighter."""
+    found: dict[str, LimitObservation] = {}
     for state in states[:_MOST_POLICIES]:
         limit = _limit_of(state.policy)
         known, told = found.get(limit), _item(limit, state)
@@ -105,14 +105,14 @@ def _heard(states: Sequence[QuotaState]) -> tuple[Heard, ...]:
     return tuple(found.values())
 
 
-def _room(item: Heard) -> tuple[float, float]:
+def _room(item: LimitObservation) -> tuple[float, float]:
     """Sorts by how tight it is: what is left, and of the same the one that lasts longer."""
     return item.left or 0.0, -(item.reset_s or 0.0)
 
 
-def _item(limit: str, state: QuotaState) -> Heard:
+def _item(limit: str, state: QuotaState) -> LimitObservation:
     window_s = number(state.window_s) or None
-    return Heard(
+    return LimitObservation(
         limit,
         left=number(state.remaining),
         capacity=number(state.quota) or None,

@@ -10,7 +10,7 @@ from fairlead.policy.limits.feedback.raw_response import (
     ENDPOINT,
     OBJECT,
     REQUESTS,
-    Heard,
+    LimitObservation,
     RawResponse,
     asked_s,
 )
@@ -25,7 +25,7 @@ _REASONS = {
 }
 
 
-def stripe(reply: RawResponse, now_epoch_s: float | None) -> tuple[Heard, ...]:
+def stripe(reply: RawResponse, now_epoch_s: float | None) -> tuple[LimitObservation, ...]:
     """What a refusal was for, by Stripe-Rate-Limited-Reason; ``lock_timeout`` without it is an object's lock.
 
     Source: docs.stripe.com/rate-limits; reference/gate.md §6.
@@ -35,7 +35,7 @@ def stripe(reply: RawResponse, now_epoch_s: float | None) -> tuple[Heard, ...]:
     wait_s = asked_s(reply, now_epoch_s)
     reason = header(reply, "stripe-rate-limited-reason")
     if reason is None and member(reply.body, "error", "code") == "lock_timeout":
-        return (Heard(OBJECT, wait_s=wait_s, code="lock_timeout"),)
+        return (LimitObservation(OBJECT, wait_s=wait_s, code="lock_timeout"),)
     if reason in _REASONS:
-        return (Heard(_REASONS[reason], wait_s=wait_s, code=reason),)
-    return (Heard(REQUESTS, wait_s=wait_s),)
+        return (LimitObservation(_REASONS[reason], wait_s=wait_s, code=reason),)
+    return (LimitObservation(REQUESTS, wait_s=wait_s),)
