@@ -15,7 +15,7 @@ from fairlead.adapters.local.local_gate import LocalGate
 from fairlead.adapters.local.system import SystemIds
 from fairlead.adapters.redis.data_loss import RedisDataLoss
 from fairlead.engine.jobs.handler import JobContext, current_job
-from fairlead.engine.limits.admission import Admitter
+from fairlead.engine.limits.admitter import Admitter
 from fairlead.engine.limits.bulk_slots import BulkAdmitter, BulkRequest
 from fairlead.engine.limits.failover_gate import FailoverGate
 from fairlead.engine.limits.lease_renewer import LeaseRenewer

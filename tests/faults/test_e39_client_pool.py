@@ -25,7 +25,7 @@ from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.http.client_session import TransportSettings
 from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.app.client.forwarding import ForwardedResponse
-from fairlead.engine.limits.admission import Admitter
+from fairlead.engine.limits.admitter import Admitter
 from fairlead.engine.limits.lease_renewer import LeaseRenewer
 from fairlead.errors import FairleadError
 from fairlead.testing.api.raw import RawConnection, RawServer

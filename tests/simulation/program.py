@@ -25,7 +25,7 @@ from fairlead.engine.jobs.scheduler import Scheduler
 from fairlead.engine.jobs.schedules import Schedules
 from fairlead.engine.jobs.worker import Worker
 from fairlead.engine.jobs.worker_settings import WorkerSettings
-from fairlead.engine.limits.admission import Admitter
+from fairlead.engine.limits.admitter import Admitter
 from fairlead.engine.limits.call_admitter import CallAdmitter
 from fairlead.engine.limits.failover_gate import FailoverGate
 from fairlead.engine.limits.first_use import FirstUse

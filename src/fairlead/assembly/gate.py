@@ -28,7 +28,7 @@ from fairlead.adapters.redis.keys import RedisKeys
 from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.engine.base.service import Service
 from fairlead.engine.base.timing import LEAVE_S, TimeLimit
-from fairlead.engine.limits.admission import Admitter
+from fairlead.engine.limits.admitter import Admitter
 from fairlead.engine.limits.bulk_slots import BulkAdmitter
 from fairlead.engine.limits.call_admitter import CallAdmitter
 from fairlead.engine.limits.failover_gate import FailoverGate

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fairlead.adapters.local.local_gate import LocalGate
-from fairlead.engine.limits.admission import AdmissionRequest, Admitter
+from fairlead.engine.limits.admitter import AdmissionRequest, Admitter
 from fairlead.engine.limits.lease_renewer import LeaseRenewer
 from fairlead.engine.ports.gate import AdmitRequest, Admitted, Observation
 from fairlead.errors import DependencyUnavailableError, LimitExceededError, SlotLostError

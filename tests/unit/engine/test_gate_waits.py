@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from fairlead.adapters.local.local_gate import LocalGate
-from fairlead.engine.limits.admission import AdmissionRequest, Admitter
+from fairlead.engine.limits.admitter import AdmissionRequest, Admitter
 from fairlead.engine.limits.lease_renewer import LeaseRenewer
 from fairlead.engine.ports.gate import AdmitRequest, AdmitResult, Observation
 from fairlead.errors import DeadlineExceededError, LimitExceededError

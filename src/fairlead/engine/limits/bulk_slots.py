@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from fairlead.engine.jobs.handler import current_job
-from fairlead.engine.limits.admission import AdmissionRequest, Admitter
+from fairlead.engine.limits.admitter import AdmissionRequest, Admitter
 from fairlead.engine.limits.failover_gate import FailoverGate
 from fairlead.engine.limits.lease_renewer import LeaseRenewer
 from fairlead.engine.limits.limit_plans import BulkPlan, Plans

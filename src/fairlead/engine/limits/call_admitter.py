@@ -17,7 +17,8 @@ from typing import TypeVar
 from fairlead._core.clock import Clock, Draw
 from fairlead.engine.base.timing import in_time
 from fairlead.engine.jobs.handler import JobContext, current_job
-from fairlead.engine.limits.admission import Admission, AdmissionRequest, AdmittedCall, Admitter
+from fairlead.engine.limits.admission import Admission
+from fairlead.engine.limits.admitter import AdmissionRequest, AdmittedCall, Admitter
 from fairlead.engine.limits.connection_cache import ConnectionCache, ReadConnection
 from fairlead.engine.limits.learned_limits import LearnedLimitsWriter
 from fairlead.engine.limits.limit_plans import CallPlan, Plans

@@ -1,0 +1,357 @@
+"""How a call gets in, and what it holds while it runs (G1, R25, R26).
+
+    ask ─► admitted ─► the call, its slot kept by the keeper ─► finish
+     ▲ │
+     │ ├─ a turn in the buckets ──► sleep until then ──┐
+     │ ├─ in line for a slot ─────► a hint, or 1 s ────┤
+     └─┴───────────────────────────────────────────────┘   refused for longer than it may wait: LimitExceededError
+
+The gate itself never waits; only here somebody does, for as long as the caller allows, and holds nothing
+meanwhile. Whatever way this ends, a place in line, a grant that came too late and a turn that nobody will
+take are given back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import NamedTuple
+
+from fairlead._core.clock import Clock, Draw
+from fairlead._core.ids import Ids
+from fairlead.engine.base.timing import heard as waited_for
+from fairlead.engine.base.timing import in_time
+from fairlead.engine.limits.admission import Admission
+from fairlead.engine.limits.lease_renewer import (
+    SLOT_LOST_MESSAGE,
+    STORE_GONE,
+    GrantSignal,
+    HeldLease,
+    LeaseRenewer,
+)
+from fairlead.engine.ports.gate import (
+    AdmitRequest,
+    AdmitResult,
+    Admitted,
+    Gate,
+    GateRefusal,
+    Queued,
+    RefusedBy,
+    Release,
+    Released,
+    Reserved,
+)
+from fairlead.errors import DeadlineExceededError, LimitExceededError, SlotLostError
+from fairlead.events import Emit, GateBreakerClosed, GateBreakerOpened
+from fairlead.policy.calls.deadline import has_time
+from fairlead.policy.limits.breaker import DestinationHealth
+from fairlead.policy.limits.limit import Plan
+from fairlead.policy.limits.pool import Holder
+
+LINE_S = 3.0
+"""Who stands in line and was not heard of for so long is passed over."""
+AGAIN_S = 1.0
+"""Who stands in line asks again within it: should the hint be lost, or a lease end that nobody gives back."""
+LAST_S = 0.1
+"""Who asks a last time at the end of its time waits so long for the answer."""
+PROMPT_S = 10.0
+"""Within it the gate answers or gives its store up, after 0.8 s of silence or 5 s of one connection: only who
+has less time left needs a timer."""
+LOOK_S = 0.8
+"""How often a call that sleeps until its turn looks whether its limits are still those that it came with."""
+_NAMES = {
+    RefusedBy.BREAKER: "breaker",
+    RefusedBy.QUOTA: "quota",
+    RefusedBy.SLOT: "slot",
+    RefusedBy.BUCKET: "rate",
+    RefusedBy.RECOVERY: "recovery",
+    RefusedBy.OUTAGE: "outage",
+}
+
+
+class AdmissionRequest(NamedTuple):
+    """What a call wants to get in with.
+
+    *wait_s*: how long it may wait here; *book_s*: how far ahead it takes turns, to come back for them with
+    the same *booking* (default: as long as it may wait). *since_s*: how long the work has waited already.
+    *existed_s*: for how long its connection has existed, where that is known; see AdmitRequest.
+    """
+
+    plan: Plan
+    tenant: str
+    provider: str
+    costs: tuple[float, ...] = ()
+    job: str = ""
+    class_number: int = 1
+    wait_s: float = 0.0
+    book_s: float = 0.0
+    booking: int = 0
+    since_s: float = 0.0
+    call_s: float = 60.0
+    existed_s: float = math.inf
+    account: str = "default"
+    """Of the connection; with *host*, it is what events call the breaker."""
+    host: str = ""
+    plan_now: Callable[[], Plan] | None = None
+    """The limits of such a call by what is known now. Costs are of the same buckets as in *plan*."""
+
+
+class AdmittedCall:
+    """An admitted call whose slot is kept. Whatever becomes of it: let go of it, then end it, once each."""
+
+    __slots__ = ("_admissions", "admission", "entry", "held")
+
+    def __init__(
+        self, admissions: Admitter, entry: AdmissionRequest, admission: Admission, held: HeldLease | None
+    ) -> None:
+        self._admissions = admissions
+        self.entry = entry
+        self.admission = admission
+        self.held = held
+
+    def let_go(self, error: BaseException | None = None) -> SlotLostError | None:
+        """It runs no more. SlotLostError where *error* is the cancellation that a lost slot brought about."""
+        return self._admissions.let_go(self, error)
+
+    def end(self) -> None:
+        """Give back what was taken, and tell the gate what was learnt: begun at once, surely done.
+
+        Nobody waits for it, and a cancellation stops nothing. Whatever this process asks later is judged
+        after it; other processes find the slot free a round trip later.
+        """
+        self._admissions.end(self)
+
+    async def ended(self) -> None:
+        """The same, and return when it is done. Who is cancelled meanwhile waits no longer; it is done all
+        the same."""
+        await self._admissions.ended(self)
+
+    def finish(self) -> Release:
+        """Return what the gate is told."""
+        now = self.admission
+        return Release(
+            now.admitted, now.health, now.actual_cost, now.observed, now.keeps_slot, cause=now.cause
+        )
+
+    def begun(self) -> None:
+        """Report a good beginning of the probe to the breaker."""
+        self._admissions.begun(self)
+
+
+class Admitter:
+    """Lets calls of one process in. *process* is who it is to the others."""
+
+    def __init__(
+        self,
+        gate: Gate,
+        keeper: LeaseRenewer,
+        *,
+        process: str,
+        clock: Clock,
+        draw: Draw,
+        ids: Ids,
+        emit: Emit,
+    ) -> None:
+        self._gate = gate
+        self._keeper = keeper
+        self._process = process
+        self._clock = clock
+        self._draw = draw
+        self._ids = ids
+        self._emit = emit
+
+    @asynccontextmanager
+    async def enter(self, entry: AdmissionRequest) -> AsyncIterator[Admission]:
+        """The block runs admitted. LimitExceededError, or LimiterUnavailableError, where it may not; nothing
+        is held then.
+
+        A block whose slot is lost is cancelled and raises SlotLostError: somebody else may have it by now.
+        """
+        inside = await self.begin(entry)
+        try:
+            yield inside.admission
+        except BaseException as error:
+            if lost := inside.let_go(error):
+                raise lost from None
+            raise
+        else:
+            inside.let_go()
+        finally:
+            await inside.ended()
+
+    async def begin(self, entry: AdmissionRequest) -> AdmittedCall:
+        """The same without a block: what is given back is to `let_go`, and then to end."""
+        admission = await self.admitted(entry)
+        inside = AdmittedCall(
+            self, entry, admission, self._keeper.hold(admission.admitted, admission.requested_mono)
+        )
+        if admission.admitted.probe:
+            admission.report_responding = inside.begun
+        return inside
+
+    def let_go(self, inside: AdmittedCall, error: BaseException | None) -> SlotLostError | None:
+        if not self._keeper.let_go(inside.held, error):
+            return None
+        inside.admission.health = DestinationHealth.NEUTRAL  # it was cancelled because its slot was lost
+        return SlotLostError(SLOT_LOST_MESSAGE, tenant=inside.entry.tenant, provider=inside.entry.provider)
+
+    def end(self, inside: AdmittedCall) -> None:
+        self._gate.end(inside.finish(), partial(self._ended, inside))
+
+    def begun(self, inside: AdmittedCall) -> None:
+        self._gate.end(
+            Release(inside.admission.admitted, DestinationHealth.RESPONDING), partial(self._ended, inside)
+        )
+
+    async def ended(self, inside: AdmittedCall) -> None:
+        await self._keeper.through(self._finished(inside))
+
+    async def _finished(self, inside: AdmittedCall) -> None:
+        self._tell(inside, await self._gate.finish(inside.finish()))
+
+    def _ended(self, inside: AdmittedCall, result: Released | Exception) -> None:
+        if isinstance(result, Released):
+            self._tell(inside, result)
+        elif not isinstance(result, STORE_GONE):
+            raise result
+
+    def _tell(self, inside: AdmittedCall, finished: Released) -> None:
+        """Of a breaker that this call opened or closed."""
+        entry = inside.entry
+        named = (entry.tenant, entry.provider, entry.account, entry.host)
+        if finished.opened_s is not None:
+            self._emit(GateBreakerOpened(*named, finished.opened_s, inside.admission.cause))
+        elif finished.closed:
+            self._emit(GateBreakerClosed(*named))
+
+    async def admitted(self, entry: AdmissionRequest) -> Admission:
+        """Get in as `enter` does, and stay: what was taken is the caller's to keep and to give back."""
+        began_s = self._clock.monotonic()
+        holder = self.holder(entry) if entry.plan.pool is not None else None
+        booking = entry.booking or (self._ids.lease_id() if holder is None else holder.lease_id)
+        line = self._keeper.line(holder)
+        ask: AdmitRequest | None = None
+        answer: AdmitResult | None = None
+        was_in_line = False
+        try:
+            while True:
+                waited_s = self._clock.monotonic() - began_s
+                left_s = max(0.0, entry.wait_s - waited_s)
+                ask = self._ask(entry, holder, booking, waited_s, left_s)
+                line.clear()
+                answer = await self._answer(entry, ask, waited_s)
+                if isinstance(answer, Admitted):
+                    return Admission(answer, waited_s, requested_mono=began_s + waited_s)
+                if isinstance(answer, GateRefusal) and (costs := answer.clamped_costs(ask)):
+                    entry = entry._replace(costs=costs)
+                    continue
+                was_in_line = was_in_line or isinstance(answer, Queued)
+                await self._wait(entry, answer, line, left_s)
+                if (plan := _plan_now(entry)) is not entry.plan:
+                    if isinstance(answer, Reserved):  # its turn was computed from the earlier limits
+                        await self._keeper.through(self._gate.cancel(ask))
+                    entry = entry._replace(plan=plan)
+        except BaseException:
+            if ask is not None and (undo := self._undo(entry, ask, answer, was_in_line)) is not None:
+                self._keeper.start(self._gate.cancel(undo))  # the caller's deadline may have passed
+            raise
+        finally:
+            self._keeper.leave(holder)
+
+    def _answer(self, entry: AdmissionRequest, ask: AdmitRequest, waited_s: float) -> Awaitable[AdmitResult]:
+        """Return the gate's answer; raise DeadlineExceededError if there is none before the call's deadline."""
+        left_s = entry.call_s - waited_s if entry.wait_s <= entry.call_s else entry.call_s
+        if left_s > PROMPT_S:  # as for most calls: a timer would cost each of them 25 us
+            return self._gate.admit(ask)
+        what = "the gate did not answer before the call's deadline"
+        late = partial(DeadlineExceededError, what, tenant=entry.tenant, provider=entry.provider)
+        return in_time(self._gate.admit(ask), self._clock, max(LAST_S, left_s), late)
+
+    def holder(self, entry: AdmissionRequest) -> Holder:
+        """Who asks with *entry*; another one each time."""
+        plan = entry.plan
+        number = min(entry.class_number, plan.pool.classes) if plan.pool else 1
+        return Holder(self._ids.lease_id(), self._process, entry.tenant, entry.job, number, plan.quota)
+
+    def _ask(
+        self, entry: AdmissionRequest, holder: Holder | None, booking: int, waited_s: float, left_s: float
+    ) -> AdmitRequest:
+        return AdmitRequest(
+            entry.plan,
+            entry.costs,
+            holder,
+            since_s=entry.since_s + waited_s,
+            wait_s=LINE_S if left_s > 0 else 0.0,
+            book_s=max(left_s, entry.book_s),
+            booking=booking if left_s > 0 or entry.book_s > 0 else 0,
+            call_s=entry.call_s,
+            existed_s=entry.existed_s + waited_s,
+        )
+
+    async def _wait(
+        self, entry: AdmissionRequest, answer: AdmitResult, line: GrantSignal, left_s: float
+    ) -> None:
+        """Wait until it is time to ask again; raise LimitExceededError if that is too late for the call."""
+        spare_s = max(0.0, entry.call_s - entry.wait_s)
+        match answer:
+            case Reserved(delay_s) if delay_s <= left_s:
+                due_s = self._clock.monotonic() + delay_s
+                while delay_s > 0 and _plan_now(entry) is entry.plan:
+                    await self._clock.sleep(min(delay_s, LOOK_S))
+                    delay_s = due_s - self._clock.monotonic()
+            case Queued() if left_s > 0:
+                await waited_for(line, self._clock, min(left_s, AGAIN_S * (0.6 + 0.4 * self._draw())))
+            case GateRefusal(RefusedBy.BREAKER | RefusedBy.RECOVERY, float(delay_s)) if (
+                delay_s <= left_s and has_time(left_s + spare_s, delay_s, entry.call_s)
+            ):
+                await self._clock.sleep(delay_s * (1 + 0.1 * self._draw()))
+            case _:
+                raise closed(entry, answer)
+
+    @staticmethod
+    def _undo(
+        entry: AdmissionRequest, ask: AdmitRequest, answer: AdmitResult | None, was_in_line: bool
+    ) -> AdmitRequest | None:
+        """Return what the gate must undo of *ask*, whose caller leaves; None: nothing.
+
+        A reservation for a later attempt stays, but not a slot that was handed over in line. A refusal holds
+        nothing. Without an answer the gate itself undoes the request.
+        """
+        if isinstance(answer, Reserved) and entry.book_s > 0:
+            return ask._replace(booking=0) if was_in_line else None
+        return ask if isinstance(answer, Queued | Reserved) else None
+
+
+def _plan_now(entry: AdmissionRequest) -> Plan:
+    """Return the newest limits if they are of the same kind as the ones *entry* was made with."""
+    now, then = entry.plan if entry.plan_now is None else entry.plan_now(), entry.plan
+    return now if now is then or now.keys == then.keys else then
+
+
+def closed(entry: AdmissionRequest, answer: AdmitResult) -> LimitExceededError:
+    """Why *entry* does not get in, and when to come back."""
+    assert isinstance(answer, Reserved | Queued | GateRefusal)
+    if isinstance(answer, GateRefusal) and answer.retry_after_s is None:
+        assert answer.bucket is not None
+        limit = entry.plan.buckets[answer.bucket]
+        most = limit.configured or limit.capacity
+        return LimitExceededError(
+            f"the call costs more than the limit {limit.key!r} holds by the settings ({most:g})",
+            tenant=entry.tenant,
+            provider=entry.provider,
+            hint="make the call smaller, or correct the limit in the settings",
+            reason="too_large",
+            category="permanent_request",
+        )
+    by = RefusedBy.BUCKET if isinstance(answer, Reserved) else answer.by
+    delay_s = answer.delay_s if isinstance(answer, Reserved) else answer.retry_after_s
+    assert delay_s is not None
+    return LimitExceededError(
+        f"no room for the call: the {_NAMES[by]} lets it through in {delay_s:.3g} s at the earliest",
+        tenant=entry.tenant,
+        provider=entry.provider,
+        retry_after_s=delay_s,
+        reason=_NAMES[by],
+    )
