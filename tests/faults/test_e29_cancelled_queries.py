@@ -102,7 +102,7 @@ async def _storm(figures: Figures, settings: DatabaseSettings, **more: Any) -> A
         }
         storm = Storm(await Database.open(replace(settings, dsn=url, **sizes, **more)), figures.draw)
         try:
-            assert storm.database.walled
+            assert storm.database.row_security_enabled
             await storm.furnish()
             yield storm
         finally:

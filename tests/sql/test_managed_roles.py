@@ -104,7 +104,7 @@ async def test_a_user_of_a_managed_service_installs_and_works(managed: Customer)
     await Migrator(settings).apply()
     assert await Migrator(settings).apply() == []
     database = await Database.open(settings)
-    assert database.walled is managed.service.makes_roles
+    assert database.row_security_enabled is managed.service.makes_roles
     await a_day_of_work(database)  # reads and writes what is sealed, too
     await database.close()
     facts = await server_facts(settings)

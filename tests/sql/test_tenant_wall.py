@@ -148,7 +148,7 @@ class Lab:
     async def done(self, act: DoneAct, altered: dict[str, str], *, walled: bool = True) -> Done:
         url = await fresh_database(self.admin_url, template=database_name(self.world_url))
         database = await Database.open(settings_of(url))
-        world, database.walled, self.wire.altered = self.world.over(database), walled, altered
+        world, database.row_security_enabled, self.wire.altered = self.world.over(database), walled, altered
         try:
             return await done(world, act)
         finally:
@@ -169,7 +169,7 @@ class Lab:
 @pytest.fixture
 async def lab(servers: Endpoints, database_settings: DatabaseSettings, wire: Wire) -> Lab:
     database = await Database.open(database_settings)
-    assert database.walled
+    assert database.row_security_enabled
     world = await two_tenants(database)
     await world.close()
     await database.close()  # nobody may be connected to what is copied

@@ -273,7 +273,7 @@ async def test_where_the_role_of_the_wall_cannot_be_made_it_is_told(new_cluster:
     told = wall_check((await server_facts(settings)).wall)
     assert told.detail.startswith("row security is off: there is no role fairlead_tenant")
     database = await Database.open(settings)
-    assert not database.walled
+    assert not database.row_security_enabled
     await a_day_of_work(database)
 
     await admin.execute("CREATE ROLE fairlead_tenant NOLOGIN")
@@ -285,7 +285,7 @@ async def test_where_the_role_of_the_wall_cannot_be_made_it_is_told(new_cluster:
     assert wall_check((await server_facts(settings)).wall).status == "ok"
     await database.close()
     database = await Database.open(settings)
-    assert database.walled
+    assert database.row_security_enabled
     assert len(await PostgresAuditStore(database).search(tenant="acme", limit=9)) == 1
     await admin.execute("ALTER ROLE fairlead_tenant BYPASSRLS")
     assert wall_check((await server_facts(settings)).wall).status == "warn"
@@ -295,7 +295,7 @@ async def test_where_the_role_of_the_wall_cannot_be_made_it_is_told(new_cluster:
 
 async def test_an_owner_that_is_no_superuser_can_work(owner: DatabaseSettings) -> None:
     database = await Database.open(owner)
-    assert database.walled
+    assert database.row_security_enabled
     (row,) = await rows(database, "SELECT rolsuper FROM pg_roles WHERE rolname = current_user")
     assert not row["rolsuper"]
     await a_day_of_work(database)
@@ -309,7 +309,7 @@ async def test_a_member_of_the_engine_role_can_work_and_alter_nothing(
     await admin.execute("CREATE ROLE clerk LOGIN IN ROLE fairlead_engine")
     await admin.close()
     database = await Database.open(replace(owner, dsn=login(owner.dsn, "clerk")))
-    assert database.walled
+    assert database.row_security_enabled
     await a_day_of_work(database)
     await Migrator(database.settings).check()
     for sql in ("DROP TABLE job", "ALTER TABLE job DISABLE ROW LEVEL SECURITY", "DELETE FROM audit"):

@@ -34,13 +34,13 @@ async def test_a_process_that_was_there_first_has_the_wall_once_it_is_raised(
     database_settings: DatabaseSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It looks again every some minutes; here, each time."""
-    monkeypatch.setattr(database_module, "WALL_LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(database_module, "ROW_SECURITY_CHECK_S", 0.0)
     told = Recorder()
     database = await Database.open(database_settings)
     await (await two_tenants(database)).close()
     await run(database, UNGUARDED)
-    assert not await database.look_at_wall()
-    database.tell_of_wall(told)
+    assert not await database.check_row_security()
+    database.report_row_security(told)
     both = await database.for_tenants(OURS).fetch(WHOSE)
     assert both == [(OURS,), (THEIRS,)], "only the statements keep tenants apart"
     await run(database, "CALL tenant_wall()")
@@ -54,7 +54,7 @@ async def test_a_process_that_was_there_first_has_the_wall_once_it_is_raised(
 async def test_wall_is_not_checked_for_every_statement(database: Database) -> None:
     await run(database, UNGUARDED)
     await database.for_tenants(OURS).fetch(WHOSE)
-    assert database.walled
+    assert database.row_security_enabled
 
 
 @pytest.mark.slow
@@ -68,20 +68,20 @@ async def test_a_role_that_is_lost_is_no_fault_of_the_values() -> None:
         parts = urlsplit(owner.dsn)
         clerk = parts._replace(netloc=f"clerk@{parts.netloc.rpartition('@')[2]}").geturl()
         database, told = await Database.open(settings_of(clerk)), Recorder()
-        database.tell_of_wall(told)
+        database.report_row_security(told)
         for number, (lose, give_back) in enumerate(LOST.items(), 1):
             assert await database.for_tenants(OURS).fetch(WHOSE) == []
-            assert database.walled
+            assert database.row_security_enabled
             await admin.execute(lose)
             with pytest.raises(
                 RowSecurityLostError, match=r"fairlead_tenant cannot be taken.*fairlead doctor"
             ):
                 await database.for_tenants(OURS).fetch(WHOSE)
             assert await database.for_tenants(OURS).fetch(WHOSE) == []
-            assert not database.walled
+            assert not database.row_security_enabled
             assert len(told.of(RowSecurityMissing)) == number
             await admin.execute(give_back)
-            database._look_at_s = 0.0  # five minutes later
+            database._check_row_security_mono = 0.0  # five minutes later
         await admin.close()
         await database.close()
 

@@ -340,7 +340,7 @@ class Runtime:
             await self._run(roles)
 
     async def _run(self, roles: Roles) -> None:
-        self.database.tell_of_wall(self.bus.emit)
+        self.database.report_row_security(self.bus.emit)
         await self.gate.check()
         await self.schedules.declare(
             [*settings_mapping.schedules(self.settings), *self._declared], self.bus.emit

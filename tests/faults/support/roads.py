@@ -42,7 +42,7 @@ def prepare(order: dict[str, Any]) -> None:
     if "keeps_read_only" in order.get("unsafe", ()):
         database.ReadOnlyServerError = _NeverRaised  # type: ignore[misc]
     if "looks_anew_each_time" in order.get("unsafe", ()):
-        database._ANEW_EVERY_S, listen._PAUSE_S = 0.0, (0.0,)
+        database._RECONNECT_EVERY_S, listen._PAUSE_S = 0.0, (0.0,)
     if "resolver" in order:
         socket.getaddrinfo = _resolver(order["resolver"])  # type: ignore[assignment]
 

@@ -1,4 +1,4 @@
-"""Lends the connections of a pool: waits for one, and takes it back without holding anybody up."""
+"""Checks connections out of a pool, with a bound on every wait, and returns them without blocking the caller."""
 
 from __future__ import annotations
 
@@ -14,18 +14,22 @@ from fairlead.adapters.postgres.driver import Connection, Pool
 from fairlead.adapters.postgres.postgres_errors import DRIVER_ERRORS, not_done
 
 FULL_PAUSE_S = 0.1
-"""A server that has no connection left is asked for one so often, by one caller of the process (E19)."""
+"""Pause between two attempts to connect to a server that has no connection slot left. One caller of a process
+tries at a time."""
 ROLLBACK_S = 1.0
-"""For the end of a transaction whose caller was cancelled; then its connection is cut."""
+"""Time for the rollback after a cancellation. Then the connection is terminated."""
 CLOSE_S = 2.0
-"""For statements under way when all ends: whoever needs their answers has waited for them before."""
+"""Time that `close` gives to statements under way."""
 
 
 class ConnectionCheckout:
-    """Times in seconds: for a connection, a new one included; and for taking one back.
+    """Limits how many pooled connections ordinary callers hold at once.
 
-    Of the pool's connections *urgent* are lent to nobody else: all the others may wait for a lock of somebody
-    who takes his time, and who is urgent finds one all the same.
+    Args:
+        acquire_timeout_s: Longest wait for a connection, a new one included.
+        release_timeout_s: Longest time to reset and return one.
+        urgent: Connections that are reserved for urgent callers (the heartbeat), which therefore do not wait
+            while all others wait for a lock. Default 0.
     """
 
     def __init__(
@@ -34,123 +38,127 @@ class ConnectionCheckout:
         self._pool = pool
         self._acquire_timeout_s = acquire_timeout_s
         self._release_timeout_s = release_timeout_s
-        self._places = asyncio.Semaphore(max(1, pool.get_max_size() - urgent))
-        self._line = asyncio.Lock()  # of those who wait because the server is full
-        self._before_it = 0  # who is urgent, and waits for that
-        self._freed = asyncio.Event()
-        self._ask_from_s = 0.0
-        self._full: asyncpg.TooManyConnectionsError | None = None  # what the server said last
-        self._given_up: set[asyncio.Task[None]] = set()
+        self._ordinary = asyncio.Semaphore(max(1, pool.get_max_size() - urgent))
+        self._queue = asyncio.Lock()  # held by the caller that waits for a full server
+        self._urgent_waiting = 0
+        self._returned = asyncio.Event()
+        self._retry_connect_mono = 0.0
+        self._server_full: asyncpg.TooManyConnectionsError | None = None  # the latest refusal
+        self._background_returns: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
     async def checkout(self, *, urgent: bool = False) -> AsyncIterator[Connection]:
-        """A connection. Who is cancelled with it does not wait until the server has heard of it."""
+        """Yield a connection.
+
+        After a cancellation it is returned in the background, so that the caller does not wait for the server.
+        """
         try:
-            connection = await self._acquired(urgent)
+            connection = await self._acquire(urgent)
         except DRIVER_ERRORS as error:
             raise not_done(error) from error
         try:
             yield connection
         except asyncio.CancelledError:
-            task = asyncio.create_task(self._take_back(connection, urgent), name="fairlead-take-back")
-            self._given_up.add(task)
-            task.add_done_callback(self._given_up.discard)
+            task = asyncio.create_task(self._release(connection, urgent), name="fairlead-release-connection")
+            self._background_returns.add(task)
+            task.add_done_callback(self._background_returns.discard)
             raise
         except BaseException:
-            await self._take_back(connection, urgent)
+            await self._release(connection, urgent)
             raise
-        await self._take_back(connection, urgent)
+        await self._release(connection, urgent)
 
     async def close(self) -> None:
         """Wait a moment for statements under way, and close all connections."""
         try:
             async with asyncio.timeout(CLOSE_S):
                 await self._pool.close()
-        except DRIVER_ERRORS:  # whoever still holds a connection has had its time
+        except DRIVER_ERRORS:  # statements that still run have had their time
             self._pool.terminate()
-        await asyncio.gather(*self._given_up)
+        await asyncio.gather(*self._background_returns)
 
-    async def _take_back(self, connection: Connection, urgent: bool) -> None:
+    async def _release(self, connection: Connection, urgent: bool) -> None:
         try:
-            with suppress(*DRIVER_ERRORS):  # the answer counts, not how the connection was handed back
+            with suppress(*DRIVER_ERRORS):  # the rows count, not how the connection was returned
                 await self._pool.release(connection, timeout=self._release_timeout_s)
         finally:
             if not urgent:
-                self._places.release()
-            self._freed.set()
+                self._ordinary.release()
+            self._returned.set()
 
-    async def _acquired(self, urgent: bool) -> Connection:
-        """One of the pool, waited for also where the server itself has none left."""
+    async def _acquire(self, urgent: bool) -> Connection:
+        """Return a pooled connection, and wait for one also while the server has no slot left."""
         limit = asyncio.timeout(self._acquire_timeout_s)
         try:
             async with limit:
                 if urgent:
                     return await self._from_pool(urgent)
-                await self._places.acquire()
+                await self._ordinary.acquire()
                 try:
                     return await self._from_pool(urgent)
                 except BaseException:
-                    self._places.release()
+                    self._ordinary.release()
                     raise
         except TimeoutError:
-            if self._full is None or not limit.expired():
+            if self._server_full is None or not limit.expired():
                 raise
-            raise copy(self._full) from None  # a shared object would collect the frames of all waiters
+            raise copy(self._server_full) from None  # a shared object would collect the frames of all waiters
 
     async def _from_pool(self, urgent: bool) -> Connection:
-        """Where the server is full callers take turns with those that we have, the urgent one first.
+        """Acquire at once if possible. While the server is full, callers queue, and an urgent one goes first.
 
-        Others end theirs all the time, and whoever asks seldom gets none of them.
+        Other clients take and return the server's slots all the time. A process that tries seldom gets none.
         """
-        if (urgent or not self._line.locked()) and self._may_ask(urgent):
+        if (urgent or not self._queue.locked()) and self._may_try(urgent):
             with suppress(asyncpg.TooManyConnectionsError):
-                return await self._asked()
-        async with self._ahead() if urgent else self._line:
+                return await self._try_acquire()
+        async with self._ahead_of_queue() if urgent else self._queue:
             while True:
-                await self._turn(urgent)
+                await self._until_may_try(urgent)
                 with suppress(asyncpg.TooManyConnectionsError):
-                    return await self._asked()
+                    return await self._try_acquire()
 
-    async def _asked(self) -> Connection:
+    async def _try_acquire(self) -> Connection:
         try:
             connection = await self._pool.acquire()
         except asyncpg.TooManyConnectionsError as error:
-            self._full = error
-            self._ask_from_s = asyncio.get_running_loop().time() + FULL_PAUSE_S
+            self._server_full = error
+            self._retry_connect_mono = asyncio.get_running_loop().time() + FULL_PAUSE_S
             raise
-        self._full = None
+        self._server_full = None
         return connection
 
-    def _may_ask(self, urgent: bool) -> bool:
-        """Whether a connection is idle, or the server may be asked for another one."""
-        if self._before_it and not urgent:
-            return self._pool.get_idle_size() > self._before_it
-        may_connect = asyncio.get_running_loop().time() >= self._ask_from_s
+    def _may_try(self, urgent: bool) -> bool:
+        """Return whether a connection is idle, or a new one may be opened now."""
+        if self._urgent_waiting and not urgent:
+            return self._pool.get_idle_size() > self._urgent_waiting
+        may_connect = asyncio.get_running_loop().time() >= self._retry_connect_mono
         return may_connect or self._pool.get_idle_size() > 0  # which iterates over all connections
 
-    async def _turn(self, urgent: bool) -> None:
-        """Of the first in line, and of who is urgent."""
-        while not self._may_ask(urgent):
-            now_s = asyncio.get_running_loop().time()
-            until_s = self._ask_from_s if now_s < self._ask_from_s else now_s + FULL_PAUSE_S
-            self._freed.clear()
+    async def _until_may_try(self, urgent: bool) -> None:
+        while not self._may_try(urgent):
+            now_mono = asyncio.get_running_loop().time()
+            wake_mono = (
+                self._retry_connect_mono if now_mono < self._retry_connect_mono else now_mono + FULL_PAUSE_S
+            )
+            self._returned.clear()
             with suppress(TimeoutError):
-                async with asyncio.timeout_at(until_s):
-                    await self._freed.wait()
+                async with asyncio.timeout_at(wake_mono):
+                    await self._returned.wait()
 
     @asynccontextmanager
-    async def _ahead(self) -> AsyncIterator[None]:
-        """Before the line: nobody in it takes what comes free."""
-        self._before_it += 1
+    async def _ahead_of_queue(self) -> AsyncIterator[None]:
+        """Reserve the next idle connection for the block: queued callers leave it."""
+        self._urgent_waiting += 1
         try:
             yield
         finally:
-            self._before_it -= 1
+            self._urgent_waiting -= 1
 
 
 @asynccontextmanager
-async def whole(connection: Connection) -> AsyncIterator[None]:
-    """A READ COMMITTED transaction. Who is cancelled in it stays so, whatever becomes of its end."""
+async def transaction(connection: Connection) -> AsyncIterator[None]:
+    """Run the block in a READ COMMITTED transaction. A cancellation is raised even if the rollback fails."""
     cancelled: asyncio.CancelledError | None = None
     cut: asyncio.TimerHandle | None = None
     try:

@@ -1,8 +1,8 @@
-"""The way to PostgreSQL: one pool of connections, statements from files, errors in our own words.
+"""Access to PostgreSQL: one pool of connections, statements from files, driver errors as fairlead's own.
 
-Every wait ends: for a connection, for an answer, for a dead peer. A statement whose connection breaks while
-it is under way raises CommitInDoubtError; it is never sent again by this module, because only the caller knows how
-to recognise its own effect (`Database.again`). One statement is one transaction at READ COMMITTED.
+Every wait is bounded: for a connection, for a result, for a dead peer. A statement that loses its connection
+raises CommitInDoubtError and is not sent again here, because only the caller can recognise its own effect
+(`Database.resolve_doubt`). One statement is one transaction at READ COMMITTED.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Self, TypeVar, cast
 
 import asyncpg
 
-from fairlead.adapters.postgres.connection_checkout import ConnectionCheckout, whole
+from fairlead.adapters.postgres.connection_checkout import ConnectionCheckout, transaction
 from fairlead.adapters.postgres.connection_setup import (
     DatabaseSettings,
     checked_server,
@@ -48,23 +48,23 @@ from fairlead.events import Emit, Event, RowSecurityEnabled, RowSecurityMissing
 
 T = TypeVar("T")
 
-_ANEW_EVERY_S = 2.0
-"""A server that stays read-only is asked by so few new sessions; a fail-over is over within 5 s (E15)."""
-_UNDONE_TRIES = 5
-_AGAIN_PAUSE_S = (0.02, 0.1, 0.3, 0.6)  # the last one repeats
-WALL_LOOK_EVERY_S = 300.0
-WALL_ADVICE = "run `fairlead doctor`: it says what is missing, and the statement that helps"
+_RECONNECT_EVERY_S = 2.0
+"""Least time between two renewals of all connections while the server is read-only. A fail-over takes 5 s."""
+_ROLLED_BACK_TRIES = 5
+_RETRY_PAUSES_S = (0.02, 0.1, 0.3, 0.6)  # the last one repeats
+ROW_SECURITY_CHECK_S = 300.0
+ROW_SECURITY_HINT = "run `fairlead doctor`: it says what is missing, and the statement that helps"
 
 
 class Transaction:
-    """Several statements that count as one; see `Database.transaction`."""
+    """Several statements in one transaction; see `Database.transaction`."""
 
     def __init__(self, connection: Connection, texts: QualifiedTexts) -> None:
         self._connection = connection
         self._texts = texts
 
     async def fetch(self, statement: Statement, /, **values: object) -> list[Row]:
-        """The rows of *statement*."""
+        """Return the rows of *statement*."""
         return await self._connection.fetch(self._texts[statement.text], *statement.args(**values))
 
 
@@ -79,20 +79,21 @@ class Database:
         self.settings = settings
         self._texts = QualifiedTexts(settings.in_schema)
         self.tenant_role = COMMON.tenant
-        """The role that the second wall binds."""
-        self.walled = False
-        """Whether the second wall between tenants stands, as far as this process knows; see `of`."""
-        self._look_at_s = 0.0
-        self._emit: Emit = _nobody_listens
-        self._listener = Listener(self._dedicated)
-        self._anew_from_s = 0.0
+        """The role that row security applies to."""
+        self.row_security_enabled = False
+        """Whether row security separates tenants, as of the latest check; see `for_tenants`."""
+        self._check_row_security_mono = 0.0
+        self._emit: Emit = _ignore
+        self._listener = Listener(self._connect_dedicated)
+        self._reconnect_mono = 0.0
 
     @classmethod
     async def open(cls, settings: DatabaseSettings) -> Self:
         """Connect and check the server.
 
-        Raises DependencyUnavailableError if it is not there, InvalidConfigError if it is too old, refuses the login or
-        has synchronous_commit off.
+        Raises:
+            DependencyUnavailableError: The server cannot be reached.
+            InvalidConfigError: It is too old, refuses the login or has synchronous_commit off.
         """
         try:
             pool = await asyncpg.create_pool(
@@ -100,7 +101,7 @@ class Database:
                 min_size=settings.min_size,
                 max_size=settings.max_size,
                 init=guard_socket,
-                reset=_as_it_is,
+                reset=_keep_session,
             )
         except CONNECT_ERRORS as error:
             no_connection(error)
@@ -108,33 +109,36 @@ class Database:
         try:
             async with database._checkouts.checkout() as connection:
                 await checked_server(connection, settings)
-                wall = await wall_state(connection, settings.in_schema)
-                database.tenant_role, database.walled = wall.tenant, wall.stands
-                database._look_at_s = asyncio.get_running_loop().time() + WALL_LOOK_EVERY_S
+                state = await wall_state(connection, settings.in_schema)
+                database.tenant_role, database.row_security_enabled = state.tenant, state.stands
+                database._check_row_security_mono = asyncio.get_running_loop().time() + ROW_SECURITY_CHECK_S
         except BaseException:
             await database.close()
             raise
         return database
 
-    def tell_of_wall(self, emit: Emit) -> None:
-        """Have *emit* told that there is no second wall: now, and whenever that turns out to have changed."""
+    def report_row_security(self, emit: Emit) -> None:
+        """Emit whether row security is missing: now, and whenever a later check finds a change."""
         self._emit = emit
-        if not self.walled:
-            emit(RowSecurityMissing(WALL_ADVICE))
+        if not self.row_security_enabled:
+            emit(RowSecurityMissing(ROW_SECURITY_HINT))
 
-    async def look_at_wall(self) -> bool:
-        """Whether the second wall stands; it is looked at anew every five minutes. Raises as `fetch` does.
+    async def check_row_security(self) -> bool:
+        """Return whether row security is enabled; checked again every five minutes. Raises as `fetch` does.
 
-        So a process that was there first has the wall, too, once it is raised.
+        A process that started before it was enabled uses it from the next check on.
         """
-        now_s = asyncio.get_running_loop().time()
-        if now_s >= self._look_at_s:
-            self._look_at_s = now_s + WALL_LOOK_EVERY_S
-            [found] = await self.fetch(statement("tenant_wall_state"), schema=self.settings.in_schema)
-            before, self.walled = self.walled, RowSecurityState(**dict(found.items())).stands
-            if self.walled != before:
-                self._emit(RowSecurityEnabled() if self.walled else RowSecurityMissing(WALL_ADVICE))
-        return self.walled
+        now_mono = asyncio.get_running_loop().time()
+        if now_mono >= self._check_row_security_mono:
+            self._check_row_security_mono = now_mono + ROW_SECURITY_CHECK_S
+            [row] = await self.fetch(statement("tenant_wall_state"), schema=self.settings.in_schema)
+            was_enabled = self.row_security_enabled
+            self.row_security_enabled = RowSecurityState(**dict(row.items())).stands
+            if self.row_security_enabled != was_enabled:
+                self._emit(
+                    RowSecurityEnabled() if self.row_security_enabled else RowSecurityMissing(ROW_SECURITY_HINT)
+                )
+        return self.row_security_enabled
 
     async def close(self) -> None:
         """Stop listening, wait a moment for statements under way, and close all connections."""
@@ -144,25 +148,29 @@ class Database:
     # ---- statements ----------------------------------------------------------------------------
 
     def for_tenants(self, *tenants: str | None) -> TenantDatabase:
-        """For statements made for *tenants*: rows of others are neither seen nor written (R35).
+        """Return a view for statements on behalf of *tenants*: row security hides the rows of all others.
 
-        With None among them for those of all. Costs three round trips more than `fetch`.
+        With None among them the view covers all tenants. A statement costs three round trips more than `fetch`.
+
+        Spec: R35.
         """
-        named = tuple(tenant for tenant in tenants if tenant is not None)
-        return TenantDatabase(self, named if len(named) == len(tenants) else None)
+        tenant_ids = tuple(tenant for tenant in tenants if tenant is not None)
+        return TenantDatabase(self, tenant_ids if len(tenant_ids) == len(tenants) else None)
 
     async def fetch(self, statement: Statement, /, **values: object) -> list[Row]:
-        """Run *statement* as one transaction and give its rows.
+        """Run *statement* as one transaction and return its rows.
 
-        Raises InvalidInputError for values that the database refuses, CommitInDoubtError if the connection broke on
-        the way, DependencyUnavailableError or another SetupError if provably nothing was done.
+        Raises:
+            InvalidInputError: The database refuses the values.
+            CommitInDoubtError: The connection broke while the statement ran.
+            DependencyUnavailableError: Provably nothing was done; also another SetupError.
         """
         return await self.run(statement, values, None)
 
     async def urgent(self, statement: Statement, /, **values: object) -> list[Row]:
-        """`fetch`, with a connection that is kept for it: what keeps a process alive waits behind nobody.
+        """Run `fetch` on a reserved connection, so that a heartbeat waits for no other statement.
 
-        For what is done at once, one at a time; what may wait for a lock would hold up the heartbeat.
+        For statements that end at once, one at a time. One that waits for a lock would delay the heartbeat.
         """
         return await self.run(statement, values, None, urgent=True)
 
@@ -174,19 +182,19 @@ class Database:
         *,
         urgent: bool = False,
     ) -> list[Row]:
-        """`fetch`, behind the wall where *tenants* are given."""
+        """Run `fetch`, under row security if *tenants* are given."""
         args = statement.args(**values)
         tries = 1
         while True:
             try:
                 return await self._fetch(statement, args, tenants, urgent)
             except RolledBackError:
-                if tries == _UNDONE_TRIES:
+                if tries == _ROLLED_BACK_TRIES:
                     raise
             tries += 1
 
     async def first(self, statement: Statement, /, **values: object) -> Row | None:
-        """The first row of *statement*, or None."""
+        """Return the first row of *statement*, or None."""
         rows = await self.fetch(statement, **values)
         return rows[0] if rows else None
 
@@ -197,32 +205,32 @@ class Database:
             try:
                 if tenants is None and not self.settings.transaction_pooler:
                     return await connection.fetch(self._texts[statement.text], *args)
-                async with whole(connection):  # its steps must reach one server
+                async with transaction(connection):  # its steps must reach one server
                     if tenants is not None:
-                        await self._raise_wall(connection, tenants)
+                        await self._enter_tenant_role(connection, tenants)
                     return await connection.fetch(self._texts[statement.text], *args)
             except DRIVER_ERRORS as error:
-                raise await self._judged(connection, error) from error
+                raise await self._translate(connection, error) from error
 
     @asynccontextmanager
     async def transaction(self, tenants: tuple[str, ...] | None = None) -> AsyncIterator[Transaction]:
-        """A READ COMMITTED transaction: all of its statements count, or none. *tenants*: see `of`.
+        """Run the block in one READ COMMITTED transaction. *tenants*: see `for_tenants`.
 
-        Raises like `fetch`. CommitInDoubtError comes only from the commit itself: what breaks before it is undone.
+        Raises as `fetch` does. Only the commit itself raises CommitInDoubtError: an error before it rolls back.
         """
         async with self._checkouts.checkout() as connection:
-            inside = True
+            is_committing = False
             try:
-                async with whole(connection):
+                async with transaction(connection):
                     if tenants is not None:
-                        await self._raise_wall(connection, tenants)
+                        await self._enter_tenant_role(connection, tenants)
                     yield Transaction(connection, self._texts)
-                    inside = False
+                    is_committing = True
             except DRIVER_ERRORS as error:
-                judged = await self._judged(connection, error)
-                if inside and isinstance(judged, CommitInDoubtError):
-                    judged = not_done(error)
-                raise judged from error
+                translated = await self._translate(connection, error)
+                if isinstance(translated, CommitInDoubtError) and not is_committing:
+                    translated = not_done(error)
+                raise translated from error
 
     async def resolve_doubt(
         self,
@@ -230,67 +238,69 @@ class Database:
         in_doubt: Callable[[], Awaitable[T]] | None = None,
         within_s: float = 5.0,
     ) -> T:
-        """Run *work*; where its commit is in doubt, run *in_doubt* until it ends, at most *within_s* longer.
+        """Run *work*. If its commit is in doubt, retry *in_doubt* until it succeeds.
 
-        *in_doubt* recognises what was done already, by an id, a generation or a lease id; by default *work*
-        does so itself.
+        Args:
+            in_doubt: Recognises what was done already, by an id, a generation or a lease id. Default: *work*,
+                which then does so itself.
+            within_s: How long to retry. Default 5.
         """
         try:
             return await work()
         except (CommitInDoubtError, RolledBackError) as first:
-            return await self._resolved(in_doubt or work, first, within_s)
+            return await self._retry(in_doubt or work, first, within_s)
 
-    async def _resolved(self, work: Callable[[], Awaitable[T]], first: Exception, within_s: float) -> T:
-        deadline = asyncio.get_running_loop().time() + within_s
+    async def _retry(self, work: Callable[[], Awaitable[T]], first: Exception, within_s: float) -> T:
+        deadline_mono = asyncio.get_running_loop().time() + within_s
         tries = 0
         while True:
-            await asyncio.sleep(_AGAIN_PAUSE_S[min(tries, len(_AGAIN_PAUSE_S) - 1)])
+            await asyncio.sleep(_RETRY_PAUSES_S[min(tries, len(_RETRY_PAUSES_S) - 1)])
             tries += 1
             try:
                 return await work()
             except DependencyUnavailableError:
-                if asyncio.get_running_loop().time() > deadline:
+                if asyncio.get_running_loop().time() > deadline_mono:
                     raise first from None
 
     # ---- notifications -------------------------------------------------------------------------
 
     async def listen(self, channel: str, on_payload: Callable[[str], None]) -> Callable[[], Awaitable[None]]:
-        """Call *on_payload* with what is notified on *channel*; "" means: something may have been missed.
+        """Call *on_payload* with each payload of *channel*, and with "" if notifications may have been missed.
 
-        Gives the function that ends it. Behind a transaction pooler nothing is ever heard.
+        Returns the function that ends it. Behind a transaction pooler no notification arrives.
         """
         if self.settings.transaction_pooler:
             return _nothing_to_stop
         return await self._listener.add(channel, on_payload)
 
-    async def _raise_wall(self, connection: Connection, tenants: tuple[str, ...]) -> None:
+    async def _enter_tenant_role(self, connection: Connection, tenants: tuple[str, ...]) -> None:
         try:
             await enter_tenant_role(connection, self.tenant_role, tenants)
-        except RowSecurityLostError:  # whoever comes next knows it
-            self._look_at_s = 0.0
+        except RowSecurityLostError:
+            self._check_row_security_mono = 0.0  # the next caller checks
             raise
 
-    async def _judged(self, connection: Connection, error: Exception) -> Exception:
-        judged = of_statement(error, connected=_is_sound(connection))
-        if isinstance(judged, CommitInDoubtError):
+    async def _translate(self, connection: Connection, error: Exception) -> Exception:
+        translated = of_statement(error, connected=_is_sound(connection))
+        if isinstance(translated, CommitInDoubtError):
             with suppress(asyncpg.InterfaceError):  # the pool was faster
                 connection.terminate()
             if isinstance(error, TimeoutError):  # the peer is silent: so are the other connections to it
                 await self._pool.expire_connections()
-        elif isinstance(judged, ReadOnlyServerError):
-            await self._look_anew()
-        return judged
+        elif isinstance(translated, ReadOnlyServerError):
+            await self._reconnect_all()
+        return translated
 
-    async def _look_anew(self) -> None:
-        """The primary is elsewhere by now, or will be: give up all connections, not too often."""
-        now_s = asyncio.get_running_loop().time()
-        if now_s >= self._anew_from_s:
-            self._anew_from_s = now_s + _ANEW_EVERY_S
+    async def _reconnect_all(self) -> None:
+        """Replace all connections, at most every `_RECONNECT_EVERY_S`: the primary is another server, or will be."""
+        now_mono = asyncio.get_running_loop().time()
+        if now_mono >= self._reconnect_mono:
+            self._reconnect_mono = now_mono + _RECONNECT_EVERY_S
             await self._pool.expire_connections()
             self._listener.renew()
 
-    async def _dedicated(self) -> Connection:
-        """A connection of its own, outside the pool."""
+    async def _connect_dedicated(self) -> Connection:
+        """Open a connection outside the pool."""
         try:
             connection = cast(Connection, await asyncpg.connect(**connect_options(self.settings)))
             await guard_socket(connection)
@@ -306,13 +316,13 @@ def _is_sound(connection: Connection) -> bool:
         return False
 
 
-async def _as_it_is(_connection: Connection) -> None:
-    """Our statements leave nothing behind in a session, so handing it back costs no round trip."""
+async def _keep_session(_connection: Connection) -> None:
+    """Reset nothing: our statements leave no state in a session, so returning it costs no round trip."""
 
 
 async def _nothing_to_stop() -> None:
     return
 
 
-def _nobody_listens(_event: Event) -> None:
-    """Until somebody does."""
+def _ignore(_event: Event) -> None:
+    """Drop events until `report_row_security` sets a subscriber."""

@@ -1,7 +1,7 @@
-"""LISTEN on a connection of its own, which comes back by itself.
+"""LISTEN on a dedicated connection, which reconnects by itself.
 
-A notification is a hint and may be lost with its connection, so whoever listens is told "" each time the
-connection was made anew: something may have happened meanwhile.
+A notification is a hint and may be lost with its connection. After each new connection every subscriber is
+called with "", because it may have missed one.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from fairlead.errors import SetupError
 OnPayload = Callable[[str], None]
 
 _PAUSE_S = (0.1, 0.5, 1.0, 2.0)
-"""Between two connections; the last one repeats. One that served for longer than that begins anew: a server
-that lets everybody in and nobody listen, a stand-by, is not asked all the time."""
-_PROBE_EVERY_S = 10.0  # a peer that fell silent is noticed by this question, within 30 s (E16)
+"""Pauses before a new connection; the last one repeats. A connection that lasted longer than that starts the list
+again, so that a standby, which accepts connections but no LISTEN, is not tried in a tight loop."""
+_PROBE_EVERY_S = 10.0  # detects a silent peer within 30 s
 
 
 class Listener:
@@ -28,30 +28,30 @@ class Listener:
 
     def __init__(self, connect: Callable[[], Awaitable[Connection]]) -> None:
         self._connect = connect
-        self._heard: dict[str, list[OnPayload]] = {}
+        self._subscribers: dict[str, list[OnPayload]] = {}
         self._task: asyncio.Task[None] | None = None
         self._connection: Connection | None = None
         self._changed = asyncio.Event()  # a channel was added, or the connection is gone
 
     async def add(self, channel: str, on_payload: OnPayload) -> Callable[[], Awaitable[None]]:
-        """Call *on_payload* from now on; the function given back ends that."""
-        self._heard.setdefault(channel, []).append(on_payload)
+        """Call *on_payload* for each notification, until the returned function is called."""
+        self._subscribers.setdefault(channel, []).append(on_payload)
         self._changed.set()
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="fairlead-listen")
 
         async def stop() -> None:
-            self._heard[channel].remove(on_payload)
+            self._subscribers[channel].remove(on_payload)
 
         return stop
 
     def renew(self) -> None:
-        """Give the connection up for a new one: it leads to a server that nobody writes to any more."""
+        """Replace the connection: its server is no longer the primary."""
         if self._connection is not None:
             self._connection.terminate()
 
     async def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -65,33 +65,33 @@ class Listener:
             served_s = 0.0
             with suppress(SetupError):
                 connection = await self._connect()
-                began_s = loop.time()
+                started_mono = loop.time()
                 await self._serve(connection)
-                served_s = loop.time() - began_s
+                served_s = loop.time() - started_mono
             if served_s > _PAUSE_S[-1]:
                 tries = 0
             await asyncio.sleep(_PAUSE_S[min(tries, len(_PAUSE_S) - 1)])
             tries += 1
 
     async def _serve(self, connection: Connection) -> None:
-        """Until the connection breaks."""
+        """Serve all channels until the connection breaks."""
         self._connection = connection
         connection.add_termination_listener(self._on_gone)
         try:
             with suppress(*DRIVER_ERRORS):
-                await self._hear(connection)
+                await self._receive(connection)
         finally:
             self._connection = None
             connection.terminate()
 
-    async def _hear(self, connection: Connection) -> None:
-        served: set[str] = set()
+    async def _receive(self, connection: Connection) -> None:
+        channels: set[str] = set()
         while not connection.is_closed():
             self._changed.clear()
-            for channel in [name for name in self._heard if name not in served]:
+            for channel in [name for name in self._subscribers if name not in channels]:
                 await connection.add_listener(channel, self._on_notify)
-                served.add(channel)
-                self._tell(channel, "")
+                channels.add(channel)
+                self._deliver(channel, "")
             with suppress(TimeoutError):
                 async with asyncio.timeout(_PROBE_EVERY_S):
                     await self._changed.wait()
@@ -102,8 +102,8 @@ class Listener:
         self._changed.set()
 
     def _on_notify(self, _connection: Connection, _pid: int, channel: str, payload: str) -> None:
-        self._tell(channel, payload)
+        self._deliver(channel, payload)
 
-    def _tell(self, channel: str, payload: str) -> None:
-        for on_payload in list(self._heard[channel]):
+    def _deliver(self, channel: str, payload: str) -> None:
+        for on_payload in list(self._subscribers[channel]):
             on_payload(payload)

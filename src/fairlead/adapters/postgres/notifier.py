@@ -1,7 +1,9 @@
-"""Telling workers that there is work, not too often: a NOTIFY takes a lock of the whole database (Q13).
+"""Notifies workers of new jobs, at a bounded rate, because NOTIFY takes a lock of the whole database.
 
-the first in a while   > goes out with the statement that stored the job
-more within 20 ms      > one more at the end of these 20 ms, so that the last job is never left to the poll
+    first job in 20 ms    > notified by the statement that stores it
+    more within 20 ms     > one more NOTIFY at the end of the 20 ms, so that no job waits for the poll
+
+Spec: Q13.
 """
 
 from __future__ import annotations
@@ -16,47 +18,51 @@ from fairlead.errors import FairleadError
 
 QUIET_S = 0.02
 CLOSE_S = 2.0
-"""These are hints: workers poll, too."""
+"""Time that `close` gives to pending notifications. They are hints: workers also poll."""
 
 
 class Notifier:
-    """One per process. *enabled* False: workers poll."""
+    """Decides which statement notifies. One per process.
+
+    Args:
+        enabled: False if workers only poll. Default True.
+    """
 
     def __init__(self, database: Database, *, enabled: bool = True) -> None:
         self._database = database
         self._enabled = enabled
-        self._quiet_until: dict[str, float] = {}
-        self._late = set[str]()
-        self._telling = set[asyncio.Task[None]]()
+        self._quiet_until_mono: dict[str, float] = {}
+        self._pending_queues = set[str]()
+        self._tasks = set[asyncio.Task[None]]()
 
     def now(self, queues: AbstractSet[str]) -> bool:
-        """Whether the statement that is about to be sent shall notify; if not, it will be made up for."""
+        """Return whether the statement that is about to be sent must notify. If not, a later NOTIFY is scheduled."""
         if not self._enabled or not queues:
             return False
-        moment = asyncio.get_running_loop().time()
-        if any(self._quiet_until.get(queue, 0.0) <= moment for queue in queues):
-            self._quiet_until.update(dict.fromkeys(queues, moment + QUIET_S))
+        now_mono = asyncio.get_running_loop().time()
+        if any(self._quiet_until_mono.get(queue, 0.0) <= now_mono for queue in queues):
+            self._quiet_until_mono.update(dict.fromkeys(queues, now_mono + QUIET_S))
             return True
-        for queue in queues - self._late:
-            self._late.add(queue)
-            wait_s = self._quiet_until[queue] - moment
-            task = asyncio.create_task(self._tell(queue, wait_s), name="fairlead-notify")
-            self._telling.add(task)
-            task.add_done_callback(self._telling.discard)
+        for queue in queues - self._pending_queues:
+            self._pending_queues.add(queue)
+            wait_s = self._quiet_until_mono[queue] - now_mono
+            task = asyncio.create_task(self._notify_after(queue, wait_s), name="fairlead-notify")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
         return False
 
     async def close(self) -> None:
-        """Send what is still to be told, unless the database is silent."""
-        if not self._telling:
+        """Send pending notifications, unless the database does not answer."""
+        if not self._tasks:
             return
-        _, silent = await asyncio.wait(self._telling, timeout=CLOSE_S)
-        for task in silent:
+        _, unanswered = await asyncio.wait(self._tasks, timeout=CLOSE_S)
+        for task in unanswered:
             task.cancel()
-        await asyncio.gather(*silent, return_exceptions=True)
+        await asyncio.gather(*unanswered, return_exceptions=True)
 
-    async def _tell(self, queue: str, wait_s: float) -> None:
+    async def _notify_after(self, queue: str, wait_s: float) -> None:
         await asyncio.sleep(wait_s)
-        self._late.discard(queue)
-        self._quiet_until[queue] = asyncio.get_running_loop().time() + QUIET_S
-        with suppress(FairleadError):  # a hint only: polling stays the truth
+        self._pending_queues.discard(queue)
+        self._quiet_until_mono[queue] = asyncio.get_running_loop().time() + QUIET_S
+        with suppress(FairleadError):  # workers also poll
             await self._database.fetch(statement("job_notify"), queue=queue)

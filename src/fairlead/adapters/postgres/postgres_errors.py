@@ -1,9 +1,9 @@
-"""What asyncpg, PostgreSQL and the network raise, in fairlead's own words.
+"""Translates errors of asyncpg, PostgreSQL and the network to fairlead's own.
 
-Three families matter. *Refused by the data*: the values are wrong, the statement changed nothing, another
-try fails alike (InvalidInputError). *Not done*: provably nothing was changed (DependencyUnavailableError and the set-up
-errors). *In doubt*: the connection went away while a statement was under way, so it may or may not have been
-committed (CommitInDoubtError): whoever asked reads back what stands, and nobody replays a COMMIT (E12, F6).
+- Refused values: the statement changed nothing, and a retry fails alike (InvalidInputError).
+- Not done: provably nothing was changed (DependencyUnavailableError and other set-up errors).
+- In doubt: the connection broke while a statement ran, so it may have been committed (CommitInDoubtError). The
+  caller reads back what is stored. A COMMIT is never sent again.
 """
 
 from __future__ import annotations
@@ -30,79 +30,81 @@ DRIVER_ERRORS = (
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,
 )
-"""Everything that asyncpg raises at work."""
+"""What asyncpg raises while it runs statements."""
 CONNECT_ERRORS = (*DRIVER_ERRORS, ValueError)
-"""And what it raises for a DSN that it cannot read."""
+"""What it raises on connect; ValueError for a DSN that it cannot read."""
 
 # no such table, column, function, type or schema
 _MIGRATE = {"42P01", "42703", "42883", "42704", "3F000", "42P10"}
 _GONE = ("08", "57P")  # the connection is lost, or the server is shutting down
 _DATA = ("22", "23", "54", "44")  # bad values, broken constraints, limits of size and depth
-_UNDONE = {"40001", "40P01", "0A000"}  # rolled back by a deadlock, or its cached plan is out of date
-_LOGIN = ("28", "3D", "0P")  # who or where we are is wrong
+_ROLLED_BACK = {"40001", "40P01", "0A000"}  # by a deadlock, or because a cached plan is out of date
+_LOGIN = ("28", "3D", "0P")  # wrong user, password, role or database
 _MAX_BYTES = 300
 READ_ONLY_HINT = "DATABASE_URL points at a replica or at a former primary: point it at the primary"
 
 
 class CommitInDoubtError(DependencyUnavailableError):
-    """The connection was lost while a statement was under way; it may have been committed or not.
+    """The connection was lost while a statement ran, which may have been committed.
 
-    Stores resolve this by reading back the fence or the id. Where even that cannot be reached it comes out.
+    Stores resolve this by reading back the fence or the id. It is raised to callers only if that fails, too.
     """
 
-    hint = "ask again once the database is back: fairlead recognises what it has stored already"
+    default_hint = "ask again once the database is back: fairlead recognises what it has stored already"
 
 
 class RolledBackError(DependencyUnavailableError):
-    """The server rolled the transaction back for a passing reason: doing it again is the cure."""
+    """The server rolled the transaction back for a transient reason. A retry is safe."""
 
 
 class RowLockedError(DependencyUnavailableError):
-    """Another transaction holds the row. Nothing was changed, and no other caller waits for it."""
+    """Another transaction holds a lock on the row. Nothing was changed."""
 
-    hint = "end that transaction: pg_stat_activity and pg_blocking_pids() name it"
+    default_hint = "end that transaction: pg_stat_activity and pg_blocking_pids() name it"
 
 
 class ReadOnlyServerError(DependencyUnavailableError):
-    """The server takes no writes: a replica, or a former primary that was left running after a fail-over."""
+    """The server accepts no writes: a replica, or a former primary that still runs after a fail-over."""
 
 
 def no_connection(error: BaseException) -> NoReturn:
-    """Raise what *error*, of a try to connect, means (`not_done`), without a cause that repeats the DSN."""
+    """Raise the translation of an *error* on connect, without a cause that would repeat the DSN."""
     raise not_done(error) from (None if isinstance(error, ValueError) else error)
 
 
 def not_done(error: BaseException) -> FairleadError:
-    """For a failure before or outside of any statement: nothing was sent."""
+    """Translate a failure before or outside of any statement: nothing was sent."""
     state = _state(error)
     if isinstance(error, ValueError):  # its text may hold the password
         hint = "write it as postgresql://user@host:5432/database"
         return InvalidConfigError(f"DATABASE_URL cannot be read: {type(error).__name__}", hint=hint)
     if state in _MIGRATE:
-        return MigrationRequiredError(_told("the database lacks what this version needs", error))
-    if state in _UNDONE:
-        return RolledBackError(_told("the database rolled a transaction back", error))
+        return MigrationRequiredError(_message("the database lacks what this version needs", error))
+    if state in _ROLLED_BACK:
+        return RolledBackError(_message("the database rolled a transaction back", error))
     if state.startswith(_LOGIN):
         hint = "check user, password and database name of DATABASE_URL"
-        return InvalidConfigError(_told("the database refuses this login", error), hint=hint)
+        return InvalidConfigError(_message("the database refuses this login", error), hint=hint)
     if state == "42501":
         hint = "run GRANT fairlead_engine TO this user, or `fairlead migrate` as the owner of the schema"
-        return InvalidConfigError(_told("the database user may not do this", error), hint=hint)
+        return InvalidConfigError(_message("the database user may not do this", error), hint=hint)
     if state == "08P01":
         hint = (
             "behind a pooler in transaction mode set database.pooler, but run `fairlead migrate` with the "
             "DATABASE_URL of the server itself"
         )
-        return InvalidConfigError(_told("the server refuses how we connect", error), hint=hint)
+        return InvalidConfigError(_message("the server refuses how we connect", error), hint=hint)
     if state == "25006":
-        return ReadOnlyServerError(_told("this database server is read-only", error), hint=READ_ONLY_HINT)
-    what = "ended a statement that took too long" if state == "57014" else "is not available"
-    own = own_fault_of(error)
-    return DependencyUnavailableError(_told(f"the database {what}", error), hint=_way_out(error), reason=own)
+        return ReadOnlyServerError(_message("this database server is read-only", error), hint=READ_ONLY_HINT)
+    problem = "ended a statement that took too long" if state == "57014" else "is not available"
+    reason = own_fault_of(error)
+    return DependencyUnavailableError(
+        _message(f"the database {problem}", error), hint=_hint(error), reason=reason
+    )
 
 
-def _way_out(error: BaseException) -> str | None:
-    """Return what to do about a database that is not available, where it is known; None: the usual hint."""
+def _hint(error: BaseException) -> str | None:
+    """Return the hint for an unavailable database, or None for the default one."""
     if isinstance(error, socket.gaierror):
         return "check the host name of DATABASE_URL, and the name servers of this host"
     if (own := own_fault_of(error)) is not None:
@@ -113,17 +115,20 @@ def _way_out(error: BaseException) -> str | None:
 
 
 def of_statement(error: Exception, *, connected: bool) -> Exception:
-    """For a failure of a statement that was sent. *connected*: the connection is still sound.
+    """Translate the failure of a statement that was sent.
 
-    Errors that only a mistake in this program explains are given back as they are.
+    Errors that only a mistake in this program explains are returned unchanged.
+
+    Args:
+        connected: Whether the connection is still usable.
     """
     state = _state(error)
     if isinstance(error, ValueError) or state.startswith(_DATA):  # ValueError: asyncpg could not encode them
-        return InvalidInputError(_told("the database refuses these values", error), reason=state or None)
+        return InvalidInputError(_message("the database refuses these values", error), reason=state or None)
     if not connected or isinstance(error, OSError | TimeoutError) or state.startswith(_GONE):
-        return CommitInDoubtError(_told("the connection was lost while the database was at work", error))
+        return CommitInDoubtError(_message("the connection was lost while the database was at work", error))
     if state == "55P03":
-        return RowLockedError(_told("another transaction holds a row", error))
+        return RowLockedError(_message("another transaction holds a row", error))
     if isinstance(error, asyncpg.PostgresError) and not state.startswith("42"):
         return not_done(error)
     if state in _MIGRATE or state == "42501":
@@ -135,8 +140,8 @@ def _state(error: BaseException) -> str:
     return getattr(error, "sqlstate", None) or ""
 
 
-def _told(what: str, error: BaseException) -> str:
-    """*what*, and the kind of *error* with the server's own words, where these hold no values of rows."""
+def _message(problem: str, error: BaseException) -> str:
+    """Return *problem* with the type of *error*, and the server's text if it holds no values of rows."""
     words = type(error).__name__
     if isinstance(error, asyncpg.PostgresError) and not _state(error).startswith(_DATA):
         words = f"{words}: {error.args[0] if error.args else ''}"
@@ -144,4 +149,4 @@ def _told(what: str, error: BaseException) -> str:
         words = f"{words}: {error.strerror or error}"
     elif _state(error).startswith("23"):
         words = f"{words}: {getattr(error, 'constraint_name', None)}"
-    return f"{what}: {clipped(words, _MAX_BYTES)}"
+    return f"{problem}: {clipped(words, _MAX_BYTES)}"

@@ -1,8 +1,10 @@
-"""The second wall between tenants: row-level security under a role that cannot pass it (R35, ADR 36).
+"""Row-level security between tenants, under a role that cannot bypass it.
 
-The first wall is the statement itself, which says whose rows it means. A statement of `Database.of` runs as
-fairlead_tenant besides, in a transaction that names the tenants: what it says wrongly the database does not
-do.
+Each statement already names the tenant of its rows. A statement of `Database.for_tenants` also runs as the role
+fairlead_tenant, in a transaction that names the tenants, so that a mistake in its WHERE clause reaches no other
+tenant's rows.
+
+Spec: R35.
 """
 
 from __future__ import annotations
@@ -22,84 +24,93 @@ from fairlead.errors import DependencyUnavailableError
 if TYPE_CHECKING:
     from fairlead.adapters.postgres.database import Database, Transaction
 
-# How PostgreSQL tells of a role that is gone (its name is the value of a setting), or not ours to take.
+# PostgreSQL's errors for a role that is gone (its name is the value of a setting), or that may not be taken.
 _ROLE_REFUSED = (asyncpg.InvalidParameterValueError, asyncpg.InsufficientPrivilegeError)
 
 
 @dataclass(frozen=True, slots=True)
 class RowSecurityState:
-    """What is there of the wall, for the user that asks."""
+    """The state of row security for one database user."""
 
     role: bool
-    """The role that it binds exists."""
+    """Whether the tenant role exists."""
     bound: bool
-    """Row-level security binds it: it is no superuser and has not BYPASSRLS."""
+    """Whether row security applies to it: it is no superuser and lacks BYPASSRLS."""
     member: bool
-    """This user may take it."""
+    """Whether this user may take it."""
     guarded: bool
-    """The policies of the procedure ``tenant_wall`` exist."""
+    """Whether the tables have their policies."""
     engine: str = COMMON.engine
     """The role that sees all tenants."""
     tenant: str = COMMON.tenant
-    """The role that the wall binds."""
+    """The role that row security applies to."""
 
     @property
     def stands(self) -> bool:
-        """Nothing is missing."""
+        """Whether nothing is missing."""
         return self.role and self.bound and self.member and self.guarded
 
 
 async def wall_state(connection: Connection, schema: str) -> RowSecurityState:
     """Return the state of row security for the tables in *schema*."""
     state = statement("tenant_wall_state")
-    found = (await connection.fetch(state.text, *state.args(schema=schema)))[0]
-    return RowSecurityState(**dict(found.items()))
+    row = (await connection.fetch(state.text, *state.args(schema=schema)))[0]
+    return RowSecurityState(**dict(row.items()))
 
 
 class RowSecurityLostError(DependencyUnavailableError):
-    """There was a wall, and this user can take its role no more. Nothing was done."""
+    """Row security was enabled, and this user can no longer take the tenant role. Nothing was done."""
 
-    hint = "run `fairlead doctor`: it says what is missing, and the statement that helps; then do this again"
+    default_hint = (
+        "run `fairlead doctor`: it says what is missing, and the statement that helps; then do this again"
+    )
 
 
 async def enter_tenant_role(connection: Connection, role: str, tenants: tuple[str, ...]) -> None:
-    """Until its transaction ends *connection* sees and writes rows of *tenants* only. Raises RowSecurityLostError."""
-    wall = statement("tenant_wall")
+    """Restrict *connection* to rows of *tenants* until its transaction ends.
+
+    Raises:
+        RowSecurityLostError: The role is gone, or this user may not take it.
+    """
+    enter = statement("tenant_wall")
     try:
-        await connection.fetch(wall.text, *wall.args(role=role, tenants=tenants))
+        await connection.fetch(enter.text, *enter.args(role=role, tenants=tenants))
     except _ROLE_REFUSED as error:
         raise RowSecurityLostError(f"the role {role} cannot be taken: {error.args[0]}") from error
 
 
 def is_of(row: Row, tenant: str) -> bool:
-    """Whether *row* is of *tenant*: for reads that are too many to go behind the wall."""
-    whose: str = row["tenant_id"]
-    return whose == tenant
+    """Return whether *row* belongs to *tenant*: for reads that are too frequent for row security."""
+    tenant_id: str = row["tenant_id"]
+    return tenant_id == tenant
 
 
 class TenantDatabase:
-    """A database as some tenants have it; where the wall does not stand, the whole one. See `Database.of`."""
+    """A view of the database for some tenants, or the whole of it if row security is off.
+
+    See `Database.for_tenants`.
+    """
 
     def __init__(self, database: Database, tenants: tuple[str, ...] | None) -> None:
         self._database = database
         self._tenants = tenants
 
     async def fetch(self, statement: Statement, /, **values: object) -> list[Row]:
-        """As `Database.fetch`."""
-        return await self._database.run(statement, values, await self._kept_to())
+        """Run `Database.fetch` for these tenants."""
+        return await self._database.run(statement, values, await self._restricted_to())
 
     async def first(self, statement: Statement, /, **values: object) -> Row | None:
-        """As `Database.first`."""
+        """Run `Database.first` for these tenants."""
         rows = await self.fetch(statement, **values)
         return rows[0] if rows else None
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
-        """As `Database.transaction`."""
-        async with self._database.transaction(await self._kept_to()) as transaction:
+        """Run the block in a `Database.transaction` for these tenants."""
+        async with self._database.transaction(await self._restricted_to()) as transaction:
             yield transaction
 
-    async def _kept_to(self) -> tuple[str, ...] | None:
-        if self._tenants is None or not await self._database.look_at_wall():
+    async def _restricted_to(self) -> tuple[str, ...] | None:
+        if self._tenants is None or not await self._database.check_row_security():
             return None
         return self._tenants
