@@ -136,7 +136,9 @@ class Database:
             self.row_security_enabled = RowSecurityState(**dict(row.items())).stands
             if self.row_security_enabled != was_enabled:
                 self._emit(
-                    RowSecurityEnabled() if self.row_security_enabled else RowSecurityMissing(ROW_SECURITY_HINT)
+                    RowSecurityEnabled()
+                    if self.row_security_enabled
+                    else RowSecurityMissing(ROW_SECURITY_HINT)
                 )
         return self.row_security_enabled
 
