@@ -17,7 +17,7 @@ ABSENT_WEB = "there is no dashboard and no admin API yet: the one route takes th
 ABSENT_MAIL = "there is no mail yet: no address and no header of a message is made"
 
 FOLDER = "tests/"
-_ROUTE = ("unit/cli/test_callback.py::test_one_answer_counts_and_no_other",)
+_ROUTE = ("unit/cli/test_callback.py::test_callback_accepts_one_answer_with_its_state",)
 _WHOLE = ("security/test_S36_bounds.py", "contract/test_caps.py", "faults/test_e46_noisy_neighbour.py")
 """Files of S36; what else proves a bound is named by docs/reference/bounds.md."""
 
@@ -198,7 +198,7 @@ CHECKLIST: tuple[Control, ...] = (
             "security/test_S14_log_forging.py",
             "unit/test_logs.py::test_json_has_one_valid_line_for_each_whatever_the_names_hold",
             "unit/test_logs.py::test_columns_cannot_be_forged_either",
-            "unit/cli/test_output.py::test_what_is_printed_is_one_line_that_no_terminal_obeys",
+            "unit/cli/test_output.py::test_printed_text_is_one_line_without_control_characters",
             "unit/cli/test_output.py::test_hostile_names_make_no_line_of_their_own",
             "unit/cli/test_output.py::test_no_stored_value_ends_or_forges_a_listing",
         ),
@@ -230,7 +230,7 @@ CHECKLIST: tuple[Control, ...] = (
         ("10.1.1", "15.3.1"),
         (
             "security/test_S18_prints.py",
-            "unit/policy/test_token_parse.py::test_whatever_the_answer_holds_only_five_names_come_out",
+            "unit/policy/test_token_parse.py::test_parsed_token_response_has_only_five_names",
             "unit/policy/test_token_parse.py::test_no_secret_shows_when_a_token_set_is_printed",
         ),
     ),
@@ -299,7 +299,7 @@ CHECKLIST: tuple[Control, ...] = (
             "unit/cli/test_entry.py",
             "contract/test_token_transport_calls.py::test_no_verdict_tells_a_secret_or_an_address",
             "unit/adapters/test_webhook.py::test_nothing_that_goes_wrong_repeats_the_secret_or_the_address",
-            "unit/cli/test_callback.py::test_one_answer_counts_and_no_other",
+            "unit/cli/test_callback.py::test_callback_accepts_one_answer_with_its_state",
             "unit/cli/test_callback.py::test_half_a_request_keeps_nobody_waiting",
         ),
         absent="errors with an id: callers get the library's, the command line's and one route's fixed texts",

@@ -27,7 +27,7 @@ def test_the_figure_itself_can_be_bounded() -> None:
     assert not row(goal={"ours": 9.0}, at_most=True).passed
 
 
-def test_what_could_not_be_measured_is_missed() -> None:
+def test_goal_without_a_measurement_is_missed() -> None:
     assert not row(goal={"ratio_best_peer": 0.1}).passed
 
 

@@ -44,7 +44,7 @@ def test_unsubscribing_ends_it_even_while_an_event_is_handed_out() -> None:
     assert heard == [TICK, TICK, AWAY]
 
 
-def test_one_that_fails_is_counted_and_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_subscriber_is_counted_and_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     bus, heard = EventBus(), []
 
     def fails(event: Event) -> None:

@@ -63,7 +63,7 @@ def test_connections_that_say_nothing_of_their_calls_share_their_rules(rooms: Ca
     assert theirs.origins.host_of("https://other.myshopify.com/") == "other.myshopify.com"
 
 
-def test_what_one_says_is_its_own(rooms: CallRooms) -> None:
+def test_settings_of_a_connection_are_its_own(rooms: CallRooms) -> None:
     plain = rooms.manners(connection("acme", {}))
     patient = rooms.manners(connection("acme", {"max_retries": 9}))
     ruled = [rooms.manners(connection(tenant, {"patterns": [PATTERN]})) for tenant in ("acme", "other")]
@@ -81,7 +81,7 @@ def test_another_provider_or_variant_has_others(rooms: CallRooms) -> None:
     assert made[1].rules.levels != made[2].rules.levels
 
 
-def test_what_cannot_be_is_told_to_each_by_its_name(rooms: CallRooms) -> None:
+def test_invalid_settings_are_refused_with_the_tenants_name(rooms: CallRooms) -> None:
     for tenant in ("acme", "other"):
         with pytest.raises(InvalidConfigError) as raised:
             rooms.manners(connection(tenant, {"max_retries": -1}))

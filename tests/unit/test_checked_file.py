@@ -64,7 +64,7 @@ def test_a_file_of_another_user_is_refused(tmp_path: Path) -> None:
         read_checked(file)
 
 
-def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
+def test_irregular_file_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe", 0o600)
     for name in (tmp_path / "pipe", tmp_path, Path("/dev/null")):
         with pytest.raises(InvalidConfigError, match="not a regular file"):

@@ -59,14 +59,14 @@ def ran(folder: Path, how: str) -> list[dict[str, Any]]:
     ],
 )
 @pytest.mark.slow
-def test_whatever_happens_to_it_is_told(tmp_path: Path, how: str, told: str) -> None:
+def test_experiment_that_does_not_conclude_is_broken(tmp_path: Path, how: str, told: str) -> None:
     broken = [line for line in ran(tmp_path, how) if line["verdict"] == "broken"]
     assert [(line["id"], line["test"]) for line in broken] == [("E03", "test_E03_a")]
     assert broken[0]["broken"][0].startswith(told)
 
 
 @pytest.mark.slow
-def test_one_that_ends_leaves_its_own_line_alone(tmp_path: Path) -> None:
+def test_experiment_that_ends_leaves_one_line(tmp_path: Path) -> None:
     assert [line["verdict"] for line in ran(tmp_path, "killed")] == ["broken"]
     (line,) = ran(tmp_path, "well")
     assert (line["verdict"], line["zeros"]) == ("holds", ["stale_accepted"])

@@ -106,14 +106,14 @@ def test_upper_and_lower_case_are_one() -> None:
     assert KNOWN_SECRETS.masked("CORRECT-Horse-battery-staple") == "***"
 
 
-def test_what_is_shorter_than_eight_characters_is_not_searched_for() -> None:
+def test_secret_under_eight_characters_is_not_masked() -> None:
     Secret("token12")
     Secret("token123")
     assert KNOWN_SECRETS.masked("token12 token123") == "token12 ***"
 
 
 @given(st.text(max_size=40), st.text(min_size=8, max_size=40), st.text(max_size=40))
-def test_what_is_no_secret_stays(before: str, secret: str, after: str) -> None:
+def test_text_without_a_secret_stays(before: str, secret: str, after: str) -> None:
     known = KnownSecrets()
     known.add(secret)
     shown = known.masked(f"{before}{secret}{after}")

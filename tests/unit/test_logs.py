@@ -221,7 +221,7 @@ def test_a_huge_text_is_cut(out: Output) -> None:
     assert text.splitlines()[1].endswith('the end"}')
 
 
-def test_what_python_itself_reports_is_a_line(out: Output) -> None:
+def test_reports_of_python_itself_are_lines(out: Output) -> None:
     logs = out.open()
     thread = threading.Thread(target=lambda: 1 / 0, name="odd")
     thread.start()

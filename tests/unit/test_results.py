@@ -50,7 +50,7 @@ def test_proofs_are_full_and_have_their_safeguards() -> None:
     assert results.proofs(lines, "E01") == lines[:2]
 
 
-def test_what_is_dropped_is_gone_and_a_smoke_run_drops_nothing_of_a_full_one(folder: Path) -> None:
+def test_smoke_run_drops_no_line_of_a_full_run(folder: Path) -> None:
     results.keep(line(n=1))
     results.drop(line(size="smoke"))
     results.drop(line(test="test_E01_b"))

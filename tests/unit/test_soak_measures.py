@@ -80,7 +80,7 @@ def test_a_run_too_many_needs_a_fault_of_its_time(
         (((10.2, 7, "c", "began"),), 15.5, True),  # before its last effect
     ],
 )
-def test_what_a_process_had_finished_runs_again_once_it_was_silent_for_long(
+def test_finished_job_of_a_silent_process_runs_again(
     tmp_path: Path, between: tuple[tuple[float, int, str, str], ...], again_s: float, silent: bool
 ) -> None:
     runs = runs_of(tmp_path, *ALL_DONE[:2], (again_s, 8, "b", "began"))
@@ -99,7 +99,7 @@ def test_a_run_too_many_is_that_of_the_effect_before_it(tmp_path: Path) -> None:
     assert not was_silent(runs, *finished_run_again(runs)[1], 4.0)
 
 
-def test_what_had_no_effect_may_run_again(tmp_path: Path) -> None:
+def test_run_without_an_effect_may_repeat(tmp_path: Path) -> None:
     assert finished_run_again(runs_of(tmp_path, *CUT_OFF)) == []
     assert finished_run_again(runs_of(tmp_path, *ALL_DONE[:2])) == []
 

@@ -20,7 +20,7 @@ def row(witness: Witness, *lines: dict[str, object], id: str = "E01") -> str:
     return next(line for line in verdicts.table(witness, lines) if line.startswith(id))
 
 
-def test_what_ran_is_told_with_its_figures() -> None:
+def test_experiment_that_ran_has_its_figures() -> None:
     line = KEPT | {"n": 7, "lost": 0, "zeros": ["lost"], "recovery_s": {"p50": 1, "p99": 2.5, "max": 3}}
     told = row(Witness({E01: "passed"}), line, line | {"recovery_s": {"p99": 1.5}})
     assert (
@@ -28,7 +28,7 @@ def test_what_ran_is_told_with_its_figures() -> None:
     )
 
 
-def test_what_did_not_run_is_told_as_it_is_kept() -> None:
+def test_experiment_that_did_not_run_has_its_stored_verdict() -> None:
     assert "not run this time; kept: holds at abc (full)" in row(Witness(), KEPT)
     assert "not run this time; kept: nothing" in row(Witness())
     assert "not run: not built yet: mail" in row(Witness(), id="E49")
@@ -48,7 +48,7 @@ def test_a_skipped_one_says_why() -> None:
         ("passed", KEPT | {"ablation": "x", "verdict": "no violation seen"}),
     ],
 )
-def test_what_is_broken_is_told_as_broken(outcome: str, line: dict[str, object]) -> None:
+def test_failed_experiment_is_broken(outcome: str, line: dict[str, object]) -> None:
     told = list(verdicts.table(Witness({E01: outcome, E03: "passed"}), [line]))
     assert "  BROKEN: test_E01_x" in told[0]
     assert verdicts.summary(told) == "1 held, 1 broken, 50 not run"

@@ -53,7 +53,7 @@ def test_some_addresses_never_pass(address: str) -> None:
 
 
 @given(st.ip_addresses())
-def test_what_passes_is_global_by_the_standard_library_too(
+def test_accepted_address_is_global_for_ipaddress_too(
     address: ipaddress.IPv4Address | ipaddress.IPv6Address,
 ) -> None:
     try:
@@ -71,7 +71,7 @@ def resolving_to(*addresses: str) -> Any:
     return getaddrinfo
 
 
-async def test_one_refused_address_refuses_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_name_with_a_refused_address_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     resolver = CheckedResolver(PUBLIC)
     monkeypatch.setattr(socket, "getaddrinfo", resolving_to("8.8.8.8", "8.8.4.4"))
     assert [found["host"] for found in await resolver.resolve("name", 443)] == ["8.8.8.8", "8.8.4.4"]

@@ -54,7 +54,7 @@ def test_a_body_that_is_cut_off_is_never_whole(plain: bytes, encoding: str, data
 
 
 @given(st.binary(max_size=400), st.sampled_from(["gzip", "deflate"]))
-def test_whatever_comes_ends_in_a_named_way(body: bytes, encoding: str) -> None:
+def test_any_body_is_decoded_or_malformed(body: bytes, encoding: str) -> None:
     with suppress(BodyMalformed):
         assert len(decode(encoding, body)) <= MOST
 
@@ -65,7 +65,7 @@ def test_a_word_that_is_no_encoding_changes_nothing(encoding: str) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip", "gzip,br", "compress"])
-def test_what_nobody_asked_for_is_refused(encoding: str) -> None:
+def test_encoding_that_was_not_requested_is_refused(encoding: str) -> None:
     with pytest.raises(BodyMalformed, match="nobody asked for"):
         Decoder(encoding, MOST)
 

@@ -63,7 +63,7 @@ def test_an_entry_below_the_floor_that_comes_later_is_not_dropped() -> None:
     assert table.newest(2) == 5
 
 
-def test_what_is_added_while_the_table_grows_is_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entry_added_while_the_table_grows_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     table = table_of([[(key, key) for key in range(1, 500)]])
     items = table.items
 

@@ -92,7 +92,7 @@ def test_a_reader_who_stops_costs_lines_and_no_time(pipe: Pipe) -> None:
     assert said.count(line) == taken
 
 
-def test_what_was_lost_is_told_as_soon_as_it_can_be(pipe: Pipe) -> None:
+def test_dropped_lines_are_reported_before_the_next_line(pipe: Pipe) -> None:
     writer = LineWriter(pipe.write_fd, told, max_bytes=10)
     assert not writer.put(b"much too long\n")
     pipe.read_until(b"dropped 1\n")

@@ -9,7 +9,7 @@ import pytest
 from fairlead.adapters.http.connection_shares import ConnectionShares
 
 
-async def test_whoever_hangs_a_newcomer_finds_a_place() -> None:
+async def test_new_tenant_gets_a_connection_beside_hanging_ones() -> None:
     places = ConnectionShares(500, 300)
     for tenant in ("one", "two", "three"):
         while await places.take(("host", tenant), 0.0):

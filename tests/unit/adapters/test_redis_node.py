@@ -145,7 +145,7 @@ async def met(clock: ManualClock) -> tuple[Node, Judge]:
 
 
 @pytest.mark.parametrize("known", [False, True])
-async def test_who_was_frozen_does_not_say_that_the_clock_was_set(known: bool) -> None:
+async def test_frozen_process_reports_no_clock_change(known: bool) -> None:
     """An answer that is read late tells little of the time."""
     clock = ManualClock()
     node = a_node(lambda: False, clock)
@@ -213,7 +213,7 @@ async def test_a_clock_that_was_set_is_found_behind_a_batch_that_was_held_up() -
     assert judge.told == [(603, 0), (600, 1)]
 
 
-async def test_who_finds_that_others_have_found_it_says_nothing_of_it() -> None:
+async def test_clock_change_found_by_another_process_is_not_reported_again() -> None:
     """Else each process would empty the buckets with its first batch after the jump, be it hours later."""
     clock = ManualClock()
     (first, judge), second = await met(clock), a_node(lambda: False, clock)
@@ -229,7 +229,7 @@ async def test_who_finds_that_others_have_found_it_says_nothing_of_it() -> None:
     assert judge.told[-1] == (0, 0)
 
 
-async def test_what_was_lost_since_is_no_reason_to_overlook_a_clock_that_is_set() -> None:
+async def test_clock_change_is_reported_after_a_loss_of_data() -> None:
     """The birth that counts is the one heard of last."""
     node, judge = await met(ManualClock())
     judge.birth_us = 5.0

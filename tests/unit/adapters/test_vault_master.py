@@ -83,7 +83,7 @@ def test_a_generated_key_is_usable_and_named_by_its_fingerprint() -> None:
         (f"a:{BASE64},a:{base64.b64encode(OTHER).decode()}", "same id"),
     ],
 )
-def test_what_is_no_key_is_refused_without_repeating_it(written: str, why: str) -> None:
+def test_invalid_master_key_is_refused_and_not_repeated(written: str, why: str) -> None:
     with pytest.raises(InvalidConfigError, match=why) as refused:
         load_ring(Secret(written))
     assert BASE64[:8] not in str(refused.value)
@@ -153,7 +153,7 @@ async def test_a_hook_stands_first(name: str) -> None:
     "path",
     ["no.such.module:x", f"{__name__}:absent", f"{__name__}:not_a_hook", f"{__name__}:Nameless", "a b:c"],
 )
-def test_what_is_no_hook_is_refused(path: str) -> None:
+def test_invalid_kms_hook_is_refused(path: str) -> None:
     with pytest.raises(InvalidConfigError, match="KMS hook"):
         load_ring(kms=path)
 

@@ -86,7 +86,7 @@ async def send(url: str, **options: Any) -> None:
         await sender.close()
 
 
-async def test_it_posts_what_a_receiver_can_check() -> None:
+async def test_webhook_post_has_a_signature_that_the_receiver_checks() -> None:
     async with receiver(status("204 No Content")) as to:
         await send(to.url)
     ((line, headers, body),) = to.requests

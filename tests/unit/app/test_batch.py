@@ -59,7 +59,7 @@ async def test_207_with_1_of_3_failed_sends_one_item_again() -> None:
     assert (result.complete, result.failed, len(result.responses)) == (True, [], 2)
 
 
-async def test_what_may_not_succeed_is_not_sent_again_and_is_told() -> None:
+async def test_permanently_failed_item_is_not_sent_again() -> None:
     vendor = Vendor("generic_oauth2", statuses(422, 503, 429), statuses(200, 422))
     result = await vendor.batch(["a", "b", "c"])
     assert vendor.sent == [["a", "b", "c"], ["b", "c"]]

@@ -23,19 +23,19 @@ def test_a_class_of_calls(priority: str | int | None, number: int | None) -> Non
 
 
 @pytest.mark.parametrize("priority", [0, -1, 99, MAX_CLASSES + 1, True, False, "high", "", "1", 1.5])
-def test_what_is_no_class_is_refused(priority: str | int) -> None:
+def test_invalid_priority_is_refused(priority: str | int) -> None:
     with pytest.raises(InvalidInputError, match=r"is no priority.*acme.*hint: use one of real-time"):
         class_of(priority, KEY)
 
 
 @pytest.mark.parametrize("deadline_s", [0, 0.0, -1, math.inf, math.nan, True, "60", 2 * MAX_LEASE_S])
-def test_what_is_no_deadline_is_refused(deadline_s: object) -> None:
+def test_invalid_deadline_is_refused(deadline_s: object) -> None:
     with pytest.raises(InvalidInputError, match=r"deadline_s is .*stripe.*hint: give seconds"):
         check_bounds(deadline_s, 1, KEY)
 
 
 @pytest.mark.parametrize("most", [-1, 1.5, True, None, "16"])
-def test_what_is_no_size_is_refused(most: object) -> None:
+def test_invalid_body_size_is_refused(most: object) -> None:
     with pytest.raises(InvalidInputError, match=r"max_body_bytes is .*stripe.*hint: give a number"):
         check_bounds(None, most, KEY)
 

@@ -64,7 +64,7 @@ async def test_no_door_waits_for_the_connection_past_the_deadline(door: str) -> 
 
 
 @pytest.mark.parametrize("door", [door for door in DOORS if door != "bulk"])
-async def test_what_was_waited_at_the_door_is_a_part_of_the_deadline(door: str) -> None:
+async def test_wait_for_the_database_counts_against_the_deadline(door: str) -> None:
     """Read twice, 3 s each: the second read has but a second left."""
     world = Asked([answer(200)])
     world.reads_s = 3.0
@@ -73,7 +73,7 @@ async def test_what_was_waited_at_the_door_is_a_part_of_the_deadline(door: str) 
     assert (world.clock.monotonic(), world.sent) == (4.0, [])
 
 
-async def test_who_says_nothing_waits_for_a_minute() -> None:
+async def test_call_without_a_deadline_waits_for_a_minute() -> None:
     world = Asked([])
     with pytest.raises(DeadlineExceededError, match="connection"):
         async with client(world):
@@ -86,7 +86,7 @@ def test_a_deadline_that_is_none_is_no_deadline_of_a_list() -> None:
         client(Asked([])).paginate("/items", deadline_s=0.0)
 
 
-async def test_what_a_batch_has_done_is_told_also_where_the_database_hangs_before_its_next_call() -> None:
+async def test_batch_reports_its_done_items_when_the_database_hangs() -> None:
     told = b'{"items": [{"status": 200}, {"status": 503}]}'
     world = Asked([answer(207, told)])
     world.reads_s = 0.0

@@ -165,7 +165,7 @@ def test_a_form_is_written_as_a_query_is() -> None:
 
 
 @pytest.mark.parametrize("given", ["a=1", [("a", "1")], 7])
-def test_what_is_no_mapping_is_told(given: Any) -> None:
+def test_data_or_params_without_a_mapping_are_refused(given: Any) -> None:
     with pytest.raises(InvalidInputError, match="data must be a mapping"):
         body_of({"data": given})
     with pytest.raises(InvalidInputError, match="params must be a mapping"):
@@ -174,7 +174,7 @@ def test_what_is_no_mapping_is_told(given: Any) -> None:
         client(Wire()).paginate("/a", params=given)
 
 
-def test_what_was_made_plain_stays_as_it_is() -> None:
+def test_plain_params_are_idempotent() -> None:
     plain = plain_params(PARAMS)
     assert plain_params(plain) == plain
 

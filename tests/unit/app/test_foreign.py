@@ -146,7 +146,7 @@ def forwarded(pipe: Pipe, call: Call = CALL, deadline_s: float = 60.0) -> Forwar
     return ForwardedResponse(pipe, call, deadline_s)  # type: ignore[arg-type]
 
 
-async def test_it_is_taken_no_faster_than_it_is_read() -> None:
+async def test_stream_is_read_no_faster_than_its_reader() -> None:
     chunks = Chunks(b"a", b"b", b"c")
     pipe = Pipe(chunks)
     answer = await forwarded(pipe).head()
@@ -159,7 +159,7 @@ async def test_it_is_taken_no_faster_than_it_is_read() -> None:
 
 
 @pytest.mark.parametrize("error", [CallFailedError("cut off"), SlotLostError("lost"), ValueError("a bug")])
-async def test_what_breaks_it_off_is_raised_where_it_is_read(error: Exception) -> None:
+async def test_error_of_a_stream_is_raised_to_its_reader(error: Exception) -> None:
     answer = await forwarded(Pipe(Chunks(b"a", then=error))).head()
     reading = aiter(answer)
     assert await anext(reading) == b"a"
@@ -177,7 +177,7 @@ async def test_a_failed_answer_is_an_answer_and_a_refusal_is_not() -> None:
             await forwarded(Pipe(error)).head()
 
 
-async def test_who_leaves_early_or_is_cancelled_gives_its_place_back() -> None:
+async def test_closed_or_cancelled_reader_returns_its_place() -> None:
     pipe = Pipe(Chunks(b"a", b"b"))
     answer = await forwarded(pipe).head()
     await answer.aclose()
@@ -193,7 +193,7 @@ async def test_who_leaves_early_or_is_cancelled_gives_its_place_back() -> None:
     assert not pipe.inside
 
 
-async def test_who_still_reads_when_it_is_closed_is_told_and_not_cancelled() -> None:
+async def test_reader_of_a_closed_stream_gets_an_error() -> None:
     answer = await forwarded(Pipe(Chunks(b"a", b"b"))).head()
     reading = aiter(answer)
     await anext(reading)

@@ -68,7 +68,7 @@ async def test_the_decorated_function_is_still_the_function(fl: Fairlead) -> Non
     assert shout(context, word="a") == "A"
 
 
-def test_what_is_taken_or_comes_too_late_is_refused(fl: Fairlead) -> None:
+def test_taken_name_or_late_declaration_is_refused(fl: Fairlead) -> None:
     @fl.job
     async def work(ctx: JobContext) -> None: ...
 
@@ -81,7 +81,7 @@ def test_what_is_taken_or_comes_too_late_is_refused(fl: Fairlead) -> None:
     fl.job("late")(lambda ctx: None)
 
 
-def test_what_cannot_be_is_refused_where_it_is_declared(fl: Fairlead) -> None:
+def test_impossible_job_function_is_refused_at_declaration(fl: Fairlead) -> None:
     async def run(ctx: JobContext) -> None: ...
 
     async def takes_tenant(ctx: JobContext, tenant: str) -> None: ...

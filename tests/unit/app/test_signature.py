@@ -147,7 +147,7 @@ def test_a_handler_of_the_context_alone_takes_anything() -> None:
         made.of_call((1,), {})
 
 
-def test_what_a_schedule_adds_need_not_be_taken() -> None:
+def test_handler_may_omit_the_args_that_a_schedule_adds() -> None:
     ticked = {"order_id": 1, "schedule": "nightly", "tick": "2026-01-01T00:00:00+00:00", "coalesced": 0}
     assert signature(several).call_for(ticked, tenant="acme") == ((), {"order_id": 1})
 
@@ -165,7 +165,7 @@ def test_what_a_schedule_adds_need_not_be_taken() -> None:
         (alone, (1,), {}, "by name"),
     ],
 )
-def test_what_does_not_fit_is_refused_by_name(
+def test_args_that_do_not_fit_are_refused_by_name(
     function: Callable[..., object], args: tuple[Any, ...], kwargs: dict[str, Any], told: str
 ) -> None:
     with pytest.raises(InvalidInputError, match=told) as refused:
@@ -176,7 +176,7 @@ def test_what_does_not_fit_is_refused_by_name(
 
 
 @pytest.mark.parametrize("stored", [{}, {"order_id": None}, {"order_id": 1, "later": 2}, {"order_id": []}])
-def test_what_a_run_cannot_take_is_a_permanent_failure_with_its_place(stored: dict[str, Any]) -> None:
+def test_stored_args_that_do_not_fit_are_a_permanent_failure(stored: dict[str, Any]) -> None:
     with pytest.raises(InvalidInputError, match=r"order_id|later") as refused:
         signature(several).call_for(stored, tenant="acme")
     assert refused.value.category == "permanent_request"
@@ -197,7 +197,7 @@ async def computed(ctx: Any, square: Computed) -> None: ...
 async def anything(ctx: Any, value: Any) -> None: ...
 
 
-def test_what_could_not_be_read_back_is_not_stored() -> None:
+def test_args_that_cannot_be_read_back_are_refused() -> None:
     """Else each of its runs would fail, long after whoever could mend it has gone."""
     with pytest.raises(InvalidInputError, match="in: Field required"):
         signature(lopsided).of_args({"in": 1})

@@ -20,7 +20,7 @@ async def test_a_thread_is_used_again() -> None:
     threads.close()
 
 
-async def test_what_is_raised_comes_out_even_what_no_future_can_hold() -> None:
+async def test_thread_raises_even_system_exit_to_its_caller() -> None:
     threads = Threads()
 
     def leave() -> None:
@@ -33,7 +33,7 @@ async def test_what_is_raised_comes_out_even_what_no_future_can_hold() -> None:
     threads.close()
 
 
-async def test_what_is_cancelled_goes_on_until_it_returns_or_all_is_closed() -> None:
+async def test_cancelled_thread_runs_until_it_returns_or_all_are_closed() -> None:
     threads, go = Threads(), threading.Event()
     returns = asyncio.create_task(threads.run(lambda: go.wait(20)))
     await asyncio.sleep(0)

@@ -20,13 +20,13 @@ async def act(error: FairleadError | None) -> str:
     return "done"
 
 
-async def test_one_that_fails_stops_no_other() -> None:
+async def test_failed_act_stops_no_other() -> None:
     tally = await on_each([None, InvalidInputError("no such thing"), None], lambda one: {"of": str(one)}, act)
     assert [row["result"] for row in tally.rows] == ["done", "failed", "done"]
     assert (tally.rows[1]["code"], tally.exit) == ("invalid_input", Exit.PARTIAL)
 
 
-async def test_what_concerns_all_of_them_ends_it() -> None:
+async def test_error_that_concerns_every_act_ends_the_command() -> None:
     """Where the database is away each of a million would wait for it."""
     of_one = CredentialUnreadableError("it does not open")
     tally = await on_each([of_one], lambda one: {}, act, but=(CredentialUnreadableError,))

@@ -15,7 +15,7 @@ from tests.support.issuer import begin, fetch
 STATE = Secret("the-state")
 
 
-async def test_one_answer_counts_and_no_other() -> None:
+async def test_callback_accepts_one_answer_with_its_state() -> None:
     async with Callback("http://127.0.0.1:0/callback") as callback:
         waiting = asyncio.create_task(callback.answer(STATE, 20.0))
         await asyncio.sleep(0)
@@ -51,7 +51,7 @@ async def test_half_a_request_keeps_nobody_waiting() -> None:
         idle.close()
 
 
-async def test_nobody_comes_and_the_place_is_taken() -> None:
+async def test_callback_without_an_answer_or_a_free_port_is_an_error() -> None:
     async with Callback("http://127.0.0.1:0/callback") as callback:
         with pytest.raises(RefusedError, match="nobody consented"):
             await callback.answer(STATE, 0.01)

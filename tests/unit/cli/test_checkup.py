@@ -86,7 +86,7 @@ def test_servers_that_lose_data_or_are_too_old() -> None:
         ("member", "GRANT fairlead_tenant"),
     ],
 )
-def test_what_is_missing_of_the_wall_is_told_with_a_way_out(missing: str, way_out: str) -> None:
+def test_missing_part_of_the_wall_is_a_warning_with_a_hint(missing: str, way_out: str) -> None:
     """Not a failure: the statements go on saying whose rows they mean."""
     check = wall_check(replace(WALL, **{missing: False}))
     assert check.status == "warn"
@@ -124,7 +124,7 @@ async def test_a_transaction_of_another_database_keeps_no_row_of_ours(
     await drop_database(servers.database_url, url)
 
 
-async def test_who_may_not_see_others_says_so(
+async def test_role_without_a_view_of_other_sessions_is_reported(
     database: Database, database_settings: DatabaseSettings
 ) -> None:
     await run(database, "CREATE ROLE shortsighted LOGIN")
@@ -158,7 +158,7 @@ def test_missing_migrations_stop_a_server_of_yours_only() -> None:
     assert migrations_check(["0002_x"], by_itself=True).status == "warn"
 
 
-def test_what_may_come_later_stops_nobody() -> None:
+def test_later_migration_is_a_warning() -> None:
     waits = migrations_check([], ["0003_y"], by_itself=False)
     assert (waits.status, "0003_y" in waits.detail) == ("warn", True)
     assert migrations_check(["0002_x"], ["0003_y"], by_itself=False).status == "fail"

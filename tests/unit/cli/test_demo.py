@@ -238,7 +238,7 @@ def refused_twice() -> Ledger:
     return lines_of(STARTED, begun(GRACE, grace_s=30.0), *first, *again, STOPPED)
 
 
-def test_who_was_killed_before_reading_a_refusal_may_ask_once_more() -> None:
+def test_process_killed_before_it_read_a_refusal_may_repeat_the_request() -> None:
     assert judged(refused_twice(), in_flight=[GRACE]).report().violations == []
     (said,) = judged(refused_twice()).report().violations
     assert "presented 2 times" in said

@@ -59,7 +59,7 @@ def test_the_table_is_whole() -> None:
     assert ours == set(TABLE)
 
 
-def test_what_a_further_try_does_not_change_is_not_for_later() -> None:
+def test_permanent_failure_is_not_an_exit_for_later() -> None:
     never = errors.NotSentError("the certificate is not accepted", category="permanent_config", reason="tls")
     assert exit_of(never) is Exit.FAILED
     assert exit_of(errors.NotSentError("no such name", category="transient_network")) is Exit.LATER

@@ -62,7 +62,7 @@ def test_versions(product: str, version: str, status: str) -> None:
     assert version_check(replace(FACTS, product=product, version=version)).status == status
 
 
-def test_what_the_gate_cannot_use_is_a_failure_with_a_hint() -> None:
+def test_unusable_redis_is_a_failure_with_a_hint() -> None:
     bad = [
         role_check({"": replace(FACTS, read_only=True)}, {"": PROBE}),
         in_cluster(ClusterState("fail", 16_384)),
@@ -76,7 +76,7 @@ def test_what_the_gate_cannot_use_is_a_failure_with_a_hint() -> None:
     assert all(check.hint for check in bad)
 
 
-def test_what_will_hurt_some_day_is_a_warning_with_a_hint() -> None:
+def test_doubtful_redis_is_a_warning_with_a_hint() -> None:
     doubtful = [
         persistence_check(replace(FACTS, appends=False), PROBE),
         memory_check(replace(PROBE, used_bytes=85, max_bytes=100)),

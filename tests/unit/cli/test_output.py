@@ -26,7 +26,7 @@ def an_output(**how: bool) -> tuple[Output, io.StringIO, io.StringIO]:
 
 
 @given(st.text())
-def test_what_is_printed_is_one_line_that_no_terminal_obeys(text: str) -> None:
+def test_printed_text_is_one_line_without_control_characters(text: str) -> None:
     shown = printable(text)
     assert not set(shown) & set("\x1b\x07\x9b\u202e\u2066\u2028\x00")
     assert not any(ord(character) < 32 or 127 <= ord(character) < 160 for character in shown)

@@ -70,7 +70,7 @@ def test_where_none_is_needed_none_is_asked_for(stdin: io.StringIO) -> None:
         (None, '{"acces_token": "canary"}', "'acces_token' is no name"),
     ],
 )
-def test_what_cannot_be_used_is_told_and_not_repeated(
+def test_unusable_secret_input_is_refused_and_not_repeated(
     stdin: io.StringIO, given: list[str] | None, text: str, what: str
 ) -> None:
     handed_in(stdin, text)

@@ -39,7 +39,7 @@ def test_as_many_as_the_limit_lets_through_is_no_violation() -> None:
     assert report(upstream(*burst, *refilled)).held
 
 
-def test_one_call_more_is_one() -> None:
+def test_call_over_the_limit_is_counted() -> None:
     told = report(upstream(*[1.0] * 11))
     assert not told.held
     assert told.judgement.over_units == pytest.approx(1.0)

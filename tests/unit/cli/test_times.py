@@ -20,7 +20,7 @@ from fairlead.errors import InvalidInputError
         (" 2W ", 1_209_600),
     ],
 )
-def test_what_can_be_read(text: str, length_s: float) -> None:
+def test_duration_is_parsed(text: str, length_s: float) -> None:
     assert seconds_of(text, "--for") == length_s
 
 
@@ -44,6 +44,6 @@ def test_what_can_be_read(text: str, length_s: float) -> None:
         "٣m",
     ],
 )
-def test_what_cannot(text: str) -> None:
+def test_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(InvalidInputError, match="--for"):
         seconds_of(text, "--for")

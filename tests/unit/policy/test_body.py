@@ -149,7 +149,7 @@ def test_a_word_is_found_with_what_stands_behind_it() -> None:
     assert not stands_in(b"", b'"success"', false)
 
 
-def test_what_stands_too_often_to_be_looked_at_may_be_there() -> None:
+def test_text_with_too_many_places_to_check_counts_as_present() -> None:
     for times in (MOST_PLACES - 1, MOST_PLACES, MOST_PLACES + 1, 10 * MOST_PLACES):
         counting = Counting()
         assert stands_in(b'"success"' * times, b'"success"', counting) == (times > MOST_PLACES)  # type: ignore[arg-type]
@@ -178,7 +178,7 @@ def test_the_largest_batch_that_was_done_is_done() -> None:
         ("netsuite", b"<e>", b' isSuccess="false"'),
     ],
 )
-def test_what_a_large_answer_says_too_often_is_not_gathered(provider: str, head: bytes, part: bytes) -> None:
+def test_large_body_with_many_matches_needs_little_memory(provider: str, head: bytes, part: bytes) -> None:
     """P11: to know that it is there takes none of the memory that a list of all of it would, 50 MiB here."""
     reply, rules = Unread(200, {}, head + part * ((15 << 20) // len(part))), rules_of(PROFILES[provider])
     tracemalloc.start()

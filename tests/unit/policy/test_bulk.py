@@ -28,7 +28,7 @@ def test_shopify_allows_one_of_each_type_and_from_2026_01_on_five(
 
 
 @pytest.mark.parametrize("version", ["", "2026", "2026-1", "26-01", "2026-01-01", "v3", "2026-01\n"])
-def test_what_is_no_version_has_no_rule(version: str) -> None:
+def test_invalid_version_has_no_bulk_rule(version: str) -> None:
     assert SHOPIFY is not None
     assert SHOPIFY.at(version) is None
 
@@ -73,7 +73,7 @@ def test_a_token_is_read_as_it_was_written(lease_id: int, fence: int, running_id
 @pytest.mark.parametrize(
     "text", ["", "x", "0" * 16, "0" * 16 + ".1.p", "0" * 16 + ".-1.p.j.r", "0" * 15 + "g.1.p.j.r"]
 )
-def test_what_is_no_token_is_none(text: str) -> None:
+def test_invalid_bulk_token_is_none(text: str) -> None:
     assert parse_token(text) is None
 
 
@@ -86,5 +86,5 @@ def test_a_token_brings_no_field_of_its_own_into_a_holder(form: str, foul: str) 
 
 
 @pytest.mark.parametrize("text", ["", "a b", "a\n", "é", "a" * 201, "\x1f"])
-def test_what_no_vendor_calls_an_operation_is_no_name_of_one(text: str) -> None:
+def test_invalid_operation_id_is_refused(text: str) -> None:
     assert not is_running_id(text)

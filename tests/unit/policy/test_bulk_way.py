@@ -27,7 +27,7 @@ def test_a_mutation_is_told_by_its_first_word() -> None:
         assert WAY.kind_of(text) == "query"
 
 
-def test_what_begins_and_follows_one_is_graphql_of_its_version() -> None:
+def test_bulk_requests_are_graphql_of_their_version() -> None:
     for kind, variables in (("query", {}), ("mutation", {"stagedUploadPath": "tmp/x"})):
         ask = WAY.begin(kind, '{ "text" }', variables)
         asked = read_query(ask.query, ask.variables)
@@ -95,7 +95,7 @@ def test_the_beginning_or_why_not() -> None:
         {"bulkOperation": 3, "userErrors": {"code": 1}},
     ],
 )
-def test_what_cannot_be_read_is_none(value: Any) -> None:
+def test_unreadable_bulk_response_is_none(value: Any) -> None:
     assert WAY.seen(told("bulkOperations", value)) == ()
     assert WAY.begun(told("bulkOperationRunQuery", value)) == BulkDenied("not_begun", "")
     assert WAY.seen(RawResponse(200, {}, body=value)) == ()

@@ -60,7 +60,7 @@ def test_people_are_told_from_where_each_setting_is() -> None:
         ({"max_retries": 11}, "max_retries"),
     ],
 )
-def test_what_cannot_be_is_refused_with_the_way_out(settings: dict[str, Any], told: str) -> None:
+def test_impossible_call_setting_is_refused_with_a_hint(settings: dict[str, Any], told: str) -> None:
     with pytest.raises(InvalidConfigError, match="hint:") as refused:
         call_settings_of(STRIPE, settings, tenant="acme")
     assert told in str(refused.value)

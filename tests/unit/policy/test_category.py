@@ -56,7 +56,7 @@ def test_the_network_of_python(error: Exception, code: str) -> None:
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_what_nobody_knows_is_tried_again_and_flagged(error: Exception) -> None:
+def test_unknown_exception_is_retried_and_flagged(error: Exception) -> None:
     failure = classify_exception(error)
     assert failure.category is Category.TRANSIENT_NETWORK
     assert failure.unclassified
@@ -71,7 +71,7 @@ def test_what_nobody_knows_is_tried_again_and_flagged(error: Exception) -> None:
         (type("Größe", (Exception,), {})("x"), "handler_error"),
     ],
 )
-def test_what_a_handler_raises_is_an_error_of_the_handler(error: Exception, code: str) -> None:
+def test_exception_of_a_handler_is_a_handler_error(error: Exception, code: str) -> None:
     failure = classify_exception(error)
     assert (failure.category, failure.code, failure.unclassified) == (Category.HANDLER_ERROR, code, False)
     assert classify_exception(error, (KeyError, RuntimeError, type(error))).category.transient

@@ -178,7 +178,7 @@ def test_a_change_at_midnight_and_one_of_half_an_hour() -> None:
 @pytest.mark.parametrize(
     "expr", ["30 2 * * *", "0 3 * * *", "*/20 2 * * *", "15 */2 * * *", "0 0 1 * *", "5 4 * * MON#1"]
 )
-def test_it_agrees_with_cronsim_over_a_year(expr: str) -> None:
+def test_ticks_agree_with_cronsim_over_a_year(expr: str) -> None:
     start = datetime(2026, 1, 1, tzinfo=BERLIN)
     theirs = []
     for tick in CronSim(expr, start):

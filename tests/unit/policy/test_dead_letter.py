@@ -107,7 +107,7 @@ def test_three_replays_at_most(replays: int, expected: Action) -> None:
 
 
 @pytest.mark.parametrize("code", ["poison", "expired"])
-def test_what_kills_workers_or_is_out_of_time_is_never_replayed(code: str) -> None:
+def test_job_that_kills_workers_or_is_out_of_time_is_never_replayed(code: str) -> None:
     assert next_action(Entry(code=code), T0 + 10 * MINUTE) == WaitForPerson(T0 + 7 * DAY)
 
 

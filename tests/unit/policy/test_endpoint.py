@@ -36,7 +36,7 @@ def test_no_value_leads_to_another_host(shop: str) -> None:
 
 
 @given(st.text(max_size=80) | st.text("aZ09.-_/\\@:#?%[]{}\n \u3002", max_size=30))
-def test_whatever_is_accepted_stays_at_its_host(value: str) -> None:
+def test_accepted_value_stays_at_its_host(value: str) -> None:
     for name, param, ending in (
         ("shopify", "shop", ".myshopify.com"),
         ("salesforce", "domain", ".salesforce.com"),
@@ -133,7 +133,7 @@ def test_unknown_and_missing_parameters_are_named() -> None:
 
 
 @pytest.mark.parametrize("value", ["My-Shop.myshopify.com", "my-shop", "MY-SHOP"])
-def test_one_account_has_one_name(value: str) -> None:
+def test_account_has_one_canonical_name(value: str) -> None:
     assert PROFILES["shopify"].canonical_account(value) == "my-shop"
 
 

@@ -53,16 +53,16 @@ def test_every_key_that_is_written_has_its_kind() -> None:
         OURS + "m\n",
     ],
 )
-def test_what_is_not_ours_has_none(key: str) -> None:
+def test_foreign_key_has_no_kind(key: str) -> None:
     assert KEYS.named(key) is None
 
 
-def test_what_vouches_for_a_key_in_a_cluster_lies_beside_it() -> None:
+def test_marker_of_a_key_has_its_hash_tag() -> None:
     of_domain = {key: KEYS.marker_of(key) for key in written() if "}:" in key and "4711" not in key}
     assert len(of_domain) == len(written()) - 2
     assert set(of_domain.values()) == {KEYS.key(KeyKind.MARKER, ACME)}
 
 
 @pytest.mark.parametrize("key", [OURS + "m", OURS + "{4711}:m", OURS + "of-somebody", OURS + "{d}:c"])
-def test_what_is_of_no_domain_has_no_marker_there(key: str) -> None:
+def test_key_without_a_domain_has_no_marker(key: str) -> None:
     assert KEYS.marker_of(key) is None

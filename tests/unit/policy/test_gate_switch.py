@@ -32,7 +32,7 @@ def test_each_reach_touches_the_connection_by_its_names(reach: OverrideScope) ->
         OverrideScope("beta", "stripe", "default"),
     ],
 )
-def test_what_another_is_called_touches_it_not(reach: OverrideScope) -> None:
+def test_switch_of_another_name_does_not_apply(reach: OverrideScope) -> None:
     assert reach.names not in scopes_covering(*CONNECTION)
 
 

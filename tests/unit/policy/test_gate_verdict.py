@@ -87,7 +87,7 @@ def test_after_a_shrink_nothing_is_granted_until_there_is_room() -> None:
     assert judge_pool(ended, holding="c").violation == ""
 
 
-def test_what_is_adopted_may_be_beyond_the_capacity_but_nothing_is_granted_on_top() -> None:
+def test_adopted_slots_may_exceed_the_capacity_but_no_grant_on_top() -> None:
     begun: list[Line] = [("grant", "a", 1), ("again", "b", 2)]
     verdict = judge_pool(log(*begun, capacity=1))
     assert (verdict.over_adopted, verdict.over_admissions, verdict.adopted) == (1, 0, 1)
@@ -100,7 +100,7 @@ def timed_log(*lines: str, capacity: int = 1) -> list[PoolEvent]:
     return [PoolEvent(kind, int(at_us), int(used), capacity, name) for kind, at_us, used, name in told]
 
 
-def test_who_came_first_goes_first_within_what_is_allowed() -> None:
+def test_order_of_waiters_is_kept_within_the_tolerance() -> None:
     lines = timed_log("grant 0 1 a", "wait 10 1 b", "wait 30 1 c", "release 40 0 a", "hand 40 1 c")
     assert judge_pool(lines, in_order_within_us=19).out_of_order == 1
     assert judge_pool(lines, in_order_within_us=20).out_of_order == 0
@@ -115,7 +115,7 @@ def test_whose_grant_ended_unclaimed_keeps_his_place() -> None:
     assert judge_pool(lines, in_order_within_us=0).violation == ""
 
 
-def test_nobody_passes_those_who_wait() -> None:
+def test_grant_past_a_waiter_is_out_of_order() -> None:
     lines = timed_log("grant 0 1 a", "wait 10 1 b", "grant 30 2 c", capacity=2)
     assert judge_pool(lines, in_order_within_us=0).out_of_order == 1
 
@@ -135,7 +135,7 @@ def test_a_bucket_may_give_its_burst_and_its_rate() -> None:
     assert (verdict.calls, verdict.spent, verdict.most_over, verdict.violation) == (10, 23.0, 0.0, "")
 
 
-def test_one_micro_unit_too_much_is_found() -> None:
+def test_excess_of_a_micro_unit_is_found() -> None:
     verdict = judge_bucket([(0, 5 * MICRO), (MICRO, 2 * MICRO + 1)], capacity=5 * MICRO, rate=2 * MICRO)
     assert verdict.violation
     assert verdict.most_over == pytest.approx(1e-6)
@@ -152,7 +152,9 @@ def test_a_clock_that_is_set_back_gives_nothing() -> None:
     st.integers(1, 5_000_000),
     st.integers(1, 5_000_000),
 )
-def test_one_replay_says_what_all_windows_say(steps: list[tuple[int, int]], capacity: int, rate: int) -> None:
+def test_single_replay_agrees_with_all_windows(
+    steps: list[tuple[int, int]], capacity: int, rate: int
+) -> None:
     spends, at_us = [], 0
     for step_us, cost in steps:
         at_us += step_us

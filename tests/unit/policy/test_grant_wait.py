@@ -54,7 +54,7 @@ def test_only_the_loss_of_a_grant_says_that_it_is_gone() -> None:
     )] == [True, True, False, False]  # fmt: skip
 
 
-def test_what_failed_of_something_else_is_no_refused_credential() -> None:
+def test_other_failure_is_no_refused_credential() -> None:
     assert found(RateLimitedError("wait")) is None
     assert found(KeyError("x")) is None
     assert found(failed(category="permanent_permission")) is None
@@ -83,7 +83,7 @@ def test_where_the_grant_is_fine_the_run_has_failed() -> None:
     assert wait(Grant.FINE, refused=SAYS_GONE) is None
 
 
-def test_what_is_not_known_is_as_the_error_says() -> None:
+def test_unknown_grant_is_judged_by_the_error() -> None:
     assert wait(Grant.UNKNOWN) is None
     assert wait(Grant.UNKNOWN, refused=SAYS_GONE) is not None
     unreadable = wait(Grant.UNREADABLE)

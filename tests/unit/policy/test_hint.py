@@ -175,7 +175,7 @@ def test_a_second_after_the_last_year_is_none() -> None:
 
 
 @given(st.datetimes(min_value=NOW.replace(year=1000, tzinfo=None), timezones=st.just(UTC)))
-def test_what_is_written_in_any_form_is_read_back(moment: datetime) -> None:
+def test_date_in_every_http_format_is_read_back(moment: datetime) -> None:
     moment = moment.replace(microsecond=0)
     asctime = f"{moment:%a %b} {moment.day:2d} {moment:%H:%M:%S} {moment.year:04d}"
     assert parse_http_date(imf(moment)) == parse_http_date(asctime) == moment.timestamp()

@@ -131,7 +131,7 @@ def limited(scope: Scope | None = None, *, refused: bool = True, **more: Any) ->
     return errors.CallFailedError("status 429", **{**told, **more})
 
 
-def test_what_a_vendor_refuses_for_a_limit_is_a_wait_in_its_place_and_burns_nothing() -> None:
+def test_rate_limit_of_a_vendor_snoozes_in_place_and_burns_no_attempt() -> None:
     wait = outcome_of_exception(limited(), draw=0.0)
     assert isinstance(wait, Snooze)
     assert (wait.delay_s, wait.in_place, wait.counted) == (7.0, True, True)
@@ -162,7 +162,7 @@ def test_waits_for_a_vendors_limit_grow_and_end() -> None:
     ],
     ids=["may have acted", "an earlier attempt may have", "no time", "no limit", "not judged"],
 )
-def test_what_is_no_refusal_for_a_limit_is_a_failure(error: errors.CallFailedError) -> None:
+def test_error_without_a_rate_limit_is_a_failure(error: errors.CallFailedError) -> None:
     assert isinstance(outcome_of_exception(error, draw=0.0), Retry)
 
 

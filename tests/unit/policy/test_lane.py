@@ -95,7 +95,7 @@ def test_weights(weight: float) -> None:
 
 
 @pytest.mark.parametrize("weight", [0, -1, 0.0009, 1000.1, math.nan, math.inf, True, "3", None, b"3"])
-def test_what_is_no_weight(weight: object) -> None:
+def test_invalid_weight_is_refused(weight: object) -> None:
     with pytest.raises(InvalidInputError, match="no weight") as told:
         check_weight(weight)
     assert told.value.hint
@@ -107,13 +107,13 @@ def test_caps(cap: int) -> None:
 
 
 @pytest.mark.parametrize("cap", [0, -1, MAX_CAP + 1, 1.0, math.nan, True, "3", None])
-def test_what_is_no_cap(cap: object) -> None:
+def test_invalid_cap_is_refused(cap: object) -> None:
     with pytest.raises(InvalidInputError, match="no cap") as told:
         check_cap(cap)
     assert told.value.hint
 
 
-def test_what_was_typed_is_shown_short_and_plain() -> None:
+def test_invalid_input_is_shown_short_and_plain() -> None:
     for check in (check_weight, check_cap):
         with pytest.raises(InvalidInputError) as told:
             check("\x1b[31m" + "x" * 1000)
@@ -127,7 +127,7 @@ weights = st.floats(MIN_WEIGHT, MAX_WEIGHT)
 
 
 @given(weights, weights)
-def test_who_weighs_more_moves_less(one: float, other: float) -> None:
+def test_larger_weight_has_a_smaller_stride(one: float, other: float) -> None:
     light, heavy = sorted((one, other))
     assert 1 <= stride(heavy) <= stride(light) <= STRIDE / MIN_WEIGHT
 

@@ -103,7 +103,7 @@ def test_an_error_names_the_tenant_and_stays_small() -> None:
 
 
 @given(st.text(st.characters(), max_size=40))
-def test_what_an_error_shows_is_printable_ascii(value: str) -> None:
+def test_value_in_an_error_is_printable_ascii(value: str) -> None:
     assert shown(value).isascii()
     assert shown(value).isprintable()
 

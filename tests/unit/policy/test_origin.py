@@ -59,7 +59,7 @@ def test_on_one_machine_ports_are_open() -> None:
     assert here.host_of("http://127.0.0.2:8080/x") is None
 
 
-def test_what_leads_nowhere_has_no_origin() -> None:
+def test_url_without_a_usable_host_has_no_origin() -> None:
     assert origin_of("https:///x") is None
     assert origin_of("https://user:pass@api.example.com/") is None
 

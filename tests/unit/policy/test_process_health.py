@@ -57,7 +57,7 @@ def test_process_that_knows_no_place_that_works_tries_again() -> None:
     assert not checked(sick, has_spare=True, is_connected=False, now_s=TRIAL_S).sick
 
 
-def test_what_is_remembered_has_a_bound() -> None:
+def test_stored_faults_and_places_have_a_bound() -> None:
     health = NEW
     for number in range(99):
         health = failed(reached(health, f"good{number}"), f"bad{number}", "descriptors", 0.0)

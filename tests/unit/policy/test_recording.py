@@ -77,7 +77,7 @@ def test_as_json(told: dict[str, Any], reply: RawResponse) -> None:
         (b"x" * (LARGEST + 1), "larger"),
     ],
 )
-def test_what_is_no_response_is_refused_and_not_repeated(raw: bytes, told: str) -> None:
+def test_invalid_recording_is_refused_and_not_repeated(raw: bytes, told: str) -> None:
     with pytest.raises(InvalidInputError, match=told) as refused:
         read_recording(raw)
     assert "hint" in str(refused.value)

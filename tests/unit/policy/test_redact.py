@@ -116,7 +116,7 @@ def test_of_base64_hardly_a_half_is_left() -> None:
         '{"event": "job_finished", "kind": "token.refresh", "code": "transient_failure"}',
     ],
 )
-def test_what_people_need_stays(text: str) -> None:
+def test_readable_text_is_not_redacted(text: str) -> None:
     assert redact(text) == text
 
 
@@ -139,7 +139,7 @@ def test_ids_of_ours_stay(found: UUID) -> None:
 
 
 @given(st.text())
-def test_it_never_fails_and_what_is_clean_stays_clean(text: str) -> None:
+def test_redaction_never_fails_and_is_idempotent(text: str) -> None:
     once = redact(text)
     assert redact(once) == once
 

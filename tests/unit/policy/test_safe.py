@@ -179,7 +179,7 @@ def test_texts(value: object, expected: str) -> None:
 
 
 @pytest.mark.parametrize("worst", [SystemExit(3), asyncio.CancelledError(), GeneratorExit()], ids=repr)
-def test_whatever_its_methods_raise_is_no_way_out(worst: BaseException) -> None:
+def test_exception_of_a_str_method_does_not_escape(worst: BaseException) -> None:
     """A text that raises SystemExit would end the process that stores it, and with it all that runs there."""
 
     class Leaving(Exception):
@@ -196,7 +196,7 @@ def test_whatever_its_methods_raise_is_no_way_out(worst: BaseException) -> None:
     assert safe_json(Left()) == f'{{"unstorable":"{name}"}}'
 
 
-def test_who_interrupts_is_heard() -> None:
+def test_keyboard_interrupt_passes() -> None:
     class Interrupted:
         def __str__(self) -> str:
             raise KeyboardInterrupt

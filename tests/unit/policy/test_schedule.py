@@ -49,7 +49,7 @@ def test_each_tick_and_each_schedule_has_its_own() -> None:
     assert not set(one) & set(other)
 
 
-def test_it_is_the_moment_that_counts_not_how_it_is_written() -> None:
+def test_tick_delay_depends_on_the_instant_not_its_timezone() -> None:
     spread = replace(HOURLY, jitter_s=600.0)
     here = NEW_YEAR.astimezone(None)
     assert tick_delay_s(spread, here) == tick_delay_s(spread, NEW_YEAR)
@@ -62,7 +62,7 @@ def test_it_is_the_moment_that_counts_not_how_it_is_written() -> None:
     jitter_s=st.floats(0.0, 86_400.0),
     offset_s=st.integers(0, 2 * 366 * 86_400),
 )
-def test_it_is_never_early_never_past_its_bound_and_never_past_the_next_tick(
+def test_tick_delay_stays_within_its_bound_and_before_the_next_tick(
     expression: str, jitter_s: float, offset_s: int
 ) -> None:
     spread = replace(HOURLY, expression=expression, timezone="Europe/Berlin", jitter_s=jitter_s)
@@ -94,7 +94,7 @@ def test_the_next_tick_is_that_of_the_zone(day: str, room_s: float) -> None:
 # ---- what is refused ---------------------------------------------------------------------------
 
 
-def test_what_is_kept() -> None:
+def test_valid_schedule_is_accepted() -> None:
     check_schedule(HOURLY)
     check_schedule(replace(HOURLY, missed="catch_up", jitter_s=86_400.0, args={"deep": [1, None]}))
     check_schedule(replace(HOURLY, expression="@every 10ms", tenant_id="señor / 1", jitter_s=0))
@@ -128,6 +128,6 @@ def test_what_is_kept() -> None:
     ],
     ids=repr,
 )
-def test_what_is_refused(wrong: dict[str, object]) -> None:
+def test_invalid_schedule_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(InvalidInputError, match="hint: "):
         check_schedule(replace(HOURLY, **wrong))  # type: ignore[arg-type]

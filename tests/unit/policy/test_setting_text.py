@@ -59,7 +59,7 @@ def test_every_setting_of_failed_calls_can_be_written_in_words() -> None:
     assert settings.pages["rest"].kind == "offset"
 
 
-def test_what_the_gate_does_not_know_stays_as_it_is_written() -> None:
+def test_unknown_setting_stays_text() -> None:
     assert settings_of_text({"subject": "007", "note": "true", "scopes": "a.read, b.write c"}) == {
         "subject": "007",
         "note": "true",
@@ -82,7 +82,7 @@ def test_what_the_gate_does_not_know_stays_as_it_is_written() -> None:
         ("minimum_slots", "[1]", "write JSON: minimum_slots='"),
     ],
 )
-def test_what_it_cannot_be_is_told(name: str, text: str, hint: str) -> None:
+def test_invalid_setting_text_is_refused_with_a_hint(name: str, text: str, hint: str) -> None:
     with pytest.raises(InvalidInputError) as refused:
         settings_of_text({name: text})
     assert name in refused.value.message

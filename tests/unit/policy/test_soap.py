@@ -77,7 +77,7 @@ def test_xml_is_taken_as_it_is_and_stands_with_a_header() -> None:
         {"a": b"bytes"},
     ],
 )
-def test_what_would_leave_its_place_is_refused(body: Any) -> None:
+def test_body_that_breaks_out_of_the_envelope_is_refused(body: Any) -> None:
     with pytest.raises(InvalidInputError, match="hint"):
         envelope(body)
     with pytest.raises(InvalidInputError, match="hint"):
@@ -130,11 +130,11 @@ def test_the_action_stands_where_its_version_has_it() -> None:
         (b"<a>\xff</a>", "not well-formed"),
     ],
 )
-def test_what_is_not_read(text: str | bytes, why: str) -> None:
+def test_dangerous_xml_is_refused(text: str | bytes, why: str) -> None:
     with pytest.raises(XmlRefused, match=why):
         read_xml(text)
 
 
-def test_what_is_read_as_any_xml() -> None:
+def test_xml_with_an_encoding_or_xml_lang_is_read() -> None:
     assert read_xml('<?xml version="1.0" encoding="iso-8859-1"?><a>ñ</a>'.encode("latin-1")).text == "ñ"
     assert read_xml('<a xml:lang="de"/>').attrib == {"{http://www.w3.org/XML/1998/namespace}lang": "de"}

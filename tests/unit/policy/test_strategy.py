@@ -51,7 +51,7 @@ def test_a_providers_factor_leaves_listed_delays_as_they_are() -> None:
     assert Strategy(StrategyName.STANDARD).nominal_s(0, factor=1.5) == 5
 
 
-def test_what_each_leads_to() -> None:
+def test_each_strategy_leads_to_its_next_step() -> None:
     found = {each.name.value: each.next for each in ALL}
     later = dict.fromkeys(("circuit_breaker", "parked"), Next.LATER)
     retried = ("aggressive", "standard", "exponential", "linear", "constant", "custom")

@@ -31,7 +31,7 @@ from fairlead.policy.text.text_match import LONGEST_TEXT, TextMatch, text_match
         ("re: leading", "a leading blank", True),
     ],
 )
-def test_what_is_found(pattern: str, text: str, found: bool) -> None:
+def test_pattern_matches(pattern: str, text: str, found: bool) -> None:
     assert TextMatch(pattern).found_in(text) is found
 
 

@@ -137,7 +137,7 @@ def test_permanent_refusals(
          NotProcessed(Category.TRANSIENT_SERVER, "invalid_grant", None, None)),
     ],
 )  # fmt: skip
-def test_what_passes(profile: str, status: int, body: Any, expected: TokenOutcome) -> None:
+def test_token_response_is_classified(profile: str, status: int, body: Any, expected: TokenOutcome) -> None:
     assert outcome_of(profile, status, body) == expected
 
 

@@ -323,7 +323,7 @@ PUBLIC = {"access_token", "token_type", "expires_at", "scope", "account_id"}
 @given(
     st.dictionaries(st.text(max_size=20), json_values, max_size=6), st.text("abcdef0123456789", min_size=12)
 )
-def test_whatever_the_answer_holds_only_five_names_come_out(fields: dict[str, Any], secret: str) -> None:
+def test_parsed_token_response_has_only_five_names(fields: dict[str, Any], secret: str) -> None:
     hidden = {
         "id_token": secret,
         "Refresh_Token": secret,

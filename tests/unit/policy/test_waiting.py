@@ -104,7 +104,7 @@ def told(**changes: object) -> tuple[str, str, datetime | None]:
         ({"lane_waits_s": 31.0}, TURN, "does none take queue 'mail' and kind 'mail.send'?"),
     ],
 )
-def test_one_reason_and_what_to_do(changes: dict[str, object], why: str, words: str) -> None:
+def test_wait_has_one_reason_with_a_next_step(changes: dict[str, object], why: str, words: str) -> None:
     found, detail, _ = told(**changes)
     assert found == why
     assert words in detail
@@ -135,7 +135,7 @@ def test_when_it_ends() -> None:
     assert told(pauses=[LIMIT, UNPAID])[2] is None
 
 
-def test_what_holds_it_after_it_is_due_is_told_too() -> None:
+def test_wait_names_the_hold_after_the_due_time() -> None:
     _, detail, _ = told(run_at=NOW + SECOND, pauses=[LIMIT])
     assert "then group 'shopify/default' of tenant 'acme' is paused by job 7: 429 still holds it" in detail
     assert "paused" not in told(run_at=NOW + 2 * HOUR, pauses=[LIMIT])[1]

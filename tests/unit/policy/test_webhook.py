@@ -88,7 +88,7 @@ def test_2xx_is_taken(status: int) -> None:
         (599, TransientFailureError, "transient_server"),
     ],
 )
-def test_what_other_answers_mean(status: int, kind: type[FairleadError], category: str) -> None:
+def test_webhook_status_is_classified(status: int, kind: type[FairleadError], category: str) -> None:
     error = refusal(status, retry_after_s=7.0, tenant="acme", provider="xero")
     assert type(error) is kind
     failure = classify_exception(error)

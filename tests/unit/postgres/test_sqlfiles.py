@@ -39,7 +39,7 @@ def test_a_repeated_name_has_one_number() -> None:
         "SELECT a$b$",
     ],
 )
-def test_what_only_looks_like_a_parameter_is_left_alone(body: str) -> None:
+def test_text_that_looks_like_a_parameter_is_left_alone(body: str) -> None:
     assert compiled(body) == (body.strip(), ())
 
 

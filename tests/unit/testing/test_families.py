@@ -58,7 +58,7 @@ def test_a_live_token_rotates_and_counts_up(policy: Policy) -> None:
 
 
 @pytest.mark.parametrize("policy", [Policy.STABLE, Policy.ASSERTION])
-def test_what_does_not_rotate_mints_for_ever(policy: Policy) -> None:
+def test_policy_without_rotation_mints_without_end(policy: Policy) -> None:
     desk = Desk(policy)
     granted = [desk.present(desk.first, now) for now in (1.0, 2.0, 3.0)]
     assert [(one.kind, one.successor) for one in granted if isinstance(one, Granted)] == [
@@ -201,7 +201,7 @@ _STEPS = st.lists(st.tuples(st.integers(0, 30), st.floats(0, 20)), max_size=40)
 
 
 @given(policy=st.sampled_from(ROTATING), on_replay=st.sampled_from(["new", "same"]), steps=_STEPS)
-def test_whatever_is_presented_at_most_one_token_lives(
+def test_at_most_one_token_lives_after_any_history(
     policy: Policy, on_replay: str, steps: list[tuple[int, float]]
 ) -> None:
     desk = Desk(policy, on_replay=on_replay)

@@ -15,7 +15,7 @@ async def _tell_at_the_end(reader: asyncio.StreamReader, writer: asyncio.StreamW
     writer.close()
 
 
-async def test_one_who_has_said_his_last_word_still_gets_his_answer() -> None:
+async def test_client_that_closed_its_side_gets_its_response() -> None:
     server = await asyncio.start_server(_tell_at_the_end, "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()
     async with server, tcp_proxy(f"http://{host}:{port}") as (proxy, url), asyncio.timeout(5):

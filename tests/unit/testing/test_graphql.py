@@ -38,7 +38,7 @@ def test_a_block_text_keeps_its_quotes() -> None:
     ["", "{", "{ a", "{ a(", "{ a(b: }", "{ a(b: 1 }", "query", "{ ~ }", '{ a(b: "c }', "{ a } ~",
      "{ a " * 50 + "}" * 50, '{ a(b: "\\x") }'],
 )  # fmt: skip
-def test_what_is_no_query_is_refused(text: str) -> None:
+def test_invalid_query_is_refused(text: str) -> None:
     with pytest.raises(QueryUnreadable):
         read_query(text)
 
@@ -61,7 +61,7 @@ def test_no_more_is_given_than_was_asked_for() -> None:
         ('{ node(id: "x") { id } }', 1),
     ],
 )
-def test_what_a_query_asks_for_is_counted(text: str, points: float) -> None:
+def test_cost_of_a_query_is_counted(text: str, points: float) -> None:
     assert cost(read_query(text)) == points
 
 

@@ -65,7 +65,7 @@ async def test_time_goes_on_from_one_due_job_to_the_next(fl: Fairlead) -> None:
         assert mem.now == began + timedelta(hours=1)
 
 
-async def test_what_ended_badly_is_told(fl: Fairlead) -> None:
+async def test_failed_runs_are_reported(fl: Fairlead) -> None:
     @fl.job
     async def refuses(ctx: JobContext) -> Discard:
         return Discard("the customer is gone")
@@ -171,7 +171,7 @@ def test_blocking_code_is_tested_as_well(fl: Fairlead) -> None:
         assert (fl.sync.result(one), fl.sync.result(two)) == (2, 4)
 
 
-async def test_it_is_open_or_it_is_not(fl: Fairlead) -> None:
+async def test_memory_runtime_opens_once_and_runs_only_while_open(fl: Fairlead) -> None:
     mem = MemoryFairlead(fl)
     with pytest.raises(InvalidConfigError, match="not open"):
         await mem.drain()

@@ -142,7 +142,7 @@ def test_a_token_that_was_kept_may_be_presented_again() -> None:
         ("strict_family_revoke", 0.5, 1),
     ],
 )
-def test_one_look_at_expiry_is_allowed_under_strict_only(policy: str, left_s: float, violations: int) -> None:
+def test_strict_policy_allows_one_refusal_at_expiry(policy: str, left_s: float, violations: int) -> None:
     book = Book(policy)
     book.rotate(10, 1, 2, tokens=False)
     book.refuse(200, 1, left_s=left_s)
@@ -238,7 +238,7 @@ def test_under_strict_a_lost_answer_burns(policy: str) -> None:
 
 
 @pytest.mark.parametrize("policy", ["stable", "assertion"])
-def test_what_is_never_spent_is_never_burnt(policy: str) -> None:
+def test_token_that_is_never_spent_is_never_burnt(policy: str) -> None:
     book = Book(policy)
     for t in (10, 20, 30):
         req = book.arrive(t)
@@ -323,7 +323,7 @@ def test_totals_are_plain_figures() -> None:
     assert json.loads(json.dumps(totals)) == totals
 
 
-def test_one_provider_can_be_judged_alone() -> None:
+def test_ledger_judges_a_single_provider() -> None:
     book = Book()
     book.rotate(10, 1, 2)
     assert book.judged(provider="p").provider_posts == 1

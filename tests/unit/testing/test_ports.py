@@ -9,7 +9,7 @@ import pytest
 from tests.support import ports
 
 
-def test_nobody_listens_at_a_free_one_nor_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_free_port_and_its_neighbour_have_no_listener(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         taken = server.getsockname()[1]
         given = [ports.free_port(), ports.free_port()]
@@ -19,5 +19,5 @@ def test_nobody_listens_at_a_free_one_nor_beside_it(monkeypatch: pytest.MonkeyPa
         assert ports.free_port(1) == given[1]
 
 
-def test_they_are_below_those_that_the_system_gives() -> None:
+def test_ports_are_below_the_systems_range() -> None:
     assert all(ports.LOWEST <= ports.free_port(10_000) < ports.BEYOND - 10_000 for _ in range(20))

@@ -56,7 +56,7 @@ def test_a_moment_of_several_spans_counts_once(spans: list[Span], within: float)
         ([(1.0, 2.0), (3.0, 4.0)], [(1.5, 3.5)], [(1.5, 2.0), (3.0, 3.5)]),
     ],
 )
-def test_what_two_cores_have_in_common(one: list[Span], other: list[Span], common: list[Span]) -> None:
+def test_common_standstills_of_two_cores(one: list[Span], other: list[Span], common: list[Span]) -> None:
     assert both(one, other) == both(other, one) == common
 
 
@@ -113,7 +113,7 @@ async def test_patience_is_over_with_its_block() -> None:
     await asyncio.sleep(0.05)  # nobody is cancelled any more
 
 
-async def test_what_passes_is_what_the_machine_ran(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_passed_time_excludes_standstills(monkeypatch: pytest.MonkeyPatch) -> None:
     began_s, stood_s = time.monotonic(), 0.15
     monkeypatch.setattr(standstill, "ran_s", lambda since_s: time.monotonic() - since_s - stood_s)
     await passed(0.1)
