@@ -23,7 +23,7 @@ CEILINGS: dict[str, Ceiling] = {
     "bench": (148, 14, 11, 97, 5),
     "bench/limits": (10, 0, 0, 9, 0),
     "bench/peers": (7, 3, 0, 18, 1),
-    "docs": (0, 7, 11, 0, 0),
+    "docs": (0, 0, 5, 0, 0),
     "docs/reference": (0, 52, 68, 0, 0),
     "src/fairlead/adapters/embedded": (15, 11, 7, 35, 0),
     "src/fairlead/adapters/http": (32, 12, 6, 42, 8),
@@ -75,7 +75,7 @@ CEILINGS: dict[str, Ceiling] = {
 }
 WHO, TELL, YOU = 0.3, 0.2, 10.0
 """For 1,000 words: the final bounds of every package, and of the pages that speak to their reader."""
-YOU_FLOORS = {"docs/tutorial": 10.0, "docs/how-to": 10.0, "docs/explanation": 7.5, "docs/reference": 3.0}
+YOU_FLOORS = {"docs/tutorial": 10.0, "docs/how-to": 10.0, "docs/explanation": 10.0, "docs/reference": 3.0}
 """To do: raise each to YOU. README.md follows."""
 PAGES_WITHOUT_YOU = {
     "docs/reference/exit-codes.md",

@@ -219,7 +219,7 @@ CHECKLIST: tuple[Control, ...] = (
     ),
     Control(
         "S16",
-        "who connects to it is checked",
+        "each client of it is checked",
         ("13.2.1", "11.2.4"),
         absent="the embedded servers ask nobody, the mode of their folder (S15) is the wall; " + ABSENT_PROXY,
     ),
@@ -248,7 +248,7 @@ CHECKLIST: tuple[Control, ...] = (
             "contract/test_journal.py::test_a_folder_open_to_others_is_refused",
         ),
     ),
-    Control("S22", "every route asks who calls", ("8.1.1", "8.2.1", "4.1.4"), _ROUTE, ABSENT_WEB),
+    Control("S22", "every route authenticates its caller", ("8.1.1", "8.2.1", "4.1.4"), _ROUTE, ABSENT_WEB),
     Control("S23", "sessions of people", ("7.2.3", "7.2.4", "7.4.1", "3.3.1"), absent=ABSENT_WEB),
     Control("S24", "no request forged by another site", ("3.5.1", "3.5.2", "3.5.3"), _ROUTE, ABSENT_WEB),
     Control("S25", "no script in a page", ("1.2.1", "3.2.2", "3.4.3", "3.4.6", "14.3.2"), absent=ABSENT_WEB),
@@ -267,7 +267,7 @@ CHECKLIST: tuple[Control, ...] = (
     ),
     Control(
         "S28",
-        "a consent is answered once, by the one who began it, and by the issuer that was asked",
+        "a consent is answered once, by the browser that began it, and by the issuer that was asked",
         ("10.1.2", "10.2.1", "10.2.2", "10.2.3"),
         (
             "security/test_S28_consent.py",
@@ -292,7 +292,7 @@ CHECKLIST: tuple[Control, ...] = (
     ),
     Control(
         "S30",
-        "errors tell what to do and nothing of what is inside",
+        "errors say what to do and reveal nothing of what is inside",
         ("16.5.1", "16.5.4"),
         (
             "security/test_S30_errors.py",
