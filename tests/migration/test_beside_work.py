@@ -27,7 +27,7 @@ async def test_row_security_is_enabled_beside_work(empty: DatabaseSettings) -> N
         await run(database, f"DROP POLICY tenants_see_theirs ON {table['name']}")
     await database.close()
     database = await Database.open(empty)
-    assert not database.walled
+    assert not database.row_security_enabled
     async with asyncio.timeout(60), at_work(database) as beside, a_long_report(empty, reads_s=3.0):
         await Migrator(empty).apply()
     assert (await PostgresJobStore(database, IDS, notify=False).counts())["completed"] == beside.done > 0
