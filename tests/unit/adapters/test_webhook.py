@@ -223,12 +223,12 @@ async def test_metadata_services_are_never_called() -> None:
      "https://[::1", "https://example.com:99999/", "https://example.com:x/", ""],
 )  # fmt: skip
 async def test_impossible_addresses_do_not_start(url: str) -> None:
-    with pytest.raises(InvalidConfigError, match=r"notices\.webhook_url"):
+    with pytest.raises(InvalidConfigError, match=r"notifications\.webhook_url"):
         AiohttpWebhookSender(url, Secret(SECRET))
 
 
 async def test_a_secret_that_cannot_be_used_does_not_start() -> None:
-    with pytest.raises(InvalidConfigError, match=r"notices\.webhook_secret"):
+    with pytest.raises(InvalidConfigError, match=r"notifications\.webhook_secret"):
         AiohttpWebhookSender("https://example.com/", Secret("short"))
 
 

@@ -129,7 +129,7 @@ async def in_a_job(
     before: JobContext | None = None, clock: ManualClock | None = None
 ) -> AsyncIterator[JobContext]:
     """What is done in the block is done by a run of a job, the one after *before*; with *clock* for 60 s."""
-    args = (before.args_after or before.job.args) if before else {}
+    args = (before._next_args or before.job.args) if before else {}
     created_at = datetime(2026, 1, 1, tzinfo=UTC)
     job: Any = SimpleNamespace(attempt=1, job_id="job-1", tenant_id="acme", args=args, created_at=created_at)
     ends_s = 60.0 + clock.monotonic() if clock else 0.0

@@ -125,4 +125,4 @@ async def test_what_cannot_be_stored_cannot_be_saved() -> None:
     for value in (float("nan"), "x" * 70_000, object()):
         with pytest.raises(InvalidInputError):
             context.save("page", value)
-    assert context.args_after is None
+    assert context._next_args is None

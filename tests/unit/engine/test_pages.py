@@ -202,7 +202,7 @@ async def test_a_list_that_leads_elsewhere_is_not_noted_as_ended() -> None:
         await work()
     assert seen == [1, 2]
     again = Vendor([{"items": [2], "next": f"{URL}?page=3"}, {"items": [3]}])
-    again.job = run_of(a_job("sync", args=dict(vendor.job.args_after or {})))
+    again.job = run_of(a_job("sync", args=dict(vendor.job._next_args or {})))
     assert [item async for item in again.listing(way)] == [2, 3], "its vendor has been mended"
     assert [asked.url for asked in again.asked] == [f"{URL}?page=2", f"{URL}?page=3"]
 
@@ -224,7 +224,7 @@ async def test_a_requeued_job_goes_on_behind_the_last_page_that_it_worked_off() 
         await work()
     assert late.value.retry_after_s == 0.0, "it comes back at once, and burns no attempt"
     assert seen == [1, 2, 3]
-    after = vendor.job.args_after
+    after = vendor.job._next_args
     assert after is not None
     assert after[SAVED] == {"orders": {"url": URL, "params": {"limit": "2", "after": "b"}, "variables": {}}}
 
@@ -239,7 +239,7 @@ async def test_a_requeued_job_goes_on_behind_the_last_page_that_it_worked_off() 
     assert dict(again.asked[0].params) == {"limit": "2", "after": "b"}
 
     ended = Vendor([])
-    ended.job = run_of(a_job("sync", args=dict(again.job.args_after or {})))
+    ended.job = run_of(a_job("sync", args=dict(again.job._next_args or {})))
     over = ended.listing()
     assert [item async for item in over] == [], "it was worked off to its end"
     assert over.is_resumed
@@ -254,7 +254,7 @@ async def test_a_list_that_a_run_reads_twice_is_read_twice() -> None:
         assert [item async for item in second] == [1]
     assert not second.is_resumed
     again = Vendor([page(2)])
-    again.job = run_of(a_job("sync", args=dict(vendor.job.args_after or {})))
+    again.job = run_of(a_job("sync", args=dict(vendor.job._next_args or {})))
     assert [item async for item in again.listing()] == [], "the first was worked off"
     assert [item async for item in again.listing()] == [2], "the second was not"
 
@@ -266,7 +266,7 @@ async def test_what_the_run_before_noted_rules_over_where_the_first_was_told_to_
     with pytest.raises(DeadlineExceededError):
         _ = [item async for item in vendor.listing(cursor=told)]
     again = Vendor([page(4)])
-    again.job = run_of(a_job("sync", args=dict(vendor.job.args_after or {})))
+    again.job = run_of(a_job("sync", args=dict(vendor.job._next_args or {})))
     assert [item async for item in again.listing(cursor=told)] == [4]
     assert dict(again.asked[0].params) == {"after": "b"}
 

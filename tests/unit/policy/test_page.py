@@ -59,7 +59,7 @@ def reply(body: object = None, **headers: str) -> RawResponse:
     ],
 )
 def test_the_header_link(link: str, following: str | type[NextPageError] | None) -> None:
-    told = outcome(lambda: ByLink().following(Asked(URL), reply([1], RedisConnection=link)))
+    told = outcome(lambda: ByLink().following(Asked(URL), reply([1], Link=link)))
     assert (told.url if isinstance(told, Asked) else told) == following
 
 
@@ -76,14 +76,14 @@ PARAMETERS = st.lists(PARAMETER.map(lambda parts: "{}; {}{}{}={}{}".format(*part
 @given(PARAMETERS, PARAMETERS, PARAMETERS, st.sampled_from(["next", '"next"', '"last NEXT"', '"ne\\xt"']))
 def test_header_link_of_the_grammar_is_read(other: str, before: str, after: str, rel: str) -> None:
     link = f"<{URL}?page=9>{other}; rel=prev , <{URL}?page=2>{before};Rel={rel}{after}"
-    following = ByLink().following(Asked(URL), reply([1], RedisConnection=link))
+    following = ByLink().following(Asked(URL), reply([1], Link=link))
     assert following is not None
     assert following.url == f"{URL}?page=2"
 
 
 def test_a_next_link_keeps_the_credentials_that_its_caller_asked_with_or_keeps() -> None:
     following = f"{URL}?token=b&sig=c"
-    answer = reply([1], RedisConnection=f"<{following}>; rel=next")
+    answer = reply([1], Link=f"<{following}>; rel=next")
     for way, asked in ((ByLink(keep=("token", "sig")), Asked(URL)), (ByLink(), Asked(f"{URL}?sig=a&token="))):
         found = way.following(asked, answer)
         assert found is not None
@@ -109,7 +109,7 @@ def test_a_list_that_goes_on_elsewhere_has_not_ended(elsewhere: str) -> None:
     """V9: the credential is not told to another host, and nobody takes the list for whole."""
     if len(elsewhere) < 4096:  # a longer one is no link
         with pytest.raises(LeadsElsewhere) as told:
-            ByLink().following(Asked(URL), reply([1], RedisConnection=f"<{elsewhere}>; rel=next"))
+            ByLink().following(Asked(URL), reply([1], Link=f"<{elsewhere}>; rel=next"))
         assert "evil" not in str(told.value), "what a stranger wrote is not repeated"
     with pytest.raises(LeadsElsewhere):
         ByLink(next="next").following(Asked(URL), reply({"next": elsewhere}))

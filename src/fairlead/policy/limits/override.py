@@ -88,7 +88,7 @@ def rollout_share(age_s: float, every_s: float, steps: Sequence[float] = STEPS) 
 
     Each of *steps* lasts *every_s*, and the last one for good.
 
-    >>> [share_on(age_s, 60) for age_s in (0, 59, 60, 150, 180, 9999)]
+    >>> [rollout_share(age_s, 60) for age_s in (0, 59, 60, 150, 180, 9999)]
     [0.1, 0.1, 0.25, 0.5, 1.0, 1.0]
     """
     return steps[min(max(0, int(age_s // every_s)), len(steps) - 1)]

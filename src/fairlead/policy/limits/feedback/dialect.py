@@ -54,7 +54,7 @@ def parse_limits(
 
     *now_epoch_s*: our clock, for moments in answers without a Date header of their own.
 
-    >>> heard("standard", RawResponse(429, {"retry-after": ["120"]}), now_epoch_s=None)[0].wait_s
+    >>> parse_limits("standard", RawResponse(429, {"retry-after": ["120"]}), now_epoch_s=None)[0].wait_s
     120.0
     """
     listen = DIALECTS.get(dialect)
