@@ -13,7 +13,7 @@ from dataclasses import replace
 from random import Random
 
 from fairlead.adapters.postgres.jobs import PostgresJobStore
-from fairlead.testing._memory import MemoryDutyStore, MemoryJobStore, MemorySessionStore
+from fairlead.testing._memory import MemoryJobStore, MemoryScheduleStore, MemorySessionStore
 from tests.contract.job_steps import GROUPS, KINDS, QUEUES, SCHEDULES, TENANTS, Side
 from tests.contract.losses import LossyDatabase, MemoryRoad
 from tests.contract.pairs import Do, Histories, Look, Pass, Step, run_many
@@ -218,10 +218,10 @@ class Pair(Histories[Side]):
         database: LossyDatabase,
         jobs: type[MemoryJobStore] = MemoryJobStore,
         sessions: type[MemorySessionStore] = MemorySessionStore,
-        duties: type[MemoryDutyStore] = MemoryDutyStore,
+        schedule_store: type[MemoryScheduleStore] = MemoryScheduleStore,
     ) -> None:
         super().__init__(database)
-        self._made = jobs, sessions, duties
+        self._made = jobs, sessions, schedule_store
 
     def history(self, draw: Random) -> list[Step]:
         """*STEPS* steps."""
@@ -250,9 +250,9 @@ class Pair(Histories[Side]):
             yield Side.state
 
     def _memory(self) -> MemoryStores:
-        stores, (jobs, sessions, duties) = self.memory(), self._made
+        stores, (jobs, sessions, schedule_store) = self.memory(), self._made
         link = stores.jobs.link
-        return replace(stores, jobs=jobs(link), sessions=sessions(link), duties=duties(link))
+        return replace(stores, jobs=jobs(link), sessions=sessions(link), schedule_store=schedule_store(link))
 
 
 if __name__ == "__main__":

@@ -102,13 +102,13 @@ class Side:
         own = [{"dead_letter_id": 0, "history": len(one.history)} for one in letters]
         shown = [_shown(one) | its for one, its in zip(letters, own, strict=True)]
         sessions = sorted(await self._stores.sessions.search(), key=lambda session: session.session_id)
-        ticks = [await self._stores.duties.taken(name, MOST) for name in SCHEDULES]
+        ticks = [await self._stores.schedule_store.runs(name, MOST) for name in SCHEDULES]
         return [
             shown,
             await self._stores.jobs.counts(),
             await self._stores.dead_letters.counts(),
             [_shown(session) for session in sessions],
-            await self._stores.duties.schedules(),
+            await self._stores.schedule_store.schedules(),
             ticks,
         ]
 
@@ -135,7 +135,7 @@ class Side:
     async def end(self, process: int, lost: bool) -> object:
         session_id = self._session(process)
         if lost:
-            return await self._stores.sessions.bury([session_id])
+            return await self._stores.sessions.mark_dead([session_id])
         return await self._stores.sessions.close(session_id)
 
     async def rescue(self, process: int, every_s: float) -> object:
@@ -251,7 +251,7 @@ class Side:
 
     async def sync(self, priority: int, paused: bool) -> None:
         """All of them, as a program declares them."""
-        await self._stores.duties.sync_schedules(
+        await self._stores.schedule_store.sync_schedules(
             [
                 Schedule(name, "* * * * *", KINDS[0], TENANTS[0], priority=priority, paused=paused)
                 for name in SCHEDULES
@@ -260,7 +260,7 @@ class Side:
 
     async def look(self, process: int) -> object:
         """What a process knows of schedules it knows from here."""
-        found = await self._stores.duties.schedules()
+        found = await self._stores.schedule_store.schedules()
         self._seen |= {(process, state.schedule.name): state.last_tick for state in found}
         return found
 
@@ -272,22 +272,22 @@ class Side:
         job = new_job(KINDS[0], tenant_id=TENANTS[0], job_id=self._ids.uuid7(), **fields)
         self._jobs.append(job.job_id)
         tick = seen + timedelta(seconds=step_s)
-        took = await self._stores.duties.take_tick(name, seen, tick, 1, self._session(process), job)
+        took = await self._stores.schedule_store.record_run(name, seen, tick, 1, self._session(process), job)
         if took:
             self._seen[process, name] = tick
         return took
 
     async def pause(self, name: str) -> object:
-        return await self._stores.duties.pause(name, "me", "a holiday")
+        return await self._stores.schedule_store.pause(name, "me", "a holiday")
 
     async def resume(self, name: str, make_up: bool) -> object:
-        return await self._stores.duties.resume(name, make_up=make_up)
+        return await self._stores.schedule_store.resume(name, make_up=make_up)
 
     async def drop(self, name: str) -> object:
-        return await self._stores.duties.remove(name)
+        return await self._stores.schedule_store.remove(name)
 
     async def forget_ticks(self, older_than_s: float) -> object:
-        return await self._stores.duties.prune(older_than_s, MOST)
+        return await self._stores.schedule_store.prune(older_than_s, MOST)
 
     # ---- dead letters --------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from fairlead.adapters.postgres.dead_letters import PostgresDeadLetterStore
 from fairlead.adapters.postgres.endpoints import PostgresEndpointGate
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.adapters.postgres.lanes import PostgresLaneStore
-from fairlead.adapters.postgres.schedule_runs import PostgresDutyStore
+from fairlead.adapters.postgres.schedule_runs import PostgresScheduleStore
 from fairlead.adapters.postgres.worker_sessions import PostgresSessionStore
 from fairlead.engine.ports import AuditRecord
 from tests.support.engine import IDS
@@ -25,7 +25,7 @@ class PostgresStores:
     database: Database
     jobs: PostgresJobStore
     sessions: PostgresSessionStore
-    duties: PostgresDutyStore
+    schedule_store: PostgresScheduleStore
     dead_letters: PostgresDeadLetterStore
     lanes: PostgresLaneStore
     credentials: PostgresCredentialStore
@@ -47,7 +47,7 @@ def postgres_stores(database: Database) -> PostgresStores:
         database,
         PostgresJobStore(database, IDS),
         PostgresSessionStore(database, IDS),
-        PostgresDutyStore(database),
+        PostgresScheduleStore(database),
         PostgresDeadLetterStore(database),
         PostgresLaneStore(database),
         PostgresCredentialStore(database),

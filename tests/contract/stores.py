@@ -12,7 +12,6 @@ from fairlead.engine.ports import (
     CredentialStore,
     DeadLetterStore,
     Discarded,
-    DutyStore,
     EndpointGate,
     FailureRecord,
     Job,
@@ -20,6 +19,7 @@ from fairlead.engine.ports import (
     NewJob,
     ProcessIdentity,
     Rescheduled,
+    ScheduleStore,
     SessionStore,
 )
 from fairlead.engine.ports.lanes import LaneStore
@@ -28,9 +28,9 @@ from fairlead.testing._kit.ids import CountedIds
 from fairlead.testing._memory import (
     MemoryDatabase,
     MemoryDeadLetterStore,
-    MemoryDutyStore,
     MemoryJobStore,
     MemoryLaneStore,
+    MemoryScheduleStore,
     MemorySessionStore,
 )
 from tests.support.engine import IDS, new_job
@@ -49,7 +49,7 @@ class Stores(Protocol):
     @property
     def sessions(self) -> SessionStore: ...
     @property
-    def duties(self) -> DutyStore: ...
+    def schedule_store(self) -> ScheduleStore: ...
     @property
     def dead_letters(self) -> DeadLetterStore: ...
     @property
@@ -79,7 +79,7 @@ class MemoryStores:
     clock: ManualClock
     jobs: MemoryJobStore
     sessions: MemorySessionStore
-    duties: MemoryDutyStore
+    schedule_store: MemoryScheduleStore
     dead_letters: MemoryDeadLetterStore
     lanes: MemoryLaneStore
     credentials: MemoryCredentialStore
@@ -102,7 +102,7 @@ def memory_stores(clock: ManualClock | None = None) -> MemoryStores:
         clock,
         MemoryJobStore(link),
         MemorySessionStore(link),
-        MemoryDutyStore(link),
+        MemoryScheduleStore(link),
         MemoryDeadLetterStore(link),
         MemoryLaneStore(link),
         MemoryCredentialStore(link),

@@ -46,7 +46,7 @@ async def test_a_suspect_brings_it_along_too(stores: Stores) -> None:
     job = await claimed(stores, crashed)
     await stores.jobs.acknowledge([Rescheduled(job.job_id, job.lease_id, 0.0, call_waited_s=100.0)])
     await stores.jobs.claim(ANY, 1, crashed)
-    await stores.sessions.bury([crashed])
+    await stores.sessions.mark_dead([crashed])
     await stores.sessions.rescue(survivor, 0.0, 3, 100)
     suspect = await stores.jobs.claim_suspect(ANY, survivor)
     assert suspect is not None

@@ -49,7 +49,7 @@ async def test_how_a_job_that_was_cancelled_while_it_ran_ends(stores: Stores, en
     assert entry is not None
     assert entry.replay_job_id == job.job_id, "it is under way yet"
     if end == "poison":
-        await stores.sessions.bury([session_id])
+        await stores.sessions.mark_dead([session_id])
         assert await stores.sessions.rescue(survivor, 0.0, 1, 100)
     else:
         outcomes = {

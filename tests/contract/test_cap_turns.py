@@ -54,7 +54,7 @@ async def test_suspects_of_a_full_cap_do_not_stand_before_others(stores: Stores)
     await enqueued(stores, *jobs_of("a", 25, group_key="g"), *jobs_of("b", 1, priority=3))
     assert len(await taken(stores, victim)) == 26
     await enqueued(stores, *jobs_of("a", 25, group_key="g"))
-    await stores.sessions.bury([victim])
+    await stores.sessions.mark_dead([victim])
     await stores.sessions.rescue(survivor, 0.0, 3, 100)
     assert len(await taken(stores, survivor)) == 25  # the cap is full again
     suspect = await stores.jobs.claim_suspect(ANY, survivor)

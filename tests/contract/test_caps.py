@@ -254,7 +254,7 @@ async def by_close(stores: Stores, job: Job, session_id: UUID) -> None:
 
 async def by_rescue(stores: Stores, job: Job, session_id: UUID) -> None:
     survivor = await a_session(stores, 9)
-    await stores.sessions.bury([session_id])
+    await stores.sessions.mark_dead([session_id])
     done = await stores.sessions.rescue(survivor, 0.0, 1, 100)
     assert done is not None
     assert done.dead == 1
@@ -290,7 +290,7 @@ async def test_suspects_are_counted_and_held(stores: Stores) -> None:
     await stores.lanes.set_tenant(TenantShare("a", max_running=2))
     await enqueued(stores, *jobs_of("a", 2))
     assert len(await taken(stores, victim)) == 2
-    await stores.sessions.bury([victim])
+    await stores.sessions.mark_dead([victim])
     await stores.sessions.rescue(survivor, 0.0, 3, 100)
     await enqueued(stores, *jobs_of("a", 3))
     first = await stores.jobs.claim_suspect(ANY, survivor)
@@ -366,7 +366,7 @@ async def crashed(stores: Stores, survivor: UUID) -> None:
     """Somebody dies with all that the caps let him have: those are suspects now."""
     victim = await a_session(stores, 99)
     assert await taken(stores, victim, 60, wanted=ALL_QUEUES)
-    await stores.sessions.bury([victim])
+    await stores.sessions.mark_dead([victim])
     await stores.sessions.rescue(survivor, 0.0, 3, 1000)
 
 

@@ -332,7 +332,7 @@ async def test_a_dead_refresh_stays_out_until_it_has_cooled_down(stores: Stores)
     assert (await due(100.0), await due(30.0)) == (0, 1)
     owner = await a_session(stores, 2)
     assert (await sent(stores, intent(credential, owner))) is not None
-    await stores.sessions.bury([owner])
+    await stores.sessions.mark_dead([owner])
     assert [len(await stores.credentials.left_behind(9, cool_down_s)) for cool_down_s in (100.0, 30.0)] == [
         0,
         1,

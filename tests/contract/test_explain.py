@@ -87,7 +87,7 @@ async def test_expired(stores: Stores) -> None:
 async def test_suspect(stores: Stores) -> None:
     survivor, victim = await a_session(stores, 1), await a_session(stores, 2)
     job = await claimed(stores, victim)
-    await stores.sessions.bury([victim])
+    await stores.sessions.mark_dead([victim])
     await stores.sessions.rescue(survivor, 0.0, 3, 100)
     told = await why(stores, job.job_id)
     assert (told.why, told.workers, told.ahead_in_lane) == ("suspect", 1, None)

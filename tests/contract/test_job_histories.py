@@ -14,7 +14,7 @@ import pytest
 
 from fairlead.adapters.embedded import Endpoints
 from fairlead.engine.ports import NewJob, Outcome
-from fairlead.testing._memory import MemoryDutyStore, MemoryJobStore, MemorySessionStore
+from fairlead.testing._memory import MemoryJobStore, MemoryScheduleStore, MemorySessionStore
 from fairlead.testing._memory.database import statement
 from fairlead.testing._memory.rows import JobRow, SessionRow
 from tests.contract.job_histories import Pair
@@ -93,17 +93,17 @@ class IsPatient(MemorySessionStore):
         return 0
 
 
-class TakesATickTwice(MemoryDutyStore):
+class TakesATickTwice(MemoryScheduleStore):
     """No compare-and-set."""
 
     @statement
-    def take_tick(
+    def record_run(
         self, name: str, seen: datetime, tick: datetime, coalesced: int, session_id: UUID, job: NewJob
     ) -> bool:
         row = self.database.schedules.get(name)
         if row is not None:
             seen = row.last_tick
-        took: bool = plain(MemoryDutyStore.take_tick)(self, name, seen, tick, coalesced, session_id, job)
+        took: bool = plain(MemoryScheduleStore.record_run)(self, name, seen, tick, coalesced, session_id, job)
         return took
 
 
@@ -114,7 +114,7 @@ MISTAKES: list[dict[str, Any]] = [
     {"sessions": CrashesAreFree},
     {"sessions": MindsNoGap},
     {"sessions": IsPatient},
-    {"duties": TakesATickTwice},
+    {"schedule_store": TakesATickTwice},
 ]
 
 

@@ -82,7 +82,7 @@ async def test_demand_bounds_a_claim(stores: Stores) -> None:
 async def test_session_declared_lost_claims_nothing(stores: Stores) -> None:
     session_id = await a_session(stores)
     await stores.jobs.enqueue([new_job()])
-    await stores.sessions.bury([session_id])
+    await stores.sessions.mark_dead([session_id])
     assert await stores.jobs.claim(ANY, 9, session_id) == []
     assert await stores.jobs.claim(ANY, 9, NOBODY) == []
     assert len(await stores.jobs.claim(ANY, 9, await a_session(stores, 2))) == 1

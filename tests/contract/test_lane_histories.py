@@ -168,7 +168,7 @@ class History:
     async def crash(self) -> None:
         victim, witness = self._anybody(), await self.begin()
         self.held.pop(victim, None)
-        await self.stores.sessions.bury([victim])
+        await self.stores.sessions.mark_dead([victim])
         await self.stores.sessions.rescue(witness, 0.0, 3, 1000)
 
     async def leave(self) -> None:

@@ -239,7 +239,7 @@ async def test_pause_lets_running_jobs_end_and_holds_rescheduled_ones(stores: St
 async def test_a_suspect_is_held_like_any_other(stores: Stores) -> None:
     survivor, victim = await a_session(stores, 1), await a_session(stores, 2)
     job = await claimed(stores, victim, **IT)
-    await stores.sessions.bury([victim])
+    await stores.sessions.mark_dead([victim])
     await stores.sessions.rescue(survivor, 0.0, 3, 100)
     for scope in SCOPES:
         await stores.lanes.pause(scope, None, **WHO)

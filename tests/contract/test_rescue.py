@@ -114,8 +114,8 @@ async def test_nothing_is_rescued_before_a_full_lease_without_a_gap(stores: Stor
 async def test_proof_of_death_needs_no_lease(stores: Stores) -> None:
     survivor, victim = await a_session(stores, 1), await a_session(stores, 2)
     job = await claimed(stores, victim)
-    assert await stores.sessions.bury([victim, NOBODY]) == 1
-    assert await stores.sessions.bury([victim]) == 0
+    assert await stores.sessions.mark_dead([victim, NOBODY]) == 1
+    assert await stores.sessions.mark_dead([victim]) == 0
     done = await stores.sessions.rescue(survivor, 0.0, 3, 100)
     assert done is not None
     assert (done.rescued, done.dead) == (1, 0)
@@ -136,7 +136,7 @@ async def test_a_closed_session_leaves_its_jobs_without_a_crash(stores: Stores) 
 async def test_lost_session_rescues_no_jobs(stores: Stores) -> None:
     lost, victim = await a_session(stores, 1), await a_session(stores, 2)
     await claimed(stores, victim)
-    await stores.sessions.bury([lost, victim])
+    await stores.sessions.mark_dead([lost, victim])
     assert await stores.sessions.rescue(lost, 0.0, 3, 100) is None
     assert await stores.jobs.counts() == {"running": 1}
 
@@ -153,7 +153,7 @@ async def test_a_pass_is_bounded(stores: Stores) -> None:
     survivor, victim = await a_session(stores, 1), await a_session(stores, 2)
     await stores.jobs.enqueue([new_job() for _ in range(5)])
     await stores.jobs.claim(ANY, 5, victim)
-    await stores.sessions.bury([victim])
+    await stores.sessions.mark_dead([victim])
     passes = [await stores.sessions.rescue(survivor, 0.0, 3, 2) for _ in range(4)]
     assert [done.rescued for done in passes if done] == [2, 2, 1, 0]
 
@@ -170,7 +170,7 @@ async def crash(stores: Stores, survivor: UUID, pid: int, *, start: bool = True)
         job = taken[0] if taken else None
     elif start:
         assert await stores.jobs.start_suspect(job.job_id, job.lease_id)
-    await stores.sessions.bury([victim])
+    await stores.sessions.mark_dead([victim])
     await stores.sessions.rescue(survivor, 0.0, 3, 100)
     return job
 

@@ -52,7 +52,7 @@ async def test_an_intent_is_shown_with_its_owner(stores: Stores) -> None:
     assert (rotation.owner_lost, rotation.expired) == (False, False)
     assert (rotation.age_sent_s, rotation.age_last_sent_s, rotation.replays) == (None, None, 0)
     await stores.pass_time(70)
-    await stores.sessions.bury([owner])
+    await stores.sessions.mark_dead([owner])
     rotation = (await found(stores)).rotation
     assert rotation is not None
     assert (rotation.owner_lost, rotation.expired) == (True, True)
@@ -63,7 +63,7 @@ async def test_rotation_of_a_dead_session_is_reported_as_lost(stores: Stores, en
     credential, owner = await connected(stores), await a_session(stores)
     await claimed(stores, intent(credential, NOBODY if end == "unknown" else owner))
     if end == "lost":
-        await stores.sessions.bury([owner])
+        await stores.sessions.mark_dead([owner])
     if end == "stopped":
         await stores.sessions.close(owner)
     rotation = (await found(stores)).rotation
@@ -146,7 +146,7 @@ async def test_a_lost_owner_makes_room_before_it_sent(stores: Stores) -> None:
     credential, owner, peer = await connected(stores), await a_session(stores), await a_session(stores, 2)
     await claimed(stores, intent(credential, owner))
     assert await claim(stores.credentials, intent(credential, peer)) is None
-    await stores.sessions.bury([owner])
+    await stores.sessions.mark_dead([owner])
     assert await claim(stores.credentials, intent(credential, peer)) is not None
 
 
@@ -166,7 +166,7 @@ async def test_nothing_takes_over_what_was_sent(stores: Stores, phase: str) -> N
     if phase == "unknown":
         assert await stores.credentials.mark_unknown(unknown(first))
     await stores.pass_time(1e6)
-    await stores.sessions.bury([owner])
+    await stores.sessions.mark_dead([owner])
     for session_id in (owner, peer):
         assert await claim(stores.credentials, intent(credential, session_id)) is None
     assert await stores.credentials.settle(answer) == "settled", "however late"
@@ -331,7 +331,7 @@ async def test_a_refresh_is_left_behind_when_its_owner_is_gone_or_its_time_is_up
             await sent(stores, made[account])
     assert await stores.credentials.mark_unknown(unknown(made["unknown"]))
     assert await stores.credentials.left_behind(10, 0.0) == []
-    await stores.sessions.bury([made[account].session_id for account in ("dead", "unsent", "unknown")])
+    await stores.sessions.mark_dead([made[account].session_id for account in ("dead", "unsent", "unknown")])
     left = await stores.credentials.left_behind(10, 0.0)
     assert [(due.key.account, due.generation, due.priority) for due in left] == [("dead", 1, 1)]
     await stores.pass_time(100)

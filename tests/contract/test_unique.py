@@ -77,7 +77,7 @@ async def test_unique_job_enqueued_while_its_key_runs_begins_when_that_run_ends(
     elif end == "closed":
         await stores.sessions.close(session_id)
     else:
-        await stores.sessions.bury([session_id])
+        await stores.sessions.mark_dead([session_id])
         await stores.sessions.rescue(other, 0.0, 3, 100)
     found = {job.job_id for job in await stores.jobs.claim(ANY, 9, other)}
     assert found - {begun.job_id} == {asked[0].job_id}

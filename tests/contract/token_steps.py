@@ -131,7 +131,7 @@ class Side(Names):
     async def end(self, process: int, lost: bool) -> object:
         session_id = self._session(process)
         if lost:
-            return await self._stores.sessions.bury([session_id])
+            return await self._stores.sessions.mark_dead([session_id])
         return await self._stores.sessions.close(session_id)
 
     def _session(self, process: int) -> UUID:

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.jobs import PostgresJobStore
-from fairlead.adapters.postgres.schedule_runs import PostgresDutyStore
+from fairlead.adapters.postgres.schedule_runs import PostgresScheduleStore
 from fairlead.engine.ports import Schedule
 from tests.support.cli import Shell
 from tests.support.engine import IDS, new_job
@@ -25,17 +25,17 @@ NIGHTLY = Schedule(
 OFF = Schedule("off", "@every 10m", "work", "acme", missed="catch_up", paused=True)
 
 
-async def declared(database: Database, *schedules: Schedule) -> PostgresDutyStore:
-    duties = PostgresDutyStore(database)
-    await duties.sync_schedules(schedules)
-    return duties
+async def declared(database: Database, *schedules: Schedule) -> PostgresScheduleStore:
+    schedule_store = PostgresScheduleStore(database)
+    await schedule_store.sync_schedules(schedules)
+    return schedule_store
 
 
 async def test_schedules_are_listed_and_shown(shell: Shell, database: Database) -> None:
     nothing = await shell("schedules", "list")
     assert (nothing.code, nothing.out) == (0, "")
     assert "fairlead run" in nothing.err
-    duties = await declared(database, NIGHTLY, OFF)
+    schedule_store = await declared(database, NIGHTLY, OFF)
     listed = await shell("schedules", "list", "--json")
     assert [(row["schedule"], row["state"]) for row in listed.rows] == [
         ("nightly.report", "active"),
@@ -48,10 +48,10 @@ async def test_schedules_are_listed_and_shown(shell: Shell, database: Database) 
     )
     people = await shell("schedules", "list")
     assert len(people.out.splitlines()) == 3
-    (state, _) = await duties.schedules()
+    (state, _) = await schedule_store.schedules()
     tick = state.last_tick + timedelta(seconds=1)
     job, session_id = new_job("report"), await a_session(database)
-    assert await duties.take_tick("nightly.report", state.last_tick, tick, 4, session_id, job)
+    assert await schedule_store.record_run("nightly.report", state.last_tick, tick, 4, session_id, job)
     shown = await shell("schedules", "show", "nightly.report", "--count", "3", "--json")
     assert shown.record["args"] == {"deep": True}
     assert len(shown.record["upcoming"]) == 3

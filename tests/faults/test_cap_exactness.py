@@ -192,7 +192,7 @@ class _Fleet:
         with suppress(asyncio.CancelledError):
             held = [*held, *await claim]
         heir = await self._begin()
-        await self._sessions.bury([session_id])
+        await self._sessions.mark_dead([session_id])
         rescue = await self._sessions.rescue(heir, 0.0, 100, 1000)
         self.told["crashes"] += 1
         self.told["rescued"] += rescue.rescued if rescue else 0

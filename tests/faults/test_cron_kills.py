@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.adapters.postgres.schedule_runs import PostgresDutyStore
+from fairlead.adapters.postgres.schedule_runs import PostgresScheduleStore
 from fairlead.engine.ports import Schedule
 from fairlead.policy.jobs.cron import ticks_between
 from tests.faults.support.duty import OURS
@@ -102,7 +102,7 @@ async def _experiment(
     stage: Stage, figures: Figures, folder: Path, missed: str, kills: int, *unsafe: str
 ) -> tuple[_Duty, datetime]:
     """A fleet that dies, and a worker that nobody kills; the last tick before it began."""
-    store, sink = PostgresDutyStore(stage.database), folder / "sink.ndjson"
+    store, sink = PostgresScheduleStore(stage.database), folder / "sink.ndjson"
     await store.sync_schedules([Schedule(NAME, EVERY, "fault.work", "acme", missed=missed, args={"n": 0})])
     began = await _last_tick(stage)
     hand = await stage.born(sink=str(sink), worker={"concurrency": 16, "poll_s": 0.05, "lease_s": LEASE_S})

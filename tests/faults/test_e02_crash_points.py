@@ -17,7 +17,7 @@ import pytest
 
 from fairlead._core.faultpoint import POINTS
 from fairlead.adapters.postgres.lanes import PostgresLaneStore
-from fairlead.adapters.postgres.schedule_runs import PostgresDutyStore
+from fairlead.adapters.postgres.schedule_runs import PostgresScheduleStore
 from fairlead.engine.ports import Schedule
 from fairlead.engine.ports.lanes import TenantShare
 from fairlead.policy.jobs.cron import ticks_between
@@ -311,7 +311,7 @@ async def _judge_refreshes(stage: Stage, figures: Figures, heir: Child, cells: d
 
 async def test_E02_crash_points_of_ticks(stage: Stage) -> None:
     figures, deaths = Figures("E02"), 0
-    store = PostgresDutyStore(stage.database)
+    store = PostgresScheduleStore(stage.database)
     await store.sync_schedules([Schedule(TICKS, EVERY, "fault.work", "acme", missed="catch_up")])
     began = await _last_tick(stage)
     points = sorted(point for point in POINTS if point.startswith("tick."))

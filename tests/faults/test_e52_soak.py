@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.adapters.postgres.schedule_runs import PostgresDutyStore
+from fairlead.adapters.postgres.schedule_runs import PostgresScheduleStore
 from fairlead.engine.ports import Schedule
 from fairlead.policy.jobs.cron import ticks_between
 from fairlead.testing.api.stripe import StripeApi
@@ -133,7 +133,7 @@ class _Soak:
             self.connections |= {id: (policy, name) for id, name in zip(ids, names, strict=True)}
         self.order["refreshes"] = list(self.connections)
         schedule = Schedule(TICKS, EVERY, "soak.tick", TENANT, missed="catch_up")
-        await PostgresDutyStore(self.stage.database).sync_schedules([schedule])
+        await PostgresScheduleStore(self.stage.database).sync_schedules([schedule])
         self.began = await self.last_tick()
         self.workers = list(await asyncio.gather(*(self.born() for _ in range(PROCESSES))))
 

@@ -120,7 +120,7 @@ async def test_jobs_lanes_and_sessions(database: Database) -> None:
     taken = await jobs.claim(ClaimFilter(), 10, other)
     assert sorted(job.tenant_id for job in taken) == list("aabbbb")
 
-    await sessions.bury([other])
+    await sessions.mark_dead([other])
     rescued = await sessions.rescue(mine, 0.0, 3, 100)
     assert rescued is not None
     assert rescued.rescued == 6

@@ -43,7 +43,7 @@ LESS_OFTEN = {"lanes": LANES_LOOK_S, "gate-guard": GUARD_LOOK_S}
 def of_the_runtime() -> dict[str, float]:
     """Each service of a process with both roles and a Redis, and how often it looks, in seconds."""
     runtime = cast(Any, Runtime(Config(Settings(), {})))
-    for room in ("sessions", "jobs", "processes", "lanes", "duties"):
+    for room in ("sessions", "jobs", "processes", "lanes", "schedule_store"):
         setattr(runtime, room, None)  # services are made, and not run
     runtime.timeline_watch = TimelineWatch(cast(Any, SimpleNamespace(emit=None)), cast(Any, None))
     runtime.heartbeat = SimpleNamespace(lease_s=runtime.settings.worker.lease_s, holds=lambda: True)

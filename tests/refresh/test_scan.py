@@ -14,7 +14,7 @@ from fairlead.engine.ports import ConnectionKey, Job
 from fairlead.engine.tokens.refresh_jobs import TokenJobs
 from fairlead.events import NeedsReauth
 from fairlead.policy.jobs.job import Cancel, Complete, Snooze
-from fairlead.policy.jobs.job import RequireReauth as AskReauth
+from fairlead.policy.jobs.job import RequireReauth
 from fairlead.testing.ledger import judge
 from tests.support.refresher import FAST, end_sends
 from tests.support.rows import rows, run
@@ -110,7 +110,7 @@ async def test_outcomes_of_a_refresh_job(fl, tokens, issuer, database) -> None:
     await run(database, "UPDATE credential SET expires_at = now()")
     await end_sends(database)
     gone = await tokens.refresh(context("token.refresh", connection_id=connection_id, generation=1))
-    assert gone == AskReauth("lost_rotation")
+    assert gone == RequireReauth("lost_rotation")
 
 
 async def test_a_replay_that_waits_for_the_send_before_it_is_snoozed(fl, tokens, issuer, database) -> None:

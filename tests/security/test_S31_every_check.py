@@ -22,7 +22,7 @@ from fairlead.adapters.local.system import SystemIds
 from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.adapters.postgres.migrate import Migrator
-from fairlead.adapters.postgres.schedule_runs import PostgresDutyStore
+from fairlead.adapters.postgres.schedule_runs import PostgresScheduleStore
 from fairlead.app.job_requests import new_jobs
 from fairlead.cli.dlq import actions
 from fairlead.cli.gate import overrides
@@ -68,7 +68,7 @@ class Stage:
 
     @property
     def schedules(self) -> Schedules:
-        return Schedules(PostgresDutyStore(self.database), self.jobs, ids=SystemIds())
+        return Schedules(PostgresScheduleStore(self.database), self.jobs, ids=SystemIds())
 
     async def traces(self) -> tuple[object, ...]:
         """Whatever going through a door leaves behind."""

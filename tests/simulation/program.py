@@ -19,7 +19,7 @@ from fairlead.engine.jobs.dead_letter import DeadLetterProcessor
 from fairlead.engine.jobs.executor import Executor
 from fairlead.engine.jobs.handler import Handler
 from fairlead.engine.jobs.heartbeat import Heartbeat
-from fairlead.engine.jobs.lane_maintenance import LaneKeeper
+from fairlead.engine.jobs.lane_maintenance import LaneMaintenance
 from fairlead.engine.jobs.rescuer import Rescuer
 from fairlead.engine.jobs.scheduler import Scheduler
 from fairlead.engine.jobs.schedules import Schedules
@@ -50,7 +50,7 @@ from fairlead.errors import RefusedError
 from fairlead.events import Event
 from fairlead.policy.limits.limit import MICRO
 from fairlead.testing._kit.ids import CountedIds
-from fairlead.testing._memory import MemoryDeadLetterStore, MemoryDutyStore, MemoryLaneStore
+from fairlead.testing._memory import MemoryDeadLetterStore, MemoryLaneStore, MemoryScheduleStore
 from tests.simulation.admission import OwnGate
 from tests.simulation.machine import WRONG, NoSwitches, OneApp, SimClock, SimNotes, SimProbe, SimProfiles
 from tests.simulation.process import SimProcess
@@ -121,7 +121,7 @@ class Program:
         self.sessions = self._road(parts.sessions(link, watch))
         self.credentials = self._road(parts.credentials(link))
         self.lanes = self._road(MemoryLaneStore(link))
-        self.duties = self._road(MemoryDutyStore(link))
+        self.schedule_runs = self._road(MemoryScheduleStore(link))
         self.dead_letters = self._road(MemoryDeadLetterStore(link))
         self.endpoints = self._road(MemoryEndpointGate(link))
         self.notes = self._road(SimNotes(link, world.gate_started))
@@ -280,7 +280,7 @@ class Program:
             stack.push_async_callback(self.coordinator.drain, REFRESH.total_deadline_s)
             await self.timeline_watch.begin()
             await self._open_gate(stack)
-            await Schedules(self.duties, self.jobs, ids=self.ids).declare(SCHEDULES)
+            await Schedules(self.schedule_runs, self.jobs, ids=self.ids).declare(SCHEDULES)
             await self._work()
 
     async def _open_session(self, stack: AsyncExitStack) -> None:
@@ -320,14 +320,16 @@ class Program:
     def _services(self) -> list[Service]:
         clock, draw, emit = self.clock, self.draw, self.emit
         rescuer = Rescuer(self.sessions, self.jobs, self.probe, self.heartbeat, emit=emit)
-        keeper = LaneKeeper(self.lanes, emit=emit)
+        keeper = LaneMaintenance(self.lanes, emit=emit)
         _, sweep = keeper.services(clock=clock, draw=draw)
         return [
             rescuer.service(clock=clock, draw=draw),
             Service("lanes", keeper.tend, interval_s=LANES_LOOK_S, clock=clock, draw=draw, emit=emit),
             sweep,
             self.timeline_watch.service(clock=clock, draw=draw),
-            Scheduler(self.duties, self.heartbeat, ids=self.ids, emit=emit).service(clock=clock, draw=draw),
+            Scheduler(self.schedule_runs, self.heartbeat, ids=self.ids, emit=emit).service(
+                clock=clock, draw=draw
+            ),
         ]
 
     async def _work(self) -> None:

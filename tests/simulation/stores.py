@@ -114,9 +114,9 @@ class WatchedSessions(MemorySessionStore):
             self.watch.tell(Freed(job_id, lease_id, crash=False))
 
     @statement
-    def bury(self, session_ids: Sequence[UUID]) -> int:
+    def mark_dead(self, session_ids: Sequence[UUID]) -> int:
         open_ones = [session_id for session_id in session_ids if self.database.is_open(session_id)]
-        buried: int = plain(MemorySessionStore.bury)(self, session_ids)
+        buried: int = plain(MemorySessionStore.mark_dead)(self, session_ids)
         for session_id in open_ones:
             self.watch.tell(DeclaredLost(session_id, proven=True))
         return buried

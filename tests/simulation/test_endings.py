@@ -15,7 +15,7 @@ from fairlead.policy.failures.category import Category
 from fairlead.policy.jobs.states import JobState
 from fairlead.testing._kit.ids import CountedIds
 from fairlead.testing._memory import MemoryDatabase
-from fairlead.testing._memory.dead_lettering import bury_unrun
+from fairlead.testing._memory.dead_lettering import unrun_to_dead_letter
 from fairlead.testing._memory.enqueue import insert
 from fairlead.testing._memory.rows import JobRow
 from fairlead.testing._memory.token_rows import CredentialRow
@@ -130,7 +130,7 @@ def test_i1_a_discarded_job_without_a_dead_letter_is_found(ends: Ends) -> None:
 
 def test_i1_a_dead_letter_or_a_job_that_was_called_off_is_no_loss(ends: Ends) -> None:
     row, other = ends.enqueued(), ends.enqueued(UUID(int=3))
-    bury_unrun(ends.database, row, Category.TRANSIENT_SERVER, "poison", "it killed its worker")
+    unrun_to_dead_letter(ends.database, row, Category.TRANSIENT_SERVER, "poison", "it killed its worker")
     other.end(JobState.CANCELLED, ends.database.now)
     ends.watch.tell(CalledOff(other.job_id))
     assert not ends.lost()

@@ -160,8 +160,8 @@ def test_i7_a_failure_beyond_the_limit_of_its_category_is_found(category: str, m
     all_of_them = [step for number in range(most) for step in put_off(number, category)]
     assert found([*others, *all_of_them]) is None
     assert found([*others, *all_of_them, *put_off(80, category)]) == "I7"
-    duties = [step for number in range(most + 1) for step in put_off(number, category, work=None)]
-    assert found(duties) is None, "what the fleet does for itself has rules of its own"
+    schedule_runs = [step for number in range(most + 1) for step in put_off(number, category, work=None)]
+    assert found(schedule_runs) is None, "what the fleet does for itself has rules of its own"
 
 
 def test_i8_a_tenant_who_waits_while_others_are_served_is_found() -> None:

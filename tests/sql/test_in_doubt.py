@@ -20,7 +20,7 @@ from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.dead_letters import PostgresDeadLetterStore
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.adapters.postgres.postgres_errors import CommitInDoubtError
-from fairlead.adapters.postgres.schedule_runs import PostgresDutyStore
+from fairlead.adapters.postgres.schedule_runs import PostgresScheduleStore
 from fairlead.adapters.postgres.worker_sessions import PostgresSessionStore
 from fairlead.engine.ports import (
     AuditRecord,
@@ -206,31 +206,35 @@ async def test_an_outcome_that_stays_in_doubt_is_recognised_later(wire: Wire, da
 
 
 async def test_take_tick(wire: Wire, database: Database) -> None:
-    duties = PostgresDutyStore(wire.database)
+    schedule_store = PostgresScheduleStore(wire.database)
     session_id = await a_session(database)
-    await duties.sync_schedules([Schedule("scan", "* * * * *", "token.scan", "fairlead")])
-    (state,) = await duties.schedules()
+    await schedule_store.sync_schedules([Schedule("scan", "* * * * *", "token.scan", "fairlead")])
+    (state,) = await schedule_store.schedules()
     tick = state.last_tick + timedelta(minutes=1)
     wire.cut()
-    assert await duties.take_tick("scan", state.last_tick, tick, 0, session_id, new_job("token.scan"))
+    assert await schedule_store.record_run(
+        "scan", state.last_tick, tick, 0, session_id, new_job("token.scan")
+    )
     assert wire.proxy.cuts == 1
     assert len(await rows(database, "SELECT FROM duty")) == len(await rows(database, "SELECT FROM job")) == 1
-    assert not await duties.take_tick("scan", state.last_tick, tick, 0, session_id, new_job("token.scan"))
+    assert not await schedule_store.record_run(
+        "scan", state.last_tick, tick, 0, session_id, new_job("token.scan")
+    )
 
 
 async def test_pausing_resuming_and_removing_a_schedule(wire: Wire) -> None:
-    duties = PostgresDutyStore(wire.database)
-    await duties.sync_schedules([Schedule("scan", "* * * * *", "token.scan", "fairlead")])
+    schedule_store = PostgresScheduleStore(wire.database)
+    await schedule_store.sync_schedules([Schedule("scan", "* * * * *", "token.scan", "fairlead")])
     wire.cut()
-    assert await duties.pause("scan", "ann", "why")
+    assert await schedule_store.pause("scan", "ann", "why")
     wire.cut()
-    assert await duties.resume("scan", make_up=False)
-    (state,) = await duties.schedules()
+    assert await schedule_store.resume("scan", make_up=False)
+    (state,) = await schedule_store.schedules()
     assert not state.paused
     wire.cut()
-    await duties.remove("scan")
+    await schedule_store.remove("scan")
     assert wire.proxy.cuts == 3
-    assert await duties.schedules() == []
+    assert await schedule_store.schedules() == []
 
 
 async def test_redrive(wire: Wire, database: Database) -> None:

@@ -21,7 +21,7 @@ from fairlead.adapters.postgres.statements import statement
 from fairlead.engine.ports import ClaimFilter, Job, NewJob
 from fairlead.engine.ports.lanes import GroupCap, TenantShare, Tier
 from fairlead.errors import InvalidInputError
-from fairlead.policy.jobs.lane import Scope, ScopeKind, is_own
+from fairlead.policy.jobs.lane import Scope, ScopeKind, is_internal_kind
 from tests.support.engine import IDS, new_job
 from tests.support.passing_time import pass_time
 from tests.support.rows import rows, run
@@ -345,4 +345,4 @@ async def test_sql_and_python_know_our_kinds_alike(database: Database) -> None:
     found = await rows(
         database, "SELECT kind, is_own(kind) AS own FROM unnest($1::text[]) AS k (kind)", kinds
     )
-    assert [row["own"] for row in found] == [is_own(kind) for kind in kinds]
+    assert [row["own"] for row in found] == [is_internal_kind(kind) for kind in kinds]

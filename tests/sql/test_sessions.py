@@ -16,7 +16,7 @@ from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.dead_letters import PostgresDeadLetterStore
 from fairlead.adapters.postgres.jobs import PostgresJobStore
-from fairlead.adapters.postgres.schedule_runs import PostgresDutyStore
+from fairlead.adapters.postgres.schedule_runs import PostgresScheduleStore
 from fairlead.adapters.postgres.worker_sessions import PostgresSessionStore
 from fairlead.engine.ports import ClaimFilter, Completed, Rescue, Schedule
 from tests.contract.stores import identity
@@ -96,7 +96,7 @@ async def test_eight_rescuers_at_once_rescue_once(database: Database, databases:
     jobs = PostgresJobStore(database, IDS)
     await jobs.enqueue([new_job() for _ in range(50)])
     await jobs.claim(ANY, 50, victim)
-    await PostgresSessionStore(database, IDS).bury([victim])
+    await PostgresSessionStore(database, IDS).mark_dead([victim])
     for every_s in (5.0, 0.0):  # one pass in its time; and all of them, one after the other
         await pass_time(database, 5.0)
         passes = await asyncio.gather(
@@ -160,7 +160,7 @@ async def test_nothing_is_rescued_after_a_restart_or_fail_over(database: Databas
 async def test_presumed_dead_session_rescues_no_jobs(database: Database) -> None:
     survivor, lost = await opened_session(database), await opened_session(database, 2)
     sessions = PostgresSessionStore(database, IDS)
-    await sessions.bury([lost])
+    await sessions.mark_dead([lost])
     assert await sessions.rescue(lost, 0.0, 3, 100) is None
     await sessions.close(survivor)
     assert await sessions.rescue(survivor, 0.0, 3, 100) is None
@@ -180,7 +180,7 @@ async def test_a_crash_costs_neighbours_no_attempt_and_the_poison_its_life(datab
             suspect = await jobs.claim_suspect(ClaimFilter(kinds=("poison",)), victim)
             assert suspect is not None
             assert await jobs.start_suspect(suspect.job_id, suspect.lease_id)
-        await sessions.bury([victim])
+        await sessions.mark_dead([victim])
         assert await sessions.rescue(survivor, 0.0, 3, 100) is not None
     suspect = await jobs.claim_suspect(ANY, survivor)
     assert suspect is not None
@@ -205,7 +205,7 @@ async def test_a_replay_that_kills_its_worker_reopens_its_entry(database: Databa
     assert await entries.redrive(entry.dead_letter_id, new_job())
     assert len(await jobs.claim(ANY, 9, victim)) == 1
     sessions = PostgresSessionStore(database, IDS)
-    await sessions.bury([victim])
+    await sessions.mark_dead([victim])
     done = await sessions.rescue(survivor, 0.0, 1, 100)
     assert done is not None
     assert (done.rescued, done.dead) == (0, 1)
@@ -229,7 +229,7 @@ async def test_each_tick_is_taken_by_one_of_eight_processes(
     database: Database, databases: list[Database]
 ) -> None:
     session_id = await opened_session(database)
-    stores = [PostgresDutyStore(d) for d in databases]
+    stores = [PostgresScheduleStore(d) for d in databases]
     await asyncio.gather(
         *(store.sync_schedules([Schedule("scan", "* * * * *", "token.scan", "fairlead")]) for store in stores)
     )
@@ -238,7 +238,7 @@ async def test_each_tick_is_taken_by_one_of_eight_processes(
     for n in range(1, 31):
         tick = state.last_tick + timedelta(minutes=n)
         taken = await asyncio.gather(
-            *(s.take_tick("scan", seen, tick, 0, session_id, new_job("token.scan")) for s in stores)
+            *(s.record_run("scan", seen, tick, 0, session_id, new_job("token.scan")) for s in stores)
         )
         assert sum(taken) == 1
         seen = tick
@@ -251,20 +251,24 @@ async def test_each_tick_is_taken_by_one_of_eight_processes(
 
 
 async def test_a_paused_schedule_takes_no_tick(database: Database) -> None:
-    duties = PostgresDutyStore(database)
-    await duties.sync_schedules([Schedule("scan", "* * * * *", "token.scan", "fairlead", paused=True)])
-    (state,) = await duties.schedules()
+    schedule_store = PostgresScheduleStore(database)
+    await schedule_store.sync_schedules(
+        [Schedule("scan", "* * * * *", "token.scan", "fairlead", paused=True)]
+    )
+    (state,) = await schedule_store.schedules()
     tick = state.last_tick + timedelta(minutes=1)
-    assert not await duties.take_tick("scan", state.last_tick, tick, 0, IDS.uuid7(), new_job("token.scan"))
+    assert not await schedule_store.record_run(
+        "scan", state.last_tick, tick, 0, IDS.uuid7(), new_job("token.scan")
+    )
     assert await rows(database, "SELECT FROM job") == []
 
 
 async def test_syncing_what_has_not_changed_writes_nothing(database: Database) -> None:
-    duties = PostgresDutyStore(database)
+    schedule_store = PostgresScheduleStore(database)
     schedule = Schedule("scan", "* * * * *", "token.scan", "fairlead", args={"b": 1, "a": [2]})
-    await duties.sync_schedules([schedule])
+    await schedule_store.sync_schedules([schedule])
     before = await rows(database, "SELECT ctid::text, updated_at FROM schedule")
-    await duties.sync_schedules([schedule])
+    await schedule_store.sync_schedules([schedule])
     assert await rows(database, "SELECT ctid::text, updated_at FROM schedule") == before
 
 

@@ -26,8 +26,8 @@ from fairlead.testing._kit.ids import CountedIds
 from fairlead.testing._memory import (
     MemoryDatabase,
     MemoryDeadLetterStore,
-    MemoryDutyStore,
     MemoryJobStore,
+    MemoryScheduleStore,
     MemorySessionStore,
 )
 from tests.support.engine import IDS, Recorder, half, new_job
@@ -113,7 +113,7 @@ class Process:
             emit=self.emit,
             lease_s=LEASE_S,
         )
-        scheduler = Scheduler(MemoryDutyStore(self.link), self.heartbeat, ids=ids, emit=self.emit)
+        scheduler = Scheduler(MemoryScheduleStore(self.link), self.heartbeat, ids=ids, emit=self.emit)
         self.services = [scheduler.service(clock=clock, draw=draw)]
         if handlers:
             probe = Processes(pid, fleet.proven_dead)
@@ -185,7 +185,7 @@ class Fleet:
         link = self.database.link()
         self.jobs = MemoryJobStore(link)
         self.dead_letters = MemoryDeadLetterStore(link)
-        self.duties = MemoryDutyStore(link)
+        self.schedule_store = MemoryScheduleStore(link)
         self.proven_dead: set[int] = set()
         self.processes: list[Process] = []
 

@@ -11,7 +11,7 @@ from fairlead.engine.jobs.handler import SAVED
 from fairlead.engine.ports import NewJob
 from fairlead.errors import InvalidInputError
 from fairlead.policy.jobs.job import Priority, UniqueWhile, check_job_fields, parse_priority
-from fairlead.policy.jobs.lane import connection_group, is_own
+from fairlead.policy.jobs.lane import connection_group, is_internal_kind
 from fairlead.policy.jobs.payload import encode_args
 from fairlead.policy.text.names import check_name, shown
 
@@ -90,7 +90,7 @@ class JobRequest:
 
 def new_job(request: JobRequest, declared: Declared | None, job_id: UUID) -> tuple[NewJob, int]:
     """The job to store and the bytes of its args; InvalidInputError where a field of it is not acceptable."""
-    if is_own(request.kind):
+    if is_internal_kind(request.kind):
         hint = "choose another name: it is held by no pause, and counted by no cap"
         raise InvalidInputError(f"kind {request.kind!r} is fairlead's own", tenant=request.tenant, hint=hint)
     args = checked_args(request.args, tenant=request.tenant)

@@ -12,14 +12,14 @@ from fairlead.app.error_hooks import check_error_hook
 from fairlead.app.job_functions import Declaration, JobFunction, retry_policy
 from fairlead.app.job_requests import GroupOf, JobRequest, checked_args
 from fairlead.app.threads import Threads
-from fairlead.assembly.settings_mapping import SYSTEM_TENANT
 from fairlead.engine.jobs.handler import JOB_TIMEOUT_S, Handler, JobContext, OnError
 from fairlead.engine.ports import Schedule
 from fairlead.errors import InvalidConfigError
 from fairlead.policy.failures.retry import RetryPolicy
 from fairlead.policy.jobs.job import parse_priority
-from fairlead.policy.jobs.lane import is_own
+from fairlead.policy.jobs.lane import is_internal_kind
 from fairlead.policy.jobs.schedule import check_schedule
+from fairlead.policy.text.names import SYSTEM_TENANT
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -141,7 +141,7 @@ class JobRegistry(ABC):
         return register(kind) if callable(kind) else register
 
     def _check_free(self, kind: str) -> None:
-        if kind in self._functions or is_own(kind):
+        if kind in self._functions or is_internal_kind(kind):
             raise InvalidConfigError(f"kind {kind!r} is taken", hint="choose another name")
         self._check_in_time(f"kind {kind!r}")
 

@@ -30,7 +30,7 @@ from fairlead.adapters.postgres.endpoints import PostgresEndpointGate
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.adapters.postgres.lanes import PostgresLaneStore
 from fairlead.adapters.postgres.migrate import Migrator
-from fairlead.adapters.postgres.schedule_runs import PostgresDutyStore
+from fairlead.adapters.postgres.schedule_runs import PostgresScheduleStore
 from fairlead.adapters.postgres.worker_sessions import PostgresSessionStore
 from fairlead.adapters.vault import TenantVault
 from fairlead.adapters.vault.assertion_signer import JoseSigner
@@ -48,7 +48,7 @@ from fairlead.engine.jobs.dead_letter import DeadLetterProcessor
 from fairlead.engine.jobs.executor import Executor
 from fairlead.engine.jobs.handler import Handler
 from fairlead.engine.jobs.heartbeat import Heartbeat
-from fairlead.engine.jobs.lane_maintenance import LaneKeeper
+from fairlead.engine.jobs.lane_maintenance import LaneMaintenance
 from fairlead.engine.jobs.loop_meter import LoopMeter
 from fairlead.engine.jobs.pruner import ENDPOINTS_KEPT_S, Pruner
 from fairlead.engine.jobs.rescuer import Rescuer
@@ -157,8 +157,8 @@ class Runtime:
         self.callers = caller_jobs(self.settings)
         self.lanes = PostgresLaneStore(self.database, notify=notify)
         self.sessions = PostgresSessionStore(self.database, self.ids)
-        self.duties = PostgresDutyStore(self.database, notify=notify)
-        self.schedules = Schedules(self.duties, self.jobs, ids=self.ids)
+        self.schedule_store = PostgresScheduleStore(self.database, notify=notify)
+        self.schedules = Schedules(self.schedule_store, self.jobs, ids=self.ids)
         self.dead_letters = PostgresDeadLetterStore(self.database, notify=notify)
         self.audit = PostgresAuditStore(self.database)
         self.key_store = PostgresKeyStore(self.database)
@@ -299,7 +299,7 @@ class Runtime:
         self.pruner = Pruner(
             self.jobs,
             self.dead_letters,
-            self.duties,
+            self.schedule_store,
             self.sessions,
             retention=settings_mapping.retention(self.settings),
             others={**self.gate.others(), "endpoints": partial(self.endpoints.prune, ENDPOINTS_KEPT_S)},
@@ -371,11 +371,11 @@ class Runtime:
         )
         services = [
             rescuer.service(clock=self.clock, draw=draw),
-            *LaneKeeper(self.lanes, wanted, emit=emit).services(clock=self.clock, draw=draw),
+            *LaneMaintenance(self.lanes, wanted, emit=emit).services(clock=self.clock, draw=draw),
             LoopMeter(clock=self.clock, emit=emit).service(draw=draw),
         ]
         if roles.scheduler:
-            scheduler = Scheduler(self.duties, self.heartbeat, ids=self.ids, emit=emit)
+            scheduler = Scheduler(self.schedule_store, self.heartbeat, ids=self.ids, emit=emit)
             services.append(scheduler.service(clock=self.clock, draw=draw))
         return services
 

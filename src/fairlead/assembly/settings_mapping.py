@@ -19,10 +19,7 @@ from fairlead.engine.ports import ClaimFilter, ConnectionKey, Schedule
 from fairlead.engine.tokens.deps import RefreshSettings
 from fairlead.errors import InvalidConfigError
 from fairlead.policy.jobs.dead_letter import DEFAULT_DEAD_LETTER_RULES, DeadLetterRules
-from fairlead.policy.text.names import OWN_TENANT
-
-SYSTEM_TENANT = OWN_TENANT
-"""Whose jobs the fleet's own duties are."""
+from fairlead.policy.text.names import SYSTEM_TENANT
 
 
 def refresh_settings(settings: Settings) -> RefreshSettings:
@@ -73,7 +70,7 @@ def retention(settings: Settings) -> Retention:
         jobs={"completed": kept.completed_s, "cancelled": kept.cancelled_s, "discarded": kept.discarded_s},
         dead_letters_s=kept.discarded_s,
         dead_letter_bound=kept.dead_letter_bound,
-        duties_s=kept.schedule_runs_s,
+        schedule_runs_s=kept.schedule_runs_s,
     )
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fairlead.app import Fairlead
     from fairlead.assembly.runtime import Runtime
     from fairlead.engine.jobs.schedules import Schedules, ScheduleView
-    from fairlead.engine.ports import TakenTick
+    from fairlead.engine.ports import ScheduleRun
 
 app = group("Schedules: what comes by itself, and when.")
 
@@ -53,9 +53,9 @@ def show(
 ) -> Exit | None:
     """Show one schedule: what it makes, who paused it and why, its ticks to come and those taken."""
 
-    async def work(fairlead: Fairlead) -> tuple[ScheduleView, list[TakenTick]]:
+    async def work(fairlead: Fairlead) -> tuple[ScheduleView, list[ScheduleRun]]:
         schedules = fairlead.runtime.schedules
-        return await schedules.get(name), await schedules.taken(name, taken)
+        return await schedules.get(name), await schedules.runs(name, taken)
 
     view, past = call.with_fairlead(work)
     record = {**as_record(view), "upcoming": _upcoming(view, count), "taken": [_taken(each) for each in past]}
@@ -194,7 +194,7 @@ def _upcoming(view: ScheduleView, count: int) -> list[Record]:
     ]
 
 
-def _taken(taken: TakenTick) -> Record:
+def _taken(taken: ScheduleRun) -> Record:
     return {
         "tick": taken.tick,
         "taken_at": taken.taken_at,

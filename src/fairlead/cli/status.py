@@ -62,7 +62,7 @@ async def _gather(fairlead: Fairlead) -> dict[str, Any]:
         "processes": await processes(runtime),
         "endpoints": [dict(endpoint) for endpoint in await runtime.endpoints.search()],
         **await _breakers(runtime),
-        "schedules": [_schedule(view(state)) for state in await runtime.duties.schedules()],
+        "schedules": [_schedule(view(state)) for state in await runtime.schedule_store.schedules()],
         "row_security": "on" if runtime.database.row_security_enabled else "off",
         "unhandled": [asdict(kind) for kind in await runtime.lanes.unhandled_kinds(MOST_SHOWN)],
         "pauses": [pause_record(pause) for pause in await runtime.lanes.pauses(MOST_SHOWN)],

@@ -88,7 +88,7 @@ async def look(fairlead: Fairlead) -> dict[str, Any]:
 async def _refreshes_per_s(runtime: Runtime) -> float:
     """Over the last 10 s, or as far back as the newest records of the audit trail reach."""
     acts = await runtime.audit.search(tenant=None, limit=MOST_ACTS)
-    schedules = await runtime.duties.schedules()
+    schedules = await runtime.schedule_store.schedules()
     if not acts:
         return 0.0
     now = max([acts[0][0], *(state.now for state in schedules)])  # the database's, where anything tells

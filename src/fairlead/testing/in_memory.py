@@ -48,9 +48,9 @@ from fairlead.testing._kit.ids import CountedIds
 from fairlead.testing._memory import (
     MemoryDatabase,
     MemoryDeadLetterStore,
-    MemoryDutyStore,
     MemoryJobStore,
     MemoryLaneStore,
+    MemoryScheduleStore,
     MemorySessionStore,
 )
 from fairlead.testing._memory.enqueue import insert
@@ -90,7 +90,7 @@ class MemoryFairlead:
         self._jobs = MemoryJobStore(link)
         self._lanes = MemoryLaneStore(link)
         self._sessions = MemorySessionStore(link)
-        self._duties = MemoryDutyStore(link)
+        self._schedule_store = MemoryScheduleStore(link)
         self._dead_letters = MemoryDeadLetterStore(link)
         self._tokens = _Tokens()
         self._ids = ids
@@ -216,7 +216,7 @@ class MemoryFairlead:
             self._session_id = self._ids.uuid7()
             identity = ProcessIdentity("memory", "boot", "pid", 1, "0")
             await self._sessions.open(self._session_id, identity, LEASE_S, "test")
-            await self._duties.sync_schedules(self._fairlead.schedules)
+            await self._schedule_store.sync_schedules(self._fairlead.schedules)
         return self._session_id
 
     async def _run(self, executor: Executor, job: Job, *, raise_errors: bool) -> JobView:
@@ -240,7 +240,7 @@ class MemoryFairlead:
 
     async def _take_ticks(self, session_id: UUID) -> None:
         heartbeat = cast(Heartbeat, _Alive(session_id))
-        scheduler = Scheduler(self._duties, heartbeat, ids=self._ids, emit=self.events.append)
+        scheduler = Scheduler(self._schedule_store, heartbeat, ids=self._ids, emit=self.events.append)
         await scheduler.one_pass()
 
     async def _pass_time(self, ends_at: float, wanted: ClaimFilter) -> bool:

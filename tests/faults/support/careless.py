@@ -14,7 +14,7 @@ from typing import Any
 from uuid import UUID
 
 from fairlead.adapters.postgres.postgres_errors import CommitInDoubtError
-from fairlead.engine.base.service import Health, is_outage
+from fairlead.engine.base.service import FailureReporter, is_outage
 from fairlead.engine.ports import Enqueued, NewJob, Outcome
 from fairlead.errors import DependencyUnavailableError
 
@@ -74,14 +74,14 @@ class _LoopEnds(Around):
 
 
 def _tell_each() -> None:
-    given = Health.failed
+    original = FailureReporter.failure
 
-    def failed(self: Health, error: Exception, *cap_s: float) -> float:
+    def failure(self: FailureReporter, error: Exception, *cap_s: float) -> float:
         if self._failures:
-            self._emit(self._told(error, is_outage(error)))
-        return given(self, error, *cap_s)
+            self._emit(self._event(error, is_outage(error)))
+        return original(self, error, *cap_s)
 
-    Health.failed = failed  # type: ignore[assignment,method-assign]
+    FailureReporter.failure = failure  # type: ignore[assignment,method-assign]
 
 
 _STORES = {"drops_results": _DropsResults, "believes": _Believes, "loop_ends": _LoopEnds}

@@ -62,10 +62,10 @@ class _DutyRuntime(FaultRuntime):
             )
 
     def _make_services(self, roles: Roles, wanted: ClaimFilter | None) -> list[Service]:
-        duties: Any = self.duties
+        schedule_store: Any = self.schedule_store
         if "two_transactions" in self.unsafe:
-            duties = _Apart(duties, self.jobs)
-        self.duties = _Mortal(duties, self.order)  # type: ignore[assignment]
+            schedule_store = _Apart(schedule_store, self.jobs)
+        self.schedule_store = _Mortal(schedule_store, self.order)  # type: ignore[assignment]
         return super()._make_services(roles, wanted)
 
 
@@ -79,19 +79,19 @@ class _Mortal(Around):
         self._dawdle_s, self._draw = order["dawdle_s"], Random(order["seed"])
         self._count = 0
 
-    async def take_tick(
+    async def record_run(
         self, name: str, seen: datetime, tick: datetime, coalesced: int, session_id: UUID, job: NewJob
     ) -> bool:
         given = (name, seen, tick, coalesced, session_id, job)
         if not name.startswith(OURS):
-            return bool(await self._inner.take_tick(*given))
+            return bool(await self._inner.record_run(*given))
         await asyncio.sleep(self._draw.uniform(0.0, self._dawdle_s))
         self._takes.write(tick=tick.isoformat(), session=str(session_id))
         self._count += 1
         if self._count != self._dies["take"]:
-            return bool(await self._inner.take_tick(*given))
+            return bool(await self._inner.record_run(*given))
         until_s = time.perf_counter() + self._dies["within_s"]
-        taking = asyncio.ensure_future(self._inner.take_tick(*given))
+        taking = asyncio.ensure_future(self._inner.record_run(*given))
         while time.perf_counter() < until_s:  # not a timer: those are too coarse
             await asyncio.sleep(0)
         os.kill(os.getpid(), signal.SIGKILL)
@@ -105,8 +105,8 @@ class _Apart(Around):
         super().__init__(inner)
         self._jobs = jobs
 
-    async def take_tick(self, *given: Any) -> bool:
-        taken: bool = await self._inner.take_tick(*given)
+    async def record_run(self, *given: Any) -> bool:
+        taken: bool = await self._inner.record_run(*given)
         if taken:
             await self._jobs.enqueue([given[-1]])
         return taken

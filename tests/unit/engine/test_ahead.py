@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from fairlead._core.secret import Secret
-from fairlead.engine.base.background_refresh import LooksAhead
+from fairlead.engine.base.background_refresh import BackgroundRefresh
 from fairlead.engine.limits.connection_cache import AHEAD_S, KNOWN_S, ConnectionCache
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.engine.tokens.reader import AHEAD_SHARE, TokenReader
@@ -187,24 +187,24 @@ async def test_what_a_look_finds_is_heeded(state: str) -> None:
 
 
 async def test_of_one_key_one_look_is_under_way() -> None:
-    looks, began, go_on = LooksAhead(), 0, asyncio.Event()
+    looks, began, go_on = BackgroundRefresh(), 0, asyncio.Event()
 
     async def read() -> None:
         nonlocal began
         began += 1
         await go_on.wait()
 
-    looks.look("a", read)
-    looks.look("a", read)
-    looks.look("b", read)
+    looks.start("a", read)
+    looks.start("a", read)
+    looks.start("b", read)
     await settled()
     assert began == 2
-    looks.drop("a")
-    looks.look("a", read)
+    looks.cancel("a")
+    looks.start("a", read)
     await settled()
     assert began == 3, "what was dropped is not waited for"
     go_on.set()
     await settled()
-    looks.look("a", read)
+    looks.start("a", read)
     await settled()
     assert began == 4

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fairlead._core.secret import Secret
-from fairlead.engine.base.database_outage import AGAIN_S, PATIENCE_S, SLOW_S
+from fairlead.engine.base.database_outage import CANCELLED_AFTER_S, PROBE_EVERY_S, UNRESPONSIVE_AFTER_S
 from fairlead.engine.limits.call_admitter import CallRequest
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.engine.tokens.reader import TokenReader
@@ -87,7 +87,7 @@ async def test_a_database_that_hangs_is_away_for_whoever_is_known() -> None:
     way.hangs = True
     await way.clock.advance(6.0)
     waits = begun(way.call())
-    await way.clock.advance(PATIENCE_S - 0.1)
+    await way.clock.advance(UNRESPONSIVE_AFTER_S - 0.1)
     assert not waits.done(), "it may only be slow"
     await way.clock.advance(0.1)
     assert waits.done()
@@ -109,9 +109,9 @@ async def test_while_it_hangs_one_call_asks_it_and_no_other_waits() -> None:
     way.hangs = True
     await way.clock.advance(6.0)
     waits = begun(way.call())
-    await way.clock.advance(PATIENCE_S)
+    await way.clock.advance(UNRESPONSIVE_AFTER_S)
     assert waits.done()
-    await way.clock.advance(AGAIN_S)
+    await way.clock.advance(PROBE_EVERY_S)
     asks = begun(way.call())
     await way.clock.advance(0.0)
     assert not asks.done()
@@ -120,7 +120,7 @@ async def test_while_it_hangs_one_call_asks_it_and_no_other_waits() -> None:
         async with way.entrance.enter(CallRequest(other)):
             pass
     assert way.asked == 4
-    await way.clock.advance(PATIENCE_S)
+    await way.clock.advance(UNRESPONSIVE_AFTER_S)
     assert asks.done()
 
 
@@ -129,7 +129,7 @@ async def test_calls_whose_time_is_short_find_out_too() -> None:
     await way.call()
     way.hangs = True
     await way.clock.advance(6.0)
-    for call_s, away in ((SLOW_S - 0.1, False), (SLOW_S, True)):
+    for call_s, away in ((CANCELLED_AFTER_S - 0.1, False), (CANCELLED_AFTER_S, True)):
         waits = begun(way.call(call_s=call_s))
         await way.clock.advance(call_s)
         with pytest.raises(DeadlineExceededError):
@@ -208,12 +208,12 @@ async def test_a_token_that_is_at_hand_is_served_where_the_database_hangs() -> N
     vault.hangs = True
     await vault.clock.advance(6.0)
     waits = asyncio.create_task(vault.reader.token(KEY))
-    await vault.clock.advance(PATIENCE_S - 0.1)
+    await vault.clock.advance(UNRESPONSIVE_AFTER_S - 0.1)
     assert not waits.done()
     await vault.clock.advance(0.1)
     assert waits.done()
     assert waits.result() == first
-    await vault.clock.advance(AGAIN_S - 0.1)
+    await vault.clock.advance(PROBE_EVERY_S - 0.1)
     assert await vault.reader.token(KEY) == first, "nobody asks it again so soon"
 
 

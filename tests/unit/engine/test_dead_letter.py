@@ -103,7 +103,7 @@ async def test_three_replays_within_the_hour_then_a_person_then_the_end(office: 
     async def fails(context: JobContext) -> None:
         raise TransientFailureError("down")
 
-    await fleet.duties.sync_schedules([Schedule("dead letters", "*/5 * * * *", PROCESS, "fairlead")])
+    await fleet.schedule_store.sync_schedules([Schedule("dead letters", "*/5 * * * *", PROCESS, "fairlead")])
     process = await fleet.start(Handler("work", fails), office.processor.handler(), poll_s=10.0)
     await fleet.enqueue()
     await fleet.advance(2 * 3600)

@@ -9,7 +9,7 @@ from fairlead.engine.jobs.lane_maintenance import (
     FLOORS_EVERY_S,
     SWEEP_EVERY_S,
     SWEEP_SHARE,
-    LaneKeeper,
+    LaneMaintenance,
 )
 from fairlead.engine.ports import ClaimFilter
 from fairlead.engine.ports.lanes import Swept
@@ -54,7 +54,7 @@ class Lanes:
 
 async def test_each_second_and_each_half_minute() -> None:
     lanes, clock, emit = Lanes(), ManualClock(), Recorder()
-    keeper = LaneKeeper(lanes, emit=emit)  # type: ignore[arg-type]
+    keeper = LaneMaintenance(lanes, emit=emit)  # type: ignore[arg-type]
     services = keeper.services(clock=clock, draw=half)
     tasks = [asyncio.create_task(service.run()) for service in services]
     for _ in range(60):
@@ -75,7 +75,7 @@ async def test_each_second_and_each_half_minute() -> None:
 
 async def test_what_was_moved_and_mended_is_told() -> None:
     lanes, emit = Lanes(), Recorder()
-    keeper = LaneKeeper(lanes, emit=emit)  # type: ignore[arg-type]
+    keeper = LaneMaintenance(lanes, emit=emit)  # type: ignore[arg-type]
     lanes.aged, lanes.swept = 3, Swept(opened=1, parked=2, woken=4, deleted=9)
     await keeper.tend()
     await keeper.sweep()
@@ -91,7 +91,7 @@ async def test_what_was_moved_and_mended_is_told() -> None:
 async def test_an_outage_is_told_once_and_outlived() -> None:
     lanes, clock, emit = Lanes(), ManualClock(), Recorder()
     lanes.away = True
-    service, _ = LaneKeeper(lanes, emit=emit).services(clock=clock, draw=half)  # type: ignore[arg-type]
+    service, _ = LaneMaintenance(lanes, emit=emit).services(clock=clock, draw=half)  # type: ignore[arg-type]
     task = asyncio.create_task(service.run())
     await clock.advance(20.0)
     assert len(emit.of(StoreUnreachable)) == 1
@@ -104,7 +104,7 @@ async def test_an_outage_is_told_once_and_outlived() -> None:
 
 async def test_a_process_that_runs_jobs_reports_their_kinds() -> None:
     lanes, clock, emit = Lanes(), ManualClock(), Recorder()
-    keeper = LaneKeeper(lanes, ClaimFilter(("mail",), ("work",)), emit=emit)  # type: ignore[arg-type]
+    keeper = LaneMaintenance(lanes, ClaimFilter(("mail",), ("work",)), emit=emit)  # type: ignore[arg-type]
     *_, service = keeper.services(clock=clock, draw=half)
     task = asyncio.create_task(service.run())
     await clock.advance(0.0)

@@ -27,7 +27,9 @@ async def done(fleet: Fleet) -> list[Job]:
 
 
 async def test_a_tick_makes_its_job_on_time(fleet: Fleet) -> None:
-    await fleet.duties.sync_schedules([schedule("scan", "* * * * *", priority=1, args={"deep": True})])
+    await fleet.schedule_store.sync_schedules(
+        [schedule("scan", "* * * * *", priority=1, args={"deep": True})]
+    )
     process = await fleet.start()
     await fleet.advance(59)
     assert process.emit.of(ScheduleFired) == []
@@ -44,14 +46,14 @@ async def test_a_tick_makes_its_job_on_time(fleet: Fleet) -> None:
 
 
 async def test_seconds_work_too(fleet: Fleet) -> None:
-    await fleet.duties.sync_schedules([schedule("scan", "@every 5s")])
+    await fleet.schedule_store.sync_schedules([schedule("scan", "@every 5s")])
     process = await fleet.start()
     await fleet.advance(62)
     assert len(process.emit.of(ScheduleFired)) == 12
 
 
 async def test_who_was_away_makes_up_by_one(fleet: Fleet) -> None:
-    await fleet.duties.sync_schedules([schedule("scan", "* * * * *")])
+    await fleet.schedule_store.sync_schedules([schedule("scan", "* * * * *")])
     await fleet.advance(600)
     process = await fleet.start()
     await fleet.advance(1)
@@ -60,7 +62,7 @@ async def test_who_was_away_makes_up_by_one(fleet: Fleet) -> None:
 
 
 async def test_or_by_all_of_them(fleet: Fleet) -> None:
-    await fleet.duties.sync_schedules([schedule("scan", "* * * * *", missed="catch_up")])
+    await fleet.schedule_store.sync_schedules([schedule("scan", "* * * * *", missed="catch_up")])
     await fleet.advance(250 * 60)
     process = await fleet.start()
     await fleet.advance(1)
@@ -70,7 +72,7 @@ async def test_or_by_all_of_them(fleet: Fleet) -> None:
 
 
 async def test_a_paused_schedule_takes_nothing(fleet: Fleet) -> None:
-    await fleet.duties.sync_schedules([schedule("scan", "* * * * *", paused=True)])
+    await fleet.schedule_store.sync_schedules([schedule("scan", "* * * * *", paused=True)])
     process = await fleet.start()
     await fleet.advance(300)
     assert process.emit.of(ScheduleFired) == []
@@ -78,26 +80,26 @@ async def test_a_paused_schedule_takes_nothing(fleet: Fleet) -> None:
 
 async def test_a_person_s_pause_holds_until_it_is_lifted(fleet: Fleet) -> None:
     every_minute = schedule("scan", "* * * * *", missed="catch_up")
-    await fleet.duties.sync_schedules([every_minute])
+    await fleet.schedule_store.sync_schedules([every_minute])
     process = await fleet.start()
     await fleet.advance(120)
-    assert await fleet.duties.pause("scan", "ann", "not now")
+    assert await fleet.schedule_store.pause("scan", "ann", "not now")
     await fleet.advance(300)
-    await fleet.duties.sync_schedules([every_minute])  # as a process does that starts
+    await fleet.schedule_store.sync_schedules([every_minute])  # as a process does that starts
     await fleet.advance(300)
     assert len(process.emit.of(ScheduleFired)) == 2
-    assert await fleet.duties.resume("scan", make_up=False)
+    assert await fleet.schedule_store.resume("scan", make_up=False)
     await fleet.advance(120)
     assert len(process.emit.of(ScheduleFired)) == 4  # what fell into the pause is let go
-    assert await fleet.duties.pause("scan", "ann", "once more")
+    assert await fleet.schedule_store.pause("scan", "ann", "once more")
     await fleet.advance(300)
-    assert await fleet.duties.resume("scan", make_up=True)
+    assert await fleet.schedule_store.resume("scan", make_up=True)
     await fleet.advance(60)
     assert len(process.emit.of(ScheduleFired)) == 10
 
 
 async def test_a_clock_that_was_set_back_is_told_and_ticks_go_on(fleet: Fleet) -> None:
-    await fleet.duties.sync_schedules([schedule("scan", "* * * * *")])
+    await fleet.schedule_store.sync_schedules([schedule("scan", "* * * * *")])
     fleet.database.schedules["scan"].last_tick += timedelta(hours=3)
     process = await fleet.start()
     await fleet.advance(300)
@@ -108,7 +110,7 @@ async def test_a_clock_that_was_set_back_is_told_and_ticks_go_on(fleet: Fleet) -
 
 async def test_jobs_are_spread_after_their_ticks(fleet: Fleet) -> None:
     spread = [schedule(f"scan{n}", "@every 30s", jitter_s=10.0, missed="catch_up") for n in range(20)]
-    await fleet.duties.sync_schedules(spread)
+    await fleet.schedule_store.sync_schedules(spread)
     await fleet.start()
     began = fleet.database.now
     await fleet.advance(300)
@@ -125,7 +127,9 @@ async def test_jobs_are_spread_after_their_ticks(fleet: Fleet) -> None:
 
 
 async def test_a_schedule_whose_job_cannot_be_made_stops_no_other_and_is_told_once(fleet: Fleet) -> None:
-    await fleet.duties.sync_schedules([schedule("bad", "* * * * *", args=7), schedule("good", "* * * * *")])
+    await fleet.schedule_store.sync_schedules(
+        [schedule("bad", "* * * * *", args=7), schedule("good", "* * * * *")]
+    )
     process = await fleet.start()
     await fleet.advance(300)
     assert [event.schedule for event in process.emit.of(ScheduleFired)] == ["good"] * 5
@@ -134,7 +138,7 @@ async def test_a_schedule_whose_job_cannot_be_made_stops_no_other_and_is_told_on
 
 
 async def test_an_outage_is_no_fault_of_a_schedule(fleet: Fleet) -> None:
-    await fleet.duties.sync_schedules([schedule("scan", "* * * * *", missed="catch_up")])
+    await fleet.schedule_store.sync_schedules([schedule("scan", "* * * * *", missed="catch_up")])
     process = await fleet.start()
     process.link.away = True
     await fleet.advance(150)
@@ -145,7 +149,9 @@ async def test_an_outage_is_no_fault_of_a_schedule(fleet: Fleet) -> None:
 
 
 async def test_a_schedule_that_cannot_be_read_stops_no_other_and_is_told_once(fleet: Fleet) -> None:
-    await fleet.duties.sync_schedules([schedule("bad", "every now and then"), schedule("good", "* * * * *")])
+    await fleet.schedule_store.sync_schedules(
+        [schedule("bad", "every now and then"), schedule("good", "* * * * *")]
+    )
     process = await fleet.start()
     await fleet.advance(300)
     assert len(process.emit.of(ScheduleFired)) == 5
@@ -154,7 +160,7 @@ async def test_a_schedule_that_cannot_be_read_stops_no_other_and_is_told_once(fl
 
 
 async def test_an_open_job_stands_for_later_ticks(fleet: Fleet) -> None:
-    await fleet.duties.sync_schedules([schedule("scan", "* * * * *")])
+    await fleet.schedule_store.sync_schedules([schedule("scan", "* * * * *")])
     process = await fleet.start()
     await fleet.advance(300)
     assert len(process.emit.of(ScheduleFired)) == 5
@@ -163,13 +169,13 @@ async def test_an_open_job_stands_for_later_ticks(fleet: Fleet) -> None:
 
 async def test_catch_up_schedule_removed_from_the_code_is_coalesced_then_stopped(fleet: Fleet) -> None:
     """It was removed from the code: its jobs would pile up for ever."""
-    await fleet.duties.sync_schedules([schedule("gone", "* * * * *", missed="catch_up")])
+    await fleet.schedule_store.sync_schedules([schedule("gone", "* * * * *", missed="catch_up")])
     fleet.database.handled_at["default", "scan"] = fleet.database.now
     process = await fleet.start()
     await fleet.advance(3 * 3600)
     jobs = await done(fleet)
     assert len(jobs) <= 4  # three minutes' worth, and one for all later ones
-    (state,) = await fleet.duties.schedules()
+    (state,) = await fleet.schedule_store.schedules()
     assert state.pause is not None
     assert (
         state.pause.why
@@ -184,12 +190,12 @@ async def test_catch_up_schedule_removed_from_the_code_is_coalesced_then_stopped
     fleet.database.handled_at["default", "scan"] = FOREVER
     await fleet.advance(120)
     assert len(await done(fleet)) in (1, 2)  # what fell into the pause is let go
-    assert [state.pause for state in await fleet.duties.schedules()] == [None]
+    assert [state.pause for state in await fleet.schedule_store.schedules()] == [None]
 
 
 async def test_a_schedule_waits_for_workers_that_begin_after_the_scheduler(fleet: Fleet) -> None:
     """The whole fleet was away for a day: that no worker reported meanwhile says nothing."""
-    await fleet.duties.sync_schedules([schedule("scan", "@every 600s", missed="catch_up")])
+    await fleet.schedule_store.sync_schedules([schedule("scan", "@every 600s", missed="catch_up")])
     fleet.database.handled_at.clear()
     await fleet.advance(24 * 3600)
     process = await fleet.start()
@@ -199,8 +205,8 @@ async def test_a_schedule_waits_for_workers_that_begin_after_the_scheduler(fleet
 
 
 async def test_a_person_s_pause_is_no_want_of_a_handler(fleet: Fleet) -> None:
-    await fleet.duties.sync_schedules([schedule("scan", "* * * * *")])
-    await fleet.duties.pause("scan", "ann", "no_handler: I say so")
+    await fleet.schedule_store.sync_schedules([schedule("scan", "* * * * *")])
+    await fleet.schedule_store.pause("scan", "ann", "no_handler: I say so")
     process = await fleet.start()
     await fleet.advance(300)
     assert process.emit.of(ScheduleFired) == []
@@ -239,7 +245,7 @@ async def test_no_tick_is_missed_or_doubled_through_many_deaths(missed: str, see
     fleet = Fleet()
     deaths = Deaths(fleet, seed)
     expression = "@every 20s"
-    await fleet.duties.sync_schedules([schedule("scan", expression, missed=missed)])
+    await fleet.schedule_store.sync_schedules([schedule("scan", expression, missed=missed)])
     began = fleet.database.now
     for _ in range(80):
         await deaths.round()
@@ -249,7 +255,7 @@ async def test_no_tick_is_missed_or_doubled_through_many_deaths(missed: str, see
     made = deaths.made + await done(fleet)
     await fleet.close()
     expected = ticks_between(expression, "UTC", began, ended, 100_000)
-    taken = sorted(fleet.database.duties.values(), key=lambda duty: duty.tick)
+    taken = sorted(fleet.database.schedule_runs.values(), key=lambda duty: duty.tick)
     assert len(fleet.processes) > 80
     assert {duty.tick for duty in taken} <= set(expected)
     assert sum(1 + duty.coalesced for duty in taken) == len(expected)

@@ -20,7 +20,7 @@ HOURLY = Schedule("scan", "0 * * * *", "work", "acme", args={"deep": True})
 
 @pytest.fixture
 def schedules(fleet: Fleet) -> Schedules:
-    return Schedules(fleet.duties, fleet.jobs, ids=CountedIds(5_000_000))
+    return Schedules(fleet.schedule_store, fleet.jobs, ids=CountedIds(5_000_000))
 
 
 async def test_a_declaration_is_checked_as_a_whole_before_anything_is_stored(schedules: Schedules) -> None:
@@ -60,7 +60,7 @@ async def test_a_view_tells_the_next_tick_and_what_is_overdue(fleet: Fleet, sche
 
 
 async def test_one_that_cannot_be_computed_hides_no_other(fleet: Fleet, schedules: Schedules) -> None:
-    await fleet.duties.sync_schedules([replace(HOURLY, name="bad", expression="often"), HOURLY])
+    await fleet.schedule_store.sync_schedules([replace(HOURLY, name="bad", expression="often"), HOURLY])
     bad, good = await schedules.views()
     assert (bad.next_tick, upcoming(bad.state, 3)) == (None, [])
     assert "is no schedule" in (bad.problem or "")
@@ -74,7 +74,7 @@ async def test_run_makes_the_job_now_once_while_it_is_open(fleet: Fleet, schedul
     assert (first.inserted, second.inserted, second.job_id) == (True, False, first.job_id)
     (job,) = await fleet.claim()
     assert (job.kind, job.tenant_id, job.args["schedule"], job.args["deep"]) == ("work", "acme", "scan", True)
-    assert await schedules.taken("scan") == []  # it is no tick
+    assert await schedules.runs("scan") == []  # it is no tick
 
 
 async def test_run_of_one_that_catches_up_makes_a_job_each_time(fleet: Fleet, schedules: Schedules) -> None:

@@ -32,8 +32,8 @@ from fairlead.testing._kit.ids import CountedIds
 from fairlead.testing._memory import (
     MemoryDatabase,
     MemoryDeadLetterStore,
-    MemoryDutyStore,
     MemoryJobStore,
+    MemoryScheduleStore,
     MemorySessionStore,
 )
 from tests.support.engine import Recorder, a_job, half, new_job
@@ -239,7 +239,7 @@ async def test_who_was_declared_lost_goes_on_under_another_session(fleet: Fleet)
     async with heartbeat(fleet, emit) as (beat, sessions):
         first = beat.session_id
         assert first is not None
-        await sessions.bury([first])
+        await sessions.mark_dead([first])
         await fleet.advance(LEASE_S / 3)
         assert beat.session_id not in (None, first)
         assert emit.of(LeaseLost)[0].session_id == first
@@ -354,7 +354,7 @@ async def test_clean_up_prunes_everything_in_batches(fleet: Fleet) -> None:
     pruner = Pruner(
         jobs,
         MemoryDeadLetterStore(link),
-        MemoryDutyStore(link),
+        MemoryScheduleStore(link),
         MemorySessionStore(link),
         retention=Retention(),
         others={"journal": journal},
@@ -363,7 +363,7 @@ async def test_clean_up_prunes_everything_in_batches(fleet: Fleet) -> None:
     assert await pruner.run(context) == {
         "jobs": BATCH + 5,
         "dead_letters": 0,
-        "duties": 0,
+        "schedule_runs": 0,
         "sessions": 0,
         "journal": 3,
     }
@@ -374,7 +374,7 @@ async def test_clean_up_prunes_everything_in_batches(fleet: Fleet) -> None:
 async def test_clean_up_begins_no_batch_without_time(fleet: Fleet) -> None:
     link = fleet.database.link()
     jobs = MemoryJobStore(link)
-    pruner = Pruner(jobs, MemoryDeadLetterStore(link), MemoryDutyStore(link), MemorySessionStore(link))
+    pruner = Pruner(jobs, MemoryDeadLetterStore(link), MemoryScheduleStore(link), MemorySessionStore(link))
     assert sum((await pruner.run(JobContext(a_job(), lambda: 5.0))).values()) == 0
 
 

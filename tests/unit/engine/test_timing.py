@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from fairlead.engine.base.timing import TimeLimit, all_of, heard
+from fairlead.engine.base.timing import TimeLimit, gather_all, wait_event
 from fairlead.testing._kit.clock import ManualClock
 
 
@@ -92,15 +92,15 @@ async def test_limits_nest() -> None:
 
 async def test_an_event_is_heard_or_not() -> None:
     clock, event = ManualClock(), asyncio.Event()
-    waiting = asyncio.create_task(heard(event, clock, 5))
+    waiting = asyncio.create_task(wait_event(event, clock, 5))
     await clock.wait_sleepers()
     await clock.advance(5)
     assert await waiting is False
-    waiting = asyncio.create_task(heard(event, clock, 5))
+    waiting = asyncio.create_task(wait_event(event, clock, 5))
     await clock.wait_sleepers()
     event.set()
     assert await waiting is True
-    assert await heard(event, clock, 0) is True
+    assert await wait_event(event, clock, 0) is True
 
 
 async def test_of_several_the_first_error_is_told_once_all_have_ended() -> None:
@@ -114,7 +114,7 @@ async def test_of_several_the_first_error_is_told_once_all_have_ended() -> None:
             raise ValueError(str(number))
         return number
 
-    assert await all_of(work(2), work(1)) == [2, 1]
+    assert await gather_all(work(2), work(1)) == [2, 1]
     with pytest.raises(ValueError, match="3"):
-        await all_of(work(3, fails=True), work(5), work(4, fails=True))
+        await gather_all(work(3, fails=True), work(5), work(4, fails=True))
     assert done == [1, 2, 3, 4, 5]

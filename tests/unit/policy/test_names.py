@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.errors import InvalidInputError
-from fairlead.policy.text.names import OWN_TENANT, check_customer, check_name, check_tenant, shown
+from fairlead.policy.text.names import SYSTEM_TENANT, check_customer, check_name, check_tenant, shown
 
 # name → (is it a provider/account/queue/kind name, is it a tenant id)
 V8 = {
@@ -110,6 +110,6 @@ def test_value_in_an_error_is_printable_ascii(value: str) -> None:
 
 def test_no_customer_is_called_as_we_are() -> None:
     assert check_customer("acme") == "acme"
-    assert check_tenant(OWN_TENANT) == OWN_TENANT
+    assert check_tenant(SYSTEM_TENANT) == SYSTEM_TENANT
     with pytest.raises(InvalidInputError, match="fairlead's own"):
-        check_customer(OWN_TENANT)
+        check_customer(SYSTEM_TENANT)

@@ -20,11 +20,11 @@ from fairlead.policy.jobs.explain import (
     SUSPECT,
     TURN,
     UNSEEN,
-    Facts,
     FullCap,
     HeldBy,
+    JobFacts,
+    explain_wait,
     scope_options,
-    why_it_waits,
 )
 from fairlead.policy.jobs.lane import Scope, ScopeKind
 
@@ -33,7 +33,7 @@ SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
 UNPAID = HeldBy(Scope(ScopeKind.TENANT, "acme"), None, "unpaid", "ann")
 NO_GRANT = HeldBy(Scope(ScopeKind.GROUP, "shopify/eu", "Ann's"), None, "needs_reauth", "fairlead")
 LIMIT = HeldBy(Scope(ScopeKind.GROUP, "shopify/default", "acme"), NOW + HOUR, "429", "job 7")
-WAITS = Facts(
+WAITS = JobFacts(
     now=NOW,
     state="available",
     run_at=NOW - SECOND,
@@ -47,7 +47,7 @@ WAITS = Facts(
 
 
 def told(**changes: object) -> tuple[str, str, datetime | None]:
-    reason = why_it_waits(replace(WAITS, **changes))  # type: ignore[arg-type]
+    reason = explain_wait(replace(WAITS, **changes))  # type: ignore[arg-type]
     return reason.why, reason.detail, reason.until
 
 

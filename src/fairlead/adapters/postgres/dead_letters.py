@@ -18,7 +18,7 @@ from fairlead.adapters.postgres.job_rows import TICK_FIELDS, cancel_text, job_va
 from fairlead.adapters.postgres.statements import statement
 from fairlead.engine.ports import DeadLetter, DeadLetterFilter, DeadLetterGroup, NewJob
 from fairlead.errors import RefusedError
-from fairlead.policy.jobs.lane import is_own
+from fairlead.policy.jobs.lane import is_internal_kind
 
 LOOK_EVERY_S = 5.0
 
@@ -49,7 +49,7 @@ class Bound:
                 )
                 self._full[queue] = frozenset((row["kind"], row["tenant_id"]) for row in rows)
         for job in jobs:
-            if is_own(job.kind):
+            if is_internal_kind(job.kind):
                 continue
             full = self._full.get(job.queue, frozenset())
             if (job.kind, None) in full or (job.kind, job.tenant_id) in full:

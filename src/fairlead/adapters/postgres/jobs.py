@@ -41,7 +41,7 @@ from fairlead.engine.ports import (
     Outcome,
     Rescheduled,
 )
-from fairlead.policy.jobs.lane import spread
+from fairlead.policy.jobs.lane import interleave_tenants
 
 COUNT_BOUND = 100_000
 WAKE_EVERY_S = 0.05
@@ -94,7 +94,7 @@ class PostgresJobStore:
             "wake": wake,
         }
         rows = await self._claim(statement("job_claim"), session_id, query)
-        jobs = spread([claimed_job(row) for row in rows])
+        jobs = interleave_tenants([claimed_job(row) for row in rows])
         if len(jobs) < demand:
             self._next_wake = moment
         return jobs

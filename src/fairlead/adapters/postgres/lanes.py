@@ -30,7 +30,7 @@ from fairlead.engine.ports.lanes import (
     UnhandledKind,
 )
 from fairlead.errors import InvalidInputError
-from fairlead.policy.jobs.explain import Facts, FullCap, HeldBy, why_it_waits
+from fairlead.policy.jobs.explain import FullCap, HeldBy, JobFacts, explain_wait
 from fairlead.policy.jobs.lane import LONGEST_WAIT_S, QUANTUM, STRIDE, Scope, ScopeKind, current_priority
 from fairlead.policy.text.names import shown
 
@@ -325,7 +325,7 @@ def _explanation(row: Row) -> Explanation:
     values = with_values(row, "args", "failures", "result")
     job = JobView(**{field.name: values[field.name] for field in fields(JobView)})
     worker = f"{row['worker_host']}:{row['worker_pid']}" if row["worker_pid"] is not None else None
-    reason = why_it_waits(_facts(row, job, worker))
+    reason = explain_wait(_facts(row, job, worker))
     return Explanation(
         job=job,
         why=reason.why,
@@ -338,16 +338,16 @@ def _explanation(row: Row) -> Explanation:
     )
 
 
-_FACTS = {field.name for field in fields(Facts)}
+_FACTS = {field.name for field in fields(JobFacts)}
 
 
-def _facts(row: Row, job: JobView, worker: str | None) -> Facts:
+def _facts(row: Row, job: JobView, worker: str | None) -> JobFacts:
     last = job.failures[-1] if isinstance(job.failures, list) and job.failures else {}
     result = job.result if isinstance(job.result, dict) else {}
     ready = row["lane_state"] == "ready" and not row["unseen"]
     served_at: datetime | None = row["served_at"]
     return replace(
-        Facts(**{name: value for name, value in row.items() if name in _FACTS}),
+        JobFacts(**{name: value for name, value in row.items() if name in _FACTS}),
         dead_letter_id=str(row["dead_letter_id"]) if row["dead_letter_id"] else None,
         cancelled_because=result.get("cancelled"),
         last_failure=last.get("code"),

@@ -1,4 +1,4 @@
-"""Cron entries and their ticks, on PostgreSQL: see fairlead.engine.ports.DutyStore."""
+"""Cron entries and their ticks, on PostgreSQL: see fairlead.engine.ports.ScheduleStore."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.driver import Row
 from fairlead.adapters.postgres.job_rows import TICK_FIELDS, args_text, job_values, with_values
 from fairlead.adapters.postgres.statements import statement
-from fairlead.engine.ports import NewJob, Pause, Schedule, ScheduleState, TakenTick
+from fairlead.engine.ports import NewJob, Pause, Schedule, ScheduleRun, ScheduleState
 
 
-class PostgresDutyStore:
+class PostgresScheduleStore:
     """See the port."""
 
     def __init__(self, database: Database, *, notify: bool = True) -> None:
@@ -59,7 +59,7 @@ class PostgresDutyStore:
         rows = await self._database.resolve_doubt(lambda: self._database.fetch(statement("schedule_rewind")))
         return sorted(row["name"] for row in rows)
 
-    async def take_tick(
+    async def record_run(
         self, name: str, seen: datetime, tick: datetime, coalesced: int, session_id: UUID, job: NewJob
     ) -> bool:
         """See the port. Where an open job holds the job's unique key, that one covers the tick."""
@@ -83,9 +83,9 @@ class PostgresDutyStore:
 
         return await self._database.resolve_doubt(take, take_or_taken)
 
-    async def taken(self, name: str, limit: int) -> list[TakenTick]:
+    async def runs(self, name: str, limit: int) -> list[ScheduleRun]:
         rows = await self._database.fetch(statement("duty_search"), schedule=name, limit=limit)
-        return [TakenTick(**dict(row.items())) for row in rows]
+        return [ScheduleRun(**dict(row.items())) for row in rows]
 
     async def prune(self, older_than_s: float, limit: int) -> int:
         row = await self._database.first(statement("duty_prune"), older_than_s=older_than_s, limit=limit)

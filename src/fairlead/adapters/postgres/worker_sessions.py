@@ -82,7 +82,7 @@ class PostgresSessionStore:
         )
         return [(row["session_id"], _identity(row)) for row in rows]
 
-    async def bury(self, session_ids: Sequence[UUID]) -> int:
+    async def mark_dead(self, session_ids: Sequence[UUID]) -> int:
         return len(await self._database.fetch(statement("session_bury"), session_ids=session_ids))
 
     async def rescue(self, session_id: UUID, every_s: float, max_crashes: int, limit: int) -> Rescue | None:

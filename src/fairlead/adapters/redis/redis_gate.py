@@ -18,7 +18,7 @@ from fairlead.adapters.redis.codec import FINISH, Cancel, Codec, Item, Request
 from fairlead.adapters.redis.listener import Listener
 from fairlead.adapters.redis.node import PARALLEL, Call, Node, Terms, never
 from fairlead.engine.base.batch import Batcher
-from fairlead.engine.base.timing import all_of
+from fairlead.engine.base.timing import gather_all
 from fairlead.engine.ports.gate import (
     AdmitRequest,
     AdmitResult,
@@ -103,7 +103,7 @@ class RedisGate:
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[Lease]:
         """Keep leases and places; one batch for a whole process."""
-        leases: list[Lease] = await all_of(*map(self._batch, renewals))
+        leases: list[Lease] = await gather_all(*map(self._batch, renewals))
         return leases
 
     async def listen(self, wake: Wake) -> None:

@@ -13,20 +13,20 @@ from contextlib import suppress
 from fairlead.errors import FairleadError
 
 
-class LooksAhead:
+class BackgroundRefresh:
     """One look for a key at a time. What it meets is no matter: whoever waits for a look later is told."""
 
     def __init__(self) -> None:
         self._under_way: dict[Hashable, asyncio.Task[None]] = {}
 
-    def look(self, key: Hashable, read: Callable[[], Awaitable[object]]) -> None:
+    def start(self, key: Hashable, read: Callable[[], Awaitable[object]]) -> None:
         """Begin to *read*, unless that is under way for *key*."""
         if key in self._under_way:
             return
         task = self._under_way[key] = asyncio.create_task(_quietly(read), name="fairlead-look-ahead")
         task.add_done_callback(lambda done: self._over(key, done))
 
-    def drop(self, key: Hashable) -> None:
+    def cancel(self, key: Hashable) -> None:
         """What is under way for *key* was begun too early to be right."""
         if (task := self._under_way.pop(key, None)) is not None:
             task.cancel()

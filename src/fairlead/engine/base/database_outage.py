@@ -8,22 +8,22 @@ from collections.abc import Awaitable
 from typing import TypeVar
 
 from fairlead._core.clock import Clock
-from fairlead.engine.base.timing import in_time
+from fairlead.engine.base.timing import with_deadline
 from fairlead.errors import DependencyUnavailableError
 
-AWAY_S = 300.0
+MAX_STALE_S = 300.0
 """How long callers go on, while it is away, by what was read before."""
-PATIENCE_S = 2.0
+UNRESPONSIVE_AFTER_S = 2.0
 """How long who can go on without waits for a database that does not answer: then it counts as away."""
-SLOW_S = 0.5
+CANCELLED_AFTER_S = 0.5
 """Who gives up after so long, since his call ends earlier than that patience, has seen the same."""
-AGAIN_S = 5.0
+PROBE_EVERY_S = 5.0
 """While it is away one of those who can go on without asks it so often; nobody else waits for it."""
 
 T = TypeVar("T")
 
 
-class Absence:
+class DatabaseOutage:
     """One per process and purpose."""
 
     def __init__(self, clock: Clock) -> None:
@@ -31,31 +31,33 @@ class Absence:
         self._away = False
         self._until_s = -math.inf
 
-    def known(self) -> bool:
+    def is_active(self) -> bool:
         """Whether it is away, and need not be asked now."""
         return self._clock.monotonic() < self._until_s
 
-    async def ask(self, asked: Awaitable[T], *, needed: bool) -> T:
+    async def query(self, asked: Awaitable[T], *, needed: bool) -> T:
         """What is *asked* of it. DependencyUnavailableError where it is away; so it counts where it does not
         answer in time, unless its answer is *needed*."""
         if self._away:
             self._stays_away()  # for all others, while this one asks
         began_s = self._clock.monotonic()
         try:
-            found = await (asked if needed else in_time(asked, self._clock, PATIENCE_S, _silent))
+            found = await (
+                asked if needed else with_deadline(asked, self._clock, UNRESPONSIVE_AFTER_S, _silent)
+            )
         except DependencyUnavailableError:
             self._stays_away()
             raise
         except asyncio.CancelledError:
-            if self._clock.monotonic() - began_s >= SLOW_S:
+            if self._clock.monotonic() - began_s >= CANCELLED_AFTER_S:
                 self._stays_away()
             raise
         self._away, self._until_s = False, -math.inf
         return found
 
     def _stays_away(self) -> None:
-        self._away, self._until_s = True, self._clock.monotonic() + AGAIN_S
+        self._away, self._until_s = True, self._clock.monotonic() + PROBE_EVERY_S
 
 
 def _silent() -> DependencyUnavailableError:
-    return DependencyUnavailableError(f"the database has not responded for {PATIENCE_S:g} s")
+    return DependencyUnavailableError(f"the database has not responded for {UNRESPONSIVE_AFTER_S:g} s")

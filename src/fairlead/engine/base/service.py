@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from fairlead._core.clock import Clock, Draw
-from fairlead.engine.base.timing import LEAVE_S, TimeLimit, heard
+from fairlead.engine.base.timing import LEAVE_S, TimeLimit, wait_event
 from fairlead.errors import DependencyUnavailableError
 from fairlead.events import Emit, Event, ServiceFailed, ServiceRecovered, StoreReachable, StoreUnreachable
 from fairlead.policy.failures.backoff import Jitter, backoff_s
@@ -31,7 +31,7 @@ def is_outage(error: Exception) -> bool:
     return isinstance(error, DependencyUnavailableError | ConnectionError | TimeoutError)
 
 
-class Health:
+class FailureReporter:
     """Tells the beginning and the end of trouble, and how long to wait in between; never each try.
 
     *name* is the service's; an outage is told as one of the store.
@@ -51,13 +51,13 @@ class Health:
         """Seconds since the first of the failures that have not ended; 0.0 in good health."""
         return self._clock.monotonic() - self._since if self._failures else 0.0
 
-    def failed(self, error: Exception, cap_s: float = RETRY_CAP_S) -> float:
+    def failure(self, error: Exception, cap_s: float = RETRY_CAP_S) -> float:
         """Note a failure; the seconds to wait before the next try, at most *cap_s* (2 s in an outage)."""
         outage = is_outage(error)
         if not self._failures:
             self._since = self._clock.monotonic()
         if not self._failures or outage != self._outage:
-            self._emit(self._told(error, outage))
+            self._emit(self._event(error, outage))
         self._outage = outage
         self._failures += 1
         cap_s = min(cap_s, RETRY_CAP_S) if outage else cap_s
@@ -69,7 +69,7 @@ class Health:
             draw=self._draw(),
         )
 
-    def worked(self) -> None:
+    def success(self) -> None:
         """Note that all is well."""
         if not self._failures:
             return
@@ -77,7 +77,7 @@ class Health:
         self._failures = 0
         self._emit(StoreReachable(STORE, away_s) if self._outage else ServiceRecovered(self._name, away_s))
 
-    def _told(self, error: Exception, outage: bool) -> Event:
+    def _event(self, error: Exception, outage: bool) -> Event:
         reason = safe_text(error)
         return (
             StoreUnreachable(STORE, f"{self._name}: {reason}")
@@ -109,7 +109,7 @@ class Service:
         self._interval_s = interval_s
         self._clock = clock
         self._draw = draw
-        self._health = Health(name, clock=clock, draw=draw, emit=emit)
+        self._reporter = FailureReporter(name, clock=clock, draw=draw, emit=emit)
         self._woken = asyncio.Event()
         self._stopping = False
         self._under_way: TimeLimit | None = None
@@ -120,7 +120,7 @@ class Service:
             self._woken.clear()
             wait_s = await self._guarded_pass()
             if not self._stopping:
-                await heard(self._woken, self._clock, wait_s)
+                await wait_event(self._woken, self._clock, wait_s)
 
     def wake(self) -> None:
         """Begin the next pass now."""
@@ -143,8 +143,8 @@ class Service:
         except Exception as error:  # noqa: BLE001 (a service outlives whatever a pass meets; it is told)
             if limit.expired:
                 return 0.0
-            return self._health.failed(error, max(RETRY_CAP_S, self._interval_s))
-        self._health.worked()
+            return self._reporter.failure(error, max(RETRY_CAP_S, self._interval_s))
+        self._reporter.success()
         if wait_s is not None:
             return wait_s
         return self._interval_s * (0.95 + 0.1 * self._draw())

@@ -80,7 +80,9 @@ class TimeLimit:
         self._stop = self._clock.call_later(wait_s, report)
 
 
-async def in_time(asked: Awaitable[T], clock: Clock, at_most_s: float, late: Callable[[], Exception]) -> T:
+async def with_deadline(
+    asked: Awaitable[T], clock: Clock, at_most_s: float, late: Callable[[], Exception]
+) -> T:
     """What is *asked* for; raises *late* where it takes longer than *at_most_s* s (none: below 0)."""
     limit = TimeLimit(clock, max(0.0, at_most_s))
     try:
@@ -92,7 +94,7 @@ async def in_time(asked: Awaitable[T], clock: Clock, at_most_s: float, late: Cal
         raise late() from None
 
 
-async def all_of(*asked: Awaitable[T]) -> list[T]:
+async def gather_all(*asked: Awaitable[T]) -> list[T]:
     """The results of all, in their order; the first error once all have ended, so that nothing goes on."""
     results: list[T] = []
     for result in await asyncio.gather(*asked, return_exceptions=True):
@@ -102,7 +104,7 @@ async def all_of(*asked: Awaitable[T]) -> list[T]:
     return results
 
 
-class Heard(Protocol):
+class Waitable(Protocol):
     """Something that is set one day, as asyncio.Event is."""
 
     def is_set(self) -> bool: ...
@@ -110,7 +112,7 @@ class Heard(Protocol):
     async def wait(self) -> object: ...
 
 
-async def heard(event: Heard, clock: Clock, at_most_s: float) -> bool:
+async def wait_event(event: Waitable, clock: Clock, at_most_s: float) -> bool:
     """Wait for *event*, at most *at_most_s* seconds; whether it is set."""
     if event.is_set():
         return True

@@ -23,7 +23,7 @@ from typing import TypeVar
 
 from fairlead._core.clock import Clock, Draw
 from fairlead._core.secret import Secret
-from fairlead.engine.base.timing import in_time
+from fairlead.engine.base.timing import with_deadline
 from fairlead.engine.calls.buffered import WholeStream, never, read
 from fairlead.engine.calls.call_events import Records
 from fairlead.engine.calls.call_state import Manners, Progress, Tried
@@ -226,7 +226,7 @@ class Pipeline:
     async def _within(self, left_s: float, asked: Awaitable[T], key: ConnectionKey, what: str) -> T:
         """What is *asked* for, in time; DeadlineExceededError where it is not. What others share goes on."""
         late = partial(_no_time, key, f"{what} was not available before the call's deadline")
-        return await in_time(asked, self._clock, left_s, late)
+        return await with_deadline(asked, self._clock, left_s, late)
 
     async def _make_ready(self, on_way: Progress) -> None:
         """All that can be refused before a place is held."""

@@ -18,8 +18,8 @@ from uuid import UUID
 
 from fairlead._core.clock import Clock, Draw
 from fairlead._core.faultpoint import faultpoint
-from fairlead.engine.base.service import Health, is_outage
-from fairlead.engine.base.timing import heard
+from fairlead.engine.base.service import FailureReporter, is_outage
+from fairlead.engine.base.timing import wait_event
 from fairlead.engine.ports import Discarded, Job, JobStore, Outcome, Rescheduled
 from fairlead.errors import SetupError
 from fairlead.events import Emit, JobDiscarded, SupersededWriteRefused
@@ -64,7 +64,7 @@ class Acknowledger:
         self._clock = clock
         self._emit = emit
         self._on_flushed = on_flushed
-        self._health = Health("acknowledger", clock=clock, draw=draw, emit=emit)
+        self._reporter = FailureReporter("acknowledger", clock=clock, draw=draw, emit=emit)
         self._waiting: deque[Finished] = deque()
         self._in_flight = 0
         self._filled = asyncio.Event()
@@ -80,7 +80,7 @@ class Acknowledger:
     @property
     def accepting(self) -> bool:
         """False while so much, or for so long, is kept that no new work should be begun."""
-        return self.pending < BOUND and self._health.failing_s < KEEP_S
+        return self.pending < BOUND and self._reporter.failing_s < KEEP_S
 
     def put(self, job: Job, outcome: Outcome) -> None:
         """Have *outcome* written soon. Never waits."""
@@ -102,7 +102,7 @@ class Acknowledger:
             self._in_flight = 0
             self._note_level()
             if wait_s:
-                await heard(self._never, self._clock, wait_s)
+                await wait_event(self._never, self._clock, wait_s)
 
     def _note_level(self) -> None:
         if self._waiting:
@@ -119,7 +119,7 @@ class Acknowledger:
             faultpoint("job.after_ack")
         except Exception as error:  # noqa: BLE001 (finished work is kept whatever the store says)
             return await self._not_written(batch, error)
-        self._health.worked()
+        self._reporter.success()
         self._tell(batch, accepted)
         return 0.0
 
@@ -147,13 +147,13 @@ class Acknowledger:
             accepted = await self._store.acknowledge([finished.outcome])
         except Exception:  # noqa: BLE001 (the caller tries the next substitute, or retains the original)
             return False
-        self._health.worked()
+        self._reporter.success()
         self._tell([finished], accepted)
         return True
 
     def _keep(self, batch: Sequence[Finished], error: Exception) -> float:
         self._waiting.extendleft(reversed(batch))
-        return self._health.failed(error)
+        return self._reporter.failure(error)
 
     def _tell(self, batch: Sequence[Finished], accepted: set[UUID]) -> None:
         stale: Counter[str] = Counter()

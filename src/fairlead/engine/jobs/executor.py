@@ -20,7 +20,7 @@ from fairlead._core.ids import Ids
 from fairlead.engine.base.timing import TimeLimit
 from fairlead.engine.base.traces import place_of, traceback_text
 from fairlead.engine.jobs.grant_waits import Grants, GrantWaits, RefusedRun, credential_of, with_connection
-from fairlead.engine.jobs.group_holds import Holds, Pauses
+from fairlead.engine.jobs.group_holds import GroupHolds, Pauses
 from fairlead.engine.jobs.handler import Handler, JobContext, RequestedPause, by_kind, current_job
 from fairlead.engine.jobs.job_events import job_finished
 from fairlead.engine.jobs.stored_results import connection_of, failure_record, storable, unclassified
@@ -86,7 +86,7 @@ class Executor:
         self._factor_of = factor_of
         self._dead_letters = dead_letters
         self._pauses = pauses
-        self._holds = Holds(pauses, clock)
+        self._holds = GroupHolds(pauses, clock)
         self._grant_waits = GrantWaits(grants, self._holds)
 
     @property
@@ -108,9 +108,9 @@ class Executor:
 
     async def run(self, job: Job, end_by: EndBy = _never) -> Outcome:
         """What to write for *job* after running it once. Raises nothing but cancellation from outside."""
-        return await self.carry_out(self.begin(job, end_by), end_by)
+        return await self.run_claimed(self.begin(job, end_by), end_by)
 
-    async def carry_out(self, context: JobContext, end_by: EndBy) -> Outcome:
+    async def run_claimed(self, context: JobContext, end_by: EndBy) -> Outcome:
         """`run` for what `begin` gave, which tells whoever ends the run what it had saved until then."""
         job, started = context.job, self._clock.monotonic()
         handler = self._handlers.get(job.kind)
@@ -123,12 +123,12 @@ class Executor:
             left_s = None if end is None else end - started
             answer = budget_snooze(left_s, handler.timeout_s) or await self._attempt(handler, context)
         if type(answer) is outcomes.Snooze and answer.in_place:  # type: what a handler gave may lie
-            answer = await self._holds.held(job, answer)
+            answer = await self._holds.hold_group(job, answer)
         ran_s = self._clock.monotonic() - started
         if handler is not None and (type(answer) is RefusedRun or type(answer) is outcomes.RequireReauth):
             outcome = await self._without_credential(context, handler, answer, ran_s)
         else:
-            outcome = self._decide(_counted(context), handler, answer, ran_s)
+            outcome = self._decide(_with_effective_waits(context), handler, answer, ran_s)
         outcome = _with_saved(outcome, context)
         if isinstance(outcome, Rescheduled) and context._call_waiting_since is not None:
             outcome = replace(outcome, call_waited_s=started + ran_s - context._call_waiting_since)
@@ -143,8 +143,8 @@ class Executor:
         ran_s: float,
     ) -> Outcome:
         """Return what to write for a run whose credential was refused, once the grant was looked at."""
-        job = _counted(context)
-        ended, connection_id = await self._grant_waits.look(job, answer, ran_s)
+        job = _with_effective_waits(context)
+        ended, connection_id = await self._grant_waits.resolve(job, answer, ran_s)
         if type(ended) is RefusedRun:
             ended = self._traced(context, handler, ended.error, ended.outcome)
         outcome = self._decide(job, handler, ended, ran_s)
@@ -157,7 +157,7 @@ class Executor:
         failure = Failure(Category.TRANSIENT_NETWORK, "unclassified", reason, unclassified=True)
         answer = outcomes.Retry(failure)
         outcome = _with_saved(
-            self._decide(_counted(context), self._handlers.get(job.kind), answer, 0.0), context
+            self._decide(_with_effective_waits(context), self._handlers.get(job.kind), answer, 0.0), context
         )
         self._emit(job_finished(job, outcome, 0.0))
         return outcome
@@ -192,11 +192,11 @@ class Executor:
 
         limit = TimeLimit(self._clock, handler.timeout_s, ignored=ignored)
         faultpoint("job.before_run")
-        answer = await self._tried(handler, context, limit, started)
+        answer = await self._invoke(handler, context, limit, started)
         faultpoint("job.after_run")
         try:  # before the outcome, so that the group's next job meets the pause
             for asked_pause in context._requested_pauses:
-                await self._hold_back(context.job, asked_pause)
+                await self._pause_scope(context.job, asked_pause)
         except asyncio.CancelledError:  # the work is done, and must not run again because of a pause
             job = context.job
             self._emit(
@@ -204,7 +204,7 @@ class Executor:
             )
         return answer
 
-    async def _tried(
+    async def _invoke(
         self, handler: Handler, context: JobContext, limit: TimeLimit, started: float
     ) -> outcomes.Outcome | RefusedRun:
         running = current_job.set(context)
@@ -232,7 +232,7 @@ class Executor:
     def _now(self) -> float:
         return self._clock.monotonic()
 
-    async def _hold_back(self, job: Job, pause: RequestedPause) -> None:
+    async def _pause_scope(self, job: Job, pause: RequestedPause) -> None:
         """Write a pause; one that cannot be written fails nothing, since the job itself waits as well."""
         why_not = await self._why_not_paused(job, pause)
         about = (job.tenant_id, job.provider, job.kind)
@@ -261,7 +261,7 @@ class Executor:
                 outcome = outcome_of_exception(
                     error,
                     draw=self._draw(),
-                    waits=_counted(context).streaks.get(outcomes.WAITS, 0),
+                    waits=_with_effective_waits(context).streaks.get(outcomes.WAITS, 0),
                     transient=handler.transient,
                 )
                 if isinstance(outcome, outcomes.Retry) and (credential := credential_of(context.job, error)):
@@ -297,13 +297,13 @@ class Executor:
         self, job: Job, handler: Handler | None, answer: outcomes.Outcome | RefusedRun, ran_s: float
     ) -> Outcome:
         try:
-            return self._written(job, handler, answer, ran_s)
+            return self._to_stored_outcome(job, handler, answer, ran_s)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 (an outcome built by a handler may hold anything)
-            return self._written(job, handler, outcomes.Retry(unclassified(error)), ran_s)
+            return self._to_stored_outcome(job, handler, outcomes.Retry(unclassified(error)), ran_s)
 
-    def _written(
+    def _to_stored_outcome(
         self, job: Job, handler: Handler | None, answer: outcomes.Outcome | RefusedRun, ran_s: float
     ) -> Outcome:
         match answer:
@@ -312,7 +312,7 @@ class Executor:
             case outcomes.Snooze(delay_s, reason, in_place, counted):
                 after_s = float(check_delay("snooze", delay_s))
                 wait_s = None if in_place else after_s
-                streaks, why = _waited(job, counted), safe_text(reason)
+                streaks, why = _updated_waits(job, counted), safe_text(reason)
                 return Rescheduled(job.job_id, job.lease_id, wait_s, streaks=streaks, why=why)
             case outcomes.Cancel(reason):
                 return Cancelled(job.job_id, job.lease_id, safe_text(reason))
@@ -366,7 +366,7 @@ def _with_saved(outcome: Outcome, context: JobContext) -> Outcome:
     return replace(outcome, args=context._next_args)
 
 
-def _counted(context: JobContext) -> Job:
+def _with_effective_waits(context: JobContext) -> Job:
     """The job with the waits that count: none of those from before its work came on."""
     job = context.job
     if not (context._progressed and job.streaks.get(outcomes.WAITS)):
@@ -374,7 +374,7 @@ def _counted(context: JobContext) -> Job:
     return replace(job, streaks={**job.streaks, outcomes.WAITS: 0})
 
 
-def _waited(job: Job, counted: bool) -> Mapping[str, int]:
+def _updated_waits(job: Job, counted: bool) -> Mapping[str, int]:
     """The streaks after a wait; empty: as they were."""
     waits = job.streaks.get(outcomes.WAITS)
     if counted:

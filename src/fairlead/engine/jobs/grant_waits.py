@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 from uuid import UUID
 
-from fairlead.engine.jobs.group_holds import Holds
+from fairlead.engine.jobs.group_holds import GroupHolds
 from fairlead.engine.ports import ConnectionKey, Discarded, GrantState, Job, Outcome
 from fairlead.policy.jobs.grant_wait import Grant, RefusedCredential, grant_wait, refused_credential
 from fairlead.policy.jobs.job import WAITS, RequireReauth, Retry
@@ -31,11 +31,11 @@ class RefusedRun:
 class GrantWaits:
     """Waits for new grants. *grants* None: nothing is known of any grant here."""
 
-    def __init__(self, grants: Grants | None, holds: Holds) -> None:
+    def __init__(self, grants: Grants | None, holds: GroupHolds) -> None:
         self._grants = grants
         self._holds = holds
 
-    async def look(
+    async def resolve(
         self, job: Job, answer: RefusedRun | RequireReauth, ran_s: float
     ) -> tuple[AnyOutcome | RefusedRun, UUID | None]:
         """Return how *job* waits after a run of *ran_s*, or *answer* where the run has failed.
@@ -48,7 +48,7 @@ class GrantWaits:
         waits = job.streaks.get(WAITS, 0)
         wait = grant_wait(refused, grant, tenant=job.tenant_id, group=job.group_key, waits=waits)
         if wait is not None and wait.in_place and grant is not Grant.GONE:
-            wait = await self._holds.held(job, wait)
+            wait = await self._holds.hold_group(job, wait)
         is_of_tenant = refused.tenant == job.tenant_id
         return wait or answer, state.connection_id if state is not None and is_of_tenant else None
 

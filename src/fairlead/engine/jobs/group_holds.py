@@ -28,7 +28,7 @@ class Pauses(Protocol):
     async def hold(self, tenant: str, group: str, for_s: float, *, reason: str) -> None: ...
 
 
-class Holds:
+class GroupHolds:
     """The holds that this process wrote. *pauses* None: nowhere, so that each job only waits itself."""
 
     def __init__(self, pauses: Pauses | None, clock: Clock) -> None:
@@ -36,15 +36,15 @@ class Holds:
         self._clock = clock
         self._written: dict[tuple[str, str], tuple[float, float]] = {}  # when, until when
 
-    async def held(self, job: Job, snooze: Snooze) -> Snooze:
+    async def hold_group(self, job: Job, snooze: Snooze) -> Snooze:
         """*snooze* in place, once its group is held; as a plain wait where it cannot be."""
         try:
-            held = self._pauses is not None and bool(job.group_key) and await self._hold(job, snooze)
+            held = self._pauses is not None and bool(job.group_key) and await self._write_hold(job, snooze)
         except Exception:  # noqa: BLE001 (whatever the store says, or a handler had made of it)
             held = False
         return snooze if held else replace(snooze, in_place=False)
 
-    async def _hold(self, job: Job, snooze: Snooze) -> bool:
+    async def _write_hold(self, job: Job, snooze: Snooze) -> bool:
         assert self._pauses is not None
         group, now_s = (job.tenant_id, job.group_key), self._clock.monotonic()
         for_s = max(LEAST_S, check_delay("snooze", snooze.delay_s))

@@ -21,8 +21,8 @@ from uuid import UUID
 
 from fairlead._core.clock import Clock, Draw
 from fairlead._core.ids import Ids
-from fairlead.engine.base.service import Health, is_outage
-from fairlead.engine.base.timing import TimeLimit, heard
+from fairlead.engine.base.service import FailureReporter, is_outage
+from fairlead.engine.base.timing import TimeLimit, wait_event
 from fairlead.engine.ports import ProcessIdentity, SessionStore
 from fairlead.events import Emit, LeaseLost
 
@@ -70,7 +70,7 @@ class Heartbeat:
         self._app_version = app_version
         self._look_again: Callable[[], Awaitable[None]] | None = None
         self._keys_renewed_at: datetime | None = None
-        self._health = Health("heartbeat", clock=clock, draw=draw, emit=emit)
+        self._reporter = FailureReporter("heartbeat", clock=clock, draw=draw, emit=emit)
         self._on_lost: list[OnLost] = []
         self._on_opened: list[Callable[[], None]] = []
         self._running: Callable[[], Sequence[UUID]] = tuple
@@ -171,9 +171,9 @@ class Heartbeat:
                 self._session_id = session_id
                 return
             # without a session there is no work: try until there is
-            await heard(self._stop, self._clock, self._health.failed(error))
+            await wait_event(self._stop, self._clock, self._reporter.failure(error))
             return
-        self._health.worked()
+        self._reporter.success()
         if self._had_one:  # the lost session has no pending request of a rotation
             await self._look_up_keys(None)
         self._session_id, self._confirmed, self._had_one = session_id, sent, True
@@ -183,13 +183,13 @@ class Heartbeat:
 
     async def _beat(self) -> None:
         due = self._confirmed + self._lease_s / BEATS_PER_LEASE
-        if await heard(self._stop, self._clock, due - self._clock.monotonic()):
+        if await wait_event(self._stop, self._clock, due - self._clock.monotonic()):
             return
         while self._session_id is not None and not self._stop.is_set():
             wait_s = await self._renew(self._session_id)
             if wait_s is None:
                 return
-            await heard(self._stop, self._clock, wait_s)
+            await wait_event(self._stop, self._clock, wait_s)
 
     async def _renew(self, session_id: UUID) -> float | None:
         """Ask the store once. None: the matter is settled; else the seconds to the next try."""
@@ -202,12 +202,12 @@ class Heartbeat:
         except Exception as error:  # noqa: BLE001 (whatever keeps us from renewing, the lease runs out)
             if self._stop.is_set():
                 return None
-            wait_s = self._health.failed(error, self._lease_s / 10)
+            wait_s = self._reporter.failure(error, self._lease_s / 10)
             if self.left_s > 0:
                 return min(wait_s, self.left_s)
             self._lose(session_id, "it could not be renewed for a full lease")
             return None
-        self._health.worked()
+        self._reporter.success()
         if renewed is not None:
             self._confirmed = sent
             self._on_cancelled(renewed.cancelled)
@@ -250,4 +250,4 @@ class Heartbeat:
             async with TimeLimit(self._clock, self._lease_s * LAST_TRY_SHARE):
                 await self._sessions.close(session_id)
         except Exception as error:  # noqa: BLE001 (the process ends either way)
-            self._health.failed(error)
+            self._reporter.failure(error)

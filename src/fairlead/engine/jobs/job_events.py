@@ -15,7 +15,7 @@ def job_finished(job: Job, outcome: Outcome, ran_s: float) -> JobFinished:
         kind=job.kind,
         tenant=job.tenant_id,
         provider=job.provider,
-        outcome=_word(outcome),
+        outcome=_outcome_label(outcome),
         attempt=job.attempt,
         ran_s=ran_s,
         category=failure.category if failure else None,
@@ -26,7 +26,7 @@ def job_finished(job: Job, outcome: Outcome, ran_s: float) -> JobFinished:
     )
 
 
-def _word(outcome: Outcome) -> str:
+def _outcome_label(outcome: Outcome) -> str:
     match outcome:
         case Completed():
             return "completed"

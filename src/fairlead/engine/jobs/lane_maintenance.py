@@ -27,7 +27,7 @@ SWEEP_SHARE = 0.01
 """The most of the time that sweeps take. 100,000 lanes take about a second: a sweep each 100 s."""
 
 
-class LaneKeeper:
+class LaneMaintenance:
     """The services of the lanes: one for the short tasks, and one for the sweep, which may take longer.
 
     A third service reports kinds if *claims*, the filter of this process's worker, is set.

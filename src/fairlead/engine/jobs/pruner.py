@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from fairlead.engine.jobs.handler import Handler, JobContext
-from fairlead.engine.ports import DeadLetterStore, DutyStore, JobStore, SessionStore
+from fairlead.engine.ports import DeadLetterStore, JobStore, ScheduleStore, SessionStore
 from fairlead.policy.jobs.dead_letter import DEFAULT_DEAD_LETTER_RULES
 from fairlead.policy.jobs.lane import CLEAN_UP
 
@@ -34,7 +34,7 @@ class Retention:
     """Resolved and abandoned entries; open ones are never deleted."""
     dead_letter_bound: int = DEFAULT_DEAD_LETTER_RULES.bound
     """Entries of one queue beyond which closed ones go early."""
-    duties_s: float = 7 * _DAY_S
+    schedule_runs_s: float = 7 * _DAY_S
     """The record of ticks taken."""
     sessions_s: float = 7 * _DAY_S
     """Sessions that stopped or were lost."""
@@ -53,7 +53,7 @@ class Pruner:
         self,
         jobs: JobStore,
         dead_letters: DeadLetterStore,
-        duties: DutyStore,
+        schedule_store: ScheduleStore,
         sessions: SessionStore,
         *,
         retention: Retention = DEFAULT_RETENTION,
@@ -63,7 +63,7 @@ class Pruner:
         self._prunes: dict[str, Prune] = {
             "jobs": lambda: jobs.prune(keep.jobs, BATCH),
             "dead_letters": lambda: dead_letters.prune(keep.dead_letters_s, keep.dead_letter_bound, BATCH),
-            "duties": lambda: duties.prune(keep.duties_s, BATCH),
+            "schedule_runs": lambda: schedule_store.prune(keep.schedule_runs_s, BATCH),
             "sessions": lambda: sessions.prune(keep.sessions_s, BATCH),
         }
         self._others = others

@@ -80,4 +80,4 @@ class Rescuer:
         neighbours = await self._sessions.local_sessions(self._probe.identity())
         dead = [session_id for session_id, identity in neighbours if self._probe.is_dead(identity)]
         if dead:
-            await self._sessions.bury(dead)
+            await self._sessions.mark_dead(dead)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from fairlead.engine.jobs.handler import JobContext
-from fairlead.engine.jobs.suspects import reach_s
+from fairlead.engine.jobs.suspects import longest_run_s
 from fairlead.engine.ports import Job, Json, Outcome, Rescheduled
 
 CANCELLED = "cancelled"
@@ -16,16 +16,16 @@ CANCELLED = "cancelled"
 
 
 @dataclass(slots=True)
-class Claim:
+class PendingClaim:
     """One that is under way, for as many jobs as there was room."""
 
-    answer: asyncio.Task[list[Job]]
+    jobs: asyncio.Task[list[Job]]
     demand: int
     session_id: UUID
 
 
 @dataclass(slots=True)
-class Run:
+class RunningJob:
     """A job that runs, under the session of its claim."""
 
     context: JobContext
@@ -36,22 +36,22 @@ class Run:
     def job(self) -> Job:
         return self.context.job
 
-    def cut(self) -> None:
+    def cancel(self) -> None:
         """Cancel the run from outside."""
         self.context._stopped_by_worker = True
         self.task.cancel()
 
-    def left_s(self) -> float:
+    def max_remaining_s(self) -> float:
         """How long it is taken to run yet, at most."""
         timeout_s = self.context.timeout_s
-        return max(0.0, self.context.remaining_s - timeout_s + reach_s(self.job.kind, timeout_s))
+        return max(0.0, self.context.remaining_s - timeout_s + longest_run_s(self.job.kind, timeout_s))
 
 
-def handed_back(job: Job, args: Mapping[str, Json] | None = None) -> Rescheduled:
+def hand_back_outcome(job: Job, args: Mapping[str, Json] | None = None) -> Rescheduled:
     """Available again at once, as if it had not been claimed, but for what its run saved (*args*)."""
     return Rescheduled(job.job_id, job.lease_id, 0.0, call_waited_s=job.call_waited_s, args=args)
 
 
-async def raised(failure: asyncio.Future[None]) -> None:
+async def raise_from(failure: asyncio.Future[None]) -> None:
     """Wait for *failure* and raise it."""
     await failure

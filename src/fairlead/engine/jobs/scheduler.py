@@ -22,7 +22,7 @@ from fairlead._core.ids import Ids
 from fairlead.engine.base.service import Service, is_outage
 from fairlead.engine.jobs.heartbeat import Heartbeat
 from fairlead.engine.jobs.schedules import STOPPED_BY, stopped_because, tick_job
-from fairlead.engine.ports import DutyStore, ScheduleState
+from fairlead.engine.ports import ScheduleState, ScheduleStore
 from fairlead.errors import SetupError
 from fairlead.events import Emit, ScheduleFired, ServiceFailed
 from fairlead.policy.jobs.cron import DueTicks, due_ticks, ticks_between
@@ -39,8 +39,8 @@ MOST_AT_ONCE = 100
 class Scheduler:
     """One pass over all schedules."""
 
-    def __init__(self, duties: DutyStore, heartbeat: Heartbeat, *, ids: Ids, emit: Emit) -> None:
-        self._duties = duties
+    def __init__(self, schedule_store: ScheduleStore, heartbeat: Heartbeat, *, ids: Ids, emit: Emit) -> None:
+        self._store = schedule_store
         self._heartbeat = heartbeat
         self._ids = ids
         self._emit = emit
@@ -65,9 +65,9 @@ class Scheduler:
         if session_id is None:
             return 1.0
         wait_s = LOOK_EVERY_S
-        states = await self._duties.schedules()
+        states = await self._store.schedules()
         if any(state.last_tick > state.now for state in states):
-            for name in await self._duties.rewind():
+            for name in await self._store.rewind():
                 what = f"schedule {name!r} begins now: the clock was set back behind its last tick"
                 self._emit(ServiceFailed("scheduler", what))
         for state in states:
@@ -85,7 +85,7 @@ class Scheduler:
         missed = made_without_handler(schedule.missed, state.unhandled_s, watched_s)
         if missed is None:
             why = f"{NO_HANDLER}: no worker takes kind {schedule.kind!r} from queue {schedule.queue!r}"
-            await self._duties.pause(schedule.name, STOPPED_BY, why)
+            await self._store.pause(schedule.name, STOPPED_BY, why)
             self._emit(ServiceFailed("scheduler", f"schedule {schedule.name!r} is paused: {why}"))
             return LOOK_EVERY_S
         return await self._one_schedule(replace(state, schedule=replace(schedule, missed=missed)), session_id)
@@ -93,7 +93,7 @@ class Scheduler:
     async def _continue(self, state: ScheduleState) -> None:
         """Resume a schedule paused for lack of a handler once there is one; skip the ticks it missed."""
         if stopped_because(state) is not None and state.unhandled_s < COALESCE_AFTER_S:
-            await self._duties.resume(state.schedule.name, make_up=False)
+            await self._store.resume(state.schedule.name, make_up=False)
 
     async def _one_schedule(self, state: ScheduleState, session_id: UUID) -> float:
         """Take the due ticks of one schedule; the seconds until its next one."""
@@ -120,7 +120,7 @@ class Scheduler:
             delay_s = tick_delay_s(schedule, tick)
             job = tick_job(schedule, tick, due.coalesced, self._ids.uuid7(), delay_s=delay_s)
             faultpoint("tick.before_take")
-            if not await self._duties.take_tick(schedule.name, seen, tick, due.coalesced, session_id, job):
+            if not await self._store.record_run(schedule.name, seen, tick, due.coalesced, session_id, job):
                 break
             faultpoint("tick.after_take")
             self._emit(ScheduleFired(schedule.name, due.coalesced))

@@ -12,7 +12,15 @@ from datetime import datetime
 from uuid import UUID
 
 from fairlead._core.ids import Ids
-from fairlead.engine.ports import DutyStore, Enqueued, JobStore, NewJob, Schedule, ScheduleState, TakenTick
+from fairlead.engine.ports import (
+    Enqueued,
+    JobStore,
+    NewJob,
+    Schedule,
+    ScheduleRun,
+    ScheduleState,
+    ScheduleStore,
+)
 from fairlead.errors import InvalidInputError, NotFoundError
 from fairlead.events import Emit, ScheduleReplaced
 from fairlead.policy.jobs.cron import next_tick, ticks_between
@@ -40,8 +48,8 @@ class ScheduleView:
 class Schedules:
     """The schedules of one database."""
 
-    def __init__(self, duties: DutyStore, jobs: JobStore, *, ids: Ids) -> None:
-        self._duties = duties
+    def __init__(self, schedule_store: ScheduleStore, jobs: JobStore, *, ids: Ids) -> None:
+        self._store = schedule_store
         self._jobs = jobs
         self._ids = ids
 
@@ -64,15 +72,15 @@ class Schedules:
                 raise InvalidInputError(
                     f"two schedules are named {name!r}", hint="name one of them otherwise"
                 )
-        kinds = {state.schedule.name: state.schedule.kind for state in await self._duties.schedules()}
-        await self._duties.sync_schedules(schedules)
+        kinds = {state.schedule.name: state.schedule.kind for state in await self._store.schedules()}
+        await self._store.sync_schedules(schedules)
         for schedule in schedules:
             if emit is not None and kinds.get(schedule.name, schedule.kind) != schedule.kind:
                 emit(ScheduleReplaced(schedule.name, kinds[schedule.name], schedule.kind))
 
     async def views(self) -> list[ScheduleView]:
         """All schedules, by name."""
-        return [view(state) for state in await self._duties.schedules()]
+        return [view(state) for state in await self._store.schedules()]
 
     async def get(self, name: str) -> ScheduleView:
         """One schedule; NotFoundError where there is none."""
@@ -81,9 +89,9 @@ class Schedules:
                 return found
         raise _unknown(name)
 
-    async def taken(self, name: str, limit: int = 10) -> list[TakenTick]:
+    async def runs(self, name: str, limit: int = 10) -> list[ScheduleRun]:
         """Its latest ticks (default 10), the newest first, as far back as the record is kept."""
-        return await self._duties.taken(name, limit)
+        return await self._store.runs(name, limit)
 
     async def pause(self, name: str, *, by: str, why: str) -> None:
         """Take no more of its ticks until `resume`, through any restart; NotFoundError where there is none.
@@ -94,7 +102,7 @@ class Schedules:
             raise InvalidInputError(
                 "a pause without a reason", hint="say why, in words: people read it later"
             )
-        if not await self._duties.pause(name, safe_text(by), safe_text(why)):
+        if not await self._store.pause(name, safe_text(by), safe_text(why)):
             raise _unknown(name)
 
     async def resume(self, name: str, *, make_up: bool = False) -> None:
@@ -102,13 +110,13 @@ class Schedules:
 
         Ticks that fell into the pause are let go; with *make_up* (default False) they count as missed.
         """
-        if not await self._duties.resume(name, make_up=make_up):
+        if not await self._store.resume(name, make_up=make_up):
             raise _unknown(name)
 
     async def remove(self, name: str) -> None:
         """Forget a schedule that no program declares any more; NotFoundError where there is none."""
         await self.get(name)
-        await self._duties.remove(name)
+        await self._store.remove(name)
 
     async def run(self, name: str) -> Enqueued:
         """Enqueue its job now, apart from its ticks; paused or not.

@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from fairlead.policy.jobs.lane import is_own
+from fairlead.policy.jobs.lane import is_internal_kind
 
 PATIENCE_S = 15.0
 """How long nothing begins while a process waits to be alone, at first. Most jobs end within it, and refreshes
@@ -40,16 +40,16 @@ MOST_MISSED, LOOK_S = 3, 1.0
 to see that there are any."""
 
 
-def reach_s(kind: str, timeout_s: float) -> float:
+def longest_run_s(kind: str, timeout_s: float) -> float:
     """How long a job of *kind* is taken to run at most.
 
     >>> reach_s("report", 3600.0), reach_s("token.refresh", 90.0)
     (3600.0, 15.0)
     """
-    return min(timeout_s, PATIENCE_S) if is_own(kind) else timeout_s
+    return min(timeout_s, PATIENCE_S) if is_internal_kind(kind) else timeout_s
 
 
-class SuspectTurns:
+class SuspectSchedule:
     """The turns of suspects and of other work in one worker."""
 
     def __init__(self, now: float, poll_s: float) -> None:
@@ -68,21 +68,21 @@ class SuspectTurns:
     # ---- what to do now ------------------------------------------------------------------------
 
     @property
-    def waiting(self) -> bool:
+    def has_pending(self) -> bool:
         """Suspects are known that this process could not be alone with."""
         return self._failed > 0
 
-    def asks(self, now: float) -> bool:
+    def should_claim(self, now: float) -> bool:
         """Whether to ask for a suspect, or for the next."""
         return now >= self._next or (self._makes_room(now) and self._missed == 0 and self._has_room(now))
 
-    def look(self, now: float, runs_s: Callable[[], float]) -> None:
+    def observe(self, now: float, runs_s: Callable[[], float]) -> None:
         """Note how far room has come; *runs_s*: how long what runs may take yet, at most."""
         if self._makes_room(now):
             self._room_since = now if self._room_since is None else self._room_since
             self._room_by = min(self._room_by, now + runs_s())
 
-    def limit_s(self, now: float) -> float:
+    def max_run_s(self, now: float) -> float:
         """The longest that a job which begins now may take."""
         if self._makes_room(now):
             return self._room_by - now
@@ -92,7 +92,7 @@ class SuspectTurns:
         """The suspect that is held has waited long enough to begin."""
         return self._held_since is not None and now >= self._held_since + self._patience_s
 
-    def wait_s(self, now: float) -> float:
+    def next_check_s(self, now: float) -> float:
         """When to look again at the latest."""
         if self._held_since is not None:
             return max(0.0, self._held_since + self._patience_s - now)
@@ -110,10 +110,10 @@ class SuspectTurns:
 
     # ---- what happened -------------------------------------------------------------------------
 
-    def asked(self, now: float) -> None:
+    def claim_sent(self, now: float) -> None:
         self._next = now + self._poll_s
 
-    def found(self, asked_at: float) -> bool:
+    def suspect_claimed(self, asked_at: float) -> bool:
         """There was a suspect; whether to stand still for it. If not, it is for whoever is alone sooner."""
         self._seen_at, self._missed = asked_at, 0
         if self._makes_room(asked_at) and not self._has_room(asked_at):
@@ -124,7 +124,7 @@ class SuspectTurns:
             self._still_since = asked_at if self._room_since is None else self._room_since
         return True
 
-    def missed(self, now: float) -> None:
+    def none_claimed(self, now: float) -> None:
         """There was no suspect: go on as if there had never been one, unless others may be holding it."""
         if self._makes_room(now):
             if self._has_room(now):
@@ -136,7 +136,7 @@ class SuspectTurns:
         self._short_until = self._rest_until = now
         self._end_turn()
 
-    def started(self, now: float) -> None:
+    def suspect_started(self, now: float) -> None:
         """The suspect begins, alone: from now on it is not handed back for its waiting."""
         self._held_since = None
         if self._alone_since is not None:
@@ -146,7 +146,7 @@ class SuspectTurns:
         if self._room_since is not None and now >= self._short_until:
             self._short_until = now + (now - self._room_since)
 
-    def ended(self, now: float) -> None:
+    def suspect_ended(self, now: float) -> None:
         """The suspect has ended. Most are innocent: the next follows at once, until others waited enough."""
         began = now if self._alone_since is None else self._alone_since
         took_s = 0.0 if self._still_since is None else min(began - self._still_since, SHORT_S)
@@ -154,22 +154,22 @@ class SuspectTurns:
         if now - began >= min(max(ALONE_S, 2 * took_s), MOST_ALONE_S):
             self._rest(now, took_s + now - began)
 
-    def gave_up(self, now: float, draw: float) -> None:
+    def timed_out(self, now: float, draw: float) -> None:
         """It was not alone in time. *draw* keeps processes from standing still all together."""
         assert self._held_since is not None
         stood_s = now - self._held_since
         self._failed += 1
         self._rest(now, stood_s * (self._failed + draw))
 
-    def dropped(self) -> None:
+    def suspect_released(self) -> None:
         """The suspect is not held any more; the room that was made stays."""
         self._held_since = self._still_since = self._alone_since = None
 
-    def took(self) -> None:
+    def other_work_started(self) -> None:
         """Other work was found."""
         self._untaken = False
 
-    def idle(self, now: float) -> bool:
+    def worker_idle(self, now: float) -> bool:
         """Nothing runs, and nothing was to be had; whether suspects may follow, as nobody waited for them."""
         if self._untaken and now < self._rest_until:
             self._next = self._rest_until = now
@@ -182,5 +182,5 @@ class SuspectTurns:
         self._end_turn()
 
     def _end_turn(self) -> None:
-        self.dropped()
+        self.suspect_released()
         self._room_since, self._room_by = None, math.inf

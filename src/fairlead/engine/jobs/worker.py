@@ -23,26 +23,32 @@ from uuid import UUID
 from fairlead._core.clock import Clock, Draw
 from fairlead._core.faultpoint import faultpoint
 from fairlead.engine.base.process_watch import ProcessWatch
-from fairlead.engine.base.service import Health
-from fairlead.engine.base.timing import LEAVE_S, TimeLimit, heard
+from fairlead.engine.base.service import FailureReporter
+from fairlead.engine.base.timing import LEAVE_S, TimeLimit, wait_event
 from fairlead.engine.jobs.acknowledger import Acknowledger
 from fairlead.engine.jobs.executor import Executor
 from fairlead.engine.jobs.handler import JobContext
 from fairlead.engine.jobs.heartbeat import Heartbeat
 from fairlead.engine.jobs.memory_limits import MemoryGuard
-from fairlead.engine.jobs.running_job import CANCELLED, Claim, Run, handed_back, raised
-from fairlead.engine.jobs.suspects import SuspectTurns, reach_s
+from fairlead.engine.jobs.running_job import (
+    CANCELLED,
+    PendingClaim,
+    RunningJob,
+    hand_back_outcome,
+    raise_from,
+)
+from fairlead.engine.jobs.suspects import SuspectSchedule, longest_run_s
 from fairlead.engine.jobs.worker_settings import WorkerSettings, runnable
 from fairlead.engine.ports import ClaimFilter, Completed, Job, JobStore, MemoryGauge, Outcome
 from fairlead.events import Emit, HandlersStuck, JobsHandedBack, ServiceFailed, WorkerDraining
 
 SOON_SHARE = 0.02  # of the poll interval: the shortest wait for work that is due but was not to be had
-MOST_FRUITLESS = 3
+MOST_EMPTY_LOOKS = 3
 """How often that wait grows fourfold."""
 RUN_SHARE, CANCEL_SHARE = 0.75, 0.9
 """Of the grace: when running jobs are cancelled, and when even those that ignore it are handed back. With the
 default of 60 s the leases are free after 45 s, and 6 s are left to write what ended last."""
-CANCEL_HURRIED_S, WRITE_HURRIED_S, LAST_WRITE_S = 1.0, 2.0, 1.0
+CANCEL_FORCED_S, WRITE_FORCED_S, LAST_WRITE_S = 1.0, 2.0, 1.0
 """The same after a second stop, in seconds from it; and how long the last write has at least."""
 
 
@@ -73,23 +79,23 @@ class Worker:
         self._half = self._settings.concurrency // 2
         self._memory = MemoryGuard(memory, clock=clock, emit=emit) if memory else None
         self._watch = watch
-        self._health = Health("worker", clock=clock, draw=draw, emit=emit)
+        self._reporter = FailureReporter("worker", clock=clock, draw=draw, emit=emit)
         self._woken = asyncio.Event()
         self._acks = Acknowledger(
             jobs, clock=clock, draw=draw, emit=emit, refused=executor.refused, on_flushed=self._flushed
         )
-        self._running: dict[int, Run] = {}  # by lease id: after a lost lease a job may be here twice
+        self._running: dict[int, RunningJob] = {}  # by lease id: after a lost lease a job may be here twice
         self._handed_back: set[int] = set()
-        self._cut: dict[int, str] = {}  # runs that this worker cancelled, with the reason
-        self._claiming: Claim | None = None
-        self._stepping: TimeLimit | None = None
+        self._cancelled_by_us: dict[int, str] = {}  # runs that this worker cancelled, with the reason
+        self._claiming: PendingClaim | None = None
+        self._current_step: TimeLimit | None = None
         self._suspect: tuple[Job, UUID] | None = None
-        self._more = True
-        self._fruitless = 0  # looks in a row at due work that was not to be had
+        self._more_work_hinted = True
+        self._empty_looks = 0  # looks in a row at due work that was not to be had
         self._next_claim = clock.monotonic()
-        self._turns = SuspectTurns(self._next_claim, self._settings.poll_s)
+        self._suspects = SuspectSchedule(self._next_claim, self._settings.poll_s)
         self._stopped_at: float | None = None
-        self._hurried_at: float | None = None
+        self._forced_at: float | None = None
         self._failure: asyncio.Future[None] | None = None
         heartbeat.on_lost(self._lease_lost)
         heartbeat.on_opened(self.wake)
@@ -108,17 +114,17 @@ class Worker:
 
     def wake(self) -> None:
         """A hint that there may be work: look now."""
-        self._more = True
+        self._more_work_hinted = True
         self._woken.set()
 
     def stop(self) -> None:
         """Claim no more, let jobs end within the grace, hand the rest back. A second call: at once."""
         if self._stopped_at is None:
             self._stopped_at = self._clock.monotonic()
-            if self._stepping is not None:
-                self._clock.call_later(LEAVE_S, self._stepping.expire)
-        elif self._hurried_at is None:
-            self._hurried_at = self._clock.monotonic()
+            if self._current_step is not None:
+                self._clock.call_later(LEAVE_S, self._current_step.expire)
+        elif self._forced_at is None:
+            self._forced_at = self._clock.monotonic()
         self._woken.set()
 
     async def run(self) -> None:
@@ -126,12 +132,12 @@ class Worker:
         self._failure = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.TaskGroup() as group:
-                beside = (group.create_task(self._acks.run()), group.create_task(raised(self._failure)))
+                beside = (group.create_task(self._acks.run()), group.create_task(raise_from(self._failure)))
                 while self._stopped_at is None:
                     self._woken.clear()
                     wait_s = await self._guarded_step()
                     if self._claiming is None and self._stopped_at is None:
-                        await heard(self._woken, self._clock, wait_s)
+                        await wait_event(self._woken, self._clock, wait_s)
                 if self._claiming is not None:
                     await self._guarded_step()
                 await self._drain()
@@ -139,9 +145,9 @@ class Worker:
                     task.cancel()
         finally:
             if self._claiming is not None:
-                self._claiming.answer.cancel()
+                self._claiming.jobs.cancel()
             for run in self._running.values():
-                run.cut()
+                run.cancel()
 
     # ---- working -------------------------------------------------------------------------------
 
@@ -150,20 +156,20 @@ class Worker:
 
         Once we are stopped it has a moment left: what a claim took meanwhile is free with our session.
         """
-        self._stepping = limit = TimeLimit(self._clock, None if self._stopped_at is None else LEAVE_S)
+        self._current_step = limit = TimeLimit(self._clock, None if self._stopped_at is None else LEAVE_S)
         try:
             async with limit:
-                return await self._step()
+                return await self._claim_once()
         except Exception as error:  # noqa: BLE001 (the store may be away; what runs, runs on)
-            return 0.0 if limit.expired else self._health.failed(error)
+            return 0.0 if limit.expired else self._reporter.failure(error)
 
-    async def _step(self) -> float:
+    async def _claim_once(self) -> float:
         if self._claiming is None:
-            self._hand_back_in_time()
+            self._release_late_suspect()
             session_id = self._heartbeat.session_id
             if session_id is None or not self._may_begin():
                 return self._poll_s()
-            if self._suspect is None and self._asks_for_suspect():
+            if self._suspect is None and self._should_claim_suspect():
                 await self._reserve_suspect(session_id)
             if self._suspect is not None:
                 await self._serve_suspect()
@@ -174,7 +180,7 @@ class Worker:
             self._begin_claim()
             if self._claiming is None:
                 return 0.0 if self._is_idle() else self._poll_s()  # whatever changes this wakes us
-        return await self._end_claim(self._claiming)
+        return await self._start_claimed(self._claiming)
 
     def _may_begin(self) -> bool:
         is_free = self._memory is None or self._memory.may_claim()
@@ -184,30 +190,30 @@ class Worker:
         """Ask for as many jobs as there is room beside those that arrive, at most half of all."""
         free = self._settings.concurrency - len(self._running) - arriving
         session_id = self._heartbeat.session_id
-        takes = self._takes()
+        takes = self._claim_filter()
         if free <= 0 or takes is None or session_id is None or self._stopped_at is not None:
             return
         self._next_claim = self._clock.monotonic() + self._settings.claim_gap_s
         demand = min(free, self._settings.concurrency - self._half)
         answer = asyncio.create_task(self._jobs.claim(takes, demand, session_id))
-        self._claiming = Claim(answer, demand, session_id)
+        self._claiming = PendingClaim(answer, demand, session_id)
 
-    async def _end_claim(self, claim: Claim) -> float:
+    async def _start_claimed(self, claim: PendingClaim) -> float:
         """Start what *claim* has given; the seconds until the next look."""
         try:
-            jobs = await claim.answer
+            jobs = await claim.jobs
         finally:
             self._claiming = None
-        self._health.worked()
+        self._reporter.success()
         if not jobs:
-            self._more = False
+            self._more_work_hinted = False
             return 0.0 if self._is_idle() else await self._idle_s()
         faultpoint("job.after_claim")
-        self._turns.took()
-        self._more = True
-        self._fruitless = 0
+        self._suspects.other_work_started()
+        self._more_work_hinted = True
+        self._empty_looks = 0
         free = self._settings.concurrency - len(self._running) - len(jobs)
-        in_time = not self._turns.asks(self._clock.monotonic())
+        in_time = not self._suspects.should_claim(self._clock.monotonic())
         if len(jobs) >= claim.demand and free >= self._half and in_time and self._may_begin():
             self._begin_claim(arriving=len(jobs))
         for job in jobs:
@@ -216,27 +222,27 @@ class Worker:
 
     async def _idle_s(self) -> float:
         """Until the next job is due, at most a poll interval."""
-        takes = self._takes()
+        takes = self._claim_filter()
         due_s = None if takes is None else await self._jobs.next_due_s(takes)
         poll_s = self._poll_s()
         if due_s is None:
             return poll_s
         if due_s <= 0:  # due and not to be had: other workers are at these lanes, or it is a suspect
-            due_s = self._settings.poll_s * SOON_SHARE * 4**self._fruitless * (0.5 + self._draw())
-            self._fruitless = min(self._fruitless + 1, MOST_FRUITLESS)
+            due_s = self._settings.poll_s * SOON_SHARE * 4**self._empty_looks * (0.5 + self._draw())
+            self._empty_looks = min(self._empty_looks + 1, MOST_EMPTY_LOOKS)
         return min(poll_s, max(due_s, self._settings.poll_s * SOON_SHARE))
 
     def _poll_s(self) -> float:
         poll_s = self._settings.poll_s * (0.5 + self._draw())
-        return min(poll_s, self._turns.wait_s(self._clock.monotonic()))
+        return min(poll_s, self._suspects.next_check_s(self._clock.monotonic()))
 
     def _start(self, job: Job, session_id: UUID) -> None:
         if session_id != self._heartbeat.session_id:  # lost while the claim was under way
-            self._acks.put(job, handed_back(job))
+            self._acks.put(job, hand_back_outcome(job))
             return
         context = self._executor.begin(job, self._end_by)
-        task = asyncio.create_task(self._executor.carry_out(context, self._end_by))
-        self._running[job.lease_id] = Run(context, session_id, task)
+        task = asyncio.create_task(self._executor.run_claimed(context, self._end_by))
+        self._running[job.lease_id] = RunningJob(context, session_id, task)
         task.add_done_callback(partial(self._ended, context))  # not in it: it may be cancelled unstarted
 
     def _ended(self, context: JobContext, task: asyncio.Task[Outcome]) -> None:
@@ -249,13 +255,13 @@ class Worker:
             self._acks.put(job, outcome)
         if self._suspect is not None and self._suspect[0] is job:
             self._end_suspect()
-        alone = self._turns.waiting and not self._running
-        if self._more or alone or self._suspect is not None or self._stopped_at is not None:
+        alone = self._suspects.has_pending and not self._running
+        if self._more_work_hinted or alone or self._suspect is not None or self._stopped_at is not None:
             self._woken.set()
 
     def _outcome(self, context: JobContext, task: asyncio.Task[Outcome]) -> Outcome:
         """What to write for a run that has ended, however it has."""
-        cut = self._cut.pop(context.job.lease_id, None)
+        cut = self._cancelled_by_us.pop(context.job.lease_id, None)
         if task.cancelled() and cut is None:  # by itself: a returned job would do so again for ever
             return self._executor.cancelled_itself(context)
         error = None if task.cancelled() else task.exception()
@@ -264,7 +270,7 @@ class Worker:
         outcome = None if task.cancelled() or error is not None else task.result()
         if cut == CANCELLED and error is None and not isinstance(outcome, Completed):
             return self._executor.cancelled(context)
-        return outcome or handed_back(context.job, context._next_args)
+        return outcome or hand_back_outcome(context.job, context._next_args)
 
     def _flushed(self) -> None:
         if self._suspect is not None or self._stopped_at is not None:
@@ -272,39 +278,43 @@ class Worker:
 
     # ---- suspects ------------------------------------------------------------------------------
 
-    def _asks_for_suspect(self) -> bool:
+    def _should_claim_suspect(self) -> bool:
         now = self._clock.monotonic()
-        self._turns.look(now, lambda: max((run.left_s() for run in self._running.values()), default=0.0))
-        return self._turns.asks(now)
+        self._suspects.observe(
+            now, lambda: max((run.max_remaining_s() for run in self._running.values()), default=0.0)
+        )
+        return self._suspects.should_claim(now)
 
-    def _takes(self) -> ClaimFilter | None:
+    def _claim_filter(self) -> ClaimFilter | None:
         """What may begin beside suspects that wait; None: nothing."""
-        limit_s = self._turns.limit_s(self._clock.monotonic())
+        limit_s = self._suspects.max_run_s(self._clock.monotonic())
         if limit_s == math.inf:
             return self.wanted
         kinds = self.wanted.kinds
-        short = tuple(kind for kind in kinds if reach_s(kind, self._executor.timeout_s(kind)) <= limit_s)
+        short = tuple(
+            kind for kind in kinds if longest_run_s(kind, self._executor.timeout_s(kind)) <= limit_s
+        )
         return replace(self.wanted, kinds=short) if short else None
 
     def _is_idle(self) -> bool:
-        return not self._running and self._turns.idle(self._clock.monotonic())
+        return not self._running and self._suspects.worker_idle(self._clock.monotonic())
 
     async def _reserve_suspect(self, session_id: UUID) -> None:
         """Take one job that was in flight at a crash. It does not run yet; nothing new begins before it."""
         asked_at = self._clock.monotonic()
-        self._turns.asked(asked_at)
+        self._suspects.claim_sent(asked_at)
         job = await self._jobs.claim_suspect(self.wanted, session_id)
         if job is None:
-            self._turns.missed(asked_at)
+            self._suspects.none_claimed(asked_at)
             return
         self._suspect = job, session_id
-        if not self._turns.found(asked_at):
+        if not self._suspects.suspect_claimed(asked_at):
             self._return_suspect()
 
-    def _hand_back_in_time(self) -> None:
+    def _release_late_suspect(self) -> None:
         now = self._clock.monotonic()
-        if self._suspect is not None and self._turns.is_late(now):
-            self._turns.gave_up(now, self._draw())
+        if self._suspect is not None and self._suspects.is_late(now):
+            self._suspects.timed_out(now, self._draw())
             self._return_suspect()
 
     async def _serve_suspect(self) -> None:
@@ -313,7 +323,7 @@ class Worker:
         job, session_id = self._suspect
         if self._running or self._acks.pending:
             return
-        self._turns.started(self._clock.monotonic())  # asked for is begun: its answer may be lost
+        self._suspects.suspect_started(self._clock.monotonic())  # asked for is begun: its answer may be lost
         started = await self._jobs.start_suspect(job.job_id, job.lease_id)
         if self._suspect is None:  # the lease was lost meanwhile, and the job handed back
             return
@@ -324,15 +334,15 @@ class Worker:
 
     def _end_suspect(self) -> None:
         self._suspect = None
-        self._turns.ended(self._clock.monotonic())
+        self._suspects.suspect_ended(self._clock.monotonic())
         self.wake()
 
     def _return_suspect(self) -> None:
         """Hand back a suspect that was taken and not begun, to its place."""
         if self._suspect is not None and self._suspect[0].lease_id not in self._running:
             job, self._suspect = self._suspect[0], None
-            self._turns.dropped()
-            self._acks.put(job, replace(handed_back(job), delay_s=None))
+            self._suspects.suspect_released()
+            self._acks.put(job, replace(hand_back_outcome(job), delay_s=None))
 
     # ---- losing and leaving --------------------------------------------------------------------
 
@@ -351,49 +361,49 @@ class Worker:
     def _end_cancelled(self, lease_ids: frozenset[int]) -> None:
         """Stop runs whose jobs a person cancelled; they count as running until they end. Spec: R55."""
         runs = [self._running[lease_id] for lease_id in lease_ids & self._running.keys()]
-        self._cancel([run for run in runs if run.job.lease_id not in self._cut], CANCELLED)
+        self._cancel([run for run in runs if run.job.lease_id not in self._cancelled_by_us], CANCELLED)
 
-    def _cancel(self, runs: list[Run], reason: str) -> None:
+    def _cancel(self, runs: list[RunningJob], reason: str) -> None:
         for run in runs:
-            self._cut.setdefault(run.job.lease_id, reason)
-            run.cut()
+            self._cancelled_by_us.setdefault(run.job.lease_id, reason)
+            run.cancel()
         if runs and reason != CANCELLED:
             self._emit(JobsHandedBack(len(runs), reason))
 
     async def _drain(self) -> None:
         self._emit(WorkerDraining(len(self._running), self._settings.grace_s))
         self._return_suspect()
-        await self._wait_while(lambda: bool(self._running), RUN_SHARE, hurried_s=0.0)
+        await self._wait_while(lambda: bool(self._running), RUN_SHARE, forced_s=0.0)
         self._cancel(list(self._running.values()), "drain")
-        await self._wait_while(lambda: bool(self._running), CANCEL_SHARE, hurried_s=CANCEL_HURRIED_S)
+        await self._wait_while(lambda: bool(self._running), CANCEL_SHARE, forced_s=CANCEL_FORCED_S)
         self._give_up_on_stuck()
         await self._wait_while(
-            lambda: self._acks.pending > 0, 1.0, hurried_s=WRITE_HURRIED_S, at_least_s=LAST_WRITE_S
+            lambda: self._acks.pending > 0, 1.0, forced_s=WRITE_FORCED_S, at_least_s=LAST_WRITE_S
         )
         if self._acks.pending:
             told = f"{self._acks.pending} results could not be written before the stop; their jobs run again"
             self._emit(ServiceFailed("worker", told))
 
     async def _wait_while(
-        self, busy: Callable[[], bool], share: float, *, hurried_s: float, at_least_s: float = 0.0
+        self, busy: Callable[[], bool], share: float, *, forced_s: float, at_least_s: float = 0.0
     ) -> None:
         """Wait while *busy*, until *share* of the grace is over, or *hurried_s* after a second stop."""
         began = self._clock.monotonic()
         while busy():
             assert self._stopped_at is not None
             end = self._stopped_at + self._settings.grace_s * share
-            if self._hurried_at is not None:
-                end = min(end, self._hurried_at + hurried_s)
+            if self._forced_at is not None:
+                end = min(end, self._forced_at + forced_s)
             left_s = max(end, began + at_least_s) - self._clock.monotonic()
             if left_s <= 0:
                 return
             self._woken.clear()
-            await heard(self._woken, self._clock, left_s)
+            await wait_event(self._woken, self._clock, left_s)
 
     def _give_up_on_stuck(self) -> None:
         """Handlers that ignore their cancellation: their leases are freed, whatever they still do."""
         for run in self._running.values():
             self._handed_back.add(run.job.lease_id)
-            self._acks.put(run.job, handed_back(run.job, run.context._next_args))
+            self._acks.put(run.job, hand_back_outcome(run.job, run.context._next_args))
         if self._running:
             self._emit(HandlersStuck(tuple(sorted({run.job.kind for run in self._running.values()}))))

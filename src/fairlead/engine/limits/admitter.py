@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 from fairlead._core.clock import Clock, Draw
 from fairlead._core.ids import Ids
-from fairlead.engine.base.timing import heard as waited_for
-from fairlead.engine.base.timing import in_time
+from fairlead.engine.base.timing import wait_event
+from fairlead.engine.base.timing import with_deadline
 from fairlead.engine.limits.admission import Admission
 from fairlead.engine.limits.lease_renewer import (
     SLOT_LOST_MESSAGE,
@@ -267,7 +267,7 @@ class Admitter:
             return self._gate.admit(ask)
         what = "the gate did not answer before the call's deadline"
         late = partial(DeadlineExceededError, what, tenant=entry.tenant, provider=entry.provider)
-        return in_time(self._gate.admit(ask), self._clock, max(LAST_S, left_s), late)
+        return with_deadline(self._gate.admit(ask), self._clock, max(LAST_S, left_s), late)
 
     def holder(self, entry: AdmissionRequest) -> Holder:
         """Who asks with *entry*; another one each time."""
@@ -302,7 +302,7 @@ class Admitter:
                     await self._clock.sleep(min(delay_s, LOOK_S))
                     delay_s = due_s - self._clock.monotonic()
             case Queued() if left_s > 0:
-                await waited_for(line, self._clock, min(left_s, AGAIN_S * (0.6 + 0.4 * self._draw())))
+                await wait_event(line, self._clock, min(left_s, AGAIN_S * (0.6 + 0.4 * self._draw())))
             case GateRefusal(RefusedBy.BREAKER | RefusedBy.RECOVERY, float(delay_s)) if (
                 delay_s <= left_s and has_time(left_s + spare_s, delay_s, entry.call_s)
             ):

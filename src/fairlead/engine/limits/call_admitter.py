@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from fairlead._core.clock import Clock, Draw
-from fairlead.engine.base.timing import in_time
+from fairlead.engine.base.timing import with_deadline
 from fairlead.engine.jobs.handler import JobContext, current_job
 from fairlead.engine.limits.admission import Admission
 from fairlead.engine.limits.admitter import AdmissionRequest, AdmittedCall, Admitter
@@ -215,7 +215,7 @@ class CallAdmitter:
             tenant=wish.key.tenant,
             provider=wish.key.provider,
         )
-        return await in_time(asked, self._clock, wish.call_s, late)
+        return await with_deadline(asked, self._clock, wish.call_s, late)
 
     async def _admitted(
         self, wish: CallRequest, entry: AdmissionRequest, call: CallPlan

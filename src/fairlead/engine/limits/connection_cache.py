@@ -9,8 +9,8 @@ import math
 from collections.abc import Awaitable, Callable
 
 from fairlead._core.clock import Clock
-from fairlead.engine.base.background_refresh import LooksAhead
-from fairlead.engine.base.database_outage import AWAY_S, PATIENCE_S, Absence
+from fairlead.engine.base.background_refresh import BackgroundRefresh
+from fairlead.engine.base.database_outage import MAX_STALE_S, UNRESPONSIVE_AFTER_S, DatabaseOutage
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.errors import DependencyUnavailableError, NotFoundError
 from fairlead.events import Emit, ServedStale
@@ -32,27 +32,27 @@ class ConnectionCache:
         self._clock = clock
         self._emit = emit
         self._known: dict[ConnectionKey, tuple[float, Connection]] = {}
-        self._absence = Absence(clock)
-        self._ahead = LooksAhead()
+        self._outage = DatabaseOutage(clock)
+        self._background = BackgroundRefresh()
 
     def known(self, key: ConnectionKey) -> Connection | None:
-        """What is known of it without asking, at most *KNOWN_S* old; *AWAY_S* while the database is away."""
+        """What is known of it without asking, at most *KNOWN_S* old; *MAX_STALE_S* while the database is away."""
         known = self._known.get(key)
         if known is None:
             return None
         age_s = self._clock.monotonic() - known[0]
         if age_s < KNOWN_S - AHEAD_S:
             return known[1]
-        away = self._absence.known()
+        away = self._outage.is_active()
         if age_s < KNOWN_S and not away:
-            self._ahead.look(key, lambda: self._read_anew(key))
-        return known[1] if age_s < KNOWN_S or (age_s < AWAY_S and away) else None
+            self._background.start(key, lambda: self._read_anew(key))
+        return known[1] if age_s < KNOWN_S or (age_s < MAX_STALE_S and away) else None
 
     async def connection(self, key: ConnectionKey) -> Connection:
         """What is known of it, as old as `known` says. NotFoundError where there is no such connection.
 
         DependencyUnavailableError where the database is away, and it is not known or for too long. One that hangs
-        is away for whoever is known; see Absence.
+        is away for whoever is known; see DatabaseOutage.
         """
         if (known := self.known(key)) is not None:
             return known
@@ -66,8 +66,8 @@ class ConnectionCache:
 
     async def _read_anew(self, key: ConnectionKey) -> Connection:
         now_s = self._clock.monotonic()
-        needed = self._age_s(key) + PATIENCE_S >= AWAY_S
-        found = await self._absence.ask(self._read(key), needed=needed)
+        needed = self._age_s(key) + UNRESPONSIVE_AFTER_S >= MAX_STALE_S
+        found = await self._outage.query(self._read(key), needed=needed)
         if found is None:
             self._known.pop(key, None)
             raise NotFoundError(

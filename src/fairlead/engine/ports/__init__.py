@@ -88,16 +88,16 @@ from fairlead.engine.ports.notifications import (
     WebhookSender,
 )
 from fairlead.engine.ports.processes import (
-    DutyStore,
     KeyHolder,
     Pause,
     ProcessIdentity,
     Renewed,
     Schedule,
+    ScheduleRun,
     ScheduleState,
+    ScheduleStore,
     SessionStore,
     SessionView,
-    TakenTick,
 )
 from fairlead.engine.ports.sealing import (
     DataKey,

@@ -125,7 +125,7 @@ class SessionStore(Protocol):
         """Open sessions of the same boot and pid namespace, but for the caller's own pid."""
         ...
 
-    async def bury(self, session_ids: Sequence[UUID]) -> int:
+    async def mark_dead(self, session_ids: Sequence[UUID]) -> int:
         """Declare sessions of provably dead processes lost."""
         ...
 
@@ -185,7 +185,7 @@ class ScheduleState:
 
 
 @dataclass(frozen=True, slots=True)
-class TakenTick:
+class ScheduleRun:
     """The record of one tick. *job_id* None: an open job stood for it, no further one was made."""
 
     tick: datetime
@@ -195,7 +195,7 @@ class TakenTick:
     job_id: UUID | None
 
 
-class DutyStore(Protocol):
+class ScheduleStore(Protocol):
     """Cron ticks, each taken once by compare-and-set (R4)."""
 
     async def sync_schedules(self, schedules: Sequence[Schedule]) -> None:
@@ -232,7 +232,7 @@ class DutyStore(Protocol):
         """
         ...
 
-    async def take_tick(
+    async def record_run(
         self, name: str, seen: datetime, tick: datetime, coalesced: int, session_id: UUID, job: NewJob
     ) -> bool:
         """Move last_tick from *seen* to *tick*, record the duty and enqueue *job*, all or nothing.
@@ -241,7 +241,7 @@ class DutyStore(Protocol):
         """
         ...
 
-    async def taken(self, name: str, limit: int) -> list[TakenTick]:
+    async def runs(self, name: str, limit: int) -> list[ScheduleRun]:
         """The latest ticks of a schedule, the newest first."""
         ...
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
 
-from fairlead.engine.base.timing import LEAVE_S, in_time
+from fairlead.engine.base.timing import LEAVE_S, with_deadline
 from fairlead.engine.ports import Credential
 from fairlead.engine.tokens.deps import Fresh, RefreshSettings, Rooms, error_of
 from fairlead.engine.tokens.exchange import WAITABLE, Exchange
@@ -115,7 +115,7 @@ class Coordinator:
         """Wait for *flight* without owning it; raise RefreshInProgressError if it takes longer."""
         left_s = until_s - self._rooms.clock.monotonic()
         late = partial(self._in_progress_error, connection_id)
-        await in_time(_ended(flight), self._rooms.clock, left_s, late)
+        await with_deadline(_ended(flight), self._rooms.clock, left_s, late)
         if flight.cancelled():
             raise self._stopping() if self._closing else late()
 

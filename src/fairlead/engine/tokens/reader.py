@@ -14,8 +14,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from fairlead.engine.base.background_refresh import LooksAhead
-from fairlead.engine.base.database_outage import AWAY_S, PATIENCE_S, Absence
+from fairlead.engine.base.background_refresh import BackgroundRefresh
+from fairlead.engine.base.database_outage import MAX_STALE_S, UNRESPONSIVE_AFTER_S, DatabaseOutage
 from fairlead.engine.ports import ConnectionKey, Credential
 from fairlead.engine.tokens.coordinator import Coordinator
 from fairlead.engine.tokens.deps import Fresh, Rooms, error_of, profile_of
@@ -49,8 +49,8 @@ class TokenReader:
         self._coordinator = coordinator
         self._settler = settler
         self._cache_s = cache_s
-        self._absence = Absence(rooms.clock)
-        self._ahead = LooksAhead()
+        self._outage = DatabaseOutage(rooms.clock)
+        self._background = BackgroundRefresh()
         self._cache: dict[ConnectionKey, _Cached] = {}
 
     async def token(self, key: ConnectionKey) -> PublicToken:
@@ -60,7 +60,7 @@ class TokenReader:
         return await self._looked_up(key)
 
     async def _looked_up(self, key: ConnectionKey) -> PublicToken:
-        if self._absence.known() and (known := self._while_away(key)) is not None:
+        if self._outage.is_active() and (known := self._while_away(key)) is not None:
             return known
         try:
             credential = await self._asked(key)
@@ -88,8 +88,8 @@ class TokenReader:
         cached = self._cache.get(key)
         if cached is None or (now_s := self._rooms.clock.monotonic()) >= cached.good_until_s:
             return None
-        if now_s >= cached.ahead_s and not self._absence.known():
-            self._ahead.look(key, lambda: self._looked_up(key))
+        if now_s >= cached.ahead_s and not self._outage.is_active():
+            self._background.start(key, lambda: self._looked_up(key))
         return cached.token
 
     async def newer(self, key: ConnectionKey, than: int | None, *, actor: str = "caller") -> PublicToken:
@@ -103,25 +103,25 @@ class TokenReader:
 
     def forget(self, key: ConnectionKey) -> None:
         """Drop what this process remembers of *key*."""
-        self._ahead.drop(key)
+        self._background.cancel(key)
         self._cache.pop(key, None)
 
     async def _asked(self, key: ConnectionKey) -> Credential | None:
         """As the database has it; one that hangs counts as away where there is a token to go on with."""
-        needed = self._remembered(key, self._rooms.clock.monotonic() + PATIENCE_S) is None
-        return await self._absence.ask(self._rooms.store.read(key), needed=needed)
+        needed = self._remembered(key, self._rooms.clock.monotonic() + UNRESPONSIVE_AFTER_S) is None
+        return await self._outage.query(self._rooms.store.read(key), needed=needed)
 
     def _remembered(self, key: ConnectionKey, at_s: float) -> _Cached | None:
         """What was read last, as long as it lasts, and for five minutes at most: it may have been revoked."""
         cached = self._cache.get(key)
-        return None if cached is None or at_s >= min(cached.ends_s, cached.read_s + AWAY_S) else cached
+        return None if cached is None or at_s >= min(cached.ends_s, cached.read_s + MAX_STALE_S) else cached
 
     def _while_away(self, key: ConnectionKey) -> PublicToken | None:
         now_s = self._rooms.clock.monotonic()
         cached = self._remembered(key, now_s)
         if cached is None:
             return None
-        cached.good_until_s = min(now_s + self._cache_s, cached.ends_s, cached.read_s + AWAY_S)
+        cached.good_until_s = min(now_s + self._cache_s, cached.ends_s, cached.read_s + MAX_STALE_S)
         self._rooms.emit(ServedStale(key.tenant, key.provider, "token", now_s - cached.read_s))
         return cached.token
 

@@ -47,7 +47,7 @@ class FullCap:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class JobFacts:
     """What is known of a job; moments and counts are the store's, counts may stop at a bound."""
 
     now: datetime
@@ -87,12 +87,12 @@ class Reason:
     until: datetime | None = None
 
 
-def why_it_waits(facts: Facts) -> Reason:
+def explain_wait(facts: JobFacts) -> Reason:
     """The first reason that holds."""
     return _ended(facts) or _not_yet(facts) or _held(facts) or _unserved(facts)
 
 
-def _ended(facts: Facts) -> Reason | None:
+def _ended(facts: JobFacts) -> Reason | None:
     match facts.state:
         case JobState.COMPLETED:
             return Reason(FINISHED, "it is done")
@@ -108,7 +108,7 @@ def _ended(facts: Facts) -> Reason | None:
     return None
 
 
-def _runs(facts: Facts) -> str:
+def _runs(facts: JobFacts) -> str:
     where = facts.worker or "a worker that is not known any more"
     if facts.silent_s > facts.lease_s:
         gone = f"not heard of for {facts.silent_s:.0f} s, lease {facts.lease_s:.0f} s"
@@ -121,7 +121,7 @@ def _runs(facts: Facts) -> str:
     return f"{told}; it ends as cancelled once its handler has ended: {facts.cancelled_because}"
 
 
-def _not_yet(facts: Facts) -> Reason | None:
+def _not_yet(facts: JobFacts) -> Reason | None:
     if facts.expires_at is not None and facts.expires_at <= facts.now:
         where = "cancels it" if facts.cancelled_because else "moves it to the dead letters"
         return Reason(EXPIRED, f"its time is over: a running process {where} within seconds")
@@ -138,7 +138,7 @@ def _not_yet(facts: Facts) -> Reason | None:
     return Reason(NOT_DUE, f"{told}{then} (hint: `fairlead jobs retry` makes it due now)", facts.run_at)
 
 
-def _held(facts: Facts) -> Reason | None:
+def _held(facts: JobFacts) -> Reason | None:
     if facts.pauses:
         ends = [one.until for one in facts.pauses if one.until is not None]
         until = max(ends) if len(ends) == len(facts.pauses) else None
@@ -154,7 +154,7 @@ def _held(facts: Facts) -> Reason | None:
     return None
 
 
-def _unserved(facts: Facts) -> Reason:
+def _unserved(facts: JobFacts) -> Reason:
     if facts.workers == 0:
         return Reason(NO_WORKER, "no process is alive to run it (hint: start `fairlead run`)")
     if not facts.handled:
@@ -172,7 +172,7 @@ def _unserved(facts: Facts) -> Reason:
     return Reason(TURN, _turn(facts))
 
 
-def _turn(facts: Facts) -> str:
+def _turn(facts: JobFacts) -> str:
     before = _count(facts.ahead_in_lane or 0, "job", "jobs")
     lanes = _count(facts.lanes_ahead or 0, "lane", "lanes")
     told = f"{before} of its own lane and {lanes} of its class are before it"

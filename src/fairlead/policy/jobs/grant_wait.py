@@ -92,9 +92,11 @@ def grant_wait(
         return Snooze(CHANGED_WAIT_S, "there is a new grant", counted=True)
     if grant is Grant.FINE or (grant is Grant.UNKNOWN and not refused.says_gone):
         return None
-    is_own = bool(refused.group) and (tenant, group) == (refused.tenant, refused.group)
+    is_same_group = bool(refused.group) and (tenant, group) == (refused.tenant, refused.group)
     delay_s = nominal_delay_s(waits, base_s=GRANT_LOOK_S, cap_s=GRANT_LOOK_MOST_S)
-    return Snooze(delay_s, NEEDS_REAUTH, in_place=is_own and grant is not Grant.UNREADABLE, counted=True)
+    return Snooze(
+        delay_s, NEEDS_REAUTH, in_place=is_same_group and grant is not Grant.UNREADABLE, counted=True
+    )
 
 
 def _refusal(error: Exception) -> FairleadError | None:

@@ -106,13 +106,13 @@ def stride(weight: float) -> int:
     return max(1, round(STRIDE / weight))
 
 
-def is_own(kind: str) -> bool:
+def is_internal_kind(kind: str) -> bool:
     """True for kinds of our own, which only a pause of the kind itself holds, and no cap counts.
 
     Tokens are kept fresh and customers told, whatever else of theirs has to wait.
 
-    >>> is_own("token.refresh"), is_own("clean_up"), is_own("token"), is_own("orders.sync")
-    (True, True, False, False)
+    >>> [is_internal_kind(kind) for kind in ("token.refresh", "clean_up", "token", "orders.sync")]
+    [True, True, False, False]
     """
     family, dot, _ = kind.partition(".")
     return (bool(dot) and family in OWN_KINDS) or kind == CLEAN_UP
@@ -128,7 +128,7 @@ class HasTenant(Protocol):
 J = TypeVar("J", bound=HasTenant)
 
 
-def spread(jobs: Sequence[J], quantum: int = QUANTUM) -> list[J]:
+def interleave_tenants(jobs: Sequence[J], quantum: int = QUANTUM) -> list[J]:
     """*jobs* in their order, but at most *quantum* of a tenant in a row while others are among the rest.
 
     A job moves forward only past those that would be one too many; nobody else's order changes.

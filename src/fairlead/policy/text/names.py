@@ -14,7 +14,7 @@ from functools import lru_cache
 from fairlead.errors import InvalidInputError
 
 MAX_TENANT_BYTES = 200
-OWN_TENANT = "fairlead"
+SYSTEM_TENANT = "fairlead"
 """Whose schedules are that are nobody's in particular."""
 
 _PLAIN = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
@@ -44,7 +44,7 @@ def check_tenant(value: object) -> str:
 def check_customer(value: object) -> str:
     """The tenant id of somebody who has connections: not the one that schedules of all belong to."""
     tenant = check_tenant(value)
-    if tenant == OWN_TENANT:
+    if tenant == SYSTEM_TENANT:
         raise InvalidInputError(
             f"the tenant id {tenant!r} is fairlead's own",
             tenant=tenant,

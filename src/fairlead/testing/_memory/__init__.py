@@ -10,15 +10,15 @@ from fairlead.testing._memory.database import MemoryDatabase, MemoryLink
 from fairlead.testing._memory.dead_letters import MemoryDeadLetterStore
 from fairlead.testing._memory.jobs import MemoryJobStore
 from fairlead.testing._memory.lanes import MemoryLaneStore
-from fairlead.testing._memory.schedules import MemoryDutyStore
+from fairlead.testing._memory.schedules import MemoryScheduleStore
 from fairlead.testing._memory.sessions import MemorySessionStore
 
 __all__ = [
     "MemoryDatabase",
     "MemoryDeadLetterStore",
-    "MemoryDutyStore",
     "MemoryJobStore",
     "MemoryLaneStore",
     "MemoryLink",
+    "MemoryScheduleStore",
     "MemorySessionStore",
 ]

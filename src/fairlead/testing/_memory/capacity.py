@@ -6,7 +6,7 @@ from collections import Counter
 from datetime import datetime
 
 from fairlead.policy.jobs.explain import FullCap
-from fairlead.policy.jobs.lane import is_own
+from fairlead.policy.jobs.lane import is_internal_kind
 from fairlead.policy.jobs.states import JobState
 from fairlead.testing._memory.database import MemoryDatabase
 from fairlead.testing._memory.lane_rows import LaneKey, PauseRow, covers, lane_key
@@ -87,7 +87,7 @@ class Room:
 
 def _holders(lane: LaneKey) -> list[tuple[str | None, str | None]]:
     """Whose caps a job of *lane* counts under: its tenant's, its group's, its group's of all tenants."""
-    if is_own(lane.kind):
+    if is_internal_kind(lane.kind):
         return []
     whole = (lane.tenant_id, None)
     if not lane.group_key:

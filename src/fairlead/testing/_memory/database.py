@@ -12,7 +12,7 @@ from fairlead._core.clock import Clock
 from fairlead._core.ids import Ids
 from fairlead.errors import DependencyUnavailableError
 from fairlead.testing._memory.lane_rows import LaneTables
-from fairlead.testing._memory.rows import DeadLetterRow, DutyRow, JobRow, ScheduleRow, SessionRow
+from fairlead.testing._memory.rows import DeadLetterRow, JobRow, ScheduleRow, ScheduleRunRow, SessionRow
 from fairlead.testing._memory.token_rows import TokenTables
 
 STARTED = datetime(2026, 1, 1, tzinfo=UTC)
@@ -32,7 +32,7 @@ class MemoryDatabase:
         self.jobs: dict[UUID, JobRow] = {}
         self.sessions: dict[UUID, SessionRow] = {}
         self.schedules: dict[str, ScheduleRow] = {}
-        self.duties: dict[tuple[str, datetime], DutyRow] = {}
+        self.schedule_runs: dict[tuple[str, datetime], ScheduleRunRow] = {}
         self.dead_letters: dict[UUID, DeadLetterRow] = {}
         self.fair = LaneTables()
         self.tokens = TokenTables()

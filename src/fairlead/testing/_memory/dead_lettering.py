@@ -13,7 +13,7 @@ from fairlead.testing._memory.database import MemoryDatabase, seconds
 from fairlead.testing._memory.rows import MOST_FAILURES, OPEN, DeadLetterRow, JobRow, copied
 
 
-def bury(
+def to_dead_letter(
     database: MemoryDatabase,
     row: JobRow,
     failure: FailureRecord,
@@ -100,12 +100,12 @@ def _entry_of_same_work(
     return None
 
 
-def bury_unrun(
+def unrun_to_dead_letter(
     database: MemoryDatabase, row: JobRow, category: Category, code: str, reason: str, *, ran_s: float = 0.0
 ) -> None:
     """End a job that no handler gave up: ``expired``, or ``poison`` (it killed its worker too often)."""
     failure = FailureRecord(category.value, code, reason, ran_s=ran_s, attempt=row.attempt)
-    bury(database, row, failure, dead_letter_id=database.ids.uuid7(), action_s=0.0)
+    to_dead_letter(database, row, failure, dead_letter_id=database.ids.uuid7(), action_s=0.0)
 
 
 def replay_ended(database: MemoryDatabase, row: JobRow) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from fairlead.engine.ports import Enqueued, NewJob
 from fairlead.errors import InvalidInputError
 from fairlead.policy.jobs.job import KeyMet, UniqueWhile
-from fairlead.policy.jobs.lane import is_own
+from fairlead.policy.jobs.lane import is_internal_kind
 from fairlead.policy.jobs.states import JobState
 from fairlead.testing._memory.database import MemoryDatabase, seconds
 from fairlead.testing._memory.lane_turns import note_work
@@ -141,7 +141,7 @@ def is_answered(database: MemoryDatabase, job: NewJob) -> bool:
         return True
     if row.state is JobState.AVAILABLE:
         return row.expires_at is None or row.expires_at > database.now
-    return is_own(row.kind)
+    return is_internal_kind(row.kind)
 
 
 def holds_key(database: MemoryDatabase, row: JobRow) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from fairlead.engine.ports.lanes import Explanation
-from fairlead.policy.jobs.explain import Facts, HeldBy, why_it_waits
+from fairlead.policy.jobs.explain import HeldBy, JobFacts, explain_wait
 from fairlead.policy.jobs.states import JobState
 from fairlead.testing._memory.capacity import Room, pauses_of
 from fairlead.testing._memory.database import MemoryDatabase, seconds
@@ -24,7 +24,7 @@ def explained(database: MemoryDatabase, job_id: UUID, asker: UUID | None) -> Exp
         return None
     settle(database)
     facts = _facts(database, row, asker)
-    reason = why_it_waits(facts)
+    reason = explain_wait(facts)
     return Explanation(
         job=job_view(database, row),
         why=reason.why,
@@ -37,14 +37,14 @@ def explained(database: MemoryDatabase, job_id: UUID, asker: UUID | None) -> Exp
     )
 
 
-def _facts(database: MemoryDatabase, row: JobRow, asker: UUID | None) -> Facts:
+def _facts(database: MemoryDatabase, row: JobRow, asker: UUID | None) -> JobFacts:
     now, key = database.now, lane_key(row)
     session = database.sessions.get(row.session_id) if row.session_id is not None else None
     lane = database.fair.lanes.get(key)
     ready = lane if lane is not None and lane.ready and row.state is JobState.AVAILABLE else None
     waits = row.state is JobState.AVAILABLE
     return copied(
-        Facts,
+        JobFacts,
         row,
         now=now,
         state=row.state.value,

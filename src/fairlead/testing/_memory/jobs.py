@@ -23,12 +23,12 @@ from fairlead.policy.jobs.states import JobState
 from fairlead.testing._memory.capacity import CAP_LOOK_S, Room, last_end, pauses_of
 from fairlead.testing._memory.database import MemoryLink, MemoryStore, seconds, statement
 from fairlead.testing._memory.dead_lettering import (
-    bury,
-    bury_unrun,
     come_on,
     end_cancelled,
     failure_json,
     replay_ended,
+    to_dead_letter,
+    unrun_to_dead_letter,
 )
 from fairlead.testing._memory.enqueue import holds_key, insert_all
 from fairlead.testing._memory.lane_rows import lane_key
@@ -184,7 +184,7 @@ class MemoryJobStore(MemoryStore):
                 row.give_back(now + seconds(outcome.delay_s))
             case Discarded():
                 come_on(self.database, row)
-                bury(
+                to_dead_letter(
                     self.database,
                     row,
                     outcome.failure,
@@ -209,7 +209,7 @@ class MemoryJobStore(MemoryStore):
                 end_cancelled(self.database, row)
                 continue
             reason = f"not run before its expiry at {row.expires_at:%Y-%m-%dT%H:%M:%SZ}"
-            bury_unrun(self.database, row, Category.PERMANENT_REQUEST, "expired", reason)
+            unrun_to_dead_letter(self.database, row, Category.PERMANENT_REQUEST, "expired", reason)
         return len(late[:limit])
 
     @statement

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from fairlead.engine.ports.lanes import GroupCap, TenantShare, Tier
-from fairlead.policy.jobs.lane import Scope, ScopeKind, is_own
+from fairlead.policy.jobs.lane import Scope, ScopeKind, is_internal_kind
 from fairlead.testing._memory.rows import JobRow
 
 
@@ -75,7 +75,7 @@ class PauseRow:
 
 def covers(scope: Scope, lane: LaneKey) -> bool:
     """True for a lane of *scope*."""
-    if is_own(lane.kind) and scope.kind is not ScopeKind.KIND:
+    if is_internal_kind(lane.kind) and scope.kind is not ScopeKind.KIND:
         return False
     match scope.kind:
         case ScopeKind.QUEUE:

@@ -149,7 +149,7 @@ class ScheduleRow:
 
 
 @dataclass(frozen=True, slots=True)
-class DutyRow:
+class ScheduleRunRow:
     """Table ``duty``."""
 
     schedule: str

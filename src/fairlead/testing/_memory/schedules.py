@@ -1,4 +1,4 @@
-"""Schedules and their ticks in memory; see ``fairlead.engine.ports.DutyStore``."""
+"""Schedules and their ticks in memory; see ``fairlead.engine.ports.ScheduleStore``."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
-from fairlead.engine.ports import NewJob, Pause, Schedule, ScheduleState, TakenTick
+from fairlead.engine.ports import NewJob, Pause, Schedule, ScheduleRun, ScheduleState
 from fairlead.testing._memory.database import MemoryStore, seconds, statement
 from fairlead.testing._memory.enqueue import covering, insert
-from fairlead.testing._memory.rows import DutyRow, ScheduleRow
+from fairlead.testing._memory.rows import ScheduleRow, ScheduleRunRow
 
 
-class MemoryDutyStore(MemoryStore):
+class MemoryScheduleStore(MemoryStore):
     """Schedules of a `MemoryDatabase`."""
 
     @statement
@@ -72,14 +72,14 @@ class MemoryDutyStore(MemoryStore):
         return [name for name, _ in ahead]
 
     @statement
-    def take_tick(
+    def record_run(
         self, name: str, seen: datetime, tick: datetime, coalesced: int, session_id: UUID, job: NewJob
     ) -> bool:
         row = self.database.schedules.get(name)
         if row is None or row.last_tick != seen or row.schedule.paused or row.pause is not None:
             return False
         row.last_tick = tick
-        if (name, tick) in self.database.duties:  # from before the clock was set back
+        if (name, tick) in self.database.schedule_runs:  # from before the clock was set back
             return True
         late_s = max(0.0, (self.database.now - tick).total_seconds())
         holder = covering(self.database, job)
@@ -92,24 +92,24 @@ class MemoryDutyStore(MemoryStore):
                 holder.run_at, self.database.now
             )  # the waiting job runs in place of the tick's
         job_id = job.job_id if holder is None else None
-        self.database.duties[name, tick] = DutyRow(
+        self.database.schedule_runs[name, tick] = ScheduleRunRow(
             name, tick, session_id, coalesced, job_id, self.database.now
         )
         return True
 
     @statement
-    def taken(self, name: str, limit: int) -> list[TakenTick]:
-        found = [duty for duty in self.database.duties.values() if duty.schedule == name]
+    def runs(self, name: str, limit: int) -> list[ScheduleRun]:
+        found = [duty for duty in self.database.schedule_runs.values() if duty.schedule == name]
         found.sort(key=lambda duty: duty.tick, reverse=True)
         return [
-            TakenTick(duty.tick, duty.taken_at, duty.session_id, duty.coalesced, duty.job_id)
+            ScheduleRun(duty.tick, duty.taken_at, duty.session_id, duty.coalesced, duty.job_id)
             for duty in found[:limit]
         ]
 
     @statement
     def prune(self, older_than_s: float, limit: int) -> int:
         before = self.database.now - seconds(older_than_s)
-        old = [key for key, duty in self.database.duties.items() if duty.taken_at < before][:limit]
+        old = [key for key, duty in self.database.schedule_runs.items() if duty.taken_at < before][:limit]
         for key in old:
-            del self.database.duties[key]
+            del self.database.schedule_runs[key]
         return len(old)

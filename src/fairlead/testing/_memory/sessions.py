@@ -12,7 +12,7 @@ from fairlead.engine.ports import FailureRecord, KeyHolder, ProcessIdentity, Ren
 from fairlead.policy.failures.category import Category
 from fairlead.policy.jobs.states import JobState
 from fairlead.testing._memory.database import MemoryStore, seconds, statement
-from fairlead.testing._memory.dead_lettering import bury_unrun, failure_json
+from fairlead.testing._memory.dead_lettering import failure_json, unrun_to_dead_letter
 from fairlead.testing._memory.rows import JobRow, SessionRow, copied
 
 
@@ -89,7 +89,7 @@ class MemorySessionStore(MemoryStore):
         ]
 
     @statement
-    def bury(self, session_ids: Sequence[UUID]) -> int:
+    def mark_dead(self, session_ids: Sequence[UUID]) -> int:
         found = [self.database.sessions.get(session_id) for session_id in session_ids]
         dead = [row for row in found if row is not None and row.open]
         for row in dead:
@@ -145,7 +145,7 @@ class MemorySessionStore(MemoryStore):
             ran_s = (self.database.now - row.started_at).total_seconds()
             if row.crash_count >= max_crashes:
                 reason = f"its worker died or did not renew its lease in time, {row.crash_count} times"
-                bury_unrun(self.database, row, category, "poison", reason, ran_s=ran_s)
+                unrun_to_dead_letter(self.database, row, category, "poison", reason, ran_s=ran_s)
                 return True
             reason = "its worker died or did not renew its lease in time; this counts as no attempt"
             crashed = FailureRecord(category.value, "crashed", reason, ran_s, row.attempt)
