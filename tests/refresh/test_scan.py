@@ -13,8 +13,7 @@ from fairlead.engine.jobs.handler import JobContext
 from fairlead.engine.ports import ConnectionKey, Job
 from fairlead.engine.tokens.refresh_jobs import TokenJobs
 from fairlead.events import NeedsReauth
-from fairlead.policy.jobs.job import Cancel, Complete, Snooze
-from fairlead.policy.jobs.job import RequireReauth
+from fairlead.policy.jobs.job import Cancel, Complete, RequireReauth, Snooze
 from fairlead.testing.ledger import judge
 from tests.support.refresher import FAST, end_sends
 from tests.support.rows import rows, run

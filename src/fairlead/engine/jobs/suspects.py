@@ -43,7 +43,7 @@ to see that there are any."""
 def longest_run_s(kind: str, timeout_s: float) -> float:
     """How long a job of *kind* is taken to run at most.
 
-    >>> reach_s("report", 3600.0), reach_s("token.refresh", 90.0)
+    >>> longest_run_s("report", 3600.0), longest_run_s("token.refresh", 90.0)
     (3600.0, 15.0)
     """
     return min(timeout_s, PATIENCE_S) if is_internal_kind(kind) else timeout_s

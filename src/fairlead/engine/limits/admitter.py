@@ -21,8 +21,7 @@ from typing import NamedTuple
 
 from fairlead._core.clock import Clock, Draw
 from fairlead._core.ids import Ids
-from fairlead.engine.base.timing import wait_event
-from fairlead.engine.base.timing import with_deadline
+from fairlead.engine.base.timing import wait_event, with_deadline
 from fairlead.engine.limits.admission import Admission
 from fairlead.engine.limits.lease_renewer import (
     SLOT_LOST_MESSAGE,
