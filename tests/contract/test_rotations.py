@@ -28,7 +28,7 @@ from tests.support.engine import IDS, NOBODY
 # ---- INTENT ----------------------------------------------------------------------------------------
 
 
-async def test_one_intent_at_a_time_across_processes(stores: Stores) -> None:
+async def test_rotation_has_one_intent_at_a_time_across_processes(stores: Stores) -> None:
     credential, processes = await connected(stores), [stores.credentials, stores.peer(), stores.peer()]
     wishes = [intent(credential, await a_session(stores, pid)) for pid in range(3) for _ in range(4)]
     granted = await asyncio.gather(

@@ -111,7 +111,7 @@ async def test_a_connection_is_read_by_name_and_by_id(store) -> None:
     assert not await store.create(new())
 
 
-async def test_one_intent_at_a_time_across_sessions(store, database) -> None:
+async def test_rotation_has_one_intent_at_a_time_across_sessions(store, database) -> None:
     credential = await connected(store)
     sessions = [await session(database) for _ in range(4)]
     others = [PostgresCredentialStore(database) for _ in range(4)]

@@ -93,7 +93,7 @@ async def test_at_once_when_idle_and_together_while_one_write_is_under_way() -> 
         assert acks.pending == 0
 
 
-async def test_what_is_not_ours_any_more_is_counted_by_kind() -> None:
+async def test_outcome_of_a_lost_job_is_counted_by_kind() -> None:
     desk = Desk()
     kept, *lost = await desk.running(3)
     async with desk.acknowledger() as acks:
@@ -167,7 +167,7 @@ async def test_emoji_that_the_database_refuses_ends_in_a_dead_letter() -> None:
 
 
 @pytest.mark.parametrize("args_are_bad", [False, True])
-async def test_what_a_run_saved_outlives_an_outcome_that_cannot_be_stored(args_are_bad: bool) -> None:
+async def test_saved_state_survives_an_outcome_that_cannot_be_stored(args_are_bad: bool) -> None:
     """Its next run begins where it had come to, unless what it saved is what cannot be stored."""
     desk = Desk()
     (job,) = await desk.running(1)
@@ -220,7 +220,7 @@ async def test_a_wrong_set_up_or_a_want_of_descriptors_is_no_fault_of_the_outcom
     assert view.result == "kept"
 
 
-async def test_what_is_kept_too_long_or_is_too_much_ends_new_work() -> None:
+async def test_backlog_of_outcomes_too_old_or_too_large_stops_claims() -> None:
     desk = Desk()
     (job,) = await desk.running(1)
     desk.refuse = lambda outcomes: DependencyUnavailableError("away")

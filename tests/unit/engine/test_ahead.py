@@ -74,7 +74,7 @@ async def test_a_connection_in_use_is_read_behind_its_callers() -> None:
     assert again.version == 2, "its age counts from the look"
 
 
-async def test_one_that_nobody_uses_is_not_read() -> None:
+async def test_unused_entry_is_not_refreshed() -> None:
     store = Connections()
     await store.known.connection(KEY)
     await store.clock.advance(KNOWN_S - AHEAD_S - 0.1)
@@ -95,7 +95,7 @@ async def test_a_look_that_fails_has_found_the_database_away() -> None:
     assert store.asked == 2
 
 
-async def test_one_that_is_gone_is_known_no_more_once_it_was_looked_for() -> None:
+async def test_removed_connection_leaves_the_cache_after_a_refresh() -> None:
     store = Connections()
     await store.known.connection(KEY)
     await store.clock.advance(KNOWN_S - AHEAD_S)
@@ -173,7 +173,7 @@ async def test_a_look_that_began_before_a_refresh_brings_no_old_token_back() -> 
 
 
 @pytest.mark.parametrize("state", ["revoked", "needs_reauth"])
-async def test_what_a_look_finds_is_heeded(state: str) -> None:
+async def test_result_of_a_background_refresh_is_used(state: str) -> None:
     store = Tokens()
     await store.reader.token(KEY)
     await store.clock.advance(CACHE_S * (1 - AHEAD_SHARE))

@@ -65,7 +65,7 @@ async def test_a_connection_that_is_known_is_called_for_five_minutes() -> None:
     await way.call()
 
 
-async def test_what_is_not_known_is_refused_and_what_is_gone_is_forgotten() -> None:
+async def test_uncached_connection_is_refused_and_a_removed_one_forgotten() -> None:
     way = WayOfAnAbsentStore()
     way.away = True
     with pytest.raises(DependencyUnavailableError):
@@ -137,7 +137,7 @@ async def test_calls_whose_time_is_short_find_out_too() -> None:
         assert (way.entrance.known(way.key) is not None) is away
 
 
-async def test_what_is_not_known_is_waited_for_until_the_deadline() -> None:
+async def test_uncached_connection_is_waited_for_until_the_deadline() -> None:
     way = WayOfAnAbsentStore()
     way.hangs = True
     waits = begun(way.call(call_s=4.0))

@@ -162,7 +162,7 @@ async def test_a_sender_that_answers_too_little_is_told_to_all() -> None:
     assert [str(answer) for answer in answers] == ["broken: 1 results for 2 items"] * 2
 
 
-async def test_what_no_caller_took_is_told_at_whatever_moment_he_was_cancelled() -> None:
+async def test_result_without_a_caller_is_reported_for_any_moment_of_cancellation() -> None:
     store, missed = Store(), list[tuple[int, int]]()
     batch = Batcher(store.send, unclaimed=lambda item, result: missed.append((item, result)))
     early, late, stays = ask(batch, 1, 2, 3)
@@ -230,7 +230,7 @@ async def test_an_idle_batcher_holds_no_task() -> None:
 # ---- what nobody waits for
 
 
-async def test_what_is_asked_later_is_sent_when_what_was_posted_is_done() -> None:
+async def test_later_request_is_sent_after_the_posted_ones_are_done() -> None:
     """Though two batches may be under way: a store with two connections keeps no order between them."""
     store, told = Store(), []
     batch = Batcher(store.send, parallel=2)
@@ -247,7 +247,7 @@ async def test_what_is_asked_later_is_sent_when_what_was_posted_is_done() -> Non
     assert store.most_under_way == 1
 
 
-async def test_what_was_asked_before_is_not_waited_for() -> None:
+async def test_post_does_not_wait_for_earlier_requests() -> None:
     store, told = Store(), []
     batch = Batcher(store.send, parallel=2)
     first = ask(batch, 1)
@@ -279,7 +279,9 @@ async def test_a_sender_that_finds_something_posted_under_way_leaves_the_rest_to
     assert (told, store.batches) == ([4], [[1], [2], [3]])
 
 
-async def test_who_posts_is_told_of_failures_and_disturbs_nobody(caplog: pytest.LogCaptureFixture) -> None:
+async def test_callback_of_a_post_gets_failures_and_disturbs_no_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     store, told = Store(), []
 
     def raises(_result: object) -> None:
@@ -301,7 +303,7 @@ async def test_who_posts_is_told_of_failures_and_disturbs_nobody(caplog: pytest.
     assert len(told) == 3
 
 
-async def test_what_was_abandoned_is_under_way_until_it_is_answered() -> None:
+async def test_abandoned_request_is_in_flight_until_its_response() -> None:
     store = Store()
     batch = Batcher(store.send)
     assert batch.is_idle

@@ -141,7 +141,7 @@ async def in_a_job(
         current_job.reset(running)
 
 
-async def test_it_is_followed_with_ever_longer_waits_to_its_rows() -> None:
+async def test_bulk_operation_is_polled_with_growing_waits() -> None:
     vendor = Vendor(["CREATED", "RUNNING", "RUNNING", "RUNNING", "COMPLETED"])
     began_s = vendor.clock.monotonic()
     assert await vendor.ids() == [1, 2, 3]
@@ -213,7 +213,7 @@ async def test_an_operation_that_failed_says_so_and_frees_its_place(
     assert vendor.left_running is False
 
 
-async def test_one_that_the_vendor_did_not_begin_is_told_with_its_words() -> None:
+async def test_refused_bulk_operation_fails_with_the_vendors_reason() -> None:
     vendor = Vendor(refused="INVALID")
     with pytest.raises(CallFailedError, match="not begun: no") as failed:
         await vendor.ids()
@@ -385,7 +385,7 @@ async def test_a_job_that_fails_over_its_rows_keeps_its_place_for_the_next_run(j
     assert vendor.left_running is job
 
 
-async def test_nobody_follows_it_for_ever() -> None:
+async def test_bulk_operation_is_polled_until_the_deadline() -> None:
     vendor = Vendor(["RUNNING"])
     began_s = vendor.clock.monotonic()
     with pytest.raises(BulkStillRunningError):

@@ -116,7 +116,7 @@ async def test_three_replays_within_the_hour_then_a_person_then_the_end(office: 
 
 
 @pytest.mark.parametrize("category", ["permanent_config", "permanent_permission", "permanent_request"])
-async def test_what_only_a_person_can_mend_is_abandoned_after_a_week(office: Office, category: str) -> None:
+async def test_entry_that_needs_an_operator_is_abandoned_after_a_week(office: Office, category: str) -> None:
     entry_id = await office.dies(category)
     await office.fleet.advance(7 * DAY_S - 1)
     assert await office.run() == {}
@@ -197,7 +197,7 @@ async def test_after_the_window_nothing_is_replayed_by_itself(office: Office) ->
     assert await office.run() == {"abandoned": 1}
 
 
-async def test_who_closes_it_first_wins(office: Office) -> None:
+async def test_first_resolution_of_an_entry_wins(office: Office) -> None:
     """A person resolves the entry between the processor's look and its act."""
     entry_id = await office.dies()
     await office.fleet.advance(300)
@@ -215,7 +215,7 @@ async def test_who_closes_it_first_wins(office: Office) -> None:
     assert (entry.status, entry.resolved_by, entry.replay_job_id) == ("manual_resolved", "ann", None)
 
 
-async def test_one_bad_entry_stops_no_other(office: Office) -> None:
+async def test_bad_entry_stops_no_other(office: Office) -> None:
     bad = await office.dies(kind="bad")
     await office.dies()
     office.fleet.database.dead_letters[bad].category = "no such category"

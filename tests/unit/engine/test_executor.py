@@ -64,7 +64,7 @@ async def test_a_snooze_burns_no_attempt() -> None:
     assert await outcome_of(returning(Snooze(12)), job) == Rescheduled(job.job_id, job.lease_id, 12.0)
 
 
-async def test_what_the_context_was_asked_counts_without_being_returned() -> None:
+async def test_outcome_set_on_the_context_counts_without_a_return() -> None:
     async def forgets_to_return(context: JobContext) -> None:
         context.snooze(9)
 
@@ -206,7 +206,7 @@ async def test_a_timeout_of_the_handlers_own_is_not_the_jobs() -> None:
     assert outcome.failure.code == "timeout"
 
 
-async def test_whatever_a_cut_off_handler_raises_it_was_the_timeout() -> None:
+async def test_error_of_a_handler_after_its_timeout_is_the_timeout() -> None:
     clock = ManualClock()
 
     async def hangs(context: JobContext) -> None:

@@ -95,7 +95,7 @@ async def test_a_run_that_comes_on_forgets_the_waits_before_however_it_ends() ->
 # ---- what was saved --------------------------------------------------------------------------------
 
 
-async def test_what_a_run_saved_is_there_for_the_next_one_however_it_ended() -> None:
+async def test_saved_state_reaches_the_next_run_after_any_outcome() -> None:
     async def saves(context: JobContext, end: Callable[[], object]) -> object:
         context.save("page", 7)
         context.save("more", {"a": 1})
@@ -120,7 +120,7 @@ async def test_what_a_run_saved_is_there_for_the_next_one_however_it_ended() -> 
     assert untouched.args is None
 
 
-async def test_what_cannot_be_stored_cannot_be_saved() -> None:
+async def test_unstorable_value_is_refused_by_save() -> None:
     context = JobContext(a_job(), lambda: 60.0)
     for value in (float("nan"), "x" * 70_000, object()):
         with pytest.raises(InvalidInputError):

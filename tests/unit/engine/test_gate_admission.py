@@ -75,7 +75,7 @@ async def test_a_waiter_gets_the_slot_when_it_comes_free(world: World) -> None:
         assert world.inside == ["first", "second"]
 
 
-async def test_who_may_not_wait_is_told_when_to_come_back(world: World) -> None:
+async def test_call_that_may_not_wait_gets_retry_after(world: World) -> None:
     plan = Plan(DOMAIN, buckets=(BucketLimit("requests", 1, 0.1),))
     await world.stay("first", world.entry(plan))
     with pytest.raises(LimitExceededError, match=r"acme.*shopify.*hint: ") as refused:
@@ -209,14 +209,14 @@ async def test_an_open_breaker_refuses_and_a_short_rest_of_it_is_waited_for(worl
     assert world.inside == ["third"]
 
 
-async def test_what_was_not_sent_costs_nothing(world: World) -> None:
+async def test_unsent_call_costs_nothing(world: World) -> None:
     plan = Plan(DOMAIN, buckets=(BucketLimit("requests", 1, 0.001),))
     async with world.admissions.enter(world.entry(plan)) as admission:
         admission.not_sent()
     assert await world.is_free(plan)
 
 
-async def test_what_the_provider_says_is_told_to_the_gate(world: World) -> None:
+async def test_observation_of_the_provider_reaches_the_gate(world: World) -> None:
     plan = Plan(DOMAIN, buckets=(BucketLimit("requests", 40, 2),))
     async with world.admissions.enter(world.entry(plan)) as admission:
         admission.record_health(DestinationHealth.HEALTHY, {0: Observation(wait_s=120.0)})

@@ -37,7 +37,7 @@ async def opened(way: Way) -> None:
     assert breaker_events(way) == [OPENED]
 
 
-async def test_what_opens_it_is_told_once(way: Way) -> None:
+async def test_opening_of_a_breaker_is_emitted_once(way: Way) -> None:
     await call(way, DestinationHealth.UNHEALTHY)
     assert breaker_events(way) == []
     await call(way, DestinationHealth.UNHEALTHY)

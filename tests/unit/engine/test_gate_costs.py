@@ -36,7 +36,7 @@ async def test_the_next_call_of_an_operation_takes_what_the_last_was_asked_for()
     assert await spent(way, "orders") == 1
 
 
-async def test_what_is_not_believed_is_told_of_each_connection() -> None:
+async def test_ignored_observation_is_emitted_for_each_connection() -> None:
     way = Way()
     for tenant in ("acme", "acme", "acme", "beta"):
         way.key = ConnectionKey(tenant, "stripe")
@@ -46,14 +46,14 @@ async def test_what_is_not_believed_is_told_of_each_connection() -> None:
     assert told == [("acme", 1), ("acme", 2), ("beta", 1)]
 
 
-async def test_it_rises_at_once_and_falls_slowly() -> None:
+async def test_cost_estimate_rises_at_once_and_falls_slowly() -> None:
     way = Way(provider="shopify")
     for requested in (100, 200, 100):
         await spent(way, "products", answer(requested, 10))
     assert await spent(way, "products") == pytest.approx(180)
 
 
-async def test_who_says_the_cost_is_believed() -> None:
+async def test_stated_cost_overrides_the_estimate() -> None:
     way = Way(provider="shopify")
     await spent(way, "products", answer(102, 40))
     assert await spent(way, "products", cost=7.0) == 7

@@ -44,14 +44,14 @@ async def test_the_first_process_ever_is_new_and_no_other(notes: Notes) -> None:
     assert (first.is_new(), second.is_new()) == (True, False)
 
 
-async def test_who_died_before_he_used_it_leaves_an_installation_that_is_not_new(notes: Notes) -> None:
+async def test_process_that_died_before_its_first_call_leaves_no_new_installation(notes: Notes) -> None:
     await process(notes).begin()
     after_the_crash = process(notes)
     await after_the_crash.begin()
     assert not after_the_crash.is_new()
 
 
-async def test_it_is_true_for_one_lease_since_before_it_was_asked(notes: Notes) -> None:
+async def test_installation_counts_as_new_for_one_lease(notes: Notes) -> None:
     """Later another process, which waited for a lease on an empty server, may have granted slots."""
     first = process(notes)
     notes.slow_s = 29.0

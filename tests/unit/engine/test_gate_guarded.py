@@ -247,7 +247,7 @@ async def test_a_slot_that_came_free_meanwhile_is_free_on_return(
     assert len(await fleet[1].take_all(plan)) == 3
 
 
-async def test_who_is_back_first_leaves_the_others_their_shares(
+async def test_first_process_back_leaves_the_others_their_slots(
     fleet: list[Process], store: Store, clock: ManualClock
 ) -> None:
     """The store knows nothing of their slots until they are back, too."""
@@ -262,7 +262,7 @@ async def test_who_is_back_first_leaves_the_others_their_shares(
     assert len(await fleet[0].take_all(plan)) == 1, "now the limits are the fleet's again"
 
 
-async def test_who_stands_in_line_is_woken_when_another_counts(fleet: list[Process], store: Store) -> None:
+async def test_waiter_is_woken_when_local_counting_starts(fleet: list[Process], store: Store) -> None:
     process, woken = fleet[0], list[int]()
     await process.gate.listen(woken.append)
     plan = Plan(DOMAIN, pool=PoolLimit("p", 1))

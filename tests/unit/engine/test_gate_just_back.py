@@ -25,7 +25,7 @@ def fleet(store: Store) -> list[Process]:
     return [Process(store, rank, 4) for rank in range(4)]
 
 
-async def test_who_is_back_first_leaves_in_the_bucket_what_the_others_have_spent(
+async def test_first_process_back_leaves_the_tokens_that_others_have_spent(
     fleet: list[Process], store: Store, clock: ManualClock
 ) -> None:
     """It came back while they spent their shares of it, and they have not said so yet."""
@@ -61,7 +61,7 @@ async def test_turns_of_the_outage_stand_in_nobodys_way(
     assert len(await fleet[0].take_all(plan)) == 1, "what came back in half a second"
 
 
-async def test_what_the_store_refuses_takes_nothing_from_the_share(
+async def test_refusal_of_the_store_costs_nothing_of_the_share(
     fleet: list[Process], store: Store, clock: ManualClock
 ) -> None:
     plan = rate(80, 8)
@@ -77,7 +77,7 @@ async def test_what_the_store_refuses_takes_nothing_from_the_share(
 
 
 @pytest.mark.parametrize("away_s", [0.4, 60.0])
-async def test_who_is_alone_in_the_fleet_or_was_away_for_a_moment_keeps_to_no_share(
+async def test_single_process_or_short_outage_needs_no_share(
     store: Store, clock: ManualClock, away_s: float
 ) -> None:
     process = Process(store, 0, 1 if away_s > 1 else 4)
@@ -89,7 +89,7 @@ async def test_who_is_alone_in_the_fleet_or_was_away_for_a_moment_keeps_to_no_sh
     assert len(await process.take_all(rate(40, 0.01))) >= 40
 
 
-async def test_who_is_beyond_the_share_in_the_second_after_a_return_keeps_no_place(
+async def test_call_over_the_share_after_a_return_keeps_no_place(
     fleet: list[Process], clock: ManualClock
 ) -> None:
     """A slot that came to him would lie idle until its claim ends: he was refused, and looks nowhere."""

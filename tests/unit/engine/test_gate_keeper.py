@@ -106,7 +106,7 @@ def clock() -> ManualClock:
     return ManualClock(start=1_000_000.0)
 
 
-async def test_it_stops_before_its_lease_ends_though_no_beat_comes(clock: ManualClock) -> None:
+async def test_call_stops_before_its_lease_ends_without_a_heartbeat(clock: ManualClock) -> None:
     _, calls = calls_of(clock)
     await calls.begin()
     await clock.advance(LEASE_S * 0.95)
@@ -117,7 +117,7 @@ async def test_it_stops_before_its_lease_ends_though_no_beat_comes(clock: Manual
         await calls.running.pop()
 
 
-async def test_it_stops_before_its_lease_ends_though_no_renewal_comes_through(clock: ManualClock) -> None:
+async def test_call_stops_before_its_lease_ends_without_a_renewal(clock: ManualClock) -> None:
     gate, calls = calls_of(clock)
     await calls.begin()
     await clock.advance(9)
@@ -170,7 +170,7 @@ async def test_a_store_that_lost_everything_gives_slots_to_others_after_30_s(
     await calls.end()
 
 
-async def test_one_that_was_renewed_goes_on_beside_one_that_was_not(clock: ManualClock) -> None:
+async def test_renewed_call_continues_beside_an_expired_one(clock: ManualClock) -> None:
     gate, calls = calls_of(clock)
     calls.plan = Plan(DOMAIN, pool=PoolLimit("p", 2))
     await calls.begin()
@@ -219,7 +219,7 @@ async def test_alone_it_keeps_to_its_share_before_the_store_gives_its_slots_away
     await calls.end()
 
 
-async def test_what_is_sent_without_limits_has_no_slot_to_lose(clock: ManualClock) -> None:
+async def test_call_without_limits_has_no_slot_to_lose(clock: ManualClock) -> None:
     """A connection that is open while the store is away: its long calls outlast the outage, too."""
     process = Process(Store(clock), 0, 1)
     process.way.cut = True

@@ -134,11 +134,11 @@ def test_hints_are_bounded() -> None:
     assert told.observed[0].wait_s == 900.0
 
 
-def test_what_is_counted_in_windows_becomes_a_bucket_that_keeps_to_them() -> None:
+def test_observed_window_becomes_a_bucket() -> None:
     told = observations_for(PLAN, [LimitObservation("requests", left=60.0, capacity=100.0, window_s=10.0)])
     assert told.observed[0] == Observation(60.0, 10.0, 9.0, None)
 
 
 @pytest.mark.parametrize("limit", ["concurrency", "object", "endpoint", "bulk", "account"])
-def test_what_is_no_bucket_slows_none(limit: str) -> None:
+def test_observation_of_an_unknown_limit_changes_no_bucket(limit: str) -> None:
     assert observations_for(PLAN, [LimitObservation(limit, wait_s=3.0)]) == Observations({}, {}, {})

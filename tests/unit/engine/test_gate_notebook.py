@@ -55,7 +55,7 @@ def world() -> World:
     return World()
 
 
-async def test_what_differs_from_the_plan_is_written_once(world: World) -> None:
+async def test_observation_that_differs_from_the_plan_is_stored_once(world: World) -> None:
     for _ in range(100):
         world.hears(FASTER)
     await world.notebook.write()
@@ -68,7 +68,7 @@ async def test_what_differs_from_the_plan_is_written_once(world: World) -> None:
 @pytest.mark.parametrize(
     "told", [Observation(left=3), Observation(wait_s=5), Observation(900, 1000, 50), Observation(per_s=50)]
 )
-async def test_what_is_as_planned_is_not(world: World, told: Observation) -> None:
+async def test_observation_equal_to_the_plan_is_not_stored(world: World, told: Observation) -> None:
     world.hears(told)
     await world.notebook.write()
     assert world.notes.batches == []
@@ -91,7 +91,7 @@ async def test_a_limit_that_changes_all_the_time_is_written_once_a_minute(world:
     assert world.notes.written[-1] == (1000, 219), "the end writes the latest, whenever the last one was"
 
 
-async def test_what_goes_back_to_the_guess_is_written_too(world: World) -> None:
+async def test_return_to_the_plan_is_stored(world: World) -> None:
     world.hears(FASTER)
     await world.notebook.write()
     world.hears(Observation(capacity=1000, per_s=50))
@@ -118,7 +118,7 @@ async def test_under_newer_settings_it_is_learnt_anew(world: World) -> None:
     assert [batch[0].version for batch in world.notes.batches] == [7, 8]
 
 
-async def test_what_could_not_be_written_is_written_later(world: World) -> None:
+async def test_failed_write_is_repeated_later(world: World) -> None:
     world.notes.away = True
     world.hears(FASTER)
     with pytest.raises(DependencyUnavailableError):
@@ -131,7 +131,7 @@ async def test_what_could_not_be_written_is_written_later(world: World) -> None:
 @pytest.mark.parametrize(
     "told", [Observation(capacity=1e300), Observation(per_s=0), Observation(capacity=float("nan"))]
 )
-async def test_what_no_bucket_can_be_is_not_kept(world: World, told: Observation) -> None:
+async def test_impossible_observation_is_not_stored(world: World, told: Observation) -> None:
     world.hears(told)
     await world.notebook.write()
     assert world.notes.batches == []

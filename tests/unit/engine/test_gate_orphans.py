@@ -53,7 +53,9 @@ def lease(number: int, process: int | str, ends_in_s: float = 20.0) -> StoredLea
         (lease(1, f"bulk:{UUID(int=1)}", ends_in_s=-0.5), [], OVER),
     ],
 )
-def test_who_is_an_orphan(held: StoredLease, sessions: list[SessionView], why: str | None) -> None:
+def test_lease_without_a_live_session_is_an_orphan(
+    held: StoredLease, sessions: list[SessionView], why: str | None
+) -> None:
     assert [orphan.why for orphan in orphans([held], sessions)] == ([why] if why else [])
 
 
@@ -113,7 +115,7 @@ def search(keys: Keys, *sessions: SessionView) -> tuple[OrphanSearch, ManualCloc
     return OrphanSearch(keys, Sessions(*sessions), clock=clock), clock  # type: ignore[arg-type]
 
 
-async def test_who_is_renewed_between_two_looks_is_no_orphan_whatever_its_session_says() -> None:
+async def test_lease_renewed_between_two_checks_is_no_orphan() -> None:
     keys = Keys(lease(1, 1), lease(2, 1))
     keys.renewed = {1}
     looking, clock = search(keys, session(1, "lost"))

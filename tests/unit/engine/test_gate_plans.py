@@ -59,7 +59,7 @@ def test_netsuite_counts_calls_in_flight_per_account(plans: Plans) -> None:
     assert plan.breaker != same.breaker
 
 
-def test_who_does_not_name_an_account_shares_nobodys(plans: Plans) -> None:
+def test_connection_without_an_account_shares_no_limits(plans: Plans) -> None:
     """Neither with another tenant's connection of the same name, nor with the account of that name."""
     named = connection("netsuite", account_id="main")
     unnamed = [
@@ -106,7 +106,7 @@ def test_shared_limit_changes_after_two_tenants_receive_the_same_numbers(domain:
 
 
 @pytest.mark.parametrize(("domain", "own"), [("tenant", True), ("account", False), ("app", False)])
-def test_what_other_tenants_spend_from_is_not_a_tenants_own(domain: str, own: bool) -> None:
+def test_limit_shared_between_tenants_is_not_a_tenants_own(domain: str, own: bool) -> None:
     overlay = PROFILES["hubspot"].overlay({"limits": {"domain": domain}})
     assert Plans(lambda provider, variant: overlay).of(connection("hubspot")).own is own
 

@@ -114,7 +114,7 @@ async def test_retries_that_are_over_at_once_are_held_to_a_share_too() -> None:
         await storm.way.call(retry=True)
 
 
-async def test_who_only_observes_is_told_and_not_refused() -> None:
+async def test_observed_retry_is_reported_and_not_refused() -> None:
     storm = Storm(observe=True)
     retries = [begun(storm.again()) for _ in range(5)]
     await settled()

@@ -40,7 +40,7 @@ def fleet(store: Store) -> list[Process]:
     return [Process(store, rank, 4) for rank in range(4)]
 
 
-async def test_who_was_served_meanwhile_stands_in_nobodys_way(
+async def test_waiter_served_during_an_outage_blocks_no_other(
     fleet: list[Process], clock: ManualClock
 ) -> None:
     """A slot that comes free is for who waits, not for five seconds for who has long been served."""
@@ -67,7 +67,7 @@ async def test_who_was_served_meanwhile_stands_in_nobodys_way(
     assert isinstance(await other.gate.admit(second), Admitted)
 
 
-async def test_what_the_store_granted_unheard_is_given_back(fleet: list[Process]) -> None:
+async def test_grant_whose_response_was_lost_is_released(fleet: list[Process]) -> None:
     asked = waiter(slots())
     fleet[0].way.deaf = True
     assert not isinstance(await fleet[0].gate.admit(asked), Admitted)
@@ -128,9 +128,7 @@ async def test_a_place_that_was_given_as_the_store_went_away_is_left(
 
 
 @pytest.mark.parametrize("error", ["an ask", "an end"])
-async def test_whatever_finds_the_store_away_all_stop_waiting_for_it(
-    fleet: list[Process], error: str
-) -> None:
+async def test_first_failure_ends_every_wait_for_the_store(fleet: list[Process], error: str) -> None:
     process = fleet[0]
     held = await process.take(slots(4))
     process.way.cut = True
@@ -143,7 +141,7 @@ async def test_whatever_finds_the_store_away_all_stop_waiting_for_it(
     assert process.way.abandoned == 1
 
 
-async def test_who_holds_what_is_told_before_anything_is_given_back(fleet: list[Process]) -> None:
+async def test_held_slots_are_reported_before_any_release(fleet: list[Process]) -> None:
     """What is given back goes to who waits: beside a call that nobody knows of yet that is one too many."""
     process = fleet[0]
     held = [await process.take(slots(2)) for _ in range(2)]
@@ -157,7 +155,7 @@ async def test_who_holds_what_is_told_before_anything_is_given_back(fleet: list[
     assert sorted(process.way.done[1:]) == ["cancel", "finish"]
 
 
-async def test_what_cannot_be_left_keeps_nobody_away(fleet: list[Process]) -> None:
+async def test_release_that_fails_delays_no_return(fleet: list[Process]) -> None:
     """A domain whose keys are damaged: its lease ends by itself. What has ended is told once."""
     process, asked = fleet[0], waiter(slots(2))
     await fleet[1].take(slots(2))
@@ -272,7 +270,7 @@ async def test_a_way_back_on_which_the_store_falls_silent_ends(
     await back(process)
 
 
-async def test_nobody_is_back_while_something_may_be_undone_yet(fleet: list[Process]) -> None:
+async def test_return_waits_while_an_undo_may_still_arrive(fleet: list[Process]) -> None:
     """It would be undone by its lease, with which the same call may have been admitted anew by then."""
     process = fleet[0]
     await away(process)
@@ -306,7 +304,7 @@ async def test_a_turn_whose_ask_was_under_way_is_given_up_with_its_place(fleet: 
     assert [alone.left_behind() for _ in range(2)] == [[booked]] * 2, "a return may break off"
 
 
-async def test_what_another_is_to_take_up_is_not_given_back(fleet: list[Process], store: Store) -> None:
+async def test_handed_over_slot_is_not_released(fleet: list[Process], store: Store) -> None:
     process, asked = fleet[0], waiter(slots(4))
     process.way.deaf = True
     await process.gate.admit(asked)

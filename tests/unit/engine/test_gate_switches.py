@@ -81,7 +81,7 @@ async def test_nothing_is_switched(world: World) -> None:
     assert world.events == []
 
 
-async def test_who_is_isolated_is_told_by_whom_and_why(world: World) -> None:
+async def test_isolated_connection_is_refused_with_actor_and_reason(world: World) -> None:
     await world.switched(OverrideKind.ISOLATED, ITS_OWN)
     with pytest.raises(LimitExceededError, match=r"vendor asked \(cli:ann.*gate breaker reset") as refused:
         world.switches.check(KEY)
@@ -132,7 +132,7 @@ async def test_of_two_that_reach_a_call_one_is_enough(world: World) -> None:
     assert world.switches.lets_by(KEY)
 
 
-async def test_what_is_taken_back_ends_at_the_next_look(world: World) -> None:
+async def test_removed_override_ends_at_the_next_read(world: World) -> None:
     await world.switched(OverrideKind.ISOLATED, EVERYTHING)
     world.table.rows.clear()
     await world.switches.look()

@@ -45,7 +45,7 @@ async def test_no_wait_for_the_store_outlives_its_call() -> None:
 
 
 @pytest.mark.parametrize("kind", ["slots", "rate"])
-async def test_who_waits_is_judged_by_the_newest_limits(kind: str) -> None:
+async def test_waiter_is_judged_by_the_newest_limits(kind: str) -> None:
     """K3: raised to relieve a queue, they hold for those who stand in it."""
     clock = ManualClock(start=1000.0)
     gate = LocalGate(lambda: round(clock.monotonic() * MICRO))

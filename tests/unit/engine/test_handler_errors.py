@@ -51,7 +51,7 @@ async def test_a_key_error_in_a_handler_is_tried_again_and_kept_with_its_traceba
     assert await fleet.dead_letters.due(9) == [], "nobody but a person replays it"
 
 
-async def test_what_a_handler_declares_as_transient_is_tried_again_as_such(fleet: Fleet) -> None:
+async def test_declared_transient_error_is_retried(fleet: Fleet) -> None:
     class VendorBusyError(Exception):
         pass
 

@@ -48,7 +48,7 @@ class World:
         return await self.executor.run(a_job(kind="work", **{"group_key": "shopify/default", **fields}))
 
 
-async def test_it_keeps_its_place_and_its_group_waits_for_the_turn() -> None:
+async def test_refused_job_keeps_its_place_and_holds_its_group() -> None:
     world = World()
     outcome = await world.refused(tenant_id="acme")
     assert isinstance(outcome, Rescheduled)

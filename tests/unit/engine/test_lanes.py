@@ -73,7 +73,7 @@ async def test_each_second_and_each_half_minute() -> None:
     assert emit.events == []
 
 
-async def test_what_was_moved_and_mended_is_told() -> None:
+async def test_moved_and_repaired_lanes_are_reported() -> None:
     lanes, emit = Lanes(), Recorder()
     keeper = LaneMaintenance(lanes, emit=emit)  # type: ignore[arg-type]
     lanes.aged, lanes.swept = 3, Swept(opened=1, parked=2, woken=4, deleted=9)

@@ -55,7 +55,7 @@ async def test_process_that_reaches_nothing_is_refused_and_the_other_is_not(flee
     await call(fleet.well, DestinationHealth.HEALTHY)
 
 
-async def test_one_probe_at_a_time_decides(fleet: Fleet) -> None:
+async def test_local_breaker_is_decided_by_one_probe(fleet: Fleet) -> None:
     await opened(fleet.sick)
     await fleet.clock.advance(OPEN_MOST_S)
     probe = await fleet.sick.admit(AdmitRequest(PLAN))

@@ -90,7 +90,7 @@ async def webhook_jobs(fleet: Fleet) -> list[Job]:
     return await fleet.claim(WEBHOOK)
 
 
-async def test_nobody_is_there_to_be_told(fleet: Fleet) -> None:
+async def test_notification_without_a_subscriber_completes(fleet: Fleet) -> None:
     outcome = await run(notices(fleet), notice())
     assert isinstance(outcome, Completed)
     assert outcome.result == {"delivered": "nobody"}
@@ -150,7 +150,7 @@ async def test_without_an_id_of_its_own_an_event_goes_by_its_job(fleet: Fleet) -
 # ---- one fails -----------------------------------------------------------------------------------
 
 
-async def test_one_that_fails_is_called_again_and_the_others_are_not(fleet: Fleet) -> None:
+async def test_failed_subscriber_alone_is_called_again(fleet: Fleet) -> None:
     calls: list[str] = []
 
     async def fails_once(event: Event) -> None:
@@ -191,7 +191,7 @@ async def test_no_subscriber_ends_more_than_itself(
     assert heard == [LOST]
 
 
-async def test_one_that_hangs_holds_up_none_of_the_others(fleet: Fleet) -> None:
+async def test_hanging_subscriber_delays_no_other(fleet: Fleet) -> None:
     heard = asyncio.Event()
     clock = ManualClock()
 

@@ -126,9 +126,7 @@ async def test_a_page_is_tried_again_and_no_earlier_than_the_vendor_says() -> No
         ),
     ],
 )
-async def test_what_was_collected_is_kept_with_where_to_go_on(
-    failures: list[Exception], time_s: float
-) -> None:
+async def test_collected_items_are_kept_with_their_cursor(failures: list[Exception], time_s: float) -> None:
     vendor = Vendor([page(1, 2, after="a"), *failures, page(3)])
     listing = vendor.listing(time_s=time_s)
     assert [item async for item in listing] == [1, 2]
@@ -259,7 +257,7 @@ async def test_a_list_that_a_run_reads_twice_is_read_twice() -> None:
     assert [item async for item in again.listing()] == [2], "the second was not"
 
 
-async def test_what_the_run_before_noted_rules_over_where_the_first_was_told_to_begin() -> None:
+async def test_saved_cursor_overrides_the_given_one() -> None:
     vendor = Vendor([page(3, after="b"), DeadlineExceededError("no time", retry_after_s=0.0)])
     vendor.job = run_of(a_job("sync"))
     told = {"url": URL, "params": {"after": "a"}, "variables": {}}
@@ -280,7 +278,7 @@ async def test_a_run_that_came_no_further_burns_its_attempt() -> None:
         assert isinstance(outcome_of_exception(late.value, draw=0.5), Retry)
 
 
-async def test_what_cannot_be_had_at_all_fails_the_job() -> None:
+async def test_unreachable_page_fails_the_job() -> None:
     gone = CallFailedError("gone", category="permanent_request")
     vendor = Vendor([page(1, after="a"), gone])
     vendor.job = run_of(a_job("sync"))

@@ -189,7 +189,7 @@ async def test_a_failure_that_may_pass_is_tried_again_after_its_delay() -> None:
     assert [wish.retry for wish in world.wishes] == [None, True, True]
 
 
-async def test_what_may_have_been_acted_upon_is_not_sent_twice() -> None:
+async def test_request_that_may_have_acted_is_not_sent_twice() -> None:
     for first in (answer(500), NoAnswer(True, "reset", "cut off")):
         world = World([first, answer(200)])
         with pytest.raises(CallFailedError):
@@ -202,7 +202,7 @@ async def test_what_may_have_been_acted_upon_is_not_sent_twice() -> None:
         assert (await world.call(POST)).attempts == 2
 
 
-async def test_what_trying_again_does_not_help_fails_at_once() -> None:
+async def test_permanent_failure_is_raised_at_once() -> None:
     for status in (400, 403, 404, 422):
         world = World([answer(status, b'{"error": {"message": "no such item"}}')])
         with pytest.raises(CallFailedError, match="no such item") as failed:

@@ -129,7 +129,7 @@ async def test_in_a_job_no_connection_is_waited_for_past_the_time_of_the_job() -
     assert (world.clock.monotonic(), refused.value.retry_after_s) == (15.0, None)
 
 
-async def test_what_was_waited_before_the_pipeline_counts() -> None:
+async def test_wait_before_the_pipeline_counts_against_the_deadline() -> None:
     world = World([answer(200)], clock=ManualClock(100.0, autojump_s=0.0))
     with pytest.raises(DeadlineExceededError):
         await world.call(replace(GET, deadline_s=4.0, began_s=95.0))
@@ -137,7 +137,7 @@ async def test_what_was_waited_before_the_pipeline_counts() -> None:
     assert (came.waited_s, world.sent[0].deadline_s) == (3.0, 1.0)
 
 
-async def test_who_is_cancelled_while_it_waits_for_a_credential_is_cancelled() -> None:
+async def test_call_cancelled_in_its_wait_for_a_credential_is_cancelled() -> None:
     world = Slow([answer(200)], clock=ManualClock())
     task = asyncio.create_task(world.pipeline().send(GET))
     await world.clock.wait_sleepers(2)

@@ -92,7 +92,7 @@ WAITS: list[World] = [
 
 
 @pytest.mark.parametrize("played", WAITS, ids=["429", "429, closed", "401, closed", "401, busy"])
-async def test_what_its_job_waits_for_is_no_failure_and_nobody_is_called(played: World) -> None:
+async def test_limit_that_the_job_waits_for_is_no_loud_failure(played: World) -> None:
     """It is every day's news that a limit is reached; a warning of it hides the others."""
     world = World([*played.answers], no_newer=played.no_newer, settings={"inline_wait_s": 10.0})
     with a_job():

@@ -67,7 +67,7 @@ async def test_a_record_says_who_what_which_gate_and_why() -> None:
     assert (record.status, record.then, record.unclassified, record.stands_for) == (404, "fail", False, 1)
 
 
-async def test_what_no_rule_knows_is_told_as_such() -> None:
+async def test_response_without_a_rule_is_unclassified() -> None:
     world = World([answer(418, b"{}")], settings={"max_retries": 0})
     with pytest.raises(CallFailedError) as failed:
         await world.call(GET)
@@ -163,7 +163,7 @@ async def test_a_failed_call_is_reported_with_its_failure_and_not_with_what_prev
     assert [(event.code, event.category) for event in failures(world)] == [("http_500", "transient_server")]
 
 
-async def test_what_never_left_and_is_refused_then_has_not_failed() -> None:
+async def test_unsent_call_that_is_refused_is_no_failed_call() -> None:
     world = World([NoAnswer(False, "connect", "refused"), CLOSED])
     with pytest.raises(LimitExceededError):
         await world.call(GET)
@@ -250,7 +250,7 @@ async def test_a_call_that_is_cancelled_before_it_is_sent_leaves_none(streamed: 
     assert world.events == []
 
 
-async def test_who_stops_reading_has_an_answer_all_the_same() -> None:
+async def test_closed_stream_is_recorded_as_a_response() -> None:
     world = Cut([answer(200)])
     await world.cancelled(streamed=True)
     assert [record.then for record in attempts(world)] == ["give"]
@@ -321,7 +321,7 @@ async def test_answers_that_no_rule_knows_are_counted_by_provider() -> None:
     assert ResponsesUnclassified.level == "warning"
 
 
-async def test_what_was_held_back_of_the_count_is_told_with_a_later_attempt() -> None:
+async def test_suppressed_count_is_emitted_with_a_later_attempt() -> None:
     world = World([answer(418), answer(418), answer(418), answer(200), answer(200)])
     pipeline = world.pipeline()
     await pipeline.send(GET)

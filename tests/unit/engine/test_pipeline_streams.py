@@ -20,7 +20,7 @@ async def test_a_success_that_is_read_whole_is_judged_by_its_body() -> None:
     assert [event.then for event in world.events] == ["again", "give"]
 
 
-async def test_what_is_done_in_part_is_given_whatever_its_status() -> None:
+async def test_partial_result_is_returned_with_any_status() -> None:
     """It would else be asked for until the deadline."""
     part = b'{"data": {"a": 1}, "errors": [{"message": "no b", "extensions": {"code": "B"}}]}'
     world = World([answer(400, part)])
@@ -34,7 +34,7 @@ class Strict(World):
         raise InvalidInputError("a header of a call has a character that HTTP does not allow")
 
 
-async def test_what_cannot_be_put_into_http_costs_nothing() -> None:
+async def test_request_that_http_cannot_express_costs_nothing() -> None:
     world = Strict([answer(200)])
     with pytest.raises(InvalidInputError):
         await world.pipeline().send(GET)

@@ -35,7 +35,7 @@ NEVER_LEFT: list[tuple[NoAnswerKind, str]] = [
 
 
 @pytest.mark.parametrize(("kind", "category"), NEVER_LEFT)
-async def test_what_never_left_is_told_as_not_sent(kind: NoAnswerKind, category: str) -> None:
+async def test_request_that_never_left_is_not_sent(kind: NoAnswerKind, category: str) -> None:
     never = NoAnswer(False, kind, "it did not leave")
     world = World([never] * 9)
     with pytest.raises(NotSentError, match="it did not leave") as refused:
@@ -66,7 +66,7 @@ async def test_job_that_met_a_fault_of_its_own_process_spends_no_attempt(kind: N
     assert isinstance(outcome_of_exception(half_done, draw=0.5), Retry)
 
 
-async def test_one_attempt_that_may_have_left_is_told_as_sent() -> None:
+async def test_call_with_an_attempt_that_may_have_left_is_sent() -> None:
     never, lost = NoAnswer(False, "connect", "refused"), NoAnswer(True, "reset", "cut off")
     for answers in ([never, lost, never, never], [lost, never, never, never], [answer(502), *[never] * 3]):
         with pytest.raises(CallFailedError) as failed:
@@ -96,7 +96,7 @@ async def streamed(world: World) -> None:
 @pytest.mark.parametrize(
     "error", [AWAY, NotFoundError("it is gone"), InvalidConfigError("two limits of a name")], ids=repr
 )
-async def test_whatever_keeps_a_sent_call_from_another_try_it_was_sent(error: FairleadError) -> None:
+async def test_sent_call_stays_sent_when_its_retry_is_prevented(error: FairleadError) -> None:
     """A gate that closes with its process, a database that goes away, a connection that is removed."""
     for world in (World([answer(500), error]), World([answer(500), answer(401)], no_newer=error)):
         answers = [*world.answers]
@@ -110,14 +110,14 @@ async def test_whatever_keeps_a_sent_call_from_another_try_it_was_sent(error: Fa
             world.events.clear()
 
 
-async def test_what_keeps_a_replay_out_is_why_its_call_failed() -> None:
+async def test_error_that_prevents_a_replay_is_the_cause_of_the_failure() -> None:
     for error, category in ((AWAY, "transient_network"), (NotFoundError("it is gone"), "permanent_request")):
         with pytest.raises(CallFailedError) as failed:
             await World([answer(401), error]).call(POST)
         assert (failed.value.category, failed.value.may_have_acted) == (category, False)
 
 
-async def test_what_keeps_a_call_from_its_first_try_is_told_as_it_is_and_leaves_a_record() -> None:
+async def test_error_before_the_first_attempt_is_raised_and_recorded() -> None:
     class NoToken(World):
         async def token(self, key: ConnectionKey) -> PublicToken:
             raise AWAY

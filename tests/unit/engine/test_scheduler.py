@@ -52,7 +52,7 @@ async def test_seconds_work_too(fleet: Fleet) -> None:
     assert len(process.emit.of(ScheduleFired)) == 12
 
 
-async def test_who_was_away_makes_up_by_one(fleet: Fleet) -> None:
+async def test_missed_ticks_coalesce_into_one(fleet: Fleet) -> None:
     await fleet.schedule_store.sync_schedules([schedule("scan", "* * * * *")])
     await fleet.advance(600)
     process = await fleet.start()

@@ -59,7 +59,7 @@ async def test_a_view_tells_the_next_tick_and_what_is_overdue(fleet: Fleet, sche
     assert len(upcoming(paused.state, 2)) == 2
 
 
-async def test_one_that_cannot_be_computed_hides_no_other(fleet: Fleet, schedules: Schedules) -> None:
+async def test_invalid_schedule_hides_no_other(fleet: Fleet, schedules: Schedules) -> None:
     await fleet.schedule_store.sync_schedules([replace(HOURLY, name="bad", expression="often"), HOURLY])
     bad, good = await schedules.views()
     assert (bad.next_tick, upcoming(bad.state, 3)) == (None, [])
@@ -83,7 +83,7 @@ async def test_run_of_one_that_catches_up_makes_a_job_each_time(fleet: Fleet, sc
     assert len(await fleet.claim()) == 3
 
 
-async def test_what_is_not_there_is_told(schedules: Schedules) -> None:
+async def test_missing_schedule_is_reported(schedules: Schedules) -> None:
     await schedules.declare([HOURLY])
     for act in (
         schedules.get("none\x1b"),

@@ -234,7 +234,7 @@ async def test_a_store_that_hangs_does_not_hold_up_the_end(fleet: Fleet) -> None
     assert len(emit.events) == told
 
 
-async def test_who_was_declared_lost_goes_on_under_another_session(fleet: Fleet) -> None:
+async def test_process_declared_lost_continues_with_a_new_session(fleet: Fleet) -> None:
     emit = Recorder()
     async with heartbeat(fleet, emit) as (beat, sessions):
         first = beat.session_id

@@ -106,7 +106,7 @@ def test_after_long_room_short_kinds_have_the_turns_between() -> None:
     assert not turns.should_claim(now + 99 + rest_s)
 
 
-def test_nobody_waited() -> None:
+def test_suspect_without_waiting_work_starts_no_pause() -> None:
     turns = SuspectSchedule(0.0, poll_s=1.0)
     turns.suspect_claimed(0.0)
     turns.suspect_started(0.0)

@@ -202,7 +202,7 @@ async def test_stopping_waits_for_what_runs(fleet: Fleet) -> None:
     assert process.emit.of(JobsHandedBack) == []
 
 
-async def test_what_does_not_end_is_handed_back_in_time_with_its_attempt(fleet: Fleet) -> None:
+async def test_job_that_outlives_the_drain_is_handed_back_with_its_attempt(fleet: Fleet) -> None:
     gate = Gate()
     (job,) = await fleet.enqueue()
     process = await fleet.start(gate.handler)

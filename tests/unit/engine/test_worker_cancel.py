@@ -55,7 +55,7 @@ async def test_a_handler_that_ignores_its_timeout_is_reported(fleet: Fleet) -> N
     assert len(process.emit.of(TimeoutIgnored)) == 4
 
 
-async def test_what_a_drain_cuts_keeps_its_attempt_though_its_clean_up_raises(fleet: Fleet) -> None:
+async def test_job_cut_by_a_drain_keeps_its_attempt_if_its_cleanup_raises(fleet: Fleet) -> None:
     begun = asyncio.Event()
 
     async def cleans_up(context: JobContext) -> None:

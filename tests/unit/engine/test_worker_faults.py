@@ -205,7 +205,7 @@ async def test_a_reserved_suspect_goes_back_when_the_worker_stops(fleet: Fleet) 
 # ---- the store away (P14, E14) -----------------------------------------------------------------------
 
 
-async def test_what_ends_during_an_outage_is_written_after_it(fleet: Fleet) -> None:
+async def test_outcome_of_an_outage_is_stored_after_it(fleet: Fleet) -> None:
     gate = Gate()
     jobs = await fleet.enqueue(*(new_job() for _ in range(5)))
     process = await fleet.start(gate.handler, concurrency=5)
