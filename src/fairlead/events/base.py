@@ -16,4 +16,4 @@ class Event:
 
 
 Emit = Callable[[Event], None]
-"""Hands an event to its subscribers; never raises, never waits."""
+"""Hands an event to its subscribers. Never raises and never waits."""
