@@ -68,8 +68,8 @@ def _runs(
     parser: argparse.ArgumentParser, options: argparse.Namespace
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield each benchmark with its further options. Exit with a usage error before anything runs."""
-    given = {"peers": options.peers, "seconds": options.seconds}
-    further = {name: value for name, value in given.items() if value is not None}
+    values = {"peers": options.peers, "seconds": options.seconds}
+    further = {name: value for name, value in values.items() if value is not None}
     takes: Mapping[str, tuple[str, ...]] = NAMES
     first, *names = options.names
     if first == "compare":

@@ -5,13 +5,12 @@ one fresh process, 100 at once for 100 tenants. Every limit is so large that not
 fails the run. Ours does all of it: token, one full admission (breaker, slot, two buckets) and its end in the
 embedded Valkey, classification, the event of each attempt.
 
-    call.bare      calls/s over those of bare aiohttp, which asks nobody and minds nothing
+    call.bare      calls/s over those of bare aiohttp, without limits, retries or credentials
     call.httpx2    over the same work by hand (`bench.peers.glued`) on httpx2
     call.aiohttp   over the same on aiohttp
     call.added     calls that arrive evenly at 30 % of our throughput: the p99 of ours over that of bare ones
 
-CPU is that of the calling process; what the Valkey of both uses beside it is not in it, though it shares the
-machine's cores, as the API does.
+CPU is that of the calling process. It excludes Valkey and the API, which share the machine's cores.
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ from bench.sides import Contender, SideFailed, Skipped, ask, started
 from bench.valkey import settle
 
 PROGRAM = "bench.gate_child"
-"""It measures whatever is done for the key of a number."""
+"""Measures any side that decides for the key of a number."""
 LIMIT_S = 120.0
 LOAD = 0.3
-"""Of our throughput, in the open loop."""
+"""The rate of the open loop, as a share of our throughput."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much a round does."""
+    """The size of a round."""
 
     for_s: float
     warm_s: float
@@ -48,7 +47,7 @@ SMALL = Size(0.3, 0.2, 10, 10, 0.5)
 
 
 async def run(*, rounds: int, quick: bool, peers: bool = True) -> list[Row]:
-    """All rows."""
+    """Measure all sides and return all rows."""
     size = SMALL if quick else FULL
     ours, bare = Contender("fairlead", "bench.our_call"), Contender("aiohttp", "bench.limits.bare_aiohttp")
     glued = [
@@ -74,7 +73,7 @@ async def run(*, rounds: int, quick: bool, peers: bool = True) -> list[Row]:
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """Where everybody is measured."""
+    """The servers on which all sides are measured."""
 
     redis_url: str
     size: Size
@@ -82,7 +81,7 @@ class _Field:
     database_url: str
 
     async def measure(self, contender: Contender, act: str, **further: Any) -> None:
-        """What *contender* does, noted as figures of *act*."""
+        """Measure *contender* and record the result as figures of *act*."""
         await settle(self.redis_url)
         size = self.size
         options: Mapping[str, Any] = {
@@ -90,14 +89,14 @@ class _Field:
             "api_url": self.api_url, "database_url": self.database_url,
             **contender.options, **further,
         }  # fmt: skip
-        told = await ask(contender.module, act, self.redis_url, LIMIT_S, program=PROGRAM, **options)
-        contender.version = told.pop("version", contender.version)
-        contender.settings = told.pop("settings", contender.settings)
-        contender.note(**{f"{act}.{name}": value for name, value in told.items()})
+        figures = await ask(contender.module, act, self.redis_url, LIMIT_S, program=PROGRAM, **options)
+        contender.version = figures.pop("version", contender.version)
+        contender.settings = figures.pop("settings", contender.settings)
+        contender.note(**{f"{act}.{name}": value for name, value in figures.items()})
 
 
 async def _rounds(field: _Field, contenders: Sequence[Contender], rounds: int) -> None:
-    """Each begins a round in turn. What is glued and fails is left out from then on, and said."""
+    """Measure all contenders each round, in rotating order. A glued side that fails is skipped from then on."""
     for number in range(rounds):
         turn = number % len(contenders)
         for contender in [*contenders[turn:], *contenders[:turn]]:
@@ -116,7 +115,7 @@ async def _rounds(field: _Field, contenders: Sequence[Contender], rounds: int) -
 
 def _bare_row(ours: Contender, bare: Contender, glued: Sequence[Contender], rounds: int) -> Row:
     everyone = [ours, bare, *glued]
-    present = [each for each in everyone if each.skipped is None]
+    present = [contender for contender in everyone if contender.skipped is None]
     return Row(
         bench="call.bare",
         ours=ours.median("rate.per_s"),
@@ -126,27 +125,29 @@ def _bare_row(ours: Contender, bare: Contender, glued: Sequence[Contender], roun
         goal={"ratio_limit": 0.5},
         aim={"ratio_limit": 0.65},
         more={
-            "cpu_us": {each.name: round(each.median("rate.cpu_us"), 1) for each in present},
-            "versions": {each.name: each.version for each in present if each.version},
-            "settings": {each.name: dict(each.settings) for each in present},
-            "skipped": {each.name: each.skipped for each in everyone if each.skipped is not None},
+            "cpu_us": {contender.name: round(contender.median("rate.cpu_us"), 1) for contender in present},
+            "versions": {contender.name: contender.version for contender in present if contender.version},
+            "settings": {contender.name: dict(contender.settings) for contender in present},
+            "skipped": {
+                contender.name: contender.skipped for contender in everyone if contender.skipped is not None
+            },
         },
     )
 
 
 def _glued_rows(ours: Contender, glued: Sequence[Contender], rounds: int) -> list[Row]:
-    """One each; with a side that could not run, its goal is missed."""
+    """Return a row for each glued side. The goal is missed for a side that could not run."""
     goals = {"glued_httpx2": 4.0, "glued_aiohttp": 1.5}
     return [
         Row(
-            bench=f"call.{each.name.removeprefix('glued_')}",
+            bench=f"call.{contender.name.removeprefix('glued_')}",
             ours=ours.median("rate.per_s"),
             unit="calls/s",
             n=rounds,
-            peers={} if each.skipped is not None else {each.name: each.median("rate.per_s")},
-            goal={"ratio_best_peer": goals[each.name]},
+            peers={} if contender.skipped is not None else {contender.name: contender.median("rate.per_s")},
+            goal={"ratio_best_peer": goals[contender.name]},
         )
-        for each in glued
+        for contender in glued
     ]
 
 

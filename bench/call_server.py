@@ -1,7 +1,7 @@
-"""The API that the benchmark of calls calls, in its own process: small answers, and little else.
+"""The API of the benchmark of calls, in a process of its own, with small responses.
 
-It says where it answers and ends with its standard input. A request without a bearer token is refused, so
-that no side is measured that forgets it. It runs on uvloop where that is there: it is to cost little.
+It prints its URL and ends with its standard input. A request without a bearer token is refused, so a side
+cannot omit it. It runs on uvloop if that is installed, to use little CPU.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ OK, UNAUTHORIZED = _answer("200 OK", ANSWER), _answer("401 Unauthorized", b"{}")
 
 
 class _Api(asyncio.Protocol):
-    """One connection. Requests have no bodies, and none comes before the answer to the one before it."""
+    """One connection. Requests have no bodies and are not pipelined."""
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
@@ -40,9 +40,9 @@ class _Api(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._head += data
         if self._head.endswith(b"\r\n\r\n"):
-            told = b"authorization: bearer " in self._head.lower()
+            is_authorized = b"authorization: bearer " in self._head.lower()
             self._head = b""
-            self._transport.write(OK if told else UNAUTHORIZED)
+            self._transport.write(OK if is_authorized else UNAUTHORIZED)
 
 
 async def _serve() -> None:

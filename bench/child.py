@@ -1,4 +1,4 @@
-"""A side in its own process: ``python -m bench.child MODULE ACT URL OPTIONS`` does one thing and is gone."""
+"""A side in its own process: ``python -m bench.child MODULE ACT URL OPTIONS`` does one thing and exits."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from bench.sides import Side, SideFailed, Skipped, Watch, samples
 
 WARM_UP = 20
 PATIENCE_S = 30.0
-"""For a worker to start, connect and run its first job."""
+"""Limit for a worker to start, connect and run its first job."""
 LOOK_S = 0.005
 
 
-def say(**told: Any) -> None:
-    """One line for the benchmark."""
-    print(json.dumps(told), flush=True)
+def say(**fields: Any) -> None:
+    """Print one line for the benchmark."""
+    print(json.dumps(fields), flush=True)
 
 
 async def _prepare(side: Side, url: str, _options: Mapping[str, Any]) -> None:
@@ -39,45 +39,45 @@ async def _prepare(side: Side, url: str, _options: Mapping[str, Any]) -> None:
 
 
 async def _enqueue(side: Side, url: str, options: Mapping[str, Any]) -> None:
-    """*singles* one after the other, then *bulk* at once; jobs per second of both."""
+    """Enqueue *singles* one after the other, then *bulk* at once, and print jobs per second of both."""
     singles, bulk = samples(options["singles"]), samples(options["bulk"], first=options["singles"])
     async with side.producer(url) as producer:
         for job in samples(WARM_UP):
-            await producer.one(job)
-        await producer.many(samples(WARM_UP))
+            await producer.enqueue_one(job)
+        await producer.enqueue_many(samples(WARM_UP))
         gc.collect()
-        began = time.perf_counter()
+        start_mono = time.perf_counter()
         for job in singles:
-            await producer.one(job)
+            await producer.enqueue_one(job)
         between = time.perf_counter()
-        await producer.many(bulk)
+        await producer.enqueue_many(bulk)
         ended = time.perf_counter()
-    say(one_per_s=len(singles) / (between - began), many_per_s=len(bulk) / (ended - between))
+    say(one_per_s=len(singles) / (between - start_mono), many_per_s=len(bulk) / (ended - between))
 
 
 async def _drain(side: Side, url: str, options: Mapping[str, Any]) -> None:
-    """Work off the backlog; jobs per second from the first job's start to the last one's stored end.
+    """Drain the backlog and print the jobs and the seconds from the first start to the last stored end.
 
-    After *for_s* it is stopped and what was stored until then counts.
+    After *for_s* seconds the worker is stopped, and the ends that are stored by then count.
     """
-    watch, wanted = Watch(), options["jobs"]
+    watch, total = Watch(), options["jobs"]
     observer = await asyncpg.connect(url, server_settings={"search_path": "fairlead, public"})
     gc.collect()
     async with _working(side, url, watch, options) as worker:
         await _until(lambda: watch.runs > 0, PATIENCE_S, worker)
         if not watch.runs:
             raise SideFailed(f"no job has begun within {PATIENCE_S:g} s")
-        await _until(lambda: watch.runs >= wanted, options["for_s"], worker)
-        late = watch.runs < wanted
-        while (left := await observer.fetchval(side.OPEN)) and not late:
+        await _until(lambda: watch.runs >= total, options["for_s"], worker)
+        late = watch.runs < total
+        while (open_jobs := await observer.fetchval(side.OPEN)) and not late:
             await _until(lambda: False, LOOK_S, worker)
         took_s = time.perf_counter() - watch.first_at
     sizes = [jobs for _, _, jobs in watch.claims if jobs]
-    say(jobs=wanted - left, took_s=took_s, batch=sum(sizes) / len(sizes) if sizes else None)
+    say(jobs=total - open_jobs, took_s=took_s, batch=sum(sizes) / len(sizes) if sizes else None)
 
 
 async def _serve(side: Side, url: str, options: Mapping[str, Any]) -> None:
-    """Work until our standard input is closed; each second the jobs run, at the end the claims."""
+    """Work until standard input is closed. Print the runs each second and the claims at the end."""
     watch = Watch()
     async with _working(side, url, watch, options) as worker:
         await _each_second(lambda: {"runs": watch.runs}, worker)
@@ -85,18 +85,18 @@ async def _serve(side: Side, url: str, options: Mapping[str, Any]) -> None:
 
 
 async def _load(side: Side, url: str, options: Mapping[str, Any]) -> None:
-    """Enqueue *rate* jobs a second, in a hundred batches, until our standard input is closed."""
+    """Enqueue *rate* jobs a second, in a hundred batches, until standard input is closed."""
     rate, sent = options["rate"], 0
     step = max(1, rate // 100)
     async with side.producer(url) as producer:
-        began = time.perf_counter()
+        start_mono = time.perf_counter()
 
         async def offer() -> None:
             nonlocal sent
-            while True:  # what is late is made up for: the load does not depend on the queue's speed
-                due = int((time.perf_counter() - began) * rate) // step * step
+            while True:  # late batches are caught up, so the load does not depend on the queue's speed
+                due = int((time.perf_counter() - start_mono) * rate) // step * step
                 if due > sent:
-                    await producer.many(samples(due - sent, first=sent))
+                    await producer.enqueue_many(samples(due - sent, first=sent))
                     sent = due
                 await asyncio.sleep(step / rate / 2)
 
@@ -108,10 +108,10 @@ async def _load(side: Side, url: str, options: Mapping[str, Any]) -> None:
         say(sent=sent)
 
 
-async def _each_second(told: Callable[[], dict[str, Any]], task: asyncio.Task[None]) -> None:
+async def _each_second(fields: Callable[[], dict[str, Any]], task: asyncio.Task[None]) -> None:
     ended = asyncio.create_task(asyncio.to_thread(sys.stdin.read))
     while True:
-        say(at=time.perf_counter(), **told())
+        say(at=time.perf_counter(), **fields())
         await asyncio.wait((ended, task), timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             await task
@@ -136,7 +136,7 @@ async def _cancelled(task: asyncio.Task[None]) -> None:
 
 
 async def _until(reached: Callable[[], bool], limit_s: float, worker: asyncio.Task[None]) -> None:
-    """Return once *reached* or after *limit_s*; a worker that ended shows why."""
+    """Return once *reached* or after *limit_s*. Raise the error of a worker that ended."""
     ends = time.perf_counter() + limit_s
     while not reached() and time.perf_counter() < ends:
         if worker.done():
@@ -155,7 +155,7 @@ ACTS: Mapping[str, Callable[[Side, str, Mapping[str, Any]], Coroutine[Any, Any, 
 
 
 def main(module: str, act: str, url: str, options: str) -> None:
-    """Do one thing, then end at once, whatever threads are left."""
+    """Do one thing, then exit at once, even if threads still run."""
     try:
         side: Side = importlib.import_module(module)
         with asyncio.Runner(loop_factory=_loop_factory(side.LOOP)) as runner:

@@ -1,4 +1,4 @@
-"""What the fair claim costs: beside a plain one, and by the number of tenants and of jobs."""
+"""The cost of the fair claim: beside a plain one, and by the number of tenants and of jobs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CREATE INDEX IF NOT EXISTS job_ready_idx ON job (queue, priority, run_at, job_id
 DEMANDS = (100, 48)
 TENANTS = 1_000
 BURST = 10
-"""Claims of one side one after the other, as a busy worker makes them."""
+"""Claims of one side in sequence, as a busy worker makes them."""
 BURSTS_A_ROUND = 15
 WAKE_EVERY_S = 0.05
 BACKEND = "SELECT pg_backend_pid()"
@@ -31,23 +31,23 @@ EXPLAIN = "EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) "
 
 @dataclass(slots=True)
 class Side:
-    """One claim, its statement and what was measured of it."""
+    """One claim, its statement and its measurements."""
 
     queue: Queue
     claim: Statement
     fair: bool
     took_ms: list[float] = field(default_factory=list)
-    """Of a claim in each burst; of the server's own share with *looks*."""
+    """Milliseconds of a claim in each burst."""
     looks: list[tuple[float, float, int]] = field(default_factory=list)
-    """Milliseconds in the server, buffers, jobs."""
+    """For each explained claim: milliseconds in the server, buffers, jobs."""
     cpu_ms: list[float] = field(default_factory=list)
-    """What the server's processor was at a claim, likewise; nothing where the system does not tell."""
+    """CPU milliseconds of the server process for a claim; empty if the system does not report them."""
     _backend: Path | None = None
     _seed: int = 0
-    _woken_s: float = 0.0
+    _woken_mono: float = 0.0
 
     async def begin(self, demand: int) -> None:
-        """The first claims read the catalogs."""
+        """Make the first claims, which read the catalogs, and discard their figures."""
         async with self.queue.database._checkouts.checkout() as connection:
             self._backend = Path(f"/proc/{(await connection.fetch(BACKEND))[0][0]}/schedstat")
         await self.look(demand)
@@ -60,33 +60,33 @@ class Side:
         values = {"queues": ["default"], "providers": [], "demand": demand, "lease_seed": self._seed}
         values["session_id"] = self.queue.session_id
         if self.fair:
-            wake = time.monotonic() >= self._woken_s + WAKE_EVERY_S  # as the store does
-            self._woken_s = time.monotonic() if wake else self._woken_s
+            wake = time.monotonic() >= self._woken_mono + WAKE_EVERY_S  # as the store does
+            self._woken_mono = time.monotonic() if wake else self._woken_mono
             values |= {"kinds": [KIND], "wake": wake}
         return values
 
     async def timed(self, demand: int, claims: int = 1) -> None:
-        """Some *claims* one after the other, and their jobs completed outside of the measurement."""
-        made = [self._values(demand) for _ in range(claims)]
+        """Measure *claims* in sequence, and complete their jobs outside of the measurement."""
+        batches = [self._values(demand) for _ in range(claims)]
         cpu_ms, jobs, fetch = self._cpu_ms(), 0, self.queue.database.fetch
-        began = time.perf_counter()
-        for values in made:
+        start_mono = time.perf_counter()
+        for values in batches:
             jobs += len(await fetch(self.claim, **values))
-        self.took_ms.append((time.perf_counter() - began) * 1000 * demand / jobs)
+        self.took_ms.append((time.perf_counter() - start_mono) * 1000 * demand / jobs)
         if cpu_ms is not None:
             self.cpu_ms.append(((self._cpu_ms() or 0) - cpu_ms) * demand / jobs)
-        for values in made:
+        for values in batches:
             await self._done(values)
 
     def _cpu_ms(self) -> float | None:
-        """Of the one server process that this side has."""
+        """Return the CPU milliseconds of this side's server process so far; None if unknown."""
         try:
             return int((self._backend or Path()).read_text().split()[0]) / 1e6
         except OSError:
             return None
 
     async def look(self, demand: int) -> None:
-        """A claim as the server counts it."""
+        """Measure a claim by EXPLAIN: time in the server and buffers."""
         values = self._values(demand)
         async with self.queue.database._checkouts.checkout() as connection:
             plan = await connection.fetch(EXPLAIN + self.claim.text, *self.claim.args(**values))
@@ -95,15 +95,15 @@ class Side:
         self.looks.append((root["Execution Time"], buffers, await self._done(values)))
 
     async def _done(self, values: Mapping[str, object]) -> int:
-        """Complete what a claim took; how many."""
-        who = {name: values[name] for name in ("session_id", "lease_seed")}
-        mine = await self.queue.database.fetch(statement("job_claimed"), **who)
+        """Complete the jobs of a claim and return their number."""
+        claim_key = {name: values[name] for name in ("session_id", "lease_seed")}
+        mine = await self.queue.database.fetch(statement("job_claimed"), **claim_key)
         columns = {"job_ids": [row["job_id"] for row in mine], "lease_ids": [row["lease_id"] for row in mine]}
         await self.queue.database.fetch(statement("job_complete"), **columns, results=None)
         return len(mine)
 
-    def each(self, column: int) -> float:
-        """A figure of the looks, per job: the median."""
+    def median_per_job(self, column: int) -> float:
+        """Return the median of a column of *looks*, per job."""
         return statistics.median(look[column] / look[2] for look in self.looks)
 
 
@@ -111,7 +111,7 @@ class Side:
 
 
 async def tax(server_url: str, rounds: int, quick: bool) -> list[Row]:
-    """The fair claim over the plain one, each on its own database with the same jobs, by turns."""
+    """Compare the fair claim with the plain one, in turns, each on its own database with the same jobs."""
     backlog = (4_000 if quick else 100_000, TENANTS)
     rows = []
     for demand in DEMANDS:
@@ -155,7 +155,7 @@ def _tax_row(demand: int, fair: Side, fifo: Side) -> Row:
             "server_cpu_ms": [
                 round(statistics.median(side.cpu_ms), 3) for side in (fair, fifo) if side.cpu_ms
             ],
-            "buffers_per_job": [round(side.each(1), 1) for side in (fair, fifo)],
+            "buffers_per_job": [round(side.median_per_job(1), 1) for side in (fair, fifo)],
             "tenants": TENANTS,
         },
     )
@@ -169,7 +169,7 @@ def _p10(values: Sequence[float]) -> float:
 
 
 async def flat(server_url: str, quick: bool) -> list[Row]:
-    """Buffers by tenants at a fixed number of jobs, and by jobs at a fixed number of tenants."""
+    """Measure buffers by tenants at a fixed number of jobs, and by jobs at a fixed number of tenants."""
     many = 20_000 if quick else 200_000
     by_tenants = {
         f"{tenants}": (many, tenants) for tenants in ((10, 200, 2_000) if quick else (10, 1_000, 20_000))
@@ -183,19 +183,19 @@ async def flat(server_url: str, quick: bool) -> list[Row]:
 
 
 async def _flat(server_url: str, bench: str, backlogs: Mapping[str, tuple[int, int]]) -> Row:
-    """The dearest size over the cheapest, by the worse of both demands."""
+    """Compare the most expensive size with the cheapest, for the worse of both demands."""
     buffers: dict[str, list[float]] = {}
     server_ms: dict[str, list[float]] = {}
     for name, backlog in backlogs.items():
-        async with queue(server_url, "flat", backlog) as one:
+        async with queue(server_url, "flat", backlog) as flat_queue:
             for demand in DEMANDS:
-                side = Side(one, statement("job_claim"), fair=True)
+                side = Side(flat_queue, statement("job_claim"), fair=True)
                 for _ in range(4):
                     await side.look(demand)
                 del side.looks[0]  # it read the catalogs
-                buffers.setdefault(name, []).append(round(side.each(1), 2))
-                server_ms.setdefault(name, []).append(round(side.each(0) * demand, 2))
-    worst = max(zip(*buffers.values(), strict=True), key=lambda found: max(found) / min(found))
+                buffers.setdefault(name, []).append(round(side.median_per_job(1), 2))
+                server_ms.setdefault(name, []).append(round(side.median_per_job(0) * demand, 2))
+    worst = max(zip(*buffers.values(), strict=True), key=lambda values: max(values) / min(values))
     return Row(
         bench=bench,
         ours=max(worst),

@@ -20,9 +20,9 @@ from fairlead.engine.ports import ClaimFilter, Completed, Job, NewJob, ProcessId
 from fairlead.testing._kit.ids import CountedIds
 
 KIND = "noop"
-WANTED = ClaimFilter(kinds=(KIND,))
+CLAIM_FILTER = ClaimFilter(kinds=(KIND,))
 TEND_EVERY_S = 1.0
-"""How often floors are raised, as a service of every process does."""
+"""How often floors are raised, as a service of each process does."""
 BACKLOG = """
 INSERT INTO job (job_id, kind, tenant_id, run_at)
 SELECT gen_random_uuid(), $1, 't' || i % $2::integer, now() - interval '1 hour' + i * interval '1 ms'
@@ -36,46 +36,46 @@ SELECT lane_touch(array_agg(lane_id), array_agg(run_at)) FROM (
 
 @dataclass(slots=True)
 class Queue:
-    """Made by `queue`."""
+    """The stores and the session of a queue, created by `queue`."""
 
     database: Database
     session_id: UUID
     ids: CountedIds = field(default_factory=CountedIds)
     jobs: PostgresJobStore = field(init=False)
     lanes: PostgresLaneStore = field(init=False)
-    _tended_s: float = 0.0
+    _tended_mono: float = 0.0
 
     def __post_init__(self) -> None:
         self.jobs = PostgresJobStore(self.database, self.ids, notify=False)
         self.lanes = PostgresLaneStore(self.database, notify=False)
 
     async def enqueue(self, tenants: Sequence[str], **fields: Any) -> list[UUID]:
-        """One job for each of *tenants*, alike; their ids."""
+        """Store one job for each of *tenants*, with the same *fields*, and return their ids."""
         return await self.store([self.job(tenant, **fields) for tenant in tenants])
 
     def job(self, tenant: str, **fields: Any) -> NewJob:
-        """A job to store."""
+        """Build a job to store."""
         return NewJob(self.ids.uuid7(), KIND, tenant, **fields)
 
     async def store(self, jobs: Sequence[NewJob]) -> list[UUID]:
-        """Store *jobs*; their ids."""
+        """Store *jobs* and return their ids."""
         for start in range(0, len(jobs), 1000):
             await self.jobs.enqueue(jobs[start : start + 1000])
         return [job.job_id for job in jobs]
 
     async def claim(self, demand: int) -> list[Job]:
-        """One claim."""
-        return await self.jobs.claim(WANTED, demand, self.session_id)
+        """Claim up to *demand* jobs."""
+        return await self.jobs.claim(CLAIM_FILTER, demand, self.session_id)
 
     async def done(self, jobs: Sequence[Job]) -> None:
-        """They are completed; and what a service does each second is done if it is due."""
+        """Complete *jobs*, and raise the floors if that is due, as a service does each second."""
         await self.jobs.acknowledge([Completed(job.job_id, job.lease_id) for job in jobs])
-        if time.monotonic() >= self._tended_s + TEND_EVERY_S:
-            self._tended_s = time.monotonic()
+        if time.monotonic() >= self._tended_mono + TEND_EVERY_S:
+            self._tended_mono = time.monotonic()
             await self.lanes.raise_floors(0.0)
 
     async def served(self, most: int, demand: int) -> list[Job]:
-        """The first *most* jobs in the order of their claims, each completed at once."""
+        """Claim and complete up to *most* jobs, and return them in the order of their claims."""
         jobs: list[Job] = []
         while len(jobs) < most and (batch := await self.claim(min(demand, most - len(jobs)))):
             await self.done(batch)
@@ -87,7 +87,7 @@ class Queue:
 async def queue(
     server_url: str, name: str, backlog: tuple[int, int] = (0, 0), connections: int = 8
 ) -> AsyncIterator[Queue]:
-    """A queue in a database of its own, with a *backlog* of so many jobs of so many tenants by turns."""
+    """Yield a queue in a database of its own. *backlog*: the number of jobs, and of their tenants."""
     async with fresh_database(server_url, name) as url:
         settings = DatabaseSettings(dsn=url, max_size=connections)
         await Migrator(settings).apply()

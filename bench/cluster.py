@@ -25,7 +25,7 @@ LOOK_S = 0.02
 
 @contextmanager
 def cluster() -> Iterator[list[str]]:
-    """The URL of each primary; ended with the block, their data gone."""
+    """Yield the URL of each primary. The servers and their data exist for the block."""
     with ExitStack() as stack:
         ports = [stack.enter_context(_server(_free_port())) for _ in range(PRIMARIES)]
         clients = [stack.enter_context(Redis(port=port)) for port in ports]
@@ -67,25 +67,25 @@ def _answers(port: int) -> bool:
 
 
 def _is_whole(client: Redis) -> bool:
-    told = client.execute_command("CLUSTER", "INFO")
-    text = told.decode() if isinstance(told, bytes) else "\n".join(f"{k}:{v}" for k, v in told.items())
+    info = client.execute_command("CLUSTER", "INFO")
+    text = info.decode() if isinstance(info, bytes) else "\n".join(f"{k}:{v}" for k, v in info.items())
     return "cluster_state:ok" in text and f"cluster_known_nodes:{PRIMARIES}" in text
 
 
-def _until(there: Callable[[], bool]) -> None:
+def _until(is_reached: Callable[[], bool]) -> None:
     ends_at = time.monotonic() + PATIENCE_S
-    while not there():
+    while not is_reached():
         if time.monotonic() > ends_at:
             raise RuntimeError("the cluster of the benchmark does not come up")
         time.sleep(LOOK_S)
 
 
 def _free_port() -> int:
-    """With the one for the bus, which is 10,000 higher."""
+    """Return a free port for which that of the cluster bus, 10,000 higher, is free too."""
     while True:
-        with socket.socket() as one, socket.socket() as other:
-            one.bind(("127.0.0.1", 0))
-            port = int(one.getsockname()[1])
+        with socket.socket() as port_socket, socket.socket() as bus_socket:
+            port_socket.bind(("127.0.0.1", 0))
+            port = int(port_socket.getsockname()[1])
             with suppress(OSError, OverflowError):
-                other.bind(("127.0.0.1", port + BUS))
+                bus_socket.bind(("127.0.0.1", port + BUS))
                 return port

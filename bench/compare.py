@@ -31,7 +31,7 @@ PAIRS = 6
 
 
 class TreeUnknownError(ValueError):
-    """What was given is neither a work tree nor a revision."""
+    """The argument is neither a work tree nor a revision."""
 
 
 async def run(*, rounds: int, quick: bool, tree: str, name: str) -> list[Row]:
@@ -39,7 +39,7 @@ async def run(*, rounds: int, quick: bool, tree: str, name: str) -> list[Row]:
     if name not in SLICES:
         raise ValueError(f"{name!r} is not measured in slices; these are: {', '.join(SLICES)}")
     connections, seconds, pairs = (20, 0.1, rounds) if quick else (500, 0.5, rounds * PAIRS)
-    found: list[tuple[dict[str, float], dict[str, float]]] = []
+    figures: list[tuple[dict[str, float], dict[str, float]]] = []
     with (
         work_tree(tree) as other,
         _side(other, name, connections) as theirs,
@@ -48,8 +48,8 @@ async def run(*, rounds: int, quick: bool, tree: str, name: str) -> list[Row]:
         for number in range(pairs + 2):
             order = (ours, theirs)[:: -1 if number % 2 else 1]
             slices = {side: side.measure(seconds) for side in order}
-            found.append((slices[ours], slices[theirs]))
-    rated = found[2:]  # the first two warm up
+            figures.append((slices[ours], slices[theirs]))
+    rated = figures[2:]  # the first two warm up
     return [
         _row(f"{name}.rate", "operations/s", [(mine["per_s"], other["per_s"]) for mine, other in rated]),
         _row(f"{name}.cpu", "ms", [(mine["cpu_ms"], other["cpu_ms"]) for mine, other in rated]),
@@ -104,13 +104,13 @@ class _Side:
         return self.line()
 
     def line(self) -> dict[str, float]:
-        """Return what the process says next."""
+        """Return the next line of the process."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise RuntimeError("a side ended before it was measured; what it said stands above")
-        found: dict[str, float] = json.loads(line)
-        return found
+            raise RuntimeError("a side ended before it was measured; its output is above")
+        figures: dict[str, float] = json.loads(line)
+        return figures
 
 
 def _measures(tree: Path, name: str) -> bool:

@@ -16,14 +16,14 @@ from fairlead.adapters.embedded import EmbeddedServers, Endpoints
 
 @contextmanager
 def server(settings: Mapping[str, str] | None = None) -> Iterator[str]:
-    """Where it answers; it is stopped and its data are gone after the block. *settings*: besides."""
+    """Yield the URL of a PostgreSQL with further *settings*. The server and its data exist for the block."""
     with servers(settings) as endpoints:
         yield endpoints.database_url
 
 
 @contextmanager
 def servers(settings: Mapping[str, str] | None = None) -> Iterator[Endpoints]:
-    """The same with the embedded Valkey beside it; `bench.valkey` is for that one."""
+    """Yield the URLs of a PostgreSQL and of a Valkey (see `bench.valkey`) that exist for the block."""
     with tempfile.TemporaryDirectory(prefix="fl-bench-", dir="/tmp") as top:
         Path(top).chmod(0o711)  # the servers' account may be another one
         embedded = EmbeddedServers(Path(top) / "servers", settings=settings or {})
@@ -35,7 +35,7 @@ def servers(settings: Mapping[str, str] | None = None) -> Iterator[Endpoints]:
 
 @asynccontextmanager
 async def fresh_database(server_url: str, name: str) -> AsyncIterator[str]:
-    """An empty database, dropped after the block with whoever is connected to it."""
+    """Yield the URL of an empty database, which is dropped after the block with all its connections."""
     async with connected(server_url) as admin:
         await admin.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
         await admin.execute(f'CREATE DATABASE "{name}"')
@@ -46,7 +46,7 @@ async def fresh_database(server_url: str, name: str) -> AsyncIterator[str]:
 
 
 async def settle(url: str) -> None:
-    """Leave nothing of the past for the next measurement: statistics taken, dirty pages written."""
+    """Vacuum, analyze and checkpoint, so that the next measurement has no work of earlier ones."""
     async with connected(url) as connection:
         await connection.execute("VACUUM ANALYZE")
         await connection.execute("CHECKPOINT")
@@ -54,7 +54,7 @@ async def settle(url: str) -> None:
 
 @asynccontextmanager
 async def connected(url: str) -> AsyncIterator[Any]:
-    """A connection that finds our tables, and those of the others in `public`."""
+    """Yield a connection that sees our tables, and those of other queues in `public`."""
     connection = await asyncpg.connect(url, server_settings={"search_path": "fairlead, public"})
     try:
         yield connection

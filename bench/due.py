@@ -1,4 +1,4 @@
-"""What a scan of due connections reads: the same 50 due rows among 10^3 and among 10^6."""
+"""What a scan for due connections reads: the same 50 due rows among 10^3 and among 10^6."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ ORDER BY md5(bucket)
 
 
 async def due_buffers(small: int, large: int) -> tuple[float, float]:
-    """Buffers touched by one page of the scan at both sizes."""
+    """Return the buffers that one page of the scan reads at both sizes."""
     with server({"fsync": "off"}) as url:
-        found = []
+        buffers = []
         for size in (small, large):
             schema = f"due_{size}"
             await Migrator(DatabaseSettings(dsn=url, schema=schema)).apply()
-            found.append(await _buffers(url, schema, size))
-    return found[0], found[1]
+            buffers.append(await _buffers(url, schema, size))
+    return buffers[0], buffers[1]
 
 
 async def _buffers(url: str, schema: str, size: int) -> float:

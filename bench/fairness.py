@@ -1,11 +1,11 @@
 """How fair the claim is, and what that costs: claims on the embedded PostgreSQL, no worker around them.
 
-Nothing is flushed to the disk (fsync off): its time would be the same in all that is compared.
+fsync is off, because its time would be the same on all sides.
 
 fairness.tax_*           a fair claim over a plain one (priority and time, SKIP LOCKED), 1,000 tenants
-fairness.flat_*          buffers of a claim per job: the dearest size over the cheapest
+fairness.flat_*          buffers of a claim per job: the most expensive size over the cheapest
 fairness.quiet           how long jobs of quiet tenants wait beside one with a hundred times their load while
-                         all places are taken, in rounds (three jobs of each ready lane): 95th percentile
+                         all slots are taken, in rounds (three jobs of each ready lane): 95th percentile
 fairness.unfairness      Temporal's: the sum of each key's first position over the square of their number;
                          keys drawn by Zipf's law, the worst of several demands
 fairness.wrongorderness  Temporal's: pairs of jobs that ran against their priorities, of all pairs
@@ -39,7 +39,7 @@ READY = "SELECT count(*) FROM lane WHERE state = 'ready'"
 
 
 async def run(*, rounds: int, quick: bool) -> list[Row]:
-    """All rows."""
+    """Measure and return all rows."""
     with server({"fsync": "off"}) as url:
         return [
             await _quiet(url, steps=40 if quick else 600),
@@ -55,8 +55,8 @@ async def run(*, rounds: int, quick: bool) -> list[Row]:
 # ---- quiet tenants ---------------------------------------------------------------------------------
 
 QUIET, LOUD = 50, 100
-PLACES = 10
-RATE = 0.08  # jobs of a quiet tenant while ten are served: with the loud one a fifth more than can be done
+SLOTS = 10
+RATE = 0.08  # jobs of a quiet tenant while ten are served: with the loud one a fifth more than the capacity
 
 
 async def _quiet(server_url: str, steps: int) -> Row:
@@ -65,24 +65,24 @@ async def _quiet(server_url: str, steps: int) -> Row:
     async with queue(server_url, "quiet") as q:
         await q.enqueue(["loud"] * LOUD * 5)
         waiting: dict[UUID, tuple[int, int, float]] = {}
-        begun, claims, began = 0, 0, time.perf_counter()
+        run_count, claims, start_mono = 0, 0, time.perf_counter()
         for step in range(1, steps + 1):
             coming = [f"quiet {number}" for number in range(QUIET) if draw.random() < RATE]
             await q.enqueue(["loud"] * round(LOUD * RATE))
-            asked = time.perf_counter()
+            requested_mono = time.perf_counter()
             ids = await q.enqueue(coming)
-            waiting |= dict.fromkeys(ids, (begun, await _ready(q), asked))
-            while begun < step * PLACES:
-                jobs = await q.claim(step * PLACES - begun)
+            waiting |= dict.fromkeys(ids, (run_count, await _ready(q), requested_mono))
+            while run_count < step * SLOTS:
+                jobs = await q.claim(step * SLOTS - run_count)
                 claims += 1
                 for job in jobs:
-                    begun += 1
+                    run_count += 1
                     if job.job_id in waiting:
-                        before, ready, asked = waiting.pop(job.job_id)
-                        in_rounds = (begun - 1 - before) / (QUANTUM * ready)
-                        dwells.append((in_rounds, (time.perf_counter() - asked) * 1000, ready))
+                        count_before, ready, requested_mono = waiting.pop(job.job_id)
+                        in_rounds = (run_count - 1 - count_before) / (QUANTUM * ready)
+                        dwells.append((in_rounds, (time.perf_counter() - requested_mono) * 1000, ready))
                 await q.done(jobs)
-        a_job_ms = (time.perf_counter() - began) * 1000 / begun
+        a_job_ms = (time.perf_counter() - start_mono) * 1000 / run_count
     rounds, ms, ready = ([dwell[i] for dwell in dwells] for i in range(3))
     return Row(
         bench="fairness.quiet",
@@ -114,22 +114,24 @@ def _quantile(values: Sequence[float], share: float) -> float:
 
 
 async def _unfairness(server_url: str, rounds: int, jobs: int) -> Row:
-    """Temporal's 225 jobs of 10 keys again and again; and a longer run, for its simulator's percentiles."""
-    draw, found = random.Random(SEED), dict[int, float]()
+    """Measure Temporal's 225 jobs of 10 keys repeatedly, and a longer run for its simulator's percentiles."""
+    draw, by_demand = random.Random(SEED), dict[int, float]()
     async with queue(server_url, "unfairness") as q:
         for demand in DEMANDS:
             orders = [await _drained(q, draw, f"{demand} {n}", 225, 10, demand) for n in range(rounds)]
-            found[demand] = round(statistics.median(unfairness([k for _, k in order]) for order in orders), 3)
+            by_demand[demand] = round(
+                statistics.median(unfairness([k for _, k in order]) for order in orders), 3
+            )
         order = await _drained(q, draw, "long", jobs, 50, DEMANDS[-1])
     return Row(
         bench="fairness.unfairness",
-        ours=max(found.values()),
+        ours=max(by_demand.values()),
         unit="",
         goal={"ours": 1.0},
         at_most=True,
         n=rounds,
         more={
-            "by_demand": found,
+            "by_demand": by_demand,
             "50_keys": round(unfairness([key for _, key in order]), 3),
             "p90s_of_50_keys": _percentiles(order),
         },
@@ -139,27 +141,30 @@ async def _unfairness(server_url: str, rounds: int, jobs: int) -> Row:
 async def _drained(
     q: Queue, draw: random.Random, name: str, jobs: int, keys: int, demand: int
 ) -> list[tuple[int, int]]:
-    """Jobs of keys by Zipf's law (s = 2, v = 2) to the end; number and key of each in the order of claims."""
+    """Run jobs with keys by Zipf's law (s = 2, v = 2). Return number and key in the order of claims."""
     drawn = draw.choices(range(keys), [(2 + key) ** -2.0 for key in range(keys)], k=jobs)
     ids = await q.enqueue([f"{name} {key}" for key in drawn])
-    asked = dict(zip(ids, enumerate(drawn), strict=True))
-    return [asked[job.job_id] for job in await q.served(jobs, demand)]
+    jobs_by_id = dict(zip(ids, enumerate(drawn), strict=True))
+    return [jobs_by_id[job.job_id] for job in await q.served(jobs, demand)]
 
 
 def unfairness(order: Sequence[int]) -> float:
-    """0.5 where all keys take turns; about half of K for K keys that come one after the other."""
+    """Return 0.5 if all keys alternate, and about K / 2 if K keys run one after the other."""
     firsts: dict[int, int] = {}
-    for place, key in enumerate(order):
-        firsts.setdefault(key, place)
+    for position, key in enumerate(order):
+        firsts.setdefault(key, position)
     return sum(firsts.values()) / len(firsts) ** 2
 
 
 def _percentiles(order: Sequence[tuple[int, int]]) -> dict[str, float]:
-    """Of each key's 90th percentile of normalized latency (place less number, over the key's share)."""
+    """Return percentiles over keys of the 90th percentile of normalized latency.
+
+    The latency of a job is its position in the order minus its number, over the share of its key.
+    """
     counts = Counter(key for _, key in order)
     latencies: dict[int, list[float]] = {}
-    for place, (number, key) in enumerate(order):
-        latencies.setdefault(key, []).append((place - number) / counts[key] * len(counts) / len(order))
+    for position, (number, key) in enumerate(order):
+        latencies.setdefault(key, []).append((position - number) / counts[key] * len(counts) / len(order))
     p90s = [_quantile(values, 0.9) for values in latencies.values()]
     return {f"@{share}": round(_quantile(p90s, share / 100), 3) for share in (20, 50, 90, 95)}
 
@@ -178,18 +183,18 @@ async def _wrong_order(server_url: str, jobs: int) -> Row:
 
 
 async def _inverted(server_url: str, draw: random.Random, jobs: int, claimers: int) -> float:
-    """The share of all pairs; with several claimers in the order of their answers."""
+    """Return the share of inverted pairs; with several claimers in the order of their results."""
     order: list[int] = []
     async with queue(server_url, "order") as q:
         await q.store([q.job(f"t{n % 20}", priority=draw.choice(list(Priority))) for n in range(jobs)])
 
         async def claim() -> None:
-            while batch := await q.claim(PLACES):
+            while batch := await q.claim(SLOTS):
                 order.extend(job.priority for job in batch)
                 await q.done(batch)
 
         await asyncio.gather(*(claim() for _ in range(claimers)))
-    wrong = sum(first > second for place, first in enumerate(order) for second in order[place + 1 :])
+    wrong = sum(first > second for position, first in enumerate(order) for second in order[position + 1 :])
     return wrong / (len(order) * (len(order) - 1) / 2)
 
 
@@ -234,6 +239,6 @@ async def _groups(server_url: str, groups: int) -> Row:
 
 
 def _off(jobs: Sequence[Job], tenant: str, share: float) -> float:
-    """By how many per cent a tenant's share of *jobs* differs from what it should be."""
-    got = Counter(job.tenant_id for job in jobs)[tenant] / len(jobs)
-    return round((got / share - 1) * 100, 2)
+    """Return by how many per cent a tenant's share of *jobs* differs from *share*."""
+    actual_share = Counter(job.tenant_id for job in jobs)[tenant] / len(jobs)
+    return round((actual_share / share - 1) * 100, 2)

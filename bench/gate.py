@@ -1,6 +1,6 @@
-"""Decisions of the gate: ours beside rate limiters for Python, and what the server itself gives.
+"""Decisions of the gate: ours beside rate limiters for Python, and the limit of the server itself.
 
-All sides ask the same server (the embedded Valkey, its default settings, append-only file on) over the same
+All sides use the same server (the embedded Valkey, its default settings, append-only file on) over the same
 socket, each from one fresh process, in interleaved rounds; before each of them the server is emptied. It has
 one core to itself and the sides have the others (not so on the cluster, which has three servers). Every
 side's limits are so large that nothing is refused, and a refusal fails the run. Peers have the number of
@@ -8,17 +8,17 @@ concurrent tasks, of 10, 100 and 1,000, that is best for each; ours has 1,000.
 
     gate.bucket_1, _1000   one bucket, of one tenant or of 1,000: decisions of one process a second
     gate.full_1, _1000     breaker, quota, slot and two buckets admitted, over the best single bucket of a
-                           peer; what was admitted ends between the laps, in no time that counts
-    gate.pair_1, _1000     the same, and each ends at once: admission and end count as one
-    gate.serial            the answer to one full admission, one after the other, over an INCRBY
-    gate.herd, _bucket     1,000 asks at once: their answers' p95 over what throughput would make of them
-    gate.open_loop         full admissions that arrive evenly at half of throughput: the answer's p95
-    gate.flat              the server's time in the script for one operation, by how many tenants it knows
+                           peer; admissions end between the laps, outside of the measurement
+    gate.pair_1, _1000     the same, and each ends at once: admission and end count as one decision
+    gate.serial            one full admission after the other, over an INCRBY
+    gate.herd, _bucket     1,000 requests at once: their p95 over the time that follows from throughput
+    gate.open_loop         full admissions that arrive evenly at half of throughput: their p95
+    gate.flat              the server's time in the script for one operation, by the number of tenants
     gate.cluster_*         the same throughputs on a cluster of three, on the same cores
 
-The limit of the throughput rows is our script alone (`bench.limits.gate_script`), asked in batches as large
-as ours; ``beside`` tells of it without batches, and of INCRBY through redis-py, which decides nothing. What
-a network costs is not measured.
+The limit of the throughput rows is our script alone (`bench.limits.gate_script`), in batches as large as
+ours. ``beside`` has it without batches, and INCRBY through redis-py, which decides nothing. The cost of a
+network is not measured.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from bench.gate_rows import rows
 from bench.gate_sides import Field
 from bench.report import Row
 from bench.sides import Contender, SideFailed, Skipped, ask
-from bench.valkey import apart, settle
+from bench.valkey import pinned_cores, settle
 
 PROGRAM = "bench.gate_child"
 LIMIT_S = 120.0
 BATCH = 128
 """Items of one call of ours under load."""
 PLANS = ("bucket", "full", "pair")
-"""What ours is measured with; see bench.our_gate."""
+"""The plans of our side; see bench.our_gate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much a round does."""
+    """The size of a round."""
 
     for_s: float
     warm_s: float
@@ -63,7 +63,7 @@ SMALL = Size(0.2, 0.1, 100, (10,), 100, 2, (10, 100), 100)
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One measurement: what *contender* does, and the name of its figures."""
+    """One measurement: the act of *contender*, and the name of its figures."""
 
     contender: Contender
     figure: str
@@ -72,19 +72,24 @@ class Step:
 
 
 def contenders(*, peers: bool) -> Field:
-    """Who takes part."""
+    """Return all contenders."""
     strategies, clients = ("moving", "sliding", "fixed"), {"": "redispy", "_coredis": "coredis"}
     everyone = [
         *(
-            Contender(f"limits_{each}{name}", "bench.peers.limits_", {"strategy": each, "client": client})
+            Contender(
+                f"limits_{variant}{name}", "bench.peers.limits_", {"strategy": variant, "client": client}
+            )
             for name, client in clients.items()
-            for each in strategies
+            for variant in strategies
         ),
         *(
-            Contender(f"throttled_{each}", "bench.peers.throttled", {"using": each})
-            for each in ("token_bucket", "gcra")
+            Contender(f"throttled_{variant}", "bench.peers.throttled", {"using": variant})
+            for variant in ("token_bucket", "gcra")
         ),
-        *(Contender(f"pyrate_{each}", "bench.peers.pyrate", {"bucket": each}) for each in ("log", "state")),
+        *(
+            Contender(f"pyrate_{variant}", "bench.peers.pyrate", {"bucket": variant})
+            for variant in ("log", "state")
+        ),
     ]
     return Field(
         ours=Contender("fairlead", "bench.our_gate"),
@@ -95,17 +100,17 @@ def contenders(*, peers: bool) -> Field:
 
 
 async def run(*, rounds: int, quick: bool, peers: bool = True) -> list[Row]:
-    """All rows."""
+    """Measure all sides and return all rows."""
     size, taking_part = SMALL if quick else FULL, contenders(peers=peers)
     with servers() as endpoints:
         url = endpoints.redis_url
-        async with apart(url):
+        async with pinned_cores(url):
             await _single(url, taking_part, size, rounds)
     with cluster() as urls:
         for _ in range(rounds):
             for step in _cluster_steps(taking_part.ours, size):
-                for each in urls[1:]:
-                    await settle(each)
+                for url_of_primary in urls[1:]:
+                    await settle(url_of_primary)
                 await _guarded(urls[0], taking_part, step)
     return rows(taking_part, tenants=size.tenants, tasks=size.tasks, rounds=rounds)
 
@@ -122,33 +127,33 @@ async def _single(url: str, taking_part: Field, size: Size, rounds: int) -> None
 
 
 async def _find_tasks(url: str, contender: Contender, size: Size) -> None:
-    """Each number is tried once on one key; files and caches are warm afterwards, too."""
-    tried = {}
+    """Choose the best number of tasks for *contender*, by one run of each on one key. This also warms caches."""
+    rates = {}
     for tasks in size.tries:
         options = _rate(size, keys=1) | contender.options | {"tasks": tasks}
         try:
-            tried[tasks] = (await _ask(url, contender, "rate", options))["per_s"]
+            rates[tasks] = (await _ask(url, contender, "rate", options))["per_s"]
         except (Skipped, SideFailed) as error:
             contender.skipped = str(error)
             return
-    contender.options = {**contender.options, "tasks": max(tried, key=lambda tasks: tried[tasks])}
+    contender.options = {**contender.options, "tasks": max(rates, key=lambda tasks: rates[tasks])}
 
 
 async def _guarded(url: str, taking_part: Field, step: Step) -> None:
-    """A peer that fails is told as such and left out from then on; the others may not fail."""
+    """Measure one step. A peer that fails is skipped from then on; a failure of the others is raised."""
     contender = step.contender
     if contender.skipped is not None:
         return
     try:
-        told = await _ask(url, contender, step.act, {**step.options, **contender.options})
+        figures = await _ask(url, contender, step.act, {**step.options, **contender.options})
     except (Skipped, SideFailed) as error:
         if contender not in taking_part.peers:
             raise
         contender.skipped = str(error)
         return
-    contender.version = told.pop("version", contender.version)
-    contender.settings = told.pop("settings", contender.settings)
-    contender.note(**{f"{step.figure}.{name}": value for name, value in told.items()})
+    contender.version = figures.pop("version", contender.version)
+    contender.settings = figures.pop("settings", contender.settings)
+    contender.note(**{f"{step.figure}.{name}": value for name, value in figures.items()})
 
 
 async def _ask(url: str, contender: Contender, act: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -164,8 +169,8 @@ def _steps(taking_part: Field, size: Size) -> list[Step]:
     steps = []
     for keys in (1, 1_000):
         steps += [
-            Step(each, f"bucket_{keys}", "rate", _rate(size, keys=keys))
-            for each in (incrby, *taking_part.peers)
+            Step(contender, f"bucket_{keys}", "rate", _rate(size, keys=keys))
+            for contender in (incrby, *taking_part.peers)
         ]
         for plan in PLANS:
             steps.append(Step(ours, f"{plan}_{keys}", "rate", _rate(size, keys=keys) | {"plan": plan}))
@@ -204,6 +209,6 @@ def _floods(script: Contender, size: Size, plan: str, keys: int) -> list[Step]:
 
 
 def _arrivals(ours: Contender, size: Size) -> Step:
-    """At half of what was measured so far."""
+    """Return the open loop at half of the throughput measured so far."""
     rate = ours.median("pair_1000.per_s") / 2
     return Step(ours, "open_loop", "arrive", _rate(size, keys=1_000) | {"plan": "pair", "rate": rate})

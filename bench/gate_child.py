@@ -1,11 +1,11 @@
 """One side of the gate's benchmark in its own process: ``python -m bench.gate_child MODULE ACT URL OPTIONS``.
 
-The benchmark of calls uses it too: there, to decide is to call.
+The benchmark of calls uses it too; there a decision is a call.
 
-rate     many tasks, each decides again as soon as it has its answer: decisions per second
-serial   one after the other: the time of an answer
-herd     all tasks at once, once each: the time of an answer, from the start of the first one
-arrive   evenly spaced arrivals that wait for nobody: the time of an answer, from when it was due
+rate     many tasks in closed loops: decisions per second
+serial   one task: the time of a decision
+herd     all tasks at once, once each: the time of a decision, from the start of the first one
+arrive   an open loop of evenly spaced arrivals: the time of a decision, from when it was due
 flood    the server alone, by the module's own raw clients (``bench.limits.gate_script``)
 """
 
@@ -31,15 +31,15 @@ LAP_S = 0.25
 Options = Mapping[str, Any]
 
 
-def say(**told: Any) -> None:
-    """One line for the benchmark."""
-    print(json.dumps(told), flush=True)
+def say(**fields: Any) -> None:
+    """Print one line for the benchmark."""
+    print(json.dumps(fields), flush=True)
 
 
 async def _rate(side: GateSide, url: str, options: Options) -> None:
-    """*tasks* in a loop for *for_s* seconds; what the process itself spends of its time on each decision.
+    """Run *tasks* in closed loops for *for_s* seconds. Print decisions per second and CPU for each.
 
-    A side with something to clear does it between laps, which counts for nothing.
+    A side that must clear admissions does so between laps, outside of the measurement.
     """
     async with side.opened(url, options) as decide:
         clear = getattr(decide, "clear", None)
@@ -50,9 +50,9 @@ async def _rate(side: GateSide, url: str, options: Options) -> None:
             if clear is not None:
                 await clear()
             gc.collect()
-            cpu_before_s, began = time.process_time(), time.perf_counter()
+            cpu_before_s, start_mono = time.process_time(), time.perf_counter()
             done += await _lap(decide, options["tasks"], options["keys"], lap_s)
-            took_s += time.perf_counter() - began
+            took_s += time.perf_counter() - start_mono
             cpu_s += time.process_time() - cpu_before_s
     say(
         per_s=done / took_s,
@@ -63,7 +63,7 @@ async def _rate(side: GateSide, url: str, options: Options) -> None:
 
 
 async def _lap(decide: Decide, tasks: int, keys: int, for_s: float) -> int:
-    """Every key is met: task after task goes on with the key that follows."""
+    """Run *tasks* for *for_s* seconds and return the number of decisions. Together they visit all keys."""
     stop_at, done = time.perf_counter() + for_s, 0
 
     async def loop(number: int) -> None:
@@ -80,36 +80,36 @@ async def _lap(decide: Decide, tasks: int, keys: int, for_s: float) -> int:
 
 
 async def _serial(side: GateSide, url: str, options: Options) -> None:
-    answered, whole = [], []
+    answered, totals = [], []
     async with side.opened(url, options) as decide:
         for number in range(WARM_UP + options["count"]):
-            began = time.perf_counter()
-            answered.append(await decide(number % options["keys"]) - began)
-            whole.append(time.perf_counter() - began)
+            start_mono = time.perf_counter()
+            answered.append(await decide(number % options["keys"]) - start_mono)
+            totals.append(time.perf_counter() - start_mono)
     say(
         p50_ms=_ms(answered[WARM_UP:], 50),
         p95_ms=_ms(answered[WARM_UP:], 95),
-        whole_ms=_ms(whole[WARM_UP:], 50),
+        whole_ms=_ms(totals[WARM_UP:], 50),
     )
 
 
 async def _herd(side: GateSide, url: str, options: Options) -> None:
-    """*herds* times *tasks* at once; the median herd."""
+    """Start *tasks* at once, *herds* times, and print the percentiles of the median herd."""
     herds = []
     async with side.opened(url, options) as decide:
         await _lap(decide, options["tasks"], options["keys"], options["warm_s"])
         for _ in range(options["herds"]):
             gc.collect()
-            began = time.perf_counter()
+            start_mono = time.perf_counter()
             ends = await asyncio.gather(
                 *(decide(number % options["keys"]) for number in range(options["tasks"]))
             )
-            herds.append([end - began for end in ends])
+            herds.append([end - start_mono for end in ends])
     say(**{f"p{part}_ms": statistics.median(_ms(herd, part) for herd in herds) for part in (50, 95, 99)})
 
 
 async def _arrive(side: GateSide, url: str, options: Options) -> None:
-    """*rate* a second for *for_s* seconds. What comes late because the process was busy counts as waiting."""
+    """Start *rate* decisions a second for *for_s* seconds. A late start of a busy process counts as waiting."""
     rate, took = options["rate"], []
 
     async def arrive(number: int, due: float) -> None:
@@ -118,10 +118,10 @@ async def _arrive(side: GateSide, url: str, options: Options) -> None:
     async with side.opened(url, options) as decide:
         await _lap(decide, options["tasks"], options["keys"], options["warm_s"])
         gc.collect()
-        began, sent = time.perf_counter(), 0
+        start_mono, sent = time.perf_counter(), 0
         async with asyncio.TaskGroup() as group:
             while sent < rate * options["for_s"]:
-                while (due := began + sent / rate) <= time.perf_counter():
+                while (due := start_mono + sent / rate) <= time.perf_counter():
                     group.create_task(arrive(sent, due))
                     sent += 1
                 await asyncio.sleep(due - time.perf_counter())
@@ -133,7 +133,7 @@ async def _flood(side: Any, url: str, options: Options) -> None:
 
 
 def _ms(times_s: Sequence[float], part: int) -> float:
-    """The percentile in milliseconds."""
+    """Return the percentile *part* in milliseconds."""
     return statistics.quantiles(times_s, n=100)[part - 1] * 1000
 
 
@@ -147,7 +147,7 @@ ACTS: Mapping[str, Callable[[Any, str, Options], Coroutine[Any, Any, None]]] = {
 
 
 def main(module: str, act: str, url: str, options: str) -> None:
-    """Do one thing, then end at once. All sides run on asyncio's own loop, as their documentation has it."""
+    """Do one thing, then exit at once. All sides run on asyncio's loop, as in their documentation."""
     try:
         asyncio.run(ACTS[act](importlib.import_module(module), url, json.loads(options)))
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""The rows of the gate's benchmark, made of what its rounds measured."""
+"""The rows of the gate's benchmark, from the figures of its rounds."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from bench.sides import Contender
 
 
 def rows(taking_part: Field, *, tenants: Sequence[int], tasks: int, rounds: int) -> list[Row]:
-    """All of them."""
+    """Return all rows."""
     return [
-        _throughput(taking_part, rounds, "bucket_1", goal=6.0, aim=8.0, told=_sides(taking_part)),
+        _throughput(taking_part, rounds, "bucket_1", goal=6.0, aim=8.0, further=_sides(taking_part)),
         _throughput(taking_part, rounds, "bucket_1000", goal=6.0, aim=8.0),
         _full(taking_part, rounds, "full_1"),
         _full(taking_part, rounds, "full_1000"),
@@ -28,13 +28,15 @@ def rows(taking_part: Field, *, tenants: Sequence[int], tasks: int, rounds: int)
 
 
 def _sides(taking_part: Field) -> dict[str, object]:
-    """Who took part, how, and who did not."""
+    """Return versions and settings of the sides that ran, and why others did not."""
     everyone = [taking_part.ours, taking_part.script, taking_part.incrby, *taking_part.peers]
-    present = [each for each in everyone if each.skipped is None]
+    present = [contender for contender in everyone if contender.skipped is None]
     return {
-        "versions": {each.name: each.version for each in present if each.version},
-        "settings": {each.name: {**each.settings, **each.options} for each in present},
-        "skipped": {each.name: each.skipped for each in everyone if each.skipped is not None},
+        "versions": {contender.name: contender.version for contender in present if contender.version},
+        "settings": {contender.name: {**contender.settings, **contender.options} for contender in present},
+        "skipped": {
+            contender.name: contender.skipped for contender in everyone if contender.skipped is not None
+        },
     }
 
 
@@ -45,7 +47,7 @@ def _throughput(
     *,
     goal: float | None = None,
     aim: float | None = None,
-    told: dict[str, object] | None = None,
+    further: dict[str, object] | None = None,
 ) -> Row:
     ours, script, incrby = taking_part.ours, taking_part.script, taking_part.incrby
     keys = figure.partition("_")[2]
@@ -67,12 +69,12 @@ def _throughput(
         peers=_buckets_of_peers(taking_part, keys),
         goal={"ratio_best_peer": goal} if taking_part.peers and goal else {},
         aim={"ratio_best_peer": aim} if aim else {},
-        more={"beside": _rounded(beside), **_rounded(costs), **(told or {})},
+        more={"beside": _rounded(beside), **_rounded(costs), **(further or {})},
     )
 
 
 def _full(taking_part: Field, rounds: int, figure: str) -> Row:
-    """Admissions alone. Peers: their one bucket."""
+    """Return the row of full admissions, beside the single bucket of the peers."""
     ours = taking_part.ours
     return Row(
         bench=f"gate.{figure}",
@@ -87,15 +89,15 @@ def _full(taking_part: Field, rounds: int, figure: str) -> Row:
 
 
 def _buckets_of_peers(taking_part: Field, keys: str) -> dict[str, float]:
-    present = [each for each in taking_part.peers if each.skipped is None]
-    return {each.name: each.median(f"bucket_{keys}.per_s") for each in present}
+    present = [contender for contender in taking_part.peers if contender.skipped is None]
+    return {contender.name: contender.median(f"bucket_{keys}.per_s") for contender in present}
 
 
 _CLUSTER = tuple(f"{plan}_{keys}" for plan in ("bucket", "full", "pair") for keys in (1, 1_000))
 
 
 def _cluster(ours: Contender, rounds: int, figure: str) -> Row:
-    """A figure of its own, beside the one of a lone server."""
+    """Return the row of a cluster, with its ratio to a single server."""
     return Row(
         bench=f"gate.cluster_{figure}",
         ours=ours.median(f"cluster_{figure}.per_s"),
@@ -130,7 +132,7 @@ def _serial(taking_part: Field, rounds: int) -> Row:
 
 
 def _herd(ours: Contender, rounds: int, tasks: int, bench: str, plan: str) -> Row:
-    """The limit: the herd's share of the throughput that was measured."""
+    """Return the row of a herd. Its limit is the time that follows from the measured throughput."""
     return Row(
         bench=bench,
         ours=ours.median(f"herd_{plan}.p95_ms"),
@@ -158,7 +160,7 @@ def _open_loop(ours: Contender, rounds: int) -> Row:
 
 
 def _flat(script: Contender, rounds: int, tenants: Sequence[int]) -> Row:
-    """The largest of the server's times over the smallest; calls of one item, so that no key is shared."""
+    """Return the largest of the server's times over the smallest, for calls of one item."""
 
     def times(plan: str) -> dict[str, float]:
         return {str(count): script.median(f"flat_{plan}_{count}.server_us") for count in tenants}

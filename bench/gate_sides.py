@@ -1,4 +1,4 @@
-"""What the benchmark of the gate compares: sides that decide whether a call may go now.
+"""What the benchmark of the gate compares: sides that decide whether to admit a call.
 
 A side is a module (``bench.our_gate``, ``bench.limits.incrby``, ``bench.peers.*``) with the names of
 `GateSide`; ``bench.gate_child`` runs one of them in a fresh process. Its limits are so large that nothing is
@@ -18,22 +18,22 @@ PLENTY = 1_000_000_000
 """Units a second, and units at once."""
 
 Decide = Callable[[int], Awaitable[float]]
-"""Decides for the key of this number; gives when its answer was there (``time.perf_counter``).
+"""Decides for the key of a number and returns when it knew (``time.perf_counter``).
 
-What it does after that (an admission is given back) counts in throughput, but not in the time of the answer.
+Later work, such as the release of an admission, counts in throughput but not in the time of the decision.
 """
 
 
 class GateSide(Protocol):
-    """What such a module has. *options*: ``keys``, ``tasks``, and what the side is asked to be."""
+    """The names of such a module. *options*: ``keys``, ``tasks``, and those of the side."""
 
     PACKAGE: str | None
     """Its distribution, for the version; None for code of this repository."""
     SETTINGS: Mapping[str, Any]
-    """What it was given that is not its default; told in the row."""
+    """Settings that differ from its defaults; shown in the row."""
 
     def opened(self, url: str, options: Mapping[str, Any]) -> AbstractAsyncContextManager[Decide]:
-        """Connected, ready to decide."""
+        """Connect and yield a function that decides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,6 @@ class Field:
 
 
 def must(allowed: bool, name: str) -> None:
-    """A refusal would be measured as if it were an answer like the others."""
+    """Raise SideFailed for a refusal, which would otherwise be measured as a decision."""
     if not allowed:
         raise SideFailed(f"{name} refused a call that its limits allow")

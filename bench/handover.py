@@ -1,9 +1,8 @@
 """How long a slot stays idle between two holders: 100 calls of 0.1 s through one slot, over four processes.
 
-Every call stands in line from the start. Judged by the event log of the pool alone, on the server's clock: a
-call ends with its ``release``; the slot is handed on in the same step, and the next call has begun when its
-process claimed what it was handed (``claim``). In between lie the hint, the loop of the other process, and
-one round trip; for so long nobody calls.
+All calls are queued from the start. The figures come from the event log of the pool, on the server's clock. A
+call ends with its ``release``, which hands the slot to the next call. That call starts when its process claims
+the slot (``claim``). Between them are the hint, the event loop of the other process, and one round trip.
 
     handover.idle   time between calls, as a share of the time of the calls
     handover.p95    of one hand-over
@@ -37,18 +36,18 @@ PLAN = Plan(Domain(("tenant", "bench")), pool=POOL)
 
 
 async def run(*, rounds: int, quick: bool) -> list[Row]:
-    """Both rows: medians of *rounds* runs."""
+    """Return both rows: medians of *rounds* runs."""
     calls = 20 if quick else 100
     with servers() as endpoints:
         url = endpoints.redis_url
-        found = [await _round(url, f"handover{number}", calls) for number in range(1 if quick else rounds)]
-    idle = [sum(one["gaps_s"]) / one["held_s"] for one in found]
-    gaps = [gap for one in found for gap in one["gaps_s"]]
+        results = [await _round(url, f"handover{number}", calls) for number in range(1 if quick else rounds)]
+    idle = [sum(result["gaps_s"]) / result["held_s"] for result in results]
+    gaps = [gap for result in results for gap in result["gaps_s"]]
     p50, p95 = (statistics.quantiles(gaps, n=100)[rank - 1] * 1e3 for rank in (50, 95))
     sizes = {"calls": calls, "hold_s": HOLD_S, "processes": PROCESSES}
     return [
         Row(
-            "handover.idle", statistics.median(idle) * 100, "% of holds", len(found),
+            "handover.idle", statistics.median(idle) * 100, "% of holds", len(results),
             goal={"ours": 2.0}, at_most=True,
             more=sizes | {"runs": [round(share * 100, 3) for share in idle]},
         ),
@@ -60,24 +59,24 @@ async def run(*, rounds: int, quick: bool) -> list[Row]:
 
 
 async def _round(url: str, prefix: str, calls: int) -> dict[str, Any]:
-    each = calls // PROCESSES
-    command = (sys.executable, "-m", "bench.handover", url, prefix, str(each))
+    calls_per_process = calls // PROCESSES
+    command = (sys.executable, "-m", "bench.handover", url, prefix, str(calls_per_process))
     children = [
         await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
         for _ in range(PROCESSES)
     ]
-    told = await asyncio.gather(*(child.communicate() for child in children))
+    outputs = await asyncio.gather(*(child.communicate() for child in children))
     if any(child.returncode for child in children):
-        raise RuntimeError(f"a process failed: {[out.decode() for out, _ in told]}")
+        raise RuntimeError(f"a process failed: {[out.decode() for out, _ in outputs]}")
     async with Redis.from_url(url) as client:
         events = await client.xrange(Keyspace(prefix).key(KeyKind.POOL, PLAN.domain, POOL.key) + ":e")
     return judged([(fields[b"k"].decode(), int(fields[b"t"]) / MICRO) for _, fields in events], calls)
 
 
 def judged(events: Sequence[tuple[str, float]], calls: int) -> dict[str, Any]:
-    """The gaps between calls, and for how long calls ran, by the (kind, second) of each event.
+    """Return the gaps between calls and the time of all calls, from (kind, second) of each event.
 
-    A call begins with the grant of a free slot, or with the claim of one that was handed on.
+    A call starts with the grant of a free slot, or with the claim of a slot that was handed over.
     """
     begins = [at for kind, at in events if kind in {"grant", "claim"}]
     ends = [at for kind, at in events if kind == "release"]
@@ -90,24 +89,24 @@ def judged(events: Sequence[tuple[str, float]], calls: int) -> dict[str, Any]:
 
 
 async def _child(url: str, prefix: str, calls: int) -> None:
-    """Make *calls* calls, all of which stand in line at once."""
+    """Make *calls* calls, all of which are queued at once."""
     clock = SystemClock()
-    house = GateCore(
+    gate = GateCore(
         Secret(url), process=str(os.getpid()), clock=clock, draw=draw, ids=SystemIds(),
         emit=lambda event: None, settings=GateSettings(prefix=prefix, new=True, events=10_000),
     )  # fmt: skip
 
     async def call() -> None:
-        async with house.admissions.enter(AdmissionRequest(PLAN, "bench", "none", wait_s=120)):
+        async with gate.admissions.enter(AdmissionRequest(PLAN, "bench", "none", wait_s=120)):
             await asyncio.sleep(HOLD_S)
 
-    await house.open()
-    services = [asyncio.create_task(service.run()) for service in house.services()]
+    await gate.open()
+    services = [asyncio.create_task(service.run()) for service in gate.services()]
     await asyncio.gather(*(call() for _ in range(calls)))
     for service in services:
         service.cancel()
     await asyncio.wait(services)
-    await house.close()
+    await gate.close()
     print(json.dumps({"calls": calls}))
 
 

@@ -1,7 +1,7 @@
-"""What many journal files of one day cost: a start beside them, and each refresh after it.
+"""The cost of many journal files of one day: of a start beside them, and of each refresh after it.
 
-The files are hard links of one that a journal wrote, full of entries, under the name of a process that is
-gone. ``python -m bench.journal_files SETTINGS`` starts one process and prints what that took.
+The files are hard links of a full one, under the name of a process that has ended.
+``python -m bench.journal_files SETTINGS`` starts a process and prints the time and the memory of that.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from fairlead.assembly.config import load
 from fairlead.engine.ports import JournalEntry, Sealed
 
 READY_S, MORE_MIB = 20.0, 64.0
-"""What a start beside 10,000 files may take: seconds, and memory beyond that of a start beside none."""
+"""Goals of a start beside 10,000 files: seconds, and memory beyond that of a start beside none."""
 ANSWER_BYTES = 1_200
 
 
 async def written(folder: Path, answer_bytes: int = ANSWER_BYTES) -> Path:
-    """Have a journal write its first file full; returns that file."""
+    """Fill the first file of a journal and return its path."""
     owner = uuid4()
     first = folder / f"{owner}.000001.journal"
     async with FileJournal(folder, owner) as journal:
@@ -75,7 +75,7 @@ def _entry(number: int, answer_bytes: int) -> JournalEntry:
 
 
 async def make_files(folder: Path, count: int) -> None:
-    """Have *count* files in the journal folder, of a process that is gone."""
+    """Create *count* files in the journal folder, of a process that has ended."""
     first = await written(folder)
     owner = uuid4()
     for number in range(1, count):
@@ -122,10 +122,10 @@ async def _started(endpoints: Endpoints, folder: Path, count: int) -> Mapping[st
         },
         stdout=asyncio.subprocess.PIPE,
     )
-    told, _ = await process.communicate()
+    output, _ = await process.communicate()
     assert process.returncode == 0
-    found: Mapping[str, Any] = json.loads(told)
-    return found
+    figures: Mapping[str, Any] = json.loads(output)
+    return figures
 
 
 async def _start(settings: Path) -> None:

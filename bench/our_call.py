@@ -1,4 +1,4 @@
-"""fairlead's client as a side: ``fl.client`` with default settings, and all that a call can be limited by.
+"""fairlead's client as a side: ``fl.client`` with default settings and limits of every kind.
 
 A new installation each time: a database of its own, one connection a tenant, each with a breaker, slots and
 two buckets. ``options``: ``api_url`` and ``database_url`` besides those of every side.
@@ -48,7 +48,7 @@ http.allow_private_addresses = true
 
 @asynccontextmanager
 async def opened(url: str, options: Mapping[str, Any]) -> AsyncIterator[Decide]:
-    """A fairlead with a connection a key."""
+    """Yield a function that calls through a fairlead with one connection for each key."""
     with tempfile.TemporaryDirectory(prefix="fl-bench-") as folder:
         async with fresh_database(options["database_url"], "bench_call") as database_url:
             await Migrator(DatabaseSettings(dsn=database_url)).apply()
@@ -76,9 +76,9 @@ def _config(folder: Path, redis_url: str, database_url: str, api_url: str) -> Co
     (folder / "profiles" / f"{PROVIDER}.toml").write_text(PROFILE.format(url=api_url))
     settings = folder / "fairlead.toml"
     settings.write_text(FILE.format(folder=folder))
-    known = {
+    environ = {
         "DATABASE_URL": database_url,
         "REDIS_URL": redis_url,
         "FAIRLEAD_MASTER_KEY": "bench:" + "0123456789abcdef" * 4,
     }
-    return load(known, settings)
+    return load(environ, settings)

@@ -1,8 +1,8 @@
 """fairlead's gate as a side: `RedisGate` with default settings, and the plans that it is measured with.
 
 ``options["plan"]`` is ``bucket`` (one bucket: admit), ``full`` (breaker, tenant quota, slot and two buckets:
-admit; what was admitted ends between the laps) or ``pair`` (the same, and each ends at once as healthy; the
-pair counts as one).
+admit; admissions end between the laps) or ``pair`` (the same, and each ends at once as healthy; the pair
+counts as one).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SETTINGS: Mapping[str, Any] = {}
 
 @asynccontextmanager
 async def opened(url: str, options: Mapping[str, Any]) -> AsyncIterator[Decide]:
-    """A gate of a new installation, and one tenant a key."""
+    """Yield a function that decides through a gate of a new installation, with one tenant for each key."""
     gate = RedisGate(Secret(url), clock=SystemClock(), new=True)
     make, decide = _KINDS[options["plan"]]
     yield decide(gate, [make(number) for number in range(options["keys"])])
@@ -46,12 +46,12 @@ async def opened(url: str, options: Mapping[str, Any]) -> AsyncIterator[Decide]:
 
 
 def bucket_plan(number: int) -> Plan:
-    """One bucket of the tenant of this number."""
+    """Return a plan of one bucket for the tenant of this number."""
     return Plan(Domain(("tenant", f"tenant-{number}")), buckets=(_plenty("requests"),))
 
 
 def full_plan(number: int) -> Plan:
-    """Everything one call can be limited by, in the domain of the tenant of this number."""
+    """Return a plan with every kind of limit for the tenant of this number."""
     return Plan(
         Domain(("tenant", f"tenant-{number}")),
         breaker=BreakerRule("api"),
@@ -74,7 +74,7 @@ def _bucket(gate: RedisGate, plans: list[Plan]) -> Decide:
 
 
 class _Full:
-    """Admissions alone. `clear` ends them, as many at a time as one call of the script takes."""
+    """Admissions without their ends. `clear` ends them, in batches that one call of the script takes."""
 
     def __init__(self, gate: RedisGate, plans: list[Plan]) -> None:
         self._gate = gate
@@ -93,7 +93,7 @@ class _Full:
         while ending := self._admitted[-ENDED_AT_ONCE:]:
             del self._admitted[-ENDED_AT_ONCE:]
             ends = await asyncio.gather(
-                *(self._gate.finish(Release(one, DestinationHealth.HEALTHY)) for one in ending)
+                *(self._gate.finish(Release(admission, DestinationHealth.HEALTHY)) for admission in ending)
             )
             must(all(end.kept for end in ends), "RedisGate")
 
@@ -121,5 +121,5 @@ _KINDS: Mapping[str, Any] = {
 
 
 def holder_of(plan: Plan, lease_id: int) -> Holder:
-    """Who holds the slot of one call."""
+    """Return the holder of the slot of one call."""
     return Holder(lease_id, "bench", tenant=plan.domain.parts[1], job="job", quota=plan.quota)

@@ -32,10 +32,10 @@ class _Producer:
     def __init__(self, fl: Fairlead) -> None:
         self._fl = fl
 
-    async def one(self, job: Sample) -> None:
+    async def enqueue_one(self, job: Sample) -> None:
         await self._fl.enqueue("noop", job.args, tenant=job.tenant)
 
-    async def many(self, jobs: Sequence[Sample]) -> None:
+    async def enqueue_many(self, jobs: Sequence[Sample]) -> None:
         for start in range(0, len(jobs), 1000):
             chunk = jobs[start : start + 1000]
             await self._fl.enqueue_many(JobRequest("noop", job.args, tenant=job.tenant) for job in chunk)
@@ -43,14 +43,14 @@ class _Producer:
 
 @asynccontextmanager
 async def producer(url: str) -> AsyncIterator[_Producer]:
-    """An open Fairlead."""
+    """Yield a producer through an open Fairlead."""
     with tempfile.TemporaryDirectory(prefix="fl-bench-") as home:
         async with _fairlead(url, home) as fl:
             yield _Producer(fl)
 
 
 async def work(url: str, watch: Watch, options: Mapping[str, Any]) -> None:
-    """All roles, like ``fairlead run``; with ``options["logged"]`` its log lines too, to nobody."""
+    """Run all roles, like ``fairlead run``; with ``options["logged"]`` also write its log lines, to /dev/null."""
     with tempfile.TemporaryDirectory(prefix="fl-bench-") as home:
         fl = _fairlead(url, home)
 
@@ -71,7 +71,7 @@ async def work(url: str, watch: Watch, options: Mapping[str, Any]) -> None:
 
 
 def _fairlead(url: str, home: str) -> Fairlead:
-    nothing_set = Path(home) / "fairlead.toml"  # or one in the current folder would be read
+    nothing_set = Path(home) / "fairlead.toml"  # otherwise one in the current folder would be read
     nothing_set.touch()
     environ = {
         "DATABASE_URL": url,

@@ -3,14 +3,14 @@
 In each round every side gets an empty database on the same server (the embedded PostgreSQL, its default
 settings, fsync on) and its own processes. One enqueues jobs one after the other, then many at once, over 100
 tenants. The tables are vacuumed and the server has written its pages. Then one worker process works the
-backlog off: measured from the start of the first job to the stored end of the last one, or for ten seconds.
+backlog off, measured from the start of the first job to the stored end of the last one, or for ten seconds.
 
     queue.noop          ours: `Fairlead.run` with default settings: every role, leases, fence, results stored
     queue.enqueue_one   awaited one by one, on one connection
     queue.enqueue_bulk  the way each one documents for many, 1,000 jobs at a time (the limit: one COPY)
 
-Sides whose figure is told beside the others, and counts in no ratio of a goal: awa, PgQueuer with batches as
-large as nobody documents, and ours with the log lines of `fairlead run`.
+Some sides are shown beside the others and count in no goal: awa, PgQueuer with larger batches than it
+documents, and ours with the log lines of `fairlead run`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ENQUEUE_S = 180.0
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much a round does."""
+    """The size of a round."""
 
     singles: int
     bulk: int
@@ -55,7 +55,7 @@ class Field:
 
 
 def contenders(*, peers: bool) -> Field:
-    """Who takes part."""
+    """Return all contenders."""
     pgqueuer = "bench.peers.pgqueuer"
     others = {name: Contender(name, f"bench.peers.{name}") for name in ("procrastinate", "oban", "awa")}
     return Field(
@@ -71,7 +71,7 @@ def contenders(*, peers: bool) -> Field:
 
 
 async def run(*, rounds: int, quick: bool, peers: bool = True) -> list[Row]:
-    """All rows."""
+    """Measure all sides and return all rows."""
     size, taking_part = SMALL if quick else FULL, contenders(peers=peers)
     with server() as url:
         for contender in [] if quick else taking_part.all:  # files and caches are warm for the first round
@@ -85,7 +85,7 @@ async def run(*, rounds: int, quick: bool, peers: bool = True) -> list[Row]:
 
 
 async def _guarded_round(server_url: str, taking_part: Field, contender: Contender, size: Size) -> None:
-    """A peer that fails is told as such and left out from then on; ours and the limit may not fail."""
+    """Run one round. A peer that fails is skipped from then on; a failure of ours or the limit is raised."""
     if contender.skipped is not None:
         return
     try:
@@ -99,13 +99,16 @@ async def _guarded_round(server_url: str, taking_part: Field, contender: Contend
 async def _round(server_url: str, taking_part: Field, contender: Contender, size: Size) -> None:
     module = contender.module
     async with fresh_database(server_url, "bench") as url:
-        made = await ask(module, "prepare", url, START_S)
-        contender.version, contender.settings = made["version"], {**made["settings"], **contender.options}
+        prepared = await ask(module, "prepare", url, START_S)
+        contender.version, contender.settings = (
+            prepared["version"],
+            {**prepared["settings"], **contender.options},
+        )
         sizes = {"singles": size.singles, "bulk": size.bulk}
         stored = await ask(module, "enqueue", url, ENQUEUE_S, **sizes)
         await settle(url)
         async with connected(url) as connection:
-            jobs = await connection.fetchval(made["open_sql"])
+            jobs = await connection.fetchval(prepared["open_sql"])
         batch = round(statistics.median(taking_part.ours.figures.get("batch", [32])))
         options = {"batch": batch, **contender.options, "jobs": jobs, "for_s": size.drain_s}
         done = await ask(module, "drain", url, START_S + size.drain_s, **options)
@@ -119,17 +122,23 @@ async def _round(server_url: str, taking_part: Field, contender: Contender, size
 
 def _rows(taking_part: Field, size: Size, rounds: int) -> list[Row]:
     with_peers = bool(taking_part.peers)
-    present = [each for each in taking_part.all if each.skipped is None]
+    present = [contender for contender in taking_part.all if contender.skipped is None]
     sides = {
-        "versions": {each.name: each.version for each in present if each.version},
-        "settings": {each.name: each.settings for each in present},
-        "skipped": {each.name: each.skipped for each in taking_part.all if each.skipped is not None},
+        "versions": {contender.name: contender.version for contender in present if contender.version},
+        "settings": {contender.name: contender.settings for contender in present},
+        "skipped": {
+            contender.name: contender.skipped
+            for contender in taking_part.all
+            if contender.skipped is not None
+        },
     }
     batch = round(taking_part.ours.median("batch"), 1)
 
     def row(bench: str, figure: str, goal: dict[str, float], aim: dict[str, float], **more: object) -> Row:
         def medians(group: Sequence[Contender]) -> dict[str, float]:
-            return {each.name: each.median(figure) for each in group if each.skipped is None}
+            return {
+                contender.name: contender.median(figure) for contender in group if contender.skipped is None
+            }
 
         return Row(
             bench=bench,

@@ -1,4 +1,4 @@
-"""What a safe refresh costs: intent, SENT mark, journal and compare-and-set, over a bare POST and UPDATE.
+"""The cost of a safe refresh: intent, SENT mark, journal and compare-and-set, over a bare POST and UPDATE.
 
 Both sides are those of `bench.refresh_world`, with fsync on. They run in short slices in turns, so that a
 machine that slows down slows both; a ratio is the median over pairs of neighbouring slices, with quartiles.
@@ -41,7 +41,7 @@ class Side:
     cpu_ms: list[float] = field(default_factory=list)
 
     async def measure(self, connections: int, seconds: float, *, warm_up: bool) -> None:
-        """Refresh for one slice of *seconds*, and note it unless it is a *warm_up*."""
+        """Refresh for one slice of *seconds*, and record it unless it is a *warm_up*."""
         rate, cpu_ms = await measure(self.once, connections, seconds)
         if not warm_up:
             self.rates.append(rate)
@@ -49,7 +49,7 @@ class Side:
 
 
 async def run(*, rounds: int, quick: bool) -> list[Row]:
-    """All rows."""
+    """Measure and return all rows."""
     connections, seconds = (100, 0.25) if quick else (1_000, 0.5)
     with servers() as endpoints, tempfile.TemporaryDirectory(prefix="fl-bench-", dir="/tmp") as top:
         async with opened(endpoints, Path(top), connections) as world:

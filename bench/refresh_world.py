@@ -1,7 +1,7 @@
 """What the benchmark of refreshes and the guard by counts refresh: one fairlead, its connections, an issuer.
 
-Beside it stands the bare loop, what one writes without a second thought: POST, then one committed UPDATE.
-Both send through the same client to the same issuer process and store in the same PostgreSQL.
+Beside it is the bare loop, the simplest code that refreshes: POST, then one committed UPDATE. Both send
+through the same client to the same issuer process and store in the same PostgreSQL.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ POLICIES = ("strict", "stable")
 
 @dataclass(slots=True)
 class World:
-    """One fairlead with its connections, and what the bare loop needs of it."""
+    """One fairlead with its connections, and the tokens of the bare loop."""
 
     fl: Fairlead
     issuer_url: str
@@ -101,7 +101,7 @@ async def opened(
 
 
 def _config(folder: Path, issuer_url: str, endpoints: Endpoints, more_profiles: Sequence[str]) -> Config:
-    """Default settings but for the cooldown (the same connections are refreshed over and over)."""
+    """Return default settings, without the cooldown, because the same connections are refreshed repeatedly."""
     (folder / "profiles").mkdir()
     for text in more_profiles:
         (folder / "profiles" / f"{tomllib.loads(text)['name']}.toml").write_text(text)
@@ -109,8 +109,8 @@ def _config(folder: Path, issuer_url: str, endpoints: Endpoints, more_profiles: 
         (folder / "profiles" / f"{policy}.toml").write_text(PROFILE.format(policy=policy, url=issuer_url))
     settings = folder / "fairlead.toml"
     settings.write_text(SETTINGS.format(folder=folder))
-    told = {"DATABASE_URL": endpoints.database_url, "REDIS_URL": endpoints.redis_url}
-    return load(told | {"FAIRLEAD_MASTER_KEY": "bench:" + "0123456789abcdef" * 4}, settings)
+    environ = {"DATABASE_URL": endpoints.database_url, "REDIS_URL": endpoints.redis_url}
+    return load(environ | {"FAIRLEAD_MASTER_KEY": "bench:" + "0123456789abcdef" * 4}, settings)
 
 
 PROFILE = """
@@ -144,8 +144,8 @@ async def _connect(world: World, issuer: IssuerProcess, connections: int) -> Non
         )
     for policy in POLICIES:
         names = [f"{side} {number}" for side in ("ours", "bare") for number in range(connections)]
-        wanted = [{"provider": policy, "connection": name} for name in names]
-        grants = (await issuer.control("register", connections=wanted))["grants"]
+        registrations = [{"provider": policy, "connection": name} for name in names]
+        grants = (await issuer.control("register", connections=registrations))["grants"]
         tokens = {grant["connection"]: grant for grant in grants}
         for number in range(connections):
             await _connect_one(world, policy, number, tokens[f"ours {number}"])

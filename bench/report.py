@@ -1,4 +1,4 @@
-"""One row a figure: ours, the limit, their ratio, the goal, and where it was measured."""
+"""One row for each figure: ours, the limit, their ratio, the goal, and the commit."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-_TOLD = tuple(f":(exclude,top){path}" for path in ("results", "README.md", "docs/figures.md"))
+_FIGURES = tuple(f":(exclude,top){path}" for path in ("results", "README.md", "docs/figures.md"))
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """Medians of *n* interleaved runs. *goal* bounds ratios from below, or from above with *at_most*.
 
-    A goal named ``ours`` bounds the figure itself. A goal whose ratio could not be measured is missed.
+    A goal named ``ours`` bounds the figure itself. A goal without a measured ratio is missed.
     """
 
     bench: str
@@ -33,14 +33,14 @@ class Row:
 
     @property
     def ratios(self) -> dict[str, float]:
-        """Ours over the best peer and over the limit, where there are any."""
-        found = {}
+        """Ours over the best peer and over the limit, if there are any."""
+        ratios = {}
         if self.peers:
             best = min if self.at_most else max
-            found["ratio_best_peer"] = self.ours / best(self.peers.values())
+            ratios["ratio_best_peer"] = self.ours / best(self.peers.values())
         if self.limit:
-            found["ratio_limit"] = self.ours / self.limit
-        return found
+            ratios["ratio_limit"] = self.ours / self.limit
+        return ratios
 
     @property
     def passed(self) -> bool:
@@ -49,10 +49,10 @@ class Row:
         if not self.goal.keys() <= measured.keys():
             return False
         pairs = ((measured[name], bound) for name, bound in self.goal.items())
-        return all(got <= bound if self.at_most else got >= bound for got, bound in pairs)
+        return all(value <= bound if self.at_most else value >= bound for value, bound in pairs)
 
     def as_dict(self) -> dict[str, object]:
-        """The JSON object; fields that do not apply are left out."""
+        """Return the JSON object, without fields that do not apply."""
         fields: dict[str, object] = {"bench": self.bench, "ours": _round(self.ours), "unit": self.unit}
         if self.peers:
             fields["peers"] = {name: _round(value) for name, value in self.peers.items()}
@@ -67,7 +67,7 @@ class Row:
 
 
 def print_rows(rows: Sequence[Row], *, as_json: bool) -> None:
-    """JSON lines, or a table for people."""
+    """Print JSON lines, or a table to read."""
     for row in rows:
         if as_json:
             print(json.dumps(row.as_dict()), flush=True)
@@ -85,10 +85,10 @@ def quartiles(values: Sequence[float]) -> list[float]:
 
 
 def commit(folder: Path = Path(__file__).parent) -> str:
-    """The commit that this process began with, with ``+`` if the tree differs from it, but for figures told.
+    """Return the commit that this process started with, and ``+`` if the tree differs in more than figures.
 
-    It is looked up at the first call, which is best made before the code that is measured is loaded; whatever
-    was changed or committed since then may be what other processes of the same run have loaded.
+    The first call looks it up, so call it before the measured code is loaded. Later changes and commits may be
+    what other processes of the same run have loaded.
     """
     try:
         name, is_changed = _first(folder)
@@ -104,8 +104,8 @@ def _first(folder: Path) -> tuple[str, bool]:
 
 
 def _is_changed(folder: Path, since: str) -> bool:
-    """Whether there is something else in the tree now than in a commit, or something new."""
-    paths = ("--", ":/", *_TOLD)
+    """Return whether the tree now differs from a commit or has new files."""
+    paths = ("--", ":/", *_FIGURES)
     new = ("ls-files", "--others", "--exclude-standard")
     return bool(_git(folder, "diff", "--name-only", since, *paths) or _git(folder, *new, *paths))
 

@@ -22,101 +22,101 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 OUR_LOOP = "asyncio"
-"""What ``fairlead run`` runs on, and so the limit beside it."""
+"""The event loop of ``fairlead run``, and so of the limit beside it."""
 TENANTS = 100
 LONGEST_LINE = 1 << 28
-"""The claims of a long run are one line."""
+"""Bytes; the claims of a long run are one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One no-op job. Every side stores the same *args*; what has no tenants has them in there."""
+    """A no-op job. All sides store the same *args*, which hold the tenant for sides without tenants."""
 
     tenant: str
     args: Mapping[str, Any]
 
 
 def samples(count: int, first: int = 0) -> list[Sample]:
-    """*count* jobs, over 100 tenants in turn, with about 100 bytes of arguments."""
-    made = []
+    """Return *count* jobs, over 100 tenants in turn, with about 100 bytes of arguments."""
+    jobs = []
     for number in range(first, first + count):
         tenant = f"tenant-{number % TENANTS}"
-        made.append(
+        jobs.append(
             Sample(tenant, {"order": number, "tenant": tenant, "note": "ship it with the others " * 2})
         )
-    return made
+    return jobs
 
 
 @dataclass(slots=True)
 class Watch:
-    """What a worker tells while it works: jobs that ran and claims that were made."""
+    """The runs and the claims of a worker."""
 
     runs: int = 0
     first_at: float = 0.0
     claims: list[tuple[float, float, int]] = field(default_factory=list)
-    """When it began, seconds it took, jobs it gave."""
+    """Start, seconds and number of jobs of each claim."""
 
     def ran(self) -> None:
-        """To be called by each no-op job."""
+        """Count a run; each no-op job calls this."""
         if not self.runs:
             self.first_at = time.perf_counter()
         self.runs += 1
 
     def timed(self, claim: Callable[..., Awaitable[Any]]) -> Callable[..., Coroutine[Any, Any, Any]]:
-        """*claim*, noted each time it is called."""
+        """Return *claim* in a wrapper that records each call."""
 
-        async def noted(*args: Any, **kwargs: Any) -> Any:
-            began = time.perf_counter()
-            found = await claim(*args, **kwargs)
-            self.claims.append((began, time.perf_counter() - began, len(found)))
-            return found
+        async def timed_claim(*args: Any, **kwargs: Any) -> Any:
+            start_mono = time.perf_counter()
+            jobs = await claim(*args, **kwargs)
+            self.claims.append((start_mono, time.perf_counter() - start_mono, len(jobs)))
+            return jobs
 
-        return noted
+        return timed_claim
 
 
 class Producer(Protocol):
-    """How a side takes jobs in."""
+    """What enqueues the jobs of a side."""
 
-    async def one(self, job: Sample) -> None:
+    async def enqueue_one(self, job: Sample) -> None:
         """Enqueue one job the way it is documented for one."""
 
-    async def many(self, jobs: Sequence[Sample]) -> None:
+    async def enqueue_many(self, jobs: Sequence[Sample]) -> None:
         """Enqueue many the way it is documented for many."""
 
 
 class Side(Protocol):
-    """What such a module has."""
+    """The names of such a module."""
 
     PACKAGE: str | None
     """Its distribution, for the version; None for code of this repository."""
     LOOP: str
     """``uvloop`` or ``asyncio``: what its own command runs on, or is documented to be fastest on."""
     SETTINGS: Mapping[str, Any]
-    """What it was given that is not its default; told in the row."""
+    """Settings that differ from its defaults; shown in the row."""
     OPEN: str
-    """SQL that counts the no-op jobs whose end is not yet stored."""
+    """SQL that counts the no-op jobs without a stored end."""
 
     async def prepare(self, url: str) -> None:
-        """Lay its tables, with its own tool, into an empty database."""
+        """Create its tables, with its own tool, in an empty database."""
 
     def producer(self, url: str) -> AbstractAsyncContextManager[Producer]:
-        """Connected, ready to enqueue."""
+        """Connect and yield a producer."""
 
     async def work(self, url: str, watch: Watch, options: Mapping[str, Any]) -> None:
-        """Be one worker process until cancelled."""
+        """Run one worker until cancelled."""
 
 
 class Skipped(Exception):
-    """This side cannot run here; says why."""
+    """This side cannot run here, for the reason in the message."""
 
 
 class SideFailed(RuntimeError):
-    """A child ended without an answer; says what it said last."""
+    """A child ended without an answer. The message is its last line."""
 
 
 @dataclass(slots=True)
 class Contender:
-    """A side in this benchmark, and what was measured of it."""
+    """A side in this benchmark, and its measurements."""
 
     name: str
     module: str
@@ -140,7 +140,7 @@ class Contender:
 async def ask(
     module: str, act: str, url: str, limit_s: float, *, program: str = "bench.child", **options: Any
 ) -> dict[str, Any]:
-    """The one answer of a child. Raises Skipped or SideFailed; the child is gone in any case."""
+    """Start a child and return its one answer. Raise Skipped or SideFailed. The child always ends."""
     async with started(module, act, url, program=program, **options) as child:
         try:
             async with asyncio.timeout(limit_s):
@@ -150,7 +150,7 @@ async def ask(
 
 
 class Child:
-    """A side at work in its own process."""
+    """A side that runs in its own process."""
 
     def __init__(self, name: str, process: asyncio.subprocess.Process, errors: IO[bytes]) -> None:
         self._name = name
@@ -158,20 +158,20 @@ class Child:
         self._errors = errors
 
     async def line(self) -> dict[str, Any]:
-        """Its next line."""
+        """Return the next line."""
         assert self._process.stdout is not None
         text = await self._process.stdout.readline()
         if not text:
             self._errors.seek(0)
-            said = self._errors.read().decode(errors="replace").strip().splitlines()
-            raise SideFailed(f"{self._name}: {said[-1] if said else 'ended without a word'}")
-        told: dict[str, Any] = json.loads(text)
-        if "skipped" in told:
-            raise Skipped(told["skipped"])
-        return told
+            lines = self._errors.read().decode(errors="replace").strip().splitlines()
+            raise SideFailed(f"{self._name}: {lines[-1] if lines else 'ended without a word'}")
+        answer: dict[str, Any] = json.loads(text)
+        if "skipped" in answer:
+            raise Skipped(answer["skipped"])
+        return answer
 
     def stop(self) -> None:
-        """Close its standard input: ``load`` and ``serve`` end then, and say one line more."""
+        """Close its standard input, so that ``load`` and ``serve`` print a last line and end."""
         assert self._process.stdin is not None
         self._process.stdin.close()
 
@@ -180,9 +180,9 @@ class Child:
 async def started(
     module: str, act: str, url: str, *, program: str = "bench.child", **options: Any
 ) -> AsyncIterator[Child]:
-    """A child for as long as the block lasts; then it is killed, and its files go with it."""
+    """Yield a child, which is killed after the block. Its files are removed."""
     with (
-        tempfile.TemporaryFile() as errors,  # a pipe that nobody reads would stop it one day
+        tempfile.TemporaryFile() as errors,  # a pipe that is not read would block it when full
         tempfile.TemporaryDirectory(prefix="fl-bench-") as scratch,
     ):
         process = await asyncio.create_subprocess_exec(

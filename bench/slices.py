@@ -1,7 +1,7 @@
 """A benchmark that measures one slice at a time: ``python -m bench.slices NAME CONNECTIONS``.
 
-It opens its servers and all that it needs, says that it is ready, and then measures a slice for each number
-of seconds that comes on its standard input. It ends with that. `bench.compare` runs two of them in turns.
+It opens its servers, prints that it is ready, and measures a slice for each number of seconds on its standard
+input, with which it ends. `bench.compare` runs two of them in turns.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BATCH = 100
 
 @asynccontextmanager
 async def refreshes(policy: str, connections: int) -> AsyncIterator[Once]:
-    """Yield what refreshes one of *connections* under a replay policy."""
+    """Yield a function that refreshes one of *connections* under a replay policy."""
     with servers() as endpoints, tempfile.TemporaryDirectory(prefix="fl-bench-", dir="/tmp") as top:
         async with opened(endpoints, Path(top), connections) as world:
             yield lambda number: safe(world, policy, number)
@@ -36,7 +36,7 @@ async def refreshes(policy: str, connections: int) -> AsyncIterator[Once]:
 
 @asynccontextmanager
 async def calls(connections: int) -> AsyncIterator[Once]:
-    """Yield what makes one call for one of as many tenants."""
+    """Yield a function that makes one call for one of as many tenants."""
     async with started("api", "serve", "", program="bench.call_server") as server:
         api_url = (await server.line())["url"]
         with servers() as endpoints:
@@ -55,15 +55,15 @@ async def admissions(connections: int) -> AsyncIterator[Once]:
 
 @asynccontextmanager
 async def jobs(connections: int) -> AsyncIterator[Once]:
-    """Yield what enqueues a batch of jobs for one of as many tenants, and waits until they have run."""
-    left: dict[int, int] = {}
+    """Yield a function that enqueues a batch of jobs for one of as many tenants and waits for their runs."""
+    remaining: dict[int, int] = {}
     run: dict[int, asyncio.Event] = {}
 
     def declare(fl: Fairlead) -> None:
         @fl.job("noop")
         async def noop(_context: JobContext, batch: int) -> None:
-            left[batch] -= 1
-            if not left[batch]:
+            remaining[batch] -= 1
+            if not remaining[batch]:
                 run[batch].set()
 
     with servers() as endpoints, tempfile.TemporaryDirectory(prefix="fl-bench-", dir="/tmp") as top:
@@ -71,9 +71,9 @@ async def jobs(connections: int) -> AsyncIterator[Once]:
             working = asyncio.create_task(world.fl.run())
 
             async def batch(number: int) -> None:
-                left[number], run[number] = BATCH, asyncio.Event()
-                wanted = JobRequest("noop", {"batch": number}, tenant=f"tenant {number % connections}")
-                await world.fl.enqueue_many([wanted] * BATCH)
+                remaining[number], run[number] = BATCH, asyncio.Event()
+                request = JobRequest("noop", {"batch": number}, tenant=f"tenant {number % connections}")
+                await world.fl.enqueue_many([request] * BATCH)
                 await run[number].wait()
 
             yield batch
@@ -88,9 +88,9 @@ SLICES: Mapping[str, Callable[[int], AbstractAsyncContextManager[Once]]] = {
     "queue": jobs,
     "gate": admissions,
 }
-"""What can be measured so: each opens what makes one operation for one of as many connections."""
+"""Each yields a function that makes one operation for one of this many connections."""
 COUNTED_AS: Mapping[str, int] = {"queue": BATCH}
-"""What one operation counts as, where it is not one."""
+"""How many operations one call counts as; default 1."""
 
 
 async def _serve(name: str, connections: int) -> None:
@@ -99,8 +99,8 @@ async def _serve(name: str, connections: int) -> None:
         print(json.dumps({"ready": True}), flush=True)
         while line := await loop.run_in_executor(None, sys.stdin.readline):
             rate, cpu_ms = await measure(once, connections, float(line))
-            found = {"per_s": rate * counted_as, "cpu_ms": cpu_ms / counted_as}
-            print(json.dumps(found), flush=True)
+            figures = {"per_s": rate * counted_as, "cpu_ms": cpu_ms / counted_as}
+            print(json.dumps(figures), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,18 @@
-"""An API loses nine tenths of its capacity for a while and has it back: do its callers let it recover (E38)?
+"""An API loses nine tenths of its capacity for a while and has it back: do its callers let it recover?
 
 Calls arrive in an open loop at 80 % of what the API can do; each has a deadline. One side calls through
 fairlead, the other as programs often do: a timeout for each try, three retries with backoff, nothing else.
 Two kinds of API:
 
-    queues   what it cannot do at once stands in line inside it, also what nobody waits for any more
-    sheds    what it cannot do at once gets a 429
+    queues   excess requests wait inside it, even after their callers gave up
+    sheds    excess requests receive a 429
 
-    storm.amplification, storm.shed_amplification   requests that came while it was ill for each call, by the
-                                                    API's own ledger
+    storm.amplification, storm.shed_amplification   requests for each call during the trigger, by the API's
+                                                    own ledger
     storm.recovery, storm.shed_recovery             seconds from the end of the trigger until 95 % of the
-                                                    calls do well again
+                                                    calls succeed again
 
-*retries_only* is the other side; a recovery of null did not happen in the time that it was watched.
+*retries_only* is the other side. A recovery of null did not happen while the API was watched. Spec: E38.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ from fairlead.testing.api.process import ApiProcess
 
 TENANT = "acme"
 LOAD = 0.8
-"""The share of what the API can do that is asked for."""
+"""The rate of calls, as a share of the API's capacity."""
 WORKERS = 10
-LEFT = 0.1
+REMAINING_CAPACITY = 0.1
 GOOD, FOR_S = 0.95, 5
-"""Recovered: this share of the calls of so many seconds in a row did well."""
+"""Recovered: this share of the calls succeeded, for this many seconds in a row."""
 SLIP_S = 0.1
-"""Calls that this machine makes so late move all later ones: a burst of its own is no load of the API's."""
+"""A call that this machine starts later than this delays all later ones, so that no burst follows."""
 TRIES = 4
-"""What the other side does: so many tries."""
+"""Attempts of the other side for each call."""
 MOST_AMPLIFIED, MOST_RECOVERY_S = 1.2, 60.0
 KINDS = ("queues", "sheds")
 
@@ -66,14 +66,19 @@ apis.rest.url = "{url}/{tenant}/v1"
 """
 
 CallIt = Callable[[int], Awaitable[bool]]
-"""Makes the call of this number; whether it did well."""
+"""Makes the call of this number and returns whether it succeeded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How long it is well, ill, and watched afterwards. *open_s*: the first opening of the breaker. *per_s*:
-    calls that the API can do. *try_s*, *patience_s*: how long a call waits that stands in line there, and one
-    that is refused."""
+    """The phases of a storm, and the capacity of the API.
+
+    Attributes:
+        before_s, trigger_s, after_s: Seconds before, during and after the loss of capacity.
+        open_s: The first opening of the breaker.
+        per_s: Calls per second that the API can serve.
+        try_s, patience_s: The deadline of a call to an API that queues, and to one that sheds.
+    """
 
     before_s: int
     trigger_s: int
@@ -84,7 +89,7 @@ class Size:
     patience_s: float = 30.0
 
     def deadline_s(self, kind: str) -> float:
-        """Of a call."""
+        """Return the deadline of a call."""
         return self.try_s if kind == "queues" else self.patience_s
 
 
@@ -94,28 +99,28 @@ TINY = Size(1, 3, 6, 0.5, per_s=40, try_s=1.0, patience_s=8.0)
 
 
 @dataclass
-class Told:
-    """What one side did: calls and good ones by the second in which they began, and what the API counted."""
+class StormResult:
+    """The result of one side: calls and successes by the second of their start, and the API's counts."""
 
     size: Size
     calls: Counter[int] = field(default_factory=Counter)
     good: Counter[int] = field(default_factory=Counter)
     requests: int = 0
     sent: int = 0
-    """Calls of which the first request arrived meanwhile."""
-    ill_s: tuple[float, float] = (0.0, 0.0)
-    """When the trigger began and ended, as the API's clock has it."""
+    """Calls with a first request that arrived during the trigger."""
+    ill_mono: tuple[float, float] = (0.0, 0.0)
+    """Start and end of the trigger, on the monotonic clock."""
     slipped_s: float = 0.0
-    """By how much this machine was late in all."""
+    """Seconds by which this machine delayed calls."""
 
     @property
     def amplification(self) -> float:
-        """Requests that came while the API was ill, for each call that was sent first meanwhile."""
+        """Requests during the trigger, for each call that was first sent during it."""
         return self.requests / max(1, self.sent)
 
     @property
     def recovery_s(self) -> int | None:
-        """Seconds after the trigger; None: not in the time."""
+        """Seconds after the trigger; None if the calls did not recover in time."""
         end = self.size.before_s + self.size.trigger_s
         for second in range(end, end + self.size.after_s - FOR_S + 1):
             if self.share(second, second + FOR_S) >= GOOD:
@@ -123,59 +128,59 @@ class Told:
         return None
 
     def share(self, since: int, until: int) -> float:
-        """Of the calls that began in these seconds, those that did well."""
+        """Return the share of successes among the calls that started in these seconds."""
         seconds = range(since, until)
-        return sum(self.good[each] for each in seconds) / sum(self.calls[each] for each in seconds)
+        return sum(self.good[second] for second in seconds) / sum(self.calls[second] for second in seconds)
 
 
-async def storm(api: ApiProcess, size: Size, call: CallIt) -> Told:
-    """One storm; *call* gets numbers that the API sees as the parameter ``n``."""
-    told, tasks = Told(size), set[asyncio.Task[None]]()
+async def storm(api: ApiProcess, size: Size, call: CallIt) -> StormResult:
+    """Run one storm. *call* receives numbers, which the API sees as the parameter ``n``."""
+    result, tasks = StormResult(size), set[asyncio.Task[None]]()
     rate = size.per_s * LOAD
     weather = {
-        round(size.before_s * rate): _ill(api, told),
-        round((size.before_s + size.trigger_s) * rate): _well(api, told),
+        round(size.before_s * rate): _ill(api, result),
+        round((size.before_s + size.trigger_s) * rate): _well(api, result),
     }
 
-    async def one(number: int) -> None:
+    async def call_once(number: int) -> None:
         second = int(number / rate)
-        told.calls[second] += 1
+        result.calls[second] += 1
         did_well = await call(number)
-        told.good[second] += did_well
+        result.good[second] += did_well
 
-    began_s = time.monotonic()
+    start_mono = time.monotonic()
     for number in range(round((size.before_s + size.trigger_s + size.after_s) * rate)):
-        left_s = began_s + number / rate - time.monotonic()
+        left_s = start_mono + number / rate - time.monotonic()
         await asyncio.sleep(max(0.0, left_s))
         if left_s < -SLIP_S:
-            began_s -= left_s
-            told.slipped_s -= left_s
-        for work in (one(number), *(weather.pop(each) for each in list(weather) if each == number)):
+            start_mono -= left_s
+            result.slipped_s -= left_s
+        for work in (call_once(number), *(weather.pop(at) for at in list(weather) if at == number)):
             task = asyncio.create_task(work)
             tasks.add(task)
             task.add_done_callback(tasks.discard)
     await asyncio.gather(*tasks)
-    await _count(api, told)
-    return told
+    await _count(api, result)
+    return result
 
 
-async def _ill(api: ApiProcess, told: Told) -> None:
-    await api.control("switch", capacity=LEFT)
-    told.ill_s = (time.monotonic(), math.inf)
+async def _ill(api: ApiProcess, result: StormResult) -> None:
+    await api.control("switch", capacity=REMAINING_CAPACITY)
+    result.ill_mono = (time.monotonic(), math.inf)
 
 
-async def _well(api: ApiProcess, told: Told) -> None:
-    told.ill_s = (told.ill_s[0], time.monotonic())
+async def _well(api: ApiProcess, result: StormResult) -> None:
+    result.ill_mono = (result.ill_mono[0], time.monotonic())
     await api.control("calm")
 
 
-async def _count(api: ApiProcess, told: Told) -> None:
-    """What arrived while it was ill."""
+async def _count(api: ApiProcess, result: StormResult) -> None:
+    """Count the requests that arrived during the trigger."""
     arrivals = (await api.control("ledger", account=TENANT, arrivals=True))["arrivals"]
-    began_s, ended_s = told.ill_s
-    ill = [_number(one["target"]) for one in arrivals if began_s <= one["begun_s"] < ended_s]
-    before = {_number(one["target"]) for one in arrivals if one["begun_s"] < began_s}
-    told.requests, told.sent = len(ill), len(set(ill) - before)
+    start_mono, end_mono = result.ill_mono
+    ill = [_number(arrival["target"]) for arrival in arrivals if start_mono <= arrival["begun_s"] < end_mono]
+    earlier = {_number(arrival["target"]) for arrival in arrivals if arrival["begun_s"] < start_mono}
+    result.requests, result.sent = len(ill), len(set(ill) - earlier)
 
 
 def _number(target: str) -> int:
@@ -187,8 +192,10 @@ def _number(target: str) -> int:
 
 @asynccontextmanager
 async def through_fairlead(fl: Fairlead, size: Size, kind: str) -> AsyncIterator[CallIt]:
-    """Through one connection, with a rate limit as the API's and an opening of the breaker as *size* has it
-    (at full size the one that ships); all else as it ships: a call waits for its turn until its deadline."""
+    """Yield a function that calls through one connection with the API's rate limit.
+
+    The breaker opens for as long as *size* says, by default at full size. All other settings are defaults.
+    """
     rate = {"requests": {"capacity": float(size.per_s), "per_s": float(size.per_s)}}
     settings = {"calls": rate, "breaker_open_s": size.open_s}
     await fl.connections.upsert(TENANT, "stripe", api_key="sk_test_1", settings=settings)
@@ -208,13 +215,13 @@ async def through_fairlead(fl: Fairlead, size: Size, kind: str) -> AsyncIterator
 
 @asynccontextmanager
 async def with_retries_only(url: str, size: Size, seed: int) -> AsyncIterator[CallIt]:
-    """aiohttp, a timeout for each try, and exponential backoff with full jitter."""
+    """Yield a function that calls through aiohttp, with a timeout and exponential backoff with full jitter."""
     draw = Random(seed).uniform
     timeout = aiohttp.ClientTimeout(total=size.try_s)
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
 
-        async def tried(number: int) -> bool:
+        async def try_once(number: int) -> bool:
             try:
                 params = {"limit": 1, "n": number}
                 async with session.get(f"{url}/{TENANT}/v1/charges", params=params) as answer:
@@ -225,7 +232,7 @@ async def with_retries_only(url: str, size: Size, seed: int) -> AsyncIterator[Ca
 
         async def call(number: int) -> bool:
             for attempt in range(TRIES):
-                if await tried(number):
+                if await try_once(number):
                     return True
                 if attempt + 1 < TRIES:
                     await asyncio.sleep(draw(0, 2.0**attempt))
@@ -235,7 +242,7 @@ async def with_retries_only(url: str, size: Size, seed: int) -> AsyncIterator[Ca
 
 
 def house(folder: Path, api_url: str, environ: dict[str, str]) -> Fairlead:
-    """A fairlead whose Stripe is *api_url*; *environ* names its stores."""
+    """Return a fairlead with Stripe at *api_url*. *environ* names its stores."""
     file = folder / "fairlead.toml"
     file.write_text(
         SETTINGS.format(home=folder / "home", url=api_url, tenant=TENANT, prefix=f"storm-{token_hex(6)}")
@@ -244,7 +251,7 @@ def house(folder: Path, api_url: str, environ: dict[str, str]) -> Fairlead:
 
 
 def stripe(kind: str, size: Size) -> ApiProcess:
-    """An API of this kind, with no limit besides."""
+    """Return an API of this kind, without further limits."""
     most = {"workers": WORKERS} if kind == "queues" else {"concurrency": 2 * WORKERS}
     return ApiProcess("stripe", per_s=1e6, endpoint_per_s=1e6, takes_s=WORKERS / size.per_s, **most)
 
@@ -253,14 +260,16 @@ def stripe(kind: str, size: Size) -> ApiProcess:
 
 
 async def run(*, rounds: int, quick: bool) -> list[Row]:
-    """All rows of one run; *rounds* plays no part: it is as long as it says."""
+    """Return all rows of one run. *rounds* is ignored."""
     size = TINY if quick else FULL
     storms = [side(kind, size) for kind in KINDS for side in (_ours, _other)]
-    told = await asyncio.gather(*storms) if quick else [await each for each in storms]
-    return [row for place, kind in enumerate(KINDS) for row in _rows(kind, *told[2 * place : 2 * place + 2])]
+    results = await asyncio.gather(*storms) if quick else [await side for side in storms]
+    return [
+        row for index, kind in enumerate(KINDS) for row in _rows(kind, *results[2 * index : 2 * index + 2])
+    ]
 
 
-async def _ours(kind: str, size: Size) -> Told:
+async def _ours(kind: str, size: Size) -> StormResult:
     with servers() as endpoints, tempfile.TemporaryDirectory(prefix="fl-storm-", dir="/tmp") as folder:
         async with fresh_database(endpoints.database_url, "storm") as url, stripe(kind, size) as api:
             await Migrator(DatabaseSettings(dsn=url)).apply()
@@ -272,12 +281,12 @@ async def _ours(kind: str, size: Size) -> Told:
                 return await storm(api, size, call)
 
 
-async def _other(kind: str, size: Size) -> Told:
+async def _other(kind: str, size: Size) -> StormResult:
     async with stripe(kind, size) as api, with_retries_only(api.url, size, seed=1) as call:
         return await storm(api, size, call)
 
 
-def _rows(kind: str, ours: Told, other: Told) -> list[Row]:
+def _rows(kind: str, ours: StormResult, other: StormResult) -> list[Row]:
     prefix = "storm." if kind == "queues" else "storm.shed_"
     size = ours.size
     times = {"trigger_s": size.trigger_s, "watched_s": size.after_s, "slipped_s": round(ours.slipped_s, 1)}

@@ -1,7 +1,7 @@
-"""What the sweep of lanes takes where each connection has one, for its next refresh.
+"""The cost of the sweep of lanes if each connection has one, for its next refresh.
 
-    sweep.share   the share of the time that sweeps take, as a fleet of four processes asks for them
-    sweep.found   lanes that nothing else would have found again, planted before each sweep
+    sweep.share   the share of the time that sweeps take, with four processes that request them
+    sweep.found   lost lanes, planted before each sweep, that the sweeps repaired
 
 The store's clock cannot be set: between two requests the time of the last sweep is moved back.
 """
@@ -58,20 +58,20 @@ async def _measured(url: str, rounds: int, lanes: int) -> list[Row]:
     store = PostgresLaneStore(database, notify=False)
     took, passed_s, opened = [], 0.0, 0
     async with connected(url) as connection:
-        await store.sweep(0.0)  # reads the catalogs, and says what it takes
+        await store.sweep(0.0)  # reads the catalogs and measures itself
         for turn in range(rounds):
             await connection.execute(LOSE, str(turn), PLANTED)
             while True:
-                began = time.perf_counter()
+                start_mono = time.perf_counter()
                 swept = await store.sweep(SWEEP_EVERY_S / 2, SWEEP_SHARE)
                 if swept is not None:
                     break
                 await connection.execute(LATER, SWEEP_EVERY_S / PROCESSES)
                 passed_s += SWEEP_EVERY_S / PROCESSES
-            took.append(time.perf_counter() - began)
+            took.append(time.perf_counter() - start_mono)
             opened += swept.opened
     await database.close()
-    more = {"lanes": lanes, "sweep_ms": [round(1000 * each, 1) for each in took]}
+    more = {"lanes": lanes, "sweep_ms": [round(1000 * pass_s, 1) for pass_s in took]}
     share = Row(
         bench="sweep.share",
         ours=sum(took) / passed_s,
@@ -81,7 +81,7 @@ async def _measured(url: str, rounds: int, lanes: int) -> list[Row]:
         n=rounds,
         more={**more, "interval_s": round(passed_s / rounds, 1)},
     )
-    found = Row(
+    found_row = Row(
         bench="sweep.found", ours=opened, unit="lanes", goal={"ours": PLANTED * rounds}, n=rounds, more=more
     )
-    return [share, found]
+    return [share, found_row]

@@ -15,7 +15,7 @@ LOOK_S = 0.01
 
 @asynccontextmanager
 async def connected(url: str) -> AsyncIterator[Redis]:
-    """A connection."""
+    """Yield a connection."""
     client = Redis.from_url(url)
     try:
         yield client
@@ -24,12 +24,12 @@ async def connected(url: str) -> AsyncIterator[Redis]:
 
 
 @asynccontextmanager
-async def apart(url: str) -> AsyncIterator[None]:
-    """For the block one core is the server's alone; the others are this process's and what it starts.
+async def pinned_cores(url: str) -> AsyncIterator[None]:
+    """Pin the server to one core and this process and its children to the others, for the block.
 
-    A server elsewhere never waits for our core. Beside us the kernel likes to wake it where whoever asks it
-    runs, and it has to wait there for milliseconds while another core is idle. Without two cores, or where
-    nobody can choose them, they share what there is.
+    A remote server never waits for our core. On the same machine the kernel often wakes it on the core of its
+    client, where it waits for milliseconds while another core is idle. With one core, or on a system without
+    affinity, nothing is pinned.
     """
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     if len(cores) < 2:
@@ -47,28 +47,29 @@ async def apart(url: str) -> AsyncIterator[None]:
 
 
 async def settle(url: str) -> None:
-    """Leave nothing of the past for the next measurement: no keys, no scripts, a new append-only file.
+    """Remove keys and scripts and start a new append-only file, so that measurements do not affect each other.
 
-    With a new file, what one measurement writes stays below the size at which the server begins to write it
-    anew by itself: that would fall on whoever is measured then.
+    With a new file, one measurement stays below the size at which the server rewrites the file by itself.
     """
     async with connected(url) as client:
-        await client.execute_command("FLUSHALL", "SYNC")  # else it is freed beside the next measurement
+        await client.execute_command(
+            "FLUSHALL", "SYNC"
+        )  # otherwise the memory is freed during the next measurement
         await client.script_flush()
     await rewrite(url)
 
 
 async def rewrite(url: str) -> None:
-    """A new append-only file now, and nothing under way: a fork makes every first write to a page slow."""
+    """Rewrite the append-only file and wait for it, because a fork slows the first write to each page."""
     async with connected(url) as client:
-        await _rewritten(client)  # one that the server began by itself
+        await _rewritten(client)  # a rewrite that the server started by itself
         await client.bgrewriteaof()
         await _rewritten(client)
 
 
 async def _rewritten(client: Redis) -> None:
     while True:
-        told: dict[str, Any] = await client.info("persistence")
-        if not told["aof_rewrite_in_progress"] and not told["aof_rewrite_scheduled"]:
+        info: dict[str, Any] = await client.info("persistence")
+        if not info["aof_rewrite_in_progress"] and not info["aof_rewrite_scheduled"]:
             return
         await asyncio.sleep(LOOK_S)

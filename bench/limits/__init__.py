@@ -1,1 +1,1 @@
-"""What PostgreSQL gives to the least code that could do the work: the limits that rows are measured by."""
+"""The least code that does the work: the limits that rows are compared with."""

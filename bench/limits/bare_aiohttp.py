@@ -1,4 +1,4 @@
-"""Calls through aiohttp and nothing else: no limit is asked, no failure tried again, the token is known."""
+"""Calls through aiohttp alone: no limits, no retries, and a fixed token."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SETTINGS: Mapping[str, Any] = {"limit": "as many connections as tasks"}
 
 @asynccontextmanager
 async def opened(_url: str, options: Mapping[str, Any]) -> AsyncIterator[Decide]:
-    """A session with a kept connection a task."""
+    """Yield a function that calls through a session with one connection for each task."""
     address = f"{options['api_url']}/v1/orders.json"
     connector = aiohttp.TCPConnector(limit=options["tasks"])
     async with aiohttp.ClientSession(connector=connector) as session:

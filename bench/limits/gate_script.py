@@ -1,7 +1,7 @@
-"""What the server gives when nothing else is in the way: our own script, asked by raw connections.
+"""The limit of the server: our script, called by raw connections.
 
-All bytes are packed beforehand and every connection keeps the next calls in flight, so that the server is the
-bottleneck; answers are only checked. It is no gate: nothing here waits, settles or undoes.
+All bytes are packed beforehand and each connection keeps further calls in flight, so the server is the
+bottleneck. Responses are only checked. This is no gate: it does not wait, settle or undo.
 
 ``options``: ``plan`` and ``keys`` as for ours; ``batch``, operations of one call (a full admission, admit and
 finish, is one operation: two items of a call, or two calls where *batch* is 1); ``sample``, how many of the
@@ -36,30 +36,30 @@ from fairlead.policy.limits.key import Keyspace
 
 CONNECTIONS = 4
 IN_FLIGHT = 128
-"""Operations of one connection that are sent without waiting for answers, at least; twice so many at most."""
+"""Operations of one connection in flight: at least this many, at most twice as many."""
 FILL_BATCH = 64
 LEASE_S = 30.0  # RedisGate's default
-ADMITTED, KEPT = 0, 1
+ADMITTED, FINISHED = 0, 1
 
 
 @dataclass(frozen=True, slots=True)
 class _Load:
-    """Calls as bytes, and the first byte of each answer that they must give, call by call."""
+    """Calls as bytes, and for each call the first byte of each expected response."""
 
     sent: bytes
-    wanted: Sequence[bytes]
+    expected: Sequence[bytes]
     operations: int
 
 
 def flood(url: str, options: Mapping[str, Any]) -> dict[str, float]:
-    """Operations per second, and the server's microseconds in the script for each of them."""
+    """Return operations per second, and the server's microseconds in the script for each."""
     client = Redis.from_url(url)
     client.script_load(script("gate").text)
     _greet(client)
     plan, numbers = options["plan"], range(options["keys"])
     measured = random.Random(0).sample(numbers, options["sample"])
     _run(url, _loads(plan, numbers, FILL_BATCH), for_s=None)
-    # It was much that was written just now; and no fork may fall into what is measured.
+    # Much was written just now, and no fork may happen during the measurement.
     asyncio.run(rewrite(url))
     client.config_set("auto-aof-rewrite-percentage", 0)
     _run(url, _loads(plan, measured, FILL_BATCH), for_s=None)  # the first write to a page after the fork
@@ -72,7 +72,7 @@ def flood(url: str, options: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _greet(client: Redis) -> None:
-    """What `RedisGate` does on a new installation."""
+    """Do what `RedisGate` does on a new installation."""
     start = head(hint_us=NEW_US, lease_s=LEASE_S)
     client.evalsha(script("gate").sha, 1, Keyspace().marker, start, Keyspace().prefix)
 
@@ -81,7 +81,7 @@ def _greet(client: Redis) -> None:
 
 
 def _loads(plan: str, numbers: Sequence[int], batch: int) -> list[list[_Load]]:
-    """For each connection what it sends: its own part of the keys, or the same few as the others."""
+    """Return the loads of each connection: for its part of the keys, or for all keys if there are few."""
     shares = [numbers[first::CONNECTIONS] or numbers for first in range(CONNECTIONS)]
     return [list(_share(plan, share, batch, lease_id)) for lease_id, share in enumerate(shares, start=1)]
 
@@ -89,7 +89,7 @@ def _loads(plan: str, numbers: Sequence[int], batch: int) -> list[list[_Load]]:
 def _share(plan: str, numbers: Sequence[int], batch: int, lease_id: int) -> Iterator[_Load]:
     codec = Codec(Keyspace())
     size = max(IN_FLIGHT, batch)
-    rounded = -(-len(numbers) // size) * size  # a last load of its own would be a small one
+    rounded = -(-len(numbers) // size) * size  # so that the last load is not smaller
     following = cycle(numbers)
     for _ in range(0, rounded, size):
         operations = [_items(codec, plan, next(following), lease_id) for _ in range(size)]
@@ -97,18 +97,18 @@ def _share(plan: str, numbers: Sequence[int], batch: int, lease_id: int) -> Iter
             calls = [[item] for operation in operations for item in operation]
         else:
             calls = [list(chain(*operations[at : at + batch])) for at in range(0, size, batch)]
-        wanted = [bytes(KEPT if item.ask[0] == 2 else ADMITTED for item in call) for call in calls]
-        yield _Load(b"".join(map(_call, calls)), wanted, size)
+        expected = [bytes(FINISHED if item.ask[0] == 2 else ADMITTED for item in call) for call in calls]
+        yield _Load(b"".join(map(_call, calls)), expected, size)
 
 
 def _items(codec: Codec, plan: str, number: int, lease_id: int) -> list[Item]:
     if plan == "bucket":
         return [codec.admit(AdmitRequest(bucket_plan(number)))]
-    made = full_plan(number)
-    holder = holder_of(made, lease_id)
-    admitted = Admitted(made, holder, 0, 0, (0, 0), (1.0, 1.0))
+    full = full_plan(number)
+    holder = holder_of(full, lease_id)
+    admitted = Admitted(full, holder, 0, 0, (0, 0), (1.0, 1.0))
     return [
-        codec.admit(AdmitRequest(made, holder=holder)),
+        codec.admit(AdmitRequest(full, holder=holder)),
         codec.finish(Release(admitted, DestinationHealth.HEALTHY)),
     ]
 
@@ -124,37 +124,37 @@ def _call(items: Sequence[Item]) -> bytes:
 
 
 def _run(url: str, loads: Sequence[Sequence[_Load]], for_s: float | None) -> tuple[int, float]:
-    """All connections at once, each load in turn till the time is over, or each once; operations, seconds."""
-    began = time.perf_counter()
-    stop_at = None if for_s is None else began + for_s
+    """Send the loads of all connections at once, for *for_s* seconds or each once. Return operations and seconds."""
+    start_mono = time.perf_counter()
+    stop_at = None if for_s is None else start_mono + for_s
     with ThreadPoolExecutor(CONNECTIONS) as pool:
         done = list(pool.map(lambda share: _pump(url, share, stop_at), loads))
-    return sum(done), time.perf_counter() - began
+    return sum(done), time.perf_counter() - start_mono
 
 
 def _pump(url: str, loads: Sequence[_Load], stop_at: float | None) -> int:
-    """One load is judged while the next one is sent."""
+    """Send the loads of one connection, and check the responses to one while the next is sent."""
     done = 0
     with _connected(url) as wire:
         reader = hiredis.Reader()
-        before: _Load | None = None
+        previous: _Load | None = None
         for load in loads if stop_at is None else cycle(loads):
             wire.sendall(load.sent)
-            if before is not None:
-                done += _answered(wire, reader, before)
-            before = load
+            if previous is not None:
+                done += _answered(wire, reader, previous)
+            previous = load
             if stop_at is not None and time.perf_counter() >= stop_at:
                 break
-        return done + (_answered(wire, reader, before) if before else 0)
+        return done + (_answered(wire, reader, previous) if previous else 0)
 
 
 def _answered(wire: socket.socket, reader: hiredis.Reader, load: _Load) -> int:
-    for wanted in load.wanted:
-        while (told := reader.gets()) is False:
+    for expected in load.expected:
+        while (answers := reader.gets()) is False:
             reader.feed(wire.recv(1 << 16))
-        if isinstance(told, Exception):
-            raise told
-        must(bytes(answer[0] for answer in told[1:]) == wanted, "the script")
+        if isinstance(answers, Exception):
+            raise answers
+        must(bytes(answer[0] for answer in answers[1:]) == expected, "the script")
     return load.operations
 
 

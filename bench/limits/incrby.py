@@ -1,4 +1,4 @@
-"""What redis-py can ask of the server: ``INCRBY`` from many tasks, a connection each. It limits nothing."""
+"""The limit of redis-py: ``INCRBY`` from many tasks, each on its own connection. It limits nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SETTINGS: Mapping[str, Any] = {}
 
 @asynccontextmanager
 async def opened(url: str, options: Mapping[str, Any]) -> AsyncIterator[Decide]:
-    """A client with as many connections as there are tasks."""
+    """Yield a function that increments, through a client with one connection for each task."""
     client = Redis.from_url(url, max_connections=options["tasks"])
 
     async def decide(number: int) -> float:

@@ -1,7 +1,7 @@
 """The limit of a queue on asyncpg: one connection, batches, no lease, no fence, no tenant, no retry.
 
-One table with the same row a job of ours carries, a primary key and a partial index of what is ready. The
-worker claims a batch, runs its no-ops, marks the batch done, and claims the next.
+One table with the columns of our jobs, a primary key and a partial index of the available jobs. The worker
+claims a batch, runs its no-ops, marks the batch done, and claims the next.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ INSERT = "INSERT INTO bare (job_id, kind, tenant_id, args) VALUES ($1, $2, $3, $
 
 
 async def prepare(url: str) -> None:
-    """One table."""
+    """Create the table."""
     connection = await asyncpg.connect(url)
     await connection.execute(TABLE)
     await connection.close()
@@ -50,10 +50,10 @@ class _Producer:
     def __init__(self, connection: Any) -> None:
         self._connection = connection
 
-    async def one(self, job: Sample) -> None:
+    async def enqueue_one(self, job: Sample) -> None:
         await self._connection.execute(INSERT, *_record(job))
 
-    async def many(self, jobs: Sequence[Sample]) -> None:
+    async def enqueue_many(self, jobs: Sequence[Sample]) -> None:
         records = [_record(job) for job in jobs]
         columns = ("job_id", "kind", "tenant_id", "args")
         await self._connection.copy_records_to_table("bare", records=records, columns=columns)
@@ -65,14 +65,14 @@ def _record(job: Sample) -> tuple[uuid.UUID, str, str, str]:
 
 @asynccontextmanager
 async def producer(url: str) -> AsyncIterator[_Producer]:
-    """One connection."""
+    """Yield a producer on one connection."""
     connection = await asyncpg.connect(url)
     yield _Producer(connection)
     await connection.close()
 
 
 async def work(url: str, watch: Watch, options: Mapping[str, Any]) -> None:
-    """Claim, run, complete, without an end. ``options["batch"]``: what ours claims at once."""
+    """Claim, run and complete in an endless loop. ``options["batch"]``: the batch of our side."""
     connection = await asyncpg.connect(url)
     claim, complete = await connection.prepare(CLAIM), await connection.prepare(COMPLETE)
     fetch = watch.timed(claim.fetch)

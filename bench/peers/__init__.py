@@ -1,1 +1,1 @@
-"""Other queues as sides: each module names one, with the settings its own documentation recommends."""
+"""Other queues and limiters as sides, each with the settings that its own documentation recommends."""

@@ -30,7 +30,7 @@ class Noop:
 
 
 async def prepare(url: str) -> None:
-    """``awa migrate``, and its own storage in place of the one that it leaves."""
+    """Run ``awa migrate``, and install its own storage in place of the one it creates."""
     async with AsyncClient(_url(url)) as client:
         await client.migrate()
         await client.install_queue_storage()
@@ -40,10 +40,10 @@ class _Producer:
     def __init__(self, client: AsyncClient) -> None:
         self._client = client
 
-    async def one(self, job: Sample) -> None:
+    async def enqueue_one(self, job: Sample) -> None:
         await self._client.insert(Noop(**job.args), queue="noop")
 
-    async def many(self, jobs: Sequence[Sample]) -> None:
+    async def enqueue_many(self, jobs: Sequence[Sample]) -> None:
         for start in range(0, len(jobs), 1000):
             chunk = [Noop(**job.args) for job in jobs[start : start + 1000]]
             await self._client.enqueue_many_copy(chunk, queue="noop")
@@ -51,13 +51,13 @@ class _Producer:
 
 @asynccontextmanager
 async def producer(url: str) -> AsyncIterator[_Producer]:
-    """A client."""
+    """Yield a producer on one client."""
     async with AsyncClient(_url(url)) as client:
         yield _Producer(client)
 
 
 async def work(url: str, watch: Watch, _options: Mapping[str, Any]) -> None:
-    """``client.start``."""
+    """Run ``client.start``."""
     client = AsyncClient(_url(url))
 
     @client.task(Noop, queue="noop")
@@ -69,7 +69,7 @@ async def work(url: str, watch: Watch, _options: Mapping[str, Any]) -> None:
 
 
 def _url(url: str) -> str:
-    """The same with the user behind the question mark: its parser takes no user without a host."""
+    """Return *url* with the user in the query, because its parser takes no user without a host."""
     parts = urlsplit(url)
     query = {name: values[0] for name, values in parse_qs(parts.query).items()}
     return f"postgresql://{parts.path}?{urlencode(query | {'user': parts.username or ''})}"

@@ -1,4 +1,4 @@
-"""The same work by hand: what a careful team glues from well-kept libraries around its HTTP client.
+"""The same work by hand: what a careful team assembles from good libraries around its HTTP client.
 
 A token read from Redis, two rate limits of `limits` and a semaphore in Redis, retries by tenacity, a breaker
 by purgatory. ``options["client"]`` is httpx2 or aiohttp. Each part is the cheapest that does it: fixed
@@ -30,27 +30,27 @@ SETTINGS: Mapping[str, Any] = {
     "parts": "redis-py, limits (fixed window), a semaphore in Lua, tenacity, purgatory",
     "connections": "as many as tasks, to Redis and to the API",
 }
-MAY_PASS = frozenset({429, 500, 502, 503, 504})
+TRANSIENT = frozenset({429, 500, 502, 503, 504})
 SLOTS = 1_000
 LEASE_S = 60.0
 ACQUIRE = Path(__file__).with_name("semaphore.lua").read_text()
 
 Send = Callable[[str], Awaitable[tuple[int, Any]]]
-"""Sends with a token; gives the status and the JSON."""
+"""Sends a request with a token and returns the status and the JSON."""
 
 
-class MayPass(Exception):
-    """An answer that another try may mend."""
+class TransientStatusError(Exception):
+    """A response that a retry may improve."""
 
 
 @asynccontextmanager
 async def opened(url: str, options: Mapping[str, Any]) -> AsyncIterator[Decide]:
-    """Everything connected, and a token a key stored."""
+    """Connect all parts, store a token for each key, and yield a function that calls."""
     redis = Redis.from_url(url, max_connections=options["tasks"])
-    scheme, place = url.split("://")
+    scheme, address = url.split("://")
     kind = {"unix": "redis+unix"}.get(scheme, scheme)
     storage = RedisStorage(
-        f"async+{kind}://{place}", implementation="redispy", max_connections=options["tasks"]
+        f"async+{kind}://{address}", implementation="redispy", max_connections=options["tasks"]
     )
     for number in range(options["keys"]):
         await redis.set(f"token:tenant-{number}", f"key-{number}")
@@ -77,7 +77,7 @@ class _Glue:
         async for attempt in AsyncRetrying(
             stop=stop_after_attempt(4),
             wait=wait_random_exponential(max=30),
-            retry=retry_if_exception_type(MayPass),
+            retry=retry_if_exception_type(TransientStatusError),
             reraise=True,
         ):
             with attempt:
@@ -93,16 +93,16 @@ class _Glue:
                 must(await self._limiter.hit(limit, tenant), "limits")
             async with self._slot(tenant):
                 status, body = await self._send(token)
-            if status in MAY_PASS:
-                raise MayPass(status)
+            if status in TRANSIENT:
+                raise TransientStatusError(status)
         must(status == 200, self._name)
         return body
 
     @asynccontextmanager
     async def _slot(self, tenant: str) -> AsyncIterator[None]:
-        key, mine, now_s = f"slots:{tenant}", next(self._numbers), time.time()
-        got = await self._acquire(keys=[key], args=[now_s, SLOTS, now_s + LEASE_S, mine])
-        must(bool(got), "the semaphore")
+        key, mine, now = f"slots:{tenant}", next(self._numbers), time.time()
+        acquired = await self._acquire(keys=[key], args=[now, SLOTS, now + LEASE_S, mine])
+        must(bool(acquired), "the semaphore")
         try:
             yield
         finally:

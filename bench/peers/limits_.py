@@ -1,7 +1,7 @@
 """limits: a strategy on its async Redis storage, as in its quickstart for asyncio.
 
 ``options["strategy"]`` is one of three; it has no token bucket. ``options["client"]`` is the client library:
-redis-py, or coredis, which it takes if nothing is said.
+redis-py, or coredis, its default.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ STRATEGIES = {
 
 @asynccontextmanager
 async def opened(url: str, options: Mapping[str, Any]) -> AsyncIterator[Decide]:
-    """A limiter for all keys: it takes them as identifiers."""
-    scheme, place = url.split("://")
+    """Yield a function that decides through one limiter, with the keys as identifiers."""
+    scheme, address = url.split("://")
     kind = {"unix": "redis+unix"}.get(scheme, scheme)
     try:
         storage = RedisStorage(
-            f"async+{kind}://{place}", implementation=options["client"], max_connections=options["tasks"]
+            f"async+{kind}://{address}", implementation=options["client"], max_connections=options["tasks"]
         )
     except ConfigurationError as error:
         raise Skipped(str(error)) from None

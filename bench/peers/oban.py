@@ -28,15 +28,15 @@ _watch = Watch()
 
 @worker(queue="default")
 class Noop:
-    """Found by its name when a job runs."""
+    """The worker, which Oban looks up by its name."""
 
     async def process(self, job: Any) -> None:
-        """Nothing."""
+        """Count the run."""
         _watch.ran()
 
 
 async def prepare(url: str) -> None:
-    """``oban install``."""
+    """Run ``oban install``."""
     pool = await Oban.create_pool(url)
     await install(pool)
     await pool.close()
@@ -46,17 +46,17 @@ class _Producer:
     def __init__(self, oban: Oban) -> None:
         self._oban = oban
 
-    async def one(self, job: Sample) -> None:
+    async def enqueue_one(self, job: Sample) -> None:
         await self._oban.enqueue(Noop.new(dict(job.args)))
 
-    async def many(self, jobs: Sequence[Sample]) -> None:
+    async def enqueue_many(self, jobs: Sequence[Sample]) -> None:
         for start in range(0, len(jobs), 1000):
             await self._oban.enqueue_many(Noop.new(dict(job.args)) for job in jobs[start : start + 1000])
 
 
 @asynccontextmanager
 async def producer(url: str) -> AsyncIterator[_Producer]:
-    """An instance without queues."""
+    """Yield a producer on an instance without queues."""
     pool = await Oban.create_pool(url)
     async with Oban(pool=pool) as oban:
         yield _Producer(oban)
@@ -64,7 +64,7 @@ async def producer(url: str) -> AsyncIterator[_Producer]:
 
 
 async def work(url: str, watch: Watch, _options: Mapping[str, Any]) -> None:
-    """``oban start --queues default:100``."""
+    """Run ``oban start --queues default:100``."""
     global _watch  # noqa: PLW0603 (a worker class is made by its queue, without our arguments)
     _watch = watch
     pool = await Oban.create_pool(url)

@@ -28,7 +28,7 @@ OPEN = "SELECT count(*) FROM pgqueuer"
 
 
 async def prepare(url: str) -> None:
-    """``pgq install`` and ``pgq autovac``."""
+    """Run ``pgq install`` and ``pgq autovac``."""
     connection = await asyncpg.connect(url)
     queries = Queries(AsyncpgDriver(connection))
     await queries.install()
@@ -40,10 +40,10 @@ class _Producer:
     def __init__(self, queries: Queries) -> None:
         self._queries = queries
 
-    async def one(self, job: Sample) -> None:
+    async def enqueue_one(self, job: Sample) -> None:
         await self._queries.enqueue("noop", json.dumps(job.args).encode())
 
-    async def many(self, jobs: Sequence[Sample]) -> None:
+    async def enqueue_many(self, jobs: Sequence[Sample]) -> None:
         for start in range(0, len(jobs), 1000):
             payloads: list[bytes | None] = [
                 json.dumps(job.args).encode() for job in jobs[start : start + 1000]
@@ -53,13 +53,13 @@ class _Producer:
 
 @asynccontextmanager
 async def producer(url: str) -> AsyncIterator[_Producer]:
-    """A pool."""
+    """Yield a producer on a pool."""
     async with asyncpg.create_pool(url, min_size=1) as pool:
         yield _Producer(Queries(AsyncpgPoolDriver(pool)))
 
 
 async def work(url: str, watch: Watch, options: Mapping[str, Any]) -> None:
-    """``pgq run --batch-size``, several of it in one loop."""
+    """Run ``pgq run --batch-size``, several times in one event loop."""
     managers, batch = options.get("managers", MANAGERS), options.get("batch_size", BATCH)
     apps = [await _app(url, watch) for _ in range(managers)]
     await asyncio.gather(*(app.run(batch_size=batch) for app in apps))

@@ -1,8 +1,8 @@
 """PyrateLimiter: ``try_acquire_async`` of a limiter that has a Redis bucket for each key.
 
 ``options["bucket"]`` is ``log`` (`RedisBucket`: the exact one) or ``state`` (`StateBucket` with GCRA, which
-its README recommends for high volume). Its limiter holds a lock while it asks, so more tasks make it no
-faster.
+its README recommends for high volume). Its limiter holds a lock during the request, so more tasks make it
+no faster.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _Buckets(BucketFactory):
 
 @asynccontextmanager
 async def opened(url: str, options: Mapping[str, Any]) -> AsyncIterator[Decide]:
-    """A limiter with a factory that knows all buckets."""
+    """Yield a function that decides through one limiter, with a bucket for each key."""
     client = Redis.from_url(url, max_connections=options["tasks"])
     rates = [Rate(PLENTY, Duration.SECOND)]
     buckets: dict[str, AbstractBucket] = {}

@@ -18,7 +18,7 @@ SETTINGS: Mapping[str, Any] = {"max_connections": "as many as tasks"}
 
 @asynccontextmanager
 async def opened(url: str, options: Mapping[str, Any]) -> AsyncIterator[Decide]:
-    """One throttle for all keys."""
+    """Yield a function that decides through one throttle for all keys."""
     pool = {"max_connections": options["tasks"]}
     throttle = Throttled(
         using=options["using"],
