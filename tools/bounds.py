@@ -1,4 +1,4 @@
-"""Writes docs/reference/bounds.md: what is bounded, by how much, and what happens there.
+"""Writes docs/reference/bounds.md: each bound, its value, and what happens when it is reached.
 
 ``python -m tools.bounds > docs/reference/bounds.md``. Each row names the test that fills the bound; a test
 compares the page with the code.
@@ -36,12 +36,17 @@ from fairlead.policy.tokens.parse import LARGEST_BODY, LARGEST_TOKEN
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """One row. *of*: who has so much each. *proof*: the test that fills it, below ``tests/``."""
+    """One row.
 
-    what: str
-    of: str
+    Attributes:
+        holder: What has this much each, such as a tenant or a queue.
+        proof: The test that fills the bound, below ``tests/``.
+    """
+
+    subject: str
+    holder: str
     most: str
-    there: str
+    behaviour: str
     proof: str
 
 
@@ -158,7 +163,7 @@ UNBOUND = (
         "each is a row and a credential; no door of fairlead's lets a tenant add one by himself",
     ),
 )
-"""What a tenant has no cap of: what, and what there is instead."""
+"""What a tenant has no cap of, and what protects others instead."""
 
 _DATABASE = DatabaseSettings("")
 _REFRESH = RefreshSettings()
@@ -221,15 +226,16 @@ WAITS = (
     ("the start of a process", "its session", f"{SESSION_WITHIN_S:g} s", "`dependency_unavailable`"),
     ("the start of a process", "the embedded servers", f"{START_TIMEOUT_S:g} s each", "the log is named"),
 )  # fmt: skip
-"""Each wait of the token side for something outside: what waits, for what, how long, and what follows."""
+"""Each wait of token refreshes for something outside: what waits, for what, how long, and what follows."""
 
 _HEAD = """\
 # Bounds
 
 <!-- Written by `python -m tools.bounds`. Do not edit. -->
 
-What stands at *of* has so much each, so that one who fills theirs leaves the others theirs. Each row is shown
-by the test that it names. What a tenant has no cap of stands [below](#no-cap-of-a-tenants-own).
+You can see here how much one tenant, queue, connection or process may use, and what happens then. Each bound
+applies to each subject in the column *of* separately. Each row names the test that fills the bound. Where a
+tenant has no cap, you find what protects the others [below](#no-cap-of-a-tenants-own).
 
 | what | of | at most | what happens there | shown by |
 | --- | --- | --- | --- | --- |
@@ -255,7 +261,7 @@ What fairlead waits for that is not its own code, and how long.
 
 
 def page() -> str:
-    """docs/reference/bounds.md."""
+    """Return the text of docs/reference/bounds.md."""
     rows = "".join(map(_row, BOUNDS)) + _UNBOUND_HEAD + "".join(map(_plain_row, UNBOUND))
     return _HEAD + rows + _WAITS_HEAD + "".join(map(_plain_row, WAITS))
 
@@ -263,7 +269,7 @@ def page() -> str:
 def _row(bound: Bound) -> str:
     file, _, name = bound.proof.partition("::")
     shown = f"[`{name}`](../../tests/{file})"
-    return f"| {bound.what} | {bound.of} | {bound.most} | {bound.there} | {shown} |\n"
+    return f"| {bound.subject} | {bound.holder} | {bound.most} | {bound.behaviour} | {shown} |\n"
 
 
 def _plain_row(row: tuple[str, ...]) -> str:

@@ -44,7 +44,7 @@ says: 128 and the signal's number.
 
 
 def cli_page() -> str:
-    """Every command with its options; those of every command once."""
+    """Return the page of all commands. Options that all commands share are listed once."""
     shared = _shared()
     body = ["", "## Options of every command", "", *_table(_HEAD, map(_option, shared))]
     names = {parameter.name for parameter in shared}
@@ -61,27 +61,30 @@ def _commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, 
 
 
 def _shared() -> list[Any]:
-    """The options that every command has: those of the root but its own."""
+    """Return the options that every command has: those of the root, without its own."""
     return [parameter for parameter in root().params if parameter.name != "version"]
 
 
 def _section(path: tuple[str, ...], command: Any, shared: set[str]) -> list[str]:
     title = f"{'#' * min(len(path), 3)} {' '.join(path)}"
-    said = [title, "", *inspect.cleandoc(command.help or "").splitlines()]
+    lines = [title, "", *inspect.cleandoc(command.help or "").splitlines()]
     if getattr(command, "commands", None) and not command.invoke_without_command:
-        return said
-    own = [parameter for parameter in command.params if parameter.name not in shared]
-    arguments = [parameter for parameter in own if parameter.param_type_name == "argument"]
+        return lines
+    own_parameters = [parameter for parameter in command.params if parameter.name not in shared]
+    arguments = [parameter for parameter in own_parameters if parameter.param_type_name == "argument"]
     words = " ".join([*path, *(_metavar(argument) for argument in arguments), "[OPTIONS]"])
-    said += ["", "```", words, "```"]
-    if own:
-        rows = [_argument(each) if each in arguments else _option(each) for each in own]
-        said += ["", *_table(_HEAD, rows)]
-    return said
+    lines += ["", "```", words, "```"]
+    if own_parameters:
+        rows = [
+            _argument(parameter) if parameter in arguments else _option(parameter)
+            for parameter in own_parameters
+        ]
+        lines += ["", *_table(_HEAD, rows)]
+    return lines
 
 
 def _argument(parameter: Any) -> tuple[str, str]:
-    return f"`{_metavar(parameter)}`", _told(parameter)
+    return f"`{_metavar(parameter)}`", _meaning(parameter)
 
 
 def _metavar(argument: Any) -> str:
@@ -90,21 +93,21 @@ def _metavar(argument: Any) -> str:
 
 
 def _option(parameter: Any) -> tuple[str, str]:
-    """As typer tells it in the help of the command."""
-    names, told = parameter.get_help_record(typer.Context(root()))
-    return f"`{names}`", _told(parameter, told)
+    """Return names and meaning of an option as in the help of its command."""
+    names, meaning = parameter.get_help_record(typer.Context(root()))
+    return f"`{names}`", _meaning(parameter, meaning)
 
 
-def _told(parameter: Any, told: str | None = None) -> str:
-    said = (parameter.help or "" if told is None else told).strip()
-    return said.replace("|", "\\|").replace("  [", " [")
+def _meaning(parameter: Any, recorded: str | None = None) -> str:
+    text = (parameter.help or "" if recorded is None else recorded).strip()
+    return text.replace("|", "\\|").replace("  [", " [")
 
 
 # ---- exit codes --------------------------------------------------------------------------------
 
 
 def exits_page() -> str:
-    """What each code means, and which errors lead to it."""
+    """Return the page of exit codes, with the errors that lead to each."""
     rows = [(str(int(code)), MEANINGS[code], _errors_of(code)) for code in Exit]
     return _page("Exit codes", _EXITS, ["", *_table(("code", "meaning", "errors"), rows)])
 
@@ -130,7 +133,7 @@ PAGES = {"cli.md": cli_page, "exit-codes.md": exits_page}
 
 
 def outdated() -> list[str]:
-    """Pages that do not say what the code says."""
+    """Return the pages that differ from the code."""
     return [
         name
         for name, page in PAGES.items()
@@ -139,7 +142,7 @@ def outdated() -> list[str]:
 
 
 def main() -> int:
-    """Write the pages, or with --check tell which are outdated."""
+    """Write the pages, or with --check print the outdated ones."""
     if "--check" in sys.argv[1:]:
         stale = outdated()
         sys.stdout.write("".join(f"{name} is outdated\n" for name in stale))

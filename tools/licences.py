@@ -1,7 +1,7 @@
-"""Writes docs/reference/licences.md: what is installed with fairlead, and under which licence.
+"""Writes docs/reference/licences.md: the packages installed with fairlead, and their licences.
 
 ``python -m tools.licences > docs/reference/licences.md``. A licence that is not in ALLOWED fails a test:
-whether it may be shipped with is decided by a person, once, here.
+a person decides here, once, whether it may be shipped.
 """
 
 from __future__ import annotations
@@ -31,26 +31,32 @@ ALLOWED = frozenset(
         "Zlib",
     }
 )
-"""Who uses fairlead may ship it, changed or not, in a closed product. MPL-2.0 asks for changes of its own
-files only."""
+"""Licences that allow a user of fairlead to ship the package, changed or not, in a closed product.
+
+MPL-2.0 requires the publication of changes to its own files only.
+"""
 
 _HEAD = """\
 # Licences
 
 <!-- Written by `python -m tools.licences`. Do not edit. -->
 
-What is installed with fairlead and under which licence, as each package tells it (SPDX). All of these may be
-shipped in a closed product. `make sbom` tells versions and hashes, too, in CycloneDX.
+What is installed with fairlead and under which licence, as each package declares it (SPDX). You may ship all
+of these in a closed product. `make sbom` lists versions and hashes, too, in CycloneDX.
 """
 
 
-def not_allowed(found: Mapping[str, str]) -> dict[str, str]:
-    """Those packages of *found* (name to licence) of which any licence is not in ALLOWED."""
-    return {name: told for name, told in found.items() if not ALLOWED.issuperset(licence_ids(told))}
+def not_allowed(licences: Mapping[str, str]) -> dict[str, str]:
+    """Return the packages (name to licence) with a licence that is not in ALLOWED."""
+    return {
+        name: expression
+        for name, expression in licences.items()
+        if not ALLOWED.issuperset(licence_ids(expression))
+    }
 
 
 def shipped() -> tuple[dict[str, str], dict[str, str]]:
-    """Name to licence: of a plain install, and of what the extras for users add."""
+    """Return name to licence of a plain install, and of what the extras for users add."""
     plain, extra = needed()
     return _licences(plain), _licences(extra)
 
@@ -60,17 +66,17 @@ def _licences(names: Iterable[str]) -> dict[str, str]:
 
 
 def page() -> str:
-    """docs/reference/licences.md."""
+    """Return the text of docs/reference/licences.md."""
     plain, extra = shipped()
     parts = [_HEAD, "## A plain install\n", *_table(plain), "", "## With the extras\n", *_table(extra)]
     return "\n".join(parts) + "\n"
 
 
-def _table(found: Mapping[str, str]) -> list[str]:
+def _table(licences: Mapping[str, str]) -> list[str]:
     return [
         "| package | licence |",
         "| --- | --- |",
-        *(f"| {name} | {told} |" for name, told in found.items()),
+        *(f"| {name} | {expression} |" for name, expression in licences.items()),
     ]
 
 

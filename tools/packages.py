@@ -1,4 +1,4 @@
-"""What the lock pins and what is installed: names, versions, hashes, licences, and who needs each."""
+"""The packages that the lock pins and that are installed: versions, hashes, licences, and their dependants."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OURS = "fairlead"
 TOOLS = frozenset({"pip"})
 """Comes with the environment itself; the lock does not hold it."""
 USERS_EXTRAS = ("embedded", "fast", "httpx", "httpx2")
-"""What a user of fairlead may ask for; the others are for those who work on it."""
+"""The extras for users of fairlead. The others are for its development."""
 
 _PINNED = re.compile(r"^(?P<name>[\w.-]+)==(?P<version>[^\s;]+)(?: ; (?P<marker>[^\\\n]+?))?(?: \\)?$")
 _HASH = re.compile(r"^ +--hash=sha256:(?P<hash>[0-9a-f]{64})(?: \\)?$")
@@ -72,29 +72,29 @@ class Pinned:
 
 
 def locked(text: str) -> list[Pinned]:
-    """The packages of a lock; ValueError for a line that is neither a package nor a hash nor a comment."""
-    found: list[tuple[re.Match[str], list[str]]] = []
+    """Return the packages of a lock. Raise ValueError for a line that is no package, hash or comment."""
+    entries: list[tuple[re.Match[str], list[str]]] = []
     for line in text.splitlines():
         if pinned := _PINNED.match(line):
-            found.append((pinned, []))
-        elif (digest := _HASH.match(line)) and found:
-            found[-1][1].append(digest["hash"])
+            entries.append((pinned, []))
+        elif (digest := _HASH.match(line)) and entries:
+            entries[-1][1].append(digest["hash"])
         elif line.strip() and not line.lstrip().startswith("#"):
             raise ValueError(f"not a line of a lock: {line!r}")
     return [
-        Pinned(str(canonicalize_name(one["name"])), one["version"], tuple(hashes), one["marker"])
-        for one, hashes in found
+        Pinned(str(canonicalize_name(pin["name"])), pin["version"], tuple(hashes), pin["marker"])
+        for pin, hashes in entries
     ]
 
 
 def installed() -> dict[str, str]:
-    """Name and version of each package in this environment, without fairlead and without its tools."""
-    found = {str(canonicalize_name(each.name)): each.version for each in distributions()}
-    return {name: version for name, version in found.items() if name != OURS and name not in TOOLS}
+    """Return name and version of each package in this environment, without fairlead and pip."""
+    versions = {str(canonicalize_name(package.name)): package.version for package in distributions()}
+    return {name: version for name, version in versions.items() if name != OURS and name not in TOOLS}
 
 
 def needed() -> tuple[frozenset[str], frozenset[str]]:
-    """What a plain install takes, and what the extras for users add to it; as far as it is installed."""
+    """Return the installed packages of a plain install, and those that the extras for users add."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     plain = frozenset(_closure(project["dependencies"]))
     extras = [line for name in USERS_EXTRAS for line in project["optional-dependencies"][name]]
@@ -102,22 +102,22 @@ def needed() -> tuple[frozenset[str], frozenset[str]]:
 
 
 def _closure(lines: Iterable[str]) -> set[str]:
-    """The packages of *lines* and all that they need, here."""
+    """Return the packages of the requirements *lines*, with all their dependencies that are installed."""
     waiting = [(Requirement(line), "") for line in lines]
     done: set[tuple[str, str]] = set()
     while waiting:
-        wanted, extra = waiting.pop()
-        if wanted.marker is not None and not wanted.marker.evaluate({"extra": extra}):
+        requirement, extra = waiting.pop()
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": extra}):
             continue
-        name = str(canonicalize_name(wanted.name))
-        for each in ("", *wanted.extras):
-            if (name, each) not in done and (found := _found(name)) is not None:
-                done.add((name, each))
-                waiting += [(Requirement(line), each) for line in found.requires or ()]
+        name = str(canonicalize_name(requirement.name))
+        for wanted_extra in ("", *requirement.extras):
+            if (name, wanted_extra) not in done and (installed_package := _distribution(name)) is not None:
+                done.add((name, wanted_extra))
+                waiting += [(Requirement(line), wanted_extra) for line in installed_package.requires or ()]
     return {name for name, _ in done}
 
 
-def _found(name: str) -> Distribution | None:
+def _distribution(name: str) -> Distribution | None:
     try:
         return distribution(name)
     except PackageNotFoundError:
@@ -125,18 +125,20 @@ def _found(name: str) -> Distribution | None:
 
 
 def licence(name: str) -> str:
-    """The licence of an installed package as an SPDX expression; "unknown: ..." where it tells none."""
-    about = distribution(name).metadata
-    told = [line for line in about.get_all("Classifier") or () if line.startswith("License :: ")]
-    classifiers = [end for line in told if (end := line.rpartition(" :: ")[2]) != "OSI Approved"]
-    return licence_of({**{key: about[key] for key in set(about.keys())}}, classifiers)
+    """Return the SPDX expression of an installed package's licence; "unknown: ..." if it declares none."""
+    metadata = distribution(name).metadata
+    classifier_lines = [
+        line for line in metadata.get_all("Classifier") or () if line.startswith("License :: ")
+    ]
+    classifiers = [end for line in classifier_lines if (end := line.rpartition(" :: ")[2]) != "OSI Approved"]
+    return licence_of({**{key: metadata[key] for key in set(metadata.keys())}}, classifiers)
 
 
 def licence_of(about: Mapping[str, str], classifiers: Iterable[str] = ()) -> str:
-    """The SPDX expression behind what a package tells of its licence; "unknown: ..." where that is in doubt.
+    """Return the SPDX expression of the licence that a package's metadata declare; "unknown: ..." in doubt.
 
-    *classifiers* are the ends of those that name a licence. One that nobody here knows leaves all in doubt,
-    and so does a text that says something else than they do.
+    *classifiers* are the ends of those that name a licence. An unknown one makes the result doubtful, and so
+    does a text that contradicts them.
 
     >>> licence_of({"License-Expression": "mit"}), licence_of({}, ["Apache Software License"])
     ('MIT', 'Apache-2.0')
@@ -144,32 +146,35 @@ def licence_of(about: Mapping[str, str], classifiers: Iterable[str] = ()) -> str
     ('unknown: All rights reserved', 'unknown: Freeware')
     """
     classifiers = list(classifiers)
-    for strange in (each for each in classifiers if each not in _CLASSIFIERS):
-        return f"unknown: {strange}"
-    for told in (about.get("License-Expression"), about.get("License")):
-        expression = _expression(told or "")
+    for unknown in (classifier for classifier in classifiers if classifier not in _CLASSIFIERS):
+        return f"unknown: {unknown}"
+    for text_of_licence in (about.get("License-Expression"), about.get("License")):
+        expression = _expression(text_of_licence or "")
         if expression:
             return expression
-    named = sorted({_CLASSIFIERS[each] for each in classifiers})
+    expressions = sorted({_CLASSIFIERS[classifier] for classifier in classifiers})
     text = (about.get("License") or "").strip()
-    if named and not _contradicts(text, named):
-        return " AND ".join(named)
-    return f"unknown: {next(iter(text.splitlines()), 'nothing is told')[:80]}"
+    if expressions and not _contradicts(text, expressions):
+        return " AND ".join(expressions)
+    return f"unknown: {next(iter(text.splitlines()), 'nothing is text_of_licence')[:80]}"
 
 
-def _contradicts(text: str, named: Iterable[str]) -> bool:
-    """Whether *text*, which is no expression, says something else than that the licences are *named*.
+def _contradicts(text: str, expressions: Iterable[str]) -> bool:
+    """Return whether *text*, which is no expression, contradicts the licences in *expressions*.
 
-    One line has to be understood whole. Several are a licence's own text: its title may name no other one.
+    A single line must be known as a whole. Several lines are a licence's own text, of which only the title is
+    compared.
     """
     lines = [line for line in text.lower().splitlines() if re.search("[a-z]", line)]
     if len(lines) <= 1:
         return "".join(lines).strip() not in _SAYS_NOTHING
-    return not set(_FAMILY.findall(lines[0])) <= {each.partition("-")[0].lower() for each in named}
+    return not set(_FAMILY.findall(lines[0])) <= {
+        expression.partition("-")[0].lower() for expression in expressions
+    }
 
 
-def _expression(told: str) -> str:
-    text = told.strip()
+def _expression(licence_text: str) -> str:
+    text = licence_text.strip()
     try:
         return str(canonicalize_license_expression(_WORDS.get(text.lower(), text))) if text else ""
     except InvalidLicenseExpression:
@@ -177,7 +182,7 @@ def _expression(told: str) -> str:
 
 
 def licence_ids(expression: str) -> Iterator[str]:
-    """The licences that an expression names, each by its SPDX id.
+    """Yield the licences that an expression names, each by its SPDX id.
 
     >>> list(licence_ids("MPL-2.0 AND (MIT OR Apache-2.0)"))
     ['MPL-2.0', 'MIT', 'Apache-2.0']

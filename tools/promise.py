@@ -1,4 +1,4 @@
-"""What a promise is: its words, its figures and what they are counted of, its limit."""
+"""A promise: its words, its figures and the number of chances behind each, and its limit."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ LOSSES = (
     "outages",
     "rollouts",
 )
-"""Events that may lose something, as experiments count them: whoever is hit by one shares its fate.
+"""Events that may lose something, as experiments count them. All jobs that one event hits count as one chance.
 
-Of backends that were ended those that were ``at_work`` come first: one that rested in a pool loses nothing.
+``at_work`` comes before ``backends_ended``, because an idle connection loses nothing.
 """
 
 
 def chances(line: Line, of: Collection[str]) -> int:
-    """How many *line* had. A list has as many as it is long, a mapping what its values add up to.
+    """Return how many chances *line* had, by the first counter of *of* that it has.
 
-    A line that ended early may have none; of any other there is no figure without them: ValueError.
+    A list counts its items, a mapping the sum of its values. Raise ValueError for a line without chances,
+    unless it ended early.
     """
     counted = next((line[name] for name in of if name in line), 0)
     if isinstance(counted, Mapping):
@@ -47,24 +48,27 @@ def chances(line: Line, of: Collection[str]) -> int:
 
 
 def is_harmed(line: Line) -> bool:
-    """Whether its experiment is broken."""
+    """Return whether the experiment of *line* is broken."""
     return bool(line.get("verdict", "holds") != "holds")
 
 
-def is_of(line: Line, what: str, without: str = "") -> bool:
-    """Whether it is of the part *what* of its test, if one is named, and not of the part *without*."""
-    return what in ("", line.get("what")) and (not without or line.get("what") != without)
+def is_of(line: Line, part: str, without: str = "") -> bool:
+    """Return whether *line* is of *part* of its test, if one is named, and not of the part *without*."""
+    return part in ("", line.get("what")) and (not without or line.get("what") != without)
 
 
 @dataclass(frozen=True, slots=True)
 class Zero:
     """Counters that must be 0, added up over the tests of experiments.
 
-    *counted* is the word for what *of* counts: of several names the first that a line has. *beside* is that
-    for ``n`` where it is another count: of jobs that share the fate of an event, say. *what*: the part alone;
-    *without*: all but this part.
-    *among*: counters that say what was looked at, where that is no number of chances. *unless*: a line that
-    has this counter is of another setting, in which the others are no faults.
+    Attributes:
+        counted: The word for what *of* counts.
+        of: Counters of chances; the first that a line has applies.
+        beside: The word for ``n`` if that is another count, such as jobs that share the fate of an event.
+        part: Only lines of this part.
+        without: No lines of this part.
+        among: Counters of what was checked, if that is no number of chances.
+        unless: Skip lines with this counter: they are of a setting in which the others are no faults.
     """
 
     words: str
@@ -73,44 +77,44 @@ class Zero:
     counted: str
     of: Sequence[str] = ("n",)
     beside: str = ""
-    what: str = ""
+    part: str = ""
     without: str = ""
     among: Sequence[str] = ()
     unless: str = ""
 
     @property
-    def asked(self) -> Sequence[str]:
-        """The counters, of which each experiment tells one at least."""
+    def required(self) -> Sequence[str]:
+        """The counters, of which each experiment reports at least one."""
         return self.counters
 
-    def is_told_by(self, line: Line) -> bool:
-        """Whether *line* says something to it."""
-        is_told = any(name in line for name in self.counters) and any(line.get(name) for name in self.of)
-        return is_told and is_of(line, self.what, self.without)
+    def is_reported_by(self, line: Line) -> bool:
+        """Return whether *line* reports a counter and chances for this figure."""
+        is_reported = any(name in line for name in self.counters) and any(line.get(name) for name in self.of)
+        return is_reported and is_of(line, self.part, self.without)
 
-    def told(self, lines: Sequence[Line]) -> Figure | None:
-        """None where no line has a counter; ValueError where one has no chances."""
-        found = [line for line in lines if any(name in line for name in self.counters)]
-        found = [line for line in found if not self.unless or self.unless not in line]
-        found = [line for line in found if is_of(line, self.what, self.without)]
-        if not found:
+    def figure(self, lines: Sequence[Line]) -> Figure | None:
+        """Return the figure; None if no line has a counter. Raise ValueError if one has no chances."""
+        matching = [line for line in lines if any(name in line for name in self.counters)]
+        matching = [line for line in matching if not self.unless or self.unless not in line]
+        matching = [line for line in matching if is_of(line, self.part, self.without)]
+        if not matching:
             return None
-        count = sum(line.get(name, 0) for line in found for name in self.counters)
-        n = sum(chances(line, self.of) for line in found)
+        count = sum(line.get(name, 0) for line in matching for name in self.counters)
+        n = sum(chances(line, self.of) for line in matching)
         of = f"{n:,} {self.counted}"
         if self.beside:
-            of += f" with {sum(line.get('n', 0) for line in found):,} {self.beside}"
+            of += f" with {sum(line.get('n', 0) for line in matching):,} {self.beside}"
         around = [
-            f"{sum(line.get(name, 0) for line in found):,} {name.replace('_', ' ')}" for name in self.among
+            f"{sum(line.get(name, 0) for line in matching):,} {name.replace('_', ' ')}" for name in self.among
         ]
-        told = f"{self.words}: {count}" + (f" among {', '.join(around)}" if around else "")
-        is_bound = n > 3 and not count and not any(map(is_harmed, found))
-        return told, of, share(3 / n) if is_bound else "–"
+        text = f"{self.words}: {count}" + (f" among {', '.join(around)}" if around else "")
+        is_bound = n > 3 and not count and not any(map(is_harmed, matching))
+        return text, of, share(3 / n) if is_bound else "–"
 
 
 @dataclass(frozen=True, slots=True)
 class Most:
-    """The worst value of a counter, or *added* up; of quantiles that which *at* names. *what*: as of Zero."""
+    """The worst value of a counter, or their sum if *added*. *at* names a quantile; *part* is as in Zero."""
 
     words: str
     experiments: Sequence[str]
@@ -120,32 +124,32 @@ class Most:
     at: str = "max"
     of: Sequence[str] = ("n",)
     added: bool = False
-    what: str = ""
+    part: str = ""
 
     @property
-    def asked(self) -> Sequence[str]:
+    def required(self) -> Sequence[str]:
         return (self.counter,)
 
-    def is_told_by(self, line: Line) -> bool:
-        """As of Zero."""
-        is_told = line.get(self.counter) not in (None, {}) and any(line.get(name) for name in self.of)
-        return is_told and is_of(line, self.what)
+    def is_reported_by(self, line: Line) -> bool:
+        """Return whether *line* reports the counter and chances for this figure."""
+        is_reported = line.get(self.counter) not in (None, {}) and any(line.get(name) for name in self.of)
+        return is_reported and is_of(line, self.part)
 
-    def told(self, lines: Sequence[Line]) -> Figure | None:
-        """As of Zero; there is nothing that may be more."""
-        found = [line for line in lines if line.get(self.counter) not in (None, {})]
-        found = [line for line in found if is_of(line, self.what)]
-        if not found:
+    def figure(self, lines: Sequence[Line]) -> Figure | None:
+        """Return the figure, without a bound; None if no line has the counter."""
+        matching = [line for line in lines if line.get(self.counter) not in (None, {})]
+        matching = [line for line in matching if is_of(line, self.part)]
+        if not matching:
             return None
-        values = [_value(line[self.counter], self.at) for line in found]
+        values = [_value(line[self.counter], self.at) for line in matching]
         worst = sum(values) if self.added else max(values)
-        n = sum(chances(line, self.of) for line in found)
+        n = sum(chances(line, self.of) for line in matching)
         return f"{self.words}: {worst:,g}{self.unit}", f"{n:,} {self.counted}", "–"
 
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """One row. *command* runs what shows it."""
+    """One promise. *command* runs the experiments behind it."""
 
     id: str
     says: str
@@ -154,14 +158,14 @@ class Promise:
     command: str = field(default="")
 
 
-def _value(told: Any, at: str) -> float:
-    if not isinstance(told, Mapping):
-        return float(told)
-    return float(told[at]) if at in told else max(map(float, told.values()))
+def _value(value: Any, at: str) -> float:
+    if not isinstance(value, Mapping):
+        return float(value)
+    return float(value[at]) if at in value else max(map(float, value.values()))
 
 
 def share(value: float) -> str:
-    """In per cent, with the two digits that count."""
+    """Return *value* in per cent with two significant digits."""
     percent = value * 100
     digits = max(0, 1 - math.floor(math.log10(percent)))
     text = f"{percent:.{digits}f}"

@@ -72,7 +72,7 @@ PROMISES = (
                 ("E02",),
                 ("illegal_states",),
                 "kills",
-                what="jobs",
+                part="jobs",
             ),
         ),
         "PostgreSQL runs with synchronous_commit on, and its disk survives. An asynchronous stand-by lacks"
@@ -135,7 +135,7 @@ PROMISES = (
                 " s",
                 "p99",
                 of=("in_flight_at_kills",),
-                what="death is proven",
+                part="death is proven",
             ),
             Most(
                 "the last job",
@@ -144,7 +144,7 @@ PROMISES = (
                 "jobs in flight",
                 " s",
                 of=("in_flight_at_kills",),
-                what="death is proven",
+                part="death is proven",
             ),
             Most(
                 "the same where the death is presumed, at a lease of 5 s, p99",
@@ -154,7 +154,7 @@ PROMISES = (
                 " s",
                 "p99",
                 of=("in_flight_at_kills",),
-                what="death is presumed",
+                part="death is presumed",
             ),
             Most(
                 "the last job",
@@ -163,7 +163,7 @@ PROMISES = (
                 "jobs in flight",
                 " s",
                 of=("in_flight_at_kills",),
-                what="death is presumed",
+                part="death is presumed",
             ),
             Most(
                 "bound of a lease of 5 s, a sweep of a sixth of it, and 1 s",
@@ -172,7 +172,7 @@ PROMISES = (
                 "kills",
                 " s",
                 of=("kills",),
-                what="death is presumed",
+                part="death is presumed",
             ),
             Most(
                 "the last job, at the default lease of 30 s",
@@ -181,7 +181,7 @@ PROMISES = (
                 "jobs in flight",
                 " s",
                 of=("in_flight_at_kills",),
-                what="death is presumed, at the default lease",
+                part="death is presumed, at the default lease",
             ),
             Most(
                 "bound of this lease, a sweep of 5 s, and 1 s",
@@ -190,7 +190,7 @@ PROMISES = (
                 "kills",
                 " s",
                 of=("kills",),
-                what="death is presumed, at the default lease",
+                part="death is presumed, at the default lease",
             ),
         ),
         "A death on the same host is proven at once; otherwise the lease (30 s by default) has to expire."
@@ -229,14 +229,14 @@ PROMISES = (
                 ("E02",),
                 ("illegal_states",),
                 "kills",
-                what="refreshes",
+                part="refreshes",
             ),
             Zero(
                 "lost, sent twice or reported wrongly after commits of unknown outcome",
                 ("E12",),
                 ("burnt", "second_sends", "false_success"),
                 "commits",
-                what=OF_A_REFRESH,
+                part=OF_A_REFRESH,
             ),
             Most(
                 "lost inside the window, where the provider repeats no response, and this one was cut off, or"
@@ -329,7 +329,7 @@ PROMISES = (
         "P9",
         "Beside a tenant with 100 times the load, others wait at most twice their p99 alone plus one job.",
         (
-            Most("p99 alone", ("E46",), "alone_ms", "jobs", " ms", "p99", ("alone_n",), what=BACKLOG),
+            Most("p99 alone", ("E46",), "alone_ms", "jobs", " ms", "p99", ("alone_n",), part=BACKLOG),
             Most(
                 "p99 beside a tenant with a standing backlog",
                 ("E46",),
@@ -338,7 +338,7 @@ PROMISES = (
                 " ms",
                 "p99",
                 ("loud_n",),
-                what=BACKLOG,
+                part=BACKLOG,
             ),
             Most(
                 "bound, twice the p99 alone and one job of 150 ms",
@@ -348,7 +348,7 @@ PROMISES = (
                 " ms",
                 "loud",
                 ("alone_n",),
-                what=BACKLOG,
+                part=BACKLOG,
             ),
             Most(
                 "p99 beside a tenant with jobs of 500 ms",
@@ -400,7 +400,7 @@ PROMISES = (
                 "APIs",
                 " s",
                 of=("triggers",),
-                what="gone briefly",
+                part="gone briefly",
             ),
             Most(
                 "the same after an outage of 90 s, which outlasts that probe",
@@ -409,7 +409,7 @@ PROMISES = (
                 "APIs",
                 " s",
                 of=("triggers",),
-                what="gone for long",
+                part="gone for long",
             ),
             Zero("probes that ran beside another", ("E40",), ("two_probes",), "probes"),
         ),
@@ -426,7 +426,7 @@ PROMISES = (
             Most("memory", ("E33",), "peak_mib", "responses", " MiB"),
             Most("event loop blocked for", ("E33",), "stall_ms", "responses", " ms"),
             *(
-                Most(words.format(mib), ("E33",), counter, "responses", unit, what=f"read as JSON, {mib} MiB")
+                Most(words.format(mib), ("E33",), counter, "responses", unit, part=f"read as JSON, {mib} MiB")
                 for mib in (1, 15)
                 for words, counter, unit in (
                     ("memory once the caller reads {} MiB as JSON", "read_mib", " MiB"),

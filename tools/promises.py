@@ -44,35 +44,35 @@ class Section:
 def section(promise: Promise, lines: Sequence[Line]) -> Section:
     """Return what *lines* say about *promise*."""
     results = {name: proofs(lines, name) for name in experiments(promise)}
-    of_parts = ([line for name in part.experiments for line in results[name]] for part in promise.parts)
-    told = [part.told(found) for part, found in zip(promise.parts, of_parts, strict=True)]
-    commits = sorted({line.get("commit", "unknown")[:7] for found in results.values() for line in found})
-    broken = [name for name, found in results.items() if any(map(is_harmed, found))]
+    lines_of_parts = ([line for name in part.experiments for line in results[name]] for part in promise.parts)
+    all_figures = [part.figure(of_part) for part, of_part in zip(promise.parts, lines_of_parts, strict=True)]
+    commits = sorted({line.get("commit", "unknown")[:7] for of_name in results.values() for line in of_name})
+    broken = [name for name, of_name in results.items() if any(map(is_harmed, of_name))]
     says = [f"**broken: {', '.join(broken)}**"] if broken else []
-    says += [_said(*figure) for figure in told if figure is not None]
+    says += [_sentence(*figure) for figure in all_figures if figure is not None]
     when = [", ".join(commits), *_missing(results)] if commits else [NOT_YET]
     return Section(promise, says, "; ".join(when), _commands(promise))
 
 
 def experiments(promise: Promise) -> list[str]:
-    """Return those with a figure in its section, and those that the catalogue names for it."""
-    named = {each.id for each in CATALOGUE if promise.id in each.promises}
-    return sorted(named.union(*(part.experiments for part in promise.parts)))
+    """Return the experiments with a figure of *promise*, and those that the catalogue names for it."""
+    ids = {entry.id for entry in CATALOGUE if promise.id in entry.promises}
+    return sorted(ids.union(*(part.experiments for part in promise.parts)))
 
 
 def missing_counters(lines: Sequence[Line]) -> list[str]:
     """Return what a promise needs from an experiment that ran in full, and no line of it has."""
     return [
-        f"{promise.id} asks {name} for {' or '.join(part.asked)} of {' or '.join(part.of)}"
-        f"{f' of {part.what}' if part.what else ''}: no line has it"
+        f"{promise.id} asks {name} for {' or '.join(part.required)} of {' or '.join(part.of)}"
+        f"{f' of {part.part}' if part.part else ''}: no line has it"
         for promise in PROMISES
         for part in promise.parts
         for name in part.experiments
-        if (found := proofs(lines, name)) and not any(map(part.is_told_by, found))
+        if (proven := proofs(lines, name)) and not any(map(part.is_reported_by, proven))
     ]
 
 
-def _said(words: str, n: str, most: str) -> str:
+def _sentence(words: str, n: str, most: str) -> str:
     """Return a figure with its n, and beside a zero the most it may be."""
     return f"{words} (n = {n}{'' if most == '–' else f', 3/n = {most}'})"
 
@@ -80,7 +80,7 @@ def _said(words: str, n: str, most: str) -> str:
 def _missing(results: Mapping[str, Sequence[Line]]) -> list[str]:
     """Return which experiments gave nothing, and why."""
     missing = [name for name, lines in results.items() if not lines]
-    absent = {name: each.absent for name in missing if (each := experiment(name)) and each.absent}
+    absent = {name: entry.absent for name in missing if (entry := experiment(name)) and entry.absent}
     due = [name for name in missing if name not in absent]
     return ([f"{', '.join(due)} {NOT_YET}"] if due else []) + [
         f"{name}: {why}" for name, why in absent.items()
@@ -89,11 +89,11 @@ def _missing(results: Mapping[str, Sequence[Line]]) -> list[str]:
 
 def _commands(promise: Promise) -> str:
     """Return what runs each of its experiments that exist."""
-    known = [each for name in experiments(promise) if (each := experiment(name)) and each.files]
-    faults = " or ".join(each.id for each in known if each.id != SOAK)
+    existing = [entry for name in experiments(promise) if (entry := experiment(name)) and entry.files]
+    faults = " or ".join(entry.id for entry in existing if entry.id != SOAK)
     commands = [promise.command] if promise.command else []
     commands += [f"`make faults ARGS=\"-k '{faults}'\"`"] if faults else []
-    commands += ["`make soak`"] if any(each.id == SOAK for each in known) else []
+    commands += ["`make soak`"] if any(entry.id == SOAK for entry in existing) else []
     return ", ".join(commands)
 
 

@@ -32,7 +32,7 @@ Windows are those of a token that lives as long as the table says; `expires_in` 
 
 
 def render(profiles: Mapping[str, Profile]) -> str:
-    """The whole page."""
+    """Return the whole page."""
     sections = [
         _HEAD,
         "## Overview",
@@ -102,17 +102,17 @@ def _provider(profile: Profile) -> list[str]:
 
 
 def _facts(profile: Profile) -> Iterator[tuple[str, str]]:
-    for place in ("token", "authorize"):
-        address = getattr(profile.endpoints, place)
+    for endpoint in ("token", "authorize"):
+        address = getattr(profile.endpoints, endpoint)
         if address:
-            yield f"{place} endpoint", f"`{address}`"
+            yield f"{endpoint} endpoint", f"`{address}`"
     if profile.revoke:
         yield "revoke", f"{profile.revoke.method} `{profile.revoke.url}`"
     if profile.test:
         yield "test", f"{profile.test.method} `{profile.test.url}`"
     for name, param in profile.endpoints.params.items():
-        given = f", default `{param.default}`" if param.default else ""
-        yield f"parameter `{name}`", f"{param.description} ({param.kind}{given})"
+        default = f", default `{param.default}`" if param.default else ""
+        yield f"parameter `{name}`", f"{param.description} ({param.kind}{default})"
     if profile.patterns:
         yield "patterns of answers", _codes(pattern.name for pattern in profile.patterns)
     yield "limits of calls", _limits(profile.limits)
@@ -130,14 +130,14 @@ def _facts(profile: Profile) -> Iterator[tuple[str, str]]:
 
 
 def _limits(limits: Limits) -> str:
-    told = [f"`{name}` {_limit(limit)}" for name, limit in limits.calls.items()]
+    facts = [f"`{name}` {_limit(limit)}" for name, limit in limits.calls.items()]
     if limits.slots is not None:
-        told.append(f"{limits.slots} in flight")
-    return "; ".join(told)
+        facts.append(f"{limits.slots} in flight")
+    return "; ".join(facts)
 
 
 def _limit(limit: CallLimit) -> str:
-    """In words.
+    """Return *limit* in words.
 
     >>> _limit(CallLimit(limit=60, window_s=60.0)), _limit(CallLimit(capacity=40, per_s=2, apis=("rest",)))
     ('60 in 1 min', '40 at once, 2 a second (`rest`)')
@@ -166,7 +166,7 @@ def _unverified(note: str) -> str:
 
 
 def _fields(model: type[BaseModel], at: str = "") -> Iterator[tuple[str, str]]:
-    """Every field with its description, tables opened."""
+    """Yield every field with its description, including those of nested tables."""
     for name, field in model.model_fields.items():
         if name == "variant_name":
             continue
@@ -189,7 +189,7 @@ def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[str]:
 
 
 def _time(length_s: float) -> str:
-    """A length of time in its largest unit that keeps it a short number.
+    """Return a length of time in the largest unit that gives a short number.
 
     >>> [_time(length) for length in (90, 1800, 21600, 86400, 15811200)]
     ['90 s', '30 min', '6 h', '24 h', '183 d']

@@ -29,7 +29,7 @@ from fairlead.policy.settings.env_names import PREFIX
 FOLDER = Path(__file__).resolve().parents[1] / "docs/reference"
 _NOTE = "<!-- Written by `python -m tools.reference`. Do not edit. -->"
 
-_RULE = re.compile(r" \((?:[A-Z][0-9]+|DEFAULTS §[0-9]+)(?:, [A-Z][0-9]+)*\)")  # of our own papers
+_RULE = re.compile(r" \((?:[A-Z][0-9]+|DEFAULTS §[0-9]+)(?:, [A-Z][0-9]+)*\)")  # requirement ids
 
 # ---- errors ------------------------------------------------------------------------------------
 
@@ -46,14 +46,17 @@ left. The rest are wrong calls (`UsageError`) and wrong set-ups (`SetupError`).
 
 
 def errors_page() -> str:
-    """One line for each stable code (T15)."""
+    """Return the page of errors, one line for each stable code.
+
+    Spec: T15.
+    """
     head = ("code", "class", "is a", "sent", "retryable", "HTTP", "category", "meaning", "hint")
     rows = [_error_row(kind) for kind in our_errors()]
     return _page("Errors", _ERRORS, _table(head, rows))
 
 
 def our_errors() -> list[type[FairleadError]]:
-    """The errors of fairlead itself, without those that a test or an extension derives."""
+    """Return the errors of fairlead itself, without those of tests and extensions."""
     return [kind for kind in all_errors() if kind.__module__ == "fairlead.errors"]
 
 
@@ -95,7 +98,7 @@ a secret may be read by everyone. A file that other users can write is always re
 
 
 def settings_page() -> str:
-    """One table for each table of the settings file."""
+    """Return the page of settings, with a table for each table of the settings file."""
     body: list[str] = []
     for path, model in _tables(Settings, ()):
         if path:
@@ -121,7 +124,7 @@ def _leaves(model: type[BaseModel]) -> Iterator[tuple[str, FieldInfo]]:
 
 
 def _table_of(field: FieldInfo) -> type[BaseModel] | None:
-    """The table behind a field: itself, or the values of a mapping by name."""
+    """Return the model of a field that is a table, or a mapping of tables; None for other fields."""
     for kind in (field.annotation, *get_args(field.annotation)):
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             return kind
@@ -129,10 +132,10 @@ def _table_of(field: FieldInfo) -> type[BaseModel] | None:
 
 
 def _setting_row(path: tuple[str, ...], name: str, field: FieldInfo) -> tuple[str, ...]:
-    meaning, said = _split_default(field.description or "")
+    meaning, default_text = _split_default(field.description or "")
     value = field.get_default(call_default_factory=True)
-    known = value is not None and value not in ((), {}, "")
-    default = f"`{_shown(value)}`" if known else said or "none"
+    has_default = value is not None and value not in ((), {}, "")
+    default = f"`{_shown(value)}`" if has_default else default_text or "none"
     return (f"`{name}`", _variables((*path, name), field), _takes((*path, name), field), default, meaning)
 
 
@@ -144,9 +147,9 @@ def _variables(dotted: tuple[str, ...], field: FieldInfo) -> str:
 
 
 def _split_default(description: str) -> tuple[str, str]:
-    """The meaning, and what the last sentence says of the default."""
-    meaning, found, said = description.rpartition("Default ")
-    return (meaning.strip(), said.rstrip(".")) if found else (description, "")
+    """Return the meaning, and the default if the last sentence gives it."""
+    meaning, marker, default_text = description.rpartition("Default ")
+    return (meaning.strip(), default_text.rstrip(".")) if marker else (description, "")
 
 
 def _shown(value: object) -> str:
@@ -167,7 +170,7 @@ _KINDS: tuple[tuple[type, str], ...] = (
     (Path, "path"),
     (str, "text"),
 )
-_NO_BOUND = 1e8  # what merely keeps a timestamp from overflowing says nothing to a reader
+_NO_BOUND = 1e8  # larger bounds only keep a timestamp from overflowing
 
 
 def _takes(dotted: tuple[str, ...], field: FieldInfo) -> str:
@@ -179,14 +182,14 @@ def _takes(dotted: tuple[str, ...], field: FieldInfo) -> str:
 
 
 def _kind_of(field: FieldInfo) -> str:
-    found = (field.annotation, *get_args(field.annotation))
-    origins = [getattr(kind, "__origin__", kind) for kind in found]
+    annotations = (field.annotation, *get_args(field.annotation))
+    origins = [getattr(kind, "__origin__", kind) for kind in annotations]
     return next((name for kind, name in _KINDS if kind in origins), "text")
 
 
 def _bounds(metadata: Iterable[Any]) -> Iterator[str]:
     for word, sign in (("gt", "above"), ("ge", "from"), ("le", "to")):
-        bounds = (getattr(one, word, None) for one in metadata)
+        bounds = (getattr(constraint, word, None) for constraint in metadata)
         yield from (f"{sign} {bound:,}" for bound in bounds if bound is not None and bound < _NO_BOUND)
 
 
@@ -203,7 +206,7 @@ A `job_finished` line is a warning if the run failed, and an error if the job is
 
 
 def events_page() -> str:
-    """One section for each event."""
+    """Return the page of events, with a section for each."""
     body: list[str] = []
     for kind in our_events():
         meanings = _meanings(kind)
@@ -222,21 +225,21 @@ def _description(kind: type[Event]) -> str:
 
 
 def _meanings(kind: type[Event]) -> dict[str, str]:
-    """Return what the docstring of *kind* says about each of its fields."""
+    """Return the meaning of each field from the docstring of *kind*."""
     section = (inspect.getdoc(kind) or "").partition("Attributes:\n")[2]
     entries = re.findall(r"^    (\w+): (.*(?:\n {5,}.*)*)", section, re.MULTILINE)
     return {name: " ".join(text.split()).replace("``", "`") for name, text in entries}
 
 
 def our_events() -> list[type[Event]]:
-    """All events that the engine emits, by name."""
-    found = {
+    """Return all events that the engine emits, by name."""
+    events = {
         kind
         for module in (fairlead.events, fairlead.engine.limits.observations)
         for kind in vars(module).values()
         if isinstance(kind, type) and issubclass(kind, Event) and kind is not Event
     }
-    return sorted(found, key=lambda kind: kind.name)
+    return sorted(events, key=lambda kind: kind.name)
 
 
 # ---- the client --------------------------------------------------------------------------------
@@ -257,7 +260,7 @@ CLIENT_TYPES = (
 
 
 def client_page() -> str:
-    """One section for each type, with its methods and attributes."""
+    """Return the page of the client's types, with their methods and attributes."""
     body: list[str] = []
     for name in CLIENT_TYPES:
         kind = getattr(fairlead, name)
@@ -268,21 +271,32 @@ def client_page() -> str:
 
 
 def _members(kind: type[Any]) -> Iterator[tuple[str, object]]:
-    """What is public of a class and says what it is, as it is written: ``get(path, ...)``."""
+    """Yield each documented public member of a class, in the form ``get(path, ...)``."""
     for name, member in vars(kind).items():
         if name.startswith("_") or not member.__doc__:
             continue
         if isinstance(member, property | cached_property):
             yield name, member
         elif inspect.isfunction(member):
-            taken = inspect.signature(member).parameters.values()
-            named = [one.name for one in taken if one.kind is one.POSITIONAL_OR_KEYWORD][1:]
-            others = ["..."] if any(one.kind in (one.KEYWORD_ONLY, one.VAR_KEYWORD) for one in taken) else []
+            parameters = inspect.signature(member).parameters.values()
+            named = [
+                parameter.name
+                for parameter in parameters
+                if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+            ][1:]
+            others = (
+                ["..."]
+                if any(
+                    parameter.kind in (parameter.KEYWORD_ONLY, parameter.VAR_KEYWORD)
+                    for parameter in parameters
+                )
+                else []
+            )
             yield f"{name}({', '.join(named + others)})", member
 
 
 def _paragraphs(kind: type[Any]) -> str:
-    """All that its docstring says, but for the examples."""
+    """Return the docstring of *kind* without its examples."""
     parts = [part for part in (inspect.getdoc(kind) or "").split("\n\n") if not part.startswith(" ")]
     return "\n\n".join(_RULE.sub("", part).replace("``", "`") for part in parts)
 
@@ -298,7 +312,7 @@ PAGES: dict[str, Callable[[], str]] = {
 
 
 def outdated() -> list[str]:
-    """The pages that the code no longer agrees with."""
+    """Return the pages that differ from the code."""
     return [
         name
         for name, page in PAGES.items()
@@ -307,7 +321,7 @@ def outdated() -> list[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write the pages; with --check only say which are outdated, and exit with 1 if any is."""
+    """Write the pages; with --check only print the outdated ones, and return 1 if there are any."""
     stale = outdated()
     if "--check" in arguments:
         for name in stale:

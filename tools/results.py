@@ -1,8 +1,8 @@
-"""What experiments found, as it is kept and published: results/<id>.json, one JSON line a test.
+"""The published results of experiments: results/<id>.json, one JSON line for each test.
 
-A line takes the place of the earlier one of the same test; one of a smoke run never that of a full run.
+A line replaces the earlier one of the same test, but a smoke run never replaces a full run.
 FAIRLEAD_RESULTS names the folder to write to; without it nothing is written. docs/reliability.md and
-docs/figures.md are made from the folder that is kept in git (tools/promises.py).
+docs/figures.md are generated from the folder in git (tools/promises.py).
 """
 
 from __future__ import annotations
@@ -23,40 +23,42 @@ from bench.report import commit
 from fairlead.adapters.embedded.wheels import postgres_wheel, valkey_wheel
 
 ROOT = Path(__file__).parents[1]
-KEPT = ROOT / "results"
+RESULTS_FOLDER = ROOT / "results"
 KEY = ("id", "test", "what", "ablation", "on")
-"""What tells lines apart: an experiment, its test and which part of it, a safeguard it lacks, its server."""
+"""The key of a line: experiment, test, part of the test, removed safeguard, server."""
 AROUND = ("commit", "date", "versions", "machine")
-"""What `circumstances` tells."""
+"""The fields of `circumstances`."""
 
 Line = Mapping[str, Any]
 
 
 def keep(line: Line) -> None:
-    """Write *line* where FAIRLEAD_RESULTS says, in place of the earlier one."""
+    """Write *line* to the folder FAIRLEAD_RESULTS, in place of the earlier one."""
     _put(line, line)
 
 
 def drop(line: Line) -> None:
-    """Take away what is kept in *line*'s place; of a smoke run nothing that a full run left."""
+    """Delete the stored line with the key of *line*. A smoke run deletes nothing of a full run."""
     _put(line, None)
 
 
-def _put(line: Line, kept: Line | None) -> None:
-    """*kept*, or nothing, in the place of *line*."""
-    named = os.environ.get("FAIRLEAD_RESULTS")
-    if not named:
+def _put(line: Line, replacement: Line | None) -> None:
+    """Store *replacement*, or nothing, in the place of *line*."""
+    folder_name = os.environ.get("FAIRLEAD_RESULTS")
+    if not folder_name:
         return
-    folder = Path(named)
+    folder = Path(folder_name)
     folder.mkdir(parents=True, exist_ok=True)
-    with _alone(folder):
+    with _locked(folder):
         path = folder / f"{base(line['id'])}.json"
-        lines: dict[tuple[str, ...], Line] = {_key(each): each for each in _lines(path)}
-        before = lines.pop(_key(line), None)
-        if before is not None and before.get("size") == "full" and line.get("size") != "full":
+        lines: dict[tuple[str, ...], Line] = {
+            _key(previous_line): previous_line for previous_line in _lines(path)
+        }
+        previous = lines.pop(_key(line), None)
+        if previous is not None and previous.get("size") == "full" and line.get("size") != "full":
             return
-        if kept is not None:
-            lines[_key(line)] = kept
+        if replacement is not None:
+            lines[_key(line)] = replacement
         if not lines:
             path.unlink(missing_ok=True)
             return
@@ -64,27 +66,27 @@ def _put(line: Line, kept: Line | None) -> None:
 
 
 def amend(folder: Path, change: Callable[[Sequence[Line]], Sequence[Line]]) -> None:
-    """Put in the place of all lines in *folder* what *change* makes of them, file by file."""
-    with _alone(folder):
+    """Replace the lines of each file in *folder* by the result of *change*."""
+    with _locked(folder):
         for path in sorted(folder.glob("*.json")):
-            before = list(_lines(path))
-            after = list(change(before))
-            if after != before:
-                _write(path, after)
+            previous = list(_lines(path))
+            changed = list(change(previous))
+            if changed != previous:
+                _write(path, changed)
 
 
-def read(folder: Path = KEPT) -> list[dict[str, Any]]:
-    """Every line that is kept."""
+def read(folder: Path = RESULTS_FOLDER) -> list[dict[str, Any]]:
+    """Return every stored line."""
     return [line for path in sorted(folder.glob("*.json")) for line in _lines(path)]
 
 
 def base(name: str) -> str:
-    """The experiment of a part of one: ``E38`` of ``E38-queues``."""
+    """Return the experiment of a part of it: ``E38`` for ``E38-queues``."""
     return name.replace("_", "-").partition("-")[0]
 
 
 def proofs(lines: Iterable[Line], name: str) -> list[Line]:
-    """The lines of experiment *name* in full size, without those in which a safeguard is missing."""
+    """Return the lines of experiment *name* in full size, without those with a safeguard removed."""
     return [
         line
         for line in lines
@@ -93,7 +95,7 @@ def proofs(lines: Iterable[Line], name: str) -> list[Line]:
 
 
 def circumstances() -> dict[str, Any]:
-    """Where and on what a line was found."""
+    """Return commit, date, versions and machine of this run."""
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "commit": commit(),
@@ -135,8 +137,8 @@ def _key(line: Line) -> tuple[str, ...]:
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Nobody else writes in *folder* for as long as the block lasts."""
+def _locked(folder: Path) -> Iterator[None]:
+    """Lock *folder* against other writers for the block."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -1,9 +1,8 @@
 """Writes the bill of materials of this environment as CycloneDX 1.6 (https://cyclonedx.org/docs/1.6/json/).
 
 ``python -m tools.sbom > sbom.json``. Components are those packages of the lock that this system needs, with
-the hashes that pip holds them to; the same lock on the same system gives the same text. ``scope`` tells what
-a plain install takes (required), what the extras for users add (optional), and what only our own work needs
-(excluded).
+the hashes that pip checks; the same lock on the same system gives the same text. ``scope`` is required for a
+plain install, optional for the extras for users, and excluded for development.
 """
 
 from __future__ import annotations
@@ -20,17 +19,17 @@ Part = dict[str, object]
 
 
 def bill(packages: Iterable[Pinned], licences: dict[str, str], scopes: dict[str, str]) -> Part:
-    """The bill of *packages*; what *licences* and *scopes* do not name is unknown and excluded."""
+    """Return the bill of *packages*. Those without an entry in *licences* or *scopes* are unknown and excluded."""
     components = [
-        _component(each, licences.get(each.name), scopes.get(each.name, "excluded"))
-        for each in sorted(packages, key=lambda each: each.name)
+        _component(package, licences.get(package.name), scopes.get(package.name, "excluded"))
+        for package in sorted(packages, key=lambda package: package.name)
     ]
-    said = json.dumps(components, sort_keys=True)
+    content = json.dumps(components, sort_keys=True)
     return {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
-        "serialNumber": f"urn:uuid:{uuid5(NAMESPACE_URL, said)}",
+        "serialNumber": f"urn:uuid:{uuid5(NAMESPACE_URL, content)}",
         "version": 1,
         "metadata": {"component": _ourselves()},
         "components": components,
@@ -47,7 +46,7 @@ def _ourselves() -> Part:
     }
 
 
-def _component(package: Pinned, told: str | None, scope: str) -> Part:
+def _component(package: Pinned, expression: str | None, scope: str) -> Part:
     address = f"pkg:pypi/{package.name}@{package.version}"
     part: Part = {
         "type": "library",
@@ -56,19 +55,19 @@ def _component(package: Pinned, told: str | None, scope: str) -> Part:
         "version": package.version,
         "purl": address,
         "scope": scope,
-        "hashes": [{"alg": "SHA-256", "content": each} for each in package.hashes],
+        "hashes": [{"alg": "SHA-256", "content": digest} for digest in package.hashes],
     }
-    if told is not None and not told.startswith("unknown"):
-        part["licenses"] = [{"expression": told}]
+    if expression is not None and not expression.startswith("unknown"):
+        part["licenses"] = [{"expression": expression}]
     return part
 
 
 def of_this_environment() -> Part:
-    """The bill of what the lock puts here."""
-    packages = [each for each in locked(LOCK.read_text("utf-8")) if each.is_for_here]
+    """Return the bill of the packages that the lock installs on this system."""
+    packages = [package for package in locked(LOCK.read_text("utf-8")) if package.is_for_here]
     required, optional = needed()
     scopes = dict.fromkeys(required, "required") | dict.fromkeys(optional, "optional")
-    return bill(packages, {each.name: licence(each.name) for each in packages}, scopes)
+    return bill(packages, {package.name: licence(package.name) for package in packages}, scopes)
 
 
 if __name__ == "__main__":

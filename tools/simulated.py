@@ -1,4 +1,4 @@
-"""The rows of the simulation in docs/figures.md, made from what it found (results/simulation.json)."""
+"""The rows of the simulation in docs/figures.md, from results/simulation.json."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ NOT_YET = "not run yet"
 
 
 def written(page: str, lines: Sequence[Line]) -> str:
-    """*page* with its two rows as *lines* have them; ValueError where it has no such row."""
-    found = {line["test"]: line for line in proofs(lines, "simulation")}
-    for what, figure, command in (
-        (HEALTHY, _healthy(found.get("seeds"), found.get("same")), "make simulate"),
-        (ABLATED, _ablated(found.get("ablations")), "make simulate-ablations"),
+    """Return *page* with its two rows from *lines*. Raise ValueError if it has no such row."""
+    results = {line["test"]: line for line in proofs(lines, "simulation")}
+    for title, figure, command in (
+        (HEALTHY, _healthy(results.get("seeds"), results.get("same")), "make simulate"),
+        (ABLATED, _ablated(results.get("ablations")), "make simulate-ablations"),
     ):
-        row = f"| {what} | {figure} | `{command}` |"
-        page, count = re.subn(rf"^\| {re.escape(what)} \|.*$", lambda _, row=row: row, page, flags=re.M)
+        row = f"| {title} | {figure} | `{command}` |"
+        page, count = re.subn(rf"^\| {re.escape(title)} \|.*$", lambda _, row=row: row, page, flags=re.M)
         if count != 1:
-            raise ValueError(f"there are {count} rows that begin with {what!r}")
+            raise ValueError(f"there are {count} rows that begin with {title!r}")
     return page
 
 
@@ -31,21 +31,25 @@ def _healthy(seeds: Line | None, same: Line | None) -> str:
     if seeds is None:
         return NOT_YET
     harm = f"**broken**: {seeds['broken']}" if seeds["broken"] else f"0 broken (3/n = {share(seeds['3/n'])})"
-    told = [f"{seeds['n']} seeds, {seeds['steps']:,} steps: {harm}, in {seeds['seconds']:.0f} s"]
+    sentences = [f"{seeds['n']} seeds, {seeds['steps']:,} steps: {harm}, in {seeds['seconds']:.0f} s"]
     if same is not None:
         of = f"{same['n']} seeds that between them have every fault"
-        told.append(f"{of}: {same['differ']} differ between {same['interpreters']} fresh interpreters")
-    return f"{'; '.join(told)} ({_around(seeds)}; goal 60 s)"
+        sentences.append(f"{of}: {same['differ']} differ between {same['interpreters']} fresh interpreters")
+    return f"{'; '.join(sentences)} ({_around(seeds)}; goal 60 s)"
 
 
 def _ablated(line: Line | None) -> str:
     if line is None:
         return NOT_YET
-    rare = [f"{each['lacks']}: {each['seed']}" for each in line["found"] if each["seed"] >= line["seeds"]]
-    known = f" and those that are known for it ({', '.join(rare)})" if rare else ""
-    caught = f"{line['caught']} of {line['n']} found within {line['seeds']} seeds{known}"
+    rare = [
+        f"{ablation['lacks']}: {ablation['seed']}"
+        for ablation in line["found"]
+        if ablation["seed"] >= line["seeds"]
+    ]
+    exceptions = f" and those that are known for it ({', '.join(rare)})" if rare else ""
+    caught = f"{line['caught']} of {line['n']} found within {line['seeds']} seeds{exceptions}"
     harm = "" if line["caught"] == line["n"] else "**broken**: "
-    by = sorted({each["breaks"] for each in line["found"]}, key=lambda name: int(name[1:]))
+    by = sorted({ablation["breaks"] for ablation in line["found"]}, key=lambda name: int(name[1:]))
     return f"{harm}{caught}, by {', '.join(by)}, in {line['seconds']:.0f} s ({_around(line)})"
 
 

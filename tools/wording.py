@@ -21,9 +21,9 @@ began begun chosen gone got learnt manners meant met noted places said tried way
 """
 NO_NAMES = frozenset(_NO_NAMES.split())
 """Participles, pronouns and household words that say nothing about what a variable holds."""
-WHO = frozenset({"who", "whom", "whose", "whoever", "whomever", "who's"})
-TELL = frozenset({"tell", "tells", "telling", "told", "hear", "hears", "hearing", "heard"})
-YOU = frozenset({"you", "your", "yours", "yourself", "you're", "you'll", "you've"})
+PEOPLE = frozenset({"who", "whom", "whose", "whoever", "whomever", "who's"})
+SPEECH = frozenset({"tell", "tells", "telling", "told", "hear", "hears", "hearing", "heard"})
+READER = frozenset({"you", "your", "yours", "yourself", "you're", "you'll", "you've"})
 INSTANT = re.compile(r"(?:^|_)(?:began|begun|started|ended|ends|asked|since|now|due|left_at|at)_s$")
 CLOCKS = frozenset({"monotonic", "monotonic_ns", "time", "time_ns", "perf_counter", "now", "utcnow"})
 """Methods that read a clock: what they return is an instant."""
@@ -123,8 +123,8 @@ def _read_prose(figures: Count, path: str, line: int, text: str) -> None:
     for number, sentence in enumerate(text.split("\n"), start=line):
         words = [word.lower().replace("’", "'") for word in _WORD.findall(_CODE.sub(" ", sentence))]
         figures.words += len(words)
-        figures.you += sum(word in YOU for word in words)
-        for rule, banned in (("who", WHO), ("tell", TELL)):
+        figures.you += sum(word in READER for word in words)
+        for rule, banned in (("who", PEOPLE), ("tell", SPEECH)):
             figures.findings += [
                 Finding(path, number, rule, f"{word!r} in: {sentence.strip()[:90]}")
                 for word in words

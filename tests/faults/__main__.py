@@ -20,7 +20,7 @@ from tools import promises, results
 def main(options: Sequence[str]) -> int:
     """Run, print the table, and give the exit code."""
     os.environ.setdefault("FAIRLEAD_FAULTS", "full")
-    folder = os.environ.setdefault("FAIRLEAD_RESULTS", str(results.KEPT))
+    folder = os.environ.setdefault("FAIRLEAD_RESULTS", str(results.RESULTS_FOLDER))
     from tests.faults.support.verdicts import BROKEN, Witness, summary, table
 
     witness = Witness()
@@ -37,7 +37,7 @@ def main(options: Sequence[str]) -> int:
 
 def is_kept(folder: str) -> bool:
     """Return whether the pages are made from *folder*, however its path is spelled."""
-    return Path(folder).resolve() == results.KEPT.resolve()
+    return Path(folder).resolve() == results.RESULTS_FOLDER.resolve()
 
 
 if __name__ == "__main__":

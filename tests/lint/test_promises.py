@@ -222,9 +222,9 @@ PARTS = [(promise.id, part) for promise in PROMISES for part in promise.parts]
 def test_what_is_asked_of_an_experiment_stands_in_its_test(id: str, part: Zero | Most) -> None:
     given = {name: {word for file in files_of(name) for word in told_in(file)} for name in part.experiments}
     for name, words in given.items():
-        assert words & set(part.asked), f"{name} tells none of {part.asked}"
+        assert words & set(part.required), f"{name} tells none of {part.required}"
         assert words & set(part.of), f"{name} tells no {part.of}"
-    assert set(part.asked) <= set().union(*given.values())
+    assert set(part.required) <= set().union(*given.values())
 
 
 def test_what_is_asked_stands_in_the_lines_that_are_kept() -> None:
@@ -242,12 +242,12 @@ def test_a_line_without_what_is_asked_of_it_is_seen() -> None:
 
 
 def test_a_line_of_another_part_than_what_is_asked_is_seen() -> None:
-    def asked(*parts: str) -> list[str]:
+    def missing(*parts: str) -> list[str]:
         counters = {"illegal_states": 0, "n": 3}
         return promises.missing_counters([line("E02", what=part, **counters) for part in parts])
 
-    assert asked("jobs", "refreshes") == []
-    assert asked("jobs", "ticks")[0].startswith("P6 asks E02 for illegal_states of n of refreshes")
+    assert missing("jobs", "refreshes") == []
+    assert missing("jobs", "ticks")[0].startswith("P6 asks E02 for illegal_states of n of refreshes")
 
 
 def test_the_worst_is_told() -> None:

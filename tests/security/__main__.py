@@ -35,7 +35,7 @@ class Witness:
 def main(options: Sequence[str]) -> int:
     """Run, print the table, and give the exit code."""
     os.environ.setdefault("FAIRLEAD_SECURITY", "full")
-    folder = Path(os.environ.setdefault(RESULTS, str(results.KEPT)))
+    folder = Path(os.environ.setdefault(RESULTS, str(results.RESULTS_FOLDER)))
     named = dict.fromkeys(test for control in CHECKLIST for test in control.node_ids)
     files = {test for test in named if "::" not in test}
     rest = [test for test in named if test in files or test.partition("::")[0] not in files]
@@ -46,7 +46,7 @@ def main(options: Sequence[str]) -> int:
     results.amend(folder, lambda kept: withdrawn(kept, witness.outcomes))
     untold = promises.untold(results.read(folder))
     print("".join(f"{each}\n" for each in untold), end="", flush=True)
-    if folder == results.KEPT:
+    if folder == results.RESULTS_FOLDER:
         promises.main()
     is_bad = any(word in line for line in lines for word in (BROKEN, NOT_SHOWN))
     return 1 if code or is_bad or untold else 0
