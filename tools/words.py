@@ -1,8 +1,8 @@
 """Measure how plain names and sentences are: ``python -m tools.words [--json] [--list PACKAGE] [PATH ...]``.
 
 bound        names that are a bare participle or pronoun
-who          `who`, `whom`, `whose`, `whoever` for 1,000 words of docstrings, comments, SQL, Lua and docs
-tell         `tell`, `told`, `hear`, `heard` for 1,000 words
+`who`        `who`, `whom`, `whose`, `whoever` for 1,000 words of docstrings, comments, SQL, Lua and docs
+`tell`       `tell`, `told`, `hear`, `heard` for 1,000 words
 you          `you` and `your` for 1,000 words of tutorial, how-to, explanation, reference and README.md
 imperative   % of function docstrings that begin with an imperative verb (properties aside)
 instants     names in `_s` that hold an instant, and names in `_at` that hold a duration
