@@ -20,16 +20,13 @@ CEILINGS: dict[str, Ceiling] = {
     # To do: lower each row to nothing. Of each package that is not clean yet, the findings of
     # (bound, who, tell, docstrings, instants).
     # ceilings begin
-    "bench": (148, 14, 11, 97, 5),
-    "bench/limits": (10, 0, 0, 9, 0),
-    "bench/peers": (7, 3, 0, 18, 1),
     "docs": (0, 0, 5, 0, 0),
-    "docs/reference": (0, 52, 68, 0, 0),
+    "docs/reference": (0, 51, 63, 0, 0),
     "src/fairlead/adapters/embedded": (15, 11, 7, 35, 0),
     "src/fairlead/adapters/http": (32, 12, 6, 42, 8),
     "src/fairlead/adapters/journal": (8, 10, 0, 13, 4),
     "src/fairlead/adapters/local": (17, 4, 13, 32, 0),
-    "src/fairlead/adapters/postgres": (103, 153, 37, 95, 13),
+    "src/fairlead/adapters/postgres": (82, 88, 19, 67, 4),
     "src/fairlead/adapters/redis": (107, 31, 36, 52, 8),
     "src/fairlead/adapters/vault": (6, 4, 1, 13, 0),
     "src/fairlead/app": (39, 11, 4, 33, 0),
@@ -50,16 +47,15 @@ CEILINGS: dict[str, Ceiling] = {
     "src/fairlead/engine/base": (20, 11, 7, 8, 1),
     "src/fairlead/engine/calls": (112, 4, 23, 45, 39),
     "src/fairlead/engine/jobs": (31, 20, 17, 55, 4),
-    "src/fairlead/engine/limits": (168, 53, 31, 98, 35),
+    "src/fairlead/engine/limits": (162, 53, 31, 98, 35),
     "src/fairlead/engine/ports": (27, 35, 20, 52, 3),
     "src/fairlead/engine/tokens": (78, 23, 9, 58, 19),
-    "src/fairlead/events": (3, 4, 5, 0, 0),
     "src/fairlead/httpx.py": (1, 0, 0, 0, 0),
     "src/fairlead/httpx2.py": (1, 0, 0, 0, 0),
     "src/fairlead/policy/calls": (85, 9, 25, 75, 0),
     "src/fairlead/policy/failures": (21, 0, 10, 18, 3),
     "src/fairlead/policy/jobs": (50, 8, 5, 31, 1),
-    "src/fairlead/policy/limits": (43, 27, 30, 79, 10),
+    "src/fairlead/policy/limits": (41, 27, 28, 79, 10),
     "src/fairlead/policy/notifications": (3, 0, 0, 4, 0),
     "src/fairlead/policy/providers": (88, 8, 9, 46, 0),
     "src/fairlead/policy/text": (14, 5, 0, 26, 0),
@@ -70,7 +66,6 @@ CEILINGS: dict[str, Ceiling] = {
     "src/fairlead/testing/api": (142, 6, 5, 98, 18),
     "src/fairlead/testing/issuer": (39, 7, 8, 60, 1),
     "src/fairlead/testing/ledger": (6, 6, 2, 16, 0),
-    "tools": (108, 10, 15, 57, 0),
     # ceilings end
 }
 WHO, TELL, YOU = 0.3, 0.2, 10.0
