@@ -22,7 +22,7 @@ from fairlead.adapters.postgres.migrate import Migrator
 from fairlead.app import Fairlead
 from fairlead.assembly.config import Config, load
 from fairlead.assembly.stores import tune_collector
-from fairlead.engine.ports import HttpAnswer, TokenCall
+from fairlead.engine.ports import HttpResponse, TokenCall
 from fairlead.testing.issuer import IssuerConfig, IssuerProcess, ProviderConfig
 
 POLICIES = ("strict", "stable")
@@ -62,7 +62,7 @@ async def bare(world: World, policy: str, number: int) -> None:
         reuse_connection=policy != "strict",
     )
     answer = await world.fl.runtime.wires.tokens.send(call, _nothing)
-    assert isinstance(answer, HttpAnswer), answer
+    assert isinstance(answer, HttpResponse), answer
     token = str(json.loads(answer.body).get("refresh_token") or world.bare_tokens[policy, number])
     world.bare_tokens[policy, number] = token
     async with world.fl.runtime.database._checkouts.checkout() as connection:

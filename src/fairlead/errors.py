@@ -311,7 +311,7 @@ class CallFailedError(FailedError):
 
     Attributes:
         verdict: How the response was classified, and by which rule.
-        answer, reply: The response, if there was one.
+        response, raw_response: The response, if there was one.
         attempts: How often the request was sent.
         may_have_acted: Whether the provider may have executed it.
         idempotent: Whether a repetition is harmless; if not, the job is not retried.
@@ -330,22 +330,22 @@ class CallFailedError(FailedError):
         message: str,
         *,
         verdict: Any = None,
-        answer: Any = None,
-        reply: Any = None,
+        response: Any = None,
+        raw_response: Any = None,
         attempts: int = 0,
         may_have_acted: bool = True,
         **rest: Any,
     ) -> None:
         super().__init__(message, **rest)
         self.verdict = verdict
-        self.answer = answer
-        self.reply = reply
+        self.response = response
+        self.raw_response = raw_response
         self.attempts = attempts
         self.may_have_acted = may_have_acted
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle without the response, which may repeat secrets from the request."""
-        return type(self), self.args, {**vars(self), "answer": None, "reply": None}
+        return type(self), self.args, {**vars(self), "response": None, "raw_response": None}
 
 
 class ResponseDecodingError(CallFailedError):

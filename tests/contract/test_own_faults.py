@@ -19,9 +19,9 @@ from fairlead.adapters.http.resolver import AddressPolicy, CheckedResolver
 from fairlead.adapters.http.webhook import AiohttpWebhookSender
 from fairlead.adapters.local.process_identity import has_spare_descriptors
 from fairlead.adapters.redis.connection import connection_to
-from fairlead.assembly.calls import Wires
+from fairlead.assembly.calls import HttpClients
 from fairlead.assembly.config import load
-from fairlead.engine.ports import NoAnswer, Webhook
+from fairlead.engine.ports import NoResponse, Webhook
 from fairlead.errors import LimiterUnavailableError, NotSentError
 from fairlead.policy.failures.process_health import HINTS, is_own_fault
 from fairlead.policy.jobs.job import Snooze, outcome_of_exception
@@ -57,12 +57,12 @@ def no_descriptor_left() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-async def failure_of(url: str, dials: Dials) -> NoAnswer:
+async def failure_of(url: str, dials: Dials) -> NoResponse:
     async with AiohttpTransport(policy=PRIVATE, dials=dials) as transport:
         transport._opened()
         with no_descriptor_left():
             answer = await transport.send(request_of(url, deadline_s=5.0))
-    assert isinstance(answer, NoAnswer)
+    assert isinstance(answer, NoResponse)
     return answer
 
 
@@ -107,7 +107,7 @@ async def test_each_fault_has_its_kind(monkeypatch: pytest.MonkeyPatch, error: O
     dials = Dials()
     async with AiohttpTransport(policy=PRIVATE, dials=dials) as transport:
         answer = await transport.send(request_of("http://localhost:9/", deadline_s=5.0))
-        assert isinstance(answer, NoAnswer)
+        assert isinstance(answer, NoResponse)
         assert (answer.sent, answer.kind) == (False, kind), answer
         assert dials.told == [("http://localhost:9", kind)]
         assert not await transport.reaches("http://localhost:9")
@@ -136,12 +136,12 @@ async def test_proxy_that_does_not_reach_a_destination_is_not_at_fault(
         monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{proxy.port}")
         async with AiohttpTransport(policy=PRIVATE, trust_env=True, dials=dials) as transport:
             answer = await transport.send(request_of("https://nobody.example/", deadline_s=5.0))
-    assert isinstance(answer, NoAnswer)
+    assert isinstance(answer, NoResponse)
     assert (answer.sent, answer.kind) == (False, kind), answer
     assert dials.told == [("https://nobody.example", kind)]
 
 
-async def not_delivered(wires: Wires) -> NotSentError:
+async def not_delivered(wires: HttpClients) -> NotSentError:
     assert wires.notices is not None
     with pytest.raises(NotSentError) as raised:
         await wires.notices.send(Webhook("1", "acme", "xero", b"{}"))
@@ -149,19 +149,19 @@ async def not_delivered(wires: Wires) -> NotSentError:
 
 
 @pytest.fixture
-async def wires() -> AsyncIterator[Wires]:
+async def wires() -> AsyncIterator[HttpClients]:
     """All that leaves a process by HTTP, with a webhook at a port where nobody listens."""
     webhook = {"URL": "http://localhost:9/hooks", "SECRET": "0123456789abcdef"}
     environ = {f"FAIRLEAD_NOTIFICATIONS__WEBHOOK_{name}": value for name, value in webhook.items()}
     settings = load({**environ, "FAIRLEAD_HTTP__ALLOW_PRIVATE_ADDRESSES": "true"}).settings
-    made = Wires(settings, None, clock=ManualClock(), draw=lambda: 0.5, emit=lambda _event: None)
+    made = HttpClients(settings, None, clock=ManualClock(), draw=lambda: 0.5, emit=lambda _event: None)
     yield made
     await made.close()
 
 
 @FAULTS
 async def test_webhook_that_cannot_leave_counts_as_any_call(
-    monkeypatch: pytest.MonkeyPatch, wires: Wires, error: OSError, kind: str
+    monkeypatch: pytest.MonkeyPatch, wires: HttpClients, error: OSError, kind: str
 ) -> None:
     """A fault of the process spends no attempt of the delivery; one of the receiver does."""
     plant(monkeypatch, error)

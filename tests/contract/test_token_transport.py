@@ -15,7 +15,7 @@ import pytest
 
 from fairlead.adapters.http import AiohttpTokenTransport
 from fairlead.adapters.http.client_session import TransportSettings
-from fairlead.engine.ports import HttpAnswer, NoAnswer
+from fairlead.engine.ports import HttpResponse, NoResponse
 from tests.contract.raw_server import BODY, OK, RawConnection, RawServer, say_once, tls_contexts
 from tests.contract.token_calls import PRIVATE, SECRET, call_of, let_it_go
 
@@ -41,7 +41,7 @@ async def test_the_hook_runs_after_connect_and_before_the_first_byte(
             seen.append(server.received)
 
         answer = await transport.send(call_of(server.url), before_sent)
-        assert isinstance(answer, HttpAnswer)
+        assert isinstance(answer, HttpResponse)
         assert (answer.status, answer.body) == (200, BODY)
         assert answer.headers["content-type"] == ("application/json",)
         assert seen == [0]
@@ -70,7 +70,7 @@ async def test_error_of_the_hook_is_raised_and_nothing_is_sent(error: Exception)
                 await transport.send(call_of(server.url, reuse=reuse), before_sent)
             assert raised.value is error
         assert isinstance(
-            await transport.send(call_of(server.url), let_it_go), HttpAnswer
+            await transport.send(call_of(server.url), let_it_go), HttpResponse
         )  # the pool is sound
         await transport.close()
         await server.quiet()
@@ -81,7 +81,7 @@ async def test_error_of_the_hook_is_raised_and_nothing_is_sent(error: Exception)
 async def test_a_deadline_within_the_hook_is_not_sent(transport: AiohttpTokenTransport) -> None:
     async with RawServer() as server:
         answer = await transport.send(call_of(server.url, deadline_s=0.1), asyncio.Event().wait)  # type: ignore[arg-type]
-        assert answer == NoAnswer(sent=False, kind="timeout", why="not connected before the deadline")
+        assert answer == NoResponse(sent=False, kind="timeout", why="not connected before the deadline")
         await transport.close()
         await server.quiet()
         assert server.received == 0
@@ -119,7 +119,7 @@ async def test_a_server_that_hangs_up_during_the_hook_got_nothing(transport: Aio
             await asyncio.sleep(0.05)
 
         answer = await transport.send(call_of(server.url), before_sent)
-        assert answer == NoAnswer(
+        assert answer == NoResponse(
             sent=False, kind="reset", why="connection lost before the request was written"
         )
         await server.quiet()
@@ -132,7 +132,7 @@ async def test_an_answer_that_comes_before_the_request_is_not_taken(transport: A
 
     async with RawServer(script) as server:
         answer = await transport.send(call_of(server.url), lambda: asyncio.sleep(0.05))
-        assert answer == NoAnswer(
+        assert answer == NoResponse(
             sent=False, kind="reset", why="connection lost before the request was written"
         )
         await server.quiet()
@@ -152,8 +152,8 @@ async def test_refused_connections_and_unknown_names_are_not_sent(transport: Aio
 
     refused = await transport.send(call_of(f"http://127.0.0.1:{closed_port}/t"), before_sent)
     unknown = await transport.send(call_of("http://nowhere.invalid/t"), before_sent)
-    assert refused == NoAnswer(sent=False, kind="connect", why="connect failed (ECONNREFUSED)")
-    assert isinstance(unknown, NoAnswer)
+    assert refused == NoResponse(sent=False, kind="connect", why="connect failed (ECONNREFUSED)")
+    assert isinstance(unknown, NoResponse)
     assert (unknown.sent, unknown.why.split(" (")[0]) == (False, "name not resolved")
     assert asked == []
 
@@ -166,7 +166,7 @@ async def test_a_certificate_that_is_not_trusted_stops_before_the_hook(tmp_path:
             raise AssertionError("asked before the handshake was done")
 
         answer = await transport.send(call_of(server.url), before_sent)
-        assert isinstance(answer, NoAnswer)
+        assert isinstance(answer, NoResponse)
         assert (answer.sent, answer.why) == (False, "TLS certificate not accepted")
 
 
@@ -182,7 +182,7 @@ async def test_tls_is_done_when_the_hook_is_asked(tmp_path: Path) -> None:
             assert server.received == sum(map(len, server.arrivals))
 
         for _ in range(3):  # the second and third on the kept connection, session tickets and all
-            assert isinstance(await transport.send(call_of(server.url), before_sent), HttpAnswer)
+            assert isinstance(await transport.send(call_of(server.url), before_sent), HttpResponse)
         assert len(server.connections) == 1
         assert client_tls.verify_mode is ssl.CERT_REQUIRED
 
@@ -200,9 +200,9 @@ async def test_a_full_pool_is_not_sent() -> None:
         first = asyncio.create_task(transport.send(call_of(server.url), let_it_go))
         await server.connected.wait()
         second = await transport.send(call_of(server.url), let_it_go)
-        assert second == NoAnswer(sent=False, kind="pool", why="no free connection in time")
+        assert second == NoResponse(sent=False, kind="pool", why="no free connection in time")
         release.set()
-        assert isinstance(await first, HttpAnswer)
+        assert isinstance(await first, HttpResponse)
         assert len(server.arrivals) == 1
 
 
@@ -214,7 +214,7 @@ async def test_an_answer_cut_at_each_byte_is_unknown(transport: AiohttpTokenTran
     for length in range(len(OK)):
         async with RawServer(say_once(OK[:length])) as server:
             answer = await transport.send(call_of(server.url, reuse=False), let_it_go)
-            assert isinstance(answer, NoAnswer), f"{length} of {len(OK)} bytes were taken for an answer"
+            assert isinstance(answer, NoResponse), f"{length} of {len(OK)} bytes were taken for an answer"
             assert answer.sent
             assert len(server.arrivals) == 1
 
@@ -232,7 +232,7 @@ async def test_a_request_cut_by_the_server_is_unknown(
 
     async with RawServer(script) as server:
         answer = await transport.send(call_of(server.url), let_it_go)
-        assert isinstance(answer, NoAnswer)
+        assert isinstance(answer, NoResponse)
         assert answer.sent
 
 
@@ -242,6 +242,6 @@ async def test_an_error_is_an_answer_and_a_redirect_is_not_followed(transport: A
         for data, status in ((moved, 307), (b"HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n", 503)):
             async with RawServer(say_once(data)) as server:
                 answer = await transport.send(call_of(server.url), let_it_go)
-                assert isinstance(answer, HttpAnswer)
+                assert isinstance(answer, HttpResponse)
                 assert answer.status == status
         assert elsewhere.connections == []

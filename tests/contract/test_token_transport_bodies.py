@@ -12,13 +12,13 @@ from collections.abc import AsyncIterator
 import pytest
 
 from fairlead.adapters.http import AddressPolicy, AiohttpTokenTransport
-from fairlead.engine.ports import HttpAnswer, NoAnswer
+from fairlead.engine.ports import HttpResponse, NoResponse
 from tests.contract.raw_server import BODY, OK, RawConnection, RawServer, say_once
 from tests.contract.token_calls import call_of, let_it_go
 from tests.support.standstill import ran_s
 
-TOO_LARGE = NoAnswer(sent=True, kind="too_large", why="answer too large")
-CUT = NoAnswer(sent=True, kind="reset", why="answer cut off")
+TOO_LARGE = NoResponse(sent=True, kind="too_large", why="answer too large")
+CUT = NoResponse(sent=True, kind="reset", why="answer cut off")
 MIB = 1 << 20
 
 
@@ -35,7 +35,7 @@ def answer_of(body: bytes, *headers: str) -> bytes:
 
 async def asked(
     transport: AiohttpTokenTransport, data: bytes, deadline_s: float = 5.0
-) -> HttpAnswer | NoAnswer:
+) -> HttpResponse | NoResponse:
     async with RawServer(say_once(data)) as server:
         answer = await transport.send(call_of(server.url, deadline_s=deadline_s), let_it_go)
         assert len(server.arrivals) == 1
@@ -57,7 +57,7 @@ async def test_a_compressed_answer_is_decoded(
     transport: AiohttpTokenTransport, body: bytes, encoding: str
 ) -> None:
     answer = await asked(transport, answer_of(body, f"Content-Encoding: {encoding}"))
-    assert isinstance(answer, HttpAnswer)
+    assert isinstance(answer, HttpResponse)
     assert answer.body == BODY
 
 
@@ -78,7 +78,7 @@ async def test_body_that_does_not_decode_is_kept_as_received(
     transport: AiohttpTokenTransport, body: bytes, encoding: str
 ) -> None:
     answer = await asked(transport, answer_of(body, f"Content-Encoding: {encoding}"))
-    assert isinstance(answer, HttpAnswer)
+    assert isinstance(answer, HttpResponse)
     assert answer.body == body
     assert answer.headers["content-encoding"] == (encoding,)
 
@@ -99,7 +99,7 @@ async def test_a_bomb_costs_neither_memory_nor_time(transport: AiohttpTokenTrans
 
 async def test_a_large_body_is_refused(transport: AiohttpTokenTransport) -> None:
     assert await asked(transport, answer_of(bytes(256 * 1024 + 1))) == TOO_LARGE
-    assert isinstance(await asked(transport, answer_of(bytes(256 * 1024))), HttpAnswer)
+    assert isinstance(await asked(transport, answer_of(bytes(256 * 1024))), HttpResponse)
 
 
 @pytest.mark.slow
@@ -129,23 +129,23 @@ async def test_chunks_without_end_are_refused(transport: AiohttpTokenTransport) 
 )
 async def test_response_that_is_no_http_is_unknown(transport: AiohttpTokenTransport, data: bytes) -> None:
     answer = await asked(transport, data)
-    assert isinstance(answer, NoAnswer)
+    assert isinstance(answer, NoResponse)
     assert answer.sent
 
 
 async def test_lengths_that_lie(transport: AiohttpTokenTransport) -> None:
     assert await asked(transport, b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nshort") == CUT
     more_than_told = await asked(transport, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nlong")
-    assert more_than_told == NoAnswer(sent=True, kind="malformed", why="answer is not HTTP")
+    assert more_than_told == NoResponse(sent=True, kind="malformed", why="answer is not HTTP")
     for data in (OK + b"\r\n", OK):  # a line end too many is an old habit of servers
         answer = await asked(transport, data)
-        assert isinstance(answer, HttpAnswer)
+        assert isinstance(answer, HttpResponse)
         assert answer.body == BODY
 
 
 async def test_early_hints_are_passed_over(transport: AiohttpTokenTransport) -> None:
     answer = await asked(transport, b"HTTP/1.1 103 Early Hints\r\n\r\n" * 50 + OK)
-    assert isinstance(answer, HttpAnswer)
+    assert isinstance(answer, HttpResponse)
     assert answer.body == BODY
 
 
@@ -156,7 +156,7 @@ async def test_a_protocol_nobody_asked_for_ends_at_the_deadline(transport: Aioht
 
     async with RawServer(script) as server:
         answer = await asyncio.wait_for(transport.send(call_of(server.url, deadline_s=0.2), let_it_go), 1.0)
-        if isinstance(answer, NoAnswer):
+        if isinstance(answer, NoResponse):
             assert answer.sent
         else:
             assert answer.status == 101

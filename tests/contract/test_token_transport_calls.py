@@ -10,7 +10,7 @@ import pytest
 import uvloop
 
 from fairlead.adapters.http import AddressPolicy, AiohttpTokenTransport
-from fairlead.engine.ports import HttpAnswer, NoAnswer
+from fairlead.engine.ports import HttpResponse, NoResponse
 from fairlead.errors import InvalidInputError
 from tests.contract.raw_server import OK, RawConnection, RawServer, answer_all, say_once
 from tests.contract.token_calls import PRIVATE, SECRET, call_of, let_it_go
@@ -29,7 +29,7 @@ async def transport() -> AsyncIterator[AiohttpTokenTransport]:
 async def test_private_addresses_are_refused_unless_asked_for(host: str) -> None:
     async with RawServer() as server, AiohttpTokenTransport() as transport:
         answer = await transport.send(call_of(f"http://{host}:{server.port}/t"), let_it_go)
-        assert isinstance(answer, NoAnswer)
+        assert isinstance(answer, NoResponse)
         assert not answer.sent
         assert answer.why.startswith("address refused")
         assert server.connections == []
@@ -40,8 +40,8 @@ async def test_a_private_host_can_be_allowed_by_name() -> None:
     async with RawServer() as server, AiohttpTokenTransport(policy=policy) as transport:
         by_name = await transport.send(call_of(f"http://localhost:{server.port}/t"), let_it_go)
         by_address = await transport.send(call_of(server.url), let_it_go)
-        assert isinstance(by_name, HttpAnswer)
-        assert by_address == NoAnswer(
+        assert isinstance(by_name, HttpResponse)
+        assert by_address == NoResponse(
             sent=False, kind="refused_address", why="address refused: the host leads to a loopback address"
         )
 
@@ -87,7 +87,7 @@ async def test_no_verdict_tells_a_secret_or_an_address() -> None:
         for script in scripts:
             async with RawServer(script) as server:
                 answer = await transport.send(call_of(server.url), let_it_go)
-                assert isinstance(answer, NoAnswer)
+                assert isinstance(answer, NoResponse)
                 assert SECRET not in answer.why
                 assert "127.0.0.1" not in answer.why
 
@@ -100,10 +100,10 @@ async def test_a_proxy_is_used_only_when_asked_for(monkeypatch: pytest.MonkeyPat
         monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{proxy.port}")
         monkeypatch.setenv("no_proxy", "127.0.0.1")
         async with AiohttpTokenTransport(policy=PRIVATE) as plain:
-            assert isinstance(await plain.send(call_of(server.url), let_it_go), HttpAnswer)
+            assert isinstance(await plain.send(call_of(server.url), let_it_go), HttpResponse)
             assert proxy.connections == []
         async with AiohttpTokenTransport(policy=PRIVATE, trust_env=True) as proxied:
-            assert isinstance(await proxied.send(call_of("http://token.example/t"), let_it_go), HttpAnswer)
+            assert isinstance(await proxied.send(call_of("http://token.example/t"), let_it_go), HttpResponse)
         assert proxy.arrivals[0].startswith(b"POST http://token.example/t HTTP/1.1")
         assert b"authorization" not in proxy.arrivals[0].lower()
 
@@ -112,7 +112,7 @@ def test_token_transport_works_on_uvloop() -> None:
     async def run() -> None:
         async with RawServer(answer_all) as server, AiohttpTokenTransport(policy=PRIVATE) as transport:
             for _ in range(3):
-                assert isinstance(await transport.send(call_of(server.url), let_it_go), HttpAnswer)
+                assert isinstance(await transport.send(call_of(server.url), let_it_go), HttpResponse)
             assert len(server.connections) == 1
 
             async def before_sent() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from fairlead.adapters.http import AiohttpTokenTransport, token_transport
 from fairlead.adapters.http.send_time import late_s
-from fairlead.engine.ports import HttpAnswer, NoAnswer
+from fairlead.engine.ports import HttpResponse, NoResponse
 from tests.contract.raw_server import BODY, OK, RawConnection, RawServer, tls_contexts
 from tests.contract.token_calls import PRIVATE, call_of, let_it_go
 from tests.support.standstill import ran_s
@@ -35,7 +35,7 @@ async def test_an_answer_that_came_while_it_stood_still_is_read(reuse: bool) -> 
         AiohttpTokenTransport(policy=PRIVATE) as transport,
     ):
         answer = await transport.send(call_of(server.url, deadline_s=DEADLINE_S, reuse=reuse), let_it_go)
-        assert isinstance(answer, HttpAnswer)
+        assert isinstance(answer, HttpResponse)
         assert answer.body == BODY
         assert answer.late_s == 0.0, "it had left before"
 
@@ -55,11 +55,11 @@ async def test_how_late_it_left_is_told(reuse: bool, monkeypatch: pytest.MonkeyP
         call = call_of(server.url, reuse=reuse)
         if reuse:
             prompt = await transport.send(call, let_it_go)
-            assert isinstance(prompt, HttpAnswer)
+            assert isinstance(prompt, HttpResponse)
             assert prompt.late_s == 0.0
         monkeypatch.setattr(token_transport, "faultpoint", lambda _name: time.sleep(STANDSTILL_S))
         answer = await transport.send(call, let_it_go)
-        assert isinstance(answer, HttpAnswer)
+        assert isinstance(answer, HttpResponse)
         assert STANDSTILL_S - 0.05 < answer.late_s < answer.late_s + answer.took_s
         assert answer.took_s > THINKS_S - 0.05
 
@@ -81,7 +81,7 @@ async def test_slow_server_makes_no_send_late(tmp_path: Path, hangs_up: bool) ->
         AiohttpTokenTransport(policy=PRIVATE, tls=client_tls) as transport,
     ):
         answer = await transport.send(call_of(server.url, reuse=False), let_it_go)
-    assert isinstance(answer, HttpAnswer)
+    assert isinstance(answer, HttpResponse)
     assert answer.late_s == 0.0
     assert answer.took_s > THINKS_S - 0.05
 
@@ -106,7 +106,7 @@ async def test_a_farewell_makes_nobody_late_who_stood_still(
         AiohttpTokenTransport(policy=PRIVATE, tls=client_tls) as transport,
     ):
         answer = await transport.send(call_of(server.url, deadline_s=DEADLINE_S, reuse=False), let_it_go)
-    assert isinstance(answer, HttpAnswer)
+    assert isinstance(answer, HttpResponse)
     assert answer.late_s == 0.0
 
 
@@ -124,7 +124,7 @@ async def test_a_request_is_not_sent_after_its_deadline() -> None:
 
     async with RawServer() as server, AiohttpTokenTransport(policy=PRIVATE) as transport:
         answer = await transport.send(call_of(server.url, deadline_s=DEADLINE_S), stand_still)
-        assert answer == NoAnswer(
+        assert answer == NoResponse(
             sent=False, kind="timeout", why="deadline passed before the request was written"
         )
         await transport.close()
@@ -141,5 +141,5 @@ async def test_process_that_stood_still_waits_for_a_bounded_time() -> None:
     async with RawServer(say_nothing) as server, AiohttpTokenTransport(policy=PRIVATE) as transport:
         began_s = time.monotonic()
         answer = await transport.send(call_of(server.url, deadline_s=DEADLINE_S), let_it_go)
-        assert answer == NoAnswer(sent=True, kind="timeout", why="no complete answer before the deadline")
+        assert answer == NoResponse(sent=True, kind="timeout", why="no complete answer before the deadline")
         assert ran_s(began_s) < STANDSTILL_S + DEADLINE_S + 3.0

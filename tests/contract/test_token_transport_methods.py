@@ -6,7 +6,7 @@ import pytest
 
 from fairlead._core.secret import Secret
 from fairlead.adapters.http import AiohttpTokenTransport
-from fairlead.engine.ports import HttpAnswer, NoAnswer, TokenCall
+from fairlead.engine.ports import HttpResponse, NoResponse, TokenCall
 from tests.contract.raw_server import OK, RawConnection, RawServer, answer_all
 from tests.contract.token_calls import PRIVATE, let_it_go
 
@@ -40,7 +40,7 @@ async def test_method_and_body_arrive_as_asked(
 ) -> None:
     async with RawServer(answer_all) as server, AiohttpTokenTransport(policy=PRIVATE) as transport:
         answer = await transport.send(a_call(server.url, **fields), let_it_go)
-        assert isinstance(answer, HttpAnswer)
+        assert isinstance(answer, HttpResponse)
         head, _, content = server.connections[0].arrivals[0].partition(b"\r\n\r\n")
         assert head.startswith(first_line)
         assert content == body
@@ -64,7 +64,7 @@ async def test_a_delete_is_not_repeated_on_a_connection_that_died() -> None:
         AiohttpTokenTransport(policy=PRIVATE) as transport,
     ):
         first = await transport.send(a_call(server.url), let_it_go)
-        assert isinstance(first, HttpAnswer)
+        assert isinstance(first, HttpResponse)
         second = await transport.send(a_call(server.url, method="DELETE"), let_it_go)
-        assert isinstance(second, NoAnswer)
+        assert isinstance(second, NoResponse)
         assert sum(len(each.arrivals) for each in server.connections) == 2

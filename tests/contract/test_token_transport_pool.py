@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.adapters.http import AiohttpTokenTransport
 from fairlead.adapters.http.client_session import TransportSettings
-from fairlead.engine.ports import HttpAnswer, NoAnswer
+from fairlead.engine.ports import HttpResponse, NoResponse
 from tests.contract.raw_server import BODY, OK, RawConnection, RawServer
 from tests.contract.token_calls import PRIVATE, call_of, let_it_go
 
@@ -26,7 +26,7 @@ async def transport() -> AsyncIterator[AiohttpTokenTransport]:
 async def test_connections_are_kept_only_where_that_is_allowed(transport: AiohttpTokenTransport) -> None:
     async with RawServer() as server:
         for reuse in (True, True, False, False, True):
-            assert isinstance(await transport.send(call_of(server.url, reuse=reuse), let_it_go), HttpAnswer)
+            assert isinstance(await transport.send(call_of(server.url, reuse=reuse), let_it_go), HttpResponse)
         assert [len(connection.arrivals) for connection in server.connections] == [3, 1, 1]
         assert b"connection: close" in server.connections[1].arrivals[0].lower()
 
@@ -42,7 +42,7 @@ async def test_a_connection_that_died_while_idle_is_not_used(
 
     async with RawServer(script) as server:
         for _ in range(20):
-            assert isinstance(await transport.send(call_of(server.url), let_it_go), HttpAnswer)
+            assert isinstance(await transport.send(call_of(server.url), let_it_go), HttpResponse)
             if pause_s:
                 await asyncio.sleep(pause_s)
         assert len(server.arrivals) == 20
@@ -58,14 +58,14 @@ async def test_a_post_is_never_sent_again_by_itself(transport: AiohttpTokenTrans
         connection.hang_up(reset=True)
 
     async with RawServer(script) as server:
-        assert isinstance(await transport.send(call_of(server.url), let_it_go), HttpAnswer)
+        assert isinstance(await transport.send(call_of(server.url), let_it_go), HttpResponse)
         asked: list[str] = []
 
         async def before_sent() -> None:
             asked.append("asked")
 
         answer = await transport.send(call_of(server.url), before_sent)
-        assert isinstance(answer, NoAnswer)
+        assert isinstance(answer, NoResponse)
         assert answer.sent
         assert len(asked) == 1
         assert [len(connection.arrivals) for connection in server.connections] == [2]
@@ -87,7 +87,7 @@ async def test_bytes_left_over_are_no_answer_to_the_next_request(
     async with RawServer(script) as server:
         for _ in range(3):
             answer = await transport.send(call_of(server.url), let_it_go)
-            assert isinstance(answer, HttpAnswer)
+            assert isinstance(answer, HttpResponse)
             assert answer.body == BODY
             await asyncio.sleep(pause_s)
         assert len(server.connections) == 3
@@ -123,7 +123,7 @@ async def test_a_slow_answer_ends_at_the_deadline(transport: AiohttpTokenTranspo
     async with RawServer(script) as server:
         started = asyncio.get_running_loop().time()
         answer = await transport.send(call_of(server.url, deadline_s=0.2), let_it_go)
-        assert answer == NoAnswer(sent=True, kind="timeout", why="no complete answer before the deadline")
+        assert answer == NoResponse(sent=True, kind="timeout", why="no complete answer before the deadline")
         assert asyncio.get_running_loop().time() - started < 0.7
 
 
@@ -152,4 +152,4 @@ async def test_e39_the_pool_stays_sound_under_cancellation() -> None:
         assert cancelled > 500
         for reuse in (True, False):
             probes = [transport.send(call_of(server.url, reuse=reuse), let_it_go) for _ in range(20)]
-            assert all(isinstance(answer, HttpAnswer) for answer in await asyncio.gather(*probes))
+            assert all(isinstance(answer, HttpResponse) for answer in await asyncio.gather(*probes))

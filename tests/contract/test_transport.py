@@ -15,7 +15,7 @@ import pytest
 
 from fairlead.adapters.http import AiohttpTransport
 from fairlead.adapters.http.client_session import TransportSettings
-from fairlead.engine.ports import HttpAnswer, NoAnswer
+from fairlead.engine.ports import HttpResponse, NoResponse
 from tests.contract.calls import MIB, PRIVATE, answer_of, request_of
 from tests.contract.raw_server import BODY, OK, RawConnection, RawServer, say_once, tls_contexts
 
@@ -45,7 +45,7 @@ async def test_method_and_body_arrive_as_asked(
     async with RawServer(script) as server:
         for _ in range(2):  # the second on the kept connection
             answer = await transport.send(request_of(server.url, method, body))
-            assert isinstance(answer, HttpAnswer)
+            assert isinstance(answer, HttpResponse)
             assert (answer.status, answer.body) == (200, b"" if method == "HEAD" else BODY)
             assert answer.headers["content-type"] == ("application/json",)
         assert [len(connection.arrivals) for connection in server.connections] == [2]
@@ -96,9 +96,9 @@ async def test_nothing_is_sent_again_on_a_connection_that_died(
 
     async with RawServer(one_answer_then_silence) as server:
         for sent in (1, 3):
-            assert isinstance(await transport.send(request_of(server.url)), HttpAnswer)
+            assert isinstance(await transport.send(request_of(server.url)), HttpResponse)
             answer = await transport.send(request_of(server.url, method))
-            assert isinstance(answer, NoAnswer)
+            assert isinstance(answer, NoResponse)
             assert (answer.sent, answer.kind) == (True, "reset")
             assert len(server.arrivals) == sent + 1
 
@@ -114,7 +114,7 @@ async def test_a_connection_that_died_while_idle_is_not_used(
 
     async with RawServer(script) as server:
         for _ in range(20):
-            assert isinstance(await transport.send(request_of(server.url, "POST", b"x")), HttpAnswer)
+            assert isinstance(await transport.send(request_of(server.url, "POST", b"x")), HttpResponse)
             if pause_s:
                 await asyncio.sleep(pause_s)
         assert len(server.arrivals) == 20
@@ -134,10 +134,10 @@ async def test_an_answer_to_half_a_request_ends_its_connection(transport: Aiohtt
 
     async with RawServer(script) as server:
         early = await transport.send(request_of(server.url, "POST", bytes(32 * MIB)))
-        assert isinstance(early, HttpAnswer)
+        assert isinstance(early, HttpResponse)
         assert early.status == 413
         later = await transport.send(request_of(server.url))
-        assert isinstance(later, HttpAnswer)
+        assert isinstance(later, HttpResponse)
         assert later.body == BODY
         assert len(server.connections) == 2
 
@@ -148,7 +148,7 @@ async def test_redirects_are_answers(transport: AiohttpTransport) -> None:
             moved = answer_of(b"", f"Location: {elsewhere.url}", status=f"{status} Moved")
             async with RawServer(say_once(moved)) as server:
                 answer = await transport.send(request_of(server.url))
-                assert isinstance(answer, HttpAnswer)
+                assert isinstance(answer, HttpResponse)
                 assert (answer.status, answer.headers["location"]) == (status, (elsewhere.url,))
         assert elsewhere.connections == []
 
@@ -161,7 +161,7 @@ async def test_no_cookie_is_kept(transport: AiohttpTransport) -> None:
     async with RawServer(script) as server:
         for _ in range(2):
             answer = await transport.send(request_of(server.url.replace("127.0.0.1", "localhost")))
-            assert isinstance(answer, HttpAnswer)
+            assert isinstance(answer, HttpResponse)
             assert answer.headers["set-cookie"] == ("a=1", "b=2")
         assert len(server.arrivals) == 2
         assert not any(b"cookie" in arrival.lower() for arrival in server.arrivals)
@@ -175,8 +175,8 @@ async def test_refused_connections_and_unknown_names_are_not_sent(transport: Aio
         closed_port = server.port
     refused = await transport.send(request_of(f"http://127.0.0.1:{closed_port}/t"))
     unknown = await transport.send(request_of("http://nowhere.invalid/t"))
-    assert refused == NoAnswer(sent=False, kind="connect", why="connect failed (ECONNREFUSED)")
-    assert isinstance(unknown, NoAnswer)
+    assert refused == NoResponse(sent=False, kind="connect", why="connect failed (ECONNREFUSED)")
+    assert isinstance(unknown, NoResponse)
     assert (unknown.sent, unknown.kind) == (False, "dns")
 
 
@@ -190,15 +190,15 @@ async def test_a_full_pool_says_so(transport: AiohttpTransport) -> None:
             await release.wait()
             await connection.say(OK)
 
-    full = NoAnswer(sent=False, kind="pool", why="no free connection in time")
+    full = NoResponse(sent=False, kind="pool", why="no free connection in time")
     async with RawServer(script) as server, AiohttpTransport(settings, policy=PRIVATE) as transport:
         first = asyncio.create_task(transport.send(request_of(server.url)))
         await server.connected.wait()
         assert await transport.send(request_of(server.url)) == full
         assert await transport.send(request_of(server.url, deadline_s=0.05)) == full
         release.set()
-        assert isinstance(await first, HttpAnswer)
-        assert isinstance(await transport.send(request_of(server.url)), HttpAnswer)
+        assert isinstance(await first, HttpResponse)
+        assert isinstance(await transport.send(request_of(server.url)), HttpResponse)
         assert len(server.arrivals) == 2
 
 
@@ -206,7 +206,7 @@ async def test_a_full_pool_says_so(transport: AiohttpTransport) -> None:
 async def test_without_time_nothing_is_tried(transport: AiohttpTransport, deadline_s: float) -> None:
     async with RawServer() as server:
         answer = await transport.send(request_of(server.url, deadline_s=deadline_s))
-        assert isinstance(answer, NoAnswer)
+        assert isinstance(answer, NoResponse)
         assert (answer.sent, answer.kind) == (False, "timeout")
         assert server.connections == []
 
@@ -223,10 +223,10 @@ async def test_nothing_is_sent_by_a_process_that_stood_still(
         return True
 
     async with RawServer() as server:
-        assert isinstance(await transport.send(request_of(server.url)), HttpAnswer)
+        assert isinstance(await transport.send(request_of(server.url)), HttpResponse)
         monkeypatch.setattr(connector, "_is_silent", stand_still)
         answer = await transport.send(request_of(server.url, deadline_s=0.2))
-        late = NoAnswer(sent=False, kind="timeout", why="deadline passed before the request was written")
+        late = NoResponse(sent=False, kind="timeout", why="deadline passed before the request was written")
         assert answer == late
         assert len(server.arrivals) == 1
 
@@ -241,7 +241,7 @@ async def test_a_trusted_certificate_is_taken(tmp_path: Path) -> None:
         AiohttpTransport(policy=PRIVATE, tls=client_tls) as transport,
     ):
         for _ in range(3):  # the second and third on the kept connection, session tickets and all
-            assert isinstance(await transport.send(request_of(server.url)), HttpAnswer)
+            assert isinstance(await transport.send(request_of(server.url)), HttpResponse)
         assert len(server.connections) == 1
 
 
@@ -256,14 +256,14 @@ async def test_a_certificate_that_is_not_right_gets_nothing(tmp_path: Path, faul
         AiohttpTransport(policy=PRIVATE, tls=trusted) as transport,
     ):
         answer = await transport.send(request_of(server.url))
-        assert answer == NoAnswer(sent=False, kind="tls", why="TLS certificate not accepted")
+        assert answer == NoResponse(sent=False, kind="tls", why="TLS certificate not accepted")
         assert server.received == 0
 
 
 async def test_server_without_tls_gets_no_request(transport: AiohttpTransport) -> None:
     async with RawServer(say_once(OK)) as server:
         answer = await transport.send(request_of(server.url.replace("http:", "https:"), deadline_s=0.5))
-        assert isinstance(answer, NoAnswer)
+        assert isinstance(answer, NoResponse)
         assert not answer.sent
         assert b"canary" not in b"".join(bytes(connection.received) for connection in server.connections)
 
@@ -276,7 +276,7 @@ async def test_a_handshake_that_stalls_ends_with_the_wait_for_a_connection() -> 
     settings = TransportSettings(connect_timeout_s=0.1)
     async with RawServer(stall) as server, AiohttpTransport(settings, policy=PRIVATE) as transport:
         url = server.url.replace("http:", "https:")
-        stalled = NoAnswer(sent=False, kind="connect", why="connect timed out")
+        stalled = NoResponse(sent=False, kind="connect", why="connect timed out")
         assert await transport.send(request_of(url)) == stalled
-        late = NoAnswer(sent=False, kind="timeout", why="not connected before the deadline")
+        late = NoResponse(sent=False, kind="timeout", why="not connected before the deadline")
         assert await transport.send(request_of(url, deadline_s=0.05)) == late

@@ -15,7 +15,7 @@ from fairlead.adapters.http import AiohttpTransport
 from fairlead.adapters.http.body import PIECE_BYTES
 from fairlead.assembly.settings import Settings
 from fairlead.assembly.settings_mapping import call_transport
-from fairlead.engine.ports import HttpAnswer, HttpRequest, NoAnswer, StreamBroken
+from fairlead.engine.ports import HttpRequest, HttpResponse, NoResponse, StreamBroken
 from tests.contract.calls import MIB, PRIVATE, answer_of, request_of
 from tests.contract.raw_server import BODY, OK, RawConnection, RawServer, say_once
 from tests.support.standstill import ran_s
@@ -23,23 +23,23 @@ from tests.support.standstill import ran_s
 MOST = 256 << 10
 
 
-async def sent(transport: AiohttpTransport, request: HttpRequest) -> HttpAnswer | NoAnswer:
+async def sent(transport: AiohttpTransport, request: HttpRequest) -> HttpResponse | NoResponse:
     return await transport.send(request)
 
 
-async def streamed(transport: AiohttpTransport, request: HttpRequest) -> HttpAnswer | NoAnswer:
+async def streamed(transport: AiohttpTransport, request: HttpRequest) -> HttpResponse | NoResponse:
     """The same answer, taken piece by piece."""
     async with transport.stream(request) as stream:
-        if isinstance(stream, NoAnswer):
+        if isinstance(stream, NoResponse):
             return stream
         try:
             body = b"".join([chunk async for chunk in stream])
         except StreamBroken as broken:
-            return broken.no_answer
-        return HttpAnswer(stream.status, stream.headers, body, 0.0)
+            return broken.no_response
+        return HttpResponse(stream.status, stream.headers, body, 0.0)
 
 
-Way = Callable[[AiohttpTransport, HttpRequest], "asyncio.Future[HttpAnswer | NoAnswer]"]
+Way = Callable[[AiohttpTransport, HttpRequest], "asyncio.Future[HttpResponse | NoResponse]"]
 
 
 @pytest.fixture(params=[sent, streamed])
@@ -55,7 +55,7 @@ async def transport() -> AsyncIterator[AiohttpTransport]:
         yield made
 
 
-async def asked(transport: AiohttpTransport, way: Way, data: bytes) -> HttpAnswer | NoAnswer:
+async def asked(transport: AiohttpTransport, way: Way, data: bytes) -> HttpResponse | NoResponse:
     async with RawServer(say_once(data)) as server:
         answer = await way(transport, request_of(server.url, max_body_bytes=MOST))
         assert len(server.arrivals) == 1
@@ -81,14 +81,14 @@ async def test_an_encoded_answer_is_decoded(
     transport: AiohttpTransport, way: Way, body: bytes, encoding: str
 ) -> None:
     answer = await asked(transport, way, answer_of(body, f"Content-Encoding: {encoding}"))
-    assert isinstance(answer, HttpAnswer)
+    assert isinstance(answer, HttpResponse)
     assert answer.body == BODY
 
 
 @pytest.mark.parametrize("status", ["204 No Content", "304 Not Modified", "200 OK"])
 async def test_an_empty_answer_needs_no_encoding(transport: AiohttpTransport, way: Way, status: str) -> None:
     answer = await asked(transport, way, answer_of(b"", "Content-Encoding: gzip", status=status))
-    assert isinstance(answer, HttpAnswer)
+    assert isinstance(answer, HttpResponse)
     assert answer.body == b""
 
 
@@ -111,7 +111,7 @@ async def test_body_that_does_not_decode_is_malformed_with_its_status(
 ) -> None:
     lines = [f"Content-Encoding: {encoding}" for encoding in encodings]
     answer = await asked(transport, way, answer_of(body, *lines, status="503 No"))
-    assert isinstance(answer, NoAnswer)
+    assert isinstance(answer, NoResponse)
     assert (answer.sent, answer.kind, answer.status) == (True, "malformed", 503)
 
 
@@ -123,18 +123,18 @@ async def test_the_bound_is_exact(transport: AiohttpTransport, way: Way, encodin
     for size, fits in ((MOST, True), (MOST + 1, False)):
         body = gzip.compress(bytes(size)) if encoding == "gzip" else bytes(size)
         answer = await asked(transport, way, answer_of(body, f"Content-Encoding: {encoding}"))
-        assert isinstance(answer, HttpAnswer) == fits
-        if isinstance(answer, NoAnswer):
-            assert answer == NoAnswer(sent=True, kind="too_large", why="answer too large", status=200)
+        assert isinstance(answer, HttpResponse) == fits
+        if isinstance(answer, NoResponse):
+            assert answer == NoResponse(sent=True, kind="too_large", why="answer too large", status=200)
     small = await asked(transport, way, answer_of(BODY))
-    assert isinstance(small, HttpAnswer)
+    assert isinstance(small, HttpResponse)
 
 
 async def test_body_in_one_piece_may_be_too_large(transport: AiohttpTransport, way: Way) -> None:
     async with RawServer() as server:
         for most, fits in ((len(BODY), True), (len(BODY) - 1, False), (0, False)):
             answer = await way(transport, request_of(server.url, max_body_bytes=most))
-            assert isinstance(answer, HttpAnswer) == fits
+            assert isinstance(answer, HttpResponse) == fits
 
 
 @pytest.mark.slow
@@ -144,7 +144,7 @@ async def test_a_large_body_comes_byte_for_byte(transport: AiohttpTransport, siz
     body = random.Random(size).randbytes(size)
     async with RawServer(say_once(answer_of(body))) as server:
         answer = await transport.send(request_of(server.url, max_body_bytes=most))
-    assert isinstance(answer, HttpAnswer)
+    assert isinstance(answer, HttpResponse)
     assert answer.body == body
 
 
@@ -155,7 +155,7 @@ async def test_an_answer_is_held_once_and_not_twice(transport: AiohttpTransport)
         tracemalloc.start()
         try:
             answer = await transport.send(request_of(server.url, max_body_bytes=16 * MIB))
-            assert isinstance(answer, HttpAnswer)
+            assert isinstance(answer, HttpResponse)
             assert len(answer.body) == 16 * MIB
             assert tracemalloc.get_traced_memory()[1] < 24 * MIB
         finally:
@@ -169,7 +169,7 @@ async def test_a_bomb_costs_no_memory(transport: AiohttpTransport, way: Way) -> 
     tracemalloc.start()
     try:
         answer = await asked(transport, way, answer_of(bomb, "Content-Encoding: gzip"))
-        assert isinstance(answer, NoAnswer)
+        assert isinstance(answer, NoResponse)
         assert answer.kind == "too_large"
         assert tracemalloc.get_traced_memory()[1] < 16 * MIB
     finally:
@@ -193,7 +193,7 @@ async def test_others_run_while_a_large_answer_is_decoded(transport: AiohttpTran
         RawServer(say_once(bomb)) as server,
         transport.stream(request_of(server.url, max_body_bytes=len(plain))) as stream,
     ):
-        assert not isinstance(stream, NoAnswer)
+        assert not isinstance(stream, NoResponse)
         task = asyncio.create_task(others())
         seen = [(turns, len(chunk)) async for chunk in stream]
         task.cancel()
@@ -212,7 +212,7 @@ async def test_chunks_without_end_are_refused(transport: AiohttpTransport, way: 
 
     async with RawServer(script) as server:
         answer = await way(transport, request_of(server.url))
-        assert isinstance(answer, NoAnswer)
+        assert isinstance(answer, NoResponse)
         assert answer.kind == "too_large"
 
 
@@ -235,7 +235,7 @@ async def test_endless_bytes_between_head_and_body_are_cut_off(
 
     async with RawServer(script) as server:
         answer = await way(transport, request_of(server.url))
-        assert isinstance(answer, NoAnswer)
+        assert isinstance(answer, NoResponse)
         assert (answer.sent, answer.kind) == (True, "malformed")
 
 
@@ -264,20 +264,20 @@ async def test_response_that_is_no_http_is_malformed(
     transport: AiohttpTransport, way: Way, data: bytes
 ) -> None:
     answer = await asked(transport, way, data)
-    assert isinstance(answer, NoAnswer)
+    assert isinstance(answer, NoResponse)
     assert (answer.sent, answer.kind) == (True, "malformed")
 
 
 async def test_header_may_be_as_long_as_its_setting_says(transport: AiohttpTransport, way: Way) -> None:
     long = OK.replace(b"\r\n\r\n", b"\r\nX: " + b"x" * (40 << 10) + b"\r\n\r\n")
     answer = await asked(transport, way, long)
-    assert isinstance(answer, NoAnswer)
+    assert isinstance(answer, NoResponse)
     assert (answer.sent, answer.kind) == (True, "too_large")
     assert "http.max_header_bytes" in answer.why
     settings = call_transport(Settings.model_validate({"http": {"max_header_bytes": 64 << 10}}))
     async with AiohttpTransport(settings, policy=PRIVATE) as patient:
         answer = await asked(patient, way, long)
-    assert isinstance(answer, HttpAnswer)
+    assert isinstance(answer, HttpResponse)
     assert len(answer.headers["x"][0]) == 40 << 10
 
 
@@ -297,7 +297,7 @@ async def test_headers_are_text_that_can_be_stored(
     answer = await asked(
         transport, way, OK.replace(b"\r\n\r\n", b"\r\nX-Word: " + sent_bytes + b"\r\nx-word: b\r\n\r\n")
     )
-    assert isinstance(answer, HttpAnswer)
+    assert isinstance(answer, HttpResponse)
     assert answer.headers["x-word"] == (told, "b")
     "".join(value for values in answer.headers.values() for value in values).encode()
 
@@ -309,13 +309,13 @@ async def test_a_body_is_handed_on_as_bytes_whatever_it_says(
     transport: AiohttpTransport, way: Way, body: bytes
 ) -> None:
     answer = await asked(transport, way, answer_of(body, "Content-Type: application/json; charset=nonsense"))
-    assert isinstance(answer, HttpAnswer)
+    assert isinstance(answer, HttpResponse)
     assert answer.body == body
 
 
 async def test_early_hints_are_passed_over(transport: AiohttpTransport, way: Way) -> None:
     answer = await asked(transport, way, b"HTTP/1.1 103 Early Hints\r\n\r\n" * 50 + OK)
-    assert isinstance(answer, HttpAnswer)
+    assert isinstance(answer, HttpResponse)
     assert answer.body == BODY
 
 
@@ -323,7 +323,7 @@ async def test_a_protocol_nobody_asked_for_is_malformed(transport: AiohttpTransp
     data = b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\nhello"
     answer = await asked(transport, way, data)
     words = "the server changed the protocol"
-    assert answer == NoAnswer(sent=True, kind="malformed", why=words, status=101)
+    assert answer == NoResponse(sent=True, kind="malformed", why=words, status=101)
 
 
 # ---- lengths and cuts
@@ -331,14 +331,14 @@ async def test_a_protocol_nobody_asked_for_is_malformed(transport: AiohttpTransp
 
 async def test_lengths_that_lie(transport: AiohttpTransport, way: Way) -> None:
     short = await asked(transport, way, b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nshort")
-    assert short == NoAnswer(sent=True, kind="reset", why="answer cut off", status=200)
+    assert short == NoResponse(sent=True, kind="reset", why="answer cut off", status=200)
     unended = await asked(
         transport, way, b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nshort\r\n"
     )
-    assert unended == NoAnswer(sent=True, kind="reset", why="answer cut off", status=200)
+    assert unended == NoResponse(sent=True, kind="reset", why="answer cut off", status=200)
     for data in (OK + b"\r\n", OK):  # a line end too many is an old habit of servers
         answer = await asked(transport, way, data)
-        assert isinstance(answer, HttpAnswer)
+        assert isinstance(answer, HttpResponse)
         assert answer.body == BODY
 
 
@@ -346,7 +346,7 @@ async def test_lengths_that_lie(transport: AiohttpTransport, way: Way) -> None:
 async def test_an_answer_cut_at_each_byte_is_unknown(transport: AiohttpTransport, way: Way) -> None:
     for length in range(len(OK)):
         answer = await asked(transport, way, OK[:length])
-        assert isinstance(answer, NoAnswer), f"{length} of {len(OK)} bytes were taken for an answer"
+        assert isinstance(answer, NoResponse), f"{length} of {len(OK)} bytes were taken for an answer"
         assert answer.sent
         head_is_whole = length >= len(OK) - len(BODY)
         assert answer.status == (200 if head_is_whole else None)
@@ -365,7 +365,7 @@ async def test_a_request_cut_by_the_server_is_unknown(
 
     async with RawServer(script) as server:
         answer = await way(transport, request_of(server.url))
-        assert isinstance(answer, NoAnswer)
+        assert isinstance(answer, NoResponse)
         assert (answer.sent, answer.kind) == (True, "reset")
 
 
@@ -392,7 +392,7 @@ async def test_a_slow_answer_ends_at_the_deadline(transport: AiohttpTransport, w
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         answer = await way(transport, request_of(server.url, deadline_s=0.2))
-        assert isinstance(answer, NoAnswer)
+        assert isinstance(answer, NoResponse)
         assert (answer.sent, answer.kind) == (True, "timeout")
         assert answer.why == "no complete answer before the deadline"
         assert answer.status == (200 if part in ("body", "chunks") else None)

@@ -12,7 +12,7 @@ import uvloop
 
 from fairlead._core.secret import Secret
 from fairlead.adapters.http import AddressPolicy, AiohttpTransport
-from fairlead.engine.ports import TRANSPORT_HEADERS, HttpAnswer, NoAnswer
+from fairlead.engine.ports import TRANSPORT_HEADERS, HttpResponse, NoResponse
 from fairlead.errors import InvalidInputError
 from tests.contract.calls import PRIVATE, SECRET, request_of
 from tests.contract.raw_server import OK, RawServer, say_once
@@ -64,7 +64,7 @@ async def test_no_spelling_of_an_inner_address_is_dialled(
     except InvalidInputError:
         pass  # no address at all, to begin with
     else:
-        assert isinstance(answer, NoAnswer)
+        assert isinstance(answer, NoResponse)
         assert not answer.sent
         assert answer.kind in ("refused_address", "dns")  # a name that nobody knows leads nowhere
         assert host not in answer.why
@@ -89,7 +89,7 @@ async def test_the_host_is_that_which_the_policy_saw(
         asked.append("none")
     else:
         inner = "address refused: the host leads to a private address"
-        assert answer == NoAnswer(sent=False, kind="refused_address", why=inner)
+        assert answer == NoResponse(sent=False, kind="refused_address", why=inner)
     assert len(asked) == 1
     assert dialled == []
 
@@ -103,7 +103,7 @@ async def test_public_hosts_are_called_by_https_at_its_port(
     public: AiohttpTransport, dialled: list[object], url: str
 ) -> None:
     answer = await public.send(request_of(url))
-    assert isinstance(answer, NoAnswer)
+    assert isinstance(answer, NoResponse)
     assert (answer.sent, answer.kind) == (False, "refused_address")
     assert dialled == []
 
@@ -113,7 +113,7 @@ async def test_another_port_has_to_be_named(monkeypatch: pytest.MonkeyPatch, dia
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_args: found)
     async with AiohttpTransport(policy=AddressPolicy(extra_ports=frozenset({44300}))) as transport:
         answer = await transport.send(request_of("https://erp.example.com:44300/"))
-        assert isinstance(answer, NoAnswer)
+        assert isinstance(answer, NoResponse)
         assert (answer.sent, answer.kind) == (False, "connect")
         assert dialled == [("8.8.8.8", 44300)]
 
@@ -129,7 +129,7 @@ async def test_a_name_that_rebinds_gains_nothing(
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
     first = await public.send(request_of("https://rebind.example.com/"))
-    assert isinstance(first, NoAnswer)
+    assert isinstance(first, NoResponse)
     assert first.kind == "connect"
     assert dialled == [("8.8.8.8", 443)]
     assert answers == ["127.0.0.1"]
@@ -140,8 +140,8 @@ async def test_a_private_host_can_be_allowed_by_name() -> None:
     async with RawServer() as server, AiohttpTransport(policy=policy) as transport:
         by_name = await transport.send(request_of(f"http://localhost:{server.port}/t"))
         by_address = await transport.send(request_of(server.url))
-        assert isinstance(by_name, HttpAnswer)
-        assert by_address == NoAnswer(
+        assert isinstance(by_name, HttpResponse)
+        assert by_address == NoResponse(
             sent=False, kind="refused_address", why="address refused: it is not https"
         )
 
@@ -209,7 +209,7 @@ NAMES = ["a/b", "a\0b", "a\r\nX: y\r\n\r\nGET /other HTTP/1.1", "\u202e", "{t}",
 async def test_a_name_in_the_path_is_one_request(private: AiohttpTransport, name: str) -> None:
     async with RawServer() as server:
         answer = await private.send(request_of(f"http://127.0.0.1:{server.port}/items/{name}"))
-        assert isinstance(answer, HttpAnswer)
+        assert isinstance(answer, HttpResponse)
         (arrival,) = server.arrivals
         assert arrival.startswith(b"GET /items/")
         assert arrival.count(b"HTTP/1.1\r\n") == 1
@@ -245,10 +245,10 @@ async def test_a_proxy_is_used_only_when_asked_for(monkeypatch: pytest.MonkeyPat
         monkeypatch.setenv("no_proxy", "127.0.0.1")
         for trust_env in (False, True):  # the second is on no_proxy's list
             async with AiohttpTransport(policy=PRIVATE, trust_env=trust_env) as plain:
-                assert isinstance(await plain.send(request_of(server.url)), HttpAnswer)
+                assert isinstance(await plain.send(request_of(server.url)), HttpResponse)
         assert proxy.connections == []
         async with AiohttpTransport(policy=PRIVATE, trust_env=True) as proxied:
-            assert isinstance(await proxied.send(request_of("http://api.example/t")), HttpAnswer)
+            assert isinstance(await proxied.send(request_of("http://api.example/t")), HttpResponse)
         assert proxy.arrivals[0].startswith(b"GET http://api.example/t HTTP/1.1")
 
 
@@ -257,7 +257,7 @@ async def test_the_host_of_a_proxy_is_not_called_directly(monkeypatch: pytest.Mo
     monkeypatch.setenv("http_proxy", "http://proxy.example:3128")
     async with AiohttpTransport(policy=AddressPolicy(), trust_env=True) as transport:
         came = await transport.send(request_of("https://proxy.example/"))
-    assert isinstance(came, NoAnswer)
+    assert isinstance(came, NoResponse)
     assert (came.kind, came.sent) == ("refused_address", False)
 
 
@@ -265,9 +265,9 @@ def test_transport_works_on_uvloop() -> None:
     async def run() -> None:
         async with RawServer() as server, AiohttpTransport(policy=PRIVATE) as transport:
             for body in (None, b"x", bytes(1 << 20)):
-                assert isinstance(await transport.send(request_of(server.url, "POST", body)), HttpAnswer)
+                assert isinstance(await transport.send(request_of(server.url, "POST", body)), HttpResponse)
                 async with transport.stream(request_of(server.url)) as stream:
-                    assert not isinstance(stream, NoAnswer)
+                    assert not isinstance(stream, NoResponse)
                     assert [chunk async for chunk in stream] == [b'{"ok":true}']
             assert len(server.connections) == 1
 

@@ -16,7 +16,7 @@ from aiohttp.client_proto import ResponseHandler
 from fairlead.adapters.http import AiohttpTransport
 from fairlead.adapters.http.client_session import TransportSettings
 from fairlead.adapters.http.connector import FitConnector
-from fairlead.engine.ports import HttpAnswer, HttpRequest, NoAnswer
+from fairlead.engine.ports import HttpRequest, HttpResponse, NoResponse
 from tests.contract.calls import MIB, PRIVATE, answer_of, request_of
 from tests.contract.raw_server import OK, RawConnection, RawServer
 
@@ -72,11 +72,11 @@ async def test_e32_no_lie_leaks_into_the_next_call(transport: AiohttpTransport, 
         url = f"http://127.0.0.1:{server.port}/lie/{lie.replace(' ', '_')}"
         for step in range(10):
             lied = await transport.send(request_of(url, deadline_s=0.05 if lie in SLOW else 5.0))
-            if isinstance(lied, NoAnswer):
+            if isinstance(lied, NoResponse):
                 assert lied.sent
             for name in (f"{number}-{step}-a", f"{number}-{step}-b"):
                 answer = await transport.send(echo_of(server, name))
-                assert isinstance(answer, HttpAnswer)
+                assert isinstance(answer, HttpResponse)
                 assert answer.body == f"/echo/{name}".encode()
 
     async with RawServer(echo_or_lie) as server:
@@ -106,7 +106,7 @@ async def test_bytes_that_come_late_are_no_answer_to_the_next_call(
         for number in range(5):
             said.clear()
             answer = await transport.send(echo_of(server, number))
-            assert isinstance(answer, HttpAnswer)
+            assert isinstance(answer, HttpResponse)
             assert answer.body == f"/echo/{number}".encode()
             await said.wait()
             await asyncio.sleep(pause_s)
@@ -125,9 +125,9 @@ async def test_after_a_101_the_connection_is_not_used_again(transport: AiohttpTr
     async with RawServer(script) as server:
         for body in (None, b"{}"):
             first = await transport.send(echo_of(server, "first", body))
-            assert isinstance(first, NoAnswer)
+            assert isinstance(first, NoResponse)
             assert (first.sent, first.status) == (True, 101)
-        assert isinstance(await transport.send(echo_of(server, "second")), HttpAnswer)
+        assert isinstance(await transport.send(echo_of(server, "second")), HttpResponse)
         assert len(server.connections) == 3
 
 
@@ -148,7 +148,7 @@ async def test_an_answer_that_comes_before_the_request_is_not_taken(
     async with RawServer(speak_first) as server:
         answer = await transport.send(request_of(server.url))
         lost = "connection lost before the request was written"
-        assert answer == NoAnswer(sent=False, kind="reset", why=lost)
+        assert answer == NoResponse(sent=False, kind="reset", why=lost)
         await server.quiet()
         assert server.received == 0
 
@@ -169,9 +169,9 @@ async def test_e39_the_pool_stays_sound_under_cancellation() -> None:
         async def call(name: str, body: bytes | None, take_all: bool) -> bytes:
             if take_all:
                 answer = await transport.send(echo_of(server, name, body))
-                return answer.body if isinstance(answer, HttpAnswer) else b""
+                return answer.body if isinstance(answer, HttpResponse) else b""
             async with transport.stream(echo_of(server, name, body)) as stream:
-                assert not isinstance(stream, NoAnswer)
+                assert not isinstance(stream, NoResponse)
                 return b"".join([chunk async for chunk in stream])
 
         async def churn(seed: int) -> None:
@@ -191,7 +191,7 @@ async def test_e39_the_pool_stays_sound_under_cancellation() -> None:
         assert mixed == 0
         probes = [transport.send(echo_of(server, f"probe-{number}")) for number in range(30)]
         for number, answer in enumerate(await asyncio.gather(*probes)):
-            assert isinstance(answer, HttpAnswer)
+            assert isinstance(answer, HttpResponse)
             assert answer.body == f"/echo/probe-{number}".encode()
         assert sum(not connection.gone for connection in server.connections) <= 10
 
@@ -208,7 +208,7 @@ async def test_a_cancel_at_any_step_leaves_nothing_behind(transport: AiohttpTran
             task.cancel()
             await asyncio.wait([task])
             answer = await transport.send(echo_of(server, f"next-{number}"))
-            assert isinstance(answer, HttpAnswer)
+            assert isinstance(answer, HttpResponse)
             assert answer.body == f"/echo/next-{number}".encode()
 
 
@@ -236,6 +236,6 @@ async def test_e31_two_hundred_slow_answers_end_together(transport: AiohttpTrans
         assert ended.done()
         too_late.cancel()
         answers = await ended
-        assert {answer.kind for answer in answers if isinstance(answer, NoAnswer)} == {"timeout"}
-        assert not any(isinstance(answer, HttpAnswer) for answer in answers)
+        assert {answer.kind for answer in answers if isinstance(answer, NoResponse)} == {"timeout"}
+        assert not any(isinstance(answer, HttpResponse) for answer in answers)
         await server.quiet()  # no connection is left open

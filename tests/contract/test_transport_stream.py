@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from fairlead.adapters.http import AiohttpTransport
-from fairlead.engine.ports import HttpAnswer, HttpStream, NoAnswer, StreamBroken
+from fairlead.engine.ports import HttpResponse, HttpStream, NoResponse, StreamBroken
 from tests.contract.calls import PRIVATE, request_of
 from tests.contract.raw_server import RawConnection, RawServer
 
@@ -26,8 +26,8 @@ def chunk_of(data: bytes) -> bytes:
     return f"{len(data):x}\r\n".encode() + data + b"\r\n"
 
 
-def opened(stream: HttpStream | NoAnswer) -> HttpStream:
-    assert not isinstance(stream, NoAnswer)
+def opened(stream: HttpStream | NoResponse) -> HttpStream:
+    assert not isinstance(stream, NoResponse)
     return stream
 
 
@@ -110,7 +110,7 @@ async def test_request_that_never_left_yields_no_answer_instead_of_a_stream(
     async with RawServer() as server:
         pass
     async with transport.stream(request_of(server.url)) as stream:
-        assert stream == NoAnswer(sent=False, kind="connect", why="connect failed (ECONNREFUSED)")
+        assert stream == NoResponse(sent=False, kind="connect", why="connect failed (ECONNREFUSED)")
 
 
 async def test_a_stream_that_breaks_says_so_once_its_good_part_was_given(transport: AiohttpTransport) -> None:
@@ -129,8 +129,8 @@ async def test_a_stream_that_breaks_says_so_once_its_good_part_was_given(transpo
         with pytest.raises(StreamBroken) as broken:
             await read(transport, server, each=hang_up)
         assert got == [b"good"]
-        cut = NoAnswer(sent=True, kind="reset", why="answer cut off", status=200)
-        assert broken.value.no_answer == cut
+        cut = NoResponse(sent=True, kind="reset", why="answer cut off", status=200)
+        assert broken.value.no_response == cut
 
 
 async def test_the_deadline_holds_for_a_reader_that_dawdles(transport: AiohttpTransport) -> None:
@@ -150,7 +150,7 @@ async def test_the_deadline_holds_for_a_reader_that_dawdles(transport: AiohttpTr
     async with RawServer(flood) as server:
         with pytest.raises(StreamBroken) as broken:
             await dawdle(server.url)
-        assert broken.value.no_answer.kind == "timeout"
+        assert broken.value.no_response.kind == "timeout"
 
 
 async def test_a_cancelled_reader_drops_the_connection(transport: AiohttpTransport) -> None:
@@ -183,5 +183,5 @@ async def test_rest_of_a_stream_is_no_response_to_the_next_call(transport: Aioht
                 async for _chunk in opened(stream):
                     break
             answer = await transport.send(request_of(f"{server.url}/next-{number}"))
-            assert isinstance(answer, HttpAnswer)
+            assert isinstance(answer, HttpResponse)
             assert answer.body == f"/oauth/token/next-{number}!".encode()

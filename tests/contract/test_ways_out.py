@@ -14,9 +14,9 @@ import pytest
 
 from fairlead.adapters.http import AiohttpTransport
 from fairlead.adapters.local.system import SystemClock, draw
-from fairlead.assembly.calls import Wires
+from fairlead.assembly.calls import HttpClients
 from fairlead.assembly.config import load
-from fairlead.engine.ports import HttpAnswer, NoAnswer, Webhook
+from fairlead.engine.ports import HttpResponse, NoResponse, Webhook
 from fairlead.errors import InvalidConfigError
 from tests.contract.calls import request_of
 from tests.contract.raw_server import OK, RawConnection, RawServer, tls_contexts
@@ -31,10 +31,10 @@ NOTICE = Webhook("0192f0c1-2b3c-7def-8abc-0123456789ab", "acme", "xero", b"{}")
 
 
 @asynccontextmanager
-async def wires(**settings: str) -> AsyncIterator[Wires]:
+async def wires(**settings: str) -> AsyncIterator[HttpClients]:
     """All ways out of a process with these settings of `[http]`."""
     told = {f"FAIRLEAD_HTTP__{name.upper()}": value for name, value in settings.items()}
-    made = Wires(
+    made = HttpClients(
         load({**NOTICES, **told}).settings, None, clock=SystemClock(), draw=draw, emit=lambda event: None
     )
     try:
@@ -53,9 +53,9 @@ async def test_the_setting_has_all_that_leaves_go_through_the_proxy(monkeypatch:
         monkeypatch.delenv("no_proxy", raising=False)
         async with wires(trust_env="true") as ways:
             assert ways.notices is not None
-            assert isinstance(await ways.calls.send(request_of("http://api.example/t")), HttpAnswer)
+            assert isinstance(await ways.calls.send(request_of("http://api.example/t")), HttpResponse)
             answered = await ways.tokens.send(call_of("http://token.example/t"), let_it_go)
-            assert isinstance(answered, HttpAnswer)
+            assert isinstance(answered, HttpResponse)
             await ways.notices.send(NOTICE)
         targets = [arrival.split(b" ", 2)[1] for arrival in proxy.arrivals]
         assert targets == [b"http://api.example/t", b"http://token.example/t", b"http://hooks.example/hooks"]
@@ -69,7 +69,7 @@ async def test_without_it_none_goes_there(monkeypatch: pytest.MonkeyPatch) -> No
     async with RawServer() as proxy:
         monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{proxy.port}")
         async with wires() as ways:
-            assert isinstance(await ways.calls.send(request_of("http://api.example/t")), NoAnswer)
+            assert isinstance(await ways.calls.send(request_of("http://api.example/t")), NoResponse)
         assert proxy.connections == []
 
 
@@ -111,7 +111,7 @@ async def test_https_goes_through_a_tunnel_of_the_proxy(
         async with AiohttpTransport(tls=trusted, trust_env=True) as transport:
             for _ in range(2):
                 answer = await transport.send(request_of("https://api.example.com/t"))
-                assert isinstance(answer, HttpAnswer), answer
+                assert isinstance(answer, HttpResponse), answer
         assert len(server.arrivals) == 2
         (head,) = asked
         assert head.startswith(b"CONNECT api.example.com:443 HTTP/1.1\r\n")
@@ -123,13 +123,13 @@ async def test_https_goes_through_a_tunnel_of_the_proxy(
 CALL = """
 import asyncio, sys
 from fairlead.adapters.http import AddressPolicy, AiohttpTransport
-from fairlead.engine.ports import HttpAnswer, HttpRequest
+from fairlead.engine.ports import HttpResponse, HttpRequest
 
 async def main():
     async with AiohttpTransport(policy=AddressPolicy(allow_private=True)) as transport:
         request = HttpRequest("GET", sys.argv[1], {}, None, 10.0, 1000)
         came = await transport.send(request)
-        print(came.status if isinstance(came, HttpAnswer) else came.kind)
+        print(came.status if isinstance(came, HttpResponse) else came.kind)
 
 asyncio.run(main())
 """
@@ -165,7 +165,7 @@ async def test_a_port_besides_443_has_to_be_in_the_settings(
     monkeypatch.setitem(NOTICES, "FAIRLEAD_NOTIFICATIONS__WEBHOOK_URL", "https://hooks.example/hooks")
     async with wires(**settings) as ways:
         came = await ways.calls.send(request_of("https://files.example.com:8443/t"))
-    assert isinstance(came, NoAnswer)
+    assert isinstance(came, NoResponse)
     assert (came.sent, came.kind) == (False, kind)
     assert ("http.extra_ports" in came.why) is (kind == "refused_address")
 

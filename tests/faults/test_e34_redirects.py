@@ -18,7 +18,7 @@ import pytest
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.http import transport as transport_module
 from fairlead.adapters.postgres.connection_setup import DatabaseSettings
-from fairlead.engine.ports import NoAnswer
+from fairlead.engine.ports import NoResponse
 from fairlead.errors import CallFailedError
 from fairlead.policy.providers import pagination as page_module
 from fairlead.testing.api.malformed import answer
@@ -160,7 +160,7 @@ async def test_E34_ablation_redirects_are_followed(
     async def follows(transport: Any, request: Any, flight: Any) -> Any:
         came = await given(transport, request, flight)
         for _ in range(10):
-            if isinstance(came, NoAnswer) or "Location" not in came.headers:
+            if isinstance(came, NoResponse) or "Location" not in came.headers:
                 break
             came.close()
             request = replace(request, url=urljoin(request.url, came.headers["Location"]))

@@ -100,7 +100,7 @@ class _Ground:
         if not isinstance(came, CallFailedError):
             told["crashes"] += 1
             return
-        told["unheard"] += came.answer is None or came.answer.status != 429  # else nothing was asked for
+        told["unheard"] += came.response is None or came.response.status != 429  # else nothing was asked for
         wait_s, told_s = came.retry_after_s or 0.0, min(asked_s or 0.0, CAP_S)
         longest_s = max(told_s * SPREAD, told_s + BACKOFF_S)
         self._note_wrong(told, number, early=wait_s < told_s, over_cap=wait_s > longest_s)

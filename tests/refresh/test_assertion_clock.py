@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from fairlead._core.secret import Secret
-from fairlead.engine.ports import ConnectionKey, HttpAnswer, TokenCall
+from fairlead.engine.ports import ConnectionKey, HttpResponse, TokenCall
 from fairlead.engine.tokens.connections import Grant
 from fairlead.engine.tokens.deps import AppCredential
 from fairlead.errors import IssuerClockError, ReauthRequiredError
@@ -41,7 +41,7 @@ class OffClockIssuer:
         self.has_date = has_date
         self.claims: list[dict[str, Any]] = []
 
-    async def send(self, call: TokenCall, before_sent: Callable[[], Awaitable[None]]) -> HttpAnswer:
+    async def send(self, call: TokenCall, before_sent: Callable[[], Awaitable[None]]) -> HttpResponse:
         await before_sent()
         now_s = datetime.now(UTC).timestamp() + self.ahead_s
         encoded = call.form["assertion"].reveal().split(".")[1]
@@ -49,8 +49,8 @@ class OffClockIssuer:
         self.claims.append(claims)
         headers = {"date": [formatdate(now_s, usegmt=True)]} if self.has_date else {}
         if self.refuses or abs(claims["iat"] - now_s) > 60:
-            return HttpAnswer(400, headers, b'{"error": "invalid_grant"}', 0.0)
-        return HttpAnswer(200, headers, b'{"access_token": "at-2", "expires_in": 3600}', 0.0)
+            return HttpResponse(400, headers, b'{"error": "invalid_grant"}', 0.0)
+        return HttpResponse(200, headers, b'{"access_token": "at-2", "expires_in": 3600}', 0.0)
 
 
 @asynccontextmanager

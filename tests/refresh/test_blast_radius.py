@@ -18,8 +18,8 @@ import pytest
 from fairlead.adapters.local.system import SystemIds
 from fairlead.adapters.postgres import endpoints, statements
 from fairlead.adapters.postgres.jobs import PostgresJobStore
-from fairlead.engine.ports import EndpointAsk, EndpointKey, Intent, NewJob, NoAnswer, TokenCall
-from fairlead.engine.ports.http import NoAnswerKind
+from fairlead.engine.ports import EndpointAsk, EndpointKey, Intent, NewJob, NoResponse, TokenCall
+from fairlead.engine.ports.http import NoResponseKind
 from fairlead.errors import (
     DependencyUnavailableError,
     EndpointPausedError,
@@ -60,7 +60,7 @@ OUTCOMES: dict[str, Quirk | None] = {
     "not_sent": None,
     "not_sent.process": None,
 }
-LOSSES: dict[str, NoAnswerKind] = {"not_sent": "connect", "not_sent.process": "descriptors"}
+LOSSES: dict[str, NoResponseKind] = {"not_sent": "connect", "not_sent.process": "descriptors"}
 CLOSED = {
     Shared.HOST: EndpointUnavailableError,
     Shared.RATE: RateLimitedError,
@@ -73,7 +73,7 @@ class Fleet:
 
     def __init__(self, one: Refresher, other: Refresher, issuer: Any) -> None:
         self.one, self.other, self._issuer = one, other, issuer
-        self.loses: NoAnswerKind | None = None
+        self.loses: NoResponseKind | None = None
 
     async def connect(self, name: str) -> UUID:
         return await self.one.connect(self._issuer, PROVIDER, name)
@@ -120,7 +120,7 @@ def lossy(fleet: Fleet, send: Callable[..., Awaitable[Any]]) -> Any:
 
     async def sent(call: TokenCall, before_sent: Any) -> Any:
         if fleet.loses is not None:
-            return NoAnswer(sent=False, kind=fleet.loses, why="connect failed")
+            return NoResponse(sent=False, kind=fleet.loses, why="connect failed")
         return await send(call, before_sent)
 
     return sent

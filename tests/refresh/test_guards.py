@@ -225,7 +225,7 @@ async def test_of_two_answers_on_two_hosts_the_later_one_is_kept(
 async def test_a_caller_without_a_generation_gets_the_token_that_lasts(fl, peer, issuer) -> None:
     await fl.connect(issuer, STRICT)
     first = await fl.reader.token(KEY)
-    assert (await peer.reader.newer(KEY, None)).access_token == first.access_token
-    newer = await peer.reader.newer(KEY, first.generation)
+    assert (await peer.reader.refreshed_after(KEY, None)).access_token == first.access_token
+    newer = await peer.reader.refreshed_after(KEY, first.generation)
     assert newer.generation == 2
     assert judge(issuer.ledger()).provider_posts == 1

@@ -75,6 +75,6 @@ async def test_a_revoked_connection_serves_nothing(fl, issuer) -> None:
 async def test_a_401_asks_for_a_newer_one_and_shares_the_refresh(fl, issuer) -> None:
     await fl.connect(issuer, "strict")
     token = await fl.reader.token(KEY)
-    fresh = [await fl.reader.newer(KEY, token.generation) for _ in range(3)]
+    fresh = [await fl.reader.refreshed_after(KEY, token.generation) for _ in range(3)]
     assert len({token.access_token for token in fresh}) == 1
     assert judge(issuer.ledger()).provider_posts == 1

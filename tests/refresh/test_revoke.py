@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.engine.ports import ConnectionKey, HttpAnswer, TokenCall
+from fairlead.engine.ports import ConnectionKey, HttpResponse, TokenCall
 from fairlead.engine.tokens.account import Accounts
 from fairlead.engine.tokens.grants import Grants
 from fairlead.errors import ReauthRequiredError
@@ -31,7 +31,7 @@ async def revoked(fl: Refresher, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         if not call.url.endswith("/revoke"):
             return await send(call, before_sent)
         asked.append(call.form["token"].reveal())
-        return HttpAnswer(200 if len(asked) == 1 else 503, {}, b"", 0.0, 0.0)
+        return HttpResponse(200 if len(asked) == 1 else 503, {}, b"", 0.0, 0.0)
 
     monkeypatch.setattr(fl.rooms.transport, "send", sent)
     return asked

@@ -8,7 +8,7 @@ import pytest
 
 from fairlead.adapters.http import AddressPolicy
 from fairlead.adapters.http.resolver import AddressRefused
-from fairlead.engine.ports import NoAnswer
+from fairlead.engine.ports import NoResponse
 from fairlead.errors import InvalidConfigError, InvalidInputError, RequestRejectedError
 from tests.contract.raw_server import RawServer, say_once
 from tests.security.figures import tell
@@ -21,7 +21,7 @@ PUBLIC = "8.8.8.8"
 
 def is_refusal(told: object) -> bool:
     return isinstance(told, InvalidConfigError | InvalidInputError) or (
-        isinstance(told, NoAnswer) and not told.sent and told.kind in ("refused_address", "dns")
+        isinstance(told, NoResponse) and not told.sent and told.kind in ("refused_address", "dns")
     )
 
 

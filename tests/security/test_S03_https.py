@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.engine.ports import NoAnswer
+from fairlead.engine.ports import NoResponse
 from fairlead.errors import InvalidConfigError
 from fairlead.policy.providers.profile_load import load_profiles
 from tests.lint.tree import PACKAGE, Source, findings, planted
@@ -67,7 +67,7 @@ async def test_S03_nothing_crosses_a_public_network_in_clear(
     if way == "webhook":
         assert isinstance(told, InvalidConfigError)
     else:
-        assert told == NoAnswer(sent=False, kind="refused_address", why="address refused: it is not https")
+        assert told == NoResponse(sent=False, kind="refused_address", why="address refused: it is not https")
 
 
 def test_S03_each_built_in_address_is_https_at_its_port() -> None:

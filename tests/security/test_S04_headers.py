@@ -9,7 +9,7 @@ import pytest
 
 from fairlead._core.secret import Secret
 from fairlead.adapters.http import AddressPolicy, AiohttpTokenTransport, AiohttpTransport
-from fairlead.engine.ports import HttpAnswer, TokenCall
+from fairlead.engine.ports import HttpResponse, TokenCall
 from fairlead.errors import FairleadError, InvalidInputError
 from fairlead.policy.calls.soap_request import soap_headers
 from fairlead.policy.providers.profile import Profile
@@ -64,7 +64,7 @@ async def test_S04_a_call_is_one_request() -> None:
                     assert len(server.arrivals) == before
                     continue
                 sent += 1
-                assert isinstance(answer, HttpAnswer)
+                assert isinstance(answer, HttpResponse)
                 (arrival,) = server.arrivals[before:]
                 assert is_one(arrival, USUAL | {name.lower() for name in headers}), arrival
         assert len(server.arrivals) == sent

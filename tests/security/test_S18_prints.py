@@ -33,8 +33,8 @@ from fairlead.assembly.settings import (
     Settings,
     VaultTable,
 )
-from fairlead.engine.calls.request import Call, Came
-from fairlead.engine.ports import ConnectionKey, HttpAnswer, HttpRequest, TokenCall
+from fairlead.engine.calls.request import Call, CallResult
+from fairlead.engine.ports import ConnectionKey, HttpRequest, HttpResponse, TokenCall
 from fairlead.engine.ports.notifications import Webhook
 from fairlead.engine.tokens.connections import Grant
 from fairlead.policy.calls.classify.verdict import Result, Step, Verdict
@@ -119,9 +119,9 @@ def holders() -> Iterator[Any]:
     """One of each type that holds secrets, filled with canaries."""
     secret, raw, headers = Secret(CANARY), CANARY.encode(), {"authorization": (CANARY,)}
     key = ConnectionKey("acme", "shopify")
-    answer, reply = HttpAnswer(200, headers, raw, 0.1), RawResponse(200, headers, {"t": CANARY}, CANARY)
+    answer, reply = HttpResponse(200, headers, raw, 0.1), RawResponse(200, headers, {"t": CANARY}, CANARY)
     url = f"https://api.example/{CANARY}"
-    yield from (secret, answer, reply, Came(answer, reply, VERDICT, 1, 0.0))
+    yield from (secret, answer, reply, CallResult(answer, reply, VERDICT, 1, 0.0))
     yield Outgoing("GET", f"/{CANARY}", f"Authorization: {CANARY}\r\n", raw)
     yield HttpRequest("GET", url, {"authorization": secret, "x": CANARY}, raw, 1.0, 1)
     yield Call(key, "GET", url, {"x": CANARY}, raw)

@@ -144,7 +144,9 @@ async def test_S31_a_journal_folder_that_cannot_be_judged_is_not_used(
 # ---- leave to send, and what is let in
 
 
-@pytest.mark.parametrize("check", ["policy.origin.Origins.host_of", "engine.call.known_open.KnownOpen.check"])
+@pytest.mark.parametrize(
+    "check", ["policy.origin.Origins.host_of", "engine.call.known_open.OpenBreakerCache.check"]
+)
 async def test_S31_a_call_that_cannot_be_judged_is_not_sent(
     check: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ import pytest
 from fairlead._core.secret import Secret
 from fairlead.adapters.http import AddressPolicy, AiohttpTokenTransport, AiohttpTransport
 from fairlead.adapters.http.webhook import AiohttpWebhookSender
-from fairlead.engine.ports import NoAnswer
+from fairlead.engine.ports import NoResponse
 from fairlead.engine.ports.notifications import Webhook
 from fairlead.errors import FairleadError
 from tests.contract.calls import request_of
@@ -52,7 +52,7 @@ async def _told(sending: Awaitable[Any]) -> object:
         answer = await sending
     except FairleadError as error:
         return error
-    return answer if isinstance(answer, NoAnswer) or answer is None else answer.status
+    return answer if isinstance(answer, NoResponse) or answer is None else answer.status
 
 
 @pytest.fixture

@@ -13,11 +13,11 @@ from fairlead.engine.ports import (
     ClaimFilter,
     ConnectionKey,
     Enqueued,
-    HttpAnswer,
+    HttpResponse,
     Job,
     Marked,
     NewJob,
-    NoAnswer,
+    NoResponse,
     Outcome,
     Rescheduled,
     Settlement,
@@ -187,10 +187,10 @@ def takes_refusals_for_losses(program: Any) -> None:
     exchange = program.coordinator._exchange
     post = exchange._post
 
-    async def posted(*args: Any) -> HttpAnswer | NoAnswer:
-        answer: HttpAnswer | NoAnswer = await post(*args)
-        if isinstance(answer, HttpAnswer) and answer.status in (429, 503):
-            return NoAnswer(sent=True, kind="reset", why="the answer did not come")
+    async def posted(*args: Any) -> HttpResponse | NoResponse:
+        answer: HttpResponse | NoResponse = await post(*args)
+        if isinstance(answer, HttpResponse) and answer.status in (429, 503):
+            return NoResponse(sent=True, kind="reset", why="the answer did not come")
         return answer
 
     exchange._post = posted
@@ -203,10 +203,10 @@ def replays_at_once(program: Any) -> None:
 
 def with_tokens_of_no_tenant(program: Any) -> None:
     """What is kept in memory is kept without its tenant: whoever asks is served the first that is there."""
-    ask, cache = program.reader.served, program.reader._cache
+    ask, cache = program.reader.cached, program.reader._cache
 
-    def served(key: ConnectionKey) -> PublicToken | None:
+    def cached(key: ConnectionKey) -> PublicToken | None:
         tokens = (ask(known) for known in [*cache])
         return next((token for token in tokens if token is not None), None)
 
-    program.reader.served = served
+    program.reader.cached = cached

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from fairlead._core.faultpoint import faultpoint
-from fairlead.engine.ports import HttpAnswer, NoAnswer, TokenCall
+from fairlead.engine.ports import HttpResponse, NoResponse, TokenCall
 from fairlead.testing.issuer.entries import Entries
 from fairlead.testing.issuer.families import Families, Family, Granted, RefreshRefused
 from fairlead.testing.issuer.visit import Visit
@@ -165,7 +165,7 @@ class SimIssuer:
         since: float | None = None,
         late_s: float = 0.0,
         asked: float | None = None,
-    ) -> WireResponse[HttpAnswer]:
+    ) -> WireResponse[HttpResponse]:
         """One request is here; what becomes of it is decided now."""
         visit = self._visit(call)
         self.asked[visit.number] = self._now() if asked is None else asked
@@ -191,7 +191,7 @@ class SimIssuer:
             visit.connection = visit.generation.family.connection
         return visit
 
-    def _process(self, visit: Visit) -> WireResponse[HttpAnswer]:
+    def _process(self, visit: Visit) -> WireResponse[HttpResponse]:
         if visit.generation is None:
             self._entries.processed(visit, RefreshRefused("unknown"))
             return self._reply(visit, _answer(400, {"error": "invalid_grant"}))
@@ -203,8 +203,8 @@ class SimIssuer:
         return self._reply(visit, answer, outcome, lost=self.chance("lost"))
 
     def _reply(
-        self, visit: Visit, answer: HttpAnswer | None, granted: Granted | None = None, *, lost: bool = False
-    ) -> WireResponse[HttpAnswer]:
+        self, visit: Visit, answer: HttpResponse | None, granted: Granted | None = None, *, lost: bool = False
+    ) -> WireResponse[HttpResponse]:
         def ended(how: HowItEnded) -> None:
             self.ends[visit.number] = how
             self._entries.answered(
@@ -230,15 +230,15 @@ class IssuerRoad:
 
     async def send(
         self, call: TokenCall, before_sent: Callable[[], Awaitable[None]]
-    ) -> HttpAnswer | NoAnswer:
+    ) -> HttpResponse | NoResponse:
         """Connect, ask for leave, send once."""
         loop, issuer = asyncio.get_running_loop(), self._issuer
         began = loop.time()
         if issuer.chance("down"):
             await asyncio.sleep(issuer.up_to(call.deadline_s))
-            return NoAnswer(sent=False, kind="connect", why="nobody answers there")
+            return NoResponse(sent=False, kind="connect", why="nobody answers there")
         if not await self._wire.connect(call.deadline_s):
-            return NoAnswer(sent=False, kind="connect", why="nobody answers there in time")
+            return NoResponse(sent=False, kind="connect", why="nobody answers there in time")
         token = call.form.get("refresh_token")
         leave = Leave(self._process.name, loop.time())
         issuer.leaves.setdefault("" if token is None else token.reveal(), []).append(leave)
@@ -247,18 +247,18 @@ class IssuerRoad:
         except (Exception, asyncio.CancelledError):
             leave.done_at = loop.time()
             raise
-        if isinstance(answer, HttpAnswer) or not answer.sent:
+        if isinstance(answer, HttpResponse) or not answer.sent:
             leave.done_at = loop.time()
         return answer
 
     async def _leave(
         self, call: TokenCall, before_sent: Callable[[], Awaitable[None]], began: float, asked: float
-    ) -> HttpAnswer | NoAnswer:
+    ) -> HttpResponse | NoResponse:
         loop, issuer = asyncio.get_running_loop(), self._issuer
         await before_sent()
         let_go = loop.time()
         if let_go - began >= call.deadline_s:  # it stood still after the mark
-            return NoAnswer(sent=False, kind="timeout", why="no time was left to send")
+            return NoResponse(sent=False, kind="timeout", why="no time was left to send")
         faultpoint("token.before_write")
         await asyncio.sleep(0)  # who was stopped there goes on from here
         left = loop.time()
@@ -267,9 +267,9 @@ class IssuerRoad:
         came = await self._wire.ask(
             lambda: issuer.arrive(call, name, since, late_s, asked), call.deadline_s, on_its_way_s
         )
-        if isinstance(came, HttpAnswer):
+        if isinstance(came, HttpResponse):
             return replace(came, late_s=late_s)
-        return NoAnswer(sent=True, kind=came, why="the answer did not come")
+        return NoResponse(sent=True, kind=came, why="the answer did not come")
 
 
 def _token(granted: Granted) -> dict[str, object]:
@@ -284,6 +284,6 @@ def _token(granted: Granted) -> dict[str, object]:
     return told
 
 
-def _answer(status: int, told: dict[str, object], more: dict[str, list[str]] | None = None) -> HttpAnswer:
+def _answer(status: int, told: dict[str, object], more: dict[str, list[str]] | None = None) -> HttpResponse:
     headers: dict[str, Any] = JSON | (more or {})
-    return HttpAnswer(status, headers, json.dumps(told).encode(), WORK_S)
+    return HttpResponse(status, headers, json.dumps(told).encode(), WORK_S)

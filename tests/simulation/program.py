@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
-from fairlead.assembly.calls import CallRooms
+from fairlead.assembly.calls import CallComponents
 from fairlead.assembly.gate import GateComponents
 from fairlead.engine.base.service import Service
 from fairlead.engine.jobs.dead_letter import DeadLetterProcessor
@@ -215,7 +215,7 @@ class Program:
             emit=emit,
         )
         self.bulks = None  # nobody here makes bulk operations
-        self.calls = CallRooms(
+        self.calls = CallComponents(
             self.reader,
             cast(GateComponents, self),
             SimProfiles().profile,

@@ -11,7 +11,7 @@ import pytest
 
 from fairlead._core.secret import Secret
 from fairlead.adapters.redis.connection import ANSWER_TIMEOUT_S
-from fairlead.engine.ports import HttpAnswer, NoAnswer, TokenCall
+from fairlead.engine.ports import HttpResponse, NoResponse, TokenCall
 from fairlead.engine.ports.gate import AdmitRequest, Admitted, GateRefusal, Lease, RefusedBy, Renewal
 from fairlead.engine.ports.http import HttpRequest
 from fairlead.errors import LimiterUnavailableError
@@ -51,7 +51,7 @@ class Edges:
 
         self.loop.run_until_complete(self.loop.create_task(told(), context=self.process.context()))
 
-    async def refresh(self, tokens: Tokens, deadline_s: float = 5.0) -> HttpAnswer | NoAnswer:
+    async def refresh(self, tokens: Tokens, deadline_s: float = 5.0) -> HttpResponse | NoResponse:
         form = {"grant_type": Secret("refresh_token"), "refresh_token": Secret(tokens.refresh_token)}
         call = TokenCall("https://issuer.sim/strict/token", {}, form, deadline_s, reuse_connection=True)
         return await self.tokens.send(call, self.leave)
@@ -59,7 +59,7 @@ class Edges:
     async def leave(self) -> None:
         """To send."""
 
-    async def call(self, tokens: Tokens, name: str = "c1") -> HttpAnswer | NoAnswer:
+    async def call(self, tokens: Tokens, name: str = "c1") -> HttpResponse | NoResponse:
         headers = {"Authorization": Secret(f"Bearer {tokens.access_token}"), CALL_HEADER: name}
         return await self.calls.send(HttpRequest("GET", "https://api.sim/x", headers, None, 5.0, 1000))
 
@@ -79,7 +79,7 @@ def test_an_answer_that_is_lost_was_given(edges: Edges) -> None:
         tokens = edges.issuer.register("strict", "acme")
         edges.issuer.manner.lost = 1.0
         came = await edges.refresh(tokens)
-        assert isinstance(came, NoAnswer)
+        assert isinstance(came, NoResponse)
         assert (came.sent, came.kind) == (True, "timeout")
 
     edges.run(story)
@@ -92,7 +92,7 @@ def test_who_finds_nobody_has_sent_nothing(edges: Edges) -> None:
     async def story() -> None:
         edges.issuer.manner.down = 1.0
         came = await edges.refresh(edges.issuer.register("strict", "acme"))
-        assert isinstance(came, NoAnswer)
+        assert isinstance(came, NoResponse)
         assert not came.sent
 
     edges.run(story)
@@ -117,7 +117,7 @@ def test_the_upstream_knows_whose_token_it_is_and_tells_what_is_in_flight(edges:
     async def story() -> None:
         tokens = edges.issuer.register("strict", "acme")
         came = await edges.call(tokens)
-        assert isinstance(came, HttpAnswer)
+        assert isinstance(came, HttpResponse)
         assert (came.status, came.body) == (200, b'{"tenant": "acme"}')
         await edges.call(tokens._replace(access_token="nobody's"))
 

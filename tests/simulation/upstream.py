@@ -15,7 +15,7 @@ from random import Random
 from typing import Any
 
 from fairlead._core.secret import Secret
-from fairlead.engine.ports.http import HttpAnswer, HttpRequest, HttpStream, NoAnswer
+from fairlead.engine.ports.http import HttpRequest, HttpResponse, HttpStream, NoResponse
 from tests.simulation.admission import take
 from tests.simulation.issuer import SimIssuer
 from tests.simulation.process import SimProcess
@@ -70,7 +70,7 @@ class SimUpstream:
 
     def arrive(
         self, request: HttpRequest, process: str, admission: SimulatedAdmission | None = None
-    ) -> WireResponse[HttpAnswer]:
+    ) -> WireResponse[HttpResponse]:
         """One call is here; what it is answered is decided now. *admission*: how it got in."""
         self._numbers += 1
         number = self._numbers
@@ -127,21 +127,21 @@ class UpstreamRoad:
         self._process = process
         self._wire = wire
 
-    async def send(self, request: HttpRequest) -> HttpAnswer | NoAnswer:
+    async def send(self, request: HttpRequest) -> HttpResponse | NoResponse:
         """Send once."""
         began, name, admission = asyncio.get_running_loop().time(), self._process.name, take()
         came = await self._wire.ask(
             lambda: self._upstream.arrive(request, name, admission), request.deadline_s
         )
-        if isinstance(came, HttpAnswer):
+        if isinstance(came, HttpResponse):
             came.took_s = asyncio.get_running_loop().time() - began
             return came
         if came == "timeout" and admission is not None and admission.slot is not None:
             self._upstream.watch.tell(TimedOut(admission.slot, request.deadline_s), name)
-        return NoAnswer(sent=True, kind=came, why="the answer did not come")
+        return NoResponse(sent=True, kind=came, why="the answer did not come")
 
     @asynccontextmanager
-    async def stream(self, request: HttpRequest) -> AsyncIterator[HttpStream | NoAnswer]:
+    async def stream(self, request: HttpRequest) -> AsyncIterator[HttpStream | NoResponse]:
         """Nothing in the simulated fleet reads an answer piece by piece."""
         raise NotImplementedError("the simulated upstream does not stream")
         yield  # pragma: no cover
@@ -155,8 +155,8 @@ def _bearer(headers: Mapping[str, str | Secret]) -> str:
     return ""
 
 
-def _answer(status: int, tenant: str) -> HttpAnswer:
+def _answer(status: int, tenant: str) -> HttpResponse:
     headers: dict[str, Any] = {"content-type": ["application/json"]}
     if status == 429:
         headers["retry-after"] = ["2"]
-    return HttpAnswer(status, headers, json.dumps({"tenant": tenant}).encode(), WORK_S)
+    return HttpResponse(status, headers, json.dumps({"tenant": tenant}).encode(), WORK_S)

@@ -181,7 +181,7 @@ class Desk:
             self._program.world.key_of(tenant), "GET", "https://api.sim/data", headers={CALL_HEADER: name}
         )
         came = await self._program.pipeline.send(call)
-        told = json.loads(came.answer.body)["tenant"]
+        told = json.loads(came.response.body)["tenant"]
         self._program.world.watch.tell(Read(tenant, told), self._program.name)
 
     async def read_many(self, tenant: str, name: str) -> None:

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from fairlead.assembly.calls import CallRooms
+from fairlead.assembly.calls import CallComponents
 from fairlead.assembly.config import load
 from fairlead.assembly.providers import ProfileBook
 from fairlead.engine.ports import Connection, ConnectionKey
@@ -24,9 +24,9 @@ PATTERN = {
 
 
 @pytest.fixture
-def rooms() -> CallRooms:
+def rooms() -> CallComponents:
     nobody: Any = SimpleNamespace(entrance=None, bulks=None)
-    return CallRooms(
+    return CallComponents(
         nobody,
         nobody,
         ProfileBook(load({}).settings).profile,
@@ -54,19 +54,19 @@ def connection(
     )
 
 
-def test_connections_that_say_nothing_of_their_calls_share_their_rules(rooms: CallRooms) -> None:
-    ours = rooms.manners(connection("acme", {"concurrency_limit": 3}))
-    theirs = rooms.manners(connection("other", {}))
+def test_connections_that_say_nothing_of_their_calls_share_their_rules(rooms: CallComponents) -> None:
+    ours = rooms.config_for(connection("acme", {"concurrency_limit": 3}))
+    theirs = rooms.config_for(connection("other", {}))
     assert ours.rules is theirs.rules
     assert ours.settings is theirs.settings
     assert ours.origins.host_of("https://other.myshopify.com/") is None
     assert theirs.origins.host_of("https://other.myshopify.com/") == "other.myshopify.com"
 
 
-def test_settings_of_a_connection_are_its_own(rooms: CallRooms) -> None:
-    plain = rooms.manners(connection("acme", {}))
-    patient = rooms.manners(connection("acme", {"max_retries": 9}))
-    ruled = [rooms.manners(connection(tenant, {"patterns": [PATTERN]})) for tenant in ("acme", "other")]
+def test_settings_of_a_connection_are_its_own(rooms: CallComponents) -> None:
+    plain = rooms.config_for(connection("acme", {}))
+    patient = rooms.config_for(connection("acme", {"max_retries": 9}))
+    ruled = [rooms.config_for(connection(tenant, {"patterns": [PATTERN]})) for tenant in ("acme", "other")]
     assert (plain.settings.max_retries, patient.settings.max_retries) == (3, 9)
     assert plain.rules.max_retries == 3
     assert ruled[0].rules.levels[0].origin == "the connection"
@@ -74,15 +74,15 @@ def test_settings_of_a_connection_are_its_own(rooms: CallRooms) -> None:
     assert ruled[0].rules is ruled[1].rules
 
 
-def test_another_provider_or_variant_has_others(rooms: CallRooms) -> None:
+def test_another_provider_or_variant_has_others(rooms: CallComponents) -> None:
     kinds = [("shopify", None), ("shopify", "online"), ("stripe", None)]
-    made = [rooms.manners(connection("acme", {}, provider=name, variant=kind)) for name, kind in kinds]
+    made = [rooms.config_for(connection("acme", {}, provider=name, variant=kind)) for name, kind in kinds]
     assert len({id(each.rules) for each in made}) == 3
     assert made[1].rules.levels != made[2].rules.levels
 
 
-def test_invalid_settings_are_refused_with_the_tenants_name(rooms: CallRooms) -> None:
+def test_invalid_settings_are_refused_with_the_tenants_name(rooms: CallComponents) -> None:
     for tenant in ("acme", "other"):
         with pytest.raises(InvalidConfigError) as raised:
-            rooms.manners(connection(tenant, {"max_retries": -1}))
+            rooms.config_for(connection(tenant, {"max_retries": -1}))
         assert raised.value.tenant == tenant

@@ -205,9 +205,9 @@ def test_a_secret_that_a_provider_gives_for_its_code_is_no_code() -> None:
 
 
 def test_a_failed_call_leaves_its_answer_behind_when_it_is_pickled() -> None:
-    error = CallFailedError("no", answer=["the key"], reply=["the key"], attempts=3, tenant="acme")
+    error = CallFailedError("no", response=["the key"], raw_response=["the key"], attempts=3, tenant="acme")
     again = pickle.loads(pickle.dumps(error))
-    assert (str(again), again.attempts, again.answer, again.reply) == (str(error), 3, None, None)
+    assert (str(again), again.attempts, again.response, again.raw_response) == (str(error), 3, None, None)
 
 
 def test_serialisers_get_no_state_of_a_secret() -> None:

@@ -144,7 +144,7 @@ class Fairlead(JobRegistry):
             hint = "give the generation of the token that was refused: newer_than=token.generation"
             what = f"newer_than is {shown(newer_than)}, not a number"
             raise InvalidInputError(what, tenant=tenant, provider=provider, hint=hint)
-        return await self._stores.reader.newer(ConnectionKey(tenant, provider, account), newer_than)
+        return await self._stores.reader.refreshed_after(ConnectionKey(tenant, provider, account), newer_than)
 
     # ---- calls ---------------------------------------------------------------------------------
 

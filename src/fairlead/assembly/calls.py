@@ -17,9 +17,9 @@ from fairlead.assembly.gate import GateComponents
 from fairlead.assembly.settings import Settings
 from fairlead.engine.base.process_watch import ProcessWatch
 from fairlead.engine.calls.bulk_operation import BulkRuns
-from fairlead.engine.calls.call_state import Manners
+from fairlead.engine.calls.call_state import CallConfig
 from fairlead.engine.calls.pipeline import Pipeline
-from fairlead.engine.calls.request import Tokens
+from fairlead.engine.calls.request import TokenSource
 from fairlead.engine.jobs.heartbeat import Heartbeat
 from fairlead.engine.ports import Connection
 from fairlead.engine.ports.http import Transport
@@ -35,7 +35,7 @@ _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
 
-class Wires:
+class HttpClients:
     """All that leaves this process by HTTP. Opened first and closed last: what lands late needs them."""
 
     def __init__(
@@ -74,12 +74,12 @@ class Wires:
             stack.push_async_callback(self.watch.close)
 
 
-class CallRooms:
+class CallComponents:
     """Calls of one process."""
 
     def __init__(
         self,
-        tokens: Tokens,
+        tokens: TokenSource,
         gate: GateComponents,
         profile: Callable[[str, str | None], Profile],
         *,
@@ -90,14 +90,21 @@ class CallRooms:
         emit: Emit,
     ) -> None:
         self._profile = profile
-        self._known: dict[UUID, tuple[int, Manners]] = {}
+        self._known: dict[UUID, tuple[int, CallConfig]] = {}
         self._shared: dict[tuple[str, str | None, str], tuple[Rules, CallSettings]] = {}
         self.pipeline = Pipeline(
-            tokens, gate.entrance, transport, self.manners, clock=clock, epoch_s=epoch_s, draw=draw, emit=emit
+            tokens,
+            gate.entrance,
+            transport,
+            self.config_for,
+            clock=clock,
+            epoch_s=epoch_s,
+            draw=draw,
+            emit=emit,
         )
         self.bulks = BulkRuns(gate.bulks, transport, clock=clock, draw=draw)
 
-    def manners(self, connection: Connection) -> Manners:
+    def config_for(self, connection: Connection) -> CallConfig:
         """How calls of *connection* are made and judged; InvalidConfigError for settings that cannot be."""
         known = self._known.get(connection.connection_id)
         if known is not None and known[0] == connection.version:
@@ -105,7 +112,7 @@ class CallRooms:
         profile = self._profile(connection.key.provider, connection.variant)
         rules, settings = self._rules(connection, profile)
         origins = origins_for(profile, connection.endpoint, settings.hosts)
-        made = Manners(rules, profile, settings, origins)
+        made = CallConfig(rules, profile, settings, origins)
         _keep(self._known, connection.connection_id, (connection.version, made))
         return made
 

@@ -35,7 +35,7 @@ from fairlead.adapters.postgres.worker_sessions import PostgresSessionStore
 from fairlead.adapters.vault import TenantVault
 from fairlead.adapters.vault.assertion_signer import JoseSigner
 from fairlead.assembly import settings_mapping
-from fairlead.assembly.calls import CallRooms, Wires
+from fairlead.assembly.calls import CallComponents, HttpClients
 from fairlead.assembly.config import Config
 from fairlead.assembly.event_bus import EventBus
 from fairlead.assembly.gate import GateComponents, GateSettings
@@ -228,7 +228,9 @@ class Runtime:
 
     async def _open_outside(self) -> None:
         """What answers pass on their way in: the wire and the journal."""
-        self.wires = Wires(self.settings, self.heartbeat, clock=self.clock, draw=draw, emit=self.bus.emit)
+        self.wires = HttpClients(
+            self.settings, self.heartbeat, clock=self.clock, draw=draw, emit=self.bus.emit
+        )
         self._stack.push_async_callback(self.wires.close)
         self.journal = FileJournal(self.settings.home / "journal", self._session_id())
         await self.journal.open()
@@ -270,7 +272,7 @@ class Runtime:
             emit=self.bus.emit,
         )
         self._stack.push_async_callback(self.gate.close)
-        self.calls = CallRooms(
+        self.calls = CallComponents(
             self.reader,
             self.gate,
             self.profiles.profile,

@@ -307,7 +307,7 @@ class _Tokens:
             raise NotFoundError("no token was given", tenant=key.tenant, provider=key.provider, hint=hint)
         return self._tokens[key]
 
-    async def newer(self, key: ConnectionKey, newer_than: int | None) -> PublicToken:
+    async def refreshed_after(self, key: ConnectionKey, newer_than: int | None) -> PublicToken:
         token = await self.token(key)
         generation = token.generation or 1
         if newer_than is not None and generation <= newer_than:

@@ -42,7 +42,7 @@ from fairlead.engine.ports import (
     Credential,
     EndpointPermit,
     Enqueued,
-    HttpAnswer,
+    HttpResponse,
     Intent,
     JournalEntry,
     Marked,
@@ -131,7 +131,7 @@ class _TimeTakeover(_Around):
 class _LateUntold(_Around):
     async def send(self, *call: Any) -> Any:
         answer = await self._inner.send(*call)
-        return replace(answer, late_s=0.0) if isinstance(answer, HttpAnswer) else answer
+        return replace(answer, late_s=0.0) if isinstance(answer, HttpResponse) else answer
 
 
 class _CutIsNothing(_Around):

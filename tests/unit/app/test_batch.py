@@ -9,8 +9,8 @@ import pytest
 
 from fairlead.app.client.batch import BatchResult, retry_failed
 from fairlead.app.client.response import Response
-from fairlead.engine.calls.request import Came
-from fairlead.engine.ports.http import HttpAnswer
+from fairlead.engine.calls.request import CallResult
+from fairlead.engine.ports.http import HttpResponse
 from fairlead.errors import CallFailedError, DependencyUnavailableError, LimitExceededError, SlotLostError
 from fairlead.policy.calls.classify.classifier import judge
 from fairlead.policy.calls.classify.rules import rules_of
@@ -37,7 +37,7 @@ class Vendor:
         if isinstance(answer, Exception):
             raise answer
         verdict = judge(self.rules, answer, now_epoch_s=None)
-        came = Came(HttpAnswer(answer.status, {}, b"", 0.0), answer, verdict, 1, 0.0)
+        came = CallResult(HttpResponse(answer.status, {}, b"", 0.0), answer, verdict, 1, 0.0)
         return Response(came, tenant="acme", provider="shop")
 
     async def may_go_on(self, verdict: Verdict, attempt: int) -> bool:

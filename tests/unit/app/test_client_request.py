@@ -17,9 +17,9 @@ from fairlead.app.client.options import CallOptions, check_options
 from fairlead.app.client.request import body_of, full_url, plain_params
 from fairlead.app.client.response import Response
 from fairlead.engine.calls.pages import Page
-from fairlead.engine.calls.request import Call, Came
+from fairlead.engine.calls.request import Call, CallResult
 from fairlead.engine.ports import Connection, ConnectionKey
-from fairlead.engine.ports.http import HttpAnswer
+from fairlead.engine.ports.http import HttpResponse
 from fairlead.errors import CallFailedError, InvalidConfigError, InvalidInputError, ResponseDecodingError
 from fairlead.policy.calls.classify.body import reply_of
 from fairlead.policy.calls.classify.classifier import judge
@@ -67,7 +67,7 @@ class Wire:
         self.sent: list[Call] = []
         self.ways: list[Pages] = []
 
-    def manners(self, _connection: Connection) -> Any:
+    def config_for(self, _connection: Connection) -> Any:
         return self
 
     settings = CallSettings()
@@ -81,7 +81,7 @@ class Wire:
     def base(self, _connection: Connection, _api: str | None) -> str:
         return "https://api.stripe.com/v1"
 
-    async def send(self, call: Call) -> Came:
+    async def send(self, call: Call) -> CallResult:
         self.sent.append(call)
         return came(b'{"data": [], "has_more": false}')
 
@@ -182,10 +182,10 @@ def test_plain_params_are_idempotent() -> None:
 # ---- answers ---------------------------------------------------------------------------------------
 
 
-def came(body: bytes, **headers: tuple[str, ...]) -> Came:
+def came(body: bytes, **headers: tuple[str, ...]) -> CallResult:
     reply = reply_of(200, headers, body)
-    answer = HttpAnswer(200, headers, body, 0.0)
-    return Came(answer, reply, judge(rules_of(STRIPE), reply, now_epoch_s=None), 2, 0.0)
+    answer = HttpResponse(200, headers, body, 0.0)
+    return CallResult(answer, reply, judge(rules_of(STRIPE), reply, now_epoch_s=None), 2, 0.0)
 
 
 def test_headers_are_found_however_their_names_are_written() -> None:
@@ -223,7 +223,7 @@ async def test_an_answer_that_cannot_be_read_was_sent_and_is_no_wrong_call() -> 
     with pytest.raises(ResponseDecodingError) as failed:
         response.json()
     told.append(failed.value)
-    assert (failed.value.answer, failed.value.attempts) == (response._came.answer, 2)
+    assert (failed.value.response, failed.value.attempts) == (response._came.response, 2)
     with pytest.raises(ResponseDecodingError) as failed:
         _ = broken.xml
     told.append(failed.value)

@@ -18,7 +18,7 @@ from fairlead.app.client.client import Client
 from fairlead.app.client.forwarding import ForwardedRequest, ForwardedResponse, deadline_of, forwarded_call
 from fairlead.engine.calls.request import Call
 from fairlead.engine.ports import Connection, ConnectionKey
-from fairlead.engine.ports.http import HttpAnswer, HttpStream
+from fairlead.engine.ports.http import HttpResponse, HttpStream
 from fairlead.errors import CallFailedError, DependencyUnavailableError, LimitExceededError, SlotLostError
 from fairlead.policy.providers.profile_load import load_profiles
 
@@ -168,7 +168,7 @@ async def test_error_of_a_stream_is_raised_to_its_reader(error: Exception) -> No
 
 
 async def test_a_failed_answer_is_an_answer_and_a_refusal_is_not() -> None:
-    failed = CallFailedError("no", answer=HttpAnswer(400, {"x-b": ("1",)}, b"why", 0.0))
+    failed = CallFailedError("no", response=HttpResponse(400, {"x-b": ("1",)}, b"why", 0.0))
     answer = await forwarded(Pipe(failed)).head()
     assert (answer.status, answer.headers, answer.error) == (400, [("x-b", "1")], failed)
     assert [chunk async for chunk in answer] == [b"why"]
@@ -217,7 +217,7 @@ async def test_an_answer_that_nobody_reads_does_not_hold_its_place_for_ever(
 
 async def test_the_deadline_of_its_connection_ends_one_that_names_none() -> None:
     pipe: Any = Pipe(Chunks(b"a", b"b"))
-    pipe.manners = lambda _connection: SimpleNamespace(settings=SimpleNamespace(deadline_s=-0.99))
+    pipe.config_for = lambda _connection: SimpleNamespace(settings=SimpleNamespace(deadline_s=-0.99))
     connection = Connection(UUID(int=1), KEY, None, None, "client", {}, {})
 
     async def read(_key: ConnectionKey, *_times_s: float | None) -> Connection:

@@ -145,13 +145,13 @@ async def test_a_token_in_use_is_looked_up_behind_its_callers() -> None:
     store.answer.clear()
     store.generation = 2
     for _ in range(3):
-        assert store.reader.served(KEY) == first
+        assert store.reader.cached(KEY) == first
         await settled()
     assert store.asked == 2
     store.answer.set()
     await settled()
     await store.clock.advance(CACHE_S * AHEAD_SHARE)
-    served = store.reader.served(KEY)
+    served = store.reader.cached(KEY)
     assert served is not None
     assert served.generation == 2
 
@@ -161,14 +161,14 @@ async def test_a_look_that_began_before_a_refresh_brings_no_old_token_back() -> 
     await store.reader.token(KEY)
     await store.clock.advance(CACHE_S * (1 - AHEAD_SHARE))
     store.answer.clear()
-    store.reader.served(KEY)
+    store.reader.cached(KEY)
     await settled()
     late, store.answer = store.answer, asyncio.Event()
     store.answer.set()
-    assert (await store.reader.newer(KEY, 1)).generation == 2
+    assert (await store.reader.refreshed_after(KEY, 1)).generation == 2
     late.set()
     await settled()
-    assert store.reader.served(KEY) is None
+    assert store.reader.cached(KEY) is None
     assert (await store.reader.token(KEY)).generation == 2
 
 
@@ -178,9 +178,9 @@ async def test_result_of_a_background_refresh_is_used(state: str) -> None:
     await store.reader.token(KEY)
     await store.clock.advance(CACHE_S * (1 - AHEAD_SHARE))
     store.state = state
-    assert store.reader.served(KEY) is not None
+    assert store.reader.cached(KEY) is not None
     await settled()
-    assert store.reader.served(KEY) is None
+    assert store.reader.cached(KEY) is None
     if state == "revoked":
         with pytest.raises(ReauthRequiredError):
             await store.reader.token(KEY)

@@ -16,7 +16,7 @@ from fairlead.engine.calls.bulk_operation import BulkOrder, BulkRun, BulkRuns
 from fairlead.engine.jobs.handler import JobContext, current_job
 from fairlead.engine.limits.bulk_slots import BulkOperation, BulkRequest
 from fairlead.engine.ports import ConnectionKey
-from fairlead.engine.ports.http import HttpRequest, NoAnswer, StreamBroken
+from fairlead.engine.ports.http import HttpRequest, NoResponse, StreamBroken
 from fairlead.errors import BulkLimitReachedError, BulkStillRunningError, CallFailedError
 from fairlead.policy.calls.bulk import WAYS
 from fairlead.policy.calls.bulk.protocol import BulkAsk
@@ -48,7 +48,7 @@ class Streamed:
         for at in range(0, len(self._file.body), 7):
             yield self._file.body[at : at + 7]
         if self._file.broken:
-            raise StreamBroken(NoAnswer(True, "reset", "cut off"), self)
+            raise StreamBroken(NoResponse(True, "reset", "cut off"), self)
 
 
 @dataclass
@@ -56,7 +56,7 @@ class Vendor:
     """A vendor whose operation has had these statuses; *others*: what runs there already, newest first."""
 
     statuses: list[str] = field(default_factory=lambda: ["COMPLETED"])
-    files: list[File | NoAnswer] = field(default_factory=lambda: [File()])
+    files: list[File | NoResponse] = field(default_factory=lambda: [File()])
     others: list[dict[str, Any]] = field(default_factory=list)
     refused: str | None = None
     url: str | None = URL
@@ -93,7 +93,7 @@ class Vendor:
                 reply = RawResponse(200, {}, body={"data": {"bulkOperationRunQuery": denied}})
                 if self.refused == "INVALID":
                     return reply
-                raise CallFailedError("refused", reply=reply, reason=self.refused)
+                raise CallFailedError("refused", raw_response=reply, reason=self.refused)
             return RawResponse(
                 200, {}, body={"data": {"bulkOperationRunQuery": {"bulkOperation": self.shown()}}}
             )
@@ -106,7 +106,7 @@ class Vendor:
     async def stream(self, request: HttpRequest) -> AsyncIterator[Any]:
         self.fetched.append(request)
         came = self.files.pop(0)
-        yield came if isinstance(came, NoAnswer) else Streamed(came)
+        yield came if isinstance(came, NoResponse) else Streamed(came)
 
     @asynccontextmanager
     async def run(self, text: str = TEXT, **order: Any) -> AsyncIterator[BulkRun]:
@@ -157,7 +157,7 @@ async def test_the_credential_does_not_go_to_where_the_rows_are() -> None:
 
 
 async def test_a_fetch_that_breaks_off_goes_on_after_the_last_row_given() -> None:
-    files = [File(ROWS[:15], broken=True), NoAnswer(False, "connect", "refused"), File(status=503), File()]
+    files = [File(ROWS[:15], broken=True), NoResponse(False, "connect", "refused"), File(status=503), File()]
     vendor = Vendor(files=[*files])
     assert await vendor.ids() == [1, 2, 3]
     vendor = Vendor(files=[*files[:3], File(ROWS[:15], broken=True)])
@@ -298,7 +298,7 @@ async def test_a_job_that_may_wait_long_leaves_while_it_has_time() -> None:
 
 
 async def test_a_job_fetches_its_rows_again_only_while_it_has_time() -> None:
-    vendor = Vendor(files=[NoAnswer(False, "connect", "refused")] * 4)
+    vendor = Vendor(files=[NoResponse(False, "connect", "refused")] * 4)
     async with in_a_job(clock=vendor.clock) as job:
         await vendor.clock.sleep(39.0)
         with pytest.raises(CallFailedError):
@@ -360,7 +360,7 @@ async def test_after_rows_that_will_never_be_had_the_next_run_begins_anew() -> N
 
 
 async def test_after_rows_that_were_not_to_be_had_just_then_it_reads_the_same_ones() -> None:
-    away = NoAnswer(False, "connect", "refused")
+    away = NoResponse(False, "connect", "refused")
     vendor = Vendor(files=[away, away, away, File()])
     async with in_a_job() as first:
         with pytest.raises(CallFailedError, match="cannot be had"):

@@ -10,10 +10,10 @@ import pytest
 
 from fairlead.app.client.paginator import Bookmark, Paginator, bookmark_in
 from fairlead.engine.calls.pages import CAP_S, RETRIES, pages
-from fairlead.engine.calls.request import Came
+from fairlead.engine.calls.request import CallResult
 from fairlead.engine.jobs.handler import SAVED, JobContext
 from fairlead.engine.ports import ConnectionKey
-from fairlead.engine.ports.http import HttpAnswer
+from fairlead.engine.ports.http import HttpResponse
 from fairlead.errors import (
     CallFailedError,
     DeadlineExceededError,
@@ -41,8 +41,8 @@ WAY = ByCursor(items="items", cursor="next", param="after")
 FIRST = Asked(URL, {"limit": "2"})
 
 
-def came(body: object, verdict: Verdict = DONE) -> Came:
-    return Came(HttpAnswer(200, {}, b"", 0.0), RawResponse(200, {}, body), verdict, 1, 0.0)
+def came(body: object, verdict: Verdict = DONE) -> CallResult:
+    return CallResult(HttpResponse(200, {}, b"", 0.0), RawResponse(200, {}, body), verdict, 1, 0.0)
 
 
 class Vendor:
@@ -55,7 +55,7 @@ class Vendor:
         self.clock = ManualClock(autojump_s=0.0)
         self.job: JobContext | None = None
 
-    async def fetch(self, asked: Asked) -> Came:
+    async def fetch(self, asked: Asked) -> CallResult:
         self.asked.append(asked)
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):

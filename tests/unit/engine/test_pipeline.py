@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from fairlead._core.secret import Secret
-from fairlead.engine.calls.call_state import Manners
+from fairlead.engine.calls.call_state import CallConfig
 from fairlead.engine.calls.pipeline import Pipeline
 from fairlead.engine.calls.request import Call
 from fairlead.engine.limits.admission import Admission
@@ -19,7 +19,7 @@ from fairlead.engine.limits.call_admitter import CallRequest
 from fairlead.engine.ports import ConnectionKey
 from fairlead.engine.ports.credentials import Connection
 from fairlead.engine.ports.gate import Admitted
-from fairlead.engine.ports.http import HttpAnswer, HttpRequest, NoAnswer, NoAnswerKind, StreamBroken
+from fairlead.engine.ports.http import HttpRequest, HttpResponse, NoResponse, NoResponseKind, StreamBroken
 from fairlead.errors import (
     CallFailedError,
     InvalidInputError,
@@ -45,30 +45,30 @@ POST = replace(GET, method="POST", body=b"{}")
 CONNECTION = Connection(UUID(int=1), KEY, None, None, "client", {}, {})
 
 
-def answer(status: int, body: bytes = b"{}", **headers: str) -> HttpAnswer:
+def answer(status: int, body: bytes = b"{}", **headers: str) -> HttpResponse:
     told = {name.replace("_", "-"): (value,) for name, value in headers.items()}
-    return HttpAnswer(status, {"content-type": ("application/json",), **told}, body, 0.01)
+    return HttpResponse(status, {"content-type": ("application/json",), **told}, body, 0.01)
 
 
 class Streamed:
     """An answer chunk by chunk; one of "broken" breaks off, as *kind* says."""
 
-    kind: NoAnswerKind = "reset"
+    kind: NoResponseKind = "reset"
 
-    def __init__(self, whole: HttpAnswer) -> None:
+    def __init__(self, whole: HttpResponse) -> None:
         self.status, self.headers, self._body = whole.status, whole.headers, whole.body
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         yield self._body
         if self._body == b"broken":
-            raise StreamBroken(NoAnswer(True, self.kind, "cut off"), self)
+            raise StreamBroken(NoResponse(True, self.kind, "cut off"), self)
 
 
 @dataclass
 class World:
     """Answers in their order, and what was done."""
 
-    answers: list[HttpAnswer | NoAnswer | Exception]
+    answers: list[HttpResponse | NoResponse | Exception]
     clock: ManualClock = field(default_factory=lambda: ManualClock(autojump_s=0.0))
     sent: list[HttpRequest] = field(default_factory=list)
     events: list[CallAttempted] = field(default_factory=list)
@@ -101,7 +101,7 @@ class World:
         finally:
             self.inside -= 1
 
-    async def send(self, request: HttpRequest) -> HttpAnswer | NoAnswer:
+    async def send(self, request: HttpRequest) -> HttpResponse | NoResponse:
         assert self.inside == 1, "it is sent without admission"
         self.sent.append(request)
         came = self.answers.pop(0)
@@ -111,12 +111,12 @@ class World:
     @asynccontextmanager
     async def stream(self, request: HttpRequest) -> AsyncIterator[Any]:
         came = await self.send(request)
-        yield came if isinstance(came, NoAnswer) else Streamed(came)
+        yield came if isinstance(came, NoResponse) else Streamed(came)
 
     def is_limited(self, key: ConnectionKey, api: str | None, host: str) -> bool:
         return self.limited
 
-    def served(self, key: ConnectionKey) -> PublicToken | None:
+    def cached(self, key: ConnectionKey) -> PublicToken | None:
         return None
 
     async def token(self, key: ConnectionKey) -> PublicToken:
@@ -124,18 +124,18 @@ class World:
         self.asked_tokens += 1
         return PublicToken(Secret(f"t{self.generation}"), "Bearer", None, None, None, self.generation)
 
-    async def newer(self, key: ConnectionKey, than: int | None) -> PublicToken:
+    async def refreshed_after(self, key: ConnectionKey, than: int | None) -> PublicToken:
         if self.no_newer is not None:
             raise self.no_newer
         assert than == self.generation
         self.generation += 1
         return await self.token(key)
 
-    def manners(self, connection: Connection) -> Manners:
+    def config_for(self, connection: Connection) -> CallConfig:
         profile = load_profiles()["stripe"]
         settings = call_settings_of(profile, self.settings, tenant="acme")
         origins = origins_for(profile, {}, settings.hosts)
-        return Manners(rules_of(profile, self.settings), profile, settings, origins)
+        return CallConfig(rules_of(profile, self.settings), profile, settings, origins)
 
     def pipeline(self, draw: Callable[[], float] = lambda: 0.5) -> Pipeline:
         world: Any = self
@@ -143,7 +143,7 @@ class World:
             self,
             world,
             world,
-            self.manners,
+            self.config_for,
             clock=self.clock,
             epoch_s=lambda: 1_800_000_000.0,
             draw=draw,
@@ -162,11 +162,11 @@ def credentials(world: World) -> list[str]:
 async def test_an_answer_is_given_read_and_judged() -> None:
     world = World([answer(200, b'{"id": 7}')])
     came = await world.call(GET)
-    assert came.reply.body == {"id": 7}
-    assert (came.answer.status, came.attempts) == (200, 1)
+    assert came.raw_response.body == {"id": 7}
+    assert (came.response.status, came.attempts) == (200, 1)
     assert credentials(world) == ["Bearer t1"]
     assert world.admissions[0].health is DestinationHealth.HEALTHY
-    assert [event.then for event in world.events] == ["give"]
+    assert [event.then for event in world.events] == ["return"]
 
 
 async def test_a_401_is_refreshed_and_replayed_once() -> None:
@@ -181,23 +181,23 @@ async def test_a_401_is_refreshed_and_replayed_once() -> None:
 
 
 async def test_a_failure_that_may_pass_is_tried_again_after_its_delay() -> None:
-    world = World([answer(502), NoAnswer(True, "reset", "cut off"), answer(200)])
-    began_s = world.clock.monotonic()
+    world = World([answer(502), NoResponse(True, "reset", "cut off"), answer(200)])
+    started_mono = world.clock.monotonic()
     came = await world.call(GET)
     assert came.attempts == 3
-    assert world.clock.monotonic() > began_s
+    assert world.clock.monotonic() > started_mono
     assert [wish.retry for wish in world.wishes] == [None, True, True]
 
 
 async def test_request_that_may_have_acted_is_not_sent_twice() -> None:
-    for first in (answer(500), NoAnswer(True, "reset", "cut off")):
+    for first in (answer(500), NoResponse(True, "reset", "cut off")):
         world = World([first, answer(200)])
         with pytest.raises(CallFailedError):
             await world.call(POST)
         assert len(world.sent) == 1
         world = World([first, answer(200)])
         assert (await world.call(replace(POST, headers={"Idempotency-Key": "k"}))).attempts == 2
-    for harmless in (answer(429, retry_after="1"), NoAnswer(False, "connect", "refused")):
+    for harmless in (answer(429, retry_after="1"), NoResponse(False, "connect", "refused")):
         world = World([harmless, answer(200)])
         assert (await world.call(POST)).attempts == 2
 
@@ -208,15 +208,15 @@ async def test_permanent_failure_is_raised_at_once() -> None:
         with pytest.raises(CallFailedError, match="no such item") as failed:
             await world.call(GET)
         assert failed.value.retry_after_s is None
-        assert failed.value.answer.status == status
+        assert failed.value.response.status == status
 
 
 async def test_no_wait_is_begun_that_cannot_end_in_time() -> None:
     world = World([answer(429, retry_after="50"), answer(200)])
-    began_s = world.clock.monotonic()
+    started_mono = world.clock.monotonic()
     with pytest.raises(CallFailedError, match="no time left") as failed:
         await world.call(replace(GET, deadline_s=30.0))
-    assert world.clock.monotonic() == began_s
+    assert world.clock.monotonic() == started_mono
     assert failed.value.retry_after_s is not None
     assert failed.value.retry_after_s >= 50
 
@@ -257,7 +257,7 @@ async def test_a_retry_that_is_refused_is_the_failure_of_what_was_sent(refusal: 
     world = World([answer(429, retry_after="1"), refusal, answer(200)])
     with pytest.raises(CallFailedError, match="status 429") as failed:
         await world.call(GET)
-    assert (failed.value.sent, failed.value.attempts, failed.value.answer.status) == (True, 1, 429)
+    assert (failed.value.sent, failed.value.attempts, failed.value.response.status) == (True, 1, 429)
     assert failed.value.category == "transient_rate_limit"
     assert (failed.value.retry_after_s, failed.value.__cause__) == (40.0, refusal)
     first = World([refusal])
@@ -272,7 +272,7 @@ async def test_a_breaker_that_opened_meanwhile_is_the_failure_of_what_was_sent()
     closed = LimitExceededError("open", retry_after_s=40.0, reason="breaker")
 
     async def opens(_delay_s: float) -> None:
-        pipeline._open.note(KEY, "api.stripe.com", closed)
+        pipeline._open_breakers.record(KEY, "api.stripe.com", closed)
 
     world.clock.sleep = opens  # type: ignore[method-assign]
     with pytest.raises(CallFailedError, match="502") as failed:
@@ -315,8 +315,8 @@ async def test_a_401_to_what_cannot_be_renewed_says_that_the_vendor_refused_it(
     none = NoRefreshTokenError("there is no refresh token", reason="no_refresh_token")
     for answers in ([answer(401)], [answer(502), answer(401)]):
         world = World(list(answers), no_newer=none)
-        manners = replace(world.manners(CONNECTION), profile=load_profiles()[provider])
-        world.manners = lambda _connection, manners=manners: manners  # type: ignore[method-assign]
+        config_for = replace(world.config_for(CONNECTION), profile=load_profiles()[provider])
+        world.config_for = lambda _connection, config_for=config_for: config_for  # type: ignore[method-assign]
         with pytest.raises((NoRefreshTokenError, CallFailedError)) as refused:
             await world.call(GET)
         assert f"the provider refused the connection's {what}" in str(refused.value)
@@ -351,7 +351,7 @@ async def test_the_credential_goes_to_the_provider_and_where_it_is_allowed() -> 
 
 async def test_a_timeout_in_a_hurry_says_nothing_of_the_destination() -> None:
     """After a ramp calls wait for their turn, and have little time left: they must not open it again."""
-    timeout = NoAnswer(True, "timeout", "no complete answer before the deadline")
+    timeout = NoResponse(True, "timeout", "no complete answer before the deadline")
     for waited_s, health in ((0.0, DestinationHealth.UNHEALTHY), (57.0, DestinationHealth.NEUTRAL)):
         world = World([timeout], settings={"max_retries": 0})
 

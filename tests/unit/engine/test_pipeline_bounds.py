@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from fairlead.engine.calls.open_breakers import KNOWN_S, KnownOpen
+from fairlead.engine.calls.open_breakers import KNOWN_S, OpenBreakerCache
 from fairlead.engine.jobs.handler import JobContext, current_job
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.errors import CallFailedError, DeadlineExceededError, LimitExceededError
@@ -46,10 +46,10 @@ async def test_limits_that_are_switched_off_refuse_nothing_at_once() -> None:
 
 def test_a_breaker_that_is_due_sooner_is_forgotten_then() -> None:
     clock = ManualClock()
-    known = KnownOpen(clock)
-    known.note(KEY, "h", LimitExceededError("open", retry_after_s=0.0, reason="breaker"))
+    known = OpenBreakerCache(clock)
+    known.record(KEY, "h", LimitExceededError("open", retry_after_s=0.0, reason="breaker"))
     known.check(KEY, "h", lambda: True)
-    known.note(KEY, "h", LimitExceededError("no room", retry_after_s=9.0, reason="rate"))
+    known.record(KEY, "h", LimitExceededError("no room", retry_after_s=9.0, reason="rate"))
     known.check(KEY, "h", lambda: True)
 
 
@@ -60,7 +60,7 @@ class Slow(World):
         await self.clock.sleep(50.0)
         return await super().token(key)
 
-    async def newer(self, key: ConnectionKey, than: int | None) -> PublicToken:
+    async def refreshed_after(self, key: ConnectionKey, than: int | None) -> PublicToken:
         return await self.token(key)
 
 
@@ -74,7 +74,7 @@ async def test_no_call_waits_for_its_credential_past_its_deadline() -> None:
 
 async def test_no_call_waits_for_a_newer_credential_past_its_deadline() -> None:
     world = Slow([answer(401), answer(200)])
-    world.served = lambda key: PublicToken(_secret(), "Bearer", None, None, None, 1)  # type: ignore[method-assign]
+    world.cached = lambda key: PublicToken(_secret(), "Bearer", None, None, None, 1)  # type: ignore[method-assign]
     with pytest.raises(DeadlineExceededError, match="newer credential"):
         await world.call(replace(GET, deadline_s=4.0))
     assert world.clock.monotonic() == 4.0
@@ -94,7 +94,7 @@ def _secret() -> Any:
 
 async def test_a_credential_that_is_at_hand_is_not_asked_for() -> None:
     world = Slow([answer(200)])
-    world.served = lambda key: PublicToken(_secret(), "Bearer", None, None, None, 1)  # type: ignore[method-assign]
+    world.cached = lambda key: PublicToken(_secret(), "Bearer", None, None, None, 1)  # type: ignore[method-assign]
     await world.call(GET)
     assert world.clock.monotonic() == 0.0
 
@@ -132,8 +132,8 @@ async def test_in_a_job_no_connection_is_waited_for_past_the_time_of_the_job() -
 async def test_wait_before_the_pipeline_counts_against_the_deadline() -> None:
     world = World([answer(200)], clock=ManualClock(100.0, autojump_s=0.0))
     with pytest.raises(DeadlineExceededError):
-        await world.call(replace(GET, deadline_s=4.0, began_s=95.0))
-    came = await world.call(replace(GET, deadline_s=4.0, began_s=97.0))
+        await world.call(replace(GET, deadline_s=4.0, started_mono=95.0))
+    came = await world.call(replace(GET, deadline_s=4.0, started_mono=97.0))
     assert (came.waited_s, world.sent[0].deadline_s) == (3.0, 1.0)
 
 

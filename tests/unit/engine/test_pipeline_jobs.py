@@ -13,7 +13,7 @@ from uuid import UUID
 import pytest
 
 from fairlead.engine.jobs.handler import JobContext, current_job
-from fairlead.engine.ports.http import HttpAnswer, NoAnswer
+from fairlead.engine.ports.http import HttpResponse, NoResponse
 from fairlead.errors import (
     CallFailedError,
     DeadlineExceededError,
@@ -109,7 +109,7 @@ async def test_a_limit_after_an_attempt_that_may_have_acted_is_a_failure_and_bur
     with a_job():
         failed = await failed_of(world)
     assert isinstance(failed, CallFailedError)
-    assert (failed.answer.status, failed.may_have_acted) == (429, True)
+    assert (failed.response.status, failed.may_have_acted) == (429, True)
     assert isinstance(outcome_of_exception(failed, draw=0.5), Retry)
     assert loud(world) == 1
     world = World([answer(429, retry_after="1"), answer(429, retry_after="30")])
@@ -120,9 +120,9 @@ async def test_a_limit_after_an_attempt_that_may_have_acted_is_a_failure_and_bur
 
 
 @pytest.mark.parametrize(
-    "came", [NoAnswer(sent=True, kind="connection_lost", why="cut"), answer(503)], ids=["lost", "503"]
+    "came", [NoResponse(sent=True, kind="connection_lost", why="cut"), answer(503)], ids=["lost", "503"]
 )
-async def test_a_job_does_not_repeat_a_post_that_may_have_acted(came: HttpAnswer | NoAnswer) -> None:
+async def test_a_job_does_not_repeat_a_post_that_may_have_acted(came: HttpResponse | NoResponse) -> None:
     """A person decides: the job's retries, and the replays of its dead letter, would do it twice."""
     for call, decision in ((replace(GET, method="POST", body=b"{}"), DeadLetter), (PUT, RetryAt)):
         world = World([came], settings={"max_retries": 0})

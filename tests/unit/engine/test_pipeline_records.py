@@ -19,7 +19,7 @@ from fairlead.engine.jobs.handler import JobContext, current_job
 from fairlead.engine.limits.admission import Admission
 from fairlead.engine.limits.call_admitter import CallRequest
 from fairlead.engine.ports import ConnectionKey
-from fairlead.engine.ports.http import HttpAnswer, HttpRequest, NoAnswer
+from fairlead.engine.ports.http import HttpRequest, HttpResponse, NoResponse
 from fairlead.errors import (
     CallFailedError,
     LimiterUnavailableError,
@@ -47,7 +47,7 @@ def failures(world: World) -> list[CallsFailed]:
 class Timed(World):
     """Each answer takes 2 s."""
 
-    async def send(self, request: HttpRequest) -> HttpAnswer | NoAnswer:
+    async def send(self, request: HttpRequest) -> HttpResponse | NoResponse:
         came = await super().send(request)
         await self.clock.sleep(2.0)
         return came
@@ -87,7 +87,7 @@ async def test_a_stream_that_breaks_off_is_told_twice() -> None:
     with pytest.raises(CallFailedError):
         await read()
     told = [(record.then, record.sent_s, record.waited_s, record.code) for record in attempts(world)]
-    assert told == [("give", 2.0, 0.0, ""), ("fail", 5.0, 0.0, "reset")]
+    assert told == [("return", 2.0, 0.0, ""), ("fail", 5.0, 0.0, "reset")]
     assert len(failures(world)) == 1
 
 
@@ -127,7 +127,7 @@ async def test_a_slot_that_another_call_lost_is_none_of_this_ones() -> None:
     with pytest.raises(SlotLostError):
         async with world.pipeline().stream(GET):
             raise SlotLostError("another's")
-    assert [record.then for record in attempts(world)] == ["give"]
+    assert [record.then for record in attempts(world)] == ["return"]
 
 
 async def test_a_refusal_leaves_a_record_and_says_of_what_gate() -> None:
@@ -164,11 +164,11 @@ async def test_a_failed_call_is_reported_with_its_failure_and_not_with_what_prev
 
 
 async def test_unsent_call_that_is_refused_is_no_failed_call() -> None:
-    world = World([NoAnswer(False, "connect", "refused"), CLOSED])
+    world = World([NoResponse(False, "connect", "refused"), CLOSED])
     with pytest.raises(LimitExceededError):
         await world.call(GET)
     assert [(record.then, record.gate) for record in attempts(world)] == [
-        ("again", "off"),
+        ("retry", "off"),
         ("refused", "rate"),
     ]
     assert failures(world) == []
@@ -201,7 +201,7 @@ class Cut(World):
 
 
 class CutUnderWay(Cut):
-    async def send(self, request: HttpRequest) -> HttpAnswer | NoAnswer:
+    async def send(self, request: HttpRequest) -> HttpResponse | NoResponse:
         await super().send(request)
         return await self.hangs()  # type: ignore[no-any-return]
 
@@ -237,7 +237,7 @@ async def test_a_call_that_is_cancelled_after_a_fair_trial_counts_against_its_de
 @pytest.mark.parametrize(("deadline_s", "kept"), [(60.0, True), (0.2, False)])
 async def test_a_call_that_was_not_answered_in_time_keeps_its_slot(deadline_s: float, kept: bool) -> None:
     """R30. The vendor may be at work on it still; one that was hurried says nothing of that."""
-    world = World([NoAnswer(True, "timeout", "no complete answer before the deadline")])
+    world = World([NoResponse(True, "timeout", "no complete answer before the deadline")])
     with pytest.raises(CallFailedError):
         await world.call(replace(POST, deadline_s=deadline_s))
     assert [admission.keeps_slot for admission in world.admissions] == [kept]
@@ -253,7 +253,7 @@ async def test_a_call_that_is_cancelled_before_it_is_sent_leaves_none(streamed: 
 async def test_closed_stream_is_recorded_as_a_response() -> None:
     world = Cut([answer(200)])
     await world.cancelled(streamed=True)
-    assert [record.then for record in attempts(world)] == ["give"]
+    assert [record.then for record in attempts(world)] == ["return"]
 
 
 async def test_under_load_successes_and_refusals_are_sampled_and_failures_are_not() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead.engine.calls.buffered import MOST_OF_A_FAILURE
-from fairlead.engine.ports.http import HttpAnswer, HttpRequest, NoAnswer
+from fairlead.engine.ports.http import HttpRequest, HttpResponse, NoResponse
 from fairlead.errors import CallFailedError, InvalidInputError
 from fairlead.policy.limits.breaker import DestinationHealth
 from tests.unit.engine.test_pipeline import GET, Streamed, World, answer, credentials
@@ -17,7 +17,7 @@ async def test_a_success_that_is_read_whole_is_judged_by_its_body() -> None:
     async with world.pipeline().stream(GET, read_whole=lambda stream: True) as stream:
         assert [chunk async for chunk in stream] == [b'{"data": {"a": 1}}']
         assert world.inside == 0, "it has come, and holds nothing"
-    assert [event.then for event in world.events] == ["again", "give"]
+    assert [event.then for event in world.events] == ["retry", "return"]
 
 
 async def test_partial_result_is_returned_with_any_status() -> None:
@@ -30,7 +30,7 @@ async def test_partial_result_is_returned_with_any_status() -> None:
 
 
 class Strict(World):
-    async def send(self, request: HttpRequest) -> HttpAnswer | NoAnswer:
+    async def send(self, request: HttpRequest) -> HttpResponse | NoResponse:
         raise InvalidInputError("a header of a call has a character that HTTP does not allow")
 
 
@@ -55,8 +55,8 @@ async def test_a_failure_is_read_whole_where_somebody_wants_it(whole: bool) -> N
     with pytest.raises(CallFailedError) as failed:
         async with World([answer(400, body)]).pipeline().stream(GET, read_whole=lambda _stream: whole):
             pytest.fail("it failed")
-    assert failed.value.answer is not None
-    assert failed.value.answer.body == (body if whole else body[:MOST_OF_A_FAILURE])
+    assert failed.value.response is not None
+    assert failed.value.response.body == (body if whole else body[:MOST_OF_A_FAILURE])
 
 
 async def test_a_stream_that_ends_with_its_readers_time_says_nothing_of_the_destination(

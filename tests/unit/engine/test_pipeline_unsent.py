@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from fairlead.engine.ports import ConnectionKey
-from fairlead.engine.ports.http import HttpAnswer, HttpRequest, NoAnswer, NoAnswerKind
+from fairlead.engine.ports.http import HttpRequest, HttpResponse, NoResponse, NoResponseKind
 from fairlead.errors import (
     CallFailedError,
     DependencyUnavailableError,
@@ -25,7 +25,7 @@ from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.tokens.token import PublicToken
 from tests.unit.engine.test_pipeline import GET, POST, World, answer
 
-NEVER_LEFT: list[tuple[NoAnswerKind, str]] = [
+NEVER_LEFT: list[tuple[NoResponseKind, str]] = [
     ("dns", "transient_network"),
     ("connect", "transient_network"),
     ("timeout", "transient_network"),
@@ -35,8 +35,8 @@ NEVER_LEFT: list[tuple[NoAnswerKind, str]] = [
 
 
 @pytest.mark.parametrize(("kind", "category"), NEVER_LEFT)
-async def test_request_that_never_left_is_not_sent(kind: NoAnswerKind, category: str) -> None:
-    never = NoAnswer(False, kind, "it did not leave")
+async def test_request_that_never_left_is_not_sent(kind: NoResponseKind, category: str) -> None:
+    never = NoResponse(False, kind, "it did not leave")
     world = World([never] * 9)
     with pytest.raises(NotSentError, match="it did not leave") as refused:
         await world.call(POST)
@@ -51,8 +51,8 @@ async def test_request_that_never_left_is_not_sent(kind: NoAnswerKind, category:
 
 
 @pytest.mark.parametrize("kind", HINTS)
-async def test_job_that_met_a_fault_of_its_own_process_spends_no_attempt(kind: NoAnswerKind) -> None:
-    never = NoAnswer(False, kind, "it did not leave")
+async def test_job_that_met_a_fault_of_its_own_process_spends_no_attempt(kind: NoResponseKind) -> None:
+    never = NoResponse(False, kind, "it did not leave")
     world = World([never] * 9)
     with pytest.raises(NotSentError) as refused:
         await world.call(POST)
@@ -67,7 +67,7 @@ async def test_job_that_met_a_fault_of_its_own_process_spends_no_attempt(kind: N
 
 
 async def test_call_with_an_attempt_that_may_have_left_is_sent() -> None:
-    never, lost = NoAnswer(False, "connect", "refused"), NoAnswer(True, "reset", "cut off")
+    never, lost = NoResponse(False, "connect", "refused"), NoResponse(True, "reset", "cut off")
     for answers in ([never, lost, never, never], [lost, never, never, never], [answer(502), *[never] * 3]):
         with pytest.raises(CallFailedError) as failed:
             await World(answers).call(GET)
@@ -79,7 +79,7 @@ async def test_call_with_an_attempt_that_may_have_left_is_sent() -> None:
 
 
 async def test_a_full_pool_of_ours_is_no_fault_and_gives_back_what_was_taken() -> None:
-    world = World([NoAnswer(False, "pool", "no free connection in time"), answer(200)])
+    world = World([NoResponse(False, "pool", "no free connection in time"), answer(200)])
     assert (await world.call(POST)).attempts == 2
     assert world.admissions[0].health is DestinationHealth.NEUTRAL
 
@@ -133,7 +133,7 @@ async def test_error_before_the_first_attempt_is_raised_and_recorded() -> None:
 
 async def test_a_second_try_that_cannot_be_put_into_http_is_the_failure_of_the_first() -> None:
     class OddToken(World):
-        async def send(self, request: HttpRequest) -> HttpAnswer | NoAnswer:
+        async def send(self, request: HttpRequest) -> HttpResponse | NoResponse:
             if self.sent:
                 raise InvalidInputError("a header of a call has a character that HTTP does not allow")
             return await super().send(request)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from fairlead.app.client.response import Response
 from fairlead.app.client.streaming import StreamedResponse
-from fairlead.engine.calls.request import Came
-from fairlead.engine.ports import HttpAnswer
+from fairlead.engine.calls.request import CallResult
+from fairlead.engine.ports import HttpResponse
 from fairlead.policy.calls.classify.body import LARGEST_JUDGED, Unread, reply_of
 from fairlead.policy.calls.classify.verdict import Result, Step, Verdict
 from fairlead.policy.providers.profile_load import load_profiles
@@ -29,8 +29,8 @@ CSV = "Straße;Größe\r\nMünchen;5 €\r\n"
 def response(body: bytes, *content_type: str) -> Response:
     headers = {"content-type": content_type} if content_type else {}
     reply = Unread(200, headers, body)
-    came = Came(
-        HttpAnswer(200, headers, body, 0.0), reply, Verdict(Result.OK, "ok", Step.STATUS, "ok"), 1, 0.0
+    came = CallResult(
+        HttpResponse(200, headers, body, 0.0), reply, Verdict(Result.OK, "ok", Step.STATUS, "ok"), 1, 0.0
     )
     return Response(came, tenant="acme", provider="demo")
 

@@ -13,9 +13,9 @@ from aiohttp.http_exceptions import LineTooLong
 from fairlead.adapters.http.body import BodyMalformed, BodyTooLarge
 from fairlead.adapters.http.connector import ConnectionUnfit, Flight, TooLate
 from fairlead.adapters.http.resolver import NO_SUCH_NAME, AddressRefused, ProxyNotResolved
-from fairlead.engine.ports import NoAnswer, NoAnswerKind
+from fairlead.engine.ports import NoResponse, NoResponseKind
 
-_KINDS: tuple[tuple[type[Exception], NoAnswerKind, str], ...] = (  # the first that fits
+_KINDS: tuple[tuple[type[Exception], NoResponseKind, str], ...] = (  # the first that fits
     (AddressRefused, "refused_address", "address refused"),
     (ProxyNotResolved, "proxy", "name of the proxy not resolved"),
     (ConnectionUnfit, "reset", "connection lost before the request was written"),
@@ -40,7 +40,7 @@ _KINDS: tuple[tuple[type[Exception], NoAnswerKind, str], ...] = (  # the first t
     (OSError, "reset", "connection lost"),
 )
 
-_OWN: Mapping[int | None, tuple[NoAnswerKind, str]] = {
+_OWN: Mapping[int | None, tuple[NoResponseKind, str]] = {
     **dict.fromkeys((errno.EMFILE, errno.ENFILE), ("descriptors", "no file descriptor left")),
     **dict.fromkeys((errno.ENOMEM, errno.ENOBUFS), ("resources", "no memory left in the system")),
     errno.EADDRNOTAVAIL: ("resources", "no local port left"),
@@ -48,19 +48,19 @@ _OWN: Mapping[int | None, tuple[NoAnswerKind, str]] = {
 _PROXY_LOGIN = 407
 
 
-def no_answer(failure: Exception, flight: Flight, status: int | None = None) -> NoAnswer:
+def no_response(failure: Exception, flight: Flight, status: int | None = None) -> NoResponse:
     """The verdict on *flight*, which ended in *failure*; *status* where the answer's head had come."""
     sent = flight.left_s is not None
     kind, why = _kind(failure, sent, flight.queued)
-    return NoAnswer(sent=sent, kind=kind, why=why, status=status)
+    return NoResponse(sent=sent, kind=kind, why=why, status=status)
 
 
-def never_left(failure: Exception) -> NoAnswerKind:
+def never_left(failure: Exception) -> NoResponseKind:
     """Why a request never left, which *failure* kept from being sent."""
     return _kind(failure, sent=False, queued=False)[0]
 
 
-def _kind(failure: Exception, sent: bool, queued: bool) -> tuple[NoAnswerKind, str]:
+def _kind(failure: Exception, sent: bool, queued: bool) -> tuple[NoResponseKind, str]:
     cause = getattr(failure, "os_error", None)
     if isinstance(cause, AddressRefused | ProxyNotResolved):
         failure = cause
@@ -80,7 +80,7 @@ def _kind(failure: Exception, sent: bool, queued: bool) -> tuple[NoAnswerKind, s
     return "malformed", type(failure).__name__  # a bug in the parser, say: what came could not be read
 
 
-def _own_fault(failure: Exception) -> tuple[NoAnswerKind, str] | None:
+def _own_fault(failure: Exception) -> tuple[NoResponseKind, str] | None:
     """Describe a failure for which the destination is not responsible; return None for any other.
 
     A failure that a destination can cause through its name or its address counts against the destination;

@@ -23,12 +23,12 @@ from fairlead._core.faultpoint import faultpoint
 from fairlead.adapters.http.body import BodyTooLarge, decoded
 from fairlead.adapters.http.client_session import Proxies, TransportSettings, open_session
 from fairlead.adapters.http.connector import Flight, TooLate, current_flight
-from fairlead.adapters.http.http_failures import no_answer
+from fairlead.adapters.http.http_failures import no_response
 from fairlead.adapters.http.resolver import AddressPolicy, AddressRefused, CheckedResolver
 from fairlead.adapters.http.response_deadline import Deadline
 from fairlead.adapters.http.send_time import late_s
 from fairlead.adapters.http.wire import check_header, checked_url, lower
-from fairlead.engine.ports import HttpAnswer, NoAnswer, TokenCall
+from fairlead.engine.ports import HttpResponse, NoResponse, TokenCall
 from fairlead.engine.ports.http import DialObserver
 
 MAX_BODY_BYTES = 256 << 10
@@ -128,7 +128,7 @@ class AiohttpTokenTransport:
 
     async def send(
         self, call: TokenCall, before_sent: Callable[[], Awaitable[None]]
-    ) -> HttpAnswer | NoAnswer:
+    ) -> HttpResponse | NoResponse:
         """Send *call* once.
 
         Raises what *before_sent* raised, and InvalidInputError for a call that cannot be put into HTTP; nothing
@@ -151,7 +151,7 @@ class AiohttpTokenTransport:
             raise flight.refused
         if flight.left_s is None and not isinstance(failure, aiohttp.ClientError | OSError):
             raise failure
-        return no_answer(failure, flight)
+        return no_response(failure, flight)
 
     async def _exchange(
         self,
@@ -160,7 +160,7 @@ class AiohttpTokenTransport:
         headers: dict[str, str],
         content: bytes | None,
         flight: _TokenFlight,
-    ) -> HttpAnswer:
+    ) -> HttpResponse:
         self._policy.check_literal(url.host or "")
         where = url.scheme, url.host or ""
         refusal = self._policy.scheme_refusal(*where)
@@ -182,7 +182,7 @@ class AiohttpTokenTransport:
             assert flight.left_s is not None
             took_s = asyncio.get_running_loop().time() - flight.left_s
             headers_in = lower(response.headers.items())
-            return HttpAnswer(response.status, headers_in, body, took_s - flight.late_s, flight.late_s)
+            return HttpResponse(response.status, headers_in, body, took_s - flight.late_s, flight.late_s)
 
     async def _body(self, response: aiohttp.ClientResponse) -> bytes:
         """The whole body, within its bound before and after decoding."""

@@ -31,15 +31,15 @@ from fairlead.adapters.http.client_session import (
 from fairlead.adapters.http.connection_shares import ConnectionShares
 from fairlead.adapters.http.connector import TooLate, current_flight
 from fairlead.adapters.http.exchange import CallFlight, Ground, Incoming, Origin, Outgoing, exchanged
-from fairlead.adapters.http.http_failures import no_answer
+from fairlead.adapters.http.http_failures import no_response
 from fairlead.adapters.http.resolver import AddressPolicy, CheckedResolver
 from fairlead.adapters.http.wire import PLAIN_URL, check_value, checked_url, is_token, lower
 from fairlead.engine.ports import (
     TRANSPORT_HEADERS,
-    HttpAnswer,
     HttpRequest,
+    HttpResponse,
     HttpStream,
-    NoAnswer,
+    NoResponse,
     StreamBroken,
 )
 from fairlead.engine.ports.http import DialObserver
@@ -122,34 +122,34 @@ class AiohttpTransport:
     async def __aexit__(self, *_exc_info: object) -> None:
         await self.close()
 
-    async def send(self, request: HttpRequest) -> HttpAnswer | NoAnswer:
+    async def send(self, request: HttpRequest) -> HttpResponse | NoResponse:
         """Send *request* once and read the whole answer; see the port."""
         flight = _flight_of(request)
         try:
             incoming = await self._begin(request, flight)
-            if isinstance(incoming, NoAnswer):
+            if isinstance(incoming, NoResponse):
                 return incoming
             try:
                 body = await _whole(incoming, request.max_body_bytes)
             except Exception as error:  # noqa: BLE001 (it was sent: whatever happens is "unknown")
-                return no_answer(error, flight, incoming.status)
+                return no_response(error, flight, incoming.status)
             finally:
                 incoming.close()
         finally:
             if flight.held_connection is not None:
                 self._places.give_back(flight.held_connection)
         assert flight.left_s is not None
-        return HttpAnswer(
+        return HttpResponse(
             incoming.status, lower(incoming.headers.items()), body, flight.loop.time() - flight.left_s
         )
 
     @asynccontextmanager
-    async def stream(self, request: HttpRequest) -> AsyncIterator[HttpStream | NoAnswer]:
+    async def stream(self, request: HttpRequest) -> AsyncIterator[HttpStream | NoResponse]:
         """Send *request* once and hand out its answer as it comes; see the port."""
         flight = _flight_of(request)
         try:
             incoming = await self._begin(request, flight)
-            if isinstance(incoming, NoAnswer):
+            if isinstance(incoming, NoResponse):
                 yield incoming
                 return
             try:
@@ -160,19 +160,19 @@ class AiohttpTransport:
             if flight.held_connection is not None:
                 self._places.give_back(flight.held_connection)
 
-    async def _begin(self, request: HttpRequest, flight: CallFlight) -> Incoming | NoAnswer:
+    async def _begin(self, request: HttpRequest, flight: CallFlight) -> Incoming | NoResponse:
         """Send *request*; the answer's head has come, its body not yet."""
         origin, target = self._place(request.url, flight.loop)
         method, fields = _method(request), _fields(request)
         if origin.refusal is not None:
-            return NoAnswer(sent=False, kind="refused_address", why=f"address refused: {origin.refusal}")
+            return NoResponse(sent=False, kind="refused_address", why=f"address refused: {origin.refusal}")
         if request.deadline_s <= 0:
-            return no_answer(TooLate(), flight)
+            return no_response(TooLate(), flight)
         key = origin, request.holder
         if not self._places.take_at_once(key):
             at_most_s = min(request.deadline_s, self._settings.connect_timeout_s)
             if not await self._places.take(key, at_most_s):
-                return no_answer(TimeoutError(), flight)
+                return no_response(TimeoutError(), flight)
         flight.held_connection = key
         try:
             incoming = await exchanged(
@@ -181,10 +181,10 @@ class AiohttpTransport:
         except Exception as error:
             if flight.left_s is None and not isinstance(error, aiohttp.ClientError | OSError):
                 raise
-            return no_answer(error, flight)
+            return no_response(error, flight)
         if incoming.status < 200:  # 101: what follows is no HTTP
             incoming.close()
-            return no_answer(BodyMalformed("the server changed the protocol"), flight, incoming.status)
+            return no_response(BodyMalformed("the server changed the protocol"), flight, incoming.status)
         return incoming
 
     def _place(self, address: str, loop: asyncio.AbstractEventLoop) -> tuple[Origin, str]:
@@ -231,7 +231,7 @@ class _Stream:
             async for piece in _pieces(self._incoming, self._max_body_bytes):
                 yield piece
         except Exception as error:  # noqa: BLE001 (it was sent: whatever happens is "unknown")
-            raise StreamBroken(no_answer(error, self._flight, self.status), self) from None
+            raise StreamBroken(no_response(error, self._flight, self.status), self) from None
 
 
 async def _whole(incoming: Incoming, max_bytes: int) -> bytes:

@@ -17,9 +17,9 @@ from yarl import URL
 from fairlead._core.secret import Secret
 from fairlead.adapters.http.client_session import Proxies, TransportSettings, open_session
 from fairlead.adapters.http.connector import Flight, current_flight
-from fairlead.adapters.http.http_failures import no_answer
+from fairlead.adapters.http.http_failures import no_response
 from fairlead.adapters.http.resolver import AddressPolicy, CheckedResolver
-from fairlead.engine.ports import NoAnswer, Webhook
+from fairlead.engine.ports import NoResponse, Webhook
 from fairlead.engine.ports.http import DialObserver
 from fairlead.errors import FairleadError, InvalidConfigError, NotSentError, TransientFailureError
 from fairlead.policy.failures.category import Category
@@ -84,7 +84,7 @@ class AiohttpWebhookSender:
             async with asyncio.timeout(self._deadline_s):
                 status, hint_s = await self._post(webhook, flight)
         except (aiohttp.ClientError, OSError) as error:  # a TimeoutError is an OSError
-            raise self._unanswered(no_answer(error, flight), webhook) from None
+            raise self._unanswered(no_response(error, flight), webhook) from None
         finally:
             current_flight.reset(token)
         refused = refusal(status, retry_after_s=hint_s, tenant=webhook.tenant, provider=webhook.provider)
@@ -115,7 +115,7 @@ class AiohttpWebhookSender:
             SIGNATURE: sign(self._key, webhook.event_id, timestamp_s, webhook.body),
         }
 
-    def _unanswered(self, answer: NoAnswer, webhook: Webhook) -> FairleadError:
+    def _unanswered(self, answer: NoResponse, webhook: Webhook) -> FairleadError:
         """Return the error for a delivery that has no response."""
         tenant, provider = webhook.tenant, webhook.provider
         if answer.kind == "refused_address":

@@ -33,7 +33,7 @@ from fairlead.app.client.streaming import STREAM_BYTES, StreamedResponse
 from fairlead.engine.calls.bulk_operation import FOLLOW_S, BulkRun, BulkRuns
 from fairlead.engine.calls.pages import Page
 from fairlead.engine.calls.pipeline import Pipeline
-from fairlead.engine.calls.request import MAX_BODY_BYTES, Call, Came
+from fairlead.engine.calls.request import MAX_BODY_BYTES, Call, CallResult
 from fairlead.engine.jobs.handler import current_job
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.policy.calls.bulk.protocol import BulkAsk
@@ -215,7 +215,7 @@ class Client:
             options: CallOptions = {"api": order.way.api, "idempotent": not one.changes}
             options["operation"] = "bulk.begin" if one.changes else "bulk.look"
             answer = await self.graphql(one.query, one.variables, **options)
-            return answer.reply
+            return answer.raw_response
 
         async with self._bulks.enter(order, ask) as run:
             yield run
@@ -232,37 +232,36 @@ class Client:
         pagination: Pagination = "graceful_termination",
         **options: Unpack[CallOptions],
     ) -> Paginator:
-        """The items behind *path*, over all its pages, each fetched when its items are asked for.
+        """Return the items of all pages of the list at *path*; each page is fetched when its items are needed.
 
             async for order in api.paginate("/orders.json", items="orders"):
                 ...
 
-        *pages*: how the API hands out lists (default as connection or profile have it), *items*: where they
-        stand in an answer. With *query* each page is a GraphQL operation with *variables*. *cursor*: go on
-        where an earlier Paginator ended. Each page is tried again up to three times (2 s, doubling to 30 s).
+        With *query* each page is a GraphQL operation. A page is retried up to three times (2 s, doubling to
+        30 s). Outside of a job a list always ends gracefully.
 
-        *pagination*: what becomes of it when a page cannot be had: ``graceful_termination`` (default), or
-        ``requeue_job`` for a loop that works off each page before the next: a later run of the job is given
-        none of them again. See Paginator. Outside of a job, which alone comes back, it ends gracefully.
+        Args:
+            items: Where the items are in a response, such as `orders` or `data.items`.
+            pages: How the API paginates. Default: the setting of the connection, else of the profile.
+            cursor: The `cursor` of an earlier Paginator, to continue that list.
+            pagination: What happens if a page fails; see Paginator. Use ``requeue_job`` only if your loop
+                processes each page before the next: a later run of the job does not get them again.
         """
         check_options(options, self._key)
         check_list(path, pages, cursor, pagination, self._key)
-        check_graphql(query or "", variables, self._key)
-        if query is not None:
-            check_no_body(options, self._key, "paginate with a query")
-            body_of({"json": variables})
+        self._check_query(query, variables, options)
         check_bounds(options.get("deadline_s"), options.get("max_body_bytes", MAX_BODY_BYTES), self._key)
         params = plain_params(options.get("params") or {})
-        rest: CallOptions = {**options, "params": {}}
         api = options.get("api") or ("graphql" if query is not None else None)
         began: list[float] = []  # of the first page: what is read for the list is a part of its time
 
-        async def fetch(asked: Asked) -> Came:
-            told: CallOptions = {**rest, "params": asked.params}
+        async def fetch(asked: Asked) -> CallResult:
+            told: CallOptions = {**options, "params": asked.params}
             if query is not None:
                 told = graphql_options(query, asked.variables, told)
-            began_s, method = began.pop() if began else None, "GET" if query is None else "POST"
-            return await self._pipeline.send(await self._made(method, asked.url, told, began_s=began_s))
+            method, started_mono = "GET" if query is None else "POST", began.pop() if began else None
+            call = await self._made(method, asked.url, told, started_mono=started_mono)
+            return await self._pipeline.send(call)
 
         async def begin(told: Cursor | None) -> tuple[AsyncIterator[Page], Asked]:
             began.append(self._pipeline.now_s())
@@ -270,7 +269,7 @@ class Client:
             profile = self._profile(connection.key.provider, connection.variant)
             url = full_url(self._base(connection, path, api), path, None)
             first = asked_again(told, self._key) if told else Asked(url, params, dict(variables or {}))
-            own = self._pipeline.manners(connection).settings.pages
+            own = self._pipeline.config_for(connection).settings.pages
             way = way_of(pages, own, profile, api or profile.limits.api, items, self._key)
             return self._pipeline.pages(self._key, fetch, way, first), first
 
@@ -305,11 +304,11 @@ class Client:
         Raises what the first call raises. If a later one fails as a whole, what was done before is done:
         the result says so in ``error``.
         """
-        began_s = self._pipeline.now_s()
+        started_mono = self._pipeline.now_s()
 
         async def may_go_on(verdict: Verdict, attempt: int) -> bool:
             connection = await self._pipeline.connection(self._key, None)
-            return await self._pipeline.wait_for_items(connection, verdict, attempt, began_s)
+            return await self._pipeline.wait_for_items(connection, verdict, attempt, started_mono)
 
         return await retry_failed(items, send, named, may_go_on)
 
@@ -319,24 +318,38 @@ class Client:
         Its answer, whatever its status. InvalidInputError where it goes elsewhere than to the provider's APIs.
         """
         check_options({"idempotent": request.idempotent}, self._key)
-        class_number, began_s = class_of(request.priority, self._key), self._pipeline.now_s()
+        class_number, started_mono = class_of(request.priority, self._key), self._pipeline.now_s()
         check_bounds(request.deadline_s, request.max_body_bytes, self._key)
         connection = await self._pipeline.connection(self._key, request.deadline_s)
         profile = self._profile(connection.key.provider, connection.variant)
-        call = forwarded_call(connection, profile, request, class_number, began_s)
-        deadline_s = self._pipeline.manners(connection).settings.deadline_s
+        call = forwarded_call(connection, profile, request, class_number, started_mono)
+        deadline_s = self._pipeline.config_for(connection).settings.deadline_s
         return await ForwardedResponse(self._pipeline, call, deadline_s).head()
 
     # ---- from words to a call ------------------------------------------------------------------
 
+    def _check_query(
+        self, query: str | None, variables: Mapping[str, Any] | None, options: CallOptions
+    ) -> None:
+        check_graphql(query or "", variables, self._key)
+        if query is not None:
+            check_no_body(options, self._key, "paginate with a query")
+            body_of({"json": variables})
+
     async def _made(
-        self, method: str, path: str, options: CallOptions, *, api: str = "", began_s: float | None = None
+        self,
+        method: str,
+        path: str,
+        options: CallOptions,
+        *,
+        api: str = "",
+        started_mono: float | None = None,
     ) -> Call:
         """The call that is asked for; its time has begun, now or at *began_s*.
 
         *api*: which to take where the options name none, if the provider has it.
         """
-        began_s = self._pipeline.now_s() if began_s is None else began_s
+        started_mono = self._pipeline.now_s() if started_mono is None else started_mono
         if type(method) is not str or type(path) is not str:
             check_kind("method", method, TEXT, self._key)
             check_kind("path", path, TEXT, self._key)
@@ -344,7 +357,7 @@ class Client:
         class_number = class_of(options.get("priority"), self._key)
         most = options.get("max_body_bytes", MAX_BODY_BYTES)
         check_bounds(options.get("deadline_s"), most, self._key)
-        connection = await self._pipeline.connection(self._key, options.get("deadline_s"), began_s)
+        connection = await self._pipeline.connection(self._key, options.get("deadline_s"), started_mono)
         profile = self._profile(connection.key.provider, connection.variant)
         named = options.get("api") or (api if api in profile.apis else None)
         body, told = body_of(options)
@@ -362,10 +375,10 @@ class Client:
             deadline_s=options.get("deadline_s"),
             idempotent=options.get("idempotent"),
             max_body_bytes=most,
-            began_s=began_s,
+            started_mono=started_mono,
         )
 
     def _base(self, connection: Connection, path: str, api: str | None) -> str | None:
         if path.startswith(("https://", "http://")):
             return None
-        return self._pipeline.manners(connection).base(connection, api)
+        return self._pipeline.config_for(connection).base(connection, api)

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from fairlead.engine.calls.buffered import WholeStream
+from fairlead.engine.calls.buffered import BufferedStream
 from fairlead.engine.calls.pipeline import Pipeline
 from fairlead.engine.calls.request import Call
 from fairlead.engine.ports import TRANSPORT_HEADERS, Connection, HttpStream
@@ -53,7 +53,7 @@ def forwarded_call(
     profile: Profile,
     request: ForwardedRequest,
     class_number: int | None,
-    began_s: float | None = None,
+    started_mono: float | None = None,
 ) -> Call:
     """The call that *request* is. Where it may go is the pipeline's to say."""
     left_out = {*TRANSPORT_HEADERS, "authorization", profile.credential_header.name.lower()}
@@ -75,7 +75,7 @@ def forwarded_call(
         deadline_s=request.deadline_s,
         idempotent=request.idempotent,
         max_body_bytes=request.max_body_bytes,
-        began_s=began_s,
+        started_mono=started_mono,
     )
 
 
@@ -147,9 +147,9 @@ class ForwardedResponse:
     # ---- its task ------------------------------------------------------------------------------
 
     async def _run(self, pipeline: Pipeline, call: Call, deadline_s: float) -> None:
-        whole_s = deadline_s if call.deadline_s is None else call.deadline_s
+        total_deadline_s = deadline_s if call.deadline_s is None else call.deadline_s
         try:
-            async with asyncio.timeout(whole_s + _GRACE_S):
+            async with asyncio.timeout(total_deadline_s + _GRACE_S):
                 await self._pass_on(pipeline, call)
         except TimeoutError:
             self._raised = _lost(call, "the answer was not read within the call's deadline", "timeout")
@@ -167,10 +167,10 @@ class ForwardedResponse:
             async with pipeline.stream(call, read_whole=_is_judged) as stream:
                 await self._offer(stream)
         except CallFailedError as failed:
-            if self.status or failed.answer is None:
+            if self.status or failed.response is None:
                 raise
             self.error = failed
-            await self._offer(WholeStream(failed.answer))
+            await self._offer(BufferedStream(failed.response))
 
     async def _offer(self, stream: HttpStream) -> None:
         self.headers = [

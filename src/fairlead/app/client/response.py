@@ -8,7 +8,7 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 from fairlead.app.client.headers import Headers
-from fairlead.engine.calls.request import Came
+from fairlead.engine.calls.request import CallResult
 from fairlead.errors import ResponseDecodingError
 from fairlead.policy.calls.classify.verdict import FailedItem, Result, Verdict
 from fairlead.policy.limits.feedback.raw_response import RawResponse
@@ -19,7 +19,7 @@ from fairlead.policy.text.safe_xml import XmlRefused, read_xml
 class Response:
     """The answer to a call that succeeded, whole or in part; a call that failed raises CallFailedError."""
 
-    def __init__(self, came: Came, *, tenant: str, provider: str) -> None:
+    def __init__(self, came: CallResult, *, tenant: str, provider: str) -> None:
         self._came = came
         self._tenant, self._provider = tenant, provider
 
@@ -29,34 +29,34 @@ class Response:
     @property
     def status_code(self) -> int:
         """The HTTP status."""
-        return self._came.answer.status
+        return self._came.response.status
 
     @cached_property
     def headers(self) -> Mapping[str, str]:
         """Header values by name, in whatever case; those of several lines joined by a comma."""
-        return Headers(self._came.answer.headers)
+        return Headers(self._came.response.headers)
 
     @property
     def content(self) -> bytes:
         """The body, decoded as its Content-Encoding says."""
-        return self._came.answer.body
+        return self._came.response.body
 
     @cached_property
     def text(self) -> str:
         """The body as text, by the charset of its Content-Type, else UTF-8; invalid bytes become U+FFFD."""
-        return text_of(self.content, declared_codec(self._came.answer.headers))
+        return text_of(self.content, declared_codec(self._came.response.headers))
 
     def json(self) -> Any:
         """The body as JSON. ResponseDecodingError where it is none."""
-        if self._came.reply.text is not None:
+        if self._came.raw_response.text is not None:
             raise self._unreadable("the answer is no JSON", "not_json")
-        return self._came.reply.body
+        return self._came.raw_response.body
 
     @cached_property
     def xml(self) -> Element:
         """The body as XML, names being ``{namespace}local``. ResponseDecodingError for none, and for a DTD."""
         try:
-            declared = declared_codec(self._came.answer.headers)
+            declared = declared_codec(self._came.response.headers)
             return read_xml(self.content if declared is None else text_of(self.content, declared))
         except XmlRefused as refused:
             raise self._unreadable(f"the answer cannot be read as XML: {refused}", "not_xml") from None
@@ -64,13 +64,13 @@ class Response:
     @property
     def data(self) -> Any:
         """``data`` of a GraphQL answer; None where it has none."""
-        body = self._came.reply.body
+        body = self._came.raw_response.body
         return body.get("data") if isinstance(body, dict) else None
 
     @property
-    def reply(self) -> RawResponse:
+    def raw_response(self) -> RawResponse:
         """The same as patterns and dialects see it."""
-        return self._came.reply
+        return self._came.raw_response
 
     @property
     def verdict(self) -> Verdict:
@@ -104,7 +104,7 @@ class Response:
             provider=self._provider,
             reason=reason,
             verdict=self.verdict,
-            answer=self._came.answer,
-            reply=self._came.reply,
+            response=self._came.response,
+            raw_response=self._came.raw_response,
             attempts=self.attempts,
         )

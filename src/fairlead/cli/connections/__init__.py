@@ -121,7 +121,7 @@ def refresh(
 
     async def work(fairlead: Fairlead) -> dict[str, Any]:
         before = await fairlead.runtime.connections.get(key)
-        await fairlead.runtime.reader.newer(key, before.generation, actor=call.actor)
+        await fairlead.runtime.reader.refreshed_after(key, before.generation, actor=call.actor)
         after = await fairlead.runtime.connections.get(key)
         return {**as_record(after), "generation_before": before.generation}
 

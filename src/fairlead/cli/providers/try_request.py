@@ -98,7 +98,7 @@ async def _of_connection(fairlead: Fairlead, key: ConnectionKey) -> dict[str, An
 async def _sent(fairlead: Fairlead, key: ConnectionKey, actor: str) -> dict[str, Any]:
     """What came of it, without the token."""
     before = await fairlead.connections.get(key.tenant, key.provider, key.account)
-    await fairlead.runtime.reader.newer(key, before.generation, actor=actor)
+    await fairlead.runtime.reader.refreshed_after(key, before.generation, actor=actor)
     after = await fairlead.connections.get(key.tenant, key.provider, key.account)
     return {
         "sent": {

@@ -25,7 +25,7 @@ from fairlead.engine.calls.line_splitter import LONGEST_LINE_BYTES, LineTooLong,
 from fairlead.engine.jobs.handler import current_job
 from fairlead.engine.limits.bulk_slots import BulkAdmitter, BulkOperation, BulkRequest
 from fairlead.engine.ports import ConnectionKey
-from fairlead.engine.ports.http import HttpRequest, NoAnswer, StreamBroken, Transport
+from fairlead.engine.ports.http import HttpRequest, NoResponse, StreamBroken, Transport
 from fairlead.errors import BulkLimitReachedError, BulkStillRunningError, CallFailedError
 from fairlead.policy.calls.bulk.protocol import BulkAsk, BulkDenied, BulkSeen, BulkState, BulkWay
 from fairlead.policy.calls.classify.status import is_success, meaning_of
@@ -207,7 +207,7 @@ class BulkRun:
         """The lines after the first *given*. Not through the gate: it is no call to the vendor's API."""
         request = HttpRequest("GET", url, {"accept": "*/*"}, None, self._left_s(), RESULT_BYTES)
         async with self._runs.transport.stream(request) as came:
-            if isinstance(came, NoAnswer):
+            if isinstance(came, NoResponse):
                 raise _FetchFailed(Category.TRANSIENT_NETWORK, came.kind, came.why)
             if not is_success(came.status):
                 category = meaning_of(came.status) or Category.TRANSIENT_NETWORK
@@ -220,7 +220,7 @@ class BulkRun:
                     if number > given:
                         yield line
             except StreamBroken as broken:
-                told = broken.no_answer
+                told = broken.no_response
                 raise _FetchFailed(Category.TRANSIENT_NETWORK, told.kind, told.why) from None
             except TimeoutError:
                 stalled = f"no byte of them came for {_IDLE_S:g} s"
@@ -318,7 +318,7 @@ class BulkRuns:
             try:
                 seen = await self._begun(place, order, ask)
             except CallFailedError as failed:
-                if failed.reply is None or place.rejection_code(failed.reply) is None:
+                if failed.raw_response is None or place.rejection_code(failed.raw_response) is None:
                     raise
                 seen = await self._found(place, order, ask)  # begun between our two questions
                 if seen is None:

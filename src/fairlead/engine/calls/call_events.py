@@ -11,11 +11,11 @@ from collections.abc import Hashable
 from dataclasses import replace
 
 from fairlead._core.clock import Clock
-from fairlead.engine.calls.call_state import Progress, Tried
+from fairlead.engine.calls.call_state import AttemptResult, CallState
 from fairlead.engine.calls.unclassified import Unclassified
 from fairlead.errors import CallFailedError, FairleadError, SlotLostError
 from fairlead.events import CallAttempted, CallsFailed, Emit
-from fairlead.policy.calls.next_step import Follow, Then
+from fairlead.policy.calls.next_step import Decision, NextAction
 from fairlead.policy.jobs.job import Snooze, outcome_of_exception
 
 ALL_PER_S = 100
@@ -26,7 +26,7 @@ FAILED_EACH_S = 10.0
 _MOST = 10_000
 
 
-class Records:
+class CallEvents:
     """One per process."""
 
     def __init__(self, *, clock: Clock, emit: Emit) -> None:
@@ -38,65 +38,65 @@ class Records:
         self._failed: dict[Hashable, tuple[float, int]] = {}
 
     def attempt(
-        self, on_way: Progress, tried: Tried, after: Follow, failed: FairleadError | None = None
+        self, state: CallState, result: AttemptResult, decision: Decision, failed: FairleadError | None = None
     ) -> None:
         """It was sent; what came was judged. *failed*: what is raised for it."""
         now_s = self._clock.monotonic()
-        on_way.look(now_s)
-        verdict = tried.verdict
+        state.update_timers(now_s)
+        verdict = result.verdict
         if verdict.unclassified:
-            self._unclassified.count(on_way.call.key.provider, tried.status, verdict.code)
+            self._unclassified.count(state.call.key.provider, result.status, verdict.code)
         if now_s >= self._unclassified.due_s:
             self._unclassified.tell(now_s)
-        stands_for = self._stands_for(now_s) if after.then is Then.GIVE else 1
+        stands_for = self._stands_for(now_s) if decision.action is NextAction.RETURN else 1
         if not stands_for:
             return
-        event = on_way.event(
-            tried.status,
+        event = state.event(
+            result.status,
             verdict.rule,
             str(verdict.category) if verdict.category else None,
             verdict.code,
-            after,
+            decision,
             unclassified=verdict.unclassified,
             stands_for=stands_for,
         )
         self._emit(event)
-        if failed is not None and not _is_wait(on_way, failed):
+        if failed is not None and not _is_wait(state, failed):
             self._tell_failed(event, now_s)
 
-    def slot_lost(self, on_way: Progress, lost: SlotLostError) -> None:
+    def slot_lost(self, state: CallState, lost: SlotLostError) -> None:
         """Record a call that was sent and lost its slot, and set in *lost* whether it may be repeated."""
-        lost.idempotent = on_way.call.is_idempotent
-        self._tell_failed(self._ended(on_way, "slot lost", lost.category, lost.code), self._clock.monotonic())
+        lost.idempotent = state.call.is_idempotent
+        self._tell_failed(self._ended(state, "slot lost", lost.category, lost.code), self._clock.monotonic())
 
-    def cancelled(self, on_way: Progress) -> None:
+    def cancelled(self, state: CallState) -> None:
         """It was sent, and its caller waits no more: what became of it nobody knows."""
-        self._ended(on_way, "cancelled", None, "cancelled")
+        self._ended(state, "cancelled", None, "cancelled")
 
-    def _ended(self, on_way: Progress, rule: str, category: str | None, code: str) -> CallAttempted:
-        on_way.look(self._clock.monotonic())
-        event = on_way.event(None, rule, category, code, Follow(Then.FAIL))
+    def _ended(self, state: CallState, rule: str, category: str | None, code: str) -> CallAttempted:
+        state.update_timers(self._clock.monotonic())
+        event = state.event(None, rule, category, code, Decision(NextAction.FAIL))
         self._emit(event)
         return event
 
-    def refused(self, on_way: Progress, error: FairleadError, raised: FairleadError) -> None:
+    def refused(self, state: CallState, error: FairleadError, raised: FairleadError) -> None:
         """It was not sent, because of *error*; *raised*: what its caller is told.
 
         Where it may have been sent before, the call has failed with that.
         """
         now_s = self._clock.monotonic()
-        on_way.look(now_s)
-        then = Then.FAIL if on_way.may_have_left else Then.REFUSED
-        stands_for = self._stands_for(now_s) if then is Then.REFUSED else 1
+        state.update_timers(now_s)
+        action = NextAction.FAIL if state.may_have_been_sent else NextAction.REFUSED
+        stands_for = self._stands_for(now_s) if action is NextAction.REFUSED else 1
         if not stands_for:
             return
         code = error.reason or error.code
-        on_way.gate = code if error.code == "limit_exceeded" else ""
-        after = Follow(then, error.retry_after_s or 0.0)
-        event = on_way.event(None, "refused", error.category, code, after, stands_for=stands_for)
+        state.gate = code if error.code == "limit_exceeded" else ""
+        decision = Decision(action, error.retry_after_s or 0.0)
+        event = state.event(None, "refused", error.category, code, decision, stands_for=stands_for)
         self._emit(event)
-        if then is Then.FAIL and not _is_wait(on_way, raised):
-            self._tell_failed(_of_last(on_way, event, raised), now_s)
+        if action is NextAction.FAIL and not _is_wait(state, raised):
+            self._tell_failed(_of_last(state, event, raised), now_s)
 
     def _stands_for(self, now_s: float) -> int:
         """For how many the next record is to stand; 0: there is to be none."""
@@ -119,17 +119,17 @@ class Records:
         self._emit(CallsFailed(*what, event.code, event.category, silent + 1, event.unclassified))
 
 
-def _of_last(on_way: Progress, refusal: CallAttempted, raised: FairleadError) -> CallAttempted:
+def _of_last(state: CallState, refusal: CallAttempted, raised: FairleadError) -> CallAttempted:
     """Return *refusal* with the failure of the last attempt, if it only prevented another attempt."""
-    if on_way.last is None or not isinstance(raised, CallFailedError):
+    if state.last is None or not isinstance(raised, CallFailedError):
         return refusal
-    verdict = on_way.last.verdict
+    verdict = state.last.verdict
     category = str(verdict.category or "")
     if not category.startswith("transient"):  # a 401, after which *refusal* is the cause
         return refusal
     return replace(refusal, rule=verdict.rule, code=verdict.code, category=category)
 
 
-def _is_wait(on_way: Progress, raised: FairleadError) -> bool:
+def _is_wait(state: CallState, raised: FairleadError) -> bool:
     """In a job it is no failure, but a wait: the job comes back, and nobody need look."""
-    return on_way.job_id is not None and isinstance(outcome_of_exception(raised, draw=0.0), Snooze)
+    return state.job_id is not None and isinstance(outcome_of_exception(raised, draw=0.0), Snooze)

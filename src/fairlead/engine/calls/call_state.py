@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
 
+from fairlead._core.secret import Secret
 from fairlead.engine.calls.request import Call
+from fairlead.engine.limits.call_admitter import CallRequest
 from fairlead.engine.ports import Connection
 from fairlead.engine.ports.gate import Admitted
-from fairlead.engine.ports.http import HttpAnswer, NoAnswer
+from fairlead.engine.ports.http import HttpRequest, HttpResponse, NoResponse
 from fairlead.errors import (
     CallFailedError,
     FairleadError,
@@ -20,7 +23,7 @@ from fairlead.errors import (
 from fairlead.events import CallAttempted
 from fairlead.policy.calls.classify.rules import Rules
 from fairlead.policy.calls.classify.verdict import Verdict
-from fairlead.policy.calls.next_step import MAX_RETRYING_S, Attempt, Follow, Then
+from fairlead.policy.calls.next_step import MAX_RETRYING_S, Attempt, Decision, NextAction
 from fairlead.policy.failures.category import classify_exception
 from fairlead.policy.failures.hint import clamp_hint
 from fairlead.policy.failures.process_health import HINTS, is_own_fault
@@ -39,7 +42,7 @@ _NOT_SENT_HINT = "check that this host can reach the provider's API; nothing was
 
 
 @dataclass(frozen=True, slots=True)
-class Manners:
+class CallConfig:
     """How calls of a connection are made and judged."""
 
     rules: Rules
@@ -70,22 +73,23 @@ class Manners:
         return host
 
 
-class Tried(NamedTuple):
-    """One attempt: what came, read where it is an answer, and judged."""
+class AttemptResult(NamedTuple):
+    """The outcome of one attempt, parsed and classified."""
 
-    came: HttpAnswer | NoAnswer
-    reply: RawResponse | None
+    outcome: HttpResponse | NoResponse
+    raw_response: RawResponse | None
+    """The parsed response; None if there is none."""
     verdict: Verdict
 
     @property
     def status(self) -> int | None:
-        """Of the answer; None where there was none."""
-        return self.came.status if isinstance(self.came, HttpAnswer) else None
+        """The HTTP status; None if there is no response."""
+        return self.outcome.status if isinstance(self.outcome, HttpResponse) else None
 
     @property
     def sent(self) -> bool:
-        """Whether anything of it may have left this process."""
-        return isinstance(self.came, HttpAnswer) or self.came.sent
+        """Whether any byte of the request may have left this process."""
+        return isinstance(self.outcome, HttpResponse) or self.outcome.sent
 
 
 def gate_of(admitted: Admitted) -> str:
@@ -97,36 +101,36 @@ def gate_of(admitted: Admitted) -> str:
 
 
 @dataclass(slots=True)
-class Progress:
+class CallState:
     """A call on its way. *ends_s*: its deadline, *inline_s*: the longest wait that may be spent here."""
 
     call: Call
     host: str
-    manners: Manners
-    began_s: float
-    ends_s: float
-    inline_s: float
-    whole_s: float
+    config: CallConfig
+    started_mono: float
+    deadline_mono: float
+    max_inline_wait_s: float
+    total_deadline_s: float
     """Its deadline as its caller or its connection wants it; in a job less may be left."""
     token: PublicToken | None = None
     refreshed: bool = False
     may_have_acted: bool = False
     """The provider may have done, at some attempt, what was asked of it."""
-    may_have_left: bool = False
+    may_have_been_sent: bool = False
     """At some attempt that failed something may have been sent."""
-    head_given: bool = False
+    headers_delivered: bool = False
     """Its caller has the head of a success, and reads."""
-    last: Tried | None = None
+    last: AttemptResult | None = None
     """The last attempt that failed."""
     retries: int = 0
-    sends: int = 0
+    attempts: int = 0
     left_s: float = 0.0
     """Until its deadline, when it was made ready."""
-    given_s: float = 0.0
+    attempt_timeout_s: float = 0.0
     """The time that the attempt under way has."""
-    sent_s: float = 0.0
+    in_flight_s: float = 0.0
     """How long it was under way, all attempts together, until it was looked at."""
-    left_at_s: float | None = None
+    attempt_started_mono: float | None = None
     """When the attempt under way was sent."""
     gate: str = ""
     """What let its last attempt through, or refused it."""
@@ -134,40 +138,71 @@ class Progress:
     waited_s: float = 0.0
     """For credentials, limits and retries, until it was looked at."""
 
-    def leaves(self, now_s: float, admitted: Admitted) -> float:
+    def start_attempt(self, now_s: float, admitted: Admitted) -> float:
         """It is sent once more; gives *now_s*."""
-        self.sends += 1
-        self.left_at_s = now_s
+        self.attempts += 1
+        self.attempt_started_mono = now_s
         self.gate = gate_of(admitted)
         return now_s
 
-    def ended(self, now_s: float) -> None:
+    def end_attempt(self, now_s: float) -> None:
         """An attempt is over."""
         self._count_sent(now_s)
-        self.left_at_s = None
+        self.attempt_started_mono = None
 
-    def look(self, now_s: float) -> None:
+    def update_timers(self, now_s: float) -> None:
         """Reckon how long it has waited so far, and how long it was under way."""
         self._count_sent(now_s)
-        self.waited_s = now_s - self.began_s - self.sent_s
+        self.waited_s = now_s - self.started_mono - self.in_flight_s
 
     def _count_sent(self, now_s: float) -> None:
-        if self.left_at_s is not None:
-            self.sent_s += now_s - self.left_at_s
-            self.left_at_s = now_s
+        if self.attempt_started_mono is not None:
+            self.in_flight_s += now_s - self.attempt_started_mono
+            self.attempt_started_mono = now_s
 
     def attempt(self, now_s: float) -> Attempt:
         """As far as what follows depends on it."""
-        left_s = min(self.ends_s, self.began_s + MAX_RETRYING_S) - now_s
+        left_s = min(self.deadline_mono, self.started_mono + MAX_RETRYING_S) - now_s
         return Attempt(
-            self.retries, self.refreshed, self.call.is_idempotent, left_s, self.inline_s, self.whole_s
+            self.retries,
+            self.refreshed,
+            self.call.is_idempotent,
+            left_s,
+            self.max_inline_wait_s,
+            self.total_deadline_s,
         )
 
-    def note_failed(self, tried: Tried) -> None:
+    def record_failed_attempt(self, result: AttemptResult) -> None:
         """It is tried once more."""
-        self.last = tried
-        self.may_have_acted |= not tried.verdict.refused_before_acting
-        self.may_have_left |= tried.sent
+        self.last = result
+        self.may_have_acted |= not result.verdict.refused_before_acting
+        self.may_have_been_sent |= result.sent
+
+    def admission_request(self) -> CallRequest:
+        """Return what the limits are asked for."""
+        call, left_s = self.call, self.left_s
+        wait_s = self.max_inline_wait_s if call.wait_s is None else call.wait_s
+        return CallRequest(
+            call.key,
+            call.api,
+            self.host,
+            call.cost,
+            call.class_number,
+            min(wait_s, left_s),
+            left_s,
+            retry=self.retries > 0 or None,
+            operation=call.operation,
+        )
+
+    def http_request(self, now_mono: float) -> HttpRequest:
+        """Return the request of an attempt that starts at *now_mono*, with the credential in its header."""
+        call, header = self.call, self.config.profile.credential_header
+        assert self.token is not None
+        value = Secret(header.format.replace("{token}", self.token.access_token.reveal()), remember=False)
+        headers: Mapping[str, str | Secret] = {**header.fixed, **call.headers, header.name: value}
+        timeout_s = self.attempt_timeout_s = self.deadline_mono - now_mono
+        max_bytes, tenant = call.max_body_bytes, call.key.tenant
+        return HttpRequest(call.method, call.url, headers, call.body, timeout_s, max_bytes, tenant)
 
     def event(
         self,
@@ -175,7 +210,7 @@ class Progress:
         rule: str,
         category: str | None,
         code: str,
-        after: Follow,
+        decision: Decision,
         *,
         unclassified: bool = False,
         stands_for: int = 1,
@@ -187,14 +222,14 @@ class Progress:
             self.call.key.account,
             self.host,
             self.call.operation,
-            self.sends,
+            self.attempts,
             status,
             rule,
             category,
-            after.then.value,
-            after.delay_s,
+            decision.action.value,
+            decision.delay_s,
             self.waited_s,
-            self.sent_s,
+            self.in_flight_s,
             code,
             self.gate,
             self.job_id,
@@ -211,11 +246,11 @@ class Progress:
         """
         if self.last is None:
             return error
-        if not self.may_have_left:
+        if not self.may_have_been_sent:
             is_ours = is_own_fault(self.last.verdict.code)
-            return self.failed(self.last, Follow(Then.FAIL, why=error.message)) if is_ours else error
+            return self.failed(self.last, Decision(NextAction.FAIL, why=error.message)) if is_ours else error
         failed = self._failed(
-            self.last, Follow(Then.FAIL, why=f"it could not be tried again: {error.message}")
+            self.last, Decision(NextAction.FAIL, why=f"it could not be tried again: {error.message}")
         )
         if not (failed.category or "").startswith("transient"):
             failed.category = classify_exception(error).category
@@ -223,12 +258,12 @@ class Progress:
         failed.__cause__ = error
         return failed
 
-    def turned_away(self, error: FairleadError) -> FairleadError:
+    def credential_rejected(self, error: FairleadError) -> FairleadError:
         """Why there is no newer token after a 401. Where none can be had it is the vendor who refused the one
         that there is, and only another one helps."""
         if not isinstance(error, NoRefreshTokenError):
             return error
-        keys_only = self.manners.profile.endpoints.authorize is None
+        keys_only = self.config.profile.endpoints.authorize is None
         credential = "API key" if keys_only else "access token, which cannot be renewed"
         refused = NoRefreshTokenError(
             f"the provider refused the connection's {credential} (401)",
@@ -240,34 +275,34 @@ class Progress:
         refused.account = self.call.key.account
         return refused
 
-    def failed(self, tried: Tried, after: Follow) -> CallFailedError | NotSentError:
+    def failed(self, result: AttemptResult, decision: Decision) -> CallFailedError | NotSentError:
         """Why it is over."""
-        if self.may_have_left or tried.sent:
-            return self._failed(tried, after)
+        if self.may_have_been_sent or result.sent:
+            return self._failed(result, decision)
         return NotSentError(  # without a time: a job that is told one comes back for ever
-            _why(tried, after),
+            _why(result, decision),
             tenant=self.call.key.tenant,
             provider=self.call.key.provider,
-            category=tried.verdict.category,
-            reason=tried.verdict.code,
-            hint=HINTS.get(tried.verdict.code, _NOT_SENT_HINT),
+            category=result.verdict.category,
+            reason=result.verdict.code,
+            hint=HINTS.get(result.verdict.code, _NOT_SENT_HINT),
         )
 
-    def _failed(self, tried: Tried, after: Follow) -> CallFailedError:
-        verdict = tried.verdict
+    def _failed(self, result: AttemptResult, decision: Decision) -> CallFailedError:
+        verdict = result.verdict
         transient = verdict.category is not None and verdict.category.transient
         hint_s = clamp_hint(verdict.hint_s or 0.0, daily_limit=verdict.daily)
         failed = CallFailedError(
-            _why(tried, after),
+            _why(result, decision),
             tenant=self.call.key.tenant,
             provider=self.call.key.provider,
             category=verdict.category,
             reason=verdict.code,
-            retry_after_s=max(after.delay_s, hint_s) or None if transient else None,
+            retry_after_s=max(decision.delay_s, hint_s) or None if transient else None,
             verdict=verdict,
-            answer=tried.came if isinstance(tried.came, HttpAnswer) else None,
-            reply=tried.reply,
-            attempts=self.sends,
+            response=result.outcome if isinstance(result.outcome, HttpResponse) else None,
+            raw_response=result.raw_response,
+            attempts=self.attempts,
             may_have_acted=self.may_have_acted or not verdict.refused_before_acting,
         )
         failed.idempotent = self.call.is_idempotent
@@ -275,5 +310,5 @@ class Progress:
         return failed
 
 
-def _why(tried: Tried, after: Follow) -> str:
-    return f"{tried.verdict.why}; {after.why}" if after.why else tried.verdict.why
+def _why(result: AttemptResult, decision: Decision) -> str:
+    return f"{result.verdict.why}; {decision.why}" if decision.why else result.verdict.why

@@ -13,14 +13,14 @@ KNOWN_S = 1.0
 _MOST = 50_000
 
 
-class KnownOpen:
+class OpenBreakerCache:
     """Remembers refusals of the gate for a moment; the gate alone decides when a probe may go."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._known: dict[tuple[ConnectionKey, str], tuple[float, float]] = {}
 
-    def note(self, key: ConnectionKey, host: str, error: FairleadError) -> None:
+    def record(self, key: ConnectionKey, host: str, error: FairleadError) -> None:
         """A call was not let in; only a breaker that is open is remembered."""
         if (
             isinstance(error, LimitExceededError)

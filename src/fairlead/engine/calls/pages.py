@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairlead._core.clock import Clock, Draw
-from fairlead.engine.calls.request import Came
+from fairlead.engine.calls.request import CallResult
 from fairlead.engine.jobs.handler import JobContext
 from fairlead.engine.ports import ConnectionKey
 from fairlead.errors import (
@@ -33,7 +33,7 @@ RETRIES, BASE_S, CAP_S = 3, 2.0, 30.0
 """Of each page (DEFAULTS §2). A wait longer than the cap is none for a list: it ends with what there is."""
 MOST_PAGES = 10_000
 
-Fetch = Callable[[Asked], Awaitable[Came]]
+Fetch = Callable[[Asked], Awaitable[CallResult]]
 """One page."""
 
 
@@ -100,8 +100,8 @@ async def pages(
         came = await _fetched(fetch, asked, clock, draw, may_wait)
         items: Sequence[Any] | None = None
         try:
-            items = way.found(came.reply)
-            following = way.following(asked, came.reply)
+            items = way.found(came.raw_response)
+            following = way.following(asked, came.raw_response)
         except NextPageError as error:
             if items is not None:
                 yield Page(items, asked)
@@ -112,7 +112,7 @@ async def pages(
 
 async def _fetched(
     fetch: Fetch, asked: Asked, clock: Clock, draw: Draw, may_wait: Callable[[float], bool]
-) -> Came:
+) -> CallResult:
     attempt = 0
     while True:
         try:
@@ -131,7 +131,7 @@ def _no_time(key: ConnectionKey) -> DeadlineExceededError:
     return DeadlineExceededError(what, tenant=key.tenant, provider=key.provider)
 
 
-def _incomplete(key: ConnectionKey, came: Came) -> CallFailedError | None:
+def _incomplete(key: ConnectionKey, came: CallResult) -> CallFailedError | None:
     """Return why a partly answered page is incomplete, such as GraphQL data beside errors."""
     if came.verdict.result is not Result.PARTIAL:
         return None
@@ -139,14 +139,14 @@ def _incomplete(key: ConnectionKey, came: Came) -> CallFailedError | None:
     return _failed(key, came, what, came.verdict.code, "compare the items with what the provider has")
 
 
-def _not_followed(key: ConnectionKey, error: NextPageError, came: Came) -> CallFailedError:
+def _not_followed(key: ConnectionKey, error: NextPageError, came: CallResult) -> CallFailedError:
     hint = (
         "check `pages` of the call or of the profile; the credential goes to no other host than the one asked"
     )
     return _failed(key, came, str(error), error.reason, hint)
 
 
-def _failed(key: ConnectionKey, came: Came, what: str, reason: str, hint: str) -> CallFailedError:
+def _failed(key: ConnectionKey, came: CallResult, what: str, reason: str, hint: str) -> CallFailedError:
     return CallFailedError(
         what,
         tenant=key.tenant,
@@ -155,8 +155,8 @@ def _failed(key: ConnectionKey, came: Came, what: str, reason: str, hint: str) -
         reason=reason,
         hint=hint,
         verdict=came.verdict,
-        answer=came.answer,
-        reply=came.reply,
+        response=came.response,
+        raw_response=came.raw_response,
         attempts=came.attempts,
     )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from fairlead.engine.ports import ConnectionKey
-from fairlead.engine.ports.http import HttpAnswer
+from fairlead.engine.ports.http import HttpResponse
 from fairlead.policy.calls.classify.verdict import Verdict
 from fairlead.policy.calls.next_step import is_idempotent
 from fairlead.policy.limits.feedback.raw_response import RawResponse
@@ -39,7 +39,7 @@ class Call:
     deadline_s: float | None = None
     idempotent: bool | None = None
     max_body_bytes: int = MAX_BODY_BYTES
-    began_s: float | None = None
+    started_mono: float | None = None
     """When it was asked for, by ``Pipeline.now_s``; None: when it comes to the pipeline."""
 
     @property
@@ -48,21 +48,21 @@ class Call:
         return is_idempotent(self.method, self.headers) if self.idempotent is None else self.idempotent
 
 
-class Came(NamedTuple):
+class CallResult(NamedTuple):
     """What came of a call: its answer, read and judged. *attempts*: how often it was sent."""
 
-    answer: HttpAnswer
-    reply: RawResponse
+    response: HttpResponse
+    raw_response: RawResponse
     verdict: Verdict
     attempts: int
     waited_s: float
     """For credentials, limits and retries."""
 
 
-class Tokens(Protocol):
+class TokenSource(Protocol):
     """Where the pipeline gets its credentials."""
 
-    def served(self, key: ConnectionKey) -> PublicToken | None:
+    def cached(self, key: ConnectionKey) -> PublicToken | None:
         """One that is valid now, where nobody need be asked for it."""
         ...
 
@@ -71,7 +71,7 @@ class Tokens(Protocol):
         (ReauthRequiredError...) where there is none to be had."""
         ...
 
-    async def newer(self, key: ConnectionKey, than: int | None) -> PublicToken:
+    async def refreshed_after(self, key: ConnectionKey, than: int | None) -> PublicToken:
         """One of a later generation than *than*, which the provider refused; None: one that lasts for more
         than a minute will do. Raises as `token`."""
         ...

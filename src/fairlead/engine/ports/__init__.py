@@ -50,11 +50,11 @@ from fairlead.engine.ports.host import (
 )
 from fairlead.engine.ports.http import (
     TRANSPORT_HEADERS,
-    HttpAnswer,
     HttpRequest,
+    HttpResponse,
     HttpStream,
-    NoAnswer,
-    NoAnswerKind,
+    NoResponse,
+    NoResponseKind,
     StreamBroken,
     Transport,
 )

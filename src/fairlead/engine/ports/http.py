@@ -22,7 +22,7 @@ TRANSPORT_HEADERS = frozenset(
 """Headers that frame a request or name its destination: the transport's own. In a request they are refused;
 a door that takes requests of other libraries leaves them out."""
 
-NoAnswerKind = Literal[
+NoResponseKind = Literal[
     "refused_address",  # our address policy forbids the destination
     "pool",  # no free connection of ours in time: says nothing of the destination
     "descriptors",  # this process or its host has no file descriptor left
@@ -61,7 +61,7 @@ class HttpRequest:
 
 
 @dataclass(slots=True)  # not to be changed; frozen, each field would cost a call 0.1 us
-class HttpAnswer:
+class HttpResponse:
     """A complete answer, whatever its status. Header names are lower case; *body* is decoded. What it says is
     never shown.
 
@@ -77,7 +77,7 @@ class HttpAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class NoAnswer:
+class NoResponse:
     """No complete answer. *sent* is False only if no byte of the request left this process.
 
     *why* is in plain words, without secrets, addresses or anything that the server said. *status* is that of
@@ -85,7 +85,7 @@ class NoAnswer:
     """
 
     sent: bool
-    kind: NoAnswerKind
+    kind: NoResponseKind
     why: str
     status: int | None = None
 
@@ -93,9 +93,9 @@ class NoAnswer:
 class StreamBroken(Exception):
     """An answer that was being streamed did not come to its end; *no_answer* says why, *stream* which."""
 
-    def __init__(self, no_answer: NoAnswer, stream: HttpStream) -> None:
-        super().__init__(no_answer.why)
-        self.no_answer = no_answer
+    def __init__(self, no_response: NoResponse, stream: HttpStream) -> None:
+        super().__init__(no_response.why)
+        self.no_response = no_response
         self.stream = stream
 
 
@@ -121,7 +121,7 @@ class DialObserver(Protocol):
         """Record a new connection to *place*."""
         ...
 
-    def failed(self, place: str, kind: NoAnswerKind) -> None:
+    def failed(self, place: str, kind: NoResponseKind) -> None:
         """Record that no connection to *place* could be made, and why."""
         ...
 
@@ -133,10 +133,10 @@ class Transport(Protocol):
     cancellation passes up at any time, and the connection is not used again.
     """
 
-    async def send(self, request: HttpRequest) -> HttpAnswer | NoAnswer:
+    async def send(self, request: HttpRequest) -> HttpResponse | NoResponse:
         """The whole answer."""
         ...
 
-    def stream(self, request: HttpRequest) -> AbstractAsyncContextManager[HttpStream | NoAnswer]:
+    def stream(self, request: HttpRequest) -> AbstractAsyncContextManager[HttpStream | NoResponse]:
         """The answer's head, and its body as it comes. Whoever leaves before its end drops the connection."""
         ...

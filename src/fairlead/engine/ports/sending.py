@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 from uuid import UUID
 
 from fairlead._core.secret import Secret
-from fairlead.engine.ports.http import HttpAnswer, NoAnswer
+from fairlead.engine.ports.http import HttpResponse, NoResponse
 from fairlead.engine.ports.values import Json
 from fairlead.policy.calls.blast_radius import Reach
 
@@ -31,7 +31,7 @@ class TokenTransport(Protocol):
 
     async def send(
         self, call: TokenCall, before_sent: Callable[[], Awaitable[None]]
-    ) -> HttpAnswer | NoAnswer:
+    ) -> HttpResponse | NoResponse:
         """POST; *before_sent* is awaited after connect and TLS and before the first byte, and what it
         raises is raised here with nothing sent."""
         ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fairlead.engine.ports import ConnectionKey, NoAnswer, TokenCall
+from fairlead.engine.ports import ConnectionKey, NoResponse, TokenCall
 from fairlead.engine.tokens.connections import Connections
 from fairlead.engine.tokens.deps import Rooms, profile_of
 from fairlead.engine.tokens.grants import Grants
@@ -83,7 +83,7 @@ class Accounts:
             json_body=facts.json_body,
         )
         answer = await self._rooms.transport.send(call, nothing_to_mark)
-        if isinstance(answer, NoAnswer):
+        if isinstance(answer, NoResponse):
             return Probed(False, None, answer.why, None)
         works = answer.status < 300
         return Probed(works, answer.status, "ok" if works else f"http_{answer.status}", answer.took_s)

@@ -19,7 +19,7 @@ from hashlib import sha256
 from weakref import WeakSet
 
 from fairlead._core.secret import Secret
-from fairlead.engine.ports import ConnectionKey, HttpAnswer, NoAnswer, TokenCall
+from fairlead.engine.ports import ConnectionKey, HttpResponse, NoResponse, TokenCall
 from fairlead.engine.tokens.connection_view import ConnectionView
 from fairlead.engine.tokens.connections import Connections, Grant
 from fairlead.engine.tokens.deps import Rooms
@@ -223,9 +223,9 @@ class Consents:
         return Secret(answer["code"])
 
     def _granted(
-        self, consent: Consent, profile: Profile, got: HttpAnswer | NoAnswer, lifetime_s: float | None
+        self, consent: Consent, profile: Profile, got: HttpResponse | NoResponse, lifetime_s: float | None
     ) -> outcomes.Granted:
-        if isinstance(got, NoAnswer):
+        if isinstance(got, NoResponse):
             raise _failed(
                 consent.key, OutcomeUnknownError if got.sent else NotSentError, f"no answer: {got.why}"
             )

@@ -20,10 +20,10 @@ from fairlead.engine.ports import (
     EndpointAsk,
     EndpointChange,
     EndpointRefusal,
-    HttpAnswer,
+    HttpResponse,
     Intent,
     Marked,
-    NoAnswer,
+    NoResponse,
     TokenCall,
 )
 from fairlead.engine.tokens.deps import Fresh, RefreshSettings, Replay, Rooms, error_of, names_of, profile_of
@@ -192,7 +192,7 @@ class Exchange:
             await self._release(step)  # the mark could not be made, so nothing left
             raise
         faultpoint("token.after_answer")
-        if not marks or (isinstance(answer, NoAnswer) and not answer.sent):
+        if not marks or (isinstance(answer, NoResponse) and not answer.sent):
             raise await self._not_sent(step, answer)
         mark, marked_s = marks[0]
         send = Send(
@@ -210,13 +210,13 @@ class Exchange:
             return True
         return replay is not None and replay.leave_by_s is not None and now_s > replay.leave_by_s
 
-    async def _post(self, call: TokenCall, before_sent: BeforeSent) -> HttpAnswer | NoAnswer:
+    async def _post(self, call: TokenCall, before_sent: BeforeSent) -> HttpResponse | NoResponse:
         """POST; what provably never left is tried again after 1 s and 3 s, inside the same lease."""
         clock = self._rooms.clock
         deadline_s = clock.monotonic() + self._settings.total_deadline_s
         for delay_s in (*self._settings.not_sent_delays_s, None):
             answer = await self._rooms.transport.send(call, before_sent)
-            sent = isinstance(answer, HttpAnswer) or answer.sent
+            sent = isinstance(answer, HttpResponse) or answer.sent
             if sent or delay_s is None or clock.monotonic() + delay_s + call.deadline_s > deadline_s:
                 return answer
             await clock.sleep(delay_s)
@@ -224,8 +224,8 @@ class Exchange:
 
     # ---- what the answer means
 
-    async def _conclude(self, step: _Try, send: Send, answer: HttpAnswer | NoAnswer) -> Fresh | None:
-        if isinstance(answer, NoAnswer):
+    async def _conclude(self, step: _Try, send: Send, answer: HttpResponse | NoResponse) -> Fresh | None:
+        if isinstance(answer, NoResponse):
             await self._note(step, outcomes.Unknown(answer.why), answer.why)
             raise await self._lost(step, send, answer.why, "transient_network")
         got = parse_answer(answer.status, answer.headers, answer.body)
@@ -239,7 +239,7 @@ class Exchange:
         return await self._refused_or_lost(step, send, answer, outcome)
 
     async def _refused_or_lost(
-        self, step: _Try, send: Send, answer: HttpAnswer, outcome: outcomes.TokenOutcome
+        self, step: _Try, send: Send, answer: HttpResponse, outcome: outcomes.TokenOutcome
     ) -> Fresh | None:
         if isinstance(outcome, outcomes.Unknown) and answer.status < 300 and not self._repeats(step):
             await self._settler.keep(send, answer)  # it may hold the only copy of the next token (R12)
@@ -264,7 +264,7 @@ class Exchange:
                 raise AssertionError("a complete answer was sent for, and a grant was concluded above")
 
     async def _granted(
-        self, step: _Try, send: Send, answer: HttpAnswer, granted: outcomes.Granted
+        self, step: _Try, send: Send, answer: HttpResponse, granted: outcomes.Granted
     ) -> Fresh | None:
         await self._settler.journal(send, answer)
         faultpoint("token.after_journal")
@@ -328,9 +328,9 @@ class Exchange:
             return Sends(last_s, last_s, replays=0)
         return Sends(rotation.age_sent_s + now_s - step.asked_s, last_s, step.replay.replays + 1)
 
-    async def _not_sent(self, step: _Try, answer: HttpAnswer | NoAnswer) -> FairleadError:
+    async def _not_sent(self, step: _Try, answer: HttpResponse | NoResponse) -> FairleadError:
         await self._release(step)
-        kind, why = (answer.kind, answer.why) if isinstance(answer, NoAnswer) else ("unmarked", "not sent")
+        kind, why = (answer.kind, answer.why) if isinstance(answer, NoResponse) else ("unmarked", "not sent")
         await self._note(step, outcomes.not_sent(kind), why)
         return self._failed(step, NotSentError, kind, "transient_network", reason=why)
 

@@ -55,8 +55,8 @@ class TokenReader:
 
     async def token(self, key: ConnectionKey) -> PublicToken:
         """A token that is valid now. Raises NotFoundError, ReauthRequiredError, or what a refresh raises."""
-        if (served := self.served(key)) is not None:
-            return served
+        if (token := self.cached(key)) is not None:
+            return token
         return await self._looked_up(key)
 
     async def _looked_up(self, key: ConnectionKey) -> PublicToken:
@@ -83,7 +83,7 @@ class TokenReader:
             self._coordinator.launch(credential.connection.connection_id, credential.generation)
         return self._serve(await self._settler.open(credential), credential)
 
-    def served(self, key: ConnectionKey) -> PublicToken | None:
+    def cached(self, key: ConnectionKey) -> PublicToken | None:
         """A token that is valid now, where nobody need be asked for it."""
         cached = self._cache.get(key)
         if cached is None or (now_s := self._rooms.clock.monotonic()) >= cached.good_until_s:
@@ -92,7 +92,9 @@ class TokenReader:
             self._background.start(key, lambda: self._looked_up(key))
         return cached.token
 
-    async def newer(self, key: ConnectionKey, than: int | None, *, actor: str = "caller") -> PublicToken:
+    async def refreshed_after(
+        self, key: ConnectionKey, than: int | None, *, actor: str = "caller"
+    ) -> PublicToken:
         """A token newer than generation *than*; None: one that lasts for more than a minute will do (T6)."""
         credential = await self._rooms.store.read(key)
         if credential is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fairlead.engine.ports import Credential, NoAnswer, TokenCall
+from fairlead.engine.ports import Credential, NoResponse, TokenCall
 from fairlead.engine.tokens.deps import Rooms, profile_of
 from fairlead.engine.tokens.grants import Grants
 from fairlead.engine.tokens.sealed_records import Stored
@@ -37,7 +37,7 @@ async def end_grant(rooms: Rooms, grants: Grants, credential: Credential, stored
         answer = await rooms.transport.send(call, nothing_to_mark)
     except FairleadError as refused:
         return f"not asked: {refused.message}"
-    if isinstance(answer, NoAnswer):
+    if isinstance(answer, NoResponse):
         return f"no answer: {answer.why}"
     return CONFIRMED if answer.status < 300 else f"answered {answer.status}"
 

@@ -17,7 +17,7 @@ from uuid import UUID
 
 from fairlead._core.faultpoint import faultpoint
 from fairlead._core.secret import Secret
-from fairlead.engine.ports import Credential, HttpAnswer, JournalEntry, Lifetime, Settlement
+from fairlead.engine.ports import Credential, HttpResponse, JournalEntry, Lifetime, Settlement
 from fairlead.engine.tokens.deps import Fresh, Rooms, answer_context, names_of, payload_context, profile_of
 from fairlead.engine.tokens.sealed_endpoints import check_places, places_of
 from fairlead.engine.tokens.sealed_records import Stored, decode_stored, encode_answer, encode_stored
@@ -151,11 +151,11 @@ class Settler:
         check_places(credential, stored)
         return stored
 
-    async def journal(self, send: Send, answer: HttpAnswer) -> None:
+    async def journal(self, send: Send, answer: HttpResponse) -> None:
         """Have the raw answer on disk. A disk that fails now is no reason to drop it: settling goes on."""
         await self._is_kept(self._entry(send, answer))
 
-    async def keep(self, send: Send, answer: HttpAnswer) -> None:
+    async def keep(self, send: Send, answer: HttpResponse) -> None:
         """Write a response that cannot be published to disk, until the connection has a newer token (R12)."""
         connection_id, digest = send.credential.connection.connection_id, sha256(answer.body).digest()
         kept = self._unusable.setdefault(connection_id, set())
@@ -163,7 +163,7 @@ class Settler:
             await self.journal(send, answer)
             kept.add(digest)
 
-    def _entry(self, send: Send, answer: HttpAnswer) -> JournalEntry:
+    def _entry(self, send: Send, answer: HttpResponse) -> JournalEntry:
         credential = send.credential
         plain = encode_answer(answer.status, answer.headers, answer.body)
         return JournalEntry(
@@ -185,7 +185,7 @@ class Settler:
             return False
         return True
 
-    async def late(self, send: Send, answer: HttpAnswer) -> Send:
+    async def late(self, send: Send, answer: HttpResponse) -> Send:
         """*send* in the place that it has by when it left: others may have sent the token again before.
 
         Of two answers the provider lets the one to the later request live (E44), and of two epochs the higher

@@ -24,27 +24,27 @@ MAX_RETRYING_S = 300.0
 _KEYS = frozenset({"idempotency-key", "x-idempotency-key", "paypal-request-id"})
 
 
-class Then(Enum):
+class NextAction(Enum):
     """What follows."""
 
-    GIVE = "give"
+    RETURN = "return"
     REFRESH = "refresh"
     """Get a newer token, and send the same again at once (C5)."""
-    AGAIN = "again"
+    RETRY = "retry"
     FAIL = "fail"
     REFUSED = "refused"
     """It was never sent; only records of calls say so."""
 
 
-class Follow(NamedTuple):
+class Decision(NamedTuple):
     """What follows, after *delay_s*; *why* says what stood against another try."""
 
-    then: Then
+    action: NextAction
     delay_s: float = 0.0
     why: str = ""
 
 
-GIVE = Follow(Then.GIVE)
+RETURN = Decision(NextAction.RETURN)
 """After whatever is no failure, as `follow` says, too: most calls need not ask it."""
 
 
@@ -60,8 +60,8 @@ class Attempt(NamedTuple):
     refreshed: bool
     idempotent: bool
     left_s: float
-    inline_s: float
-    whole_s: float = math.inf
+    max_inline_wait_s: float
+    total_deadline_s: float = math.inf
 
 
 def is_idempotent(method: str, headers: Iterable[str]) -> bool:
@@ -73,36 +73,38 @@ def is_idempotent(method: str, headers: Iterable[str]) -> bool:
     return method.upper() in IDEMPOTENT or any(name.lower() in _KEYS for name in headers)
 
 
-def follow(attempt: Attempt, verdict: Verdict, *, status: int | None, draw: float, factor: float) -> Follow:
+def decide_next(
+    attempt: Attempt, verdict: Verdict, *, status: int | None, draw: float, factor: float
+) -> Decision:
     """What follows *attempt*, which came to *verdict*; *status* None: there was no answer.
 
     *draw* is a random number in [0, 1), *factor* the provider's scale of delays.
     """
     if verdict.result is not Result.FAILED:
-        return GIVE
+        return RETURN
     if status == 401 and verdict.category is Category.PERMANENT_AUTH:
         if attempt.refreshed:
-            return Follow(Then.FAIL, why="the newer token is not known either")
-        return Follow(Then.REFRESH)
+            return Decision(NextAction.FAIL, why="the newer token is not known either")
+        return Decision(NextAction.REFRESH)
     return _tried_again(attempt, verdict, draw, factor)
 
 
-def follow_items(attempt: Attempt, verdict: Verdict, *, draw: float, factor: float) -> Follow:
+def decide_batch_retry(attempt: Attempt, verdict: Verdict, *, draw: float, factor: float) -> Decision:
     """What follows a batch of which a part failed: AGAIN for the items that may still succeed, or GIVE."""
     if verdict.result is not Result.PARTIAL or not verdict.items_to_retry:
-        return Follow(Then.GIVE)
-    after = _tried_again(attempt, verdict, draw, factor)
-    return after if after.then is Then.AGAIN else Follow(Then.GIVE, why=after.why)
+        return Decision(NextAction.RETURN)
+    decision = _tried_again(attempt, verdict, draw, factor)
+    return decision if decision.action is NextAction.RETRY else Decision(NextAction.RETURN, why=decision.why)
 
 
-def _tried_again(attempt: Attempt, verdict: Verdict, draw: float, factor: float) -> Follow:
+def _tried_again(attempt: Attempt, verdict: Verdict, draw: float, factor: float) -> Decision:
     delay_s = verdict.strategy.delay_s(
         attempt.retries, draw=draw, hint_s=verdict.hint_s, daily=verdict.daily, factor=factor
     )
     if verdict.next is not Next.RETRY:
-        return Follow(Then.FAIL, delay_s if verdict.next is Next.LATER else 0.0)
+        return Decision(NextAction.FAIL, delay_s if verdict.next is Next.LATER else 0.0)
     against = _against(attempt, verdict, delay_s)
-    return Follow(Then.FAIL if against else Then.AGAIN, delay_s, against)
+    return Decision(NextAction.FAIL if against else NextAction.RETRY, delay_s, against)
 
 
 def _against(attempt: Attempt, verdict: Verdict, delay_s: float) -> str:
@@ -111,8 +113,8 @@ def _against(attempt: Attempt, verdict: Verdict, delay_s: float) -> str:
         return f"{attempt.retries} retries were made"
     if not (attempt.idempotent or verdict.refused_before_acting):
         return "it may have been acted upon, and is not to be done twice"
-    if delay_s > attempt.inline_s:
+    if delay_s > attempt.max_inline_wait_s:
         return f"the next try is {delay_s:.3g} s away"
-    if not has_time(attempt.left_s, delay_s, attempt.whole_s):
+    if not has_time(attempt.left_s, delay_s, attempt.total_deadline_s):
         return "there is no time left for another try"
     return ""

@@ -25,7 +25,7 @@ _NOT_ITS_FAULT = frozenset({"refused_address", "too_large", *HINTS})
 """Kinds that say nothing of the destination."""
 
 
-def lost(kind: str, *, sent: bool, why: str, rules: Rules, hurried: bool = False) -> Verdict:
+def classify_no_response(kind: str, *, sent: bool, why: str, rules: Rules, hurried: bool = False) -> Verdict:
     """The verdict on a call without an answer. *kind*, *why*: the transport's; *sent*: it may have left.
 
     *hurried*: it had too little time for a timeout to tell anything of its destination.

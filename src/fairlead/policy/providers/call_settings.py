@@ -23,7 +23,7 @@ INLINE_WAIT_S = 2.0
 CallHost = Annotated[str, Field(strict=True, max_length=260, pattern=HOST_FORM)]
 
 
-class CallManners(Table):
+class CallDefaults(Table):
     """What every level may say."""
 
     strategy: StrategyName = Field(
@@ -75,7 +75,7 @@ class CallManners(Table):
         )
 
 
-class CallSettings(CallManners):
+class CallSettings(CallDefaults):
     """The settings of one connection that concern its calls."""
 
     patterns: tuple[Pattern, ...] = Field(default=(), description="Rules over the provider's. Default none.")

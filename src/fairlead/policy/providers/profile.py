@@ -16,7 +16,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from fairlead.errors import InvalidConfigError, InvalidInputError
 from fairlead.policy.providers import profile_parts as parts
-from fairlead.policy.providers.call_settings import CallManners
+from fairlead.policy.providers.call_settings import CallDefaults
 from fairlead.policy.providers.endpoint import (
     EndpointRefused,
     HostBy,
@@ -92,8 +92,8 @@ class Profile(parts.Table):
         description="Hosts besides those of its addresses that calls, and so the credential, may go to. "
         "`*.example.com`: all below it; ``{name}``: a parameter. Default none.",
     )
-    client: CallManners = Field(
-        default_factory=CallManners,
+    client: CallDefaults = Field(
+        default_factory=CallDefaults,
         description="How calls are made where their connection does not say otherwise.",
     )
     patterns: tuple[Pattern, ...] = Field(
