@@ -28,7 +28,7 @@ PROVIDERS = {"refresh": "strict", "refresh.kept": "stable"}
 GOALS = {"refresh": 0.55, "refresh.kept": 0.5}
 """Least share of the bare loop's rate."""
 CONCURRENCY = 100
-SLICES = 6
+SLICES = 12
 """Pairs of slices a round."""
 
 
@@ -83,19 +83,20 @@ async def _compare(world: World, name: str, rounds: int, connections: int, secon
     for turn in range(rounds * SLICES + 2):
         for side in (ours, limit)[:: -1 if turn % 2 else 1]:
             await side.measure(connections, seconds, warm_up=turn < 2)
-    pairs = list(zip(ours.rates, limit.rates, strict=True))
+    ratios = [rate / bare_rate for rate, bare_rate in zip(ours.rates, limit.rates, strict=True)]
     cpu_pairs = zip(ours.cpu_ms, limit.cpu_ms, strict=True)
     return Row(
         bench=name,
         ours=statistics.median(ours.rates),
         unit="refreshes/s",
         limit=statistics.median(limit.rates),
+        paired_ratio=statistics.median(ratios),
         goal={"ratio_limit": GOALS[name]},
         aim={"ratio_limit": 0.6},
-        n=len(pairs),
+        n=len(ratios),
         more={
             "policy": policy,
-            "ratio_quartiles": quartiles([mine / theirs for mine, theirs in pairs]),
+            "ratio_quartiles": quartiles(ratios),
             "cpu_ratio": round(statistics.median(theirs / mine for mine, theirs in cpu_pairs), 3),
             "cpu_ms": round(statistics.median(ours.cpu_ms), 3),
             "cpu_ms_limit": round(statistics.median(limit.cpu_ms), 3),

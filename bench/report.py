@@ -25,6 +25,8 @@ class Row:
     unit: str
     n: int
     limit: float | None = None
+    paired_ratio: float | None = None
+    """The median over pairs of neighbouring slices, where they were run in turns: it is ``ratio_limit`` then."""
     peers: Mapping[str, float] = field(default_factory=dict)
     goal: Mapping[str, float] = field(default_factory=dict)
     aim: Mapping[str, float] = field(default_factory=dict)
@@ -39,7 +41,7 @@ class Row:
             best = min if self.at_most else max
             ratios["ratio_best_peer"] = self.ours / best(self.peers.values())
         if self.limit:
-            ratios["ratio_limit"] = self.ours / self.limit
+            ratios["ratio_limit"] = self.paired_ratio or self.ours / self.limit
         return ratios
 
     @property

@@ -33,3 +33,8 @@ def test_goal_without_a_measurement_is_missed() -> None:
 
 def test_no_goal_is_met() -> None:
     assert row().passed
+
+
+def test_ratio_of_pairs_stands_before_the_ratio_of_medians() -> None:
+    assert row(limit=20.0, paired_ratio=0.6).ratios == {"ratio_limit": 0.6}
+    assert row(limit=20.0).ratios == {"ratio_limit": 0.5}
