@@ -28,14 +28,14 @@ _USER_TIMEOUT_MS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class DatabaseSettings:
-    """How to reach the database. Times in seconds."""
+    """How to reach the database."""
 
     dsn: str = field(repr=False)
     """``postgresql://user@host:port/database``; a secret where it holds a password."""
     schema: str | None = None
     """The schema of all tables; default ``fairlead``, unless there is an installation in another one."""
     search_path: str = ""
-    """Where sessions look for names that are not qualified, as SQL writes it; default that schema alone."""
+    """The search_path of sessions, as SQL writes it; default that schema alone."""
     application_name: str = "fairlead"
     """Shown in pg_stat_activity; default ``fairlead``."""
     min_size: int = 1
@@ -43,15 +43,15 @@ class DatabaseSettings:
     max_size: int = 8
     """Most connections of this process, one more for LISTEN; default 8."""
     urgent_size: int = 0
-    """How many of them are kept for what may not wait, the heartbeat; default 0: it waits with the others."""
+    """How many of them are reserved for the heartbeat; default 0: it waits with the others."""
     connect_timeout_s: float = 8.0
     """For one new connection; default 8."""
     acquire_timeout_s: float = 10.0
     """For a free connection, a new one included; default 10."""
     statement_timeout_s: float = 12.0
-    """After which the server itself ends a statement, rolled back; default 12."""
+    """After which the server cancels a statement and rolls it back; default 12."""
     command_timeout_s: float = 15.0
-    """After which we give up waiting for an answer and drop the connection; default 15."""
+    """After which this process drops a connection that does not answer; default 15."""
     transaction_pooler: bool = False
     """Behind a pooler in transaction mode: nothing prepared, no session settings, no LISTEN; default off."""
     allow_async_commit: bool = False
@@ -64,7 +64,7 @@ class DatabaseSettings:
 
 
 def connect_options(settings: DatabaseSettings) -> dict[str, Any]:
-    """Keyword arguments of asyncpg.connect."""
+    """Return the keyword arguments of asyncpg.connect."""
     return {
         "dsn": settings.dsn,
         "timeout": settings.connect_timeout_s,
@@ -76,7 +76,7 @@ def connect_options(settings: DatabaseSettings) -> dict[str, Any]:
 
 
 def quoted(identifier: str) -> str:
-    """*identifier* as SQL writes it."""
+    """Return *identifier* quoted for SQL."""
     return '"' + identifier.replace('"', '""') + '"'
 
 
@@ -87,7 +87,7 @@ def named(identifier: str) -> str:
 
 def _server_settings(settings: DatabaseSettings) -> dict[str, str]:
     named = {"application_name": settings.application_name}
-    if settings.transaction_pooler:  # it refuses what it does not know; roles carry these settings there
+    if settings.transaction_pooler:  # it refuses unknown settings; the roles carry them there
         return named
     return named | {
         "search_path": settings.search_path or quoted(settings.in_schema),
@@ -96,21 +96,21 @@ def _server_settings(settings: DatabaseSettings) -> dict[str, str]:
         # first, to distinguish a lock of another transaction from a slow server
         "lock_timeout": str(round(settings.statement_timeout_s * 1000 * 5 / 6)),
         "idle_in_transaction_session_timeout": str(round(settings.command_timeout_s * 2000)),
-        "jit": "off",  # our statements are short: compiling one costs more than it saves
-        "plan_cache_mode": "force_generic_plan",  # and planning one each time costs more than running it
-        "enable_seqscan": "off",  # a plan that is kept may have been made while its tables were empty
+        "jit": "off",  # statements are short: compiling one costs more than it saves
+        "plan_cache_mode": "force_generic_plan",  # planning each time costs more than running it
+        "enable_seqscan": "off",  # a cached plan may have been made while its tables were empty
     }
 
 
 async def guard_socket(connection: Connection) -> None:
-    """Have the system notice a peer that vanished without a word (E16). A Unix socket needs no such thing."""
+    """Set TCP keepalive and user timeout, so that a silent peer is detected. A Unix socket needs neither."""
     transport = getattr(connection, "_transport", None)
     sock = transport.get_extra_info("socket") if transport is not None else None
     if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
         return
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (*_KEEPALIVE.items(), ("TCP_USER_TIMEOUT", _USER_TIMEOUT_MS)):
-        option = getattr(socket, name, None)  # each system knows some of them
+        option = getattr(socket, name, None)  # not every system has them all
         if option is not None:
             sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
@@ -124,24 +124,26 @@ def check_encoding(encoding: str) -> None:
 
 
 async def checked_server(connection: Connection, settings: DatabaseSettings) -> None:
-    """Raise InvalidConfigError unless the server can be relied on."""
+    """Raise InvalidConfigError unless version, encoding, durability, isolation and role are as required."""
     check = statement("server_check")
-    found = (await connection.fetch(check.text, *check.args(schema=settings.in_schema)))[0]
-    if found["version"] < MIN_VERSION * 10_000:
-        what = f"PostgreSQL {found['version'] // 10_000} is too old: fairlead needs {MIN_VERSION} or newer"
-        raise InvalidConfigError(
-            what, hint="upgrade the server, or unset DATABASE_URL to use the embedded one"
+    server = (await connection.fetch(check.text, *check.args(schema=settings.in_schema)))[0]
+    if server["version"] < MIN_VERSION * 10_000:
+        message = (
+            f"PostgreSQL {server['version'] // 10_000} is too old: fairlead needs {MIN_VERSION} or newer"
         )
-    check_encoding(found["encoding"])
-    if found["synchronous_commit"] == "off" and not settings.allow_async_commit:
-        what = "synchronous_commit is off: the server may lose what it has acknowledged"
+        raise InvalidConfigError(
+            message, hint="upgrade the server, or unset DATABASE_URL to use the embedded one"
+        )
+    check_encoding(server["encoding"])
+    if server["synchronous_commit"] == "off" and not settings.allow_async_commit:
+        message = "synchronous_commit is off: the server may lose what it has acknowledged"
         hint = "run ALTER ROLE ... SET synchronous_commit = on, or allow it in the settings"
-        raise InvalidConfigError(what, hint=hint)
-    if found["isolation"] != "read committed":
-        what = f"transactions of this user are {found['isolation']} by default"
+        raise InvalidConfigError(message, hint=hint)
+    if server["isolation"] != "read committed":
+        message = f"transactions of this user are {server['isolation']} by default"
         hint = "run ALTER ROLE ... SET default_transaction_isolation = 'read committed'"
-        raise InvalidConfigError(what, hint=hint)
-    if found["engine"] is False:  # row-level security would show it empty tables
-        role = found["engine_role"]
+        raise InvalidConfigError(message, hint=hint)
+    if server["engine"] is False:  # row-level security would show it empty tables
+        role = server["engine_role"]
         hint = f"run GRANT {named(role)} TO this user; a NOINHERIT user cannot be used"
         raise InvalidConfigError(f"the database user has not the rights of {role}", hint=hint)

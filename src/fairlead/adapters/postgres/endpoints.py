@@ -32,18 +32,18 @@ class PostgresEndpointGate:
         self._permits = Permits(database)
 
     async def close(self) -> None:
-        """Answer what was asked, then take no more."""
+        """Answer pending requests, then accept no more."""
         await self._permits.close()
 
     async def admit(self, ask: EndpointAsk) -> EndpointPermit | EndpointRefusal:
-        taken = await self._permits.take(ask)
-        return taken if isinstance(taken, EndpointRefusal) else taken.permit
+        granted = await self._permits.take(ask)
+        return granted if isinstance(granted, EndpointRefusal) else granted.permit
 
     async def record(
         self, ask: EndpointAsk, permit: EndpointPermit, reach: Reach, reason: str, hint_s: float = 0.0
     ) -> EndpointChange | None:
         if reach == GRANTED and not (permit.dirty or permit.probe):
-            return None  # a token while nothing was closed changes nothing
+            return None  # a success changes nothing if nothing was closed
         return await self._write(ask, permit, reach, reason, hint_s)
 
     async def _write(
@@ -64,21 +64,21 @@ class PostgresEndpointGate:
                     await insert_endpoints(self._database, key, limits, key.place)
                     row = await run(statement("endpoint_failed"))
                 if row is not None and row["opened_s"] is not None:
-                    said_by = tuple(said.partition(" ")[0] for said in row["said_by"])
+                    said_by = tuple(reporter.partition(" ")[0] for reporter in row["said_by"])
                     return EndpointChange(key.place, "open", row["opened_s"], said_by=said_by)
             case Shared.RATE:
                 await run(statement("endpoint_penalise"))
             case Shared.APP if ask.secret_fingerprint is not None:
                 await insert_endpoints(self._database, key, limits, key.client_id, key.place)
                 if (row := await run(statement("endpoint_pause"))) is not None:
-                    said_by = tuple(said.partition(" ")[2] for said in row["said_by"])
+                    said_by = tuple(reporter.partition(" ")[2] for reporter in row["said_by"])
                     return EndpointChange(row["client_id"], "paused", row["for_s"], row["news"], said_by)
             case _ if reach in (NEVER_SENT, OWN_FAULT):
                 await run(statement("endpoint_give_back"))
         return change
 
-    async def _run(self, facts: Mapping[str, object], wanted: Statement) -> Row | None:
-        return await self._database.first(wanted, **{name: facts[name] for name in wanted.params})
+    async def _run(self, facts: Mapping[str, object], change: Statement) -> Row | None:
+        return await self._database.first(change, **{name: facts[name] for name in change.params})
 
     async def resume(self, key: EndpointKey) -> bool:
         row = await self._database.first(

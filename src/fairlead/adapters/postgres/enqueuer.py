@@ -26,17 +26,21 @@ from fairlead.errors import FairleadError, InvalidInputError
 from fairlead.policy.text.names import shown
 
 SLICE = 500
-"""Jobs of a statement of a stream; so many and fewer are one statement."""
+"""Jobs of one statement. More jobs are a stream of statements."""
 LATE_S = 0.8
-"""An empty lane is forgotten after a second, and claims look no further back. So a store that takes longer is
-followed by one more look at its lanes."""
+"""An empty lane is deleted after a second, and claims read no further back. An insert that takes longer is
+therefore followed by another touch of its lanes."""
 UNIQUE_VIOLATION = "23505"
 _KEYS_NAMED = 3
 """Unique keys that a message names."""
 
 
 class Enqueuer:
-    """The part of the JobStore that takes jobs in. *bound* refuses what dead letters are full of (Q10)."""
+    """The inserting part of the JobStore.
+
+    Args:
+        bound: Refuses kinds that have too many open dead letters.
+    """
 
     def __init__(self, database: Database, bound: Bound, wake_ups: Notifier) -> None:
         self._database = database
@@ -44,18 +48,20 @@ class Enqueuer:
         self._wake_ups = wake_ups
 
     async def enqueue(self, jobs: Iterable[NewJob]) -> list[Enqueued]:
-        """Store *jobs*, all or none; see the port. What iterating over them raises is raised, too."""
-        made = await _made(jobs)
-        if not made:
+        """Store *jobs*, all or none; see the port. An error of the iterable is raised, and nothing is stored."""
+        new_jobs = await _listed(jobs)
+        if not new_jobs:
             return []
-        await self._bound.check(made)
+        await self._bound.check(new_jobs)
         loop = asyncio.get_running_loop()
-        began = loop.time()
-        stored = await self._database.resolve_doubt(lambda: self._store(made), lambda: self._store_rest(made))
-        took_s = loop.time() - began
+        started_mono = loop.time()
+        stored = await self._database.resolve_doubt(
+            lambda: self._store(new_jobs), lambda: self._store_missing(new_jobs)
+        )
+        took_s = loop.time() - started_mono
         if took_s > LATE_S:
             with suppress(FairleadError):  # the jobs are stored, and the sweep finds them
-                await self._touch(self._database, {lane_of(job) for job in made}, took_s)
+                await self._touch(self._database, {lane_of(job) for job in new_jobs}, took_s)
         return stored
 
     # ---- one statement -------------------------------------------------------------------------
@@ -79,19 +85,20 @@ class Enqueuer:
             plain, values = statement("job_enqueue_plain"), plain_job_columns(jobs) | {"touch": True}
         await self._database.fetch(plain, notify=self._notify(jobs), **values)
 
-    async def _store_rest(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        """Store what a commit in doubt did not: our ids tell which."""
+    async def _store_missing(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """Store those of *jobs* that a commit in doubt did not, which their ids show."""
         rows = await self._database.fetch(statement("job_present"), job_ids=[job.job_id for job in jobs])
         stored = {
             row["job_id"]: Enqueued(row["job_id"], True, "running" if row["follows"] else "none")
             for row in rows
         }
-        rest = [job for job in jobs if job.job_id not in stored]
-        if rest:
+        missing = [job for job in jobs if job.job_id not in stored]
+        if missing:
             try:
-                stored |= {job.job_id: done for job, done in zip(rest, await self._store(rest), strict=True)}
+                results = await self._store(missing)
+                stored |= {job.job_id: result for job, result in zip(missing, results, strict=True)}
             except InvalidInputError as error:
-                if error.reason == UNIQUE_VIOLATION:  # the first try was being committed: now it is there
+                if error.reason == UNIQUE_VIOLATION:  # the first statement committed meanwhile
                     raise RolledBackError("the same jobs were stored at the same moment") from error
                 raise
         return [stored[job.job_id] for job in jobs]
@@ -125,10 +132,10 @@ class Enqueuer:
                 raise
 
     async def _touch(
-        self, within: Database | Transaction, lane_ids: Iterable[UUID], since_s: float = 0.0
+        self, target: Database | Transaction, lane_ids: Iterable[UUID], since_s: float = 0.0
     ) -> None:
         """Let claims find jobs stored in these lanes within the last *since_s* seconds."""
-        await within.fetch(statement("lane_touch"), lane_ids=list(lane_ids), since_s=since_s)
+        await target.fetch(statement("lane_touch"), lane_ids=list(lane_ids), since_s=since_s)
 
 
 def _key_locked(jobs: Sequence[NewJob]) -> RowLockedError:
@@ -136,24 +143,24 @@ def _key_locked(jobs: Sequence[NewJob]) -> RowLockedError:
     keyed = [job for job in jobs if job.unique_key is not None]
     names = ", ".join(f"{shown(job.unique_key)} of {job.kind}" for job in keyed[:_KEYS_NAMED])
     if len(keyed) == 1:
-        what = f"an open transaction holds the unique key {names}: nothing was stored"
+        message = f"an open transaction holds the unique key {names}: nothing was stored"
     else:
         more = f" and {len(keyed) - _KEYS_NAMED} more" if len(keyed) > _KEYS_NAMED else ""
-        what = f"an open transaction holds one of the unique keys {names}{more}: nothing was stored"
+        message = f"an open transaction holds one of the unique keys {names}{more}: nothing was stored"
     hint = (
         "commit or roll back that transaction, which pg_blocking_pids() and pg_stat_activity name,"
         " then enqueue again"
     )
     tenants = {job.tenant_id for job in keyed}
-    return RowLockedError(what, tenant=tenants.pop() if len(tenants) == 1 else None, hint=hint)
+    return RowLockedError(message, tenant=tenants.pop() if len(tenants) == 1 else None, hint=hint)
 
 
-async def _made(jobs: Iterable[NewJob]) -> list[NewJob]:
+async def _listed(jobs: Iterable[NewJob]) -> list[NewJob]:
     """Return *jobs* as a list, and let other tasks run in between."""
-    made: list[NewJob] = []
-    rest = iter(jobs)
-    while slice_ := list(islice(rest, SLICE)):
-        made += slice_
+    new_jobs: list[NewJob] = []
+    remaining = iter(jobs)
+    while slice_ := list(islice(remaining, SLICE)):
+        new_jobs += slice_
         if len(slice_) == SLICE:
             await asyncio.sleep(0)
-    return made
+    return new_jobs

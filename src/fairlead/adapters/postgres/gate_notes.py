@@ -1,6 +1,8 @@
-"""What the gate keeps in PostgreSQL: what was learnt of limits, and since when it is used (G3, R23).
+"""What the gate stores in PostgreSQL: learned limits, and the time of its first use.
 
-Connections that are asked for at the same moment are read in one statement.
+Connections that are requested at the same moment are read in one statement.
+
+Spec: G3, R23.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ class PostgresGateNotes:
         )
 
     async def close(self) -> None:
-        """Answer what was asked, then take no more."""
+        """Answer pending requests, then accept no more."""
         await self._reads.close()
 
     async def connection(self, key: ConnectionKey) -> Connection | None:
@@ -38,29 +40,29 @@ class PostgresGateNotes:
         rows = await self._database.for_tenants(*{key.tenant for key in keys}).fetch(
             statement("gate_connection"), **named_columns(keys)
         )
-        found: list[Connection | None] = [None] * len(keys)
+        connections: list[Connection | None] = [None] * len(keys)
         for row in (row for row in rows if is_asked_for(row, keys)):
-            told = {name: (float(of), float(at)) for name, (of, at) in json.loads(row["learnt"]).items()}
+            learned = {name: (float(of), float(at)) for name, (of, at) in json.loads(row["learnt"]).items()}
             existed_s = math.inf if row["existed_s"] is None else row["existed_s"]
             slots = None if row["slots"] is None else LearntSlots(int(row["slots"]), row["slots_version"])
-            found[row["ord"] - 1] = connection_of(row, told, existed_s, slots)
-        return found
+            connections[row["ord"] - 1] = connection_of(row, learned, existed_s, slots)
+        return connections
 
-    async def keep(self, learnt: Sequence[LearntLimit]) -> None:
+    async def keep(self, limits: Sequence[LearntLimit]) -> None:
         await self._database.resolve_doubt(
             lambda: self._database.fetch(
                 statement("learnt_limit_keep"),
-                connection_ids=[one.connection_id for one in learnt],
-                limit_names=[one.limit for one in learnt],
-                versions=[one.version for one in learnt],
-                capacities=[one.capacity for one in learnt],
-                per_s=[one.per_s for one in learnt],
+                connection_ids=[limit.connection_id for limit in limits],
+                limit_names=[limit.limit for limit in limits],
+                versions=[limit.version for limit in limits],
+                capacities=[limit.capacity for limit in limits],
+                per_s=[limit.per_s for limit in limits],
             ),
             within_s=2.0,
         )
 
     async def starts(self, prefix: str) -> bool:
-        # With a commit in doubt the second try finds the first one's row, and says no: that is safe.
+        # After a commit in doubt the retry finds the row of the first statement and returns False, which is safe.
         row = await self._database.resolve_doubt(
             lambda: self._database.first(statement("gate_start"), prefix=prefix), within_s=2.0
         )

@@ -26,7 +26,7 @@ from fairlead.engine.ports import (
 from fairlead.engine.ports.sending import endpoint_answer
 
 IN_DOUBT_S = 2.0
-"""How long a statement that recognises its own effect is asked again while a commit is in doubt."""
+"""How long a statement that recognises its own effect is retried while a commit is in doubt."""
 BUSY = EndpointRefusal(
     "busy", 1.0, "another transaction holds a row of the token endpoint: see pg_blocking_pids()"
 )
@@ -36,7 +36,7 @@ PermitRequest = tuple[EndpointAsk, Intent | None]
 _Group = tuple[EndpointKey, EndpointLimits, str | None]
 
 
-class Taken(NamedTuple):
+class GrantedPermit(NamedTuple):
     """A permit and the epoch of the INTENT committed with it (None: lost, or not requested)."""
 
     permit: EndpointPermit
@@ -56,13 +56,13 @@ class Permits:
         """Answer pending requests, then accept no more."""
         await self._requests.close()
 
-    async def take(self, ask: EndpointAsk, intent: Intent | None = None) -> Taken | EndpointRefusal:
+    async def take(self, ask: EndpointAsk, intent: Intent | None = None) -> GrantedPermit | EndpointRefusal:
         """Return a permit with *intent* committed, or a refusal. A lost claim frees its permit."""
-        taken = await self._requests((ask, intent))
-        if isinstance(taken, EndpointRefusal):
-            return taken
-        answer = endpoint_answer(taken, ask.limits)
-        return answer if isinstance(answer, EndpointRefusal) else Taken(answer, taken["epoch"])
+        row = await self._requests((ask, intent))
+        if isinstance(row, EndpointRefusal):
+            return row
+        permit = endpoint_answer(row, ask.limits)
+        return permit if isinstance(permit, EndpointRefusal) else GrantedPermit(permit, row["epoch"])
 
     async def _take_many(self, requests: Sequence[PermitRequest]) -> list[Row | EndpointRefusal | Exception]:
         answers: list[Row | EndpointRefusal | Exception] = [BUSY] * len(requests)
@@ -109,7 +109,7 @@ class Permits:
             if rows:
                 return rows
             await insert_endpoints(self._database, key, limits, key.bucket)
-        raise RuntimeError("an endpoint's row disappears as soon as it is created")
+        raise RuntimeError("the row of a token endpoint is deleted as soon as it is created")
 
 
 def _columns(requests: Sequence[PermitRequest]) -> dict[str, list[object]]:
