@@ -45,13 +45,13 @@ class Matcher:
         self._groups: dict[int, tuple[int, int]] = {}
 
     def count(self, text: str, *, everywhere: bool) -> int:
-        """The steps of one match from the beginning, or of a search through all of *text*."""
+        """Return the steps of one match from the beginning, or of a search through all of *text*."""
         self.steps, self._text, at = 0, text, 0
         try:
             while at <= len(text):
                 self._groups, ended = {}, [at]
-                found = self._match(list(self.tree), 0, at, lambda end, ended=ended: not ended.append(end))
-                at = max(ended[-1], at + 1) if found else at + 1
+                is_match = self._match(list(self.tree), 0, at, lambda end, ended=ended: not ended.append(end))
+                at = max(ended[-1], at + 1) if is_match else at + 1
                 if not everywhere:
                     break
         except (TooMany, RecursionError):
@@ -94,17 +94,17 @@ class Matcher:
                 else (op.SUBPATTERN, (None, 0, 0, value))
             )
             ends: list[int] = []
-            found = self._match([node], 0, at, lambda end: not ends.append(end))
-            return found and rest(ends[-1])
+            is_match = self._match([node], 0, at, lambda end: not ends.append(end))
+            return is_match and rest(ends[-1])
         if kind in (op.ASSERT, op.ASSERT_NOT):
             ahead, inner = value
             start = at if ahead > 0 else at - inner.getwidth()[1]
-            found = start >= 0 and self._match(list(inner), 0, start, lambda end: ahead > 0 or end == at)
-            return found == (kind is op.ASSERT) and rest(at)
+            is_match = start >= 0 and self._match(list(inner), 0, start, lambda end: ahead > 0 or end == at)
+            return is_match == (kind is op.ASSERT) and rest(at)
         if kind is op.GROUPREF:
             start, end = self._groups.get(value, (0, 0))
-            told = self._text[start:end]
-            return self._text.startswith(told, at) and rest(at + len(told))
+            group_text = self._text[start:end]
+            return self._text.startswith(group_text, at) and rest(at + len(group_text))
         if kind is op.GROUPREF_EXISTS:
             number, yes, no = value
             return self._match(list(yes if number in self._groups else no or []), 0, at, rest)
@@ -119,21 +119,24 @@ class Matcher:
                 inner, least, most, greedy, end, rest, done + 1
             )
 
-        ways = [lambda: done < most and self._match(inner, 0, at, again), lambda: done >= least and rest(at)]
-        return any(way() for way in (ways if greedy else reversed(ways)))
+        branches = [
+            lambda: done < most and self._match(inner, 0, at, again),
+            lambda: done >= least and rest(at),
+        ]
+        return any(branch() for branch in (branches if greedy else reversed(branches)))
 
-    def _stands(self, place: Any, at: int) -> bool:
-        before = at > 0 and _CLASSES[op.CATEGORY_WORD](self._text[at - 1])
-        behind = at < len(self._text) and _CLASSES[op.CATEGORY_WORD](self._text[at])
-        if place in (op.AT_BOUNDARY, op.AT_NON_BOUNDARY):
-            return (before != behind) == (place is op.AT_BOUNDARY)
-        if place in (op.AT_BEGINNING, op.AT_BEGINNING_STRING):
+    def _stands(self, position: Any, at: int) -> bool:
+        is_word_before = at > 0 and _CLASSES[op.CATEGORY_WORD](self._text[at - 1])
+        is_word_after = at < len(self._text) and _CLASSES[op.CATEGORY_WORD](self._text[at])
+        if position in (op.AT_BOUNDARY, op.AT_NON_BOUNDARY):
+            return (is_word_before != is_word_after) == (position is op.AT_BOUNDARY)
+        if position in (op.AT_BEGINNING, op.AT_BEGINNING_STRING):
             return at == 0
         return at == len(self._text)
 
     def _fits(self, kind: Any, value: Any, sign: str) -> bool:
         if self._ignores_case:
-            return any(_is_one(kind, value, each) for each in (sign.lower(), sign.upper()))
+            return any(_is_one(kind, value, part) for part in (sign.lower(), sign.upper()))
         return _is_one(kind, value, sign)
 
 
@@ -148,57 +151,57 @@ def _is_one(kind: Any, value: Any, sign: str) -> bool:
         return not _CLASSES[_NOT[value]](sign) if value in _NOT else _CLASSES[value](sign)
     if kind is op.IN:
         negated = value[0][0] is op.NEGATE
-        return any(_is_one(*each, sign) for each in value[negated:]) != negated
+        return any(_is_one(*part, sign) for part in value[negated:]) != negated
     return True  # any: that it stops at a line's end without DOTALL makes no work
 
 
 def _samples(nodes: Any) -> Iterator[str]:
-    """Texts that parts of the tree match, and at last one that all of it does."""
-    whole = [""]
+    """Yield texts that parts of the tree match, and then texts that the whole tree matches."""
+    complete = [""]
     for kind, value in nodes:
         if kind in (op.LITERAL, op.NOT_LITERAL, op.ANY, op.IN, op.RANGE, op.CATEGORY):
             fitting = [sign for sign in _SAMPLES if _is_one(kind, value, sign)]
             fitting = [chr(value)] if kind is op.LITERAL else fitting or [_first(value)]
             yield from dict.fromkeys((*fitting[:2], *[sign for sign in fitting if not sign.isalnum()][:2]))
-            whole = [text + fitting[0] for text in whole]
+            complete = [text + fitting[0] for text in complete]
         elif kind in (op.SUBPATTERN, op.ATOMIC_GROUP, op.MAX_REPEAT, op.MIN_REPEAT, op.POSSESSIVE_REPEAT):
             inner = value[-1] if kind is not op.ATOMIC_GROUP else value
             parts = list(_samples(inner))
             yield from parts
             times = value[0] if kind in (op.MAX_REPEAT, op.MIN_REPEAT, op.POSSESSIVE_REPEAT) else 1
-            yield from whole
-            whole = [text + parts[-1] * max(1, min(times, 6)) for text in whole]
+            yield from complete
+            complete = [text + parts[-1] * max(1, min(times, 6)) for text in complete]
         elif kind is op.BRANCH:
             branches = [list(_samples(branch)) for branch in value[1]]
             for parts in branches:
                 yield from parts
-            whole = [text + parts[-1] for text in whole for parts in branches][:4]
-    yield from whole
+            complete = [text + parts[-1] for text in complete for parts in branches][:4]
+    yield from complete
 
 
 def _first(value: Any) -> str:
-    kind, inner = next(each for each in value if each[0] is not op.NEGATE)
+    kind, inner = next(part for part in value if part[0] is not op.NEGATE)
     return chr(inner if kind is op.LITERAL else inner[0]) if kind is not op.CATEGORY else "a"
 
 
 def pumps(matcher: Matcher) -> list[tuple[str, str]]:
-    """Beginnings and what is repeated behind them."""
+    """Return prefixes and the texts to repeat after them."""
     parts = [text for text in dict.fromkeys(_samples(matcher.tree)) if text][:40]
     signs = [text for text in parts if len(text) == 1]
     words = sorted((text for text in parts if 1 < len(text) <= SIZES[0]), key=len)
     pairs = [word + sign for word in (words[:3] + words[-3:]) for sign in signs[:6]]
-    alone = [("", text) for text in dict.fromkeys((*signs, *words, *pairs)) if len(text) <= SIZES[0]]
-    return alone + [(word, text) for word in words[-2:] for text in signs[:8]]
+    repeated = [("", text) for text in dict.fromkeys((*signs, *words, *pairs)) if len(text) <= SIZES[0]]
+    return repeated + [(word, text) for word in words[-2:] for text in signs[:8]]
 
 
 def superlinear(pattern: str, flags: int = 0, *, everywhere: bool = True) -> str | None:
-    """A text on which the work grows faster than its length; None if none is found."""
+    """Return a text on which the work grows faster than its length; None if none is found."""
     matcher = Matcher(pattern, flags)
-    for before, text in pumps(matcher):
+    for prefix, text in pumps(matcher):
         small, large = (
-            matcher.count(before + text * (size // len(text)) + _END, everywhere=everywhere) for size in SIZES
+            matcher.count(prefix + text * (size // len(text)) + _END, everywhere=everywhere) for size in SIZES
         )
         times = (SIZES[1] // len(text)) / (SIZES[0] // len(text))
         if large >= MOST_STEPS or (large > 400 and large > small * times * GROWTH / 2):
-            return f"{before!r} + {text!r} * n: {small}, then {large} steps"
+            return f"{prefix!r} + {text!r} * n: {small}, then {large} steps"
     return None

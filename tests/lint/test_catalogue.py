@@ -16,28 +16,28 @@ _TEST = re.compile(r"^(?:async )?def (test_\w+)", re.MULTILINE)
 
 
 def by_file() -> dict[str, list[str]]:
-    """The test functions of each file of experiments."""
+    """Return the test functions of each file of experiments."""
     files = sorted(FOLDER.glob("test_*.py"))
     return {path.name: _TEST.findall(path.read_text("utf-8")) for path in files}
 
 
 def gaps(catalogue: Iterable[Experiment], tests: dict[str, list[str]]) -> Iterator[str]:
-    """What is named and is not there, or is there and not named."""
+    """Yield tests that the catalogue names and that do not exist, and tests that it does not name."""
     named = set()
-    for each in catalogue:
-        if bool(each.files) == bool(each.absent):
-            yield f"{each.id} has either files or a reason why it has none"
-        for file in each.files:
-            ours = [test for test in tests.get(file, ()) if test.startswith(f"test_{each.id}_")]
+    for experiment in catalogue:
+        if bool(experiment.files) == bool(experiment.absent):
+            yield f"{experiment.id} has either files or a reason why it has none"
+        for file in experiment.files:
+            ours = [test for test in tests.get(file, ()) if test.startswith(f"test_{experiment.id}_")]
             named |= set(ours)
             if not ours:
-                yield f"{each.id}: {file} has no test_{each.id}_..."
-    everything = {test for found in tests.values() for test in found if re.match(r"test_E\d", test)}
+                yield f"{experiment.id}: {file} has no test_{experiment.id}_..."
+    everything = {test for of_file in tests.values() for test in of_file if re.match(r"test_E\d", test)}
     yield from (f"{test} is in no file that its experiment names" for test in sorted(everything - named))
 
 
 def test_each_experiment_has_a_row() -> None:
-    assert [each.id for each in CATALOGUE] == [f"E{number:02}" for number in range(1, 53)]
+    assert [experiment.id for experiment in CATALOGUE] == [f"E{number:02}" for number in range(1, 53)]
 
 
 def test_each_row_has_its_tests_and_each_test_its_row() -> None:
@@ -45,17 +45,17 @@ def test_each_row_has_its_tests_and_each_test_its_row() -> None:
 
 
 def test_rows_name_promises_that_there_are() -> None:
-    assert {promise for each in CATALOGUE for promise in each.promises} <= PROMISES
-    assert all(each.promises and each.limit for each in CATALOGUE)
+    assert {promise for experiment in CATALOGUE for promise in experiment.promises} <= PROMISES
+    assert all(experiment.promises and experiment.limit for experiment in CATALOGUE)
 
 
 def test_what_is_kept_was_found_by_tests_that_there_are() -> None:
-    files = {ROOT / node.partition("::")[0] for each in CHECKLIST for node in each.node_ids}
+    files = {ROOT / node.partition("::")[0] for check in CHECKLIST for node in check.node_ids}
     sources = [path.read_text("utf-8") for path in files if path.is_file()]
-    there = {test for found in by_file().values() for test in found}
-    there |= {test for source in sources for test in _TEST.findall(source)}
+    existing = {test for of_file in by_file().values() for test in of_file}
+    existing |= {test for source in sources for test in _TEST.findall(source)}
     lines = [line for line in results.read() if "test" in line and line["id"] != "simulation"]  # is no test
-    assert [line for line in lines if line["test"].partition("[")[0] not in there] == []
+    assert [line for line in lines if line["test"].partition("[")[0] not in existing] == []
 
 
 def test_gaps_are_found() -> None:

@@ -10,11 +10,11 @@ import pytest
 from tests.lint.tree import PACKAGE, ROOT, Source, findings, planted
 
 _READS = {"read_text", "read_bytes"}
-_OWN = "a file that this process or its parent made, in a folder of its own"
+_PRIVATE_FILE = "a file that this process or its parent made, in a folder of its own"
 ALLOWED = {
     "_checked_file.py": "the one place",
-    "adapters/embedded": _OWN,
-    "adapters/journal": f"{_OWN}, with checks of its own",
+    "adapters/embedded": _PRIVATE_FILE,
+    "adapters/journal": f"{_PRIVATE_FILE}, with checks of its own",
     "adapters/local": "what the kernel says",
     "adapters/postgres/migration_files.py": "part of the package",
     "adapters/postgres/statements.py": "part of the package",
@@ -25,7 +25,7 @@ ALLOWED = {
     "cli/connections/transfer.py": "a new file, written",
     "cli/vault.py": "a new file, written in place of the old one",
     "cli/config/test_response.py": "an answer to look at: it holds no secret of ours and rules nothing",
-    "demo": _OWN,
+    "demo": _PRIVATE_FILE,
     "policy/calls/classify/rules.py": "part of the package",
     "policy/providers/profile_load.py": "part of the package; all others go through read_checked",
     "testing": "no part of what runs",
@@ -33,7 +33,7 @@ ALLOWED = {
 
 
 def bare_reads(source: Source) -> Iterator[str]:
-    if source.within(*(f"{PACKAGE}/{place}" for place in ALLOWED)):
+    if source.within(*(f"{PACKAGE}/{path}" for path in ALLOWED)):
         return
     for node in ast.walk(source.tree()):
         if isinstance(node, ast.Call) and _opens(node):
@@ -41,7 +41,7 @@ def bare_reads(source: Source) -> Iterator[str]:
 
 
 def _opens(node: ast.Call) -> bool:
-    """``open(...)``, ``os.open(...)``, ``path.open("r")``, ``path.read_text()``; not ``thing.open()``."""
+    """Return whether *node* opens a file: ``open()``, ``os.open()``, ``path.open("r")``, ``path.read_text()``."""
     if isinstance(node.func, ast.Name):
         return node.func.id == "open"
     if not isinstance(node.func, ast.Attribute):
@@ -75,4 +75,4 @@ def test_a_bare_read_is_found(text: str) -> None:
 
 
 def test_each_place_that_may_open_files_is_there() -> None:
-    assert all((ROOT / f"{PACKAGE}/{place}").exists() for place in ALLOWED)
+    assert all((ROOT / f"{PACKAGE}/{path}").exists() for path in ALLOWED)

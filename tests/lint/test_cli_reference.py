@@ -26,19 +26,21 @@ def commands() -> set[str]:
     return set(re.findall(r"^#{2,3} fairlead ([\w -]+)$", page, re.MULTILINE))
 
 
-def lost(text: str, known: set[str]) -> set[str]:
-    """Commands that *text* names and that do not exist."""
-    named = set(re.findall(r"`fairlead ([a-z]+(?: [a-z]+(?:-[a-z]+)*)?)", text))
-    alone = known - {name.split()[0] for name in known if " " in name}  # they take words, not commands
-    return {name for name in named if name not in known and name.split()[0] not in alone}
+def missing_commands(text: str, existing: set[str]) -> set[str]:
+    """Return the commands that *text* names and that do not exist."""
+    names = set(re.findall(r"`fairlead ([a-z]+(?: [a-z]+(?:-[a-z]+)*)?)", text))
+    without_subcommands = existing - {
+        name.split()[0] for name in existing if " " in name
+    }  # they take words, not commands
+    return {name for name in names if name not in existing and name.split()[0] not in without_subcommands}
 
 
 def test_commands_named_in_words_to_people_exist() -> None:
-    known = commands()
+    existing = commands()
     texts = [path.read_text("utf-8") for path in [*sorted((ROOT / "src").rglob("*.py")), *ROOT.glob("*.md")]]
-    assert set().union(*(lost(text, known) for text in texts)) == set()
+    assert set().union(*(missing_commands(text, existing) for text in texts)) == set()
 
 
-def test_it_bites() -> None:
+def test_command_that_does_not_exist_is_found() -> None:
     text = "`fairlead doctor now`, `fairlead jobs show`, `fairlead jobs shwo X`, `fairlead dcotor`"
-    assert lost(text, commands()) == {"jobs shwo", "dcotor"}
+    assert missing_commands(text, commands()) == {"jobs shwo", "dcotor"}

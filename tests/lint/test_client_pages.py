@@ -16,7 +16,7 @@ from fairlead.policy.providers.pagination import Pages
 from tests.lint.test_gate_pages import listed, page
 
 CLIENT, FAILURES = "docs/how-to/client.md", "docs/how-to/failures.md"
-KINDS = [way.model_fields["kind"].default for way in get_args(get_args(Pages)[0])]
+KINDS = [pagination.model_fields["kind"].default for pagination in get_args(get_args(Pages)[0])]
 
 
 @pytest.mark.parametrize(
@@ -32,19 +32,22 @@ def test_a_table_lists_them_all(name: str, head: str, words: Collection[str]) ->
 
 
 def test_what_may_be_sent_twice_is_told() -> None:
-    (told,) = re.findall(r"^\| 5xx.*$", page(CLIENT), re.MULTILINE)
-    assert set(re.findall(r"`([A-Z]+)`", told)) == IDEMPOTENT - {"OPTIONS", "TRACE"}
+    (row_text,) = re.findall(r"^\| 5xx.*$", page(CLIENT), re.MULTILINE)
+    assert set(re.findall(r"`([A-Z]+)`", row_text)) == IDEMPOTENT - {"OPTIONS", "TRACE"}
 
 
 def test_the_status_that_is_not_sent_again_is_told() -> None:
     """By the rule that ships: a breaker's answer ends the call."""
-    (told,) = re.findall(
+    (row_text,) = re.findall(
         r"^\| ([0-9]+), and what a breaker's rule matches \| not here", page(CLIENT), re.MULTILINE
     )
-    later = [one for one in shipped() if one.strategy == "circuit_breaker"]
-    assert [one.alone for one in later] == [(int(told),)]
+    later = [rule for rule in shipped() if rule.strategy == "circuit_breaker"]
+    assert [rule.alone for rule in later] == [(int(row_text),)]
 
 
 def test_the_classes_are_told() -> None:
-    (told,) = re.findall(r"^\| `priority`.*$", page(CLIENT), re.MULTILINE)
-    assert [word for word in re.findall(r"`([a-z-]+)`", told) if word in CLASSES] == [*CLASSES, "scheduled"]
+    (row_text,) = re.findall(r"^\| `priority`.*$", page(CLIENT), re.MULTILINE)
+    assert [word for word in re.findall(r"`([a-z-]+)`", row_text) if word in CLASSES] == [
+        *CLASSES,
+        "scheduled",
+    ]

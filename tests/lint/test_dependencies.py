@@ -19,10 +19,10 @@ RUNTIME = [Requirement(line) for line in PROJECT["dependencies"]]
 EXTRAS = [Requirement(line) for lines in PROJECT["optional-dependencies"].values() for line in lines]
 
 
-def third_party(found: Iterable[Source]) -> set[str]:
-    """Top-level modules that are neither ours nor Python's."""
+def third_party(files: Iterable[Source]) -> set[str]:
+    """Return the top-level modules that are neither ours nor Python's."""
     modules: set[str] = set()
-    for source in found:
+    for source in files:
         for node in ast.walk(source.tree()):
             if isinstance(node, ast.Import):
                 modules |= {alias.name.split(".")[0] for alias in node.names}
@@ -53,15 +53,17 @@ def pins(lock: str) -> dict[str, str]:
 
 
 def unlocked(declared: Iterable[Requirement], locked: dict[str, str]) -> list[str]:
-    """Requirements that the lock does not fulfil: `make lock` was forgotten."""
+    """Return the requirements that the lock does not fulfil, because `make lock` was forgotten."""
     return [
-        str(wanted) for wanted in declared if wanted.name != PROJECT["name"] and not _fulfils(wanted, locked)
+        str(requirement)
+        for requirement in declared
+        if requirement.name != PROJECT["name"] and not _fulfils(requirement, locked)
     ]
 
 
-def _fulfils(wanted: Requirement, locked: dict[str, str]) -> bool:
-    version = locked.get(canonicalize_name(wanted.name))
-    return version is not None and wanted.specifier.contains(version)
+def _fulfils(requirement: Requirement, locked: dict[str, str]) -> bool:
+    version = locked.get(canonicalize_name(requirement.name))
+    return version is not None and requirement.specifier.contains(version)
 
 
 def test_everything_imported_is_declared() -> None:
@@ -78,7 +80,7 @@ def test_the_lock_fulfils_what_is_declared() -> None:
     assert unlocked([*RUNTIME, *EXTRAS, *map(Requirement, build)], locked) == []
 
 
-def test_it_bites() -> None:
+def test_undeclared_unused_and_unlocked_packages_are_found() -> None:
     code = Source(
         f"{PACKAGE}/x.py",
         "import pytest.mark\nfrom structlog import get_logger\nimport os, fairlead._core.ids\n",

@@ -12,7 +12,7 @@ _HOME = f"{PACKAGE}/_core/faultpoint.py"
 
 
 def passed(source: Source) -> Iterator[tuple[str, str | None]]:
-    """Where, and the literal name (None: not a literal), of each call of a fault point."""
+    """Yield position and literal name (None if it is no literal) of each call of a fault point."""
     for node in ast.walk(source.tree()):
         if isinstance(node, ast.Call) and _called(node.func) == "faultpoint":
             name = node.args[0] if len(node.args) == 1 else None
@@ -26,8 +26,8 @@ def _called(function: ast.expr) -> str | None:
     return function.id if isinstance(function, ast.Name) else None
 
 
-def mismatches(listed: Iterable[str], found: Iterable[Source]) -> list[str]:
-    calls = [call for source in found if source.path != _HOME for call in passed(source)]
+def mismatches(listed: Iterable[str], files: Iterable[Source]) -> list[str]:
+    calls = [call for source in files if source.path != _HOME for call in passed(source)]
     used = {name for _, name in calls}
     unlisted = [f"{where}: {name!r} is not in POINTS" for where, name in calls if name not in set(listed)]
     return unlisted + [f"{name!r} is in POINTS and nowhere passed" for name in sorted(set(listed) - used)]
@@ -37,7 +37,7 @@ def test_points_and_calls_are_the_same_set() -> None:
     assert mismatches(POINTS, sources(PACKAGE)) == []
 
 
-def test_it_bites() -> None:
+def test_fault_point_that_is_not_listed_or_not_used_is_found() -> None:
     code = Source(
         f"{PACKAGE}/engine/x.py", "faultpoint('a.b')\nfaultpoint.faultpoint('c.d')\nfaultpoint(name)\n"
     )

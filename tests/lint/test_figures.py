@@ -18,13 +18,13 @@ def line(id: str, **counters: Any) -> dict[str, Any]:
 
 
 def row(id: str, *lines: dict[str, Any]) -> list[str]:
-    """The cells of one experiment, as *lines* have it."""
-    found = next(line for line in figures.table(lines).splitlines() if line.startswith(f"| {id} "))
-    return found.strip("| ").split(" | ")
+    """Return the cells of one experiment, from *lines*."""
+    cells = next(line for line in figures.table(lines).splitlines() if line.startswith(f"| {id} "))
+    return cells.strip("| ").split(" | ")
 
 
 def section(text: str, heading: str) -> str:
-    """What stands under *heading*."""
+    """Return the text under *heading*."""
     return text.partition(f"## {heading}\n")[2].partition("\n## ")[0]
 
 
@@ -34,14 +34,14 @@ def test_the_page_says_what_the_results_say() -> None:
 
 
 def test_a_row_adds_up_what_must_be_zero_and_shows_the_worst() -> None:
-    one = line("E01", n=1000, lost=0, zeros=["lost"], resume_s={"p99": 1.5})
+    first = line("E01", n=1000, lost=0, zeros=["lost"], resume_s={"p99": 1.5})
     other = line("E01", n=500, lost=0, zeros=["lost"], resume_s={"p99": 2.5}, commit="def")
     without = line("E01", ablation="no_fence", verdict="violation seen", lost=9, zeros=["lost"])
-    cells = row("E01", one, other, without)
+    cells = row("E01", first, other, without)
     assert cells[2] == "1,500"
     assert cells[3] == "lost 0 (3/n = 0.2 % of 1,500); resume p99 2.5 s"
     assert cells[4:] == ["no fence: violation seen", "abc, def"]
-    assert row("E01", one, {**other, "lost": 2})[3] == "lost 2; resume p99 2.5 s"
+    assert row("E01", first, {**other, "lost": 2})[3] == "lost 2; resume p99 2.5 s"
 
 
 def test_a_zero_is_of_its_own_chances() -> None:
@@ -56,7 +56,7 @@ def test_a_zero_is_of_its_own_chances() -> None:
 
 
 def test_jobs_of_a_load_are_no_chances() -> None:
-    """All of them share the fate of what was done to them, and nobody told how often that was."""
+    """All of them share the fate of one event, and the line does not report how often that happened."""
     load = {"n": 15_455, "told": {"stored": 3091}, "runs": 15_455, "lost": 0, "zeros": ["lost"]}
     assert row("E10", line("E10", **load))[3] == "lost 0"
     assert row("E10", line("E10", rollouts=1, **load))[3] == "lost 0 (n = 1)"
@@ -96,8 +96,8 @@ def test_a_page_without_the_marks_is_refused() -> None:
 def test_the_figures_of_readme_stand_on_the_page() -> None:
     """All of a row of README in one row of the page."""
     fast = section((ROOT / "README.md").read_text("utf-8"), "How fast")
-    told = [set(NUMBER.findall(row.split(" | ")[1])) for row in fast.splitlines() if " | " in row]
+    rows_of_readme = [set(NUMBER.findall(row.split(" | ")[1])) for row in fast.splitlines() if " | " in row]
     page = section(figures.PAGE.read_text("utf-8"), "Benchmarks").splitlines()
     there = [set(NUMBER.findall(row)) for row in page if row.startswith("| ")]
-    assert len(told) == 6, "four figures below the two lines of the head"
-    assert [numbers for numbers in told[2:] if not any(numbers <= row for row in there)] == []
+    assert len(rows_of_readme) == 6, "four figures below the two lines of the head"
+    assert [numbers for numbers in rows_of_readme[2:] if not any(numbers <= row for row in there)] == []

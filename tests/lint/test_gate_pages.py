@@ -25,17 +25,17 @@ def page(name: str) -> str:
 
 
 def listed(text: str, head: str) -> set[str]:
-    """The words in code in the first column of the table with this head."""
+    """Return the words in code in the first column of the table with this head."""
     table = text.split(f"\n{head}\n", 1)[1].split("\n\n", 1)[0]
     return {word for line in table.splitlines() for word in re.findall(r"`(\w+)`", line.split("|")[1])}
 
 
 def unknown(text: str, commands: Collection[str]) -> list[str]:
-    """What *text* shows as a command and is none. Words behind one that has none below it are arguments."""
+    """Return the commands in *text* that do not exist. Words after a command without subcommands are arguments."""
     leaves = {name for name in commands if not any(other.startswith(f"{name} ") for other in commands)}
     return [
         name
-        for name in (found.strip() for found in _COMMAND.findall(text))
+        for name in (command.strip() for command in _COMMAND.findall(text))
         if name not in commands and not any(name.startswith(f"{leaf} ") for leaf in leaves)
     ]
 
@@ -61,10 +61,10 @@ def test_the_picture_of_a_slot_has_the_words_of_the_log() -> None:
 
 
 def test_what_is_watched_is_told() -> None:
-    told = set(re.findall(r"^## `(\w+)`$", page("docs/reference/events.md"), re.MULTILINE))
+    described = set(re.findall(r"^## `(\w+)`$", page("docs/reference/events.md"), re.MULTILINE))
     watched = listed(page("docs/how-to/gate.md"), WATCHED) - {"slot_lost"}
     assert len(watched) > 5
-    assert watched <= told
+    assert watched <= described
 
 
 def test_every_command_that_is_shown_is_there() -> None:
@@ -77,7 +77,7 @@ def test_every_command_that_is_shown_is_there() -> None:
     }
 
 
-def test_it_bites() -> None:
-    known = {"gate", "gate breaker", "gate breaker reset", "run", "jobs show"}
-    assert unknown("`fairlead gate breaker reset --host x` and `fairlead run`", known) == []
-    assert unknown("fairlead jobs show some-id\n`fairlead gate brake`\n", known) == ["gate brake"]
+def test_command_that_does_not_exist_is_found() -> None:
+    existing = {"gate", "gate breaker", "gate breaker reset", "run", "jobs show"}
+    assert unknown("`fairlead gate breaker reset --host x` and `fairlead run`", existing) == []
+    assert unknown("fairlead jobs show some-id\n`fairlead gate brake`\n", existing) == ["gate brake"]

@@ -28,8 +28,8 @@ def _run(*arguments: str) -> tuple[int, str, set[str]]:
     """Exit code, standard output and loaded modules of one `fairlead` command in a fresh interpreter."""
     command = [sys.executable, "-c", _PROBE, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    seen = json.loads(done.stdout)
-    return seen["code"], seen["out"], set(seen["modules"])
+    report = json.loads(done.stdout)
+    return report["code"], report["out"], set(report["modules"])
 
 
 def test_version_is_quick() -> None:
@@ -49,6 +49,6 @@ def test_the_probe_sees_what_is_loaded() -> None:
     done = subprocess.run(
         [sys.executable, "-c", probe], capture_output=True, text=True, timeout=60, check=True
     )
-    seen = json.loads(done.stdout)
-    assert seen["code"] == 3
-    assert HEAVY & set(seen["modules"]) == {"structlog"}
+    report = json.loads(done.stdout)
+    assert report["code"] == 3
+    assert HEAVY & set(report["modules"]) == {"structlog"}

@@ -102,12 +102,12 @@ def classes(source: Source) -> Iterator[ast.ClassDef]:
     yield from (node for node in source.tree().body if isinstance(node, ast.ClassDef))
 
 
-def shared(places: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+def shared(located: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     """Return the names among (name, place) that have several places."""
     by_name: defaultdict[str, list[str]] = defaultdict(list)
-    for name, place in places:
-        by_name[name].append(place)
-    return {name: found for name, found in by_name.items() if len(found) > 1}
+    for name, path in located:
+        by_name[name].append(path)
+    return {name: paths for name, paths in by_name.items() if len(paths) > 1}
 
 
 def shared_classes(files: Iterable[Source]) -> dict[str, list[str]]:
@@ -142,8 +142,8 @@ def exceptions_without_error(files: Iterable[Source]) -> set[str]:
 
 def is_exception(name: str, bases: Mapping[str, set[str]]) -> bool:
     """Return whether the class *name* is an exception, by the names of its *bases*."""
-    known = getattr(builtins, name, None)
-    if isinstance(known, type) and issubclass(known, BaseException):
+    builtin = getattr(builtins, name, None)
+    if isinstance(builtin, type) and issubclass(builtin, BaseException):
         return True
     return any(is_exception(base, bases) for base in bases.get(name, ()) if base != name)
 

@@ -1,4 +1,4 @@
-"""Nothing in the tree tells where it was written: no home folders, no address of a package index."""
+"""Nothing in the tree shows where it was written: no home folders, no address of a package index."""
 
 from __future__ import annotations
 

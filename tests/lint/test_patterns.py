@@ -36,7 +36,7 @@ BOUNDED: dict[str, str] = {
 
 
 def patterns(source: Source, module: ModuleType | None = None) -> Iterator[tuple[int, str, int, bool]]:
-    """(line, pattern, flags, whether it is searched for) of each expression that stands in *source*."""
+    """Yield (line, pattern, flags, whether it is searched for) of each expression in *source*."""
     loaded = vars(module) if module else {"re": re}
     for node in ast.walk(source.tree()):
         if not isinstance(node, ast.Call) or not _is_re(node.func):
@@ -54,7 +54,7 @@ def _is_re(called: ast.expr) -> bool:
 
 
 def _text(node: ast.expr, loaded: dict[str, object]) -> str | None:
-    """The expression; what is only known at run time counts as a letter."""
+    """Return the expression. A part that is only known at run time counts as a letter."""
     if isinstance(node, ast.JoinedStr):
         return "".join(_part(part, loaded) for part in node.values)
     try:
@@ -75,19 +75,19 @@ def _part(part: ast.expr, loaded: dict[str, object]) -> str:
 
 
 def _flags(node: ast.Call, loaded: dict[str, object]) -> int:
-    given = [arg for arg in node.args[1:] if "re." in ast.unparse(arg)]
-    given += [keyword.value for keyword in node.keywords if keyword.arg == "flags"]
-    return sum(int(eval(ast.unparse(each), dict(loaded))) for each in given)
+    flags = [arg for arg in node.args[1:] if "re." in ast.unparse(arg)]
+    flags += [keyword.value for keyword in node.keywords if keyword.arg == "flags"]
+    return sum(int(eval(ast.unparse(flag), dict(loaded))) for flag in flags)
 
 
 def _is_searched(source: Source, node: ast.Call, method: str) -> bool:
-    """Whether it is looked for everywhere, by its own call or by those of the name that it gets."""
+    """Return whether the expression is searched for, by its own call or through the name it is assigned to."""
     if method != "compile":
         return method not in _ONCE
-    wanted = ast.dump(node)
+    dumped = ast.dump(node)
     for statement in ast.walk(source.tree()):
         if isinstance(statement, ast.Assign) and any(
-            ast.dump(each) == wanted for each in ast.walk(statement.value)
+            ast.dump(part) == dumped for part in ast.walk(statement.value)
         ):
             names = [target.id for target in statement.targets if isinstance(target, ast.Name)]
             used = {use for name in names for use in re.findall(rf"\b{name}\.(\w+)\(", source.text)}
@@ -113,14 +113,14 @@ def _modules() -> Iterator[tuple[Source, ModuleType]]:
 
 @pytest.fixture(autouse=True)
 def deep() -> Iterator[None]:
-    before = sys.getrecursionlimit()
+    limit = sys.getrecursionlimit()
     sys.setrecursionlimit(20_000)
     yield
-    sys.setrecursionlimit(before)
+    sys.setrecursionlimit(limit)
 
 
 def test_every_expression_takes_linear_time() -> None:
-    assert [told for source, module in _modules() for told in slow(source, module)] == []
+    assert [finding for source, module in _modules() for finding in slow(source, module)] == []
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def test_the_page_says_what_the_results_say() -> None:
 
 
 def test_readme_repeats_five_promises_with_figures_of_the_page() -> None:
-    """Each item links to the promise whose section has all of its numbers."""
+    """Each item links to a promise, and all its numbers are in that promise's section."""
     text = section((ROOT / "README.md").read_text("utf-8"), "What you can rely on")
     items = [item for item in text.split("\n- ")[1:] if "reliability.md#" in item]
     assert len(items) == 5
@@ -44,14 +44,14 @@ def test_readme_repeats_five_promises_with_figures_of_the_page() -> None:
     for item in items:
         (id,) = re.findall(r"reliability\.md#(p\d+)\)", item)
         promise = next(promise for promise in PROMISES if promise.id == id.upper())
-        told = set(NUMBER.findall(item.partition("](")[0]))
-        assert told, item
-        assert told <= set(NUMBER.findall(str(promises.section(promise, lines)))), item
+        numbers = set(NUMBER.findall(item.partition("](")[0]))
+        assert numbers, item
+        assert numbers <= set(NUMBER.findall(str(promises.section(promise, lines)))), item
 
 
 def test_each_promise_has_a_row_and_its_experiments_stand_for_it() -> None:
     assert [promise.id for promise in PROMISES] == [f"P{number}" for number in range(1, 16)]
-    stand_for = {each.id: each.promises for each in CATALOGUE}
+    stand_for = {entry.id: entry.promises for entry in CATALOGUE}
     wrong = [
         (promise.id, name)
         for promise in PROMISES
@@ -62,7 +62,7 @@ def test_each_promise_has_a_row_and_its_experiments_stand_for_it() -> None:
     assert wrong == []
 
 
-OF_THE_CATALOGUE = [(each.id, promise) for each in CATALOGUE for promise in each.promises]
+OF_THE_CATALOGUE = [(entry.id, promise) for entry in CATALOGUE for promise in entry.promises]
 
 
 @pytest.mark.parametrize(("name", "promise"), OF_THE_CATALOGUE)
@@ -72,15 +72,15 @@ def test_a_row_tells_of_each_experiment_that_the_catalogue_names_for_it(name: st
     assert row(promise, broken)[2].startswith("abc")
     beside = row(promise, *results.read(), broken)[1].partition("**<br>")[0]  # others may be broken, too
     assert name in beside.removeprefix("**broken: ").split(", ")
-    for other in (each for each, theirs in OF_THE_CATALOGUE if theirs == promise and each != name):
+    for other in (entry for entry, theirs in OF_THE_CATALOGUE if theirs == promise and entry != name):
         assert name in row(promise, line(other, verdict="broken"))[2], "it was not run"
 
 
-@pytest.mark.parametrize("each", [each for each in CATALOGUE if each.files], ids=lambda each: each.id)
-def test_the_command_of_a_row_runs_each_of_its_experiments(each: Experiment) -> None:
-    for promise in each.promises:
+@pytest.mark.parametrize("entry", [entry for entry in CATALOGUE if entry.files], ids=lambda entry: entry.id)
+def test_the_command_of_a_row_runs_each_of_its_experiments(entry: Experiment) -> None:
+    for promise in entry.promises:
         command = row(promise)[3]
-        assert "make soak" in command if each.id == promises.SOAK else each.id in command
+        assert "make soak" in command if entry.id == promises.SOAK else entry.id in command
 
 
 def test_events_count_where_jobs_share_their_fate() -> None:
@@ -104,26 +104,26 @@ def test_events_count_where_jobs_share_their_fate() -> None:
 def test_chances_are_what_could_have_gone_wrong() -> None:
     late = (line("E03", stale_accepted=0, n=75, late_writes_refused=90), line("E01", stale_accepted=0, n=9))
     assert row("P2", *late)[1] == "late writes accepted: 0 (n = 90 late writes, 3/n = 3.3 %)"
-    parts = [line("E02", what=what, illegal_states=0, n=n) for what, n in (("jobs", 30), ("refreshes", 7))]
+    parts = [line("E02", what=part, illegal_states=0, n=n) for part, n in (("jobs", 30), ("refreshes", 7))]
     assert "(n = 30 kills, 3/n = 10 %)" in row("P1", *parts)[1]
     assert "(n = 7 kills, 3/n = 43 %)" in row("P6", *parts)[1]
 
 
 def test_late_writes_of_each_kind_are_chances() -> None:
-    told = line("E03", stale_accepted=0, late_writes_refused={"result": 78, "retry": 26})
-    assert row("P2", told)[1] == "late writes accepted: 0 (n = 104 late writes, 3/n = 2.9 %)"
+    refused = line("E03", stale_accepted=0, late_writes_refused={"result": 78, "retry": 26})
+    assert row("P2", refused)[1] == "late writes accepted: 0 (n = 104 late writes, 3/n = 2.9 %)"
 
 
 def test_a_backend_that_rested_is_no_chance() -> None:
     ended = line("E11", lost=0, n=900, backends_ended=300, at_work=240)
-    before = line("E11", lost=0, n=100, backends_ended=60)
-    assert "(n = 300 backends at work with 1,000 jobs" in row("P1", ended, before)[1]
+    earlier = line("E11", lost=0, n=100, backends_ended=60)
+    assert "(n = 300 backends at work with 1,000 jobs" in row("P1", ended, earlier)[1]
 
 
 def test_commits_of_jobs_and_of_refreshes_are_told_apart() -> None:
     zeros = {"false_success": 0, "duplicates": 0, "burnt": 0}
-    places = (("enqueue", 40), ("claim", 50), ("intent, sent mark, save", 300))
-    lines = [line("E12", what=what, n=n, **zeros) for what, n in places]
+    kinds = (("enqueue", 40), ("claim", 50), ("intent, sent mark, save", 300))
+    lines = [line("E12", what=part, n=n, **zeros) for part, n in kinds]
     assert "(n = 90 commits," in row("P1", *lines)[1]
     assert "(n = 90 commits," in row("P3", *lines)[1]
     assert "(n = 300 commits," in row("P6", *lines)[1]
@@ -131,16 +131,16 @@ def test_commits_of_jobs_and_of_refreshes_are_told_apart() -> None:
 
 def test_the_deaths_by_a_bomb_are_the_chances_of_its_neighbours() -> None:
     bombs = line("E07", n=5, deaths=15, suspects=650, neighbours_lost=0, attempts_lost=0)
-    told = "jobs beside it that lost an attempt or more: 0 among 650 suspects (n = 15 deaths, 3/n = 20 %)"
-    assert row("P5", bombs)[1] == told
+    expected = "jobs beside it that lost an attempt or more: 0 among 650 suspects (n = 15 deaths, 3/n = 20 %)"
+    assert row("P5", bombs)[1] == expected
 
 
 def test_calls_that_are_refused_or_lose_their_slot_have_failed() -> None:
     hurt = line("E21", failed=0, refused=2, slots_lost=1, kills=10, n=900)
-    before = line("E22", failed=0, flushes=5, n=100)
+    earlier = line("E22", failed=0, flushes=5, n=100)
     closed = line("E21", failed=0, slots_lost=0, sent_without_the_store=0, kills=10, n=900)
-    told = "calls that failed, were refused or lost their slot: 3 (n = 15 faults with 1,000 calls)"
-    assert row("P15", hurt, before, closed)[1] == told, "where it is so set they are refused by right"
+    expected = "calls that failed, were refused or lost their slot: 3 (n = 15 faults with 1,000 calls)"
+    assert row("P15", hurt, earlier, closed)[1] == expected, "where it is so set they are refused by right"
     assert row("P15", closed)[1] == "–"
 
 
@@ -149,9 +149,9 @@ def test_what_nobody_can_help_is_told_apart() -> None:
         "E43", n=6, burnt_where_it_can_be_had_again=0, burnt_where_nobody_can_help=4, lost_without_grace=4
     )
     killed = line("E43", n=8, burnt_outside_window=0, burnt_where_nobody_can_help=7, lost_without_grace=9)
-    zero, apart = row("P6", cut, killed)[1].split("<br>")
+    zero, beyond_help = row("P6", cut, killed)[1].split("<br>")
     assert zero == "lost outside the window: 0 (n = 14 requests or faults, 3/n = 21 %)"
-    assert apart.endswith(" confirmed the fsync: 11 (n = 13 such responses)")
+    assert beyond_help.endswith(" confirmed the fsync: 11 (n = 13 such responses)")
 
 
 @pytest.mark.parametrize("without", [{}, {"late_writes_refused": 0}])
@@ -168,8 +168,8 @@ def test_p99_and_the_last_one_are_told() -> None:
     recovery = {"p50": 0.4, "p99": 1.8, "max": 2.5}
     presumed = {"what": "death is presumed", "recovery_bound_s": 7.5, "kills": 12}
     proven = line("E01", what="death is proven", recovery_s={"p99": 0.3, "max": 0.4}, in_flight_at_kills=30)
-    told = row("P4", line("E01", recovery_s=recovery, in_flight_at_kills=40, **presumed), proven)
-    assert told[1].split("<br>") == [
+    cells = row("P4", line("E01", recovery_s=recovery, in_flight_at_kills=40, **presumed), proven)
+    assert cells[1].split("<br>") == [
         "time until the jobs of a killed process run again, where its death is proven, p99: 0.3 s"
         " (n = 30 jobs in flight)",
         "the last job: 0.4 s (n = 30 jobs in flight)",
@@ -179,8 +179,8 @@ def test_p99_and_the_last_one_are_told() -> None:
     ]
 
 
-def told_in(file: Path) -> Iterator[str]:
-    """What a line may be given in *file* and in what it imports from our tests: keywords and keys."""
+def reported_in(file: Path) -> Iterator[str]:
+    """Yield keywords and keys that *file* and its imports from our tests may put into a line."""
     tree = ast.parse(file.read_text("utf-8"))
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
@@ -188,11 +188,11 @@ def told_in(file: Path) -> Iterator[str]:
         elif isinstance(node, ast.Dict):
             yield from (word for key in node.keys for word in worded(key, tree))
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tests.faults.support."):
-            yield from told_in((results.ROOT / (node.module or "").replace(".", "/")).with_suffix(".py"))
+            yield from reported_in((results.ROOT / (node.module or "").replace(".", "/")).with_suffix(".py"))
 
 
 def worded(key: ast.expr | None, tree: ast.Module) -> list[str]:
-    """The string that *key* is; of f"{name}_ms" all that a name of *tree* may make of it."""
+    """Return the string *key*; for f"{name}_ms" all strings that the names in *tree* give."""
     match key:
         case ast.Constant(value=str(word)):
             return [word]
@@ -206,11 +206,11 @@ def worded(key: ast.expr | None, tree: ast.Module) -> list[str]:
 
 
 def files_of(name: str) -> list[Path]:
-    """Where the lines of an experiment or a control come from."""
-    for each in CATALOGUE:
-        if each.id == name:
-            return [results.ROOT / "tests/faults" / file for file in each.files]
-    [control] = [each for each in CHECKLIST if each.id == name]
+    """Return the files that write the lines of an experiment or a control."""
+    for entry in CATALOGUE:
+        if entry.id == name:
+            return [results.ROOT / "tests/faults" / file for file in entry.files]
+    [control] = [entry for entry in CHECKLIST if entry.id == name]
     paths = {results.ROOT / node.partition("::")[0] for node in control.node_ids}
     return [path for path in paths if f'"{name}' in path.read_text("utf-8")]
 
@@ -220,11 +220,13 @@ PARTS = [(promise.id, part) for promise in PROMISES for part in promise.parts]
 
 @pytest.mark.parametrize(("id", "part"), PARTS)
 def test_what_is_asked_of_an_experiment_stands_in_its_test(id: str, part: Zero | Most) -> None:
-    given = {name: {word for file in files_of(name) for word in told_in(file)} for name in part.experiments}
-    for name, words in given.items():
+    reported = {
+        name: {word for file in files_of(name) for word in reported_in(file)} for name in part.experiments
+    }
+    for name, words in reported.items():
         assert words & set(part.required), f"{name} tells none of {part.required}"
         assert words & set(part.of), f"{name} tells no {part.of}"
-    assert set(part.required) <= set().union(*given.values())
+    assert set(part.required) <= set().union(*reported.values())
 
 
 def test_what_is_asked_stands_in_the_lines_that_are_kept() -> None:
@@ -255,8 +257,8 @@ def test_the_worst_is_told() -> None:
     worse = "requests per call, the worse of an API that queues and one that sheds load: 1.15"
     assert row("P10", *lines)[1] == f"{worse} (n = 10 calls sent)"
     windows = {"p50": 1.5, "p99": 11.7, "max": 20.0}
-    told = row("P6", line("E43", window_ms=windows, window_n=9))[1]
-    assert told.split("<br>") == [
+    cell = row("P6", line("E43", window_ms=windows, window_n=9))[1]
+    assert cell.split("<br>") == [
         "window, p50: 1.5 ms (n = 9 refreshes)",
         "window, p99: 11.7 ms (n = 9 refreshes)",
     ]
@@ -269,9 +271,9 @@ def test_what_is_broken_is_told() -> None:
 
 def test_canaries_are_told_with_where_they_were_looked_for() -> None:
     """Two runs bound nothing, however many canaries and places they had."""
-    told = line("S13", canary_found=0, n=2, canaries=480, places=310, bytes=7_000_000)
+    found_line = line("S13", canary_found=0, n=2, canaries=480, places=310, bytes=7_000_000)
     around = "480 canaries, 310 places, 7,000,000 bytes"
-    assert row("P12", told)[1] == f"planted secrets found: 0 among {around} (n = 2 runs)"
+    assert row("P12", found_line)[1] == f"planted secrets found: 0 among {around} (n = 2 runs)"
 
 
 def test_a_zero_of_what_is_broken_bounds_nothing() -> None:
@@ -285,8 +287,8 @@ def test_a_smoke_run_or_one_without_a_safeguard_is_no_proof(other: dict[str, str
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "text"),
     [(1.0, "100 %"), (3 / 84, "3.6 %"), (3 / 1500, "0.2 %"), (3 / 87720, "0.0034 %"), (3e-7, "0.00003 %")],
 )
-def test_shares(value: float, told: str) -> None:
-    assert share(value) == told
+def test_shares(value: float, text: str) -> None:
+    assert share(value) == text

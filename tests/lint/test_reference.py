@@ -63,10 +63,10 @@ def test_a_code_given_elsewhere_is_found_and_one_of_a_user_is_not_ours() -> None
 
 
 def test_no_field_of_an_event_hides_a_field_of_its_line() -> None:
-    taken = {"timestamp", "level", "event", "logger", "exception"}
+    reserved = {"timestamp", "level", "event", "logger", "exception"}
     for kind in reference.our_events():
         names = {field.name for field in fields(kind)}
-        assert not names & taken, kind.name
+        assert not names & reserved, kind.name
     assert {field.name for kind in reference.our_events() for field in fields(kind)} >= NAMES
 
 

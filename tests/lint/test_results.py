@@ -13,15 +13,15 @@ LENGTH = 7  # of a name, at least
 
 
 def not_of(history: Collection[str], lines: Iterable[results.Line]) -> list[str]:
-    """Which commits no full name of *history* begins with."""
-    named = {str(line.get("commit", "none")) for line in lines}
-    begins = {commit[:length] for length in set(map(len, named)) if length >= LENGTH for commit in history}
-    return sorted(named - begins)
+    """Return the commits that no full name in *history* begins with."""
+    commits = {str(line.get("commit", "none")) for line in lines}
+    begins = {commit[:length] for length in set(map(len, commits)) if length >= LENGTH for commit in history}
+    return sorted(commits - begins)
 
 
 def git(*words: str) -> str:
-    told = subprocess.run(["git", "-C", results.ROOT, *words], capture_output=True, text=True, check=False)
-    return told.stdout.strip() if told.returncode == 0 else ""
+    done = subprocess.run(["git", "-C", results.ROOT, *words], capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else ""
 
 
 def test_each_kept_line_names_a_commit_of_this_history() -> None:

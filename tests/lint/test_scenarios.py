@@ -25,12 +25,12 @@ SCENARIOS = (
 
 
 def words(text: str) -> str:
-    """*text* without all that a function's name cannot hold."""
+    """Return *text* without the characters that a function's name cannot have."""
     return " ".join(re.findall(r"[a-z0-9]+", text.lower()))
 
 
-def told(source: Source) -> Iterator[str]:
-    """The words of each test's name, and of its docstring."""
+def words_of_tests(source: Source) -> Iterator[str]:
+    """Yield the words of each test's name, and of its docstring."""
     for node in ast.walk(source.tree()):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
             yield words(node.name)
@@ -38,11 +38,11 @@ def told(source: Source) -> Iterator[str]:
 
 
 def test_each_scenario_is_a_test() -> None:
-    names = [name for source in sources("tests") for name in told(source)]
+    names = [name for source in sources("tests") for name in words_of_tests(source)]
     missing = [scenario for scenario in SCENARIOS if not any(words(scenario) in name for name in names)]
     assert missing == []
 
 
 def test_a_name_is_looked_for_in_tests_only() -> None:
     source = 'def test_limit_2_with_10_askers_2(): "Retry-After 120."\ndef helper(): "tenants do not share"\n'
-    assert planted(told, source) == ["test limit 2 with 10 askers 2", "retry after 120"]
+    assert planted(words_of_tests, source) == ["test limit 2 with 10 askers 2", "retry after 120"]

@@ -1,4 +1,4 @@
-"""The simulated fleet runs what the runtime runs, and the page of figures tells what it found."""
+"""The simulated fleet runs what the runtime runs, and the page of figures has its results."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ LESS_OFTEN = {"lanes": LANES_LOOK_S, "gate-guard": GUARD_LOOK_S}
 
 
 def of_the_runtime() -> dict[str, float]:
-    """Each service of a process with both roles and a Redis, and how often it looks, in seconds."""
+    """Return each service of a process with both roles and a Redis, and its interval in seconds."""
     runtime = cast(Any, Runtime(Config(Settings(), {})))
     for room in ("sessions", "jobs", "processes", "lanes", "schedule_store"):
         setattr(runtime, room, None)  # services are made, and not run
@@ -63,7 +63,7 @@ def of_the_runtime() -> dict[str, float]:
 
 
 def of_the_simulation() -> Iterator[dict[str, float]]:
-    """The same of each simulated process."""
+    """Yield the same for each simulated process."""
     world = World(Chance(0), Swarm({}), Parts())
     world.start_all()
     for program in world.programs.values():
@@ -76,10 +76,10 @@ def _intervals(services: list[Service]) -> dict[str, float]:
 
 
 def test_a_simulated_process_runs_the_services_of_the_runtime() -> None:
-    wanted = of_the_runtime()
+    services = of_the_runtime()
     for simulated_ones in of_the_simulation():
-        assert set(simulated_ones) == set(wanted) - set(LEFT_OUT)
-        expected = wanted | LESS_OFTEN | {"rescuer": rescue_interval_s(LEASE_S)}
+        assert set(simulated_ones) == set(services) - set(LEFT_OUT)
+        expected = services | LESS_OFTEN | {"rescuer": rescue_interval_s(LEASE_S)}
         assert simulated_ones == {name: expected[name] for name in simulated_ones}
 
 
@@ -88,7 +88,7 @@ def test_a_simulated_process_runs_the_services_of_the_runtime() -> None:
 
 @pytest.fixture
 def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A page of its own, and a folder for results beside it."""
+    """Return a copy of the page, with a folder for results beside it."""
     copy = tmp_path / "figures.md"
     copy.write_text(figures.PAGE.read_text("utf-8"), "utf-8")
     monkeypatch.setenv("FAIRLEAD_RESULTS", str(tmp_path / "kept"))
@@ -96,7 +96,7 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def rows(page: Path) -> tuple[str, str]:
-    """The two of the simulation."""
+    """Return the two rows of the simulation."""
     text = simulated.written(page.read_text("utf-8"), results.read(page.parent / "kept"))
     healthy, ablated = (line for line in text.splitlines() if "simulate" in line and line.startswith("| "))
     return healthy, ablated

@@ -41,14 +41,14 @@ def _header(text: str) -> Iterator[str]:
 
 
 def definition(source: Source) -> Iterator[str]:
-    """What is wrong with one file of the baseline: of ``functions/``, or of ``schema/``."""
+    """Yield the faults of one file of the baseline, in ``functions/`` or ``schema/``."""
     path = PurePosixPath(source.path)
     if not source.text.startswith(f"-- {path.stem}: "):
         yield f"{source.path}: begins with '-- {path.stem}: what it does'"
     bare = _QUOTED.sub(" ", source.text)
-    made = _FUNCTION.findall(bare)
-    if made != ([path.stem] if path.parent.name == "functions" else []):
-        yield f"{source.path}: defines {made} hint: one function a file, named like it, in functions/"
+    defined = _FUNCTION.findall(bare)
+    if defined != ([path.stem] if path.parent.name == "functions" else []):
+        yield f"{source.path}: defines {defined} hint: one function a file, named like it, in functions/"
     if "pg_get_functiondef" in source.text:
         yield f"{source.path}: patches the text of a function hint: write the whole text"
     if _SCHEMA.search(bare):
@@ -71,10 +71,10 @@ def _planted(text: str) -> list[str]:
 
 
 def test_each_statement_states_its_contract() -> None:
-    found = [
+    sources = [
         Source(path.relative_to(ROOT).as_posix(), path.read_text()) for path in files(SQL, suffixes=(".sql",))
     ]
-    assert [finding for source in found for finding in contract(source)] == []
+    assert [finding for source in sources for finding in contract(source)] == []
 
 
 def test_a_good_file_passes() -> None:
@@ -93,18 +93,18 @@ def test_a_good_file_passes() -> None:
         ("FROM job", "FROM public.job"),
     ],
 )
-def test_it_bites(old: str, new: str) -> None:
+def test_header_without_a_part_is_found(old: str, new: str) -> None:
     assert len(_planted(GOOD.replace(old, new))) == 1
 
 
 def test_each_file_of_the_baseline_defines_what_its_name_says() -> None:
-    found = [
+    sources = [
         Source(path.relative_to(ROOT).as_posix(), path.read_text())
         for folder in BASELINE
         for path in files(folder, suffixes=(".sql",))
     ]
-    assert len(found) > 80
-    assert [finding for source in found for finding in definition(source)] == []
+    assert len(sources) > 80
+    assert [finding for source in sources for finding in definition(source)] == []
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def statements_in_strings(source: Source) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in docs:
             text = node.value
-            # An ellipsis is no SQL: such a text tells a person what to type.
+            # An ellipsis is no SQL: such a text shows what to type.
             if (_SQL.search(text) or _LUA.search(text)) and "..." not in text:
                 yield f"{source.path}:{node.lineno}: {text.strip()[:40]!r} hint: one statement, one file"
 
@@ -59,7 +59,7 @@ def built_statements(source: Source) -> Iterator[str]:
 
 
 def _docstrings(tree: ast.Module) -> set[ast.AST]:
-    """Every string that stands alone as a statement: prose, never sent to a server."""
+    """Return every string that is a statement: prose, never sent to a server."""
     return {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
 
 

@@ -15,7 +15,7 @@ _STATES = {"phase", "state", "status"}
 
 
 def constrained(schema: str) -> dict[str, set[str]]:
-    """``table.column`` → the words its constraint allows."""
+    """Return ``table.column`` → the words that its constraint allows."""
     return {
         f"{table}.{column}": set(re.findall(r"'(\w+)'", words))
         for table, body in _TABLE.findall(schema)
@@ -24,7 +24,7 @@ def constrained(schema: str) -> dict[str, set[str]]:
 
 
 def documented(page: str) -> dict[str, set[str]]:
-    """``table.column`` → the words of the first column of the first table below its heading."""
+    """Return ``table.column`` → the first column of the first table below its heading."""
     return {
         name: set(re.findall(r"^\| `(\w+)` \|", body, re.MULTILINE)) for name, body in _SECTION.findall(page)
     }
@@ -71,7 +71,7 @@ PAGE = """
 """
 
 
-def test_it_bites() -> None:
+def test_different_words_of_a_state_are_found() -> None:
     assert constrained(SCHEMA)["job.kind"] == {"k", "l"}
     assert differences(SCHEMA, PAGE) == []
     assert len(differences(SCHEMA, PAGE.replace("| `b` | then |\n", ""))) == 1

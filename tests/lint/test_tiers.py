@@ -18,13 +18,13 @@ _TARGET = re.compile(r"^([a-z-]+):.*\n((?:\t.*\n)*)", re.MULTILINE)
 
 def targets(makefile: str) -> dict[str, list[Tier]]:
     """Return the tiers that each target of *makefile* runs."""
-    chosen = {name: re.findall(r"--tier (\S+)", recipe) for name, recipe in _TARGET.findall(makefile)}
+    recipes = {name: re.findall(r"--tier (\S+)", recipe) for name, recipe in _TARGET.findall(makefile)}
     return {
-        name: [Tier(word) for words in found for word in words.split(",")] for name, found in chosen.items()
+        name: [Tier(word) for words in words for word in words.split(",")] for name, words in recipes.items()
     }
 
 
-def lost(named: str, folder: Path) -> bool:
+def is_missing(named: str, folder: Path) -> bool:
     """Return whether a row names a file, or a test of it, that is not there."""
     file, _, test = named.partition("::")
     return not (folder / file).is_file() or f"def {test}" not in (folder / file).read_text("utf-8")
@@ -39,9 +39,9 @@ def test_each_folder_of_tests_is_in_a_row() -> None:
 
 def test_rows_name_tests_that_exist() -> None:
     named = [(name, TESTS / folder) for row in ROWS for folder in row.folders for name in row.tests]
-    assert [name for name, folder in named if lost(name, folder)] == []
-    assert lost("test_planted.py", TESTS / "lint")
-    assert lost("test_tiers.py::test_" + "planted", TESTS / "lint")
+    assert [name for name, folder in named if is_missing(name, folder)] == []
+    assert is_missing("test_planted.py", TESTS / "lint")
+    assert is_missing("test_tiers.py::test_" + "planted", TESTS / "lint")
 
 
 def test_ci_runs_every_tier_but_nightly_once() -> None:

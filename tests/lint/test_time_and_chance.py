@@ -38,12 +38,12 @@ def time_and_chance(source: Source) -> Iterator[str]:
     tree = source.tree()
     names = dict(_imported(tree))
     for node in ast.walk(tree):
-        for asked in _asked(node, names):
-            yield f"{source.path}:{getattr(node, 'lineno', 0)}: {asked} hint: take a clock, draw or ids"
+        for name_of_clock in _forbidden_names(node, names):
+            yield f"{source.path}:{getattr(node, 'lineno', 0)}: {name_of_clock} hint: take a clock, draw or ids"
 
 
 def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """Local name → full dotted name, for each import wherever it stands."""
+    """Yield local name and full dotted name of each import, at any depth."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -53,7 +53,7 @@ def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
                 yield alias.asname or alias.name, f"{node.module}.{alias.name}"
 
 
-def _asked(node: ast.AST, names: dict[str, str]) -> Iterator[str]:
+def _forbidden_names(node: ast.AST, names: dict[str, str]) -> Iterator[str]:
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names if alias.name in FORBIDDEN_MODULES)
     elif isinstance(node, ast.ImportFrom):
@@ -96,11 +96,11 @@ def test_time_chance_and_ids_come_as_arguments() -> None:
         "import asyncio\nasync def f():\n    await asyncio.sleep(1)",
     ],
 )
-def test_it_bites(text: str) -> None:
+def test_direct_use_of_time_or_chance_is_found(text: str) -> None:
     assert len(planted(time_and_chance, text)) == 1
 
 
-def test_it_leaves_the_outer_rooms_and_innocent_names_alone() -> None:
+def test_adapters_and_similar_names_are_no_findings() -> None:
     assert planted(time_and_chance, "import time\ntime.time()", f"{PACKAGE}/adapters/clock.py") == []
     assert planted(time_and_chance, "from datetime import datetime\ndatetime.fromisoformat('x')") == []
     assert planted(time_and_chance, "clock.monotonic(); draw.random(); job.time()") == []

@@ -47,7 +47,7 @@ def spec_ids(text: str) -> list[str]:
 
 
 def exported_docs(module: ModuleType) -> Iterator[tuple[str, str]]:
-    """The docstrings that `help` shows of *module*: its own, those of its names and of their members."""
+    """Yield the docstrings that `help` shows for *module*: its own, and those of its names and their members."""
     yield module.__name__, inspect.getdoc(module) or ""
     for name in getattr(module, "__all__", None) or vars(module):
         thing = getattr(module, name)
@@ -61,7 +61,7 @@ def exported_docs(module: ModuleType) -> Iterator[tuple[str, str]]:
 
 
 def documented_ids(source: Source) -> Iterator[str]:
-    """Ids in docstrings of public names; a module may end with a `Spec:` line."""
+    """Yield ids in docstrings of public names; a module may end with a `Spec:` line."""
     for node, doc in _docstrings(source.tree()):
         name = getattr(node, "name", source.path)
         text = re.sub(r"\bSpec: [^\n]*\s*\Z", "", doc) if isinstance(node, ast.Module) else doc
@@ -81,7 +81,7 @@ def _docstrings(tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
 
 
 def said_ids(source: Source) -> Iterator[str]:
-    """Ids in texts that are no docstrings: errors, hints, help, lines of a log."""
+    """Yield ids in texts that are no docstrings: errors, hints, help, lines of a log."""
     tree = source.tree()
     docs = {doc for _, doc in _docstrings(tree)}
     for node in ast.walk(tree):
@@ -108,7 +108,7 @@ def pages() -> Iterator[tuple[str, str]]:
 
 
 def test_no_docstring_of_an_exported_name_names_a_requirement() -> None:
-    docs = [found for name in sorted(PUBLIC) for found in exported_docs(importlib.import_module(name))]
+    docs = [finding for name in sorted(PUBLIC) for finding in exported_docs(importlib.import_module(name))]
     assert len(docs) > 300
     assert [(name, line) for name, doc in docs for line in spec_ids(doc)] == []
     assert findings(documented_ids, "src/fairlead/app") == []
@@ -124,7 +124,7 @@ def test_no_message_names_a_requirement() -> None:
 def test_no_page_or_settings_file_names_a_requirement() -> None:
     assert spec_ids(settings_text()) == []
     read = [(name, line) for name, text in pages() for line in spec_ids(text)]
-    assert [found for found in read if found[0].rpartition("/")[2] not in PROOF] == []
+    assert [finding for finding in read if finding[0].rpartition("/")[2] not in PROOF] == []
 
 
 def test_planted_ids_are_found() -> None:

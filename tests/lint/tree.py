@@ -27,11 +27,11 @@ class Source:
 
 
 Rule = Callable[[Source], Iterator[str]]
-"""Gives one line per violation."""
+"""Yields one line per violation."""
 
 
 def files(*folders: str, suffixes: tuple[str, ...] = (".py",)) -> Iterator[Path]:
-    """Our own files below *folders* (the whole project if none), in a stable order."""
+    """Yield our own files below *folders* (the whole project if none), in a stable order."""
     for folder in folders or (".",):
         for path in sorted((ROOT / folder).rglob("*")):
             parts = path.relative_to(ROOT).parts
@@ -41,16 +41,16 @@ def files(*folders: str, suffixes: tuple[str, ...] = (".py",)) -> Iterator[Path]
 
 
 def sources(*folders: str) -> Iterator[Source]:
-    """Our Python files below *folders*."""
+    """Yield our Python files below *folders*."""
     for path in files(*folders):
         yield Source(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8"))
 
 
 def findings(rule: Rule, *folders: str) -> list[str]:
-    """Every violation of *rule* below *folders*."""
+    """Return every violation of *rule* below *folders*."""
     return [finding for source in sources(*folders) for finding in rule(source)]
 
 
 def planted(rule: Rule, text: str, path: str = f"{PACKAGE}/engine/planted.py") -> list[str]:
-    """What *rule* says about a file of *text* at *path*: the way a lint shows that it bites."""
+    """Return the violations of *rule* in a file of *text* at *path*, as a planted one."""
     return list(rule(Source(path, text)))
