@@ -97,7 +97,7 @@ async def _child(url: str, prefix: str, calls: int) -> None:
     )  # fmt: skip
 
     async def call() -> None:
-        async with gate.admissions.enter(AdmissionRequest(PLAN, "bench", "none", wait_s=120)):
+        async with gate.admitter.enter(AdmissionRequest(PLAN, "bench", "none", wait_s=120)):
             await asyncio.sleep(HOLD_S)
 
     await gate.open()

@@ -93,7 +93,7 @@ class _Full:
         while ending := self._admitted[-ENDED_AT_ONCE:]:
             del self._admitted[-ENDED_AT_ONCE:]
             ends = await asyncio.gather(
-                *(self._gate.finish(Release(admission, DestinationHealth.HEALTHY)) for admission in ending)
+                *(self._gate.release(Release(admission, DestinationHealth.HEALTHY)) for admission in ending)
             )
             must(all(end.kept for end in ends), "RedisGate")
 
@@ -107,7 +107,7 @@ def _pair(gate: RedisGate, plans: list[Plan]) -> Decide:
         answer = await gate.admit(AdmitRequest(plan, holder=holder))
         answered = time.perf_counter()
         must(isinstance(answer, Admitted), "RedisGate")
-        must((await gate.finish(Release(answer, DestinationHealth.HEALTHY))).kept, "RedisGate")
+        must((await gate.release(Release(answer, DestinationHealth.HEALTHY))).kept, "RedisGate")
         return answered
 
     return decide

@@ -46,7 +46,7 @@ async def calls(connections: int) -> AsyncIterator[Once]:
 
 
 @asynccontextmanager
-async def admissions(connections: int) -> AsyncIterator[Once]:
+async def admitter(connections: int) -> AsyncIterator[Once]:
     """Yield a function that admits one call of one of as many tenants, and ends it."""
     with servers() as endpoints:
         async with our_gate.opened(endpoints.redis_url, {"plan": "pair", "keys": connections}) as decide:
@@ -86,7 +86,7 @@ SLICES: Mapping[str, Callable[[int], AbstractAsyncContextManager[Once]]] = {
     "refresh.kept": lambda connections: refreshes("stable", connections),
     "call": calls,
     "queue": jobs,
-    "gate": admissions,
+    "gate": admitter,
 }
 """Each yields a function that makes one operation for one of this many connections."""
 COUNTED_AS: Mapping[str, int] = {"queue": BATCH}

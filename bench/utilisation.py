@@ -113,7 +113,7 @@ class _Caller:
             self.calls += 1
 
     async def rest(self) -> None:
-        async with self.gate.admissions.enter(self._entry(REST)) as admission:
+        async with self.gate.admitter.enter(self._entry(REST)) as admission:
             async with self.session.get(f"{self.url}/rest.json") as response:
                 reply = await _reply(response)
             observation = observations_for(REST, parse_limits("shopify", reply, now_epoch_s=None))
@@ -124,7 +124,7 @@ class _Caller:
         cost = self.chance.randint(10, 50)
         variables = {"cost": cost, "actual": round(cost * self.chance.uniform(0.5, 1))}
         entry = self._entry(GRAPHQL, cost)
-        async with self.gate.admissions.enter(entry) as admission:
+        async with self.gate.admitter.enter(entry) as admission:
             body = {"query": "{ shop }", "variables": variables}
             async with self.session.post(f"{self.url}/graphql.json", json=body) as response:
                 reply = await _reply(response)

@@ -66,23 +66,23 @@ class Process:
             share=lambda: Share(1, 0),
             **parts,  # type: ignore[arg-type]
         )
-        self.keeper = LeaseRenewer(self.gate, **parts)  # type: ignore[arg-type]
-        admissions = Admitter(
+        self.renewer = LeaseRenewer(self.gate, **parts)  # type: ignore[arg-type]
+        admitter = Admitter(
             self.gate,
-            self.keeper,
+            self.renewer,
             process=self.name,
             ids=SystemIds(),
             **parts,  # type: ignore[arg-type]
         )
-        self.switches = Overrides(self, self.gate.stand_alone, clock=self.clock, emit=self.told)  # type: ignore[arg-type]
-        self.switched: list[Override] = []
+        self.overrides = Overrides(self, self.gate.force_degraded, clock=self.clock, emit=self.told)  # type: ignore[arg-type]
+        self.override_store: list[Override] = []
         self.bulks = BulkAdmitter(
             self.connection,
             PLANS,
-            self.switches,
-            admissions,
+            self.overrides,
+            admitter,
             self.gate,
-            self.keeper,
+            self.renewer,
             granting_s=self.granting_s,
             ready=_ready,
             emit=self.told,
@@ -113,12 +113,12 @@ class Process:
 
     async def search(self) -> list[Override]:
         """What is switched by hand, as a store tells it."""
-        return self.switched
+        return self.override_store
 
     async def switch(self, act: OverrideKind) -> None:
         """Somebody switches it by hand, and it is seen."""
-        self.switched = [Override(act, OverrideScope(), "because", "ops", datetime.now(UTC))]
-        await self.switches.look()
+        self.override_store = [Override(act, OverrideScope(), "because", "ops", datetime.now(UTC))]
+        await self.overrides.look()
 
     async def begin(self, key: ConnectionKey = SHOP, running_id: str = RUNNING, **wish: str) -> str:
         """Begin an operation and go; its token."""

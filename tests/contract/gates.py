@@ -116,11 +116,11 @@ class Simulated:
     async def admit(self, ask: AdmitRequest) -> AdmitResult:
         return await self.redis.state.admit(ask)
 
-    async def finish(self, finish: Release) -> Released:
-        return await self.redis.state.finish(finish)
+    async def release(self, release: Release) -> Released:
+        return await self.redis.state.release(release)
 
-    def end(self, finish: Release, told: OnReleased) -> None:
-        self.redis.state.end(finish, told)
+    def release_soon(self, release: Release, told: OnReleased) -> None:
+        self.redis.state.release_soon(release, told)
 
     async def cancel(self, ask: AdmitRequest) -> None:
         await self.redis.state.cancel(ask)

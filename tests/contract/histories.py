@@ -33,9 +33,9 @@ from tests.contract.gates import Timed, local_gate, redis_gate, simulated_gate
 DOMAIN = Domain(("tenant", "a"))
 FAST = BucketLimit("fast", 10, 7.3)
 SLOW = BucketLimit("slow", 100, 1 / 3)
-POOL = PoolLimit("pool", 2, lease_s=3, claim_s=1, promote_s=5, max_waiters=4)
+POOL = PoolLimit("pool", 2, lease_s=3, claim_s=1, max_wait_s=5, max_waiters=4)
 CLASSES = PoolLimit(
-    "classes", 3, lease_s=3, claim_s=1, promote_s=5, max_waiters=6, classes=3, minimum={1: 1, 3: 1}
+    "classes", 3, lease_s=3, claim_s=1, max_wait_s=5, max_waiters=6, classes=3, minimum={1: 1, 3: 1}
 )
 WIDE = replace(POOL, key="wide", capacity=5)
 QUOTA, OTHER = QuotaLimit("t", 2), QuotaLimit("u", 1)
@@ -162,10 +162,10 @@ def _ask(random: Random, plan: Plan, number: int) -> AdmitRequest:
         plan,
         tuple(random.choice(COSTS) for _ in plan.buckets),
         holder,
-        since_s=random.choice([0.0, 0.0, 2.0, 7.0]),
+        waited_s=random.choice([0.0, 0.0, 2.0, 7.0]),
         wait_s=random.choice([0.0, 2.0]),
-        book_s=random.choice([0.0, 3.0, 60.0]),
-        booking=10_000 + number,
+        reserve_ahead_s=random.choice([0.0, 3.0, 60.0]),
+        reservation_id=10_000 + number,
         call_s=2.0,
     )
 
@@ -228,7 +228,7 @@ class Side:
         admitted = self._admitted.pop(step.number, None)
         if admitted is None:
             return None
-        return await self._timed.gate.finish(Release(admitted, step.health, step.actual, step.observed))
+        return await self._timed.gate.release(Release(admitted, step.health, step.actual, step.observed))
 
 
 def agree(script: object, other: object) -> bool:

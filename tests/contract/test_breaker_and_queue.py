@@ -26,7 +26,7 @@ class Work:
         self.served.append((str(context.args["name"]), context.job.priority, context.attempt))
 
     async def call(self, health: DestinationHealth) -> None:
-        async with self.way.entrance.enter(self.way.wish(wait_s=0.0)) as admission:
+        async with self.way.call_admitter.enter(self.way.wish(wait_s=0.0)) as admission:
             admission.record_health(health)
 
     async def enqueue(self) -> None:

@@ -72,7 +72,7 @@ class Line:
     async def urgent(self) -> None:
         """One more call of class 1; the one before it is over."""
         before, self.over = self.over, asyncio.Event()
-        self.calls.append(begun(self.way.call(self.over, class_number=1, wait_s=600.0)))
+        self.calls.append(begun(self.way.call(self.over, priority_class=1, wait_s=600.0)))
         await settled()
         before.set()
         await settled()

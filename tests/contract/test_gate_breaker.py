@@ -18,7 +18,7 @@ SICK, WELL, THIRD = 2, 3, 4
 
 async def call(timed: Timed, health: DestinationHealth) -> float | None:
     """One call; for how long the breaker opened by it."""
-    return (await timed.gate.finish(Release(await timed.admitted(AdmitRequest(PLAN)), health))).opened_s
+    return (await timed.gate.release(Release(await timed.admitted(AdmitRequest(PLAN)), health))).opened_s
 
 
 async def opened(timed: Timed) -> None:
@@ -83,7 +83,7 @@ async def test_breaker_is_decided_by_one_probe(timed: Timed) -> None:
     probe = await timed.admitted(AdmitRequest(PLAN, call_s=7))
     assert probe.probe
     assert await timed.admit(AdmitRequest(PLAN)) == GateRefusal(RefusedBy.BREAKER, 1.0)
-    await timed.gate.finish(Release(probe, GOOD))
+    await timed.gate.release(Release(probe, GOOD))
     assert not (await timed.admitted(AdmitRequest(PLAN))).probe
 
 
@@ -92,7 +92,7 @@ async def test_a_failed_probe_opens_it_twice_as_long_up_to_10_minutes(timed: Tim
     lengths = [60.0]
     for _ in range(5):
         timed.tick(lengths[-1])
-        done = await timed.gate.finish(Release(await timed.admitted(AdmitRequest(PLAN)), BAD))
+        done = await timed.gate.release(Release(await timed.admitted(AdmitRequest(PLAN)), BAD))
         assert done.opened_s is not None
         lengths.append(done.opened_s)
     assert lengths == [60.0, 120.0, 240.0, 480.0, 600.0, 600.0]
@@ -118,12 +118,12 @@ async def test_a_probe_that_comes_back_when_another_has_begun_decides_nothing(
     late = await timed.admitted(AdmitRequest(PLAN, call_s=7))
     timed.tick(7)
     probe = await timed.admitted(AdmitRequest(PLAN, call_s=7))
-    told = await timed.gate.finish(Release(late, health))
+    told = await timed.gate.release(Release(late, health))
     assert (told.opened_s, told.closed) == (None, False)
     assert await timed.admit(AdmitRequest(PLAN)) == GateRefusal(RefusedBy.BREAKER, 1.0)
-    told = await timed.gate.finish(Release(probe, GOOD))
+    told = await timed.gate.release(Release(probe, GOOD))
     assert (told.opened_s, told.closed) == (None, True)
-    told = await timed.gate.finish(Release(late, health))
+    told = await timed.gate.release(Release(late, health))
     assert (told.opened_s, told.closed) == (None, False)
     assert not (await timed.admitted(AdmitRequest(PLAN))).probe
 
@@ -131,7 +131,7 @@ async def test_a_probe_that_comes_back_when_another_has_begun_decides_nothing(
 async def test_a_cancelled_probe_lets_the_next_one_try(timed: Timed) -> None:
     await opened(timed)
     timed.tick(60)
-    await timed.gate.finish(Release(await timed.admitted(AdmitRequest(PLAN)), NEUTRAL))
+    await timed.gate.release(Release(await timed.admitted(AdmitRequest(PLAN)), NEUTRAL))
     assert (await timed.admitted(AdmitRequest(PLAN))).probe
 
 
@@ -140,17 +140,17 @@ async def test_call_sent_before_the_breaker_opened_decides_nothing(timed: Timed)
     await opened(timed)
     timed.tick(60)
     probe = await timed.admitted(AdmitRequest(PLAN))
-    await timed.gate.finish(Release(early[0], GOOD))
+    await timed.gate.release(Release(early[0], GOOD))
     assert isinstance(await timed.admit(AdmitRequest(PLAN)), GateRefusal)
-    await timed.gate.finish(Release(early[1], BAD))
-    await timed.gate.finish(Release(probe, GOOD))
+    await timed.gate.release(Release(early[1], BAD))
+    await timed.gate.release(Release(probe, GOOD))
     await timed.admitted(AdmitRequest(PLAN))
 
 
 async def test_after_it_closes_calls_come_back_step_by_step(timed: Timed) -> None:
     await opened(timed)
     timed.tick(60)
-    await timed.gate.finish(Release(await timed.admitted(AdmitRequest(PLAN)), GOOD))
+    await timed.gate.release(Release(await timed.admitted(AdmitRequest(PLAN)), GOOD))
     let_through = []
     for _ in range(6):
         sent = 0
@@ -186,7 +186,7 @@ async def test_a_clock_that_is_set_back_keeps_it_open_no_longer_than_it_may(time
     assert await timed.admit(AdmitRequest(PLAN)) == GateRefusal(RefusedBy.BREAKER, 600.0)
     timed.tick(600)
     probe = await timed.admitted(AdmitRequest(PLAN))
-    await timed.gate.finish(Release(probe, GOOD))
+    await timed.gate.release(Release(probe, GOOD))
     timed.tick(-86_400)
     for _ in range(6):
         await timed.admit(AdmitRequest(PLAN))
@@ -198,7 +198,7 @@ async def unreached(timed: Timed, reporter: int, admitted: Admitted | None = Non
     """One call of a process that does not reach the destination; for how long the breaker opened by it."""
     admitted = admitted or await timed.admitted(AdmitRequest(PLAN))
     return (
-        await timed.gate.finish(Release(admitted, DestinationHealth.UNREACHED, reporter=reporter))
+        await timed.gate.release(Release(admitted, DestinationHealth.UNREACHED, reporter=reporter))
     ).opened_s
 
 
@@ -248,5 +248,5 @@ async def test_process_that_cannot_reach_it_keeps_no_breaker_open_by_its_probes(
     assert await unreached(timed, SICK) is None, "its second probe makes room for others at once"
     probe = await timed.admitted(AdmitRequest(PLAN))
     assert probe.probe
-    await timed.gate.finish(Release(probe, GOOD))
+    await timed.gate.release(Release(probe, GOOD))
     assert not (await timed.admitted(AdmitRequest(PLAN))).probe

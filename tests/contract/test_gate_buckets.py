@@ -122,7 +122,7 @@ async def test_a_window_never_sees_more_than_its_limit(timed: Timed) -> None:
 async def test_each_waiter_gets_a_turn_of_its_own(timed: Timed) -> None:
     limit = plan(BucketLimit("b", 1, 2))
     await timed.admitted(AdmitRequest(limit))
-    asks = [AdmitRequest(limit, book_s=60, booking=next(_bookings)) for _ in range(4)]
+    asks = [AdmitRequest(limit, reserve_ahead_s=60, reservation_id=next(_bookings)) for _ in range(4)]
     assert [await timed.admit(ask) for ask in asks] == [Reserved(turn * 0.5) for turn in (1, 2, 3, 4)]
     for ask in asks:
         timed.tick(0.5)
@@ -133,7 +133,7 @@ async def test_a_turn_is_not_lost_when_it_lies_far_ahead(timed: Timed) -> None:
     """A record that lives 30 s forgets a turn in 40."""
     limit = plan(BucketLimit("b", 1, 1 / 40))
     await timed.admitted(AdmitRequest(limit))
-    turn = AdmitRequest(limit, book_s=100, booking=next(_bookings))
+    turn = AdmitRequest(limit, reserve_ahead_s=100, reservation_id=next(_bookings))
     assert await timed.admit(turn) == Reserved(40.0)
     timed.tick(39)
     assert await timed.admit(AdmitRequest(limit)) == GateRefusal(RefusedBy.BUCKET, 41.0, 0)
@@ -144,26 +144,32 @@ async def test_a_turn_is_not_lost_when_it_lies_far_ahead(timed: Timed) -> None:
 async def test_asking_again_does_not_take_a_second_turn(timed: Timed) -> None:
     limit = plan(BucketLimit("b", 1, 1))
     await timed.admitted(AdmitRequest(limit))
-    turn = AdmitRequest(limit, book_s=60, booking=next(_bookings))
+    turn = AdmitRequest(limit, reserve_ahead_s=60, reservation_id=next(_bookings))
     assert await timed.admit(turn) == Reserved(1.0)
     timed.tick(0.25)
     assert await timed.admit(turn) == Reserved(0.75)
-    assert await timed.admit(AdmitRequest(limit, book_s=60, booking=next(_bookings))) == Reserved(1.75)
+    assert await timed.admit(
+        AdmitRequest(limit, reserve_ahead_s=60, reservation_id=next(_bookings))
+    ) == Reserved(1.75)
 
 
 async def test_no_turn_is_taken_beyond_the_callers_time(timed: Timed) -> None:
     limit = plan(BucketLimit("b", 1, 1))
     await timed.admitted(AdmitRequest(limit))
-    answer = await timed.admit(AdmitRequest(limit, book_s=0.9, booking=next(_bookings)))
+    answer = await timed.admit(AdmitRequest(limit, reserve_ahead_s=0.9, reservation_id=next(_bookings)))
     assert answer == GateRefusal(RefusedBy.BUCKET, 1.0, 0)
-    assert await timed.admit(AdmitRequest(limit, book_s=2, booking=next(_bookings))) == Reserved(1.0)
+    assert await timed.admit(
+        AdmitRequest(limit, reserve_ahead_s=2, reservation_id=next(_bookings))
+    ) == Reserved(1.0)
 
 
 async def test_a_turn_given_up_or_slept_through_comes_back(timed: Timed) -> None:
     limit = plan(BucketLimit("b", 2, 1))
     for _ in range(2):
         await timed.admitted(AdmitRequest(limit))
-    given_up, slept = (AdmitRequest(limit, book_s=60, booking=next(_bookings)) for _ in range(2))
+    given_up, slept = (
+        AdmitRequest(limit, reserve_ahead_s=60, reservation_id=next(_bookings)) for _ in range(2)
+    )
     assert [await timed.admit(given_up), await timed.admit(slept)] == [Reserved(1.0), Reserved(2.0)]
     await timed.gate.cancel(given_up)
     await timed.gate.cancel(given_up)
@@ -177,7 +183,7 @@ async def test_late_turns_and_new_calls_never_pass_the_limit_together(timed: Tim
     """A promise counts as not spent yet, so the level does not fill up over it."""
     limit = plan(BucketLimit("b", 4, 20))
     units = [await timed.admitted(AdmitRequest(limit)) for _ in range(4)]
-    turns = [AdmitRequest(limit, book_s=60, booking=next(_bookings)) for _ in range(60)]
+    turns = [AdmitRequest(limit, reserve_ahead_s=60, reservation_id=next(_bookings)) for _ in range(60)]
     booked = [await timed.admit(turn) for turn in turns]
     timed.tick(3.0)
     redeemed = [turn for turn in turns if isinstance(await timed.admit(turn), Admitted)]
@@ -196,7 +202,7 @@ async def finish(
     timed: Timed, admitted: Admitted, observed: Observation, actual: float | None = None
 ) -> None:
     used = {} if actual is None else {0: actual}
-    await timed.gate.finish(Release(admitted, actual=used, observed={0: observed}))
+    await timed.gate.release(Release(admitted, actual=used, observed={0: observed}))
 
 
 async def left(timed: Timed, of: Plan) -> int:
@@ -209,7 +215,7 @@ async def left(timed: Timed, of: Plan) -> int:
 async def test_unused_cost_is_refunded(timed: Timed) -> None:
     points = plan(BucketLimit("b", 100, 0.001))
     call = await timed.admitted(AdmitRequest(points, (60.0,)))
-    await timed.gate.finish(Release(call, actual={0: 11.0}))
+    await timed.gate.release(Release(call, actual={0: 11.0}))
     assert await left(timed, points) == 89
 
 
@@ -217,7 +223,7 @@ async def test_a_debt_is_at_most_one_capacity(timed: Timed) -> None:
     """R52: a cost that is told in other units must not stop the calls for months."""
     limit = plan(BucketLimit("b", 10, 1))
     call = await timed.admitted(AdmitRequest(limit))
-    await timed.gate.finish(Release(call, actual={0: 1e6}))
+    await timed.gate.release(Release(call, actual={0: 1e6}))
     assert await timed.admit(AdmitRequest(limit)) == GateRefusal(RefusedBy.BUCKET, 11.0, 0)
 
 
@@ -314,7 +320,7 @@ async def test_of_both_refusals_the_longer_wait_counts(timed: Timed) -> None:
 async def test_a_turn_during_a_penalty_is_taken_anew(timed: Timed) -> None:
     limit = plan(BucketLimit("b", 1, 1))
     call = await timed.admitted(AdmitRequest(limit))
-    turn = AdmitRequest(limit, book_s=900, booking=next(_bookings))
+    turn = AdmitRequest(limit, reserve_ahead_s=900, reservation_id=next(_bookings))
     assert await timed.admit(turn) == Reserved(1.0)
     await finish(timed, call, Observation(wait_s=30.0))
     timed.tick(1)
@@ -334,7 +340,7 @@ async def test_a_turn_moves_with_a_clock_that_is_set_back(timed: Timed) -> None:
     """Else whoever waits for it is told to come again in ten minutes."""
     limit = plan(BucketLimit("b", 1, 1))
     await timed.admitted(AdmitRequest(limit))
-    turn = AdmitRequest(limit, book_s=60, booking=next(_bookings))
+    turn = AdmitRequest(limit, reserve_ahead_s=60, reservation_id=next(_bookings))
     assert await timed.admit(turn) == Reserved(1.0)
     timed.tick(-600)
     assert await timed.admit(turn) == Reserved(1.0)

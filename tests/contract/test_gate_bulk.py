@@ -97,7 +97,7 @@ async def test_a_block_whose_place_is_lost_is_ended(fleet: Fleet) -> None:
         async with late.bulks.enter(BulkRequest(SHOP, "query", "2025-10")):
             await fleet.tick(LEASE_S + 1)
             await next_one.begin()
-            await late.keeper.beat()
+            await late.renewer.beat()
             await asyncio.Event().wait()
 
     with pytest.raises(SlotLostError, match="shopify"):
@@ -222,7 +222,7 @@ async def test_a_block_that_goes_on_with_a_token_goes_on_through_an_outage(fleet
     async with other.bulks.enter(BulkRequest(SHOP, "query", "2025-10", token)):
         alone = await other.gate._goes_away(LimiterUnavailableError("cut off"))
         await fleet.tick(10)
-        await other.keeper.beat()
+        await other.renewer.beat()
         await other.gate._comes_back(alone)
         assert not await one.is_free()
 

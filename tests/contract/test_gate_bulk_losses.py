@@ -57,7 +57,7 @@ async def test_a_block_is_there_again_before_a_server_that_lost_all_grants_slots
         assert told.by is RefusedBy.RECOVERY
         for _ in range(4):
             await emptied.tick(10)
-            await holder.keeper.beat()
+            await holder.renewer.beat()
         told = await emptied.timed.admit(asked)
         assert isinstance(told, GateRefusal)
         assert told.by is RefusedBy.SLOT

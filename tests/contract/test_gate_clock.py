@@ -131,7 +131,7 @@ async def test_expired_waiter_blocks_no_other_call(place: Place) -> None:
     timed.tick(4.0)
     await place.late()
     assert isinstance(await timed.admit(ask(wait_s=3.0)), Queued)
-    await timed.gate.finish(Release(held))
+    await timed.gate.release(Release(held))
     assert await place.redis.zcard(place.of_pool(Part.ALIVE)) == 0
     assert await place.redis.zcard(place.of_pool(Part.LEASES)) == 1, "the slot is the living one's"
 
@@ -158,7 +158,7 @@ async def test_clock_change_is_recorded_once_for_all_processes(place: Place, jum
     timed.tick(1.0)
     assert len(await place.other(before_us, AdmitRequest(BUCKET), doubted_us=int(birth_us))) == 2
     assert await place.marker() == found
-    assert (await timed.gate.finish(Release(held))).kept
+    assert (await timed.gate.release(Release(held))).kept
 
 
 async def test_a_quota_is_free_a_lease_after_the_clock_was_set_back(place: Place) -> None:
@@ -257,7 +257,7 @@ async def test_ends_and_asks_of_a_batch_that_was_held_up_are_done_when_it_is_sen
     birth_us = gate._seed.birth_us
     with held_up(gate, LATE_S):
         finished, again, spent = await asyncio.gather(
-            gate.finish(Release(held)), gate.admit(ask()), gate.admit(AdmitRequest(BUCKET, (6.0,)))
+            gate.release(Release(held)), gate.admit(ask()), gate.admit(AdmitRequest(BUCKET, (6.0,)))
         )
     assert finished.kept
     assert isinstance(again, Admitted)
@@ -279,7 +279,7 @@ async def test_a_clock_that_was_set_costs_nobody_an_answer(gate: RedisGate, serv
     assert isinstance(waits, GateRefusal)
     assert waits.by is RefusedBy.SLOT
     assert node.birth_us > birth_us
-    assert (await gate.finish(Release(held))).kept
+    assert (await gate.release(Release(held))).kept
     assert isinstance(await gate.admit(ask()), Admitted)
 
 

@@ -55,7 +55,7 @@ async def once(gate: RedisGate, number: int, plan: Plan | None = None) -> object
     """One call, admitted and ended; or why not."""
     answer = await gate.admit(AdmitRequest(plan or plan_of(number), holder=Holder(number + 1, "p")))
     if isinstance(answer, Admitted):
-        assert (await gate.finish(Release(answer))).kept
+        assert (await gate.release(Release(answer))).kept
     return answer
 
 

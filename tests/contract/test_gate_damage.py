@@ -69,7 +69,7 @@ class Ground:
 
     async def end(self, *admitted: Any) -> None:
         for each in admitted:
-            await self.timed.gate.finish(Release(each, DestinationHealth.HEALTHY))
+            await self.timed.gate.release(Release(each, DestinationHealth.HEALTHY))
 
 
 @pytest.fixture
@@ -119,7 +119,10 @@ async def test_a_damaged_count_of_a_quota_is_counted_again(poison: str, ground: 
 async def test_keys_of_another_type_begin_anew(kind: str, ground: Ground) -> None:
     base = ground.keys.key(KeyKind.CELL, ground.plans["bad"].domain)[:-1]
     held = await ground.timed.admitted(ground.ask("bad"))
-    assert isinstance(await ground.timed.admit(ground.ask("bad", wait_s=30, booking=99, book_s=30)), Admitted)
+    assert isinstance(
+        await ground.timed.admit(ground.ask("bad", wait_s=30, reservation_id=99, reserve_ahead_s=30)),
+        Admitted,
+    )
     keys = [key async for key in ground.redis.scan_iter(f"{base}*")]
     for key in keys:
         await ground.redis.delete(key)

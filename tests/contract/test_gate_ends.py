@@ -25,7 +25,7 @@ async def test_admission_after_an_unawaited_end_finds_its_slot_free(timed: Timed
     plan, told = Plan(DOMAIN, pool=PoolLimit("p", 1)), []
     admitted = await timed.admitted(ask(plan))
     for _ in range(30):
-        timed.gate.end(Release(admitted), told.append)
+        timed.gate.release_soon(Release(admitted), told.append)
         admitted = await timed.admitted(ask(plan))
     assert told == [Released(kept=True)] * 30
 
@@ -37,7 +37,7 @@ async def test_an_end_stands_before_what_is_asked_with_it(timed: Timed) -> None:
     other = Plan(Domain(("tenant", "b")), pool=limit)
     guarded = Plan(DOMAIN, pool=limit, breaker=BreakerRule("c|h"))
     asking = asyncio.gather(*(timed.admitted(ask(plan)) for plan in (other, guarded)))
-    timed.gate.end(Release(admitted), told.append)
+    timed.gate.release_soon(Release(admitted), told.append)
     await asking
     assert told == [Released(kept=True)]
 
@@ -45,7 +45,7 @@ async def test_an_end_stands_before_what_is_asked_with_it(timed: Timed) -> None:
 async def test_the_slot_of_a_call_that_may_run_on_ends_with_its_lease(timed: Timed) -> None:
     plan = Plan(DOMAIN, pool=PoolLimit("p", 1, lease_s=3, claim_s=1))
     admitted = await timed.admitted(ask(plan))
-    assert await timed.gate.finish(Release(admitted, keeps_slot=True)) == Released(kept=True)
+    assert await timed.gate.release(Release(admitted, keeps_slot=True)) == Released(kept=True)
     assert isinstance(await timed.admit(ask(plan)), GateRefusal)
     timed.tick(3.001)
     await timed.admitted(ask(plan))
@@ -71,7 +71,7 @@ async def probe_of(timed: Timed) -> Admitted:
     """The one call that may go, where the breaker has opened."""
     plan = Plan(DOMAIN, breaker=RULE, pool=PoolLimit("p", 50))
     failed = await timed.admitted(ask(plan))
-    await timed.gate.finish(Release(failed, DestinationHealth.UNHEALTHY))
+    await timed.gate.release(Release(failed, DestinationHealth.UNHEALTHY))
     timed.tick(1)
     probe = await timed.admitted(ask(plan))
     assert isinstance(await timed.admit(ask(plan)), GateRefusal)
@@ -80,19 +80,19 @@ async def probe_of(timed: Timed) -> Admitted:
 
 async def test_the_head_of_a_probe_lets_others_in_gradually_and_keeps_its_slot(timed: Timed) -> None:
     probe, told = await probe_of(timed), []
-    timed.gate.end(Release(probe, DestinationHealth.RESPONDING), told.append)
+    timed.gate.release_soon(Release(probe, DestinationHealth.RESPONDING), told.append)
     assert await admitted_of(timed, probe.plan, 5) == 2, "as after closing"
     assert told == [Released(kept=True, closed=True)]
     timed.tick(1)
     assert await admitted_of(timed, probe.plan, 5) == 4
-    assert await timed.gate.finish(Release(probe, DestinationHealth.HEALTHY)) == Released(kept=True)
+    assert await timed.gate.release(Release(probe, DestinationHealth.HEALTHY)) == Released(kept=True)
 
 
 async def test_a_probe_that_breaks_off_after_its_head_opens_the_breaker_again(timed: Timed) -> None:
     probe, told = await probe_of(timed), []
-    timed.gate.end(Release(probe, DestinationHealth.RESPONDING), told.append)
+    timed.gate.release_soon(Release(probe, DestinationHealth.RESPONDING), told.append)
     await timed.admitted(ask(probe.plan))
-    assert await timed.gate.finish(Release(probe, DestinationHealth.UNHEALTHY)) == Released(
+    assert await timed.gate.release(Release(probe, DestinationHealth.UNHEALTHY)) == Released(
         kept=True, opened_s=2.0
     )
     assert isinstance(await timed.admit(ask(probe.plan)), GateRefusal)
@@ -100,11 +100,11 @@ async def test_a_probe_that_breaks_off_after_its_head_opens_the_breaker_again(ti
 
 async def test_after_the_ramp_the_end_of_a_probe_decides_nothing_more(timed: Timed) -> None:
     probe, told = await probe_of(timed), []
-    timed.gate.end(Release(probe, DestinationHealth.RESPONDING), told.append)
+    timed.gate.release_soon(Release(probe, DestinationHealth.RESPONDING), told.append)
     await timed.admitted(ask(probe.plan))
     timed.tick(4)
     await timed.admitted(ask(probe.plan))
-    await timed.gate.finish(Release(probe, DestinationHealth.UNHEALTHY))
+    await timed.gate.release(Release(probe, DestinationHealth.UNHEALTHY))
     assert await admitted_of(timed, probe.plan, 20) == 20
 
 

@@ -23,7 +23,7 @@ from fairlead.policy.limits.limit import BreakerRule, BucketLimit, Domain, Plan,
 from fairlead.policy.limits.pool import Holder
 from tests.contract.gates import STORES, client_of, store_of
 from tests.faults.support.fleet import parsed
-from tests.support.pool_verdict import judge_pool
+from tests.support.pool_verdict import check_pool_log
 
 DOMAIN = Domain(("tenant", "beta"))  # in a cluster of three on the last, and the second is asked
 POOL = PoolLimit("pool", 1, classes=2)
@@ -66,8 +66,8 @@ async def place(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
         await made.keys.clear()
 
 
-def holder(number: int, class_number: int = 1) -> Holder:
-    return Holder(number, "p1", "acme", f"job-{number}", class_number, QUOTA)
+def holder(number: int, priority_class: int = 1) -> Holder:
+    return Holder(number, "p1", "acme", f"job-{number}", priority_class, QUOTA)
 
 
 async def fill(place: Place) -> Admitted:
@@ -76,7 +76,7 @@ async def fill(place: Place) -> Admitted:
     assert isinstance(first, Admitted)
     assert isinstance(await place.gate.admit(AdmitRequest(PLAN, holder=holder(2, 2), wait_s=30.0)), Queued)
     bare = Plan(DOMAIN, buckets=PLAN.buckets)
-    await place.gate.admit(AdmitRequest(bare, (10.0,), book_s=60.0, booking=7))
+    await place.gate.admit(AdmitRequest(bare, (10.0,), reserve_ahead_s=60.0, reservation_id=7))
     return first
 
 
@@ -177,7 +177,7 @@ async def test_released_slot_is_free_at_once(place: Place) -> None:
     assert renewed is Lease.LOST
     assert first.holder == holder(1)
     base = place.keyspace.key(KeyKind.POOL, DOMAIN, "pool")
-    log = judge_pool([parsed(fields) for _, fields in await place.redis.xrange(base + Part.EVENTS)])
+    log = check_pool_log([parsed(fields) for _, fields in await place.redis.xrange(base + Part.EVENTS)])
     assert not log.violation
     assert (log.granted, log.held) == (2, 1)
 
@@ -230,14 +230,14 @@ async def test_a_server_that_is_away_is_a_word(place: Place) -> None:
 
 async def test_a_promotion_and_a_failure_are_shown_newest_first(place: Place) -> None:
     rule = BreakerRule("host")
-    plan = Plan(DOMAIN, breaker=rule, pool=replace(POOL, promote_s=0.001))
+    plan = Plan(DOMAIN, breaker=rule, pool=replace(POOL, max_wait_s=0.001))
     taken = await place.gate.admit(AdmitRequest(plan, holder=holder(1)))
     assert isinstance(taken, Admitted)
-    await place.gate.admit(AdmitRequest(plan, holder=holder(2, 2), since_s=10.0, wait_s=30.0))
+    await place.gate.admit(AdmitRequest(plan, holder=holder(2, 2), waited_s=10.0, wait_s=30.0))
     (lease,) = await leases(place)
     await place.keys.give_back([lease])
     assert isinstance(
-        await place.gate.admit(AdmitRequest(plan, holder=holder(2, 2), since_s=10.0, wait_s=30.0)), Admitted
+        await place.gate.admit(AdmitRequest(plan, holder=holder(2, 2), waited_s=10.0, wait_s=30.0)), Admitted
     )
     failures = place.keyspace.key(KeyKind.BREAKER, DOMAIN, "host") + Part.FAILURES
     now_us = int((await place.redis.time())[0]) * 1_000_000
@@ -245,7 +245,7 @@ async def test_a_promotion_and_a_failure_are_shown_newest_first(place: Place) ->
     await place.redis.xadd(failures, {"t": now_us - 5_000_000, "h": "", "o": 0})
     await place.redis.xadd(failures, {"t": now_us - 2_000_000, "h": member, "o": 60_000_000})
     view = await RedisInspector(Secret(place.url), place.keyspace).look(plan)
-    assert [(one.lease_id, one.class_number) for one in view.promotions] == [(2, 2)]
+    assert [(one.lease_id, one.priority_class) for one in view.promotions] == [(2, 2)]
     newest, older = view.failures
     assert (newest.process, newest.tenant, newest.job, newest.opened_s) == ("p1", "acme", "job-a", 60.0)
     assert (older.process, older.opened_s) == ("", None)

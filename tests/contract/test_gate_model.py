@@ -74,10 +74,10 @@ class Lockstep(RuleBasedStateMachine):
             plan,
             tuple(data.draw(COSTS) for _ in plan.buckets),
             holder,
-            since_s=data.draw(st.sampled_from([0.0, 0.0, 2.0, 7.0])),
+            waited_s=data.draw(st.sampled_from([0.0, 0.0, 2.0, 7.0])),
             wait_s=data.draw(st.sampled_from([0.0, 2.0])),
-            book_s=data.draw(st.sampled_from([0.0, 3.0, 60.0])),
-            booking=next(self.lease_ids),
+            reserve_ahead_s=data.draw(st.sampled_from([0.0, 3.0, 60.0])),
+            reservation_id=next(self.lease_ids),
             call_s=2.0,
         )
         self.tells(ask)
@@ -134,7 +134,7 @@ class Lockstep(RuleBasedStateMachine):
 
         async def act(side: Side) -> Any:
             admitted = side.admitted.pop(number)
-            return await side.timed.gate.finish(
+            return await side.timed.gate.release(
                 Release(admitted, health, actual, observed, reporter=reporter)
             )
 

@@ -68,7 +68,7 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
 
 async def opened(timed: Timed) -> None:
     for _ in range(10):
-        done = await timed.gate.finish(
+        done = await timed.gate.release(
             Release(await timed.admitted(AdmitRequest(BROKEN)), DestinationHealth.UNHEALTHY)
         )
     assert done.opened_s == 60.0
@@ -101,7 +101,7 @@ async def test_probe_result_after_a_reset_decides_nothing(world: World) -> None:
     probe = await world.timed.admitted(AdmitRequest(BROKEN))
     assert probe.probe
     assert await world.reset() is Mode.HALF_OPEN
-    await world.timed.gate.finish(Release(probe, DestinationHealth.UNHEALTHY))
+    await world.timed.gate.release(Release(probe, DestinationHealth.UNHEALTHY))
     assert await world.let_through() == 2
 
 
@@ -116,11 +116,11 @@ async def test_a_closed_breaker_stays_as_it_is(world: World) -> None:
     """Nine failures are not forgotten by a reset that has nothing to do."""
     assert await world.reset() is Mode.CLOSED
     for _ in range(9):
-        await world.timed.gate.finish(
+        await world.timed.gate.release(
             Release(await world.timed.admitted(AdmitRequest(BROKEN)), DestinationHealth.UNHEALTHY)
         )
     assert await world.reset() is Mode.CLOSED
-    done = await world.timed.gate.finish(
+    done = await world.timed.gate.release(
         Release(await world.timed.admitted(AdmitRequest(BROKEN)), DestinationHealth.UNHEALTHY)
     )
     assert done.opened_s == 60.0
@@ -131,7 +131,7 @@ async def test_the_cause_of_a_failure_is_shown_with_its_breaker(world: World) ->
     plan = Plan(DOMAIN, breaker=BreakerRule(destination.name))
     for cause in ("http_500", "dns"):
         admitted = await world.timed.admitted(AdmitRequest(plan))
-        await world.timed.gate.finish(Release(admitted, DestinationHealth.UNHEALTHY, cause=cause))
+        await world.timed.gate.release(Release(admitted, DestinationHealth.UNHEALTHY, cause=cause))
     (view,) = await RedisInspector(Secret(world.url), Keyspace(world.name)).breakers(DOMAIN, failures=9)
     assert view.destination == destination
     assert [failure.cause for failure in view.failures] == ["dns", "http_500"]
@@ -152,7 +152,7 @@ async def test_promoted_waiter_gets_the_next_slot_of_any_class(world: World) -> 
     assert await world.operator.promote(last.plan, last.holder.lease_id)
     for ask in (*others, last):  # each asks again before a slot comes free
         assert isinstance(await world.timed.admit(ask), Queued)
-    await world.timed.gate.finish(Release(holder))
+    await world.timed.gate.release(Release(holder))
     assert isinstance(await world.timed.admit(others[0]), Queued)
     await world.timed.admitted(last)
 
@@ -166,7 +166,7 @@ async def test_a_promotion_that_is_only_tried_changes_nothing(world: World) -> N
         world.timed.tick(0.1)
     assert last.holder is not None
     assert await world.operator.promote(last.plan, last.holder.lease_id, dry_run=True)
-    await world.timed.gate.finish(Release(holder))
+    await world.timed.gate.release(Release(holder))
     await world.timed.admitted(first)
 
 

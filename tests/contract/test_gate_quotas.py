@@ -47,9 +47,11 @@ async def test_a_crowd_of_one_tenant_at_its_quota_holds_up_nobody_else(timed: Ti
     crowd, other = QuotaLimit("crowd", 1), QuotaLimit("other", 1)
     pool = PoolLimit("pool", 2, lease_s=300.0)
 
-    def ask(quota: QuotaLimit, since_s: float = 0.0) -> AdmitRequest:
+    def ask(quota: QuotaLimit, waited_s: float = 0.0) -> AdmitRequest:
         holder = Holder(next(_ids), "p1", quota=quota)
-        return AdmitRequest(Plan(DOMAIN, quota=quota, pool=pool), holder=holder, wait_s=60.0, since_s=since_s)
+        return AdmitRequest(
+            Plan(DOMAIN, quota=quota, pool=pool), holder=holder, wait_s=60.0, waited_s=waited_s
+        )
 
     await timed.admitted(ask(crowd))
     held = await timed.admitted(ask(other))
@@ -57,5 +59,5 @@ async def test_a_crowd_of_one_tenant_at_its_quota_holds_up_nobody_else(timed: Ti
         assert isinstance(await timed.admit(ask(crowd, 1000.0 - number)), Queued)
     late = ask(other)
     assert isinstance(await timed.admit(late), Queued)
-    await timed.gate.finish(Release(held))
+    await timed.gate.release(Release(held))
     assert isinstance(await timed.admit(late), Admitted)

@@ -42,7 +42,7 @@ async def free(timed: Timed, limit: PoolLimit) -> int:
     while isinstance(answer := await timed.admit(ask(limit)), Admitted):
         got.append(answer)
     for admitted in got:
-        assert (await timed.gate.finish(Release(admitted))).kept
+        assert (await timed.gate.release(Release(admitted))).kept
     return len(got)
 
 
@@ -64,10 +64,10 @@ async def test_a_slot_that_is_given_back_can_be_had_again_and_only_once(timed: T
     """A counter is put up by every release, also by the second one and by a stranger's."""
     limit = pool(1)
     first = await timed.admitted(ask(limit))
-    assert (await timed.gate.finish(Release(first))).kept
-    assert not (await timed.gate.finish(Release(first))).kept
+    assert (await timed.gate.release(Release(first))).kept
+    assert not (await timed.gate.release(Release(first))).kept
     stranger = first._replace(holder=Holder(next(_ids), "other"))
-    assert not (await timed.gate.finish(Release(stranger))).kept
+    assert not (await timed.gate.release(Release(stranger))).kept
     assert await free(timed, limit) == 1
 
 
@@ -99,7 +99,7 @@ async def test_a_busy_pool_loses_the_leases_of_the_dead_too(timed: Timed) -> Non
     for _ in range(10):
         living = await timed.admitted(ask(limit))
         timed.tick(5)
-        await timed.gate.finish(Release(living))
+        await timed.gate.release(Release(living))
     assert await free(timed, limit) == 2
 
 
@@ -121,7 +121,7 @@ async def test_a_lease_that_ended_is_lost_and_is_not_had_back(timed: Timed) -> N
     timed.tick(30)
     await timed.admitted(ask(limit))
     assert await timed.gate.renew([held(limit, frozen)]) == [Lease.LOST]
-    assert not (await timed.gate.finish(Release(admitted))).kept
+    assert not (await timed.gate.release(Release(admitted))).kept
     assert await free(timed, limit) == 0
 
 
@@ -134,7 +134,7 @@ async def test_first_come_first_served(timed: Timed) -> None:
         assert isinstance(await timed.admit(waiter), Queued)
     assert isinstance(await timed.admit(ask(limit)), GateRefusal)
     for waiter in line:
-        await timed.gate.finish(Release(working))
+        await timed.gate.release(Release(working))
         assert isinstance(await timed.admit(ask(limit)), GateRefusal), "no one passes those who wait"
         working = await timed.admitted(waiter)
 
@@ -146,7 +146,7 @@ async def test_free_slot_wakes_one_waiter(timed: Timed) -> None:
     for waiter in line:
         timed.tick(0.001)
         await timed.admit(waiter)
-    await timed.gate.finish(Release(working))
+    await timed.gate.release(Release(working))
     states = await timed.gate.renew([held(limit, waiter, 60, had=False) for waiter in line])
     assert states == [Lease.HELD, Lease.WAITING, Lease.WAITING]
 
@@ -158,7 +158,7 @@ async def test_a_grant_that_nobody_claims_goes_to_the_next(timed: Timed) -> None
     await timed.admit(dead)
     timed.tick(0.001)
     await timed.admit(living)
-    await timed.gate.finish(Release(working))
+    await timed.gate.release(Release(working))
     timed.tick(5)
     assert await timed.gate.renew([held(limit, living, 60, had=False)]) == [Lease.HELD]
 
@@ -171,7 +171,7 @@ async def test_a_waiter_that_is_not_heard_of_is_passed_over(timed: Timed) -> Non
     timed.tick(0.001)
     await timed.admit(living)
     timed.tick(10)
-    await timed.gate.finish(Release(working))
+    await timed.gate.release(Release(working))
     await timed.admitted(living)
     assert await timed.gate.renew([held(limit, dead, 10, had=False)]) == [Lease.LOST]
 
@@ -184,7 +184,7 @@ async def test_a_cancelled_waiter_leaves_and_a_cancelled_grant_goes_on(timed: Ti
         timed.tick(0.001)
         await timed.admit(waiter)
     await timed.gate.cancel(first)
-    await timed.gate.finish(Release(working))
+    await timed.gate.release(Release(working))
     await timed.gate.cancel(second)  # it had been granted the slot
     await timed.gate.cancel(second)
     await timed.admitted(third)
@@ -199,7 +199,7 @@ async def test_classes_are_served_in_order_and_fifo_within(timed: Timed) -> None
         await timed.admit(waiter)
     order = []
     for _ in line:
-        await timed.gate.finish(Release(working))
+        await timed.gate.release(Release(working))
         states = await timed.gate.renew([held(limit, waiter, 60, had=False) for waiter in line])
         served = states.index(Lease.HELD)
         order.append(served)
@@ -208,25 +208,25 @@ async def test_classes_are_served_in_order_and_fifo_within(timed: Timed) -> None
 
 
 async def test_a_6_minute_waiter_is_promoted(timed: Timed) -> None:
-    limit = pool(1, classes=3, lease_s=1000, promote_s=300)
+    limit = pool(1, classes=3, lease_s=1000, max_wait_s=300)
     working = await timed.admitted(ask(limit))
     old = ask(limit, number=3, wait_s=600)
     await timed.admit(old)
     timed.tick(360)
     new = ask(limit, number=1, wait_s=600)
     await timed.admit(new)
-    await timed.gate.finish(Release(working))
+    await timed.gate.release(Release(working))
     await timed.admitted(old)
 
 
 async def test_work_that_waited_elsewhere_keeps_its_place(timed: Timed) -> None:
     """A snoozed job brings along since when it waits (R26)."""
-    limit = pool(1, classes=3, promote_s=300)
+    limit = pool(1, classes=3, max_wait_s=300)
     working = await timed.admitted(ask(limit))
     await timed.admit(ask(limit, number=1, wait_s=60))
-    snoozed = ask(limit, number=3, wait_s=60, since_s=301.0)
+    snoozed = ask(limit, number=3, wait_s=60, waited_s=301.0)
     await timed.admit(snoozed)
-    await timed.gate.finish(Release(working))
+    await timed.gate.release(Release(working))
     await timed.admitted(snoozed)
 
 
@@ -238,8 +238,8 @@ async def test_waiter_that_moved_forward_keeps_its_place(timed: Timed) -> None:
     assert isinstance(await timed.admit(one), Queued)
     timed.tick(1)
     for since_s in (400.0, 0.0):
-        assert isinstance(await timed.admit(other._replace(since_s=since_s)), Queued)
-    await timed.gate.finish(Release(holder))
+        assert isinstance(await timed.admit(other._replace(waited_s=since_s)), Queued)
+    await timed.gate.release(Release(holder))
     assert isinstance(await timed.admit(one), Queued)
     await timed.admitted(other)
 
@@ -270,7 +270,7 @@ async def test_quota_2_the_third_refused_released_granted(timed: Timed) -> None:
     limit, quota = pool(10), QuotaLimit("a", 2)
     first, _ = [await timed.admitted(of_tenant(limit, quota)) for _ in range(2)]
     assert await timed.admit(of_tenant(limit, quota)) == GateRefusal(RefusedBy.QUOTA, 30.0)
-    await timed.gate.finish(Release(first))
+    await timed.gate.release(Release(first))
     await timed.admitted(of_tenant(limit, quota))
 
 
@@ -289,9 +289,9 @@ async def test_a_tenant_at_its_quota_does_not_hold_up_the_others(timed: Timed) -
     await timed.admit(blocked)
     timed.tick(0.001)
     await timed.admit(behind)
-    await timed.gate.finish(Release(busy))
+    await timed.gate.release(Release(busy))
     await timed.admitted(behind)
-    await timed.gate.finish(Release(working))
+    await timed.gate.release(Release(working))
     await timed.admitted(blocked)
 
 
@@ -300,9 +300,9 @@ async def test_a_smaller_pool_ends_nobodys_slot_and_a_larger_one_serves_several(
     working = [await timed.admitted(ask(four)) for _ in range(4)]
     assert isinstance(await timed.admit(ask(two)), GateRefusal)
     for admitted in working[:2]:
-        assert (await timed.gate.finish(Release(admitted))).kept
+        assert (await timed.gate.release(Release(admitted))).kept
         assert isinstance(await timed.admit(ask(four)), GateRefusal), "an old size does not come back"
-    await timed.gate.finish(Release(working[2]))
+    await timed.gate.release(Release(working[2]))
     waiting = [ask(two, wait_s=60) for _ in range(4)]
     for one in waiting:
         timed.tick(0.001)
@@ -317,7 +317,7 @@ async def test_nothing_is_taken_where_a_bucket_refuses(timed: Timed) -> None:
     limit, bucket = pool(1), BucketLimit("b", 1, 0.1)
     plan = Plan(DOMAIN, pool=limit, buckets=(bucket,))
     call = await timed.admitted(AdmitRequest(plan, holder=Holder(next(_ids), "process")))
-    await timed.gate.finish(Release(call))
+    await timed.gate.release(Release(call))
     answer = await timed.admit(AdmitRequest(plan, holder=Holder(next(_ids), "process"), wait_s=60))
     assert answer == GateRefusal(RefusedBy.BUCKET, 10.0, 0)
     assert await free(timed, limit) == 1
@@ -346,7 +346,7 @@ async def test_no_slot_is_held_while_waiting_for_tokens(timed: Timed) -> None:
     timed.tick(0.001)
     await timed.admit(rich)
     await timed.admitted(AdmitRequest(Plan(DOMAIN, buckets=(bucket,))))
-    await timed.gate.finish(Release(working))
+    await timed.gate.release(Release(working))
     assert isinstance(await timed.admit(poor), GateRefusal)
     await timed.admitted(rich)
 
@@ -356,7 +356,7 @@ async def test_observation_counts_after_its_lease_was_lost(timed: Timed) -> None
     plan = Plan(DOMAIN, pool=limit, buckets=(bucket,))
     late = await timed.admitted(AdmitRequest(plan, holder=Holder(next(_ids), "process")))
     timed.tick(31)
-    done = await timed.gate.finish(Release(late, observed={0: Observation(left=3.0)}))
+    done = await timed.gate.release(Release(late, observed={0: Observation(left=3.0)}))
     assert not done.kept
     assert isinstance(await timed.admit(AdmitRequest(Plan(DOMAIN, buckets=(bucket,)), (4.0,))), GateRefusal)
 
@@ -370,7 +370,7 @@ async def test_adopted_holder_no_longer_waits_in_line(timed: Timed) -> None:
     adopted = replace(held(limit, waiter), adopt=True)
     assert await timed.gate.renew([adopted]) == [Lease.HELD]
     for other in others:
-        await timed.gate.finish(Release(other))
+        await timed.gate.release(Release(other))
     timed.tick(6)
     assert await timed.gate.renew([held(limit, waiter)]) == [Lease.HELD]
 
@@ -380,5 +380,5 @@ async def test_whose_call_is_over_stands_in_line_no_more(timed: Timed) -> None:
     working = await timed.admitted(ask(limit))
     waiter = ask(limit, wait_s=60)
     assert isinstance(await timed.admit(waiter), Queued)
-    await timed.gate.finish(Release(working._replace(holder=waiter.holder)))
+    await timed.gate.release(Release(working._replace(holder=waiter.holder)))
     assert await timed.gate.renew([held(limit, waiter, 60, had=False)]) == [Lease.LOST]

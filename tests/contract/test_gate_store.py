@@ -86,11 +86,11 @@ async def test_dead_waiter_in_the_line_gets_no_slot(place: Place) -> None:
     first = await timed.admitted(ask(limit))
     assert isinstance(await timed.admit(ask(limit, wait_s=3.0)), Queued)
     assert await place.redis.delete(place.alive(limit)) == 1  # as `gate clear` may between two calls
-    await timed.gate.finish(Release(first))
+    await timed.gate.release(Release(first))
     second = await timed.admitted(ask(limit))
     waiter = ask(limit, wait_s=3.0)
     assert isinstance(await timed.admit(waiter), Queued)
-    await timed.gate.finish(Release(second))
+    await timed.gate.release(Release(second))
     assert isinstance(await timed.admit(waiter), Admitted)
 
 
@@ -101,7 +101,7 @@ async def test_a_short_lease_shortens_no_long_one(place: Place) -> None:
     second = await timed.admitted(ask(limit))
     timed.tick(HOUR_S)
     assert isinstance(await timed.admit(ask(limit, wait_s=3.0)), Queued)
-    await timed.gate.finish(Release(second))  # his place goes to who waits, for 5 s
+    await timed.gate.release(Release(second))  # his place goes to who waits, for 5 s
     assert await place.redis.pttl(place.leases(limit)) > 5 * HOUR_S * 1000
 
 
@@ -109,11 +109,11 @@ async def test_a_turn_soon_forgets_no_later_one(place: Place) -> None:
     """Who waits for a slow limit, too, has a turn in the fast one just as far ahead; others come between."""
     fast, slow = BucketLimit("fast", 1, 1), BucketLimit("slow", 1, 0.002)
     both, one = Plan(DOMAIN, buckets=(fast, slow)), Plan(DOMAIN, buckets=(fast,))
-    timed, ahead = place.timed, {"book_s": 900.0}
+    timed, ahead = place.timed, {"reserve_ahead_s": 900.0}
     await timed.admitted(AdmitRequest(both))
-    late = AdmitRequest(both, booking=1, **ahead)
+    late = AdmitRequest(both, reservation_id=1, **ahead)
     assert await timed.admit(late) == Reserved(500.0)
-    assert isinstance(await timed.admit(AdmitRequest(one, booking=2, **ahead)), Reserved)
+    assert isinstance(await timed.admit(AdmitRequest(one, reservation_id=2, **ahead)), Reserved)
     turns = place.keys.key(KeyKind.BUCKET, DOMAIN, fast.key) + Part.BOOKINGS
     assert await place.redis.zcard(turns) == 2
     assert await place.redis.pttl(turns) > 500_000
@@ -142,7 +142,7 @@ async def test_a_clock_put_far_forward_is_a_loss(
     """Keys end with it, those of leases that others hold, too: so nobody is given a slot for a lease."""
     limit, timed = PoolLimit("p", 2), place.timed
     admitted = await timed.admitted(ask(limit))
-    await timed.gate.finish(Release(admitted))
+    await timed.gate.release(Release(admitted))
     await jumps(place, servers, jump_s)
     answer = await timed.admit(ask(limit))
     assert (answer == GateRefusal(RefusedBy.RECOVERY, LEASE_S)) is lost
@@ -173,7 +173,7 @@ async def test_a_clock_put_forward_pays_no_debt(place: Place, servers: Endpoints
     plan = Plan(DOMAIN, buckets=(BucketLimit("b", 50, 1),))
     timed = place.timed
     admitted = await timed.admitted(AdmitRequest(plan, (50.0,)))
-    await timed.gate.finish(Release(admitted, actual={0: 90.0}))
+    await timed.gate.release(Release(admitted, actual={0: 90.0}))
     await jumps(place, servers, jump_s)
     assert await timed.admit(AdmitRequest(plan)) == GateRefusal(RefusedBy.BUCKET, 41.0, 0)
     timed.tick(30.0)
@@ -186,7 +186,7 @@ async def test_a_restart_after_a_clock_was_put_forward_pays_what_came_after_it(
     plan = Plan(DOMAIN, buckets=(BucketLimit("b", 100, 1),))
     timed = place.timed
     admitted = await timed.admitted(AdmitRequest(plan, (100.0,)))
-    await timed.gate.finish(Release(admitted, actual={0: 190.0}))
+    await timed.gate.release(Release(admitted, actual={0: 190.0}))
     await jumps(place, servers, 600.0)
     timed.tick(LEASE_S + 20.0)
     await timed.replace()
@@ -197,7 +197,7 @@ async def test_a_debt_from_before_a_restart_is_paid_off_by_the_time_since(place:
     plan = Plan(DOMAIN, buckets=(BucketLimit("b", 50, 1),))
     timed = place.timed
     admitted = await timed.admitted(AdmitRequest(plan, (50.0,)))
-    await timed.gate.finish(Release(admitted, actual={0: 90.0}))
+    await timed.gate.release(Release(admitted, actual={0: 90.0}))
     timed.tick(30.0)
     await timed.replace()
     assert await timed.admit(AdmitRequest(plan)) == GateRefusal(RefusedBy.BUCKET, 11.0, 0)
@@ -213,8 +213,11 @@ async def test_turns_that_were_promised_before_a_restart_are_no_debt_after_it(pl
     plan = Plan(DOMAIN, buckets=(BucketLimit("b", 10, 1),))
     timed = place.timed
     await timed.admitted(AdmitRequest(plan, (10.0,)))
-    for booking in range(1, 801):
-        assert isinstance(await timed.admit(AdmitRequest(plan, booking=booking, book_s=900.0)), Reserved)
+    for reservation_id in range(1, 801):
+        assert isinstance(
+            await timed.admit(AdmitRequest(plan, reservation_id=reservation_id, reserve_ahead_s=900.0)),
+            Reserved,
+        )
     timed.tick(0.001)
     await timed.replace()
     assert await timed.admit(AdmitRequest(plan)) == GateRefusal(RefusedBy.BUCKET, 1.0, 0)
@@ -228,7 +231,7 @@ async def test_after_a_loss_nobody_in_line_is_handed_what_seems_free(place: Plac
     for waits in (waiter, renewed):
         assert isinstance(await timed.admit(waits), Queued)
     await timed.replace()
-    assert (await timed.gate.finish(Release(first))).kept
+    assert (await timed.gate.release(Release(first))).kept
     await timed.gate.cancel(AdmitRequest(Plan(DOMAIN, pool=limit), holder=second.holder))
     assert renewed.holder is not None
     place_kept = Renewal(DOMAIN, limit, renewed.holder, wait_s=60.0)
@@ -306,7 +309,7 @@ async def test_a_lease_that_is_told_of_lives_no_longer_than_others(place: Place)
     pool, quota = PoolLimit("p", 5), QuotaLimit("t", 5)
     holder = Holder(next(_ids), "process", quota=quota)
     answer = await place.timed.admitted(AdmitRequest(Plan(DOMAIN, quota=quota, pool=pool), holder=holder))
-    await place.timed.gate.finish(Release(answer))
+    await place.timed.gate.release(Release(answer))
     adopted = Renewal(DOMAIN, pool, Holder(next(_ids), "process", quota=quota), adopt=True, held=True)
     assert await place.timed.gate.renew([adopted]) == [Lease.HELD]
     keys = [key async for key in place.redis.scan_iter(f"{place.keys.prefix}*")]

@@ -27,7 +27,7 @@ from tests.contract.histories import FAST, POOL, SLOW, WIDE
 STEPS = 120
 HERE, THERE = Domain(("tenant", "a")), Domain(("tenant", "b"))
 CLASSES = replace(POOL, key="classes", capacity=3, classes=3, minimum={1: 1, 3: 1})
-FENCED, LONG = replace(POOL, key="fenced", fenced=True), PoolLimit("long", 3, lease_s=4000, claim_s=5)
+FENCED, LONG = replace(POOL, key="fenced", fencing=True), PoolLimit("long", 3, lease_s=4000, claim_s=5)
 QUOTA, LARGER = QuotaLimit("t", 2), QuotaLimit("t", 3)
 RULE = BreakerRule("host", failures=4, least=7, open_s=2, open_max_s=9, ramp_s=3)
 PLANS = (
@@ -101,7 +101,7 @@ class Twins:
             health, actual, reporter = random.choice(HEALTHS), {}, random.choice([2, 2, 2, 3])
             if pair[0].spent and random.random() < 0.2:
                 actual = {0: random.choice([0.0, 1.0, 2.0])}
-            return lambda side, timed: timed.gate.finish(
+            return lambda side, timed: timed.gate.release(
                 Release(pair[side], health, actual, reporter=reporter)
             )
         given_up = random.choice(self._asks)
@@ -117,8 +117,8 @@ class Twins:
             tuple(random.choice([0.001, 0.5, 1, 1, 3, 9.9]) for _ in plan.buckets),
             holder,
             wait_s=random.choice([0.0, 0.0, 2.0]),
-            booking=random.choice([0, 0, self._lease_ids]),
-            book_s=random.choice([0.0, 0.0, 5.0]),
+            reservation_id=random.choice([0, 0, self._lease_ids]),
+            reserve_ahead_s=random.choice([0.0, 0.0, 5.0]),
             call_s=2.0,
         )
         self._asks = [*self._asks[-11:], ask]

@@ -20,7 +20,7 @@ async def test_slot_of_a_call_without_a_turn_goes_to_the_next(timed: Timed) -> N
     in_line = AdmitRequest(both, holder=Holder(next(_bookings), "process"), wait_s=60)
     assert isinstance(await timed.admit(in_line), Queued)
     await timed.admitted(AdmitRequest(Plan(DOMAIN, buckets=(rate,))))
-    assert (await timed.gate.finish(Release(admitted))).kept
+    assert (await timed.gate.release(Release(admitted))).kept
     assert await timed.admit(in_line) == GateRefusal(RefusedBy.BUCKET, 1.0, 0)
     await timed.admitted(AdmitRequest(alone, holder=Holder(next(_bookings), "process")))
 
@@ -32,7 +32,9 @@ async def test_call_that_waits_for_a_slot_keeps_its_turn(timed: Timed) -> None:
 
     def ask() -> AdmitRequest:
         number = next(_bookings)
-        return AdmitRequest(both, holder=Holder(number, "process"), wait_s=3, book_s=60, booking=number)
+        return AdmitRequest(
+            both, holder=Holder(number, "process"), wait_s=3, reserve_ahead_s=60, reservation_id=number
+        )
 
     admitted, in_line, later = await timed.admitted(ask()), ask(), ask()
     assert await timed.admit(in_line) == Reserved(1.0)
@@ -41,7 +43,7 @@ async def test_call_that_waits_for_a_slot_keeps_its_turn(timed: Timed) -> None:
     timed.tick(2)
     assert isinstance(await timed.admit(in_line), Queued), "its turn was given back, and is due again"
     assert isinstance(await timed.admit(later), Reserved)
-    assert (await timed.gate.finish(Release(admitted))).kept
+    assert (await timed.gate.release(Release(admitted))).kept
     timed.tick(0.5)
     await timed.admitted(in_line)
 
@@ -51,14 +53,16 @@ async def test_a_slot_and_its_turn_a_moment_later_wait_for_each_other(timed: Tim
     both = Plan(DOMAIN, buckets=(rate,), pool=slot)
     admitted = await timed.admitted(AdmitRequest(both, holder=Holder(next(_bookings), "process")))
     first, second = (
-        AdmitRequest(both, holder=Holder(number, "process"), wait_s=30, book_s=60, booking=number)
+        AdmitRequest(
+            both, holder=Holder(number, "process"), wait_s=30, reserve_ahead_s=60, reservation_id=number
+        )
         for number in (next(_bookings), next(_bookings))
     )
     assert isinstance(await timed.admit(first), Queued)
     assert await timed.admit(second) == Reserved(1.0)
     timed.tick(1)
     assert isinstance(await timed.admit(second), Queued)
-    assert (await timed.gate.finish(Release(admitted))).kept
+    assert (await timed.gate.release(Release(admitted))).kept
     timed.tick(0.01)
-    assert (await timed.gate.finish(Release(await timed.admitted(first)))).kept
+    assert (await timed.gate.release(Release(await timed.admitted(first)))).kept
     await timed.admitted(second)

@@ -94,7 +94,7 @@ async def test_a_connection_that_observed_is_limited_from_one_moment_to_the_next
         told = await fl.connections.configure("acme", "stripe", settings={"observe": False})
         assert told == {"calls": calls, "observe": False}
         async with asyncio.timeout(30):
-            while (await fl.runtime.gate.entrance.plan(ConnectionKey("acme", "stripe"))).observe:
+            while (await fl.runtime.gate.call_admitter.plan(ConnectionKey("acme", "stripe"))).observe:
                 await asyncio.sleep(0.05)
         with pytest.raises(LimitExceededError, match="rate"):
             await call(fl, wait_s=0)

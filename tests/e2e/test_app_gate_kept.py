@@ -169,7 +169,9 @@ async def waits(database: Database, number: int) -> None:
 
 async def rate(fl: Fairlead) -> tuple[float, float]:
     """Capacity and rate with which a bucket of points would begin now."""
-    (bucket,) = (await fl.runtime.gate.entrance.plan(ConnectionKey("acme", "shop"), "graphql")).plan.buckets
+    (bucket,) = (
+        await fl.runtime.gate.call_admitter.plan(ConnectionKey("acme", "shop"), "graphql")
+    ).plan.buckets
     return bucket.capacity, bucket.per_s
 
 

@@ -174,13 +174,15 @@ async def test_who_waits_when_its_calls_are_stopped_is_not_let_in(with_redis: Sh
             async with fl.admission("acme", "stripe", wait_s=5):
                 waiting = asyncio.create_task(wait())
                 await waits.wait()
-                await fl.runtime.gate.switched.put(OverrideKind.ISOLATED, reach, reason="stop", actor="test")
-                await fl.runtime.gate.switches.look()
+                await fl.runtime.gate.override_store.put(
+                    OverrideKind.ISOLATED, reach, reason="stop", actor="test"
+                )
+                await fl.runtime.gate.overrides.look()
             with pytest.raises(LimitExceededError, match="stop") as refused:
                 await waiting
         assert refused.value.reason == "isolated"
-        await fl.runtime.gate.switched.end(OverrideKind.ISOLATED, reach)
-        await fl.runtime.gate.switches.look()
+        await fl.runtime.gate.override_store.end(OverrideKind.ISOLATED, reach)
+        await fl.runtime.gate.overrides.look()
         assert [await refusal(fl) for _ in range(3)] == [None, None, "rate"], "its slot and unit went back"
 
 
@@ -188,10 +190,10 @@ async def test_an_observer_is_stopped_by_hand_too(with_redis: Shell) -> None:
     async with app(with_redis) as fl:
         await connect(fl, observe=True)
         assert await refusal(fl) is None
-        await fl.runtime.gate.switched.put(
+        await fl.runtime.gate.override_store.put(
             OverrideKind.ISOLATED, OverrideScope(), reason="stop", actor="test"
         )
-        await fl.runtime.gate.switches.look()
+        await fl.runtime.gate.overrides.look()
         assert await refusal(fl) == "isolated"
 
 
@@ -202,10 +204,10 @@ async def test_a_process_that_starts_heeds_what_is_switched_from_its_first_call_
             (OverrideKind.ISOLATED, OverrideScope("acme", "stripe", "default")),
             (OverrideKind.DEGRADED, OverrideScope()),
         ):
-            await fl.runtime.gate.switched.put(act, reach, reason="stop", actor="test")
+            await fl.runtime.gate.override_store.put(act, reach, reason="stop", actor="test")
     async with app(with_redis) as fl:
         assert await refusal(fl) == "isolated"
-        assert fl.runtime.gate.house.gate.is_alone
+        assert fl.runtime.gate.house.gate.is_degraded
 
 
 async def test_disabled_nothing_is_limited_and_enabled_again_it_is(with_redis: Shell) -> None:
@@ -235,9 +237,9 @@ async def test_degraded_each_process_keeps_to_its_share_until_it_is_restored(wit
         assert await refusal(fl) is None
         guarded = fl.runtime.gate.house.gate
         assert (await done(with_redis, "degrade", "--all", *WHY))["result"] == "degraded"
-        await heeded(lambda: _is_now(guarded.is_alone))
+        await heeded(lambda: _is_now(guarded.is_degraded))
         assert (await done(with_redis, "restore", "--all"))["result"] == "restored"
-        await heeded(lambda: _is_now(not guarded.is_alone))
+        await heeded(lambda: _is_now(not guarded.is_degraded))
         assert (await done(with_redis, "restore", "--all"))["result"] == "not degraded"
 
 
@@ -266,11 +268,11 @@ async def test_a_vendor_that_answers_500_to_all_is_seen_by_host_and_reset_withou
     async with app(with_redis) as fl:
         await connect(fl)
         await connect(fl, "beta")
-        entrance = fl.runtime.gate.entrance
+        call_admitter = fl.runtime.gate.call_admitter
         for host in ("api.stripe.com", "files.stripe.com"):
             for _ in range(10):
                 wish = CallRequest(ConnectionKey("acme", "stripe"), host=host, wait_s=5)
-                async with entrance.enter(wish) as admission:
+                async with call_admitter.enter(wish) as admission:
                     admission.record_response(RawResponse(500, {}, b""))
         await fl.enqueue("sync", tenant="acme", provider="stripe")
         await fl.runtime.lanes.hold("acme", "stripe/default", 60.0, reason="the breaker is open")

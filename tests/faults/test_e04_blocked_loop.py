@@ -82,7 +82,7 @@ async def _beside_others(
     return refused
 
 
-async def _alone(stage: Stage, load: Load, folder: Path, stale: set[str], errors: list[float]) -> None:
+async def _degraded(stage: Stage, load: Load, folder: Path, stale: set[str], errors: list[float]) -> None:
     """Nobody else is there who could rescue."""
     sink = folder / "sink.ndjson"
     child, numbers = await _blocked(stage, load, sink, ())
@@ -105,7 +105,7 @@ async def test_E04_blocked_loop(stage: Stage, tmp_path: Path) -> None:
     load = Load(await stage.born(), figures)
     for _ in range(ROUNDS):
         refused += await _beside_others(stage, load, tmp_path, stale, errors)
-        await _alone(stage, load, tmp_path, stale, errors)
+        await _degraded(stage, load, tmp_path, stale, errors)
     rows, runs = await stage.rows(ENDED), Runs(tmp_path / "sink.ndjson")
     figures.note(n=len(load.acknowledged), runs=len(runs), late_writes_refused=refused)
     _note(figures, stale, errors)

@@ -98,7 +98,7 @@ class Storm:
         self.told["admitted"] += 1
         if answer.sent[0] % prime or answer.plan is not plan:
             self.told["wrong"] += 1
-        finished = asyncio.ensure_future(self.gate.finish(Release(answer)))
+        finished = asyncio.ensure_future(self.gate.release(Release(answer)))
         self.spent[tenant] += prime
         assert (await asyncio.shield(finished)).kept
 
@@ -111,7 +111,7 @@ class Storm:
                 got.append(answer)
             missing += SLOTS - len(got)
             for admitted in got:
-                await self.gate.finish(Release(admitted))
+                await self.gate.release(Release(admitted))
             lost += round((await self._spent(plan) - self.spent[tenant]) / PRIMES[tenant])
         return missing, lost
 

@@ -107,7 +107,7 @@ async def _storm(
 
 
 def _no_breaker(fl: Fairlead) -> None:
-    plans = fl.runtime.gate.entrance._plans
+    plans = fl.runtime.gate.call_admitter._plans
     planned, made = plans.of, dict[Any, Any]()
 
     def without(*asked: Any) -> Any:
@@ -118,7 +118,7 @@ def _no_breaker(fl: Fairlead) -> None:
 
 
 def _no_budget(fl: Fairlead) -> None:
-    fl.runtime.gate.entrance._retries.takes_retry = lambda *_: True  # type: ignore[method-assign]
+    fl.runtime.gate.call_admitter._retries.takes_retry = lambda *_: True  # type: ignore[method-assign]
 
 
 _ABLATIONS = {"no_breaker": _no_breaker, "no_budget": _no_budget}

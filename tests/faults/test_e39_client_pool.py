@@ -184,22 +184,22 @@ async def test_E39_ablation_the_cancelled_keep_their_slots(
 ) -> None:
     """What a cancelled call still has to give back is not seen through."""
     figures = Figures("E39", ablation="not_seen_through", sees="slots_stuck")
-    given, given_end = LeaseRenewer.through, Admitter.end
+    given, given_end = LeaseRenewer.run_to_completion, Admitter.release_soon
 
-    def end(admissions: Admitter, inside: Any) -> None:
+    def end(admitter: Admitter, inside: Any) -> None:
         task = asyncio.current_task()
         if task is None or not task.cancelling():
-            given_end(admissions, inside)
+            given_end(admitter, inside)
 
-    async def through(keeper: LeaseRenewer, ending: Awaitable[Any]) -> Any:
+    async def run_to_completion(renewer: LeaseRenewer, ending: Awaitable[Any]) -> Any:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             asyncio.ensure_future(ending).cancel()
             return None
-        return await given(keeper, ending)
+        return await given(renewer, ending)
 
-    monkeypatch.setattr(LeaseRenewer, "through", through)
-    monkeypatch.setattr(Admitter, "end", end)
+    monkeypatch.setattr(LeaseRenewer, "run_to_completion", run_to_completion)
+    monkeypatch.setattr(Admitter, "release_soon", end)
     async with _churn(servers, database_settings, tmp_path, figures.draw) as churn:
         stuck = 0
         for rounds in range(1, 11):  # at most; the first mostly does

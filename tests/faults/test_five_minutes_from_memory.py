@@ -149,7 +149,7 @@ async def test_a_killed_database_is_done_without_for_five_minutes(
             ours.clock.moved_s += STALE_S
             assert [await ours.get() for _ in range(CALLS)] == [200] * CALLS
             assert ours.count("call_attempted", status=200) == CALLS + 1, "each leaves its record"
-            assert len(ours.gate._notebook._unwritten) == 1, "what is to be written is kept once"
+            assert len(ours.gate._learned_limits._unwritten) == 1, "what is to be written is kept once"
             for what in ("token", "connection"):
                 told = ours.count("served_stale", data=what)
                 assert 1 <= told <= 5, f"{told} of {CALLS} calls asked a database that is away for the {what}"
@@ -171,7 +171,7 @@ async def test_a_killed_database_is_done_without_for_five_minutes(
 
         async def written() -> bool:
             ours.clock.moved_s += 60.0  # a limit is written down once a minute
-            return not ours.gate._notebook._unwritten
+            return not ours.gate._learned_limits._unwritten
 
         await until(written, "what was learnt meanwhile is written down")
 

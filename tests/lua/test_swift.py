@@ -77,7 +77,7 @@ async def call(gate: RedisGate, plan: Plan, number: int) -> Admitted:
         AdmitRequest(plan, holder=holder_of(plan, number) if plan.pool is not None else None)
     )
     assert isinstance(answer, Admitted)
-    assert (await gate.finish(Release(answer, DestinationHealth.HEALTHY))).kept
+    assert (await gate.release(Release(answer, DestinationHealth.HEALTHY))).kept
     return answer
 
 
@@ -111,7 +111,7 @@ async def test_no_key_is_without_a_time_to_live(gate: RedisGate, servers: Endpoi
             assert len(keys) == 3
             for key in keys:
                 assert await client.pttl(key) > 0, key
-            await gate.finish(Release(answer, DestinationHealth.HEALTHY))
+            await gate.release(Release(answer, DestinationHealth.HEALTHY))
 
 
 async def test_fences_grow_within_one_run_too(gate: RedisGate) -> None:

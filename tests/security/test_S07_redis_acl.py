@@ -72,7 +72,7 @@ async def gate(url: str) -> AsyncIterator[RedisGate]:
 
 
 def ask(lease_id: int, number: int = 1) -> AdmitRequest:
-    return AdmitRequest(PLAN, holder=HOLDER._replace(lease_id=lease_id, class_number=number), wait_s=30)
+    return AdmitRequest(PLAN, holder=HOLDER._replace(lease_id=lease_id, priority_class=number), wait_s=30)
 
 
 async def everything(gate: RedisGate, url: str) -> None:
@@ -88,7 +88,7 @@ async def everything(gate: RedisGate, url: str) -> None:
     assert await operator.promote(PLAN, 3, dry_run=True)
     await operator.promote(PLAN, 3)
     await gate.ping()
-    await gate.finish(Release(first, DestinationHealth.UNHEALTHY))
+    await gate.release(Release(first, DestinationHealth.UNHEALTHY))
     assert isinstance(await gate.admit(ask(3, 2)), Admitted)
     await gate.cancel(ask(2))
     await viewer.look(PLAN, events=10)

@@ -145,4 +145,4 @@ class NoBudget(RetryBudget):
 
 def without_a_budget(program: Any) -> None:
     """Retries of calls are not counted."""
-    program.entrance._retries = NoBudget()
+    program.call_admitter._retries = NoBudget()

@@ -12,7 +12,7 @@ from random import Random
 
 from fairlead._core.secret import Secret
 from fairlead.engine.ports import Connection, ConnectionKey, ProcessIdentity
-from fairlead.engine.ports.gate_notes import LearntLimit
+from fairlead.engine.ports.gate_notes import LearnedLimit
 from fairlead.engine.ports.overrides import Override
 from fairlead.engine.tokens.deps import AppCredential
 from fairlead.errors import ProviderNotFoundError
@@ -109,7 +109,7 @@ class SimNotes(MemoryStore):
         return None
 
     @statement
-    def keep(self, learnt: Sequence[LearntLimit]) -> None:
+    def keep(self, learnt: Sequence[LearnedLimit]) -> None:
         """Forgotten at once."""
 
     @statement

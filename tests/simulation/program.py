@@ -190,25 +190,25 @@ class Program:
         self.gate = FailoverGate(
             self.redis, alone, share=lambda: self.fleet.share, clock=clock, draw=draw, emit=emit
         )
-        self.keeper = LeaseRenewer(self.gate, clock=clock, draw=draw, emit=emit)
-        self.switches = Overrides(cast(Any, NoSwitches()), self.gate.stand_alone, clock=clock, emit=emit)
-        self.notebook = LearnedLimitsWriter(self.notes, clock=clock)
+        self.renewer = LeaseRenewer(self.gate, clock=clock, draw=draw, emit=emit)
+        self.overrides = Overrides(cast(Any, NoSwitches()), self.gate.force_degraded, clock=clock, emit=emit)
+        self.learned_limits = LearnedLimitsWriter(self.notes, clock=clock)
         self.first_use = FirstUse(self.notes, "fairlead", clock=clock, lease_s=30.0)
-        admissions = Admitter(
+        admitter = Admitter(
             self.gate,
-            self.keeper,
+            self.renewer,
             process=self.process.label,
             clock=clock,
             draw=draw,
             ids=self.ids,
             emit=emit,
         )
-        self.entrance = CallAdmitter(
+        self.call_admitter = CallAdmitter(
             self.notes.connection,
             Plans(SimProfiles().profile),
-            admissions,
-            self.switches,
-            self.notebook,
+            admitter,
+            self.overrides,
+            self.learned_limits,
             ready=self._ready,
             clock=clock,
             draw=draw,
@@ -291,7 +291,7 @@ class Program:
     async def _open_gate(self, stack: AsyncExitStack) -> None:
         await self.first_use.begin()
         await self.fleet.look()
-        await self.keeper.listen()
+        await self.renewer.listen()
         services = self._gate_services()
         running = [asyncio.create_task(service.run(), name=service.name) for service in services]
 
@@ -299,7 +299,7 @@ class Program:
             for service in services:
                 service.stop()
             await asyncio.gather(*running)
-            await self.keeper.drained()
+            await self.renewer.drained()
             await self.gate.drained()
 
         stack.push_async_callback(close)
@@ -313,18 +313,18 @@ class Program:
 
         return [
             Service("gate-guard", guard, interval_s=GUARD_LOOK_S, **given),  # type: ignore[arg-type]
-            self.keeper.service(),
+            self.renewer.service(),
             self.fleet.service(draw=self.draw, emit=self.emit),
         ]
 
     def _services(self) -> list[Service]:
         clock, draw, emit = self.clock, self.draw, self.emit
         rescuer = Rescuer(self.sessions, self.jobs, self.probe, self.heartbeat, emit=emit)
-        keeper = LaneMaintenance(self.lanes, emit=emit)
-        _, sweep = keeper.services(clock=clock, draw=draw)
+        renewer = LaneMaintenance(self.lanes, emit=emit)
+        _, sweep = renewer.services(clock=clock, draw=draw)
         return [
             rescuer.service(clock=clock, draw=draw),
-            Service("lanes", keeper.tend, interval_s=LANES_LOOK_S, clock=clock, draw=draw, emit=emit),
+            Service("lanes", renewer.tend, interval_s=LANES_LOOK_S, clock=clock, draw=draw, emit=emit),
             sweep,
             self.timeline_watch.service(clock=clock, draw=draw),
             Scheduler(self.schedule_runs, self.heartbeat, ids=self.ids, emit=emit).service(

@@ -183,13 +183,13 @@ class SimRedis:
     def _told_expired(self, holder: Holder, key: str, until_us: int) -> None:
         self.watch.tell(SlotExpired(key, until_us / MICRO, holder.lease_id), holder.process.split("#")[0])
 
-    def finish(self, state: SharedGate, finish: Release) -> Released:
+    def release(self, state: SharedGate, release: Release) -> Released:
         """The end of a call."""
         finished: list[Released | Exception] = []
-        state.end(finish, finished.append)
+        state.release_soon(release, finished.append)
         (told,) = finished
         assert isinstance(told, Released)
-        breaker = breaker_of(finish.admitted.plan)
+        breaker = breaker_of(release.admitted.plan)
         if told.opened_s is not None:
             self.watch.tell(BreakerOpened(breaker, told.opened_s))
         elif told.closed:
@@ -222,19 +222,19 @@ class RedisRoad:
         note(ask, answer, judged_at, alone=False)
         return answer
 
-    async def finish(self, finish: Release) -> Released:
+    async def release(self, release: Release) -> Released:
         """Give back the slot, settle the buckets, tell the breaker."""
-        return await self._asked(lambda state: self._redis.finish(state, finish))
+        return await self._asked(lambda state: self._redis.release(state, release))
 
-    def end(self, finish: Release, told: OnReleased) -> None:
+    def release_soon(self, release: Release, told: OnReleased) -> None:
         """The same, begun at once. The way out of a dead process's code comes here, too."""
         if self._process.dead:
             return
-        self._spawn(self._ended(finish, told))
+        self._spawn(self._ended(release, told))
 
-    async def _ended(self, finish: Release, told: OnReleased) -> None:
+    async def _ended(self, release: Release, told: OnReleased) -> None:
         try:
-            finished = await self.finish(finish)
+            finished = await self.release(release)
         except LimiterUnavailableError as error:
             told(error)
         else:
@@ -300,7 +300,7 @@ class RedisRoad:
             return
         if isinstance(answer, Admitted):
             unused = dict.fromkeys(range(len(answer.spent)), 0.0)
-            self._spawn(self._undone(self.finish(Release(answer, actual=unused))))
+            self._spawn(self._undone(self.release(Release(answer, actual=unused))))
         else:
             self._spawn(self._undone(self.cancel(ask)))
 

@@ -15,7 +15,7 @@ import pytest
 from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.gate_notes import PostgresGateNotes
 from fairlead.engine.ports import ConnectionKey
-from fairlead.engine.ports.gate_notes import SLOTS, LearntLimit
+from fairlead.engine.ports.gate_notes import SLOTS, LearnedLimit
 from tests.support.plans import explained
 from tests.support.rows import rows, run
 
@@ -39,11 +39,11 @@ async def connected(database: Database, tenant: str = "acme") -> UUID:
     return connection_id
 
 
-async def learn(notes: PostgresGateNotes, per_s: float = 100.0, limit: str = "points") -> LearntLimit:
+async def learn(notes: PostgresGateNotes, per_s: float = 100.0, limit: str = "points") -> LearnedLimit:
     """Something is learnt of the connection as it is now."""
     connection = await notes.connection(KEY)
     assert connection is not None
-    told = LearntLimit(connection.connection_id, limit, connection.version, 2000.0, per_s)
+    told = LearnedLimit(connection.connection_id, limit, connection.version, 2000.0, per_s)
     await notes.keep([told])
     return told
 
@@ -61,7 +61,7 @@ async def test_slots_are_read_apart_with_a_version_above_the_connections(
     before = await notes.connection(KEY)
     assert before is not None
     assert before.slots is None
-    told = LearntLimit(before.connection_id, SLOTS, before.version, 8, 1.0)
+    told = LearnedLimit(before.connection_id, SLOTS, before.version, 8, 1.0)
     await learn(notes)
     await notes.keep([told])
     first = await notes.connection(KEY)

@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from fairlead.adapters.postgres.database import Database
-from fairlead.adapters.postgres.gate_overrides import PostgresSwitchStore
+from fairlead.adapters.postgres.gate_overrides import PostgresOverrideStore
 from fairlead.policy.limits.override import EVERYTHING, OverrideKind, OverrideScope
 from tests.support.rows import run
 
@@ -17,12 +17,12 @@ PROVIDER = OverrideScope(provider="stripe")
 
 
 @pytest.fixture
-def store(database: Database) -> PostgresSwitchStore:
-    return PostgresSwitchStore(database)
+def store(database: Database) -> PostgresOverrideStore:
+    return PostgresOverrideStore(database)
 
 
 async def put(
-    store: PostgresSwitchStore,
+    store: PostgresOverrideStore,
     act: OverrideKind,
     reach: OverrideScope,
     reason: str = "why",
@@ -31,11 +31,11 @@ async def put(
     await store.put(act, reach, reason=reason, actor=actor)
 
 
-async def in_force(store: PostgresSwitchStore) -> list[tuple[OverrideKind, OverrideScope]]:
+async def in_force(store: PostgresOverrideStore) -> list[tuple[OverrideKind, OverrideScope]]:
     return [(switch.act, switch.reach) for switch in await store.search()]
 
 
-async def test_switches_are_read_as_stored(store: PostgresSwitchStore) -> None:
+async def test_switches_are_read_as_stored(store: PostgresOverrideStore) -> None:
     await put(store, OverrideKind.ISOLATED, CONNECTION, "vendor\u2019s wish", "cli:bob")
     await put(store, OverrideKind.DISABLED, PROVIDER)
     await put(store, OverrideKind.DEGRADED, EVERYTHING)
@@ -45,10 +45,10 @@ async def test_switches_are_read_as_stored(store: PostgresSwitchStore) -> None:
         (OverrideKind.DISABLED, PROVIDER),
         (OverrideKind.ISOLATED, CONNECTION),
     ]
-    assert (found[2].reason, found[2].actor, found[2].fading) == ("vendor\u2019s wish", "cli:bob", None)
+    assert (found[2].reason, found[2].actor, found[2].rollout) == ("vendor\u2019s wish", "cli:bob", None)
 
 
-async def test_a_switch_ends_as_it_was_named_and_once(store: PostgresSwitchStore) -> None:
+async def test_a_switch_ends_as_it_was_named_and_once(store: PostgresOverrideStore) -> None:
     await put(store, OverrideKind.ISOLATED, CONNECTION)
     for act, reach in (
         (OverrideKind.ISOLATED, PROVIDER),
@@ -62,7 +62,7 @@ async def test_a_switch_ends_as_it_was_named_and_once(store: PostgresSwitchStore
     assert await in_force(store) == []
 
 
-async def test_switched_again_the_newer_reason_counts_since_the_first(store: PostgresSwitchStore) -> None:
+async def test_switched_again_the_newer_reason_counts_since_the_first(store: PostgresOverrideStore) -> None:
     await put(store, OverrideKind.ISOLATED, CONNECTION, "one", "ann")
     (first,) = await store.search()
     await asyncio.gather(*(put(store, OverrideKind.ISOLATED, CONNECTION, "two", "bob") for _ in range(5)))
@@ -71,30 +71,30 @@ async def test_switched_again_the_newer_reason_counts_since_the_first(store: Pos
 
 
 async def test_fading_switch_follows_the_clock_of_the_database_and_ends(
-    store: PostgresSwitchStore, database: Database
+    store: PostgresOverrideStore, database: Database
 ) -> None:
     await put(store, OverrideKind.DISABLED, EVERYTHING)
     assert not await store.fade(PROVIDER, 60)
     assert await store.fade(EVERYTHING, 60)
     assert not await store.fade(EVERYTHING, 1), "it goes on at its pace"
     await run(database, "UPDATE gate_switch SET on_since = now() - interval '179 s'")
-    (fading,) = await store.search()
-    assert fading.fading is not None
-    assert fading.fading.step_s == 60
-    assert fading.fading.age_s == pytest.approx(179, abs=1)
+    (rollout,) = await store.search()
+    assert rollout.rollout is not None
+    assert rollout.rollout.step_s == 60
+    assert rollout.rollout.age_s == pytest.approx(179, abs=1)
     await run(database, "UPDATE gate_switch SET on_since = now() - interval '180 s'")
     assert await in_force(store) == []
     assert not await store.end(OverrideKind.DISABLED, EVERYTHING), "it had ended by itself"
 
 
-async def test_disabled_again_nothing_comes_back(store: PostgresSwitchStore, database: Database) -> None:
+async def test_disabled_again_nothing_comes_back(store: PostgresOverrideStore, database: Database) -> None:
     await put(store, OverrideKind.DISABLED, EVERYTHING)
     (first,) = await store.search()
     await store.fade(EVERYTHING, 60)
     await run(database, "UPDATE gate_switch SET on_since = now() - interval '1 day'")
     await put(store, OverrideKind.DISABLED, EVERYTHING)
     (again,) = await store.search()
-    assert again.fading is None
+    assert again.rollout is None
     assert again.since > first.since
 
 
@@ -116,7 +116,7 @@ async def test_no_row_says_what_is_none(database: Database, values: str) -> None
         await run(database, f"INSERT INTO gate_switch ({columns}) VALUES {values}")
 
 
-async def test_only_limits_come_back_step_by_step(store: PostgresSwitchStore, database: Database) -> None:
+async def test_only_limits_come_back_step_by_step(store: PostgresOverrideStore, database: Database) -> None:
     await put(store, OverrideKind.ISOLATED, EVERYTHING)
     with pytest.raises(asyncpg.CheckViolationError):
         await run(database, "UPDATE gate_switch SET on_since = now(), step_s = 60")

@@ -49,15 +49,13 @@ class Way:
         self.key = ConnectionKey("acme", self.provider)
         clock = self.clock
         gate = LocalGate(lambda: round(clock.monotonic() * MICRO))
-        self.keeper = LeaseRenewer(gate, clock=clock, draw=half, emit=self.told)
-        admissions = Admitter(
-            gate, self.keeper, process="p1", clock=clock, draw=half, ids=IDS, emit=self.told
-        )
+        self.renewer = LeaseRenewer(gate, clock=clock, draw=half, emit=self.told)
+        admitter = Admitter(gate, self.renewer, process="p1", clock=clock, draw=half, ids=IDS, emit=self.told)
         plans = Plans(lambda provider, variant: PROFILES[provider])
-        self.entrance = CallAdmitter(
+        self.call_admitter = CallAdmitter(
             self._read,
             plans,
-            admissions,
+            admitter,
             Overrides(_NOBODY_LOOKS, _stand_alone, clock=clock, emit=self.told),
             LearnedLimitsWriter(_NOBODY_READS, clock=clock),
             ready=self._ready,
@@ -70,7 +68,7 @@ class Way:
     async def _ready(self) -> None:
         if not self._listening:
             self._listening = True
-            await self.keeper.listen()
+            await self.renewer.listen()
 
     async def _read(self, key: ConnectionKey) -> Connection:
         number = int.from_bytes(key.tenant.encode()[:8])
@@ -82,7 +80,7 @@ class Way:
 
     async def call(self, until: asyncio.Event | None = None, **fields: Any) -> None:
         """A call that goes on until *until*, or is over at once."""
-        async with self.entrance.enter(self.wish(**fields)):
+        async with self.call_admitter.enter(self.wish(**fields)):
             if until is not None:
                 await until.wait()
 
@@ -95,7 +93,7 @@ class Way:
         """Time goes by, while slots are kept."""
         while delay_s > 0:
             await self.clock.advance(min(delay_s, BEAT_S))
-            await self.keeper.beat()
+            await self.renewer.beat()
             delay_s -= BEAT_S
 
 

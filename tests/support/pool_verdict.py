@@ -26,7 +26,7 @@ class PoolEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class PoolVerdict:
+class PoolCheck:
     """What was counted; everything from *over_admissions* to *out_of_order* must be 0."""
 
     granted: int
@@ -163,12 +163,12 @@ _ACTS: Mapping[str, Callable[[_Replay, PoolEvent], None]] = {
 }
 
 
-def judge_pool(
+def check_pool_log(
     events: Iterable[PoolEvent],
     *,
     holding: Collection[str] | None = None,
     in_order_within_us: int | None = None,
-) -> PoolVerdict:
+) -> PoolCheck:
     """Replay a whole log, from a pool that held nothing.
 
     *holding*: who may hold a slot after it (default: anybody); all others leak. *in_order_within_us*: no
@@ -182,7 +182,7 @@ def judge_pool(
     if leaked and not replay.violation:
         replay.violation = f"{len(leaked)} slots are held by nobody: {sorted(leaked)[0]!r}"
     count = replay.counts.get
-    return PoolVerdict(
+    return PoolCheck(
         granted=sum(count(kind, 0) for kind in ("grant", "hand", "promote", "again")),
         handed=count("hand", 0),
         promoted=count("promote", 0),

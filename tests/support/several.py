@@ -76,14 +76,14 @@ class Way:
             await self.late.wait()
         return answer
 
-    async def finish(self, finish: Release) -> Released:
-        self.done.append("finish")
+    async def release(self, release: Release) -> Released:
+        self.done.append("release")
         if self.silent is not None:
             await self.silent
-        spoilt = await self._batched_with(finish.admitted.plan.domain)
+        spoilt = await self._batched_with(release.admitted.plan.domain)
         if spoilt is True:
             raise LimiterUnavailableError("WRONGTYPE")
-        finished = await self._check().finish(finish)
+        finished = await self._check().release(release)
         if spoilt is None:
             return finished
         raise LimiterUnavailableError("WRONGTYPE of another in its batch")
@@ -100,13 +100,13 @@ class Way:
         bad = [place for place, told in enumerate(batch, 1) if told in self.bad_domains]
         return mine >= bad[0] if bad else None
 
-    def end(self, finish: Release, told: OnReleased) -> None:
+    def release_soon(self, release: Release, told: OnReleased) -> None:
         try:
             gate = self._check()
         except LimiterUnavailableError as error:
             told(error)
         else:
-            gate.end(finish, told)
+            gate.release_soon(release, told)
 
     async def cancel(self, ask: AdmitRequest) -> None:
         self.done.append("cancel")
@@ -191,8 +191,8 @@ def slots(capacity: int = 1, **settings: Any) -> Plan:
     return Plan(DOMAIN, pool=PoolLimit("p", capacity, lease_s=30, claim_s=5), **settings)
 
 
-def waiter(plan: Plan, booking: int = 0) -> AdmitRequest:
-    return AdmitRequest(plan, holder=Holder(next(lease_ids), "p"), wait_s=60.0, booking=booking)
+def waiter(plan: Plan, reservation_id: int = 0) -> AdmitRequest:
+    return AdmitRequest(plan, holder=Holder(next(lease_ids), "p"), wait_s=60.0, reservation_id=reservation_id)
 
 
 def kept(asked: AdmitRequest) -> Renewal:
@@ -204,10 +204,10 @@ def kept(asked: AdmitRequest) -> Renewal:
 async def away(process: Process) -> None:
     process.way.cut = True
     await look([process])
-    assert process.gate.is_alone
+    assert process.gate.is_degraded
 
 
 async def back(process: Process) -> None:
     process.way.cut = process.way.deaf = False
     await look([process], 2)
-    assert not process.gate.is_alone
+    assert not process.gate.is_degraded

@@ -17,7 +17,7 @@ from fairlead.adapters.postgres.data_keys import PostgresKeyStore
 from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.dead_letters import PostgresDeadLetterStore
 from fairlead.adapters.postgres.gate_notes import PostgresGateNotes
-from fairlead.adapters.postgres.gate_overrides import PostgresSwitchStore
+from fairlead.adapters.postgres.gate_overrides import PostgresOverrideStore
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.adapters.postgres.lanes import PostgresLaneStore
 from fairlead.engine.ports import (
@@ -77,7 +77,7 @@ class World:
     lanes: PostgresLaneStore
     audit: PostgresAuditStore
     keys: PostgresKeyStore
-    switches: PostgresSwitchStore
+    overrides: PostgresOverrideStore
     connection: Connection
     waiting: UUID
     dead: UUID
@@ -111,7 +111,7 @@ def _world(database: Database) -> World:
         PostgresLaneStore(database, notify=False),
         PostgresAuditStore(database),
         PostgresKeyStore(database),
-        PostgresSwitchStore(database),
+        PostgresOverrideStore(database),
         Connection(NOBODY, THERE, None, None, "", {}, {}),
         waiting=NOBODY,
         dead=NOBODY,
@@ -133,7 +133,7 @@ async def two_tenants(database: Database) -> World:
         waiting = stored.job_id
         await made.credentials.create(new_credential(ConnectionKey(tenant, "shopify")))
         await made.audit.append([AuditRecord(_IDS.uuid7(), "act", "ann", tenant)])
-        await made.switches.put(
+        await made.overrides.put(
             OverrideKind.DISABLED, OverrideScope(tenant, "shopify", "default"), reason="r", actor="ann"
         )
         for scope in (Scope(ScopeKind.TENANT, tenant), Scope(ScopeKind.GROUP, "g", tenant)):
@@ -310,15 +310,15 @@ async def _resolve(world: World) -> object:
 
 
 async def _switch(world: World) -> object:
-    return await world.switches.put(OverrideKind.ISOLATED, OverrideScope(*HERE), reason="r", actor="ann")
+    return await world.overrides.put(OverrideKind.ISOLATED, OverrideScope(*HERE), reason="r", actor="ann")
 
 
 async def _end_switch(world: World) -> object:
-    return await world.switches.end(OverrideKind.DISABLED, OverrideScope(*HERE))
+    return await world.overrides.end(OverrideKind.DISABLED, OverrideScope(*HERE))
 
 
 async def _fade(world: World) -> object:
-    return await world.switches.fade(OverrideScope(*HERE), 60.0)
+    return await world.overrides.fade(OverrideScope(*HERE), 60.0)
 
 
 async def _share(world: World) -> object:

@@ -25,7 +25,7 @@ PATTERN = {
 
 @pytest.fixture
 def rooms() -> CallComponents:
-    nobody: Any = SimpleNamespace(entrance=None, bulks=None)
+    nobody: Any = SimpleNamespace(call_admitter=None, bulks=None)
     return CallComponents(
         nobody,
         nobody,

@@ -190,7 +190,7 @@ class Fairlead(JobRegistry):
         """
         key = ConnectionKey(tenant, provider, account)
         wish = CallRequest(key, api, host, cost, None, wait_s, retry=retry, operation=operation)
-        return self.runtime.gate.entrance.enter(wish)
+        return self.runtime.gate.call_admitter.enter(wish)
 
     def bulk(
         self,

@@ -94,7 +94,7 @@ class CallComponents:
         self._shared: dict[tuple[str, str | None, str], tuple[Rules, CallSettings]] = {}
         self.pipeline = Pipeline(
             tokens,
-            gate.entrance,
+            gate.call_admitter,
             transport,
             self.config_for,
             clock=clock,

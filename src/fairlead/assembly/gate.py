@@ -18,7 +18,7 @@ from fairlead.adapters.local.null_gate import NullFleetGate
 from fairlead.adapters.local.system import epoch_s
 from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.gate_notes import PostgresGateNotes
-from fairlead.adapters.postgres.gate_overrides import PostgresSwitchStore
+from fairlead.adapters.postgres.gate_overrides import PostgresOverrideStore
 from fairlead.adapters.postgres.worker_sessions import PostgresSessionStore
 from fairlead.adapters.redis import APPEND_ADVICE, redis_facts
 from fairlead.adapters.redis.admin import RedisAdmin
@@ -101,35 +101,35 @@ class GateCore:
             emit=emit,
             storeless=url is None,
         )
-        self.keeper = LeaseRenewer(
+        self.renewer = LeaseRenewer(
             self.gate,
             clock=clock,
             draw=draw,
             emit=emit,
             beat_s=settings.beat_s,
-            alone=lambda: self.gate.is_alone,
+            is_degraded=lambda: self.gate.is_degraded,
         )
 
         local = LocalBreakers(self.gate, reporter=2 + crc32(process.encode()), clock=clock)
 
-        def admissions(process: str) -> Admitter:
-            return Admitter(local, self.keeper, process=process, clock=clock, draw=draw, ids=ids, emit=emit)
+        def admitter(process: str) -> Admitter:
+            return Admitter(local, self.renewer, process=process, clock=clock, draw=draw, ids=ids, emit=emit)
 
-        self.admissions = admissions(process)
-        self.untied = admissions(f"{UNTIED}{process}")
+        self.admitter = admitter(process)
+        self.untied = admitter(f"{UNTIED}{process}")
         """For leases that outlive this process."""
 
     async def open(self) -> None:
         """Begin to listen for grants."""
-        await self.keeper.listen()
+        await self.renewer.listen()
 
     def services(self) -> list[Service]:
         """What must run beside: the renewals, and the look at whether Redis is there."""
-        return [self.keeper.service(), self.gate.service()]
+        return [self.renewer.service(), self.gate.service()]
 
     async def close(self) -> None:
         """Once nothing is admitted any more: let the last endings through, and let go."""
-        await self.keeper.drained()
+        await self.renewer.drained()
         await self._store.close()
         await self.gate.drained()
 
@@ -161,7 +161,7 @@ class GateComponents:
         self.fleet = FleetSize(sessions, session_id, clock=clock)
         self._notes = PostgresGateNotes(database)
         self._first_use = FirstUse(self._notes, settings.prefix, clock=clock, lease_s=settings.lease_s)
-        self._notebook = LearnedLimitsWriter(self._notes, clock=clock)
+        self._learned_limits = LearnedLimitsWriter(self._notes, clock=clock)
         self.house = GateCore(
             url,
             process=str(session_id()),
@@ -172,39 +172,41 @@ class GateComponents:
             share=lambda: self.fleet.share,
             settings=replace(settings, new=self._first_use.is_new),
         )
-        self.switched = PostgresSwitchStore(database)
-        self.switches = Overrides(self.switched, self.house.gate.stand_alone, clock=clock, emit=emit)
+        self.override_store = PostgresOverrideStore(database)
+        self.overrides = Overrides(
+            self.override_store, self.house.gate.force_degraded, clock=clock, emit=emit
+        )
         self._make_ways_in(Plans(profile, round(epoch_s() * 1e6)), settings.prefix, clock, draw, emit)
         # Without a Redis there is none to look for.
         self._services = [
             *self.house.services()[: None if url else 1],
             self.fleet.service(draw=draw, emit=emit),
-            self.switches.service(draw=draw),
-            self._notebook.service(draw=draw, emit=emit),
+            self.overrides.service(draw=draw),
+            self._learned_limits.service(draw=draw, emit=emit),
         ]
         self._running: list[asyncio.Task[None]] = []
         self._opening: asyncio.Task[None] | None = None
 
     def _make_ways_in(self, plans: Plans, prefix: str, clock: Clock, draw: Draw, emit: Emit) -> None:
         house, notes, url = self.house, self._notes, self._url
-        self.entrance = CallAdmitter(
+        self.call_admitter = CallAdmitter(
             notes.connection,
             plans,
-            house.admissions,
-            self.switches,
-            self._notebook,
+            house.admitter,
+            self.overrides,
+            self._learned_limits,
             ready=self.ready,
             clock=clock,
             draw=draw,
             emit=emit,
         )
         self.bulks = BulkAdmitter(
-            self.entrance.connection,
+            self.call_admitter.connection,
             plans,
-            self.switches,
+            self.overrides,
             house.untied,
             house.gate,
-            house.keeper,
+            house.renewer,
             granting_s=_never_lost if url is None else RedisDataLoss(url, Keyspace(prefix)).granting_s,
             ready=self.ready,
             emit=emit,
@@ -247,7 +249,7 @@ class GateComponents:
             await self.fleet.look()
         await self.house.open()
         with suppress(DependencyUnavailableError):
-            await self.switches.look()
+            await self.overrides.look()
         self._running = [
             asyncio.create_task(service.run(), name=f"fairlead-{service.name}") for service in self._services
         ]
@@ -263,7 +265,7 @@ class GateComponents:
         await self.house.close()
         with suppress(DependencyUnavailableError, TimeoutError):
             async with TimeLimit(self._clock, LEAVE_S):
-                await self._notebook.write(all_of_it=True)
+                await self._learned_limits.write(all_of_it=True)
         await self._notes.close()
 
 

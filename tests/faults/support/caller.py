@@ -185,7 +185,7 @@ class _Caller:
         """A call of another tenant now and then; it goes to another provider."""
         while not self._resting:
             entry = AdmissionRequest(plan, "other", "provider", wait_s=30.0)
-            async with self._house.admissions.enter(entry):
+            async with self._house.admitter.enter(entry):
                 await asyncio.sleep(0.1)
             await asyncio.sleep(self._chance.uniform(0.1, 0.5))
 
@@ -194,7 +194,7 @@ class _Caller:
         self._resting = True
         if self._callers:
             await asyncio.wait(self._callers)
-        await self._house.keeper.drained()
+        await self._house.renewer.drained()
         self._callers = []
         return await self._figures()
 
@@ -206,7 +206,7 @@ class _Caller:
             "longest_wait_s": self._longest_wait_s,
             "away_s": self._away_s,
             "asks": self._asks,
-            "alone": self._house.gate.is_alone,
+            "alone": self._house.gate.is_degraded,
         }
 
     async def _free(self) -> dict[str, Any]:
@@ -221,7 +221,7 @@ class _Caller:
                 got.append(answer)
         finally:
             for admitted in got:
-                await self._house.gate.finish(Release(admitted))
+                await self._house.gate.release(Release(admitted))
 
     def _hear(self, event: Event) -> None:
         self._counts[event.name] += 1
@@ -278,7 +278,7 @@ class _Caller:
             costs=tuple(self._order.get("costs", ())),
             wait_s=self._order.get("wait_s", 30.0),
         )
-        async with self._house.admissions.enter(entry) as admission:
+        async with self._house.admitter.enter(entry) as admission:
             self._longest_wait_s = max(self._longest_wait_s, admission.waited_s)
             holder = admission.admitted.holder
             lease = holder.lease_id if holder is not None else self._leases.lease_id()

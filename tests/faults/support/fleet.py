@@ -27,7 +27,7 @@ from tests.faults.support.nursery import Nursery
 from tests.faults.support.rate import most_over
 from tests.faults.support.report import Figures
 from tests.faults.support.upstream import Upstream, upstream
-from tests.support.pool_verdict import PoolEvent, PoolVerdict, judge_pool
+from tests.support.pool_verdict import PoolCheck, PoolEvent, check_pool_log
 from tests.support.standstill import passed, patience, ran_s
 
 LEASE_S = 1.0
@@ -300,9 +300,9 @@ class Fleet:
         )
         self.figures.holds(beyond <= limit.per_s * lag_s, f"rate over by {beyond:.1f}")
 
-    async def note_log(self, *, holding: bool = False, **expected: Any) -> PoolVerdict:
+    async def note_log(self, *, holding: bool = False, **expected: Any) -> PoolCheck:
         """The pool's log since the last loss."""
-        verdict = judge_pool(await pool_log(self.url), holding=None if holding else (), **expected)
+        verdict = check_pool_log(await pool_log(self.url), holding=None if holding else (), **expected)
         self.figures.note(
             log={
                 name: getattr(verdict, name)

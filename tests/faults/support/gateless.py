@@ -86,19 +86,19 @@ def altered(name: str, changes: Sequence[Change]) -> Script:
 
 
 def _no_renewals() -> None:
-    async def beat(_keeper: LeaseRenewer) -> None:
+    async def beat(_renewer: LeaseRenewer) -> None:
         return None
 
     LeaseRenewer.beat = beat  # type: ignore[method-assign]
-    LeaseRenewer._look = lambda _keeper: None  # type: ignore[method-assign]
+    LeaseRenewer._look = lambda _renewer: None  # type: ignore[method-assign]
 
 
 def _no_debts() -> None:
-    DegradedGate.debts = lambda _alone: iter(())  # type: ignore[method-assign]
+    DegradedGate.debts = lambda _degraded: iter(())  # type: ignore[method-assign]
 
 
 def _no_share_on_return() -> None:
-    async def nothing(_alone: DegradedGate, _ask: AdmitRequest) -> None:
+    async def nothing(_degraded: DegradedGate, _ask: AdmitRequest) -> None:
         return None
 
     FailoverGate._beyond_share = lambda _gate, _ask, _left_s: None  # type: ignore[method-assign]
@@ -126,7 +126,7 @@ def careless_link(put: Callable[[Any, str, Any], None]) -> None:
         answer: AdmitResult = await ask(gate, asked)
         return answer
 
-    async def finish(gate: RedisGate, ended: Release) -> Released:
+    async def release(gate: RedisGate, ended: Release) -> Released:
         finished: Released = await ask(gate, ended)
         return finished
 
@@ -134,7 +134,7 @@ def careless_link(put: Callable[[Any, str, Any], None]) -> None:
         return None
 
     put(RedisGate, "admit", admit)
-    put(RedisGate, "finish", finish)
+    put(RedisGate, "release", release)
     put(RedisConnection, "drop", stays_open)
     put(Connection, "disconnect", stays_open)
 

@@ -6,8 +6,8 @@ from fairlead.cli.gate import queue_of
 from fairlead.engine.ports.gate_view import GateView, WaiterView
 
 
-def waiter(class_number: int, waits_s: float) -> WaiterView:
-    return WaiterView(1, "p1", "acme", "", class_number, waits_s, 1.0)
+def waiter(priority_class: int, waits_s: float) -> WaiterView:
+    return WaiterView(1, "p1", "acme", "", priority_class, waits_s, 1.0)
 
 
 def test_the_line_by_class() -> None:

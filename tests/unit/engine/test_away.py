@@ -104,7 +104,7 @@ async def test_a_database_that_hangs_is_away_for_whoever_is_known() -> None:
 async def test_while_it_hangs_one_call_asks_it_and_no_other_waits() -> None:
     way, other = WayOfAnAbsentStore(), ConnectionKey("beta", "stripe")
     for key in (way.key, other):
-        async with way.entrance.enter(CallRequest(key)):
+        async with way.call_admitter.enter(CallRequest(key)):
             pass
     way.hangs = True
     await way.clock.advance(6.0)
@@ -117,7 +117,7 @@ async def test_while_it_hangs_one_call_asks_it_and_no_other_waits() -> None:
     assert not asks.done()
     for _ in range(3):
         await way.call()
-        async with way.entrance.enter(CallRequest(other)):
+        async with way.call_admitter.enter(CallRequest(other)):
             pass
     assert way.asked == 4
     await way.clock.advance(UNRESPONSIVE_AFTER_S)
@@ -134,7 +134,7 @@ async def test_calls_whose_time_is_short_find_out_too() -> None:
         await way.clock.advance(call_s)
         with pytest.raises(DeadlineExceededError):
             await waits
-        assert (way.entrance.known(way.key) is not None) is away
+        assert (way.call_admitter.known(way.key) is not None) is away
 
 
 async def test_uncached_connection_is_waited_for_until_the_deadline() -> None:

@@ -27,8 +27,8 @@ DOMAIN = Domain(("tenant", "acme"))
 class World:
     clock: ManualClock
     gate: LocalGate
-    keeper: LeaseRenewer
-    admissions: Admitter
+    renewer: LeaseRenewer
+    admitter: Admitter
     inside: list[str]
 
     def entry(self, plan: Plan, **settings: Any) -> AdmissionRequest:
@@ -36,7 +36,7 @@ class World:
 
     async def stay(self, name: str, entry: AdmissionRequest, until: asyncio.Event | None = None) -> None:
         """Go in, say so, and stay until told."""
-        async with self.admissions.enter(entry):
+        async with self.admitter.enter(entry):
             self.inside.append(name)
             if until is not None:
                 await until.wait()
@@ -56,10 +56,10 @@ async def world() -> World:
     clock = ManualClock(start=1_800_000_000.0)
     gate = LocalGate(lambda: round(clock.monotonic() * MICRO))
     told = Recorder()
-    keeper = LeaseRenewer(gate, clock=clock, draw=half, emit=told)
-    await keeper.listen()
-    admissions = Admitter(gate, keeper, process="p1", clock=clock, draw=half, ids=IDS, emit=told)
-    return World(clock, gate, keeper, admissions, [])
+    renewer = LeaseRenewer(gate, clock=clock, draw=half, emit=told)
+    await renewer.listen()
+    admitter = Admitter(gate, renewer, process="p1", clock=clock, draw=half, ids=IDS, emit=told)
+    return World(clock, gate, renewer, admitter, [])
 
 
 async def test_a_waiter_gets_the_slot_when_it_comes_free(world: World) -> None:
@@ -102,12 +102,12 @@ async def test_a_turn_is_kept_for_who_comes_back_for_it(world: World) -> None:
     """How a job waits: its turn is booked, its worker goes on with others."""
     plan = Plan(DOMAIN, buckets=(BucketLimit("requests", 1, 0.1),))
     await world.stay("first", world.entry(plan))
-    job = world.entry(plan, book_s=900, booking=77)
+    job = world.entry(plan, reserve_ahead_s=900, reservation_id=77)
     with pytest.raises(LimitExceededError) as refused:
         await world.stay("job", job)
     assert refused.value.retry_after_s == 10.0
     with pytest.raises(LimitExceededError) as refused:
-        await world.stay("other", world.entry(plan, book_s=900, booking=78))
+        await world.stay("other", world.entry(plan, reserve_ahead_s=900, reservation_id=78))
     assert refused.value.retry_after_s == 20.0
     await world.clock.advance(10)
     await world.stay("job", job)
@@ -155,7 +155,7 @@ async def test_a_long_call_keeps_its_slot(world: World) -> None:
         await settled()
         for _ in range(20):
             await world.clock.advance(10)
-            await world.keeper.beat()
+            await world.renewer.beat()
             assert not await world.is_free(plan)
         may_go.set()
     assert await world.is_free(plan)
@@ -167,7 +167,7 @@ async def test_a_call_whose_slot_is_lost_is_ended(world: World) -> None:
     await settled()
     await world.clock.advance(31)
     assert await world.is_free(plan), "its lease has ended"
-    await world.keeper.beat()
+    await world.renewer.beat()
     with pytest.raises(SlotLostError, match="hint: "):
         await call
     assert not call.cancelled()
@@ -197,7 +197,7 @@ async def test_no_wait_begins_that_cannot_end_in_time(world: World) -> None:
 async def test_an_open_breaker_refuses_and_a_short_rest_of_it_is_waited_for(world: World) -> None:
     rule = BreakerRule("c|h", failures=1, open_s=10)
     plan = Plan(DOMAIN, breaker=rule)
-    async with world.admissions.enter(world.entry(plan)) as admission:
+    async with world.admitter.enter(world.entry(plan)) as admission:
         admission.record_failure()
     with pytest.raises(LimitExceededError, match="breaker"):
         await world.stay("second", world.entry(plan, wait_s=5))
@@ -211,14 +211,14 @@ async def test_an_open_breaker_refuses_and_a_short_rest_of_it_is_waited_for(worl
 
 async def test_unsent_call_costs_nothing(world: World) -> None:
     plan = Plan(DOMAIN, buckets=(BucketLimit("requests", 1, 0.001),))
-    async with world.admissions.enter(world.entry(plan)) as admission:
+    async with world.admitter.enter(world.entry(plan)) as admission:
         admission.not_sent()
     assert await world.is_free(plan)
 
 
 async def test_observation_of_the_provider_reaches_the_gate(world: World) -> None:
     plan = Plan(DOMAIN, buckets=(BucketLimit("requests", 40, 2),))
-    async with world.admissions.enter(world.entry(plan)) as admission:
+    async with world.admitter.enter(world.entry(plan)) as admission:
         admission.record_health(DestinationHealth.HEALTHY, {0: Observation(wait_s=120.0)})
     with pytest.raises(LimitExceededError) as refused:
         await world.stay("next", world.entry(plan))
@@ -238,9 +238,9 @@ async def test_a_call_larger_than_its_limit_says_so(world: World) -> None:
 async def test_call_larger_than_learnt_limit_takes_all_of_it(world: World) -> None:
     """The settings allow it: what answers told makes it wait, and never refuses it for good."""
     plan = Plan(DOMAIN, buckets=(BucketLimit("points", 100, 1), BucketLimit("requests", 10, 1)))
-    async with world.admissions.enter(world.entry(plan)) as admission:
+    async with world.admitter.enter(world.entry(plan)) as admission:
         admission.record_health(DestinationHealth.HEALTHY, {0: Observation(left=2.0, capacity=2.0)})
-    async with world.admissions.enter(world.entry(plan, costs=(5.0, 1.0))) as admission:
+    async with world.admitter.enter(world.entry(plan, costs=(5.0, 1.0))) as admission:
         assert admission.admitted.spent == (2.0, 1.0)
     as_learnt = Plan(DOMAIN, buckets=(BucketLimit("points", 2, 1, configured=100.0),))
     with pytest.raises(LimitExceededError, match="the rate lets it through in"):
@@ -254,11 +254,11 @@ async def test_call_larger_than_learnt_limit_takes_all_of_it(world: World) -> No
 
 async def test_a_call_that_has_ended_is_given_back_without_a_turn_of_the_loop(world: World) -> None:
     plan = Plan(DOMAIN, pool=PoolLimit("p", 1), buckets=(BucketLimit("requests", 1, 0.001),))
-    inside = await world.admissions.begin(world.entry(plan))
+    inside = await world.admitter.begin(world.entry(plan))
     assert not await world.is_free(plan)
     inside.admission.not_sent()
-    assert inside.let_go() is None
-    inside.end()
+    assert inside.release_local() is None
+    inside.release_soon()
     assert await world.is_free(plan)
 
 
@@ -267,12 +267,12 @@ async def test_a_lost_slot_ends_the_call_and_takes_the_cancellation_back(world: 
     outcome: list[object] = []
 
     async def call() -> None:
-        inside = await world.admissions.begin(world.entry(plan))
+        inside = await world.admitter.begin(world.entry(plan))
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError as error:
-            outcome.append(inside.let_go(error))
-        inside.end()
+            outcome.append(inside.release_local(error))
+        inside.release_soon()
         task = asyncio.current_task()
         assert task is not None
         outcome.append(task.cancelling())
@@ -280,7 +280,7 @@ async def test_a_lost_slot_ends_the_call_and_takes_the_cancellation_back(world: 
     running = asyncio.create_task(call())
     await settled()
     await world.clock.advance(31)
-    await world.keeper.beat()
+    await world.renewer.beat()
     await running
     assert isinstance(outcome[0], SlotLostError)
     assert outcome[1] == 0
@@ -291,17 +291,17 @@ async def test_an_end_that_comes_as_the_gate_closes_takes_nothing_from_the_call(
 ) -> None:
     """A caller who was told to try again would have it done twice."""
     closed = DependencyUnavailableError("gate is closed")
-    inside = await world.admissions.begin(world.entry(Plan(DOMAIN)))
-    inside.let_go()
-    monkeypatch.setattr(world.gate, "end", lambda _finish, told: told(closed))
-    inside.end()
+    inside = await world.admitter.begin(world.entry(Plan(DOMAIN)))
+    inside.release_local()
+    monkeypatch.setattr(world.gate, "release_soon", lambda _finish, told: told(closed))
+    inside.release_soon()
 
     async def finish(_finish: object) -> None:
         raise closed
 
     with monkeypatch.context() as patched:
-        patched.setattr(world.gate, "finish", finish)
+        patched.setattr(world.gate, "release", finish)
         await world.stay("asked", world.entry(Plan(DOMAIN)))
-    monkeypatch.setattr(world.gate, "end", lambda _finish, told: told(ValueError("of ours")))
+    monkeypatch.setattr(world.gate, "release_soon", lambda _finish, told: told(ValueError("of ours")))
     with pytest.raises(ValueError, match="of ours"):
-        inside.end()
+        inside.release_soon()

@@ -53,7 +53,7 @@ async def test_limits_that_nobody_uses_any_more_are_forgotten() -> None:
         plan = Plan(domain, breaker=BreakerRule("k"), buckets=(BucketLimit("b", 10, 10),))
         answer = await alone.admit(AdmitRequest(plan))
         if isinstance(answer, Admitted):
-            await alone.finish(Release(answer, DestinationHealth.HEALTHY))
+            await alone.release(Release(answer, DestinationHealth.HEALTHY))
         if number % 1000 == 0:
             await clock.advance(60)
     assert len(list(gate.buckets())) < MANY

@@ -23,7 +23,7 @@ def way() -> Way:
 
 
 async def call(way: Way, health: DestinationHealth) -> None:
-    async with way.entrance.enter(way.wish(host="api.test", wait_s=0.0)) as admission:
+    async with way.call_admitter.enter(way.wish(host="api.test", wait_s=0.0)) as admission:
         admission.record_health(health)
 
 
@@ -47,9 +47,9 @@ async def test_opening_of_a_breaker_is_emitted_once(way: Way) -> None:
 
 
 async def test_the_event_names_the_last_failure(way: Way) -> None:
-    async with way.entrance.enter(way.wish(host="api.test", wait_s=0.0)) as admission:
+    async with way.call_admitter.enter(way.wish(host="api.test", wait_s=0.0)) as admission:
         admission.record_response(RawResponse(500))
-    async with way.entrance.enter(way.wish(host="api.test", wait_s=0.0)) as admission:
+    async with way.call_admitter.enter(way.wish(host="api.test", wait_s=0.0)) as admission:
         admission.record_no_response(DestinationHealth.UNHEALTHY, "timeout", sent=True, hurried=False)
     assert breaker_events(way) == [replace(OPENED, cause="timeout")]
 
@@ -82,7 +82,7 @@ async def test_a_caller_who_is_cancelled_at_the_end_has_it_told_all_the_same(way
     inside = asyncio.Event()
 
     async def fails() -> None:
-        async with way.entrance.enter(way.wish(host="api.test")) as admission:
+        async with way.call_admitter.enter(way.wish(host="api.test")) as admission:
             admission.record_failure()
             inside.set()
             await asyncio.Event().wait()
@@ -91,5 +91,5 @@ async def test_a_caller_who_is_cancelled_at_the_end_has_it_told_all_the_same(way
     await inside.wait()
     caller.cancel()
     await asyncio.wait([caller])
-    await way.keeper.drained()
+    await way.renewer.drained()
     assert breaker_events(way) == [OPENED]

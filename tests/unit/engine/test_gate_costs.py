@@ -21,7 +21,7 @@ def answer(requested: float, actual: float | None, *, left: float = 900.0, statu
 
 async def spent(way: Way, operation: str, reply: RawResponse | None = None, **wish: object) -> float:
     """What a call takes of the points before it is sent; then it gets *reply*."""
-    async with way.entrance.enter(way.wish(api="graphql", operation=operation, **wish)) as admission:
+    async with way.call_admitter.enter(way.wish(api="graphql", operation=operation, **wish)) as admission:
         if reply is not None:
             admission.record_response(reply)
         names = [bucket.name for bucket in admission.admitted.plan.buckets]
@@ -40,7 +40,7 @@ async def test_ignored_observation_is_emitted_for_each_connection() -> None:
     way = Way()
     for tenant in ("acme", "acme", "acme", "beta"):
         way.key = ConnectionKey(tenant, "stripe")
-        async with way.entrance.enter(way.wish()) as admission:
+        async with way.call_admitter.enter(way.wish()) as admission:
             admission.ignored = ("requests",)
     told = [(event.tenant, event.total) for event in way.told.of(LimitIgnored)]
     assert told == [("acme", 1), ("acme", 2), ("beta", 1)]

@@ -30,7 +30,7 @@ async def test_100_rapid_requests_of_one_tenant_flagged_and_throttled() -> None:
     throttled = await refused(way)
     assert (throttled.reason, throttled.retry_after_s) == ("rapid", 1.0)
     other = replace(way.wish(wait_s=0.0), key=ConnectionKey("beta", "stripe"))
-    async with way.entrance.enter(other):
+    async with way.call_admitter.enter(other):
         pass
     until.set()
     await holder
@@ -43,9 +43,9 @@ async def test_100_rapid_requests_of_one_tenant_flagged_and_throttled() -> None:
 async def test_whether_a_refusal_would_keep_a_call_out() -> None:
     for settings in ({}, {"observe": True}):
         way = Way(settings=settings)
-        assert way.entrance.is_limited(way.key, None, ""), "nothing is known of it yet"
+        assert way.call_admitter.is_limited(way.key, None, ""), "nothing is known of it yet"
         await way.call(wait_s=0.0)
-        assert way.entrance.is_limited(way.key, None, "") is (not settings)
+        assert way.call_admitter.is_limited(way.key, None, "") is (not settings)
 
 
 async def test_99_of_them_are_served_as_ever() -> None:

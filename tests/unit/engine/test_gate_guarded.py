@@ -64,9 +64,9 @@ async def test_the_first_error_is_enough(fleet: list[Process], store: Store) -> 
     store.away = True
     answer = await fleet[0].take(rate(40, 2))
     assert isinstance(answer, GateRefusal), "a share begins empty"
-    assert fleet[0].gate.is_alone
+    assert fleet[0].gate.is_degraded
     assert [type(event) for event in fleet[0].events] == [GateDegraded]
-    assert not fleet[1].gate.is_alone
+    assert not fleet[1].gate.is_degraded
 
 
 async def test_silence_is_noticed_in_less_than_a_second(fleet: list[Process], clock: ManualClock) -> None:
@@ -76,14 +76,14 @@ async def test_silence_is_noticed_in_less_than_a_second(fleet: list[Process], cl
     looking = asyncio.create_task(process.gate.look())
     await clock.advance(0.81)
     await looking
-    assert process.gate.is_alone
+    assert process.gate.is_degraded
     assert process.way.abandoned == 1
     process.way.answers_in_s = 0.005
     for _ in range(2):
         looking = asyncio.create_task(process.gate.look())
         await clock.advance(0.01)
         await looking
-    assert not process.gate.is_alone
+    assert not process.gate.is_degraded
     assert isinstance(process.events[-1], GateRestored)
 
 
@@ -93,20 +93,20 @@ async def test_by_hand_it_keeps_to_its_share_until_it_may_return(
     """With a store that answers all the time: it is told what was spent when that ends."""
     process, plan = fleet[0], rate(40, 4)
     await fleet[1].take_all(plan)
-    await process.gate.stand_alone("redis is moved")
+    await process.gate.force_degraded("redis is moved")
     await look(fleet, 3)
-    assert process.gate.is_alone
+    assert process.gate.is_degraded
     assert process.way.abandoned == 1, "who waits for the store is served from the share"
     (told,) = process.events
     assert isinstance(told, GateDegraded)
     assert "redis is moved" in told.reason
     await clock.advance(10)
     assert len(await process.take_all(plan)) == 10, "a quarter of the rate, from 0"
-    await process.gate.stand_alone("redis is moved")
-    await process.gate.stand_alone(None)
+    await process.gate.force_degraded("redis is moved")
+    await process.gate.force_degraded(None)
     assert process.way.abandoned == 1
     await look([process])
-    assert not process.gate.is_alone
+    assert not process.gate.is_degraded
     assert isinstance(process.events[-1], GateRestored)
     assert len(await fleet[1].take_all(plan)) == 30, "what it spent alone is owed"
 
@@ -115,13 +115,13 @@ async def test_by_hand_while_the_store_is_away(fleet: list[Process], store: Stor
     process = fleet[0]
     store.away = True
     await look([process])
-    await process.gate.stand_alone("to be sure")
+    await process.gate.force_degraded("to be sure")
     store.away = False
     await look([process], 3)
-    assert process.gate.is_alone
-    await process.gate.stand_alone(None)
+    assert process.gate.is_degraded
+    await process.gate.force_degraded(None)
     await look([process])
-    assert not process.gate.is_alone
+    assert not process.gate.is_degraded
 
 
 async def test_half_a_second_is_told(fleet: list[Process], clock: ManualClock) -> None:
@@ -132,7 +132,7 @@ async def test_half_a_second_is_told(fleet: list[Process], clock: ManualClock) -
         await clock.advance(0.7)
         await looking
     assert [type(event) for event in process.events] == [GateSlow]
-    assert not process.gate.is_alone
+    assert not process.gate.is_degraded
 
 
 async def test_all_alone_keep_to_the_rate_together(
@@ -161,7 +161,7 @@ async def test_on_return_there_is_no_burst(fleet: list[Process], store: Store, c
             await process.take_all(plan)
     store.away = False
     await look(fleet, 2)
-    assert not any(process.gate.is_alone for process in fleet)
+    assert not any(process.gate.is_degraded for process in fleet)
     first_second = sum([len(await process.take_all(plan)) for process in fleet])
     assert first_second <= 2
 
@@ -194,7 +194,7 @@ async def test_slots_are_never_over_the_limit(fleet: list[Process], store: Store
     store.away = True
     await look(fleet)
     assert [len(await process.take_all(plan)) for process in fleet] == [0, 0, 0, 0]
-    await fleet[0].gate.finish(Release(holders.pop()))
+    await fleet[0].gate.release(Release(holders.pop()))
     again = await fleet[0].take_all(plan)
     assert len(again) == 1, "what was its own it may use again"
     held = [*holders, *again]
@@ -227,7 +227,7 @@ async def test_the_store_learns_who_holds_what(
     await look(fleet, 2)
     await clock.advance(1)
     assert isinstance(await fleet[0].take(plan), GateRefusal)
-    await fleet[0].gate.finish(Release(held[0][0]))
+    await fleet[0].gate.release(Release(held[0][0]))
     assert isinstance(await fleet[1].take(plan), Admitted)
     assert isinstance(await fleet[2].take(plan), GateRefusal)
 
@@ -241,7 +241,7 @@ async def test_a_slot_that_came_free_meanwhile_is_free_on_return(
     store.away = True
     await look(fleet)
     for admitted in held[:3]:
-        await fleet[0].gate.finish(Release(admitted))
+        await fleet[0].gate.release(Release(admitted))
     store.away = False
     await look(fleet, 2)
     assert len(await fleet[1].take_all(plan)) == 3
@@ -254,11 +254,11 @@ async def test_first_process_back_leaves_the_others_their_slots(
     plan, held = await shares_held(fleet, store, clock, 8)
     await look(fleet[:1], 2)
     assert await fleet[0].take(plan) == GateRefusal(RefusedBy.RECOVERY, 1.0)
-    await fleet[0].gate.finish(Release(held[0].pop()))
+    await fleet[0].gate.release(Release(held[0].pop()))
     assert len(await fleet[0].take_all(plan)) == 1
     await look(fleet[1:], 2)
     await clock.advance(1)
-    await fleet[1].gate.finish(Release(held[1].pop()))
+    await fleet[1].gate.release(Release(held[1].pop()))
     assert len(await fleet[0].take_all(plan)) == 1, "now the limits are the fleet's again"
 
 
@@ -292,7 +292,7 @@ async def test_a_size_of_shares_never_reaches_the_store(
     (admitted, *_) = await fleet[0].take_all(plan)
     store.away = False
     await look(fleet, 2)
-    await fleet[0].gate.finish(Release(admitted))
+    await fleet[0].gate.release(Release(admitted))
     await clock.advance(30)
     assert len(await fleet[1].take_all(plan)) == 8
 
@@ -320,7 +320,7 @@ async def test_closed_sends_nothing_and_open_everything(fleet: list[Process], st
     for _ in range(10):
         admitted = await fleet[0].take(plan)
         assert isinstance(admitted, Admitted)
-        await fleet[0].gate.finish(Release(admitted, DestinationHealth.HEALTHY))
+        await fleet[0].gate.release(Release(admitted, DestinationHealth.HEALTHY))
 
 
 async def test_a_call_too_large_for_a_share_waits_for_the_store(fleet: list[Process], store: Store) -> None:
@@ -337,7 +337,7 @@ async def test_breakers_work_alone_too(fleet: list[Process], store: Store) -> No
     for _ in range(3):
         admitted = await fleet[0].take(plan)
         assert isinstance(admitted, Admitted)
-        finished = await fleet[0].gate.finish(Release(admitted, DestinationHealth.UNHEALTHY))
+        finished = await fleet[0].gate.release(Release(admitted, DestinationHealth.UNHEALTHY))
     assert finished.opened_s == 60.0
     answer = await fleet[0].take(plan)
     assert isinstance(answer, GateRefusal)

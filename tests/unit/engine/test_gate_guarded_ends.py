@@ -39,16 +39,16 @@ async def test_an_end_that_the_store_does_not_hear_is_settled_here(
     held = await process.take_all(plan)
     store.away = True
     told: list[Released | Exception] = []
-    process.gate.end(Release(held[0]), told.append)
+    process.gate.release_soon(Release(held[0]), told.append)
     await process.gate.drained()
     assert told == [Released(kept=True)]
-    assert process.gate.is_alone
-    process.gate.end(Release(held[1]), told.append)
+    assert process.gate.is_degraded
+    process.gate.release_soon(Release(held[1]), told.append)
     assert told == [Released(kept=True)] * 2, "alone it is done at once"
     assert len(await process.take_all(plan)) == 1, "what was its own when that began is its own to use again"
     store.away = False
     await look(process, 2)
-    assert not process.gate.is_alone
+    assert not process.gate.is_degraded
     assert len(await fleet[1].take_all(plan)) == 1, "the store was told of the slot that it had not heard of"
 
 
@@ -64,7 +64,7 @@ async def test_an_end_while_it_returns_stands_before_what_is_asked_meanwhile(
     renew, told = process.way.renew, []
 
     async def slow_renew(renewals: Sequence[Renewal]) -> list[Lease]:
-        process.gate.end(Release(held), told.append)
+        process.gate.release_soon(Release(held), told.append)
         asking.append(asyncio.create_task(process.take(plan)))
         await asyncio.sleep(0)
         assert told == []
@@ -73,7 +73,7 @@ async def test_an_end_while_it_returns_stands_before_what_is_asked_meanwhile(
     asking: list[asyncio.Task[Any]] = []
     monkeypatch.setattr(process.way, "renew", slow_renew)
     await look(process)
-    assert not process.gate.is_alone
+    assert not process.gate.is_degraded
     assert isinstance(await asking[0], Admitted)
     assert told == [Released(kept=True)]
 
@@ -93,8 +93,8 @@ async def test_a_late_end_that_raises_leaves_nobody_waiting(
         raise ValueError("who was told")
 
     async def slow_renew(renewals: Sequence[Renewal]) -> list[Lease]:
-        process.gate.end(Release(first._replace(local=True, holder=None)), falls)
-        process.gate.end(Release(second), told.append)
+        process.gate.release_soon(Release(first._replace(local=True, holder=None)), falls)
+        process.gate.release_soon(Release(second), told.append)
         asking.append(asyncio.create_task(process.take(plan)))
         await asyncio.sleep(0)
         return await renew(renewals)

@@ -53,8 +53,8 @@ async def test_turns_of_the_outage_stand_in_nobodys_way(
     store.away = True
     await look(fleet)
     await clock.advance(2)
-    for booking in range(1, 40):
-        await fleet[0].gate.admit(AdmitRequest(plan, booking=booking, book_s=60.0))
+    for reservation_id in range(1, 40):
+        await fleet[0].gate.admit(AdmitRequest(plan, reservation_id=reservation_id, reserve_ahead_s=60.0))
     await clock.advance(0.5)
     store.away = False
     await look(fleet[:1], 2)
@@ -102,6 +102,6 @@ async def test_call_over_the_share_after_a_return_keeps_no_place(
     assert isinstance(await ours.gate.admit(early), Queued)
     await ours.take_all(rate(80, 8))
     assert isinstance(held, Admitted)
-    await other.gate.finish(Release(held))
+    await other.gate.release(Release(held))
     assert isinstance(await ours.gate.admit(early), GateRefusal)
     assert isinstance(await other.take(plan), Admitted)

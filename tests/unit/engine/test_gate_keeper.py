@@ -55,13 +55,13 @@ class Calls:
 
     gate: Any
     clock: ManualClock
-    keeper: LeaseRenewer
+    renewer: LeaseRenewer
     plan: Plan
     running: list[asyncio.Task[None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.admissions = Admitter(
-            self.gate, self.keeper, process="p", clock=self.clock, draw=half, ids=IDS, emit=Recorder()
+        self.admitter = Admitter(
+            self.gate, self.renewer, process="p", clock=self.clock, draw=half, ids=IDS, emit=Recorder()
         )
 
     async def begin(self) -> None:
@@ -69,7 +69,7 @@ class Calls:
         await settled()
 
     async def _call(self) -> None:
-        async with self.admissions.enter(AdmissionRequest(self.plan, "acme", "shopify")):
+        async with self.admitter.enter(AdmissionRequest(self.plan, "acme", "shopify")):
             await asyncio.Event().wait()
 
     @property
@@ -84,21 +84,21 @@ class Calls:
 
 def calls_of(clock: ManualClock, **pool: Any) -> tuple[FarGate, Calls]:
     gate = FarGate(clock)
-    keeper = LeaseRenewer(gate, clock=clock, draw=half, emit=Recorder(), beat_s=BEAT_S)
-    return gate, Calls(gate, clock, keeper, Plan(DOMAIN, pool=PoolLimit("p", 1, **pool)))
+    renewer = LeaseRenewer(gate, clock=clock, draw=half, emit=Recorder(), beat_s=BEAT_S)
+    return gate, Calls(gate, clock, renewer, Plan(DOMAIN, pool=PoolLimit("p", 1, **pool)))
 
 
 def calls_over(process: Process, plan: Plan) -> Calls:
     clock = process.way.store.clock
-    keeper = LeaseRenewer(
+    renewer = LeaseRenewer(
         process.gate,
         clock=clock,
         draw=half,
         emit=Recorder(),
         beat_s=BEAT_S,
-        alone=lambda: process.gate.is_alone,
+        is_degraded=lambda: process.gate.is_degraded,
     )
-    return Calls(process.gate, clock, keeper, plan)
+    return Calls(process.gate, clock, renewer, plan)
 
 
 @pytest.fixture
@@ -121,11 +121,11 @@ async def test_call_stops_before_its_lease_ends_without_a_renewal(clock: ManualC
     gate, calls = calls_of(clock)
     await calls.begin()
     await clock.advance(9)
-    await calls.keeper.beat()
+    await calls.renewer.beat()
     gate.cut = True
     for _ in range(9):
         await clock.advance(BEAT_S)
-        await calls.keeper.beat()
+        await calls.renewer.beat()
     assert calls.left == 1, "27 s after the last renewal"
     await clock.advance(LEASE_S - 27 - 0.1)
     assert calls.left == 0
@@ -148,7 +148,7 @@ async def test_a_renewal_counts_from_when_it_was_asked_for(clock: ManualClock) -
     await calls.begin()
     await clock.advance(9)
     gate.answers_in_s = 8.0
-    beat = asyncio.create_task(calls.keeper.beat())
+    beat = asyncio.create_task(calls.renewer.beat())
     await clock.advance(8.0)
     await beat
     await clock.advance(LEASE_S - 8.0 - 2.0)
@@ -158,12 +158,12 @@ async def test_a_renewal_counts_from_when_it_was_asked_for(clock: ManualClock) -
     await calls.end()
 
 
-@pytest.mark.parametrize(("fenced", "left"), [(False, 0), (True, 1)])
+@pytest.mark.parametrize(("fencing", "left"), [(False, 0), (True, 1)])
 async def test_a_store_that_lost_everything_gives_slots_to_others_after_30_s(
-    clock: ManualClock, fenced: bool, left: int
+    clock: ManualClock, fencing: bool, left: int
 ) -> None:
     """However long the lease was. Bulk operations, whose slots are fenced, do not trust such a store."""
-    _, calls = calls_of(clock, lease_s=600.0, fenced=fenced)
+    _, calls = calls_of(clock, lease_s=600.0, fencing=fencing)
     await calls.begin()
     await clock.advance(29.9)
     assert calls.left == left
@@ -175,7 +175,7 @@ async def test_renewed_call_continues_beside_an_expired_one(clock: ManualClock) 
     calls.plan = Plan(DOMAIN, pool=PoolLimit("p", 2))
     await calls.begin()
     await clock.advance(9)
-    await calls.keeper.beat()
+    await calls.renewer.beat()
     gate.cut = True
     await clock.advance(2)
     await calls.begin()
@@ -205,7 +205,7 @@ async def test_alone_it_keeps_to_its_share_before_the_store_gives_its_slots_away
         if noticed:
             await process.gate.look()
         if now_s >= next_beat_s and (noticed or not process.way.cut):
-            await calls.keeper.beat()
+            await calls.renewer.beat()
             await settled()
             next_beat_s = now_s + BEAT_S * BEAT_SPREAD
         if len(calls.running) == 5 and now_s >= cut_at_s + 6.0:  # a slot of its own, used again
@@ -230,8 +230,8 @@ async def test_call_without_limits_has_no_slot_to_lose(clock: ManualClock) -> No
     for second in range(120):
         process.way.cut = second < 60
         await process.gate.look()
-        await calls.keeper.beat()
+        await calls.renewer.beat()
         await clock.advance(1)
-    assert not process.gate.is_alone
+    assert not process.gate.is_degraded
     assert calls.left == 3
     await calls.end()

@@ -12,7 +12,7 @@ from fairlead.engine.limits.learned_limits import APART_S, LearnedLimitsWriter
 from fairlead.engine.limits.limit_plans import Plans
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.engine.ports.gate import Observation
-from fairlead.engine.ports.gate_notes import SLOTS, LearntLimit
+from fairlead.engine.ports.gate_notes import SLOTS, LearnedLimit
 from fairlead.errors import DependencyUnavailableError
 from fairlead.policy.providers.profile_load import load_profiles
 from fairlead.testing._kit.clock import ManualClock
@@ -27,10 +27,10 @@ class Notes:
     """Keeps what is written, each batch for itself."""
 
     def __init__(self) -> None:
-        self.batches: list[list[LearntLimit]] = []
+        self.batches: list[list[LearnedLimit]] = []
         self.away = False
 
-    async def keep(self, learnt: Sequence[LearntLimit]) -> None:
+    async def keep(self, learnt: Sequence[LearnedLimit]) -> None:
         if self.away:
             raise DependencyUnavailableError("the database is away")
         self.batches.append(list(learnt))
@@ -44,10 +44,10 @@ class World:
     def __init__(self) -> None:
         self.clock = ManualClock(start=5000.0)
         self.notes = Notes()
-        self.notebook = LearnedLimitsWriter(self.notes, clock=self.clock)  # type: ignore[arg-type]
+        self.learned_limits = LearnedLimitsWriter(self.notes, clock=self.clock)  # type: ignore[arg-type]
 
     def hears(self, told: Observation, of: Connection = SHOP) -> None:
-        self.notebook.heard(of, PLANS.of(of, "graphql").plan, {0: told})
+        self.learned_limits.record(of, PLANS.of(of, "graphql").plan, {0: told})
 
 
 @pytest.fixture
@@ -58,11 +58,11 @@ def world() -> World:
 async def test_observation_that_differs_from_the_plan_is_stored_once(world: World) -> None:
     for _ in range(100):
         world.hears(FASTER)
-    await world.notebook.write()
+    await world.learned_limits.write()
     world.hears(FASTER)
     await world.clock.advance(APART_S)
-    await world.notebook.write()
-    assert world.notes.batches == [[LearntLimit(SHOP.connection_id, "points", 7, 2000, 100)]]
+    await world.learned_limits.write()
+    assert world.notes.batches == [[LearnedLimit(SHOP.connection_id, "points", 7, 2000, 100)]]
 
 
 @pytest.mark.parametrize(
@@ -70,33 +70,33 @@ async def test_observation_that_differs_from_the_plan_is_stored_once(world: Worl
 )
 async def test_observation_equal_to_the_plan_is_not_stored(world: World, told: Observation) -> None:
     world.hears(told)
-    await world.notebook.write()
+    await world.learned_limits.write()
     assert world.notes.batches == []
 
 
 async def test_a_part_that_was_not_told_stays_as_it_was(world: World) -> None:
     world.hears(Observation(per_s=100))
     world.hears(Observation(capacity=2000))
-    await world.notebook.write()
+    await world.learned_limits.write()
     assert world.notes.written == [(2000, 100)]
 
 
 async def test_a_limit_that_changes_all_the_time_is_written_once_a_minute(world: World) -> None:
     for second in range(120):
         world.hears(Observation(per_s=100 + second))
-        await world.notebook.write()
+        await world.learned_limits.write()
         await world.clock.advance(1.0)
     assert world.notes.written == [(1000, 100), (1000, 160)]
-    await world.notebook.write(all_of_it=True)
+    await world.learned_limits.write(all_of_it=True)
     assert world.notes.written[-1] == (1000, 219), "the end writes the latest, whenever the last one was"
 
 
 async def test_return_to_the_plan_is_stored(world: World) -> None:
     world.hears(FASTER)
-    await world.notebook.write()
+    await world.learned_limits.write()
     world.hears(Observation(capacity=1000, per_s=50))
     await world.clock.advance(APART_S)
-    await world.notebook.write()
+    await world.learned_limits.write()
     assert world.notes.written == [(2000, 100), (1000, 50)]
 
 
@@ -104,17 +104,17 @@ async def test_slots_are_kept_beside_the_limits(world: World) -> None:
     netsuite = replace(SHOP, key=ConnectionKey("acme", "netsuite"))
     plan = PLANS.of(netsuite).plan
     for slots in (5, None, 8, 8):  # 5 is the profile's
-        world.notebook.heard(netsuite, plan, {}, slots)
-        await world.notebook.write(all_of_it=True)
-    assert world.notes.batches == [[LearntLimit(SHOP.connection_id, SLOTS, 7, 8, 1.0)]]
+        world.learned_limits.record(netsuite, plan, {}, slots)
+        await world.learned_limits.write(all_of_it=True)
+    assert world.notes.batches == [[LearnedLimit(SHOP.connection_id, SLOTS, 7, 8, 1.0)]]
 
 
 async def test_under_newer_settings_it_is_learnt_anew(world: World) -> None:
     world.hears(FASTER)
-    await world.notebook.write()
+    await world.learned_limits.write()
     await world.clock.advance(APART_S)
     world.hears(FASTER, replace(SHOP, version=8))
-    await world.notebook.write()
+    await world.learned_limits.write()
     assert [batch[0].version for batch in world.notes.batches] == [7, 8]
 
 
@@ -122,9 +122,9 @@ async def test_failed_write_is_repeated_later(world: World) -> None:
     world.notes.away = True
     world.hears(FASTER)
     with pytest.raises(DependencyUnavailableError):
-        await world.notebook.write()
+        await world.learned_limits.write()
     world.notes.away = False
-    await world.notebook.write()
+    await world.learned_limits.write()
     assert world.notes.written == [(2000, 100)]
 
 
@@ -133,5 +133,5 @@ async def test_failed_write_is_repeated_later(world: World) -> None:
 )
 async def test_impossible_observation_is_not_stored(world: World, told: Observation) -> None:
     world.hears(told)
-    await world.notebook.write()
+    await world.learned_limits.write()
     assert world.notes.batches == []

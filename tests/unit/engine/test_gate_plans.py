@@ -129,7 +129,7 @@ def test_settings_of_the_connection_lie_over_the_profile(plans: Plans) -> None:
     assert plan.pool is not None
     assert (plan.pool.capacity, plan.pool.classes, plan.pool.minimum) == (3, 3, {1: 1})
     assert plan.pool.version == version_of(EXPLICIT, OWNER, 7)
-    assert plan.pool.promote_s == 60
+    assert plan.pool.max_wait_s == 60
     assert plan.quota is not None
     assert plan.quota.capacity == 2
     (bucket,) = plan.buckets
@@ -237,7 +237,7 @@ def test_bulk_operations_are_counted_per_app_shop_and_type_and_from_2026_01_on_t
     assert query.capacity == mutation.capacity == 1
     query, mutation = (plans.bulk(shop, kind).pool for kind in ("query", "mutation"))
     assert query.key == mutation.key
-    assert (query.capacity, query.fenced, query.lease_s) == (5, True, 600)
+    assert (query.capacity, query.fencing, query.lease_s) == (5, True, 600)
     for other in (connection("shopify", client_id="app-2"), connection("shopify", account_id="shop-2")):
         assert plans.bulk(other, "query").pool.key != query.key
 

@@ -38,7 +38,7 @@ class Storm:
                 return
 
     async def again(self) -> None:
-        async with self.way.entrance.enter(self.way.wish(retry=True)):
+        async with self.way.call_admitter.enter(self.way.wish(retry=True)):
             self.retries += 1
             self.most_retries = max(self.most_retries, self.retries)
             await self.way.clock.sleep(CALL_S)

@@ -51,19 +51,19 @@ async def test_waiter_served_during_an_outage_blocks_no_other(
         assert isinstance(await ours.gate.admit(waits), Queued)
     ours.way.cut = True
     await ours.gate.cancel(told_late)  # this one finds out that the store is away
-    assert ours.gate.is_alone
+    assert ours.gate.is_degraded
     await ours.gate.cancel(gave_up)
     assert isinstance(held[1], Admitted)
-    await ours.gate.finish(Release(held[1]))
+    await ours.gate.release(Release(held[1]))
     answer = await ours.gate.admit(served)
     assert isinstance(answer, Admitted)
-    await ours.gate.finish(Release(answer))
+    await ours.gate.release(Release(answer))
     await back(ours)
     first, second = waiter(slots(2)), waiter(slots(2))
     assert isinstance(await other.gate.admit(first), Admitted)
     assert isinstance(await other.gate.admit(second), Queued)
     assert isinstance(held[0], Admitted)
-    await other.gate.finish(Release(held[0]))
+    await other.gate.release(Release(held[0]))
     assert isinstance(await other.gate.admit(second), Admitted)
 
 
@@ -71,7 +71,7 @@ async def test_grant_whose_response_was_lost_is_released(fleet: list[Process]) -
     asked = waiter(slots())
     fleet[0].way.deaf = True
     assert not isinstance(await fleet[0].gate.admit(asked), Admitted)
-    assert fleet[0].gate.is_alone
+    assert fleet[0].gate.is_degraded
     assert isinstance(await fleet[1].take(slots()), GateRefusal), "it is held, of nobody"
     await back(fleet[0])
     assert isinstance(await fleet[1].take(slots()), Admitted)
@@ -123,7 +123,7 @@ async def test_a_place_that_was_given_as_the_store_went_away_is_left(
     late = waiter(slots())
     assert isinstance(await fleet[1].gate.admit(late), Queued)
     assert isinstance(other, Admitted)
-    await fleet[1].gate.finish(Release(other))
+    await fleet[1].gate.release(Release(other))
     assert isinstance(await fleet[1].gate.admit(late), Admitted)
 
 
@@ -136,8 +136,8 @@ async def test_first_failure_ends_every_wait_for_the_store(fleet: list[Process],
         await process.take(slots(4))
     else:
         assert isinstance(held, Admitted)
-        await process.gate.finish(Release(held))
-    assert process.gate.is_alone
+        await process.gate.release(Release(held))
+    assert process.gate.is_degraded
     assert process.way.abandoned == 1
 
 
@@ -148,11 +148,11 @@ async def test_held_slots_are_reported_before_any_release(fleet: list[Process]) 
     assert isinstance(await process.gate.admit(waiter(slots(2))), Queued)
     await away(process)
     assert isinstance(held[0], Admitted)
-    await process.gate.finish(Release(held[0]))
+    await process.gate.release(Release(held[0]))
     process.way.done.clear()
     await back(process)
     assert process.way.done[0] == "renew"
-    assert sorted(process.way.done[1:]) == ["cancel", "finish"]
+    assert sorted(process.way.done[1:]) == ["cancel", "release"]
 
 
 async def test_release_that_fails_delays_no_return(fleet: list[Process]) -> None:
@@ -163,11 +163,11 @@ async def test_release_that_fails_delays_no_return(fleet: list[Process]) -> None
     await process.gate.admit(asked)
     await away(process)
     assert isinstance(held, Admitted)
-    await process.gate.finish(Release(held))
+    await process.gate.release(Release(held))
     assert asked.holder is not None
     process.way.spoilt.add(asked.holder.lease_id)
     await back(process)
-    assert process.way.done.count("finish") == 1
+    assert process.way.done.count("release") == 1
 
 
 async def test_a_slot_that_the_store_cannot_take_keeps_nobody_away(fleet: list[Process]) -> None:
@@ -182,7 +182,7 @@ async def test_a_slot_that_the_store_cannot_take_keeps_nobody_away(fleet: list[P
     renewals = [Renewal(DOMAIN, plan.pool, each.holder) for each in held if plan.pool and each.holder]
     assert await process.gate.renew(renewals) == [Lease.HELD] * 4
     for admitted in held:
-        await process.gate.finish(Release(admitted))
+        await process.gate.release(Release(admitted))
     assert len(await fleet[1].take_all(plan)) == 4
 
 
@@ -221,8 +221,8 @@ async def test_a_slot_that_was_told_of_in_vain_is_given_back(
     process.way.breaks_at = lost.holder.lease_id
     process.way.deaf = False
     await look([process], 2)
-    assert process.gate.is_alone
-    await process.gate.finish(Release(answer))
+    assert process.gate.is_degraded
+    await process.gate.release(Release(answer))
     await back(process)
     assert len(await fleet[1].take_all(slots(4))) == 4
 
@@ -239,7 +239,7 @@ async def test_a_debt_that_was_heard_of_is_not_told_again(fleet: list[Process], 
     process.way.breaks_at = lost.holder.lease_id
     process.way.deaf = False
     await look([process], 2)
-    assert process.gate.is_alone
+    assert process.gate.is_degraded
     await clock.advance(0.5)
     assert len(await process.take_all(plan)) == 1
     await back(process)
@@ -254,7 +254,7 @@ async def test_a_way_back_on_which_the_store_falls_silent_ends(
     held = await process.take(slots())
     await away(process)
     assert isinstance(held, Admitted)
-    await process.gate.finish(Release(held))
+    await process.gate.release(Release(held))
     process.way.cut = False
     await look([process])
     process.way.silent = asyncio.get_running_loop().create_future()
@@ -265,7 +265,7 @@ async def test_a_way_back_on_which_the_store_falls_silent_ends(
     assert not asked.done()
     await clock.advance(0.1)
     assert looking.done()
-    assert process.gate.is_alone
+    assert process.gate.is_degraded
     assert asked.done()
     await back(process)
 
@@ -276,10 +276,10 @@ async def test_return_waits_while_an_undo_may_still_arrive(fleet: list[Process])
     await away(process)
     process.way.cut, process.way.is_settled = False, False
     await look([process], 5)
-    assert process.gate.is_alone
+    assert process.gate.is_degraded
     process.way.is_settled = True
     await look([process])
-    assert not process.gate.is_alone
+    assert not process.gate.is_degraded
 
 
 async def test_a_slot_taken_up_as_the_store_goes_away(fleet: list[Process]) -> None:
@@ -287,28 +287,28 @@ async def test_a_slot_taken_up_as_the_store_goes_away(fleet: list[Process]) -> N
     assert isinstance(await fleet[1].gate.admit(asked), Admitted)
     process.way.cut = True
     with pytest.raises(LimiterUnavailableError) as raised:
-        await process.gate.take_up(kept(asked))
+        await process.gate.attach(kept(asked))
     assert raised.value.retry_after_s is not None, "its job comes back, and has not failed"
-    assert process.gate.is_alone
+    assert process.gate.is_degraded
     await back(process)
-    assert await process.gate.take_up(kept(asked)) is Lease.HELD
+    assert await process.gate.attach(kept(asked)) is Lease.HELD
 
 
 async def test_a_turn_whose_ask_was_under_way_is_given_up_with_its_place(fleet: list[Process]) -> None:
     alone = DegradedGate(fleet[0].way.store.gate, lambda: Share(1, 0), lambda: 0.0, [])
-    booked, rate_alone = waiter(slots(), booking=7), AdmitRequest(rate(1, 1), booking=8)
-    alone.leave_behind([booked, rate_alone])
-    alone.leave_behind(
+    booked, rate_alone = waiter(slots(), reservation_id=7), AdmitRequest(rate(1, 1), reservation_id=8)
+    alone.abandon([booked, rate_alone])
+    alone.abandon(
         [AdmitRequest(slots(), holder=booked.holder)]
     )  # a slot was granted after its caller had left
-    assert [alone.left_behind() for _ in range(2)] == [[booked]] * 2, "a return may break off"
+    assert [alone.abandoned() for _ in range(2)] == [[booked]] * 2, "a return may break off"
 
 
 async def test_handed_over_slot_is_not_released(fleet: list[Process], store: Store) -> None:
     process, asked = fleet[0], waiter(slots(4))
     process.way.deaf = True
     await process.gate.admit(asked)
-    await process.gate.put_down(kept(asked))
+    await process.gate.detach(kept(asked))
     await back(process)
     assert await store.gate.renew([kept(asked)]) == [Lease.HELD]
 
@@ -318,7 +318,7 @@ async def test_a_turn_that_nobody_comes_back_for_is_given_up(fleet: list[Process
     process = fleet[0]
     plan = replace(rate(1, 0.1), pool=slots().pool)
     assert isinstance(await process.take(plan), Admitted)
-    booked = waiter(plan, booking=7)._replace(book_s=30.0)
+    booked = waiter(plan, reservation_id=7)._replace(reserve_ahead_s=30.0)
     assert isinstance(await process.gate.admit(booked), Reserved)
     await away(process)
     await back(process)
@@ -331,11 +331,11 @@ async def test_a_running_call_gives_up_the_turn_that_it_did_not_need(
     """The call stood in line with a turn as the store went away, and was let in without it."""
     process, plan = fleet[0], replace(rate(10, 8), pool=slots().pool)
     held = await process.take(plan)
-    waits = waiter(plan, booking=7)
+    waits = waiter(plan, reservation_id=7)
     assert isinstance(await process.gate.admit(waits), Queued)
     await away(process)
     assert isinstance(held, Admitted)
-    await process.gate.finish(Release(held))
+    await process.gate.release(Release(held))
     await clock.advance(0.5)
     assert isinstance(await process.gate.admit(waits), Admitted)
     await back(process)

@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.engine.limits.override_cache import AGAIN_S, Overrides
 from fairlead.engine.ports import ConnectionKey
-from fairlead.engine.ports.overrides import Fading, Override
+from fairlead.engine.ports.overrides import Override, Rollout
 from fairlead.errors import DependencyUnavailableError, LimitExceededError
 from fairlead.events import Event, GateBypassed
 from fairlead.policy.limits.override import EVERYTHING, OverrideKind, OverrideScope, rollout_position
@@ -36,8 +36,8 @@ class Table:
             raise DependencyUnavailableError("away")
         return self.rows
 
-    def put(self, act: OverrideKind, reach: OverrideScope, fading: Fading | None = None) -> None:
-        self.rows.append(Override(act, reach, "vendor asked", "cli:ann", datetime.now(UTC), fading))
+    def put(self, act: OverrideKind, reach: OverrideScope, rollout: Rollout | None = None) -> None:
+        self.rows.append(Override(act, reach, "vendor asked", "cli:ann", datetime.now(UTC), rollout))
 
 
 class World:
@@ -46,7 +46,7 @@ class World:
         self.table = Table()
         self.alone: list[str | None] = []
         self.events: list[Event] = []
-        self.switches = Overrides(
+        self.overrides = Overrides(
             self.table,  # type: ignore[arg-type]
             self._stand_alone,
             clock=self.clock,
@@ -56,13 +56,15 @@ class World:
     async def _stand_alone(self, why: str | None) -> None:
         self.alone.append(why)
 
-    async def switched(self, act: OverrideKind, reach: OverrideScope, fading: Fading | None = None) -> None:
-        self.table.put(act, reach, fading)
-        await self.switches.look()
+    async def override_store(
+        self, act: OverrideKind, reach: OverrideScope, rollout: Rollout | None = None
+    ) -> None:
+        self.table.put(act, reach, rollout)
+        await self.overrides.look()
 
     def is_open(self, key: ConnectionKey) -> bool:
         try:
-            self.switches.check(key)
+            self.overrides.check(key)
         except LimitExceededError:
             return False
         return True
@@ -74,17 +76,17 @@ def world() -> World:
 
 
 async def test_nothing_is_switched(world: World) -> None:
-    await world.switches.look()
+    await world.overrides.look()
     assert world.is_open(KEY)
-    assert not world.switches.lets_by(KEY)
+    assert not world.overrides.bypasses(KEY)
     assert world.alone == [None]
     assert world.events == []
 
 
 async def test_isolated_connection_is_refused_with_actor_and_reason(world: World) -> None:
-    await world.switched(OverrideKind.ISOLATED, ITS_OWN)
+    await world.override_store(OverrideKind.ISOLATED, ITS_OWN)
     with pytest.raises(LimitExceededError, match=r"vendor asked \(cli:ann.*gate breaker reset") as refused:
-        world.switches.check(KEY)
+        world.overrides.check(KEY)
     assert (refused.value.reason, refused.value.retry_after_s) == ("isolated", AGAIN_S)
     assert all(world.is_open(other) for other in OTHERS)
 
@@ -97,28 +99,28 @@ async def test_isolated_connection_is_refused_with_actor_and_reason(world: World
 async def test_a_switch_reaches_what_it_names(
     world: World, act: OverrideKind, reach: OverrideScope, reached: set[int]
 ) -> None:
-    await world.switched(act, reach)
+    await world.override_store(act, reach)
     for key, wanted in [(KEY, True), *((other, i in reached) for i, other in enumerate(OTHERS))]:
         assert world.is_open(key) is not (wanted and act is OverrideKind.ISOLATED)
-        assert world.switches.lets_by(key) is (wanted and act is OverrideKind.DISABLED)
-        assert world.switches.limits(key) is not (wanted and act is OverrideKind.DISABLED)
+        assert world.overrides.bypasses(key) is (wanted and act is OverrideKind.DISABLED)
+        assert world.overrides.enforces(key) is not (wanted and act is OverrideKind.DISABLED)
 
 
 async def test_calls_past_their_limits_are_counted_and_told_once_a_look(world: World) -> None:
-    await world.switched(OverrideKind.DISABLED, EVERYTHING)
+    await world.override_store(OverrideKind.DISABLED, EVERYTHING)
     for key in (KEY, KEY, *OTHERS):
-        assert world.switches.lets_by(key)
-    await world.switches.look()
+        assert world.overrides.bypasses(key)
+    await world.overrides.look()
     assert world.events == [GateBypassed("hubspot", 1), GateBypassed("stripe", 4)]
-    await world.switches.look()
+    await world.overrides.look()
     assert len(world.events) == 2
 
 
 async def test_limits_come_back_for_more_and_more_connections(world: World) -> None:
     keys = [ConnectionKey(f"t{number}", "stripe", "default") for number in range(200)]
-    await world.switched(OverrideKind.DISABLED, EVERYTHING, Fading(age_s=50.0, step_s=60.0))
+    await world.override_store(OverrideKind.DISABLED, EVERYTHING, Rollout(age_s=50.0, step_s=60.0))
     for share in (0.1, 0.25, 0.5, 1.0):
-        back = {key for key in keys if not world.switches.lets_by(key)}
+        back = {key for key in keys if not world.overrides.bypasses(key)}
         assert back == {
             key for key in keys if rollout_position(key.tenant, key.provider, key.account) < share
         }
@@ -126,31 +128,31 @@ async def test_limits_come_back_for_more_and_more_connections(world: World) -> N
 
 
 async def test_of_two_that_reach_a_call_one_is_enough(world: World) -> None:
-    await world.switched(OverrideKind.DISABLED, EVERYTHING, Fading(age_s=1e6, step_s=60.0))
-    assert not world.switches.lets_by(KEY)
-    await world.switched(OverrideKind.DISABLED, ITS_OWN)
-    assert world.switches.lets_by(KEY)
+    await world.override_store(OverrideKind.DISABLED, EVERYTHING, Rollout(age_s=1e6, step_s=60.0))
+    assert not world.overrides.bypasses(KEY)
+    await world.override_store(OverrideKind.DISABLED, ITS_OWN)
+    assert world.overrides.bypasses(KEY)
 
 
 async def test_removed_override_ends_at_the_next_read(world: World) -> None:
-    await world.switched(OverrideKind.ISOLATED, EVERYTHING)
+    await world.override_store(OverrideKind.ISOLATED, EVERYTHING)
     world.table.rows.clear()
-    await world.switches.look()
+    await world.overrides.look()
     assert world.is_open(KEY)
 
 
 async def test_a_read_that_fails_keeps_the_last_good_one(world: World) -> None:
-    await world.switched(OverrideKind.ISOLATED, EVERYTHING)
+    await world.override_store(OverrideKind.ISOLATED, EVERYTHING)
     world.table.rows.clear()
     world.table.away = True
     with pytest.raises(DependencyUnavailableError):
-        await world.switches.look()
+        await world.overrides.look()
     assert not world.is_open(KEY)
 
 
 async def test_the_gate_is_told_at_each_look_whether_it_is_degraded(world: World) -> None:
-    await world.switched(OverrideKind.DEGRADED, EVERYTHING)
+    await world.override_store(OverrideKind.DEGRADED, EVERYTHING)
     world.table.rows.clear()
-    await world.switches.look()
+    await world.overrides.look()
     assert world.alone == ["vendor asked (cli:ann)", None]
     assert world.is_open(KEY)

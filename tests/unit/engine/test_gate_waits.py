@@ -30,8 +30,8 @@ class Silent(LocalGate):
 
 
 def admissions_of(gate: LocalGate, clock: ManualClock) -> Admitter:
-    keeper = LeaseRenewer(gate, clock=clock, draw=half, emit=Recorder())
-    return Admitter(gate, keeper, process="p", clock=clock, draw=half, ids=IDS, emit=Recorder())
+    renewer = LeaseRenewer(gate, clock=clock, draw=half, emit=Recorder())
+    return Admitter(gate, renewer, process="p", clock=clock, draw=half, ids=IDS, emit=Recorder())
 
 
 async def test_no_wait_for_the_store_outlives_its_call() -> None:
@@ -54,10 +54,10 @@ async def test_waiter_is_judged_by_the_newest_limits(kind: str) -> None:
     else:
         limits = (BucketLimit("b", 1, rate, version) for version, rate in enumerate((0.01, 10.0)))
         plans = [Plan(DOMAIN, buckets=(limit,)) for limit in limits]
-    now, admissions = [plans[0]], admissions_of(gate, clock)
+    now, admitter = [plans[0]], admissions_of(gate, clock)
     entry = AdmissionRequest(plans[0], "acme", "shopify", wait_s=200, call_s=200, plan_now=lambda: now[0])
-    await admissions.admitted(entry)
-    waiting = begun(admissions.admitted(entry))
+    await admitter.admitted(entry)
+    waiting = begun(admitter.admitted(entry))
     await settled()
     now[0] = plans[1]
     for _ in range(6):
@@ -70,13 +70,13 @@ async def test_waiter_is_judged_by_the_newest_limits(kind: str) -> None:
 async def test_no_wait_for_a_breaker_is_begun_that_leaves_no_time_for_the_call() -> None:
     clock = ManualClock(start=1000.0)
     gate = LocalGate(lambda: round(clock.monotonic() * MICRO))
-    admissions, plan = admissions_of(gate, clock), Plan(DOMAIN, breaker=BreakerRule("k", failures=1))
+    admitter, plan = admissions_of(gate, clock), Plan(DOMAIN, breaker=BreakerRule("k", failures=1))
     entry = AdmissionRequest(plan, "acme", "shopify", wait_s=60.0, call_s=60.0)
-    async with admissions.enter(entry) as admission:
+    async with admitter.enter(entry) as admission:
         admission.health = DestinationHealth.UNHEALTHY
     await clock.advance(0.5)
     with pytest.raises(LimitExceededError) as refused:
-        await admissions.admitted(entry)
+        await admitter.admitted(entry)
     assert refused.value.reason == "breaker"
 
 
@@ -95,16 +95,16 @@ async def test_a_slot_handed_to_a_caller_that_leaves_with_its_turn_is_given_back
     gate = LocalGate(lambda: round(clock.monotonic() * MICRO))
     slot, rate = PoolLimit("p", 1), BucketLimit("b", 3, 2.0)
     both, alone = Plan(DOMAIN, buckets=(rate,), pool=slot), Plan(DOMAIN, pool=slot)
-    admissions = admissions_of(gate, clock)
-    first = await admissions.begin(AdmissionRequest(both, "acme", "shopify"))
-    job = AdmissionRequest(both, "acme", "shopify", wait_s=0.3, book_s=900, booking=77)
-    waiting = begun(admissions.admitted(job))
+    admitter = admissions_of(gate, clock)
+    first = await admitter.begin(AdmissionRequest(both, "acme", "shopify"))
+    job = AdmissionRequest(both, "acme", "shopify", wait_s=0.3, reserve_ahead_s=900, reservation_id=77)
+    waiting = begun(admitter.admitted(job))
     await settled()
     first.admission.record_health(DestinationHealth.HEALTHY, {0: Observation(left=0.0)})
-    first.let_go()
-    await first.ended()
+    first.release_local()
+    await first.release()
     await clock.advance(0.3)
     with pytest.raises(LimitExceededError, match="rate"):
         await waiting
     await settled()
-    await admissions.begin(AdmissionRequest(alone, "acme", "shopify"))
+    await admitter.begin(AdmissionRequest(alone, "acme", "shopify"))

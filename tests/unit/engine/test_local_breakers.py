@@ -40,7 +40,7 @@ def fleet() -> Fleet:
 async def call(process: LocalBreakers, health: DestinationHealth, plan: Plan = PLAN) -> Released:
     admitted = await process.admit(AdmitRequest(plan))
     assert isinstance(admitted, Admitted), admitted
-    return await process.finish(Release(admitted, health))
+    return await process.release(Release(admitted, health))
 
 
 async def opened(process: LocalBreakers) -> None:
@@ -61,7 +61,7 @@ async def test_local_breaker_is_decided_by_one_probe(fleet: Fleet) -> None:
     probe = await fleet.sick.admit(AdmitRequest(PLAN))
     assert isinstance(probe, Admitted)
     assert isinstance(await fleet.sick.admit(AdmitRequest(PLAN)), GateRefusal)
-    assert (await fleet.sick.finish(Release(probe, DestinationHealth.UNREACHED))).opened_s == OPEN_MOST_S
+    assert (await fleet.sick.release(Release(probe, DestinationHealth.UNREACHED))).opened_s == OPEN_MOST_S
     await fleet.clock.advance(OPEN_MOST_S)
     assert (await call(fleet.sick, DestinationHealth.UNHEALTHY)).closed, (
         "any response shows that it is reached"
@@ -88,7 +88,7 @@ async def test_end_tells_what_opened_and_closed(fleet: Fleet) -> None:
     for health in (*[DestinationHealth.UNREACHED] * 3, DestinationHealth.HEALTHY):
         admitted = await fleet.sick.admit(AdmitRequest(PLAN))
         assert isinstance(admitted, Admitted)
-        fleet.sick.end(Release(admitted, health), told.append)
+        fleet.sick.release_soon(Release(admitted, health), told.append)
         if health is DestinationHealth.UNREACHED and len(told) == 3:
             await fleet.clock.advance(OPEN_MOST_S)
     assert [(each.opened_s, each.closed) for each in told if isinstance(each, Released)] == [

@@ -70,7 +70,7 @@ def test_a_burst_fits_into_its_limit(burst: float) -> None:
         {"capacity": 1, "classes": 10},
         {"capacity": 1, "classes": 2, "minimum": {1: 2}},
         {"capacity": 3, "classes": 2, "minimum": {3: 1}},
-        {"capacity": 1, "promote_s": 0},
+        {"capacity": 1, "max_wait_s": 0},
         {"capacity": 1, "max_waiters": -1},
     ],
 )

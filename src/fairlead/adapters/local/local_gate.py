@@ -62,22 +62,22 @@ class LocalGate:
         """One step, all or nothing."""
         return self.judge(ask)
 
-    async def finish(self, finish: Release) -> Released:
+    async def release(self, release: Release) -> Released:
         """Give back the slot, hand it on, settle the buckets, tell the breaker."""
-        return self._ended(finish)
+        return self._ended(release)
 
-    def end(self, finish: Release, told: OnReleased) -> None:
+    def release_soon(self, release: Release, told: OnReleased) -> None:
         """The same, at once."""
-        told(self._ended(finish))
+        told(self._ended(release))
 
-    def _ended(self, finish: Release) -> Released:
-        plan, now_us = finish.admitted.plan, self._now_us()
-        for index in sorted({*finish.actual, *finish.observed}):
-            self._settle(plan, index, finish, now_us)
-        opened_s, closed = self._record(plan, finish, now_us)
+    def _ended(self, release: Release) -> Released:
+        plan, now_us = release.admitted.plan, self._now_us()
+        for index in sorted({*release.actual, *release.observed}):
+            self._settle(plan, index, release, now_us)
+        opened_s, closed = self._record(plan, release, now_us)
         kept = True
-        holder = finish.admitted.holder
-        if holder is not None and plan.pool is not None and finish.frees_slot:
+        holder = release.admitted.holder
+        if holder is not None and plan.pool is not None and release.frees_slot:
             kept = self._give_back(plan, holder)
         return Released(kept, opened_s, closed)
 
@@ -86,7 +86,7 @@ class LocalGate:
         costs = _costs(ask)
         for index in range(len(ask.plan.buckets)):
             self._bucket(ask.plan, index)
-        if ask.booking and self._take_turns(ask, costs):
+        if ask.reservation_id and self._take_turns(ask, costs):
             self._unbook(ask.plan, costs)
         self._leave(ask)
 
@@ -102,7 +102,7 @@ class LocalGate:
         """Every bucket it has met."""
         return [(domain, key, bucket) for (domain, key), bucket in self._buckets.items()]
 
-    def take_back_turns(self) -> None:
+    def drop_reservations(self) -> None:
         """Nobody comes for what was promised."""
         for key, turns in self._turns.items():
             for _, cost in turns:
@@ -173,7 +173,7 @@ class LocalGate:
         if longest_us == 0:
             return None
         self._leave(ask)
-        if not ask.booking or longest_us > int(ask.book_s * MICRO):
+        if not ask.reservation_id or longest_us > int(ask.reserve_ahead_s * MICRO):
             return GateRefusal(RefusedBy.BUCKET, longest_us / MICRO, which)
         self._book(ask, costs, now_us + longest_us)
         return Reserved(longest_us / MICRO)
@@ -182,12 +182,14 @@ class LocalGate:
         for index, cost in enumerate(costs):
             key = (ask.plan.domain, ask.plan.buckets[index].key)
             self._buckets[key] = buckets.booked(self._bucket(ask.plan, index), cost)
-            self._turns[key][ask.booking, cost] = due_us + REDEEM_US
+            self._turns[key][ask.reservation_id, cost] = due_us + REDEEM_US
 
     def _redeem(self, ask: AdmitRequest, costs: Sequence[int], now_us: int) -> bool | Reserved:
         plan = ask.plan
-        ends = [self._turns_of(plan, index).get((ask.booking, cost)) for index, cost in enumerate(costs)]
-        if not ask.booking or not ends or None in ends:
+        ends = [
+            self._turns_of(plan, index).get((ask.reservation_id, cost)) for index, cost in enumerate(costs)
+        ]
+        if not ask.reservation_id or not ends or None in ends:
             return False
         paid_from = [self._bucket(plan, index) for index in range(len(costs))]
         blocked = any(now_us < bucket.blocked_until_us for bucket in paid_from)
@@ -210,7 +212,7 @@ class LocalGate:
         fence = self._take(ask, now_us) if ask.plan.pool is not None else 0
         if redeemed and not isinstance(fence, int):
             self._unbook(ask.plan, costs)
-        if isinstance(fence, Queued) and ask.booking:
+        if isinstance(fence, Queued) and ask.reservation_id:
             self._book(ask, costs, now_us)
         return fence
 
@@ -224,7 +226,7 @@ class LocalGate:
         full_quota = quota is not None and plan.quota is not None and len(quota) >= plan.quota.capacity
         in_the_way = quota if full_quota and quota is not None else pool.leases
         end_s = _first_end_s(in_the_way, now_us)
-        since_us, line_us = now_us - int(ask.since_s * MICRO), int(ask.wait_s * MICRO)
+        since_us, line_us = now_us - int(ask.waited_s * MICRO), int(ask.wait_s * MICRO)
         took, others = pool.take(holder, now_us, since_us, line_us, self._quotas_of(plan.domain))
         for other in others:
             self._next_fence(plan)
@@ -250,16 +252,16 @@ class LocalGate:
 
     # ---- the end of a call ---------------------------------------------------------------------
 
-    def _settle(self, plan: Plan, index: int, finish: Release, now_us: int) -> None:
+    def _settle(self, plan: Plan, index: int, release: Release, now_us: int) -> None:
         bucket = self._bucket(plan, index)
-        refund = finish.refund_micro(index)
+        refund = release.refund_micro(index)
         bucket = buckets.settled(bucket, refund)
-        seen = finish.observed.get(index)
+        seen = release.observed.get(index)
         if seen is not None:
             bucket = buckets.observed(
                 bucket,
                 None if seen.left is None else round(seen.left * MICRO),
-                finish.admitted.sent[index] + max(0, -refund),  # the answer has seen what it cost more
+                release.admitted.sent[index] + max(0, -refund),  # the answer has seen what it cost more
                 capacity=None if seen.capacity is None else round(seen.capacity * MICRO),
                 rate=None if seen.per_s is None else max(1, int(seen.per_s * MICRO)),
             )
@@ -269,7 +271,7 @@ class LocalGate:
                 bucket = buckets.held(bucket, now_us + round(seen.held_s * MICRO))
         self._buckets[plan.domain, plan.buckets[index].key] = bucket
 
-    def _record(self, plan: Plan, finish: Release, now_us: int) -> tuple[float | None, bool]:
+    def _record(self, plan: Plan, release: Release, now_us: int) -> tuple[float | None, bool]:
         """For how long the breaker opened by this end, and whether it closed."""
         rule = plan.breaker
         if rule is None:
@@ -277,7 +279,7 @@ class LocalGate:
         key = (plan.domain, rule.key)
         before = self._breakers.get(key, breakers.NEW)
         after = breakers.recorded(
-            before, rule, finish.health, now_us, probe=finish.admitted.probe, reporter=finish.reporter
+            before, rule, release.health, now_us, probe=release.admitted.probe, reporter=release.reporter
         )
         self._breakers[key] = after
         opened = after.times_opened > before.times_opened and after.mode is breakers.Mode.OPEN
@@ -337,10 +339,10 @@ class LocalGate:
 
     def _take_turns(self, ask: AdmitRequest, costs: Sequence[int]) -> bool:
         turns = [(self._turns_of(ask.plan, index), cost) for index, cost in enumerate(costs)]
-        if not turns or any((ask.booking, cost) not in promised for promised, cost in turns):
+        if not turns or any((ask.reservation_id, cost) not in promised for promised, cost in turns):
             return False
         for promised, cost in turns:
-            del promised[ask.booking, cost]
+            del promised[ask.reservation_id, cost]
         return True
 
     def _unbook(self, plan: Plan, costs: Sequence[int]) -> None:
@@ -350,7 +352,7 @@ class LocalGate:
 
     def _pool(self, domain: Domain, limit: PoolLimit) -> Pool:
         pool = self._pools.setdefault((domain, limit.key), Pool(limit))
-        pool.under(limit)
+        pool.apply_limit(limit)
         pool.reap(self._now_us(), 0)
         return pool
 

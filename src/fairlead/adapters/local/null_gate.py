@@ -24,11 +24,11 @@ class NullFleetGate:
         """Raises LimiterUnavailableError."""
         raise _absent()
 
-    async def finish(self, finish: Release) -> Released:
+    async def release(self, release: Release) -> Released:
         """Raises LimiterUnavailableError."""
         raise _absent()
 
-    def end(self, finish: Release, told: OnReleased) -> None:
+    def release_soon(self, release: Release, told: OnReleased) -> None:
         """It has ended without anybody to tell."""
         told(_absent())
 

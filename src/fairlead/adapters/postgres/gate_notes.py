@@ -17,7 +17,7 @@ from fairlead.adapters.postgres.statements import statement
 from fairlead.engine.base.batch import Batcher
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.engine.ports.credentials import LearntSlots
-from fairlead.engine.ports.gate_notes import LearntLimit
+from fairlead.engine.ports.gate_notes import LearnedLimit
 
 
 class PostgresGateNotes:
@@ -48,7 +48,7 @@ class PostgresGateNotes:
             connections[row["ord"] - 1] = connection_of(row, learned, existed_s, slots)
         return connections
 
-    async def keep(self, limits: Sequence[LearntLimit]) -> None:
+    async def keep(self, limits: Sequence[LearnedLimit]) -> None:
         await self._database.resolve_doubt(
             lambda: self._database.fetch(
                 statement("learnt_limit_keep"),

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.driver import Row
 from fairlead.adapters.postgres.statements import statement
-from fairlead.engine.ports.overrides import Fading, Override
+from fairlead.engine.ports.overrides import Override, Rollout
 from fairlead.policy.limits.override import STEPS, OverrideKind, OverrideScope
 
 
-class PostgresSwitchStore:
+class PostgresOverrideStore:
     """See the port. Each write may be repeated, so one in doubt is."""
 
     def __init__(self, database: Database) -> None:
@@ -48,5 +48,5 @@ def _columns(reach: OverrideScope) -> dict[str, object]:
 
 def _switch(row: Row) -> Override:
     reach = OverrideScope(row["tenant_id"] or None, row["provider"] or None, row["bucket"] or None)
-    fading = None if row["step_s"] is None else Fading(row["on_s"], row["step_s"])
-    return Override(OverrideKind(row["act"]), reach, row["reason"], row["actor"], row["since"], fading)
+    rollout = None if row["step_s"] is None else Rollout(row["on_s"], row["step_s"])
+    return Override(OverrideKind(row["act"]), reach, row["reason"], row["actor"], row["since"], rollout)

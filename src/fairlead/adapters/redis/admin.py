@@ -41,7 +41,7 @@ class RedisAdmin:
         base = self._keys.key(KeyKind.POOL, plan.domain, plan.pool.key)
         lines = [f"{base}{Part.LINE}{number}" for number in range(1, plan.pool.classes + 1)]
         keys = (base + Part.ALIVE, *lines)
-        args = (f"{lease_id:016x}", round(plan.pool.promote_s * MICRO), int(dry_run))
+        args = (f"{lease_id:016x}", round(plan.pool.max_wait_s * MICRO), int(dry_run))
         text = script("line_promote").text
         async with asking(self._url, timeout_s=TIMEOUT_S) as servers:
             return bool(await servers.of(base).eval(text, len(keys), *keys, *args))

@@ -119,7 +119,7 @@ class _Packed:
             return b""
         quota = self.quota_text if holder.quota is self.quota else _quota_text(holder.quota)
         return (
-            f"{holder.lease_id:016x}\x1f{holder.process}\x1f{holder.class_number}\x1f{quota}\x1f"
+            f"{holder.lease_id:016x}\x1f{holder.process}\x1f{holder.priority_class}\x1f{quota}\x1f"
             f"{holder.tenant}\x1f{holder.job}"
         ).encode()
 
@@ -170,12 +170,12 @@ class Codec:
         blob = packed.admit.pack(
             ADMIT,
             ask.existed_s * MICRO,
-            ask.since_s * MICRO // 1,
+            ask.waited_s * MICRO // 1,
             ask.wait_s * MICRO // 1,
-            ask.book_s * MICRO // 1 if ask.booking else 0,
+            ask.reserve_ahead_s * MICRO // 1 if ask.reservation_id else 0,
             ask.call_s * MICRO // 1,
             *costs,
-            b"%016x" % ask.booking if ask.booking else _NO_BOOKING,
+            b"%016x" % ask.reservation_id if ask.reservation_id else _NO_BOOKING,
         )
         return Item(packed.keys, packed.blob, packed.names, blob, packed.holder(ask.holder))
 
@@ -224,8 +224,8 @@ class Codec:
         """The item that undoes *ask*."""
         packed = self._of(ask.plan)
         costs = [round(cost * MICRO) for cost in ask.costs] if ask.costs else packed.ones
-        booking = b"%016x" % ask.booking if ask.booking else _NO_BOOKING
-        blob = packed.cancel.pack(CANCEL, *costs, booking)
+        reservation_id = b"%016x" % ask.reservation_id if ask.reservation_id else _NO_BOOKING
+        blob = packed.cancel.pack(CANCEL, *costs, reservation_id)
         return Item(packed.keys, packed.blob, packed.names, blob, packed.holder(ask.holder))
 
     def renew(self, renewal: Renewal) -> Item:
@@ -336,8 +336,8 @@ def _plan(plan: Plan) -> bytes:
 def _pool(pool: PoolLimit) -> bytes:
     blob = _POOL.pack(
         pool.capacity,
-        round(pool.lease_s * MICRO), round(pool.claim_s * MICRO), round(pool.promote_s * MICRO),
-        pool.max_waiters, pool.classes, bool(pool.minimum) + 2 * pool.fenced,
+        round(pool.lease_s * MICRO), round(pool.claim_s * MICRO), round(pool.max_wait_s * MICRO),
+        pool.max_waiters, pool.classes, bool(pool.minimum) + 2 * pool.fencing,
     )  # fmt: skip
     if pool.minimum:
         for number in range(1, pool.classes + 1):

@@ -86,14 +86,14 @@ class RedisGate:
         """One step, all or nothing."""
         return self._batch(ask)
 
-    async def finish(self, finish: Release) -> Released:
+    async def release(self, release: Release) -> Released:
         """Give back the slot, hand it on, settle the buckets, tell the breaker."""
-        return await self._batch(finish) if self._codec.tells(finish) else _NOTHING_HELD
+        return await self._batch(release) if self._codec.tells(release) else _NOTHING_HELD
 
-    def end(self, finish: Release, told: OnReleased) -> None:
+    def release_soon(self, release: Release, told: OnReleased) -> None:
         """The same in the next batch, which waits for the one under way and is waited for by the next."""
-        if self._codec.tells(finish):
-            self._batch.post(finish, told)
+        if self._codec.tells(release):
+            self._batch.post(release, told)
         else:
             told(_NOTHING_HELD)
 
@@ -201,7 +201,7 @@ class RedisGate:
             return
         if isinstance(answer, Admitted):
             unused = dict.fromkeys(range(len(answer.spent)), 0.0)
-            undo: Coroutine[Any, Any, object] = self.finish(Release(answer, actual=unused))
+            undo: Coroutine[Any, Any, object] = self.release(Release(answer, actual=unused))
         else:
             undo = self._cancelled(request)
         task: asyncio.Task[Any] = asyncio.create_task(undo)

@@ -318,11 +318,11 @@ class Client:
         Its answer, whatever its status. InvalidInputError where it goes elsewhere than to the provider's APIs.
         """
         check_options({"idempotent": request.idempotent}, self._key)
-        class_number, started_mono = class_of(request.priority, self._key), self._pipeline.now_s()
+        priority_class, started_mono = class_of(request.priority, self._key), self._pipeline.now_s()
         check_bounds(request.deadline_s, request.max_body_bytes, self._key)
         connection = await self._pipeline.connection(self._key, request.deadline_s)
         profile = self._profile(connection.key.provider, connection.variant)
-        call = forwarded_call(connection, profile, request, class_number, started_mono)
+        call = forwarded_call(connection, profile, request, priority_class, started_mono)
         deadline_s = self._pipeline.config_for(connection).settings.deadline_s
         return await ForwardedResponse(self._pipeline, call, deadline_s).head()
 
@@ -354,7 +354,7 @@ class Client:
             check_kind("method", method, TEXT, self._key)
             check_kind("path", path, TEXT, self._key)
         check_options(options, self._key)
-        class_number = class_of(options.get("priority"), self._key)
+        priority_class = class_of(options.get("priority"), self._key)
         most = options.get("max_body_bytes", MAX_BODY_BYTES)
         check_bounds(options.get("deadline_s"), most, self._key)
         connection = await self._pipeline.connection(self._key, options.get("deadline_s"), started_mono)
@@ -370,7 +370,7 @@ class Client:
             api=named,
             operation=options.get("operation") or "",
             cost=options.get("cost"),
-            class_number=class_number,
+            priority_class=priority_class,
             wait_s=options.get("wait_s"),
             deadline_s=options.get("deadline_s"),
             idempotent=options.get("idempotent"),

@@ -52,7 +52,7 @@ def forwarded_call(
     connection: Connection,
     profile: Profile,
     request: ForwardedRequest,
-    class_number: int | None,
+    priority_class: int | None,
     started_mono: float | None = None,
 ) -> Call:
     """The call that *request* is. Where it may go is the pipeline's to say."""
@@ -71,7 +71,7 @@ def forwarded_call(
         headers,
         request.body,
         api=_api_of(connection, profile, request.url),
-        class_number=class_number,
+        priority_class=priority_class,
         deadline_s=request.deadline_s,
         idempotent=request.idempotent,
         max_body_bytes=request.max_body_bytes,

@@ -233,7 +233,7 @@ async def _through_the_gate(url: Secret, prefix: str) -> Check:
             times_s.append(clock.monotonic() - began_s)
             if not isinstance(answer, Admitted):
                 return Check("script", "fail", f"a free slot was refused: {answer}", "report this")
-            await gate.finish(Release(answer))
+            await gate.release(Release(answer))
     except (LimiterUnavailableError, DependencyUnavailableError) as error:
         return Check("script", "fail", error.message, error.hint)
     finally:

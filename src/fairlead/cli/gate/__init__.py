@@ -65,14 +65,14 @@ def status(
 
     async def work(fairlead: Fairlead) -> Record:
         gate = fairlead.runtime.gate
-        made = await gate.entrance.plan(key, api)
+        made = await gate.call_admitter.plan(key, api)
         if gate.viewer is None:
             raise store.no_redis()
         pool = made.plan.pool
         view = await gate.viewer.look(made.plan, events=events)
         stopped = await breakers.of_connection(fairlead.runtime, key, failures=min(events, MOST_FAILURES))
         return {
-            **_record(view, pool.lease_s if pool else 0.0, await _switches(gate.switched, key)),
+            **_record(view, pool.lease_s if pool else 0.0, await _overrides(gate.override_store, key)),
             "breaker": {"mode": breakers.worst_mode(stopped)},
             "breakers": [breakers.breaker_record(destination) for destination in stopped],
             "failures": [
@@ -113,7 +113,7 @@ def _table(call: Invocation, title: str, rows: list[Record], columns: tuple[str,
         call.out.rows(rows, columns)
 
 
-async def _switches(store: OverrideStore, key: ConnectionKey) -> list[Record]:
+async def _overrides(store: OverrideStore, key: ConnectionKey) -> list[Record]:
     """What people switched that touches this connection."""
     from fairlead.policy.limits.override import scopes_covering
 
@@ -121,10 +121,10 @@ async def _switches(store: OverrideStore, key: ConnectionKey) -> list[Record]:
     return [overrides.switch_record(each) for each in await store.search() if each.reach.names in names]
 
 
-def _record(view: GateView, lease_s: float, switches: list[Record]) -> Record:
+def _record(view: GateView, lease_s: float, overrides: list[Record]) -> Record:
     """Everything as JSON has it."""
     return {
-        "switches": switches,
+        "switches": overrides,
         "slots": {"limit": view.capacity, "held": len(view.holders), "waiting": len(view.waiters)},
         "limits": [
             {
@@ -166,7 +166,7 @@ def _who(one: HolderView | WaiterView | PromotionView) -> Record:
         "process": one.process,
         "tenant": one.tenant,
         "job": one.job or None,
-        "class": one.class_number,
+        "class": one.priority_class,
     }
 
 
@@ -174,7 +174,7 @@ def queue_of(view: GateView) -> list[Record]:
     """Who waits, by class: how many, how long half of them have waited at most, and the longest."""
     classes: dict[int, list[float]] = {}
     for waiter in view.waiters:
-        classes.setdefault(waiter.class_number, []).append(waiter.waits_s)
+        classes.setdefault(waiter.priority_class, []).append(waiter.waits_s)
     return [
         {
             "class": number,

@@ -31,7 +31,7 @@ def isolations(call: Invocation) -> Exit | None:
     """List the breakers that people hold open; `fairlead gate status` shows those of one connection."""
     from fairlead.policy.limits.override import OverrideKind
 
-    found = call.with_fairlead(lambda fairlead: fairlead.runtime.gate.switched.search())
+    found = call.with_fairlead(lambda fairlead: fairlead.runtime.gate.override_store.search())
     rows = (switch_record(each) for each in found if each.act is OverrideKind.ISOLATED)
     call.out.rows(rows, COLUMNS, none="no breaker is held open by hand")
     return None
@@ -58,7 +58,7 @@ def reset(
         runtime = fairlead.runtime
         lifted = await find(runtime, OverrideKind.ISOLATED, reach) is not None
         if lifted and not dry_run:
-            await runtime.gate.switched.end(OverrideKind.ISOLATED, reach)
+            await runtime.gate.override_store.end(OverrideKind.ISOLATED, reach)
         closed = await _close_breakers(runtime, reach, host, dry_run=dry_run)
         result: Record = {**named(reach), "isolation": _ended(lifted, dry_run), "breakers": closed}
         if not lifted and runtime.gate.operator is None:
@@ -106,7 +106,7 @@ async def _close_breakers(
         key = key_of(destination.tenant, destination.provider, destination.account)
         if await runtime.connections.described(key) is None:  # a breaker may outlive its connection
             continue
-        planned = await runtime.gate.entrance.plan(key, host=destination.host)
+        planned = await runtime.gate.call_admitter.plan(key, host=destination.host)
         was = await runtime.gate.operator.reset_breaker(planned.plan, dry_run=dry_run)
         if was is not Mode.CLOSED:
             mode = was.name.lower().replace("_", "-")
@@ -142,7 +142,7 @@ def promote(
     async def work(fairlead: Fairlead) -> Record:
         runtime = fairlead.runtime
         operator = _operator(runtime)
-        made = await runtime.gate.entrance.plan(key)
+        made = await runtime.gate.call_admitter.plan(key)
         if not await operator.promote(made.plan, lease_id, dry_run=dry_run):
             raise NotFoundError(
                 f"nobody waits under the lease {lease_id:016x}",

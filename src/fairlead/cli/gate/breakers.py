@@ -25,7 +25,7 @@ async def of_connection(runtime: Runtime, key: ConnectionKey, *, failures: int =
     """Return the breakers of one connection that counted a failure within the last day."""
     if runtime.gate.viewer is None:
         return []
-    domain = (await runtime.gate.entrance.plan(key)).plan.domain
+    domain = (await runtime.gate.call_admitter.plan(key)).plan.domain
     views = await runtime.gate.viewer.breakers(domain, failures=failures)
     return [view for view in views if view.destination[:3] == (key.provider, key.account, key.tenant)]
 

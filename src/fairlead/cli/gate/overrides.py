@@ -123,11 +123,11 @@ def enable(
         runtime = fairlead.runtime
         found = await find(runtime, OverrideKind.DISABLED, reach)
         told = {**named(reach), "act": "enabled", "step_s": step_s}
-        if found is None or found.fading is not None:
+        if found is None or found.rollout is not None:
             return {**told, "result": "not disabled" if found is None else "on its way already"}
         if dry_run:
             return {**told, "result": "would be enabled step by step"}
-        await runtime.gate.switched.fade(reach, step_s)
+        await runtime.gate.override_store.fade(reach, step_s)
         await record_switch(call, runtime, "gate.enabled", reach, step_s=step_s)
         return {**told, "result": "enabled step by step"}
 
@@ -149,7 +149,7 @@ def restore(
 
 def listed(call: Invocation) -> Exit | None:
     """List what is switched by hand: by whom, since when and why."""
-    found = call.with_fairlead(lambda fairlead: fairlead.runtime.gate.switched.search())
+    found = call.with_fairlead(lambda fairlead: fairlead.runtime.gate.override_store.search())
     call.out.rows(map(switch_record, found), COLUMNS, none="nothing is switched by hand")
     return None
 
@@ -161,11 +161,11 @@ def switch_record(switch: Override) -> Record:
     """A switch as JSON has it. *on_again*: the share of connections whose limits are back."""
     from fairlead.policy.limits.override import rollout_share
 
-    fading = switch.fading
+    rollout = switch.rollout
     return {
         "act": switch.act.value,
         **named(switch.reach),
-        "on_again": None if fading is None else rollout_share(fading.age_s, fading.step_s),
+        "on_again": None if rollout is None else rollout_share(rollout.age_s, rollout.step_s),
         "actor": switch.actor,
         "since": switch.since,
         "reason": switch.reason,
@@ -187,7 +187,7 @@ def _switch(
             return {**told, "result": f"would be {act}"}
         if not reach.is_connection:
             call.confirm(f"{reach}: to be {act}?", yes=yes)
-        await runtime.gate.switched.put(act, reach, reason=reason, actor=call.actor)
+        await runtime.gate.override_store.put(act, reach, reason=reason, actor=call.actor)
         await record_switch(call, runtime, f"gate.{act}", reach, reason=reason)
         if act.value == "disabled":
             told["groups_due"] = await let_go(runtime, reach)
@@ -206,7 +206,7 @@ def _end(call: Invocation, act: OverrideKind, reach: OverrideScope, *, dry_run: 
         if dry_run:
             found = await find(runtime, act, reach) is not None
             return {**told, "result": f"would be {word}" if found else f"not {act}"}
-        if not await runtime.gate.switched.end(act, reach):
+        if not await runtime.gate.override_store.end(act, reach):
             return {**told, "result": f"not {act}"}
         await record_switch(call, runtime, f"gate.{word}", reach)
         return {**told, "result": word}
@@ -217,14 +217,14 @@ def _end(call: Invocation, act: OverrideKind, reach: OverrideScope, *, dry_run: 
 
 async def find(runtime: Runtime, act: OverrideKind, reach: OverrideScope) -> Override | None:
     """The switch of this name, if it is in force."""
-    found = await runtime.gate.switched.search()
+    found = await runtime.gate.override_store.search()
     return next((each for each in found if each.act is act and each.reach == reach), None)
 
 
 async def _check_known(runtime: Runtime, reach: OverrideScope) -> None:
     """NotFoundError where nothing is of that name: a switch that reaches nothing would go unnoticed."""
     if reach.is_connection:
-        await runtime.gate.entrance.plan(key_of(*reach.names))
+        await runtime.gate.call_admitter.plan(key_of(*reach.names))
     elif reach.provider is not None:
         runtime.profiles.profile(reach.provider, None)
 

@@ -141,7 +141,7 @@ class Caller:
         began_s, waiting = time.monotonic(), 1
         self._waiting += waiting
         try:
-            async with house.admissions.enter(entry) as admission:
+            async with house.admitter.enter(entry) as admission:
                 self._waiting -= waiting
                 waiting = 0
                 self._entered(admission, time.monotonic() - began_s)

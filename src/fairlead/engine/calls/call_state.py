@@ -187,7 +187,7 @@ class CallState:
             call.api,
             self.host,
             call.cost,
-            call.class_number,
+            call.priority_class,
             min(wait_s, left_s),
             left_s,
             retry=self.retries > 0 or None,

@@ -20,7 +20,7 @@ MAX_BODY_BYTES = 16 << 20
 class Call:
     """One call through a connection. *url* is absolute; the token is added here.
 
-    *api*, *operation*, *cost*, *class_number*, *wait_s* as in CallRequest. *deadline_s*: for all of it, waits
+    *api*, *operation*, *cost*, *priority_class*, *wait_s* as in CallRequest. *deadline_s*: for all of it, waits
     and retries too; None: as the connection has it, 60 by default; in a job never past what it has left.
     *idempotent*: it may be done twice; None: by its method and headers. *max_body_bytes* of the answer,
     decoded; default 16 MiB.
@@ -34,7 +34,7 @@ class Call:
     api: str | None = None
     operation: str = ""
     cost: float | None = None
-    class_number: int | None = None
+    priority_class: int | None = None
     wait_s: float | None = None
     deadline_s: float | None = None
     idempotent: bool | None = None

@@ -73,8 +73,8 @@ _NAMES = {
 class AdmissionRequest(NamedTuple):
     """What a call wants to get in with.
 
-    *wait_s*: how long it may wait here; *book_s*: how far ahead it takes turns, to come back for them with
-    the same *booking* (default: as long as it may wait). *since_s*: how long the work has waited already.
+    *wait_s*: how long it may wait here; *reserve_ahead_s*: how far ahead it takes turns, to come back for them with
+    the same *reservation_id* (default: as long as it may wait). *waited_s*: how long the work has waited already.
     *existed_s*: for how long its connection has existed, where that is known; see AdmitRequest.
     """
 
@@ -83,11 +83,11 @@ class AdmissionRequest(NamedTuple):
     provider: str
     costs: tuple[float, ...] = ()
     job: str = ""
-    class_number: int = 1
+    priority_class: int = 1
     wait_s: float = 0.0
-    book_s: float = 0.0
-    booking: int = 0
-    since_s: float = 0.0
+    reserve_ahead_s: float = 0.0
+    reservation_id: int = 0
+    waited_s: float = 0.0
     call_s: float = 60.0
     existed_s: float = math.inf
     account: str = "default"
@@ -100,43 +100,43 @@ class AdmissionRequest(NamedTuple):
 class AdmittedCall:
     """An admitted call whose slot is kept. Whatever becomes of it: let go of it, then end it, once each."""
 
-    __slots__ = ("_admissions", "admission", "entry", "held")
+    __slots__ = ("_admitter", "admission", "entry", "held")
 
     def __init__(
-        self, admissions: Admitter, entry: AdmissionRequest, admission: Admission, held: HeldLease | None
+        self, admitter: Admitter, entry: AdmissionRequest, admission: Admission, held: HeldLease | None
     ) -> None:
-        self._admissions = admissions
+        self._admitter = admitter
         self.entry = entry
         self.admission = admission
         self.held = held
 
-    def let_go(self, error: BaseException | None = None) -> SlotLostError | None:
+    def release_local(self, error: BaseException | None = None) -> SlotLostError | None:
         """It runs no more. SlotLostError where *error* is the cancellation that a lost slot brought about."""
-        return self._admissions.let_go(self, error)
+        return self._admitter.release_local(self, error)
 
-    def end(self) -> None:
+    def release_soon(self) -> None:
         """Give back what was taken, and tell the gate what was learnt: begun at once, surely done.
 
         Nobody waits for it, and a cancellation stops nothing. Whatever this process asks later is judged
         after it; other processes find the slot free a round trip later.
         """
-        self._admissions.end(self)
+        self._admitter.release_soon(self)
 
-    async def ended(self) -> None:
+    async def release(self) -> None:
         """The same, and return when it is done. Who is cancelled meanwhile waits no longer; it is done all
         the same."""
-        await self._admissions.ended(self)
+        await self._admitter.release(self)
 
-    def finish(self) -> Release:
+    def to_release(self) -> Release:
         """Return what the gate is told."""
         now = self.admission
         return Release(
             now.admitted, now.health, now.actual_cost, now.observed, now.keeps_slot, cause=now.cause
         )
 
-    def begun(self) -> None:
+    def report_responding(self) -> None:
         """Report a good beginning of the probe to the breaker."""
-        self._admissions.begun(self)
+        self._admitter.report_responding(self)
 
 
 class Admitter:
@@ -145,7 +145,7 @@ class Admitter:
     def __init__(
         self,
         gate: Gate,
-        keeper: LeaseRenewer,
+        renewer: LeaseRenewer,
         *,
         process: str,
         clock: Clock,
@@ -154,7 +154,7 @@ class Admitter:
         emit: Emit,
     ) -> None:
         self._gate = gate
-        self._keeper = keeper
+        self._renewer = renewer
         self._process = process
         self._clock = clock
         self._draw = draw
@@ -168,60 +168,65 @@ class Admitter:
 
         A block whose slot is lost is cancelled and raises SlotLostError: somebody else may have it by now.
         """
-        inside = await self.begin(entry)
+        admitted_call = await self.begin(entry)
         try:
-            yield inside.admission
+            yield admitted_call.admission
         except BaseException as error:
-            if lost := inside.let_go(error):
+            if lost := admitted_call.release_local(error):
                 raise lost from None
             raise
         else:
-            inside.let_go()
+            admitted_call.release_local()
         finally:
-            await inside.ended()
+            await admitted_call.release()
 
     async def begin(self, entry: AdmissionRequest) -> AdmittedCall:
         """The same without a block: what is given back is to `let_go`, and then to end."""
         admission = await self.admitted(entry)
-        inside = AdmittedCall(
-            self, entry, admission, self._keeper.hold(admission.admitted, admission.requested_mono)
+        admitted_call = AdmittedCall(
+            self, entry, admission, self._renewer.hold(admission.admitted, admission.requested_mono)
         )
         if admission.admitted.probe:
-            admission.report_responding = inside.begun
-        return inside
+            admission.report_responding = admitted_call.report_responding
+        return admitted_call
 
-    def let_go(self, inside: AdmittedCall, error: BaseException | None) -> SlotLostError | None:
-        if not self._keeper.let_go(inside.held, error):
+    def release_local(self, admitted_call: AdmittedCall, error: BaseException | None) -> SlotLostError | None:
+        if not self._renewer.release_local(admitted_call.held, error):
             return None
-        inside.admission.health = DestinationHealth.NEUTRAL  # it was cancelled because its slot was lost
-        return SlotLostError(SLOT_LOST_MESSAGE, tenant=inside.entry.tenant, provider=inside.entry.provider)
-
-    def end(self, inside: AdmittedCall) -> None:
-        self._gate.end(inside.finish(), partial(self._ended, inside))
-
-    def begun(self, inside: AdmittedCall) -> None:
-        self._gate.end(
-            Release(inside.admission.admitted, DestinationHealth.RESPONDING), partial(self._ended, inside)
+        admitted_call.admission.health = (
+            DestinationHealth.NEUTRAL
+        )  # it was cancelled because its slot was lost
+        return SlotLostError(
+            SLOT_LOST_MESSAGE, tenant=admitted_call.entry.tenant, provider=admitted_call.entry.provider
         )
 
-    async def ended(self, inside: AdmittedCall) -> None:
-        await self._keeper.through(self._finished(inside))
+    def release_soon(self, admitted_call: AdmittedCall) -> None:
+        self._gate.release_soon(admitted_call.to_release(), partial(self._ended, admitted_call))
 
-    async def _finished(self, inside: AdmittedCall) -> None:
-        self._tell(inside, await self._gate.finish(inside.finish()))
+    def report_responding(self, admitted_call: AdmittedCall) -> None:
+        self._gate.release_soon(
+            Release(admitted_call.admission.admitted, DestinationHealth.RESPONDING),
+            partial(self._ended, admitted_call),
+        )
 
-    def _ended(self, inside: AdmittedCall, result: Released | Exception) -> None:
+    async def release(self, admitted_call: AdmittedCall) -> None:
+        await self._renewer.run_to_completion(self._finished(admitted_call))
+
+    async def _finished(self, admitted_call: AdmittedCall) -> None:
+        self._tell(admitted_call, await self._gate.release(admitted_call.to_release()))
+
+    def _ended(self, admitted_call: AdmittedCall, result: Released | Exception) -> None:
         if isinstance(result, Released):
-            self._tell(inside, result)
+            self._tell(admitted_call, result)
         elif not isinstance(result, STORE_GONE):
             raise result
 
-    def _tell(self, inside: AdmittedCall, finished: Released) -> None:
+    def _tell(self, admitted_call: AdmittedCall, finished: Released) -> None:
         """Of a breaker that this call opened or closed."""
-        entry = inside.entry
+        entry = admitted_call.entry
         named = (entry.tenant, entry.provider, entry.account, entry.host)
         if finished.opened_s is not None:
-            self._emit(GateBreakerOpened(*named, finished.opened_s, inside.admission.cause))
+            self._emit(GateBreakerOpened(*named, finished.opened_s, admitted_call.admission.cause))
         elif finished.closed:
             self._emit(GateBreakerClosed(*named))
 
@@ -229,8 +234,8 @@ class Admitter:
         """Get in as `enter` does, and stay: what was taken is the caller's to keep and to give back."""
         began_s = self._clock.monotonic()
         holder = self.holder(entry) if entry.plan.pool is not None else None
-        booking = entry.booking or (self._ids.lease_id() if holder is None else holder.lease_id)
-        line = self._keeper.line(holder)
+        reservation_id = entry.reservation_id or (self._ids.lease_id() if holder is None else holder.lease_id)
+        line = self._renewer.line(holder)
         ask: AdmitRequest | None = None
         answer: AdmitResult | None = None
         was_in_line = False
@@ -238,7 +243,7 @@ class Admitter:
             while True:
                 waited_s = self._clock.monotonic() - began_s
                 left_s = max(0.0, entry.wait_s - waited_s)
-                ask = self._ask(entry, holder, booking, waited_s, left_s)
+                ask = self._ask(entry, holder, reservation_id, waited_s, left_s)
                 line.clear()
                 answer = await self._answer(entry, ask, waited_s)
                 if isinstance(answer, Admitted):
@@ -250,14 +255,14 @@ class Admitter:
                 await self._wait(entry, answer, line, left_s)
                 if (plan := _plan_now(entry)) is not entry.plan:
                     if isinstance(answer, Reserved):  # its turn was computed from the earlier limits
-                        await self._keeper.through(self._gate.cancel(ask))
+                        await self._renewer.run_to_completion(self._gate.cancel(ask))
                     entry = entry._replace(plan=plan)
         except BaseException:
             if ask is not None and (undo := self._undo(entry, ask, answer, was_in_line)) is not None:
-                self._keeper.start(self._gate.cancel(undo))  # the caller's deadline may have passed
+                self._renewer.start(self._gate.cancel(undo))  # the caller's deadline may have passed
             raise
         finally:
-            self._keeper.leave(holder)
+            self._renewer.leave(holder)
 
     def _answer(self, entry: AdmissionRequest, ask: AdmitRequest, waited_s: float) -> Awaitable[AdmitResult]:
         """Return the gate's answer; raise DeadlineExceededError if there is none before the call's deadline."""
@@ -271,20 +276,25 @@ class Admitter:
     def holder(self, entry: AdmissionRequest) -> Holder:
         """Who asks with *entry*; another one each time."""
         plan = entry.plan
-        number = min(entry.class_number, plan.pool.classes) if plan.pool else 1
+        number = min(entry.priority_class, plan.pool.classes) if plan.pool else 1
         return Holder(self._ids.lease_id(), self._process, entry.tenant, entry.job, number, plan.quota)
 
     def _ask(
-        self, entry: AdmissionRequest, holder: Holder | None, booking: int, waited_s: float, left_s: float
+        self,
+        entry: AdmissionRequest,
+        holder: Holder | None,
+        reservation_id: int,
+        waited_s: float,
+        left_s: float,
     ) -> AdmitRequest:
         return AdmitRequest(
             entry.plan,
             entry.costs,
             holder,
-            since_s=entry.since_s + waited_s,
+            waited_s=entry.waited_s + waited_s,
             wait_s=LINE_S if left_s > 0 else 0.0,
-            book_s=max(left_s, entry.book_s),
-            booking=booking if left_s > 0 or entry.book_s > 0 else 0,
+            reserve_ahead_s=max(left_s, entry.reserve_ahead_s),
+            reservation_id=reservation_id if left_s > 0 or entry.reserve_ahead_s > 0 else 0,
             call_s=entry.call_s,
             existed_s=entry.existed_s + waited_s,
         )
@@ -318,8 +328,8 @@ class Admitter:
         A reservation for a later attempt stays, but not a slot that was handed over in line. A refusal holds
         nothing. Without an answer the gate itself undoes the request.
         """
-        if isinstance(answer, Reserved) and entry.book_s > 0:
-            return ask._replace(booking=0) if was_in_line else None
+        if isinstance(answer, Reserved) and entry.reserve_ahead_s > 0:
+            return ask._replace(reservation_id=0) if was_in_line else None
         return ask if isinstance(answer, Queued | Reserved) else None
 
 

@@ -136,10 +136,10 @@ class BulkAdmitter:
         self,
         connection: Callable[[ConnectionKey], Awaitable[Connection]],
         plans: Plans,
-        switches: Overrides,
-        admissions: Admitter,
+        overrides: Overrides,
+        admitter: Admitter,
         gate: FailoverGate,
-        keeper: LeaseRenewer,
+        renewer: LeaseRenewer,
         *,
         granting_s: Callable[[Domain], Awaitable[float]],
         ready: Callable[[], Awaitable[None]],
@@ -155,50 +155,52 @@ class BulkAdmitter:
         self._inside: set[int] = set()
         self._connection = connection
         self._plans = plans
-        self._switches = switches
-        self._admissions = admissions
+        self._overrides = overrides
+        self._admitter = admitter
         self._gate = gate
-        self._keeper = keeper
+        self._renewer = renewer
         self._ready = ready
         self._emit = emit
 
     @asynccontextmanager
-    async def enter(self, wish: BulkRequest) -> AsyncIterator[BulkOperation]:
+    async def enter(self, request: BulkRequest) -> AsyncIterator[BulkOperation]:
         """The block has a place. BulkLimitReachedError where there is none; SlotLostError where the token's is lost.
 
         A block whose place is lost is cancelled and raises SlotLostError. What people switched by hand comes
         first: LimitExceededError where calls are stopped, and nobody is refused where limits are off.
         """
         await self._ready()
-        self._switches.check(wish.key)
-        bulk = self._plans.bulk(await self._connection(wish.key), wish.kind.lower(), wish.api_version)
-        if self._switches.lets_by(wish.key):
+        self._overrides.check(request.key)
+        bulk = self._plans.bulk(
+            await self._connection(request.key), request.kind.lower(), request.api_version
+        )
+        if self._overrides.bypasses(request.key):
             bulk = replace(bulk, observe=True)
-        resumed, admitted, token, asked_s = await self._place(wish, bulk)
-        operation = BulkOperation(wish.key, token, bulk.dialect, self._emit, resumed=resumed)
+        resumed, admitted, token, asked_s = await self._place(request, bulk)
+        operation = BulkOperation(request.key, token, bulk.dialect, self._emit, resumed=resumed)
         self._inside.add(token.lease_id)
         try:
-            with self._keeper.keep(admitted, asked_s):
+            with self._renewer.keep(admitted, asked_s):
                 yield operation
         except SlotLostError as lost:
-            raise SlotLostError(str(lost), tenant=wish.key.tenant, provider=wish.key.provider) from None
+            raise SlotLostError(str(lost), tenant=request.key.tenant, provider=request.key.provider) from None
         finally:
             self._inside.discard(token.lease_id)
-            await self._keeper.through(self._left(admitted, operation))
+            await self._renewer.run_to_completion(self._left(admitted, operation))
 
-    async def _place(self, wish: BulkRequest, bulk: BulkPlan) -> _BulkSlot:
+    async def _place(self, request: BulkRequest, bulk: BulkPlan) -> _BulkSlot:
         """A place: the one of its token, that of an earlier run of this job, or a new one."""
-        if not wish.own:
-            if wish.token is not None:
-                return await self._resumed(wish, bulk)
-            return await self._taken(wish, bulk)
-        token = wish.token or await self._left_by_this_job(wish, bulk)
+        if not request.own:
+            if request.token is not None:
+                return await self._resumed(request, bulk)
+            return await self._taken(request, bulk)
+        token = request.token or await self._left_by_this_job(request, bulk)
         if token is not None:
             with suppress(SlotLostError):
-                return await self._resumed(replace(wish, token=token), bulk)
-        return await self._taken(wish, bulk)
+                return await self._resumed(replace(request, token=token), bulk)
+        return await self._taken(request, bulk)
 
-    async def _left_by_this_job(self, wish: BulkRequest, bulk: BulkPlan) -> str | None:
+    async def _left_by_this_job(self, request: BulkRequest, bulk: BulkPlan) -> str | None:
         """The token of a place that a run of this job took and that nobody is in here."""
         context = current_job.get()
         if context is None or self._viewer is None:
@@ -209,69 +211,69 @@ class BulkAdmitter:
             return None
         job = str(context.job.job_id)
         for one in holders:
-            ours = one.job == job and one.tenant == wish.key.tenant and one.process.startswith(UNTIED)
+            ours = one.job == job and one.tenant == request.key.tenant and one.process.startswith(UNTIED)
             if ours and one.ends_in_s > 0 and one.lease_id not in self._inside:
                 return str(BulkToken(one.lease_id, 0, one.process, one.job))
         return None
 
-    async def _taken(self, wish: BulkRequest, bulk: BulkPlan) -> _BulkSlot:
+    async def _taken(self, request: BulkRequest, bulk: BulkPlan) -> _BulkSlot:
         context = current_job.get()
-        wait_s = wish.wait_s if context is None else min(wish.wait_s, context.remaining_s)
+        wait_s = request.wait_s if context is None else min(request.wait_s, context.remaining_s)
         job = "" if context is None else str(context.job.job_id)
-        entry = AdmissionRequest(bulk.plan, wish.key.tenant, wish.key.provider, job=job, wait_s=wait_s)
+        entry = AdmissionRequest(bulk.plan, request.key.tenant, request.key.provider, job=job, wait_s=wait_s)
         try:
             admitted, asked_s = await self._admitted(entry, bulk)
         except (LimitExceededError, LimiterUnavailableError) as refused:
             if not bulk.observe:
-                raise _busy(wish, bulk, refused) from None
-            self._would_refuse(wish, refused.reason or "outage")
-            admitted = Admitted(Plan(bulk.plan.domain), self._admissions.holder(entry), 0, 0, (), ())
+                raise _busy(request, bulk, refused) from None
+            self._would_refuse(request, refused.reason or "outage")
+            admitted = Admitted(Plan(bulk.plan.domain), self._admitter.holder(entry), 0, 0, (), ())
             asked_s = 0.0
-        holder = admitted.holder or self._admissions.holder(entry)  # without a store, and open: nobody's
+        holder = admitted.holder or self._admitter.holder(entry)  # without a store, and open: nobody's
         token = BulkToken(holder.lease_id, admitted.fence, holder.process, holder.job)
         return _BulkSlot(False, admitted, token, asked_s)
 
     async def _admitted(self, entry: AdmissionRequest, bulk: BulkPlan) -> tuple[Admitted, float]:
-        admission = await self._admissions.admitted(entry)
+        admission = await self._admitter.admitted(entry)
         admitted = admission.admitted
         try:
             if admitted.local or not await self._lost_lately(bulk):
                 return admitted, admission.requested_mono
         except BaseException:
-            await self._keeper.through(self._gate.finish(Release(admitted)))
+            await self._renewer.run_to_completion(self._gate.release(Release(admitted)))
             raise
-        await self._keeper.through(self._gate.finish(Release(admitted)))
+        await self._renewer.run_to_completion(self._gate.release(Release(admitted)))
         raise LimitExceededError("it is not known yet who has a place", reason="recovery")
 
     async def _lost_lately(self, bulk: BulkPlan) -> bool:
         """Whether a lease from before a loss of the store may last still."""
         return await self._granting_s(bulk.plan.domain) < bulk.pool.lease_s
 
-    async def _resumed(self, wish: BulkRequest, bulk: BulkPlan) -> _BulkSlot:
-        token = parse_token(wish.token or "")
+    async def _resumed(self, request: BulkRequest, bulk: BulkPlan) -> _BulkSlot:
+        token = parse_token(request.token or "")
         if token is None:
             raise InvalidInputError(
                 "that is no token of a bulk operation",
-                tenant=wish.key.tenant,
-                provider=wish.key.provider,
+                tenant=request.key.tenant,
+                provider=request.key.provider,
                 hint="give operation.token as it was",
             )
-        holder = token.holder(wish.key.tenant)
+        holder = token.holder(request.key.tenant)
         renewal = Renewal(bulk.plan.domain, bulk.pool, holder, held=True)
-        asked_s = self._keeper.now_s()
-        state = await self._gate.take_up(renewal)
+        asked_s = self._renewer.now_s()
+        state = await self._gate.attach(renewal)
         if state is not Lease.HELD and await self._lost_lately(bulk):
-            state = await self._gate.take_up(replace(renewal, adopt=True))
+            state = await self._gate.attach(replace(renewal, adopt=True))
         if state is Lease.HELD:
             return _BulkSlot(True, Admitted(bulk.plan, holder, token.fence, 0, (), ()), token, asked_s)
         if not bulk.observe:
             raise SlotLostError(
                 "the place of the bulk operation was not renewed in time, or given back",
-                tenant=wish.key.tenant,
-                provider=wish.key.provider,
+                tenant=request.key.tenant,
+                provider=request.key.provider,
                 hint="take a place anew without the token, and adopt the operation if it still runs",
             )
-        self._would_refuse(wish, "slot")
+        self._would_refuse(request, "slot")
         admitted = Admitted(Plan(bulk.plan.domain), holder, token.fence, 0, (), ())
         return _BulkSlot(True, admitted, token, asked_s)
 
@@ -280,22 +282,22 @@ class BulkAdmitter:
         if pool is None or holder is None:
             return
         if operation.running_id is None:
-            await self._gate.finish(Release(admitted))
+            await self._gate.release(Release(admitted))
         else:
-            await self._gate.put_down(Renewal(admitted.plan.domain, pool, holder, held=True))
+            await self._gate.detach(Renewal(admitted.plan.domain, pool, holder, held=True))
 
-    def _would_refuse(self, wish: BulkRequest, reason: str) -> None:
-        self._emit(GateWouldRefuse(wish.key.tenant, wish.key.provider, reason, None))
+    def _would_refuse(self, request: BulkRequest, reason: str) -> None:
+        self._emit(GateWouldRefuse(request.key.tenant, request.key.provider, reason, None))
 
 
-def _busy(wish: BulkRequest, bulk: BulkPlan, refused: RefusedError) -> BulkLimitReachedError:
+def _busy(request: BulkRequest, bulk: BulkPlan, refused: RefusedError) -> BulkLimitReachedError:
     """Not until the first lease may end: whoever has the place gives it back as soon as he is done."""
     again_s = bulk.bulk.again_s
     full = refused.reason == "slot"
     return BulkLimitReachedError(
         f"{bulk.pool.capacity} bulk operation(s) of this shop run already" if full else refused.message,
-        tenant=wish.key.tenant,
-        provider=wish.key.provider,
+        tenant=request.key.tenant,
+        provider=request.key.provider,
         retry_after_s=min(again_s, refused.retry_after_s or again_s),
         reason=refused.reason,
     )

@@ -59,7 +59,7 @@ class CallRequest:
     host: str = ""
     cost: float | None = None
     """Units of each limit that it meets; None: as calls of its *operation* cost before, one at first."""
-    class_number: int | None = None
+    priority_class: int | None = None
     wait_s: float | None = None
     call_s: float = CALL_S
     retry: bool | None = None
@@ -84,20 +84,29 @@ class CallRequest:
 class AdmissionContext:
     """What `CallAdmitter.enter` gives: a block, and what is to be undone whatever way it ends."""
 
-    __slots__ = ("_entrance", "_wait_end", "_wish", "connection", "counted", "inside", "plan", "retry")
+    __slots__ = (
+        "_call_admitter",
+        "_request",
+        "_wait_end",
+        "admitted_call",
+        "connection",
+        "counted",
+        "plan",
+        "retry",
+    )
 
-    def __init__(self, entrance: CallAdmitter, wish: CallRequest, wait_end: bool) -> None:
-        self._entrance = entrance
-        self._wish = wish
+    def __init__(self, call_admitter: CallAdmitter, request: CallRequest, wait_end: bool) -> None:
+        self._call_admitter = call_admitter
+        self._request = request
         self._wait_end = wait_end
-        self.inside: AdmittedCall | None = None
+        self.admitted_call: AdmittedCall | None = None
         self.connection: Connection | None = None
         self.plan: Plan | None = None
         self.counted = self.retry = False
 
     async def __aenter__(self) -> Admission:
         try:
-            return await self._entrance.begin(self._wish, self)
+            return await self._call_admitter.begin(self._request, self)
         except BaseException as error:
             await self._leave(error)
             raise
@@ -108,16 +117,16 @@ class AdmissionContext:
         await self._leave(error)
 
     async def _leave(self, error: BaseException | None) -> None:
-        inside, lost = self.inside, None
+        admitted_call, lost = self.admitted_call, None
         try:
-            self._entrance.over(self._wish, self)
+            self._call_admitter.over(self._request, self)
         finally:
-            if inside is not None:
-                lost = inside.let_go(error)
+            if admitted_call is not None:
+                lost = admitted_call.release_local(error)
                 if not self._wait_end:
-                    inside.end()
+                    admitted_call.release_soon()
                 else:
-                    await inside.ended()
+                    await admitted_call.release()
         if lost is not None:
             raise lost from None
 
@@ -129,9 +138,9 @@ class CallAdmitter:
         self,
         read: ReadConnection,
         plans: Plans,
-        admissions: Admitter,
-        switches: Overrides,
-        notebook: LearnedLimitsWriter,
+        admitter: Admitter,
+        overrides: Overrides,
+        learned_limits: LearnedLimitsWriter,
         *,
         ready: Callable[[], Awaitable[None]],
         clock: Clock,
@@ -144,9 +153,9 @@ class CallAdmitter:
         )  # each call asks: another method around it would cost all of them
         self.connection = self._connections.connection
         self._plans = plans
-        self._admissions = admissions
-        self._switches = switches
-        self._notebook = notebook
+        self._admitter = admitter
+        self._overrides = overrides
+        self._learned_limits = learned_limits
         self._ready = ready
         self._clock = clock
         self._draw = draw
@@ -158,44 +167,44 @@ class CallAdmitter:
         self._turns: dict[tuple[int, str], tuple[float, ...]] = {}
         self._takes_part = False
 
-    def enter(self, wish: CallRequest, *, wait_end: bool = True) -> AdmissionContext:
+    def enter(self, request: CallRequest, *, wait_end: bool = True) -> AdmissionContext:
         """The block runs admitted; see Admitter.enter. NotFoundError where there is no such connection.
 
         What people switched by hand comes first, also for a connection that only observes. *wait_end*: leave
         the block when the gate has said that what was taken is given back (default); else when that is on its
         way, which is a round trip earlier; see AdmittedCall.end.
         """
-        return AdmissionContext(self, wish, wait_end)
+        return AdmissionContext(self, request, wait_end)
 
-    async def begin(self, wish: CallRequest, entering: AdmissionContext) -> Admission:
+    async def begin(self, request: CallRequest, entering: AdmissionContext) -> Admission:
         """Get in, and note in *entering* what is to be undone at its end."""
-        key = wish.key
+        key = request.key
         if not self._takes_part:
-            await self._in_time(self._ready(), wish, "the gate")
+            await self._in_time(self._ready(), request, "the gate")
             self._takes_part = True
-        self._switches.check(key)
+        self._overrides.check(key)
         connection = self.known(key)
         if connection is None:
-            connection = await self._in_time(self.connection(key), wish, "its connection")
-        call = self._plans.of(connection, wish.api, wish.host)
+            connection = await self._in_time(self.connection(key), request, "its connection")
+        call = self._plans.of(connection, request.api, request.host)
         context = current_job.get()
-        entry = self._entry(wish, call, context)
-        if self._switches.lets_by(key):
+        entry = self._entry(request, call, context)
+        if self._overrides.bypasses(key):
             self._retries.count(key)
             entering.counted = True
             return _unlimited(entry, call)
-        retry = wish.retry
+        retry = request.retry
         if retry is None:
             retry = context is not None and context.attempt > 1
-        self._check(wish, entry, call, retry=retry)
+        self._check(request, entry, call, retry=retry)
         if retry:
             self._retries.count(key, retry=True)
             entering.retry = True
-        inside = await self._admitted(wish, entry, call)
-        if inside is None:
+        admitted_call = await self._admitted(request, entry, call)
+        if admitted_call is None:
             admission = _unlimited(entry, call)
         else:
-            admission, entering.inside = inside.admission, inside
+            admission, entering.admitted_call = admitted_call.admission, admitted_call
             entering.connection, entering.plan = connection, call.plan
             admission.dialect, admission.doubts = call.dialect, call.doubts
             self._check_again(key, admission)
@@ -207,60 +216,62 @@ class CallAdmitter:
         entering.counted = True
         return admission
 
-    async def _in_time(self, asked: Awaitable[T], wish: CallRequest, what: str) -> T:
+    async def _in_time(self, asked: Awaitable[T], request: CallRequest, what: str) -> T:
         """What is *asked* for, within the time of the call; DeadlineExceededError where it is not there then."""
         late = partial(
             DeadlineExceededError,
             f"{what} was not available before the call's deadline",
-            tenant=wish.key.tenant,
-            provider=wish.key.provider,
+            tenant=request.key.tenant,
+            provider=request.key.provider,
         )
-        return await with_deadline(asked, self._clock, wish.call_s, late)
+        return await with_deadline(asked, self._clock, request.call_s, late)
 
     async def _admitted(
-        self, wish: CallRequest, entry: AdmissionRequest, call: CallPlan
+        self, request: CallRequest, entry: AdmissionRequest, call: CallPlan
     ) -> AdmittedCall | None:
         """None: it would have been refused, and is only observed."""
         began_s = self._clock.monotonic()
         try:
-            inside = await self._admissions.begin(entry)
+            admitted_call = await self._admitter.begin(entry)
             if self._turns:
-                self._turns.pop((entry.booking, wish.operation), None)
-            return inside
+                self._turns.pop((entry.reservation_id, request.operation), None)
+            return admitted_call
         except LimitExceededError as refused:
             if call.observe:
                 self._emit_observed(entry, refused)
                 return None
-            if entry.booking and wish.cost is None:  # a turn is identified by its cost, which changes
+            if (
+                entry.reservation_id and request.cost is None
+            ):  # a turn is identified by its cost, which changes
                 if len(self._turns) >= _MOST_TURNS:
                     self._turns.clear()
-                self._turns[entry.booking, wish.operation] = entry.costs
+                self._turns[entry.reservation_id, request.operation] = entry.costs
             if refused.reason in _WAITED_FOR:
                 _note_wait(began_s)
             self._count(entry)
             raise
 
-    def over(self, wish: CallRequest, entering: AdmissionContext) -> None:
+    def over(self, request: CallRequest, entering: AdmissionContext) -> None:
         """It runs no more: what was counted is uncounted, what was learnt is kept."""
         if entering.counted:
-            self._retries.uncount(wish.key)
+            self._retries.uncount(request.key)
         if entering.retry:
-            self._retries.uncount(wish.key, retry=True)
-        inside, plan, connection = entering.inside, entering.plan, entering.connection
-        if inside is None or plan is None or connection is None:
+            self._retries.uncount(request.key, retry=True)
+        admitted_call, plan, connection = entering.admitted_call, entering.plan, entering.connection
+        if admitted_call is None or plan is None or connection is None:
             return
-        admission = inside.admission
+        admission = admitted_call.admission
         for limit in admission.ignored:
             if len(self._ignored) >= _MOST_TURNS:
                 self._ignored.clear()
-            self._ignored[wish.key, limit] = total = self._ignored.get((wish.key, limit), 0) + 1
+            self._ignored[request.key, limit] = total = self._ignored.get((request.key, limit), 0) + 1
             if total & (total - 1) == 0:  # the first one, then at growing intervals
-                self._emit(LimitIgnored(wish.key.tenant, wish.key.provider, limit, total))
+                self._emit(LimitIgnored(request.key.tenant, request.key.provider, limit, total))
         if admission.observed or admission.observed_slots is not None:
-            self._notebook.heard(connection, plan, admission.observed, admission.observed_slots)
+            self._learned_limits.record(connection, plan, admission.observed, admission.observed_slots)
         for index, cost in admission.estimated_cost.items():
             bucket = plan.buckets[index]
-            self._costs.heard(_operation(wish), bucket.name or bucket.key, cost)
+            self._costs.record(_operation(request), bucket.name or bucket.key, cost)
 
     async def plan(self, key: ConnectionKey, api: str | None = None, host: str = "") -> CallPlan:
         """The limits of such a call. NotFoundError where there is no such connection."""
@@ -269,28 +280,28 @@ class CallAdmitter:
     def _check_again(self, key: ConnectionKey, admission: Admission) -> None:
         """It may have waited while somebody stopped its calls."""
         try:
-            self._switches.check(key)
+            self._overrides.check(key)
         except LimitExceededError:
             admission.not_sent()
             raise
 
-    def _check(self, wish: CallRequest, entry: AdmissionRequest, call: CallPlan, *, retry: bool) -> None:
+    def _check(self, request: CallRequest, entry: AdmissionRequest, call: CallPlan, *, retry: bool) -> None:
         """LimitExceededError where there is no need to ask anybody."""
         now_s = self._clock.monotonic()
         throttled_s = self._rapid.throttled_s(entry.tenant, now_s)
         if throttled_s is not None and not call.observe:
             raise _too_rapid(entry, throttled_s)
-        if retry and not self._may_retry(wish, now_s):
+        if retry and not self._may_retry(request, now_s):
             refused = _too_many_retries(entry, RETRY_AGAIN_S * (1 + self._draw()))
             if not call.observe:
                 raise refused
             self._emit_observed(entry, refused)
 
-    def _may_retry(self, wish: CallRequest, now_s: float) -> bool:
+    def _may_retry(self, request: CallRequest, now_s: float) -> bool:
         """A job that was tried before makes many calls, each for the first time: their pace is no retry's."""
-        if wish.retry:
-            return self._retries.takes_retry(wish.key, now_s)
-        return self._retries.may_retry(wish.key)
+        if request.retry:
+            return self._retries.takes_retry(request.key, now_s)
+        return self._retries.may_retry(request.key)
 
     def _emit_observed(self, entry: AdmissionRequest, refused: LimitExceededError) -> None:
         reason = refused.reason or "unknown"
@@ -300,47 +311,47 @@ class CallAdmitter:
         if self._rapid.refused(entry.tenant, self._clock.monotonic()):
             self._emit(TenantThrottled(entry.tenant, entry.provider, self._rapid.most))
 
-    def _entry(self, wish: CallRequest, call: CallPlan, context: JobContext | None) -> AdmissionRequest:
+    def _entry(self, request: CallRequest, call: CallPlan, context: JobContext | None) -> AdmissionRequest:
         entry = AdmissionRequest(
             call.plan,
-            wish.key.tenant,
-            wish.key.provider,
-            costs=self._costs_of(wish, call),
-            class_number=wish.class_number or 2,
-            wait_s=call.inline_wait_s if wish.wait_s is None else wish.wait_s,
-            call_s=wish.call_s,
-            existed_s=self._connections.existed_s(wish.key) if call.own else math.inf,
-            account=wish.key.account,
-            host=wish.host,
-            plan_now=partial(self._plan_now, wish, call),
+            request.key.tenant,
+            request.key.provider,
+            costs=self._costs_of(request, call),
+            priority_class=request.priority_class or 2,
+            wait_s=call.inline_wait_s if request.wait_s is None else request.wait_s,
+            call_s=request.call_s,
+            existed_s=self._connections.existed_s(request.key) if call.own else math.inf,
+            account=request.key.account,
+            host=request.host,
+            plan_now=partial(self._plan_now, request, call),
         )
         if call.observe:  # decided at once, and sent whatever the decision
             return entry._replace(wait_s=0.0)
         if context is None:
             return entry
         job, since_s = context.job, context._call_waiting_since
-        booking = (job.job_id.int ^ call.mark) & _MASK or 1
+        reservation_id = (job.job_id.int ^ call.mark) & _MASK or 1
         return entry._replace(
             costs=entry.costs
-            if wish.cost is not None
-            else self._turns.get((booking, wish.operation), entry.costs),
+            if request.cost is not None
+            else self._turns.get((reservation_id, request.operation), entry.costs),
             job=str(job.job_id),
-            since_s=0.0 if since_s is None else self._clock.monotonic() - since_s,
-            class_number=wish.class_number or _CLASS[Priority(job.priority)],
+            waited_s=0.0 if since_s is None else self._clock.monotonic() - since_s,
+            priority_class=request.priority_class or _CLASS[Priority(job.priority)],
             wait_s=min(entry.wait_s, context.remaining_s),
-            book_s=BOOK_AHEAD_S,
-            booking=booking,
+            reserve_ahead_s=BOOK_AHEAD_S,
+            reservation_id=reservation_id,
             call_s=min(entry.call_s, max(1.0, context.remaining_s)),
         )
 
-    def _plan_now(self, wish: CallRequest, call: CallPlan) -> Plan:
-        connection = self.known(wish.key)
-        return call.plan if connection is None else self._plans.of(connection, wish.api, wish.host).plan
+    def _plan_now(self, request: CallRequest, call: CallPlan) -> Plan:
+        connection = self.known(request.key)
+        return call.plan if connection is None else self._plans.of(connection, request.api, request.host).plan
 
-    def _costs_of(self, wish: CallRequest, call: CallPlan) -> tuple[float, ...]:
-        if wish.cost is not None:
-            return (wish.cost,) * len(call.plan.buckets)
-        known = self._costs.of(_operation(wish))
+    def _costs_of(self, request: CallRequest, call: CallPlan) -> tuple[float, ...]:
+        if request.cost is not None:
+            return (request.cost,) * len(call.plan.buckets)
+        known = self._costs.of(_operation(request))
         if not known:
             return call.unknown_costs
         # Once the limit was larger: what it holds now must do.
@@ -351,14 +362,14 @@ class CallAdmitter:
 
     def is_limited(self, key: ConnectionKey, api: str | None, host: str) -> bool:
         """Whether a refusal would keep such a call out: its limits are not switched off, nor observed."""
-        if not self._switches.limits(key):
+        if not self._overrides.enforces(key):
             return False
         connection = self.known(key)
         return connection is None or not self._plans.of(connection, api, host).observe
 
 
-def _operation(wish: CallRequest) -> Hashable:
-    return wish.key, wish.api, wish.operation
+def _operation(request: CallRequest) -> Hashable:
+    return request.key, request.api, request.operation
 
 
 def _note_wait(began_s: float) -> None:

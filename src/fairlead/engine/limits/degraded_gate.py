@@ -59,7 +59,7 @@ class LocalCounts(Gate, Protocol):
         """Every bucket it has met."""
         ...
 
-    def take_back_turns(self) -> None:
+    def drop_reservations(self) -> None:
         """Nobody comes for what was promised."""
         ...
 
@@ -76,7 +76,7 @@ class DegradedGate:
     now_s: Callable[[], float]
     held: Sequence[Renewal]
     storeless: bool = False
-    since_s: float = field(init=False)
+    since_mono: float = field(init=False)
     _plans: WeakKeyDictionary[Plan, tuple[Share, Plan]] = field(default_factory=WeakKeyDictionary)
     _limits: dict[tuple[Domain, str], BucketLimit] = field(default_factory=dict)
     _most: int = MANY
@@ -89,7 +89,7 @@ class DegradedGate:
     """How much each bucket had spent when the store last heard what it owes."""
 
     def __post_init__(self) -> None:
-        self.since_s = self.now_s()
+        self.since_mono = self.now_s()
         self._own.update((renewal.domain, renewal.pool.key) for renewal in self.held)
 
     # ---- while it lasts ------------------------------------------------------------------------
@@ -99,7 +99,7 @@ class DegradedGate:
         for renewal in self.held:
             await self._renew(renewal, adopt=True)
 
-    async def take_over(self, renewal: Renewal) -> None:
+    async def adopt(self, renewal: Renewal) -> None:
         """The same for one that the store granted as it went away, and whose call runs here."""
         self._own[renewal.domain, renewal.pool.key] += 1
         await self._renew(renewal, adopt=True)
@@ -112,14 +112,14 @@ class DegradedGate:
             case Degraded.OPEN:
                 spent = ask.costs or (1.0,) * len(ask.plan.buckets)
                 return Admitted(ask.plan, None, 0, 0, (), spent, local=True)  # nothing to lose, now or later
-        alone = self._plan(ask.plan)
+        degraded = self._plan(ask.plan)
         for bucket in ask.plan.buckets:
             self._limits[ask.plan.domain, bucket.key] = bucket
         if len(self._limits) > self._most:  # nothing is owed for limits that the gate has dropped
             known = {(domain, key) for domain, key, _ in self.gate.buckets()}
             self._limits = {key: limit for key, limit in self._limits.items() if key in known}
             self._most = max(MANY, 2 * len(self._limits))
-        answer = await self.gate.admit(ask._replace(plan=alone))
+        answer = await self.gate.admit(ask._replace(plan=degraded))
         if isinstance(answer, Admitted):
             if ask.plan.pool is not None and ask.holder is not None:
                 self._running[ask.holder.lease_id] = Renewal(
@@ -130,32 +130,32 @@ class DegradedGate:
             return GateRefusal(RefusedBy.OUTAGE, CLOSED_FOR_S)  # more than a share, not more than the limit
         return answer
 
-    async def finish(self, finish: Release, *, in_store: bool = False) -> Released:
+    async def release(self, release: Release, *, in_store: bool = False) -> Released:
         """The end of a call, whoever had admitted it. *in_store*: its slot is counted there, too."""
-        here = self._here(finish, in_store=in_store)
-        return _KEPT if here is None else (await self.gate.finish(here))._replace(kept=True)
+        here = self._here(release, in_store=in_store)
+        return _KEPT if here is None else (await self.gate.release(here))._replace(kept=True)
 
-    def end(self, finish: Release, told: OnReleased, *, in_store: bool = False) -> None:
+    def release_soon(self, release: Release, told: OnReleased, *, in_store: bool = False) -> None:
         """The same at once."""
-        here = self._here(finish, in_store=in_store)
+        here = self._here(release, in_store=in_store)
         if here is None:
             told(_KEPT)
         else:
-            self.gate.end(
+            self.gate.release_soon(
                 here, lambda done: told(done._replace(kept=True) if isinstance(done, Released) else done)
             )
 
-    def _here(self, finish: Release, *, in_store: bool) -> Release | None:
+    def _here(self, release: Release, *, in_store: bool) -> Release | None:
         """What this process has to settle of it, by its share; None: nothing."""
-        admitted = finish.admitted
+        admitted = release.admitted
         if in_store:
-            self._ended.append(finish._replace(actual={}, observed={}))
-        if admitted.holder is not None and finish.health is not DestinationHealth.RESPONDING:
+            self._ended.append(release._replace(actual={}, observed={}))
+        if admitted.holder is not None and release.health is not DestinationHealth.RESPONDING:
             self._running.pop(admitted.holder.lease_id, None)
         if admitted.plan.degraded is not Degraded.LOCAL_SHARE:
             return None
         # What the store let through and was then not there to hear of is not this process's to settle.
-        kept = finish if admitted.local else finish._replace(actual={}, observed={})
+        kept = release if admitted.local else release._replace(actual={}, observed={})
         return kept._replace(admitted=admitted._replace(plan=self._plan(admitted.plan)))
 
     async def cancel(self, ask: AdmitRequest) -> None:
@@ -167,7 +167,7 @@ class DegradedGate:
         beyond = self._beyond()
         return [await self._renewed(renewal, beyond) for renewal in renewals]
 
-    def put_down(self, lease_id: int) -> None:
+    def detach(self, lease_id: int) -> None:
         """A slot that this process keeps no longer: nothing of it is to be told when the store is back."""
         self._running.pop(lease_id, None)
         self._left.pop(lease_id, None)
@@ -194,7 +194,7 @@ class DegradedGate:
 
     async def _renew(self, renewal: Renewal, *, adopt: bool) -> Lease:
         capacity = self._capacity(renewal.domain, renewal.pool)
-        own = replace(renewal, pool=self._alone(renewal.pool, capacity), adopt=adopt)
+        own = replace(renewal, pool=self._degraded(renewal.pool, capacity), adopt=adopt)
         (state,) = await self.gate.renew([own])
         if state is Lease.HELD:
             self._running.setdefault(renewal.holder.lease_id, replace(renewal, held=True))
@@ -207,10 +207,10 @@ class DegradedGate:
         known = self._plans.get(plan)
         if known is None or known[0] != share:
             known = self._plans[plan] = (share, share_of(plan, share))
-        alone = known[1]
+        degraded = known[1]
         if plan.pool is None:
-            return alone
-        return replace(alone, pool=self._alone(plan.pool, self._capacity(plan.domain, plan.pool)))
+            return degraded
+        return replace(degraded, pool=self._degraded(plan.pool, self._capacity(plan.domain, plan.pool)))
 
     def _capacity(self, domain: Domain, pool: PoolLimit) -> int:
         """Our own while the store surely counts them for us, as since the last renewal; then our share.
@@ -219,7 +219,7 @@ class DegradedGate:
         """
         ours = self.share()
         own, share = self._own[domain, pool.key], ours.slots(pool.capacity)
-        age_s = self.now_s() - self.since_s
+        age_s = self.now_s() - self.since_mono
         if self.storeless:
             return share if ours.processes == 1 or age_s >= HEARD_S else 0
         if ours.processes == 1 and ours.steady:
@@ -228,7 +228,7 @@ class DegradedGate:
             return own
         return min(own, share) if age_s < pool.lease_s else share
 
-    def _alone(self, pool: PoolLimit, capacity: int) -> PoolLimit:
+    def _degraded(self, pool: PoolLimit, capacity: int) -> PoolLimit:
         # Each look may find another number, and the newest counts: so versions go by the clock.
         return replace(pool_share(pool, capacity), version=round(self.now_s() * 1000))
 
@@ -247,13 +247,13 @@ class DegradedGate:
 
     async def refund(self, paid: Admitted) -> None:
         """The store did not let it through."""
-        await self.gate.finish(Release(paid, actual=dict.fromkeys(range(len(paid.plan.buckets)), 0.0)))
+        await self.gate.release(Release(paid, actual=dict.fromkeys(range(len(paid.plan.buckets)), 0.0)))
 
     def adopted(self) -> list[Renewal]:
         """The slots that are in use, for the store to know."""
         return [replace(renewal, adopt=True) for renewal in self._running.values()]
 
-    def leave_behind(self, asks: Iterable[AdmitRequest]) -> None:
+    def abandon(self, asks: Iterable[AdmitRequest]) -> None:
         """Store *asks* for cancellation in Redis, which may have a slot, a place and a turn for each.
 
         Of two with the same lease the first is stored, because Redis may know it. At most *MANY* are stored.
@@ -262,7 +262,7 @@ class DegradedGate:
             if ask.holder is not None and ask.plan.pool is not None and len(self._left) < MANY:
                 self._left.setdefault(ask.holder.lease_id, ask)
 
-    def left_behind(self) -> list[AdmitRequest]:
+    def abandoned(self) -> list[AdmitRequest]:
         """Return the asks to cancel in Redis, the same ones until that succeeds.
 
         Without this a slot granted without a listener stays idle for a lease, and a turn stays reserved until

@@ -84,7 +84,7 @@ class FailoverGate:
         self._share = share
         self._clock, self._draw = clock, draw
         self._emit = emit
-        self._alone: DegradedGate | None = None
+        self._degraded: DegradedGate | None = None
         self._before: DegradedGate | None = None
         """The outage that has just ended, while we keep to our share."""
         self._held: dict[int, Admitted | Renewal] = {}
@@ -99,83 +99,83 @@ class FailoverGate:
         self._wake: Wake = lambda lease_id: None
 
     @property
-    def is_alone(self) -> bool:
+    def is_degraded(self) -> bool:
         """Whether the fleet's limits are out of reach."""
-        return self._alone is not None
+        return self._degraded is not None
 
     # ---- the port ------------------------------------------------------------------------------
 
     async def admit(self, ask: AdmitRequest) -> AdmitResult:
         """By the fleet's counts, or by this process's share of them."""
-        alone = self._alone if self._returning is None else await self._settled()
-        if alone is None:
+        degraded = self._degraded if self._returning is None else await self._settled()
+        if degraded is None:
             try:
                 answer = await (self._fleet.admit(ask) if self._before is None else self._just_back(ask))
             except asyncio.CancelledError:
-                left = self._forsaken.extend if self._alone is None else self._alone.leave_behind
+                left = self._forsaken.extend if self._degraded is None else self._degraded.abandon
                 left([ask])  # in case Redis becomes unavailable before it is undone there
                 raise
             except LimiterUnavailableError as error:
-                alone = await self._goes_away(error)
+                degraded = await self._goes_away(error)
             else:
-                alone = self._alone  # gone while the answer was there and not taken up yet
-                if alone is None or isinstance(answer, Admitted):
+                degraded = self._degraded  # gone while the answer was there and not taken up yet
+                if degraded is None or isinstance(answer, Admitted):
                     await self._note(answer)
                     return self._followed(ask, answer)
-            alone.leave_behind([ask])
-        return self._followed(ask, await alone.admit(ask))
+            degraded.abandon([ask])
+        return self._followed(ask, await degraded.admit(ask))
 
-    async def finish(self, finish: Release) -> Released:
+    async def release(self, release: Release) -> Released:
         """Where the call was admitted, as far as that is there."""
-        admitted = finish.admitted
-        alone = await self._settled()
+        admitted = release.admitted
+        degraded = await self._settled()
         held = self._held.pop(admitted.holder.lease_id, None) if admitted.holder is not None else None
         self._forget(admitted.plan, admitted.holder)
-        if alone is None:
+        if degraded is None:
             if admitted.local:  # of an outage that has ended: the store was told of its slot, and of its cost
-                finish = finish._replace(actual={}, observed={})
+                release = release._replace(actual={}, observed={})
                 if held is None:
                     return Released(kept=True)
             try:
-                return await self._fleet.finish(finish)
+                return await self._fleet.release(release)
             except LimiterUnavailableError as error:
-                alone = await self._goes_away(error)
-        return await alone.finish(finish, in_store=held is not None)
+                degraded = await self._goes_away(error)
+        return await degraded.release(release, in_store=held is not None)
 
-    def end(self, finish: Release, told: OnReleased) -> None:
+    def release_soon(self, release: Release, told: OnReleased) -> None:
         """The same without anybody who waits; what the store is not told is settled here."""
-        admitted, holder = finish.admitted, finish.admitted.holder
-        if finish.health is DestinationHealth.RESPONDING:
+        admitted, holder = release.admitted, release.admitted.holder
+        if release.health is DestinationHealth.RESPONDING:
             # Only for the breaker that admitted it; for any other the end of the probe decides.
-            if self._returning is None and admitted.local is (self._alone is not None):
-                (self._alone or self._fleet).end(finish, told)
+            if self._returning is None and admitted.local is (self._degraded is not None):
+                (self._degraded or self._fleet).release_soon(release, told)
             return
         if self._returning is not None:
-            self._late.append((finish, told))  # before those who ask meanwhile
+            self._late.append((release, told))  # before those who ask meanwhile
             return
         held = self._held.pop(holder.lease_id, None) if holder is not None else None
         self._forget(admitted.plan, holder)
-        if self._alone is not None:
-            self._alone.end(finish, told, in_store=held is not None)
+        if self._degraded is not None:
+            self._degraded.release_soon(release, told, in_store=held is not None)
             return
         if admitted.local:  # of an outage that has ended, as in `finish`
-            finish = finish._replace(actual={}, observed={})
+            release = release._replace(actual={}, observed={})
             if held is None:
                 told(Released(kept=True))
                 return
 
         def heard(result: Released | Exception) -> None:
             if isinstance(result, LimiterUnavailableError):
-                self._spawn(self._lost(finish, told, result, in_store=held is not None))
+                self._spawn(self._lost(release, told, result, in_store=held is not None))
             else:
                 told(result)
 
-        self._fleet.end(finish, heard)
+        self._fleet.release_soon(release, heard)
 
     async def _lost(
-        self, finish: Release, told: OnReleased, error: LimiterUnavailableError, *, in_store: bool
+        self, release: Release, told: OnReleased, error: LimiterUnavailableError, *, in_store: bool
     ) -> None:
-        (await self._goes_away(error)).end(finish, told, in_store=in_store)
+        (await self._goes_away(error)).release_soon(release, told, in_store=in_store)
 
     def _spawn(self, ending: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(ending, name="fairlead-gate-end")
@@ -190,27 +190,27 @@ class FailoverGate:
     async def cancel(self, ask: AdmitRequest) -> None:
         """Undone where it was asked; what cannot be reached ends by itself."""
         self._forget(ask.plan, ask.holder)
-        alone = await self._settled()
-        if alone is None:
+        degraded = await self._settled()
+        if degraded is None:
             try:
                 await self._fleet.cancel(ask)
             except LimiterUnavailableError as error:
-                alone = await self._goes_away(error)
-        if alone is not None:
-            alone.leave_behind([ask])
-            await alone.cancel(ask)
+                degraded = await self._goes_away(error)
+        if degraded is not None:
+            degraded.abandon([ask])
+            await degraded.cancel(ask)
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[Lease]:
         """By whoever counts now."""
-        alone = await self._settled()
-        if alone is None:
+        degraded = await self._settled()
+        if degraded is None:
             try:
                 return await self._fleet.renew(renewals)
             except LimiterUnavailableError as error:
-                alone = await self._goes_away(error)
-        return await alone.renew(renewals)
+                degraded = await self._goes_away(error)
+        return await degraded.renew(renewals)
 
-    async def take_up(self, renewal: Renewal) -> Lease:
+    async def attach(self, renewal: Renewal) -> Lease:
         """Go on with a slot that another process, or nobody, kept until now.
 
         LimiterUnavailableError while this process is alone: only the store knows whose it is.
@@ -226,18 +226,18 @@ class FailoverGate:
             raise LimiterUnavailableError(error.message, hint=error.hint, retry_after_s=AGAIN_S) from error
         if state is Lease.HELD:
             self._held[renewal.holder.lease_id] = renewal
-            if self._alone is not None:
-                await self._alone.take_over(renewal)
+            if self._degraded is not None:
+                await self._degraded.adopt(renewal)
         return state
 
-    async def put_down(self, renewal: Renewal) -> None:
+    async def detach(self, renewal: Renewal) -> None:
         """Leave a slot taken, for another lease, for whoever takes it up: this process keeps it no longer."""
         try:
             await self.renew([renewal])
         finally:
             self._held.pop(renewal.holder.lease_id, None)
-            if self._alone is not None:
-                self._alone.put_down(renewal.holder.lease_id)
+            if self._degraded is not None:
+                self._degraded.detach(renewal.holder.lease_id)
 
     async def listen(self, wake: Wake) -> None:
         """Grants of either."""
@@ -247,8 +247,8 @@ class FailoverGate:
     async def _note(self, answer: AdmitResult) -> None:
         if isinstance(answer, Admitted) and answer.holder is not None and answer.plan.pool is not None:
             self._held[answer.holder.lease_id] = answer
-            if self._alone is not None:
-                await self._alone.take_over(renewal_of(answer))
+            if self._degraded is not None:
+                await self._degraded.adopt(renewal_of(answer))
 
     def _followed(self, ask: AdmitRequest, answer: AdmitResult) -> AdmitResult:
         if isinstance(answer, Admitted) and ask.holder is not None:
@@ -308,16 +308,16 @@ class FailoverGate:
         """Who counts now, once a return under way has ended: the fleet (None), or this process alone."""
         if self._returning is not None:
             await self._returning.wait()
-        return self._alone
+        return self._degraded
 
     # ---- away and back -------------------------------------------------------------------------
 
     async def _goes_away(self, error: LimiterUnavailableError) -> DegradedGate:
         """Who waits for an answer of the store is served here; what comes of his ask is undone."""
-        if self._alone is not None:
-            return self._alone
+        if self._degraded is not None:
+            return self._degraded
         self._before = None
-        self._alone = alone = DegradedGate(
+        self._degraded = degraded = DegradedGate(
             self._local(),
             self._share,
             self._clock.monotonic,
@@ -326,13 +326,13 @@ class FailoverGate:
         )
         self._answers = 0
         self._emit(GateDegraded(safe_text(error)))
-        await alone.gate.listen(self._wake)
-        await alone.begin()
-        alone.leave_behind(self._wake_all())
+        await degraded.gate.listen(self._wake)
+        await degraded.begin()
+        degraded.abandon(self._wake_all())
         self._fleet.abandon(error)
-        return alone
+        return degraded
 
-    async def stand_alone(self, why: str | None) -> None:
+    async def force_degraded(self, why: str | None) -> None:
         """Keep to this process's share for as long as somebody wants it; None: for no longer.
 
         Then it returns as it does when the store is back.
@@ -350,15 +350,15 @@ class FailoverGate:
                 await self._fleet.ping()
         except (LimiterUnavailableError, TimeoutError) as error:
             self._answers = 0
-            if self._alone is None:
+            if self._degraded is None:
                 await self._goes_away(error if isinstance(error, LimiterUnavailableError) else _silent())
             return LOOK_S
         took_s = self._clock.monotonic() - began_s
         self._tell_slow(took_s)
         self._answers = self._answers + 1 if took_s < SLOW_S else 0
         is_back = self._answers >= ANSWERS_TO_RETURN and self._fleet.is_settled
-        if self._alone is not None and is_back and not self._by_hand:
-            await self._comes_back(self._alone)
+        if self._degraded is not None and is_back and not self._by_hand:
+            await self._comes_back(self._degraded)
         return LOOK_S
 
     def _tell_slow(self, took_s: float) -> None:
@@ -367,16 +367,16 @@ class FailoverGate:
             self._emit(GateSlow(round(took_s, 3)))
         self._slow = slow
 
-    async def _comes_back(self, alone: DegradedGate) -> None:
+    async def _comes_back(self, degraded: DegradedGate) -> None:
         """Tell the store what it missed; whoever asks meanwhile waits for that."""
         self._returning = asyncio.Event()
         try:
-            adopted = await tell(self._fleet, alone, self._clock)
+            adopted = await tell(self._fleet, degraded, self._clock)
             self._held = {renewal.holder.lease_id: replace(renewal, adopt=False) for renewal in adopted}
-            alone.gate.take_back_turns()  # the store gives turns again: these stand in nobody's way
-            self._alone, self._before = None, alone
+            degraded.gate.drop_reservations()  # the store gives turns again: these stand in nobody's way
+            self._degraded, self._before = None, degraded
             self._returned_s, self._taken = self._clock.monotonic(), {}
-            self._away_s = self._returned_s - alone.since_s
+            self._away_s = self._returned_s - degraded.since_mono
             for renewal in adopted:
                 taken = self._taken.setdefault((renewal.domain, renewal.pool.key), set())
                 taken.add(renewal.holder.lease_id)
@@ -387,9 +387,9 @@ class FailoverGate:
             late, self._late = self._late, []
             with ExitStack() as each:  # whatever one raises: the others are done, and nobody is left waiting
                 each.callback(returning.set)
-                for finish, told in reversed(late):
-                    each.callback(self.end, finish, told)
-        if self._alone is None:
+                for release, told in reversed(late):
+                    each.callback(self.release_soon, release, told)
+        if self._degraded is None:
             self._wake_all()
             self._emit(GateRestored(round(self._away_s, 3)))
 

@@ -14,7 +14,7 @@ from fairlead._core.clock import Clock, Draw
 from fairlead.engine.base.service import Service
 from fairlead.engine.ports import Connection
 from fairlead.engine.ports.gate import Observation
-from fairlead.engine.ports.gate_notes import SLOTS, GateNotes, LearntLimit
+from fairlead.engine.ports.gate_notes import SLOTS, GateNotes, LearnedLimit
 from fairlead.events import Emit
 from fairlead.policy.limits.limit import Plan, is_bucket
 
@@ -31,7 +31,7 @@ _Key = tuple[UUID, str]
 class _Known:
     """What is written, and what is not yet."""
 
-    limit: LearntLimit
+    limit: LearnedLimit
     written_s: float
 
 
@@ -42,9 +42,9 @@ class LearnedLimitsWriter:
         self._notes = notes
         self._clock = clock
         self._known: dict[_Key, _Known] = {}
-        self._unwritten: dict[_Key, LearntLimit] = {}
+        self._unwritten: dict[_Key, LearnedLimit] = {}
 
-    def heard(
+    def record(
         self,
         connection: Connection,
         plan: Plan,
@@ -53,19 +53,19 @@ class LearnedLimitsWriter:
     ) -> None:
         """An answer to a call under *plan* told this."""
         if slots is not None and plan.pool is not None:
-            planned = LearntLimit(
+            planned = LearnedLimit(
                 connection.connection_id, SLOTS, connection.version, plan.pool.capacity, 1.0
             )
             self._note(planned, slots, None)
         for index, told in observed.items():
             if told.capacity is not None or told.per_s is not None:
                 bucket = plan.buckets[index]
-                planned = LearntLimit(
+                planned = LearnedLimit(
                     connection.connection_id, bucket.name, connection.version, bucket.capacity, bucket.per_s
                 )
                 self._note(planned, told.capacity, told.per_s)
 
-    def _note(self, planned: LearntLimit, capacity: float | None, per_s: float | None) -> None:
+    def _note(self, planned: LearnedLimit, capacity: float | None, per_s: float | None) -> None:
         key = (planned.connection_id, planned.limit)
         latest = self._unwritten.get(key)
         if latest is None and key in self._known:
@@ -94,7 +94,7 @@ class LearnedLimitsWriter:
         known = self._known.get(key)
         return known is None or now_s - known.written_s >= APART_S
 
-    def _wrote(self, learnt: LearntLimit, now_s: float) -> None:
+    def _wrote(self, learnt: LearnedLimit, now_s: float) -> None:
         key = (learnt.connection_id, learnt.limit)
         if self._unwritten.get(key) == learnt:  # else it has changed again meanwhile
             del self._unwritten[key]

@@ -105,14 +105,14 @@ class LeaseRenewer:
         draw: Draw,
         emit: Emit,
         beat_s: float = 3.0,
-        alone: Callable[[], bool] = lambda: False,
+        is_degraded: Callable[[], bool] = lambda: False,
     ) -> None:
         self._gate = gate
         self._clock = clock
         self._draw = draw
         self._emit = emit
         self._beat_s = beat_s
-        self._alone = alone
+        self._is_degraded = is_degraded
         self._watch_s, self._unwatch = math.inf, _nothing
         self._held: dict[int, HeldLease] = {}
         self._line: dict[int, GrantSignal] = {}
@@ -154,10 +154,10 @@ class LeaseRenewer:
         try:
             yield
         except BaseException as error:
-            if self.let_go(held, error):
+            if self.release_local(held, error):
                 raise SlotLostError(SLOT_LOST_MESSAGE) from None
             raise
-        self.let_go(held)
+        self.release_local(held)
 
     def hold(self, admitted: Admitted, asked_s: float) -> HeldLease | None:
         """Renew the slot of *admitted*, asked for at *asked_s* (monotonic), until `let_go`.
@@ -175,7 +175,7 @@ class LeaseRenewer:
             self._watch(held.stop_s)
         return held
 
-    def let_go(self, held: HeldLease | None, error: BaseException | None = None) -> bool:
+    def release_local(self, held: HeldLease | None, error: BaseException | None = None) -> bool:
         """It runs no more, and ended with *error*. Whether that is for its lost slot, and for nothing else:
         the cancellation is taken back then."""
         if held is None:
@@ -197,8 +197,8 @@ class LeaseRenewer:
 
     async def beat(self) -> None:
         """Renew what is due; cancel what is lost."""
-        now_s, alone = self._clock.monotonic(), self._alone()
-        due = [held for held in self._held.values() if alone or now_s >= self._renew_s(held)]
+        now_s, degraded = self._clock.monotonic(), self._is_degraded()
+        due = [held for held in self._held.values() if degraded or now_s >= self._renew_s(held)]
         if not due:
             return
         try:
@@ -240,7 +240,7 @@ class LeaseRenewer:
 
     # ---- endings -------------------------------------------------------------------------------
 
-    async def through(self, ending: Awaitable[T]) -> T | None:
+    async def run_to_completion(self, ending: Awaitable[T]) -> T | None:
         """*ending* done to its end, whoever is cancelled meanwhile; None where the gate is away."""
         return await asyncio.shield(self.start(ending))
 
@@ -272,7 +272,7 @@ def _sure_s(pool: PoolLimit) -> float:
 
     Who gives out fenced ones does not trust such a store for as long as they last (bulk operations).
     """
-    return pool.lease_s if pool.fenced else min(pool.lease_s, SOONEST_LOSS_S)
+    return pool.lease_s if pool.fencing else min(pool.lease_s, SOONEST_LOSS_S)
 
 
 def _nothing() -> None:

@@ -158,7 +158,7 @@ class Plans:
             own.bulk_operations or rule.capacity,
             lease_s=bulk.lease_s,
             version=_version(connection, own.bulk_operations is not None, self._since_us),
-            fenced=True,
+            fencing=True,
         )
         plan = Plan(_domain(connection, limits, account), pool=pool, degraded=own.degraded_mode)
         return BulkPlan(plan, pool, bulk, limits.dialect, own.observe)
@@ -256,7 +256,7 @@ def _pool(
     return PoolLimit(
         key,
         capacity,
-        promote_s=own.max_wait_s,
+        max_wait_s=own.max_wait_s,
         classes=own.priority_classes,
         minimum=own.minimum_slots,
         version=version,

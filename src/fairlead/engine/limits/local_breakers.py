@@ -81,22 +81,22 @@ class LocalBreakers:
                 self._record(entry, rule, DestinationHealth.NEUTRAL, passed.probe)
         return answer
 
-    async def finish(self, finish: Release) -> Released:
+    async def release(self, release: Release) -> Released:
         """Record the end of a call in the local breaker and at the gate."""
-        finish, opened_s, closed = self._recorded(finish)
-        return _merged(await self._gate.finish(finish), opened_s, closed)
+        release, opened_s, closed = self._recorded(release)
+        return _merged(await self._gate.release(release), opened_s, closed)
 
-    def end(self, finish: Release, told: OnReleased) -> None:
+    def release_soon(self, release: Release, told: OnReleased) -> None:
         """Record the end of a call without waiting; *told* receives the result."""
-        forwarded, opened_s, closed = self._recorded(finish)
+        forwarded, opened_s, closed = self._recorded(release)
         if opened_s is None and not closed:
-            self._gate.end(forwarded, told)
+            self._gate.release_soon(forwarded, told)
             return
 
         def merged(result: Released | Exception) -> None:
             told(_merged(result, opened_s, closed) if isinstance(result, Released) else result)
 
-        self._gate.end(forwarded, merged)
+        self._gate.release_soon(forwarded, merged)
 
     async def cancel(self, ask: AdmitRequest) -> None:
         """Cancel at the gate."""
@@ -110,18 +110,18 @@ class LocalBreakers:
         """Listen at the gate."""
         await self._gate.listen(wake)
 
-    def _recorded(self, finish: Release) -> tuple[Release, float | None, bool]:
+    def _recorded(self, release: Release) -> tuple[Release, float | None, bool]:
         """Record *finish* in the local breaker.
 
         Returns:
             The finish to pass to the gate, the seconds for which the local breaker opened (None: it did not),
             and whether the local breaker closed.
         """
-        plan, health = finish.admitted.plan, finish.health
+        plan, health = release.admitted.plan, release.health
         rule = plan.breaker
         is_unreached = health is DestinationHealth.UNREACHED
         if rule is None or not (is_unreached or self._entries):
-            return finish, None, False
+            return release, None, False
         key = plan.domain, rule.key
         entry = self._entries.get(key)
         if is_unreached:
@@ -129,19 +129,19 @@ class LocalBreakers:
                 if len(self._entries) >= _MOST:
                     self._entries.clear()
                 entry = self._entries[key] = _Entry()
-            finish = finish._replace(reporter=self._reporter)
+            release = release._replace(reporter=self._reporter)
             return (
-                finish,
-                self._record(entry, rule, DestinationHealth.UNHEALTHY, _probe(entry, finish)),
+                release,
+                self._record(entry, rule, DestinationHealth.UNHEALTHY, _probe(entry, release)),
                 False,
             )
         if entry is None:
-            return finish, None, False
+            return release, None, False
         if health is DestinationHealth.NEUTRAL:
-            self._record(entry, rule, health, _probe(entry, finish))
-            return finish, None, False
+            self._record(entry, rule, health, _probe(entry, release))
+            return release, None, False
         del self._entries[key]  # the destination responded
-        return finish, None, entry.breaker.mode is not policy.Mode.CLOSED
+        return release, None, entry.breaker.mode is not policy.Mode.CLOSED
 
     def _record(
         self, entry: _Entry, rule: BreakerRule, health: DestinationHealth, probe: int
@@ -157,9 +157,9 @@ class LocalBreakers:
         return round(self._clock.monotonic() * MICRO)
 
 
-def _probe(entry: _Entry, finish: Release) -> int:
+def _probe(entry: _Entry, release: Release) -> int:
     """Return the id of the entry's probe if *finish* ends it, else 0."""
-    return entry.breaker.until_us if entry.probe is finish.admitted else 0
+    return entry.breaker.until_us if entry.probe is release.admitted else 0
 
 
 def _short(rule: BreakerRule) -> BreakerRule:

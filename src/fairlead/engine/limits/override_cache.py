@@ -28,16 +28,18 @@ LOOK_S = 1.0
 AGAIN_S = 30.0
 """When who is isolated is to ask again."""
 
-StandAlone = Callable[[str | None], Awaitable[None]]
+ForceDegraded = Callable[[str | None], Awaitable[None]]
 """Told at each look why this process is to keep to its share; None: there is no such reason."""
 
 
 class Overrides:
     """One per process. *stand_alone*: FailoverGate.stand_alone."""
 
-    def __init__(self, store: OverrideStore, stand_alone: StandAlone, *, clock: Clock, emit: Emit) -> None:
+    def __init__(
+        self, store: OverrideStore, force_degraded: ForceDegraded, *, clock: Clock, emit: Emit
+    ) -> None:
         self._store = store
-        self._stand_alone = stand_alone
+        self._stand_alone = force_degraded
         self._clock = clock
         self._emit = emit
         self._read_s = 0.0
@@ -50,13 +52,13 @@ class Overrides:
         for provider, calls in sorted(bypassed.items()):
             self._emit(GateBypassed(provider, calls))
         began_s = self._clock.monotonic()
-        self._heed(await self._store.search(), began_s)
+        self._apply(await self._store.search(), began_s)
         degraded = next(
             (switch for (act, _), switch in self._known.items() if act is OverrideKind.DEGRADED), None
         )
         await self._stand_alone(None if degraded is None else f"{degraded.reason} ({degraded.actor})")
 
-    def _heed(self, found: Sequence[Override], read_s: float) -> None:
+    def _apply(self, found: Sequence[Override], read_s: float) -> None:
         self._known = {(switch.act, switch.reach.names): switch for switch in found}
         self._read_s = read_s
 
@@ -82,14 +84,14 @@ class Overrides:
                 hint="`fairlead gate breaker reset` lets them through again",
             )
 
-    def lets_by(self, key: ConnectionKey) -> bool:
+    def bypasses(self, key: ConnectionKey) -> bool:
         """Whether no limit is applied to a call of *key*; then it is counted."""
-        if self.limits(key):
+        if self.enforces(key):
             return False
         self._bypassed[key.provider] += 1
         return True
 
-    def limits(self, key: ConnectionKey) -> bool:
+    def enforces(self, key: ConnectionKey) -> bool:
         """Whether limits are applied to a call of *key*, as far as nobody counts it."""
         return not self._known or all(
             self._is_back(switch, key) for switch in self._on(OverrideKind.DISABLED, key)
@@ -101,9 +103,9 @@ class Overrides:
                 yield switch
 
     def _is_back(self, switch: Override, key: ConnectionKey) -> bool:
-        if switch.fading is None:
+        if switch.rollout is None:
             return False
-        age_s = switch.fading.age_s + self._clock.monotonic() - self._read_s
+        age_s = switch.rollout.age_s + self._clock.monotonic() - self._read_s
         return rollout_position(key.tenant, key.provider, key.account) < rollout_share(
-            age_s, switch.fading.step_s
+            age_s, switch.rollout.step_s
         )

@@ -22,7 +22,7 @@ AT_MOST_S = 2.0
 _Word = Callable[[], Awaitable[object]]
 
 
-async def tell(fleet: FleetGate, alone: DegradedGate, clock: Clock) -> list[Renewal]:
+async def tell(fleet: FleetGate, degraded: DegradedGate, clock: Clock) -> list[Renewal]:
     """Report the state of *alone* to *fleet*, and return the slots that were reported.
 
     A report that an available Redis refuses, because keys of a domain are damaged, is dropped. Confirmed
@@ -33,15 +33,15 @@ async def tell(fleet: FleetGate, alone: DegradedGate, clock: Clock) -> list[Rene
         LimiterUnavailableError: Redis did not take the rest, and no report is under way any more.
     """
     late = LimiterUnavailableError(f"Redis did not hear within {AT_MOST_S:g} s what it had missed")
-    stop, adopted, heard = clock.call_later(AT_MOST_S, lambda: fleet.abandon(late)), alone.adopted(), False
+    stop, adopted, heard = clock.call_later(AT_MOST_S, lambda: fleet.abandon(late)), degraded.adopted(), False
     try:
         known = await _adopted(fleet, adopted, late)
-        await _rest(fleet, alone, late)
+        await _rest(fleet, degraded, late)
         heard = True
     finally:
         stop()
         if not heard:
-            alone.leave_behind(_ask_of(renewal) for renewal in adopted)
+            degraded.abandon(_ask_of(renewal) for renewal in adopted)
     return known
 
 
@@ -52,20 +52,20 @@ async def _adopted(fleet: FleetGate, renewals: list[Renewal], late: LimiterUnava
     return [renewal for renewal in renewals if await _heard(fleet, partial(fleet.renew, [renewal]), late)]
 
 
-async def _rest(fleet: FleetGate, alone: DegradedGate, late: LimiterUnavailableError) -> None:
-    debts, ended, left = list(alone.debts()), alone.ended(), alone.left_behind()
+async def _rest(fleet: FleetGate, degraded: DegradedGate, late: LimiterUnavailableError) -> None:
+    debts, ended, left = list(degraded.debts()), degraded.ended(), degraded.abandoned()
     words: list[_Word] = [
-        *(partial(fleet.finish, finish) for finish in (*debts, *ended)),
+        *(partial(fleet.release, release) for release in (*debts, *ended)),
         *(partial(fleet.cancel, ask) for ask in left),
     ]
     told = await asyncio.gather(*(word() for word in words), return_exceptions=True)
     refused = {place: answer for place, answer in enumerate(told) if isinstance(answer, BaseException)}
-    alone.paid(debt for place, debt in enumerate(debts) if place not in refused)
+    degraded.paid(debt for place, debt in enumerate(debts) if place not in refused)
     if late in refused.values():
         raise late
     for place in refused:  # one by one: those that were told together with a bad one failed with it
         await _heard(fleet, words[place], late)
-        alone.paid(debts[place : place + 1])
+        degraded.paid(debts[place : place + 1])
 
 
 async def _heard(fleet: FleetGate, word: _Word, late: LimiterUnavailableError) -> bool:

@@ -35,25 +35,30 @@ class RefusedBy(IntEnum):
 
 
 class AdmitRequest(NamedTuple):
-    """One request for admission.
+    """A request for admission.
 
-    *costs*: what the call takes of each bucket of the plan, in units; empty: one of each.
-    *holder* is needed where the plan has slots. *since_s*: how long this work has waited already, so that it
-    keeps its place (R26). *wait_s*: stand in line for a slot and stay there for so long unless renewed; 0:
-    do not. *book_s*: take turns in the buckets up to so far ahead; 0: do not. *booking* names the turns (0:
-    take none): an ask with the same one redeems them once they are due, and is told how long it is until
-    then. *call_s*: how long the call may take.
-    *existed_s*: for how long there has been anybody to spend from these buckets: where nothing was lost
-    since, one of which nothing is known was never spent from, and is full (R23). Infinite: unknown.
+    Attributes:
+        costs: Units that the call takes of each bucket of the plan; empty: one of each.
+        holder: Required if the plan has slots.
+        waited_s: How long this work has waited already, which decides its place in the wait queue.
+        wait_s: How long to stay in the wait queue for a slot unless renewed; 0: do not queue.
+        reserve_ahead_s: How far ahead to reserve units in the buckets; 0: do not reserve.
+        reservation_id: Identifies the reservations. A request with the same id redeems those that are due;
+            for others it gets the remaining delay. 0: make none.
+        call_s: How long the call may take.
+        existed_s: How long its connection has existed. If no state was lost since then, a bucket without a
+            record was never used and is full. Infinite: unknown.
+
+    Spec: R23, R26.
     """
 
     plan: Plan
     costs: tuple[float, ...] = ()
     holder: Holder | None = None
-    since_s: float = 0.0
+    waited_s: float = 0.0
     wait_s: float = 0.0
-    book_s: float = 0.0
-    booking: int = 0
+    reserve_ahead_s: float = 0.0
+    reservation_id: int = 0
     call_s: float = 60.0
     existed_s: float = math.inf
 
@@ -206,11 +211,11 @@ class Gate(Protocol):
         """One step, all or nothing."""
         ...
 
-    async def finish(self, finish: Release) -> Released:
+    async def release(self, release: Release) -> Released:
         """Give back the slot, hand it on, settle the buckets, tell the breaker."""
         ...
 
-    def end(self, finish: Release, told: OnReleased) -> None:
+    def release_soon(self, release: Release, told: OnReleased) -> None:
         """As `finish`, begun at once and done whatever becomes of the caller, who need not wait for it.
 
         What this process asks afterwards is judged after it.

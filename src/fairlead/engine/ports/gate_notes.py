@@ -14,7 +14,7 @@ SLOTS = "*slots"
 
 
 @dataclass(frozen=True, slots=True)
-class LearntLimit:
+class LearnedLimit:
     """What answers told of one limit of a connection, while its settings were of *version*.
 
     Of calls in flight (SLOTS) *per_s* means nothing and is 1.
@@ -34,7 +34,7 @@ class GateNotes(Protocol):
         """The connection, with what was learnt under its present settings; None: there is none. *Batched.*"""
         ...
 
-    async def keep(self, learnt: Sequence[LearntLimit]) -> None:
+    async def keep(self, learnt: Sequence[LearnedLimit]) -> None:
         """Write down what was learnt, each limit once. Of removed connections nothing is kept."""
         ...
 

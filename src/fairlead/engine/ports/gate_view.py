@@ -30,7 +30,7 @@ class HolderView:
     process: str
     tenant: str
     job: str
-    class_number: int
+    priority_class: int
     ends_in_s: float
 
 
@@ -42,7 +42,7 @@ class WaiterView:
     process: str
     tenant: str
     job: str
-    class_number: int
+    priority_class: int
     waits_s: float
     alive_for_s: float
 
@@ -67,7 +67,7 @@ class PromotionView:
     process: str
     tenant: str
     job: str
-    class_number: int
+    priority_class: int
     ago_s: float
 
 

@@ -11,7 +11,7 @@ from fairlead.policy.limits.override import OverrideKind, OverrideScope
 
 
 @dataclass(frozen=True, slots=True)
-class Fading:
+class Rollout:
     """Limits come back: since *age_s* seconds when it was read, a step each *step_s* seconds."""
 
     age_s: float
@@ -27,7 +27,7 @@ class Override:
     reason: str
     actor: str
     since: datetime
-    fading: Fading | None = None
+    rollout: Rollout | None = None
 
 
 class OverrideStore(Protocol):

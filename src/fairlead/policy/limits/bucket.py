@@ -63,7 +63,7 @@ def refilled(bucket: Bucket, limit: BucketLimit, now_us: int, birth_us: int) -> 
     if bucket.at_us > now_us:
         blocked = max(0, bucket.blocked_until_us - (bucket.at_us - now_us))
         bucket = replace(bucket, at_us=now_us, blocked_until_us=blocked)
-    return _under(_filled(bucket, now_us), limit)
+    return _apply_limit(_filled(bucket, now_us), limit)
 
 
 def _filled(bucket: Bucket, at_us: int) -> Bucket:
@@ -75,7 +75,7 @@ def _filled(bucket: Bucket, at_us: int) -> Bucket:
     return replace(bucket, level=bucket.level + credit, rest=rest, at_us=at_us)
 
 
-def _under(bucket: Bucket, limit: BucketLimit) -> Bucket:
+def _apply_limit(bucket: Bucket, limit: BucketLimit) -> Bucket:
     """A newer limit keeps what was spent: a smaller capacity takes from the level, a larger adds nothing."""
     if not is_newer(limit.version, bucket.version):
         return bucket

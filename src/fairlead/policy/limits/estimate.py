@@ -22,9 +22,9 @@ class CostEstimates:
     """Units by operation and limit, in this process.
 
     >>> costs = CostEstimates()
-    >>> costs.of("products"), costs.heard("products", "points", 100.0), costs.of("products")
+    >>> costs.of("products"), costs.record("products", "points", 100.0), costs.of("products")
     ({}, None, {'points': 100.0})
-    >>> costs.heard("products", "points", 50.0), costs.of("products")
+    >>> costs.record("products", "points", 50.0), costs.of("products")
     (None, {'points': 90.0})
     """
 
@@ -34,7 +34,7 @@ class CostEstimates:
         """What its next call is thought to cost, by limit; a limit of which nothing is known is not there."""
         return self._known.get(operation, _NOTHING)
 
-    def heard(self, operation: Hashable, limit: str, cost: float) -> None:
+    def record(self, operation: Hashable, limit: str, cost: float) -> None:
         """An answer told. What cost nothing was not run, and says nothing of the next."""
         if cost <= 0:
             return

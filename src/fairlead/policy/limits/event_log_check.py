@@ -9,7 +9,7 @@ from fairlead.policy.limits.limit import MICRO
 
 
 @dataclass(frozen=True, slots=True)
-class BucketVerdict:
+class BucketCheck:
     """What was spent of a bucket, in units, and by how much any window held more than it may."""
 
     calls: int
@@ -19,7 +19,7 @@ class BucketVerdict:
     violation: str
 
 
-def judge_bucket(spends: Iterable[tuple[int, int]], *, capacity: int, rate: int) -> BucketVerdict:
+def check_bucket_log(spends: Iterable[tuple[int, int]], *, capacity: int, rate: int) -> BucketCheck:
     """Replay (time in us, cost in micro-units) against a full bucket: all windows are judged at once.
 
     A sum passes *capacity* + *rate* · window somewhere exactly where this bucket goes below 0. A time that
@@ -38,4 +38,4 @@ def judge_bucket(spends: Iterable[tuple[int, int]], *, capacity: int, rate: int)
         if level < 0 and not violation:
             violation = f"{-level / MICRO / MICRO:g} units too many at {at_us}"
         over = max(over, -level)
-    return BucketVerdict(calls, spent / MICRO, over / MICRO / MICRO, violation)
+    return BucketCheck(calls, spent / MICRO, over / MICRO / MICRO, violation)

@@ -140,18 +140,18 @@ class PoolLimit:
     capacity: int
     lease_s: float = 30.0
     claim_s: float = 5.0
-    promote_s: float = 300.0
+    max_wait_s: float = 300.0
     max_waiters: int = 1000
     classes: int = 1
     minimum: Mapping[int, int] = field(default_factory=dict)
     version: int = 1
-    fenced: bool = False
+    fencing: bool = False
 
     def __post_init__(self) -> None:
         _check("pool", self.key, "capacity", self.capacity, 0, MAX_SLOTS)
         _check("pool", self.key, "lease_s", self.lease_s, MIN_LEASE_S, MAX_LEASE_S)
         _check("pool", self.key, "claim_s", self.claim_s, MIN_LEASE_S, self.lease_s)
-        _check("pool", self.key, "promote_s", self.promote_s, 0.001, MAX_LEASE_S)
+        _check("pool", self.key, "max_wait_s", self.max_wait_s, 0.001, MAX_LEASE_S)
         _check("pool", self.key, "max_waiters", self.max_waiters, 0, 1_000_000)
         _check("pool", self.key, "classes", self.classes, 1, MAX_CLASSES)
         _check("pool", self.key, "the sum of minimum", sum(self.minimum.values()), 0, self.capacity)

@@ -5,7 +5,7 @@ be left over: a holder that dies is gone when its lease ends. A slot that comes 
 step to one live waiter, under a short lease that the waiter must claim; so none is idle while somebody
 waits, nobody is woken in vain, and a grant to the dead comes back by itself.
 
-Who waited ``promote_s`` or longer goes first, then the lower class number, then who waits longest.
+Who waited ``max_wait_s`` or longer goes first, then the lower class number, then who waits longest.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Holder(NamedTuple):
     process: str
     tenant: str = ""
     job: str = ""
-    class_number: int = 1
+    priority_class: int = 1
     quota: QuotaLimit | None = None
 
 
@@ -60,7 +60,7 @@ class Take(IntEnum):
     GRANTED = 0
     FULL = 1
     QUEUED = 2
-    CROWDED = 3
+    QUEUE_FULL = 3
     """Too many wait already."""
 
 
@@ -82,7 +82,7 @@ class Pool:
         self.waiting: dict[Holder, _Waiter] = {}
         self.limit = limit
 
-    def under(self, limit: PoolLimit) -> None:
+    def apply_limit(self, limit: PoolLimit) -> None:
         """Take *limit* over if it is newer. Holders beyond a smaller capacity keep their slots."""
         if is_newer(limit.version, self.limit.version):
             self.limit = limit
@@ -110,7 +110,7 @@ class Pool:
             self._grant(holder, now_us + lease_us, quotas)
             return Take.GRANTED, []
         if not waits and self._is_crowded(holder.tenant):
-            return Take.CROWDED, []
+            return Take.QUEUE_FULL, []
         since_us = self.waiting[holder].since_us if waits else since_us
         self.waiting[holder] = _Waiter(since_us, max(now_us + alive_us, now_us + 1))
         granted = self.hand_over(now_us, quotas)
@@ -170,7 +170,7 @@ class Pool:
 
     def _may_take(self, holder: Holder, quotas: Quotas) -> bool:
         free = self.limit.capacity - len(self.leases)
-        if free - self.limit.kept_for_others(holder.class_number, self.used()) <= 0:
+        if free - self.limit.kept_for_others(holder.priority_class, self.used()) <= 0:
             return False
         quota = holder.quota
         return quota is None or len(quotas(quota)) < quota.capacity
@@ -179,17 +179,17 @@ class Pool:
         """Slots in use by class."""
         used: dict[int, int] = {}
         for holder in self.leases.until_us:
-            used[holder.class_number] = used.get(holder.class_number, 0) + 1
+            used[holder.priority_class] = used.get(holder.priority_class, 0) + 1
         return used
 
     def _next(self, now_us: int, quotas: Quotas) -> Holder | None:
         if len(self.leases) >= self.limit.capacity:
             return None
-        promoted_us = now_us - round(self.limit.promote_s * MICRO)
+        promoted_us = now_us - round(self.limit.max_wait_s * MICRO)
         heads = list(self._heads(quotas))
         late = [(since_us, holder) for since_us, holder in heads if since_us <= promoted_us]
         if late:
-            return min(late, key=lambda head: (head[0], head[1].class_number))[1]
+            return min(late, key=lambda head: (head[0], head[1].priority_class))[1]
         return heads[0][1] if heads else None
 
     def _heads(self, quotas: Quotas) -> Iterator[tuple[int, Holder]]:
@@ -198,7 +198,7 @@ class Pool:
             line = sorted(
                 (waiter.since_us, holder.lease_id, holder)
                 for holder, waiter in self.waiting.items()
-                if holder.class_number == number
+                if holder.priority_class == number
             )
             for since_us, _, holder in line[:SCANNED]:
                 if self._may_take(holder, quotas):

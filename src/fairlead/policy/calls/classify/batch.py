@@ -90,7 +90,7 @@ def _hubspot(error: object, by_code: Mapping[str, Category]) -> Iterator[FailedI
 
 
 def _may_be_salesforce(reply: RawResponse) -> bool:
-    return any(map(reply.mentions, ("success", "httpStatusCode", "hasErrors", "isSuccessful")))
+    return any(map(reply.may_contain, ("success", "httpStatusCode", "hasErrors", "isSuccessful")))
 
 
 def _unread(reply: RawResponse) -> bool:
@@ -98,7 +98,7 @@ def _unread(reply: RawResponse) -> bool:
     text = (reply.text or "").lstrip("\ufeff \t\r\n")
     if text.startswith("["):
         return reply.holds(b'"success"', _FALSE)
-    is_composite = any(map(reply.mentions, ("compositeResponse", "hasErrors", "isSuccessful")))
+    is_composite = any(map(reply.may_contain, ("compositeResponse", "hasErrors", "isSuccessful")))
     return text.startswith("{") and is_composite and any(reply.holds(*part) for part in _FAILED_PART)
 
 

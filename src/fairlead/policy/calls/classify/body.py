@@ -76,7 +76,7 @@ class Unread(RawResponse):
         """Whether it may be XML or HTML."""
         return self._raw[:64].lstrip(_BLANK).startswith(b"<")
 
-    def mentions(self, word: str) -> bool:
+    def may_contain(self, word: str) -> bool:
         """Whether *word* stands in its body as it came."""
         return word.encode() in self._raw
 
@@ -115,9 +115,9 @@ class Outline(RawResponse):
         super().__init__(whole.status, whole.headers, body, text)
         object.__setattr__(self, "_whole", whole)
 
-    def mentions(self, word: str) -> bool:
+    def may_contain(self, word: str) -> bool:
         """Whether *word* stands in its body as it came."""
-        return self._whole.mentions(word)
+        return self._whole.may_contain(word)
 
     def holds(self, word: bytes, behind: re.Pattern[bytes]) -> bool:
         """Whether *word* with *behind* right after it stands in its body as it came."""

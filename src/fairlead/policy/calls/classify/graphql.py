@@ -35,7 +35,7 @@ def graphql(reply: RawResponse) -> Said | None:
     It has no other members than data, errors and extensions. Other APIs have lists of errors, too: an answer
     that is one by status counts as GraphQL only if it also has ``data``, or codes in ``extensions``.
     """
-    if not reply.mentions("errors"):
+    if not reply.may_contain("errors"):
         return None
     body = reply.body
     if not isinstance(body, dict) or not body.keys() <= _MEMBERS:

@@ -39,7 +39,7 @@ def soap(reply: RawResponse) -> Said | None:
     fault = _FAULT.search(text)
     if fault is not None:
         return _fault(text[fault.start() :])
-    if reply.status != 200 or not reply.mentions(_FAILED):
+    if reply.status != 200 or not reply.may_contain(_FAILED):
         return None
     unread = _unread(reply, text, _FAILED)
     return _operation(text, reply, unread) if unread or _FAILED in text else None

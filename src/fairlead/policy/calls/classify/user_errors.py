@@ -30,7 +30,7 @@ def user_errors(reply: RawResponse, by_code: Mapping[str, Category]) -> Said | N
 
     *by_code*: the categories that rules have for codes of the provider; others say that the request is wrong.
     """
-    if reply.status != 200 or not reply.mentions("serErrors"):
+    if reply.status != 200 or not reply.may_contain("serErrors"):
         return None
     errors = tuple(islice(_errors(member(reply.body, "data")), _MOST_ITEMS + 1))
     if len(errors) > _MOST_ITEMS or (not errors and reply.holds(_TOLD, _NOT_EMPTY)):

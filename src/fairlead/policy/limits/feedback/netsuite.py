@@ -73,7 +73,7 @@ def _soap_codes(text: str) -> Iterator[str]:
 
 
 def _governance(reply: RawResponse) -> Iterator[LimitObservation]:
-    if not reply.mentions("accountConcurrencyLimit"):
+    if not reply.may_contain("accountConcurrencyLimit"):
         return
     account = number(member(reply.body, "accountConcurrencyLimit"), at_least=1)
     if account is None:

@@ -68,7 +68,7 @@ class RawResponse:
         """Whether it may be XML or HTML."""
         return (self.text or "")[:64].lstrip("\ufeff \t\r\n\0").startswith("<")
 
-    def mentions(self, word: str) -> bool:
+    def may_contain(self, word: str) -> bool:
         """Whether *word* may stand in its body: asked before a body is read that nobody else may want."""
         return self.body is not None or self.text is not None
 

@@ -35,7 +35,7 @@ def shopify(reply: RawResponse, now_epoch_s: float | None) -> tuple[LimitObserva
 
 
 def _points(reply: RawResponse, now_epoch_s: float | None) -> Iterator[LimitObservation]:
-    if not (reply.mentions('"cost"') or reply.mentions("errors")):
+    if not (reply.may_contain('"cost"') or reply.may_contain("errors")):
         return
     cost = member(reply.body, "extensions", "cost")
     status = member(cost, "throttleStatus")
@@ -81,7 +81,7 @@ def _calls(reply: RawResponse) -> Iterator[LimitObservation]:
 
 def _bulk(reply: RawResponse) -> Iterator[LimitObservation]:
     """A bulk operation that could not start: one runs already (to be adopted), or too many do."""
-    if not reply.mentions("userErrors"):
+    if not reply.may_contain("userErrors"):
         return
     data = member(reply.body, "data")
     fields = list(data.items())[:_MOST_FIELDS] if isinstance(data, dict) else []
