@@ -1,7 +1,7 @@
-"""Looks at the database that nobody waits for: what is in use is read again before it is too old.
+"""Refresh cached rows in the background, before they are too old to use.
 
-Without them each of many connections has one of its callers wait for the database every few seconds, and
-these are the slowest of all calls.
+Without this, one caller of every connection would wait for the database every few seconds, and those would
+be the slowest of all calls.
 """
 
 from __future__ import annotations
@@ -14,25 +14,28 @@ from fairlead.errors import FairleadError
 
 
 class BackgroundRefresh:
-    """One look for a key at a time. What it meets is no matter: whoever waits for a look later is told."""
+    """The reads that are under way, one for each key at most.
+
+    Errors are ignored: the next read in the foreground reports them.
+    """
 
     def __init__(self) -> None:
         self._under_way: dict[Hashable, asyncio.Task[None]] = {}
 
     def start(self, key: Hashable, read: Callable[[], Awaitable[object]]) -> None:
-        """Begin to *read*, unless that is under way for *key*."""
+        """Start *read*, unless a read for *key* is under way."""
         if key in self._under_way:
             return
-        task = self._under_way[key] = asyncio.create_task(_quietly(read), name="fairlead-look-ahead")
-        task.add_done_callback(lambda done: self._over(key, done))
+        task = self._under_way[key] = asyncio.create_task(_quietly(read), name="fairlead-background-refresh")
+        task.add_done_callback(lambda task: self._remove(key, task))
 
     def cancel(self, key: Hashable) -> None:
-        """What is under way for *key* was begun too early to be right."""
+        """Cancel the read for *key*, because it started before a change."""
         if (task := self._under_way.pop(key, None)) is not None:
             task.cancel()
 
-    def _over(self, key: Hashable, done: asyncio.Task[None]) -> None:
-        if self._under_way.get(key) is done:
+    def _remove(self, key: Hashable, task: asyncio.Task[None]) -> None:
+        if self._under_way.get(key) is task:
             del self._under_way[key]
 
 

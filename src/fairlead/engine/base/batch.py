@@ -1,13 +1,13 @@
-"""Many calls, one round trip: what waits while one is under way goes together into the next one.
+"""Batches: calls that arrive during a round trip share the next one (group commit).
 
-    nothing under way  > the call is sent at once: an idle system pays no delay
-    something is       > the call waits for its end, and shares the next round trip with all who waited
+    nothing under way    > the call is sent at once, so an idle system adds no delay
+    a batch is under way > the call waits for its end and shares the next round trip with the others
 
-So the size of a batch follows the load by itself; there is no timer to tune (group commit). A caller that is
-cancelled takes nothing with it: its item is sent with the others, only its answer has no reader.
+The size of a batch follows the load, and there is no timer to tune. A cancelled caller's item is still sent
+with the others, and its result is dropped.
 
-Who needs no answer posts an item. Batches may be under way side by side, but none beside one with something
-posted: so whatever is asked after it is sent after it was done.
+A caller that needs no result posts its item. Several batches may be under way, but none beside one that has
+a posted item. So a later item is always processed after a posted one.
 """
 
 from __future__ import annotations
@@ -21,45 +21,45 @@ from fairlead.errors import DependencyUnavailableError, InvalidInputError
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-Told = Callable[[Result | Exception], None]
-"""Called with what came of an item."""
+OnResult = Callable[[Result | Exception], None]
+"""Called with the result or the error of an item."""
 
 Send = Callable[[Sequence[Item]], Awaitable[Sequence[Result | Exception]]]
-"""Does one round trip for all items; gives for each, in their order, its result or its own error."""
+"""Makes one round trip for all items; returns for each, in order, its result or its own error."""
 
 MAX_SIZE = 500
 
 
 class _Posted(Generic[Result]):
-    """In the place of the future of somebody who waits."""
+    """The stand-in for the future of an item that was posted."""
 
-    __slots__ = ("_over", "_told")
+    __slots__ = ("_done", "_on_result")
 
-    def __init__(self, told: Told[Result]) -> None:
-        self._told = told
-        self._over = False
+    def __init__(self, on_result: OnResult[Result]) -> None:
+        self._on_result = on_result
+        self._done = False
 
     def done(self) -> bool:
-        return self._over
+        return self._done
 
     def cancelled(self) -> bool:
         return False
 
     def set_result(self, result: Result) -> None:
-        self._tell(result)
+        self._report(result)
 
     def set_exception(self, error: Exception) -> None:
-        self._tell(error)
+        self._report(error)
 
     def cancel(self) -> None:
-        self._over = True  # the loop is ending: nobody is told anything any more
+        self._done = True  # the loop is closing: no result is reported any more
 
-    def _tell(self, result: Result | Exception) -> None:
-        self._over = True
+    def _report(self, result: Result | Exception) -> None:
+        self._done = True
         try:
-            self._told(result)
-        except Exception as error:  # noqa: BLE001 (the others of the batch wait for their answers)
-            context = {"message": "who posted an item could not be told of it", "exception": error}
+            self._on_result(result)
+        except Exception as error:  # noqa: BLE001 (the other items of the batch wait for their results)
+            context = {"message": "the callback of a posted item failed", "exception": error}
             asyncio.get_running_loop().call_exception_handler(context)
 
 
@@ -76,7 +76,7 @@ class Batcher(Generic[Item, Result]):
         send: Sends a batch and returns a result for each item.
         max_size: The most items of a batch. Default 500.
         parallel: The most batches under way. Default 1.
-        unclaimed: Called with each result whose caller was cancelled or abandoned, and with an error if the
+        unclaimed: Called with each result of a cancelled or abandoned caller, and with an error if the
             caller was cancelled, because the item may have been processed.
     """
 
@@ -95,14 +95,14 @@ class Batcher(Generic[Item, Result]):
         self._parallel = parallel
         self._name = name
         self._items: list[Item] = []
-        self._answers: list[_Answer[Result]] = []  # of each item that waits
+        self._answers: list[_Answer[Result]] = []  # one for each waiting item
         self._under_way = self._with_posted = 0
         self._senders: set[asyncio.Task[None]] = set()
         self._sent: list[list[_Answer[Result]]] = []
         self._closed = False
 
     async def __call__(self, item: Item) -> Result:
-        """The result for *item*."""
+        """Send *item* with the next batch and return its result."""
         if self._closed:
             raise self._is_closed()
         answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
@@ -113,15 +113,15 @@ class Batcher(Generic[Item, Result]):
             self._missed(item, answer)
             raise
 
-    def post(self, item: Item, told: Told[Result]) -> None:
-        """Have *item* sent, whatever becomes of the caller; *told* is called with its result or its error.
+    def post(self, item: Item, on_result: OnResult[Result]) -> None:
+        """Send *item* even if the caller is cancelled, and call *on_result* with its result or error.
 
-        What is asked later is sent when it was done, or in the same batch behind it.
+        Items that are sent later are processed after it, or behind it in the same batch.
         """
         if self._closed:
-            told(self._is_closed())
+            on_result(self._is_closed())
         else:
-            self._add(item, _Posted(told))
+            self._add(item, _Posted(on_result))
 
     def _add(self, item: Item, answer: _Answer[Result]) -> None:
         self._items.append(item)
@@ -138,7 +138,7 @@ class Batcher(Generic[Item, Result]):
         )
 
     def _missed(self, item: Item, answer: asyncio.Future[Result]) -> None:
-        """A caller was cancelled: after its answer was there, but before it could take it?"""
+        """Pass on the result of a caller that was cancelled after its result had arrived."""
         if answer.cancelled() or not answer.done():
             return  # `_hand_out` handles results without a caller
         if self._unclaimed is not None:
@@ -146,28 +146,28 @@ class Batcher(Generic[Item, Result]):
             self._unclaimed(item, error if isinstance(error, Exception) else answer.result())
 
     def abandon(self, error: Exception) -> None:
-        """Fail all who wait, also those whose items are under way: these go on, with nobody to answer to."""
+        """Fail all waiting callers. Items that are under way are still processed, without a reader."""
         waiting, self._items, self._answers = self._answers, [], []
         for answers in (waiting, *self._sent):
             _fail(answers, error)
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is under way."""
+        """True if nothing is under way."""
         return not self._senders
 
     async def drained(self) -> None:
-        """Wait until nothing is under way: those taken have their answers, or nobody waits for them."""
+        """Wait until nothing is under way."""
         while self._senders:
             await asyncio.wait(self._senders)
 
     async def close(self) -> None:
-        """Take no more calls, and wait until those taken have their answers."""
+        """Accept no more items, and wait until those accepted have results."""
         self._closed = True
         await self.drained()
 
     async def _drain(self) -> None:
-        """Send until nobody waits, or until a sender with something posted goes on with what is left."""
+        """Send batches until no item waits, or until a batch with a posted item is under way."""
         try:
             while not self._with_posted and (items := self._items[: self._max_size]):
                 answers = self._answers[: self._max_size]
@@ -186,13 +186,13 @@ class Batcher(Generic[Item, Result]):
     async def _deliver(self, items: Sequence[Item], answers: Sequence[_Answer[Result]]) -> None:
         try:
             await self._halved(items, answers)
-        except BaseException:  # the loop is ending: nobody may be left waiting
+        except BaseException:  # the loop is closing: no caller may be left waiting
             for answer in answers:
                 answer.cancel()
             raise
 
     async def _halved(self, items: Sequence[Item], answers: Sequence[_Answer[Result]]) -> None:
-        """Send them, in halves where some are bad."""
+        """Send *items*, in halves if some of them are invalid."""
         try:
             results = await self._send(items)
             if len(results) != len(items):
@@ -204,7 +204,7 @@ class Batcher(Generic[Item, Result]):
             middle = len(items) // 2
             await self._halved(items[:middle], answers[:middle])
             await self._halved(items[middle:], answers[middle:])
-        except Exception as error:  # noqa: BLE001 (whatever it is, it is the callers' to handle)
+        except Exception as error:  # noqa: BLE001 (each caller handles it)
             self._hand_out(items, answers, [error] * len(items))
         else:
             self._hand_out(items, answers, results)

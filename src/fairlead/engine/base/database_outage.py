@@ -1,4 +1,4 @@
-"""Whether the database is away, as far as callers know who can go on without it for a while."""
+"""Detect that the database is unavailable, for callers that can continue with cached data."""
 
 from __future__ import annotations
 
@@ -12,51 +12,58 @@ from fairlead.engine.base.timing import with_deadline
 from fairlead.errors import DependencyUnavailableError
 
 MAX_STALE_S = 300.0
-"""How long callers go on, while it is away, by what was read before."""
+"""How long callers use cached data during an outage."""
 UNRESPONSIVE_AFTER_S = 2.0
-"""How long who can go on without waits for a database that does not answer: then it counts as away."""
+"""How long a caller that has a cached value waits for PostgreSQL before treating it as unavailable."""
 CANCELLED_AFTER_S = 0.5
-"""Who gives up after so long, since his call ends earlier than that patience, has seen the same."""
+"""A caller that is cancelled after waiting this long also marks PostgreSQL as unavailable."""
 PROBE_EVERY_S = 5.0
-"""While it is away one of those who can go on without asks it so often; nobody else waits for it."""
+"""How often one caller probes PostgreSQL during an outage; the others do not wait for it."""
 
 T = TypeVar("T")
 
 
 class DatabaseOutage:
-    """One per process and purpose."""
+    """The availability of the database, as the callers of one purpose see it."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._away = False
-        self._until_s = -math.inf
+        self._is_down = False
+        self._until_mono = -math.inf
 
     def is_active(self) -> bool:
-        """Whether it is away, and need not be asked now."""
-        return self._clock.monotonic() < self._until_s
+        """Return whether the database is unavailable and need not be queried now."""
+        return self._clock.monotonic() < self._until_mono
 
-    async def query(self, asked: Awaitable[T], *, needed: bool) -> T:
-        """What is *asked* of it. DependencyUnavailableError where it is away; so it counts where it does not
-        answer in time, unless its answer is *needed*."""
-        if self._away:
-            self._stays_away()  # for all others, while this one asks
-        began_s = self._clock.monotonic()
+    async def query(self, read: Awaitable[T], *, needed: bool) -> T:
+        """Await *read* and return its result.
+
+        Args:
+            read: A query of the database.
+            needed: False if the caller has cached data; an unresponsive database then counts as unavailable.
+
+        Raises:
+            DependencyUnavailableError: The database is unavailable.
+        """
+        if self._is_down:
+            self._mark_down()  # for all others, while this one probes
+        started_mono = self._clock.monotonic()
         try:
-            found = await (
-                asked if needed else with_deadline(asked, self._clock, UNRESPONSIVE_AFTER_S, _silent)
+            result = await (
+                read if needed else with_deadline(read, self._clock, UNRESPONSIVE_AFTER_S, _silent)
             )
         except DependencyUnavailableError:
-            self._stays_away()
+            self._mark_down()
             raise
         except asyncio.CancelledError:
-            if self._clock.monotonic() - began_s >= CANCELLED_AFTER_S:
-                self._stays_away()
+            if self._clock.monotonic() - started_mono >= CANCELLED_AFTER_S:
+                self._mark_down()
             raise
-        self._away, self._until_s = False, -math.inf
-        return found
+        self._is_down, self._until_mono = False, -math.inf
+        return result
 
-    def _stays_away(self) -> None:
-        self._away, self._until_s = True, self._clock.monotonic() + PROBE_EVERY_S
+    def _mark_down(self) -> None:
+        self._is_down, self._until_mono = True, self._clock.monotonic() + PROBE_EVERY_S
 
 
 def _silent() -> DependencyUnavailableError:

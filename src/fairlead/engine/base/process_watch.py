@@ -59,14 +59,14 @@ class ProcessWatch:
         """Call *callback* whenever the process is well again."""
         self._on_well.append(callback)
 
-    def reached(self, place: str) -> None:
-        """Record a new connection to *place*."""
-        self._health = policy.reached(self._health, place)
+    def reached(self, destination: str) -> None:
+        """Record a new connection to *destination*."""
+        self._health = policy.reached(self._health, destination)
 
-    def failed(self, place: str, kind: str) -> None:
-        """Record that no connection to *place* could be made, for the reason *kind*."""
+    def failed(self, destination: str, kind: str) -> None:
+        """Record that no connection to *destination* could be made, for the reason *kind*."""
         was_sick = self._health.sick
-        self._health = health = policy.failed(self._health, place, kind, self._clock.monotonic())
+        self._health = health = policy.failed(self._health, destination, kind, self._clock.monotonic())
         if health.sick and not was_sick:
             self._emit(ProcessUnhealthy(health.sick, tuple(health.faults), HINTS[health.sick]))
             self._checks = asyncio.create_task(self._until_well(), name="fairlead-process-check")
@@ -95,6 +95,6 @@ class ProcessWatch:
     async def _is_connected(self, health: ProcessHealth) -> bool:
         if health.sick == "descriptors":  # only spare descriptors count, and connections would use them up
             return True
-        looks = map(self._reaches, health.places)
-        found = await asyncio.gather(*looks, return_exceptions=True)  # no place may end the checks
-        return any(one is True for one in found)
+        checks = map(self._reaches, health.places)
+        results = await asyncio.gather(*checks, return_exceptions=True)  # no destination may end the checks
+        return any(result is True for result in results)

@@ -1,8 +1,8 @@
-"""The one shape of a background service: a pass, a wait, and again, whatever a pass may meet.
+"""A background service: one pass, a wait, and the next pass, whatever a pass raises.
 
-A failed pass is told once, when the service begins to fail, and once when it works again: an outage of a
-minute is two lines of each service, not sixty (E14). While passes fail the wait doubles: up to 2 s while
-the store is away, else up to the interval.
+A failure is reported once when a service starts to fail, and once when it recovers, so an outage of a minute
+is two log lines for each service. While passes fail the wait doubles: up to 2 s during an outage of the
+store, else up to the interval.
 """
 
 from __future__ import annotations
@@ -20,21 +20,24 @@ from fairlead.policy.text.safe import safe_text
 STORE = "database"
 RETRY_BASE_S = 0.1
 RETRY_CAP_S = 2.0
-"""The longest wait for a store that is away: P14 promises work again within 5 s of its return."""
+"""The longest wait during an outage of the store, because work resumes within 5 s of its return. Spec: P14."""
 
 Pass = Callable[[], Awaitable[float | None]]
 """One round of work; returns the seconds until the next is due, or None for the service's interval."""
 
 
 def is_outage(error: Exception) -> bool:
-    """True where *error* says that the store is away, not that something is wrong with what it was asked."""
+    """Return whether *error* means that the store is unavailable, not that a request was wrong."""
     return isinstance(error, DependencyUnavailableError | ConnectionError | TimeoutError)
 
 
 class FailureReporter:
-    """Tells the beginning and the end of trouble, and how long to wait in between; never each try.
+    """Report when a service starts to fail and when it recovers, and compute the retry delay.
 
-    *name* is the service's; an outage is told as one of the store.
+    Failures in between are not reported. An outage is reported as one of the store.
+
+    Args:
+        name: The name of the service.
     """
 
     def __init__(self, name: str, *, clock: Clock, draw: Draw, emit: Emit) -> None:
@@ -48,11 +51,16 @@ class FailureReporter:
 
     @property
     def failing_s(self) -> float:
-        """Seconds since the first of the failures that have not ended; 0.0 in good health."""
+        """Seconds since the first failure that has not ended; 0.0 while the service works."""
         return self._clock.monotonic() - self._since if self._failures else 0.0
 
     def failure(self, error: Exception, cap_s: float = RETRY_CAP_S) -> float:
-        """Note a failure; the seconds to wait before the next try, at most *cap_s* (2 s in an outage)."""
+        """Record *error* and return the seconds until the next attempt.
+
+        Args:
+            error: The failure.
+            cap_s: The longest delay; 2 s at most in an outage.
+        """
         outage = is_outage(error)
         if not self._failures:
             self._since = self._clock.monotonic()
@@ -70,12 +78,14 @@ class FailureReporter:
         )
 
     def success(self) -> None:
-        """Note that all is well."""
+        """Record that a pass succeeded."""
         if not self._failures:
             return
-        away_s = self.failing_s
+        outage_s = self.failing_s
         self._failures = 0
-        self._emit(StoreReachable(STORE, away_s) if self._outage else ServiceRecovered(self._name, away_s))
+        self._emit(
+            StoreReachable(STORE, outage_s) if self._outage else ServiceRecovered(self._name, outage_s)
+        )
 
     def _event(self, error: Exception, outage: bool) -> Event:
         reason = safe_text(error)
@@ -87,9 +97,10 @@ class FailureReporter:
 
 
 class Service:
-    """Runs *one_pass* every *interval_s* seconds, spread by a tenth: processes do not march in step.
+    """A task that runs *one_pass* every *interval_s* seconds.
 
-    While *ready* says no (default: it is always ready) the pass is left out.
+    The interval varies by a tenth, so that processes do not run in step. While *ready* returns False the pass is
+    skipped.
     """
 
     def __init__(
@@ -115,7 +126,7 @@ class Service:
         self._under_way: TimeLimit | None = None
 
     async def run(self) -> None:
-        """Work until ``stop``; a pass under way has a moment to end, then it is cut, as a kill would do."""
+        """Run passes until ``stop``. A pass that is under way then has 2 s to end before it is cancelled."""
         while not self._stopping:
             self._woken.clear()
             wait_s = await self._guarded_pass()
@@ -123,24 +134,24 @@ class Service:
                 await wait_event(self._woken, self._clock, wait_s)
 
     def wake(self) -> None:
-        """Begin the next pass now."""
+        """Start the next pass now."""
         self._woken.set()
 
     def stop(self) -> None:
-        """Begin no further pass."""
+        """Start no further pass."""
         self._stopping = True
         self._woken.set()
         if self._under_way is not None:
             self._clock.call_later(LEAVE_S, self._under_way.expire)
 
     async def _guarded_pass(self) -> float:
-        if not self._ready():  # no pass is no sign of health either
+        if not self._ready():  # a skipped pass does not count as a success
             return min(self._interval_s, RETRY_CAP_S)
         self._under_way = limit = TimeLimit(self._clock, None)
         try:
             async with limit:
                 wait_s = await self._pass()
-        except Exception as error:  # noqa: BLE001 (a service outlives whatever a pass meets; it is told)
+        except Exception as error:  # noqa: BLE001 (a service survives any failure of a pass, and reports it)
             if limit.expired:
                 return 0.0
             return self._reporter.failure(error, max(RETRY_CAP_S, self._interval_s))
@@ -151,6 +162,6 @@ class Service:
 
 
 async def ended(task: asyncio.Task[None], stop: Callable[[], None]) -> None:
-    """Stop a background task and wait for it; raise its failure."""
+    """Stop a background task, wait for it, and raise its failure."""
     stop()
     await task

@@ -1,4 +1,4 @@
-"""Waits that end: a time limit and an event with a timeout, both on the injected clock (D9)."""
+"""Waits that end: a time limit, and an event with a timeout, on the injected clock. Spec: D9."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from fairlead._core.clock import Clock
 T = TypeVar("T")
 
 IGNORED_S = 5.0
-"""A block that goes on for so long after its limit ignores it."""
+"""A block that still runs this long after its limit counts as ignoring it."""
 LEAVE_S = 2.0
-"""What is under way at a stop, and needed by nobody, may take so long: a store may be silent (E16)."""
+"""How long an operation without a reader may take at a stop, as a store may be unresponsive."""
 
 
 class TimeLimit:
@@ -81,23 +81,33 @@ class TimeLimit:
 
 
 async def with_deadline(
-    asked: Awaitable[T], clock: Clock, at_most_s: float, late: Callable[[], Exception]
+    operation: Awaitable[T], clock: Clock, at_most_s: float, late: Callable[[], Exception]
 ) -> T:
-    """What is *asked* for; raises *late* where it takes longer than *at_most_s* s (none: below 0)."""
+    """Return the result of *operation*.
+
+    Args:
+        operation: What to await.
+        clock: The clock.
+        at_most_s: The limit in seconds; below 0 counts as 0.
+        late: Makes the exception to raise after the limit.
+    """
     limit = TimeLimit(clock, max(0.0, at_most_s))
     try:
         async with limit:
-            return await asked
+            return await operation
     except TimeoutError:
         if not limit.expired:
             raise
         raise late() from None
 
 
-async def gather_all(*asked: Awaitable[T]) -> list[T]:
-    """The results of all, in their order; the first error once all have ended, so that nothing goes on."""
+async def gather_all(*operations: Awaitable[T]) -> list[T]:
+    """Return the results of *operations* in order.
+
+    The first error is raised once all have ended, so that nothing keeps running.
+    """
     results: list[T] = []
-    for result in await asyncio.gather(*asked, return_exceptions=True):
+    for result in await asyncio.gather(*operations, return_exceptions=True):
         if isinstance(result, BaseException):
             raise result
         results.append(result)
@@ -105,7 +115,7 @@ async def gather_all(*asked: Awaitable[T]) -> list[T]:
 
 
 class Waitable(Protocol):
-    """Something that is set one day, as asyncio.Event is."""
+    """A thing that can be waited for, as an asyncio.Event is."""
 
     def is_set(self) -> bool: ...
 
@@ -113,7 +123,7 @@ class Waitable(Protocol):
 
 
 async def wait_event(event: Waitable, clock: Clock, at_most_s: float) -> bool:
-    """Wait for *event*, at most *at_most_s* seconds; whether it is set."""
+    """Wait for *event* for at most *at_most_s* seconds, and return whether it is set."""
     if event.is_set():
         return True
     try:

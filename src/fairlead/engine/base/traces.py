@@ -26,12 +26,12 @@ _LIBRARIES = ("site-packages", "dist-packages", "lib/python")
 def traceback_text(error: BaseException) -> str:
     """Return the traceback of *error* from its handler on, with the exceptions that caused it."""
     with suppress(Exception):  # any method of a hostile exception may raise
-        shown, told = error, ""
+        shown, heading = error, ""
         if (first := _first_of_many(error)) is not None:
-            shown, told = first, f"The first of more than {MOST_ERRORS} in one {type(error).__name__}:\n"
+            shown, heading = first, f"The first of more than {MOST_ERRORS} in one {type(error).__name__}:\n"
         trace = _from_handler(shown.__traceback__)
         lines = traceback.format_exception(type(shown), shown, trace, limit=-MAX_FRAMES)
-        return safe_end("".join((told, *lines)), MAX_BYTES)
+        return safe_end("".join((heading, *lines)), MAX_BYTES)
     return type(error).__name__
 
 
@@ -40,15 +40,15 @@ def _first_of_many(error: BaseException) -> BaseException | None:
 
     The standard library formats each of them before it leaves most of them out: 10,000 take seconds.
     """
-    found: list[BaseException] = []
+    leaves: list[BaseException] = []
     waiting = [error]
-    while waiting and len(found) <= MOST_ERRORS:
-        one = waiting.pop()
-        if isinstance(one, BaseExceptionGroup):
-            waiting += reversed(one.exceptions)
+    while waiting and len(leaves) <= MOST_ERRORS:
+        exception = waiting.pop()
+        if isinstance(exception, BaseExceptionGroup):
+            waiting += reversed(exception.exceptions)
         else:
-            found.append(one)
-    return found[0] if len(found) > MOST_ERRORS else None
+            leaves.append(exception)
+    return leaves[0] if len(leaves) > MOST_ERRORS else None
 
 
 def place_of(error: BaseException) -> str | None:
