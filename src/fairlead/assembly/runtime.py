@@ -348,7 +348,7 @@ class Runtime:
             [*settings_mapping.schedules(self.settings), *self._declared], self.bus.emit
         )
         self._worker = worker = self._make_worker() if roles.worker else None
-        services = self._make_services(roles, worker.wanted if worker else None)
+        services = self._make_services(roles, worker.claims if worker else None)
         if self._stopping.is_set():
             return
         unlisten = await self.jobs.listen(lambda _queue: worker.wake()) if worker else None

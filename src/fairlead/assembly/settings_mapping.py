@@ -50,7 +50,7 @@ def worker_settings(settings: Settings, queues: tuple[str, ...]) -> WorkerSettin
     """What a worker of *queues* takes, and how much at once."""
     given = settings.worker
     return WorkerSettings(
-        wanted=ClaimFilter(queues, given.kinds, given.providers),
+        claims=ClaimFilter(queues, given.kinds, given.providers),
         concurrency=given.concurrency,
         poll_s=given.poll_s,
         grace_s=given.shutdown_grace_s,

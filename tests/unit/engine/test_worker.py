@@ -133,7 +133,7 @@ async def test_kinds_without_a_handler_are_left_to_others(fleet: Fleet) -> None:
 
 async def test_a_filter_that_nothing_can_satisfy_is_refused(fleet: Fleet) -> None:
     with pytest.raises(InvalidConfigError, match="no handler for kind mail"):
-        await fleet.start(Handler("work", done_at_once), wanted=ClaimFilter(kinds=("mail",)))
+        await fleet.start(Handler("work", done_at_once), claims=ClaimFilter(kinds=("mail",)))
     with pytest.raises(InvalidConfigError, match="without handlers"):
         fleet.new()._worker(Executor([], clock=fleet.clock, draw=half, ids=IDS, emit=Recorder()))
     with pytest.raises(InvalidConfigError, match="concurrency"):

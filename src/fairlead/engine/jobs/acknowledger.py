@@ -4,7 +4,7 @@ Finished work is not lost while the store is unavailable: it is held in memory, 
 later. While outcomes are held for too long, or are too many, ``accepting`` is False and no new work starts.
 Outcomes that the store refuses because another process owns the job are counted and reported. An outcome
 that the store cannot take delays no other. It is written alone, and if the store still refuses it, the run
-counts as a failed attempt. So a handler whose result cannot be stored ends in a dead letter, and does not run
+counts as a failed attempt. So a job with a result that cannot be stored becomes a dead letter, and does not run
 for ever. Spec: P14, R1.
 """
 
@@ -29,7 +29,7 @@ BOUND = 2000
 KEEP_S = 60.0
 
 Refuse = Callable[[Job, Exception], Outcome]
-"""Returns the outcome of a run whose own outcome the store refuses: a failed attempt."""
+"""Returns a failed attempt, in place of an outcome that the store refuses."""
 
 
 @dataclass(slots=True)
@@ -120,7 +120,7 @@ class Acknowledger:
         except Exception as error:  # noqa: BLE001 (finished work is kept whatever the store says)
             return await self._not_written(batch, error)
         self._reporter.success()
-        self._tell(batch, accepted)
+        self._report(batch, accepted)
         return 0.0
 
     async def _not_written(self, batch: Sequence[Finished], error: Exception) -> float:
@@ -148,24 +148,24 @@ class Acknowledger:
         except Exception:  # noqa: BLE001 (the caller tries the next substitute, or retains the original)
             return False
         self._reporter.success()
-        self._tell([finished], accepted)
+        self._report([finished], accepted)
         return True
 
     def _keep(self, batch: Sequence[Finished], error: Exception) -> float:
         self._waiting.extendleft(reversed(batch))
         return self._reporter.failure(error)
 
-    def _tell(self, batch: Sequence[Finished], accepted: set[UUID]) -> None:
+    def _report(self, batch: Sequence[Finished], accepted: set[UUID]) -> None:
         stale: Counter[str] = Counter()
         for finished in batch:
             if finished.outcome.job_id in accepted:
-                self._tell_dead(finished)
+                self._report_discarded(finished)
             elif not finished.in_doubt:
                 stale[finished.job.kind] += 1
         for kind, count in stale.items():
             self._emit(SupersededWriteRefused(kind, count))
 
-    def _tell_dead(self, finished: Finished) -> None:
+    def _report_discarded(self, finished: Finished) -> None:
         job, outcome = finished.job, finished.outcome
         if isinstance(outcome, Discarded):
             failure = outcome.failure

@@ -1,8 +1,8 @@
-"""The job ``dead_letter.process``: does for each due entry what policy says, each by itself (Q10).
+"""The job ``dead_letter.process``: take the next action for each due dead letter, each by itself.
 
-An entry that fails is told and put off; the others go on. Whatever dies in between is done again by the next
-run and does no harm: jobs are enqueued under keys that make them once per entry, and entries change by
-compare-and-set in the store.
+A dead letter that cannot be handled is reported and postponed, and the others are handled. If a run dies, the
+next one repeats its actions without harm: jobs have a unique key for each dead letter, and dead letters
+change by compare-and-set. Spec: Q10.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ PROCESS = "dead_letter.process"
 SPREAD_S = 60.0
 """Replays of one run are spread over this long, so that an outage does not end in a herd."""
 ONCE_FOR_S = 8 * 86_400.0
-"""A notice's unique key outlives the entry, so that a run that died half-way tells nobody twice."""
+"""A notice's unique key outlives the dead letter, so that a run that died half-way sends nothing twice."""
 PUT_OFF_S = 900.0
-"""When an entry that could not be handled is tried again."""
+"""When a dead letter that could not be handled is retried."""
 BY = "fairlead"
 
 _TIMEOUT_S = 300.0
@@ -51,9 +51,9 @@ _SPARE_S = 15.0
 
 
 class DeadLetterProcessor:
-    """Handles what is due, oldest first, batch by batch while its time lasts.
+    """The processor of due dead letters: oldest first, in batches, while its time lasts.
 
-    *queues* are watched for their bound: one full of open entries is told as an alarm (R19).
+    An event is emitted for each of *queues* that has reached its bound of open dead letters. Spec: R19.
     """
 
     def __init__(
@@ -76,41 +76,41 @@ class DeadLetterProcessor:
         self._queues = queues
 
     def handler(self) -> Handler:
-        """This as the handler of kind ``dead_letter.process``."""
+        """Return the handler of kind ``dead_letter.process``."""
         return Handler(PROCESS, self.run, timeout_s=_TIMEOUT_S)
 
     async def run(self, context: JobContext) -> dict[str, int]:
-        """Handle everything due; how many entries by what was done: see ``_act`` for the words."""
+        """Handle everything that is due, and return the number of dead letters by action: see ``_act``."""
         counts: Counter[str] = Counter()
-        seen: set[object] = set()
+        handled: set[object] = set()
         while context.remaining_s > _SPARE_S:
             batch = await self._entries.due(self._rules.batch)
-            due = [entry for entry in batch if entry.dead_letter_id not in seen]
+            due = [entry for entry in batch if entry.dead_letter_id not in handled]
             for entry in due:
-                seen.add(entry.dead_letter_id)
-                counts[await self._one(entry)] += 1
+                handled.add(entry.dead_letter_id)
+                counts[await self._handle(entry)] += 1
             if len(due) < self._rules.batch:
                 break
         await self._check_bounds()
         self._emit(DeadLettersProcessed(dict(counts)))
         return dict(counts)
 
-    async def _one(self, entry: DeadLetter) -> str:
-        """Handle one entry; whatever is wrong with it concerns no other."""
+    async def _handle(self, entry: DeadLetter) -> str:
+        """Handle one dead letter; an error affects no other."""
         try:
             return await self._act(entry)
         except Exception as error:  # noqa: BLE001 (Q10: errors are isolated per entry)
             reason = safe_text(error)
-            told = DeadLetterFailed(str(entry.dead_letter_id), entry.tenant_id, entry.provider, reason)
-            self._emit(told)
-            return await self._put_off(entry)
+            failed = DeadLetterFailed(str(entry.dead_letter_id), entry.tenant_id, entry.provider, reason)
+            self._emit(failed)
+            return await self._postpone(entry)
 
-    async def _put_off(self, entry: DeadLetter) -> str:
-        """Try again later; leave an entry past the age of abandonment to a person."""
+    async def _postpone(self, entry: DeadLetter) -> str:
+        """Retry later; leave a dead letter past the age of abandonment to an operator."""
         later_s = PUT_OFF_S if entry.age_s < self._rules.abandon_after_s else None
         try:
             await self._entries.postpone(entry.dead_letter_id, later_s, last_at=entry.last_at)
-        except Exception:  # noqa: BLE001 (told already; it stays due, and the next run meets it again)
+        except Exception:  # noqa: BLE001 (reported already; it stays due for the next run)
             return "failed"
         return "failed"
 
@@ -120,7 +120,7 @@ class DeadLetterProcessor:
             case RedriveNow():
                 return await self._redrive(entry, now)
             case StartReauth():
-                if entry.kind != REFRESH:  # a lost grant told itself in the transaction that condemned it
+                if entry.kind != REFRESH:  # a lost grant has its notice from the transaction that recorded it
                     await self._notify(entry, last=False)
                 await self._look_again(replace(entry, reauth_started_at=now), now, reauth_started=True)
                 return "reauth_started"
@@ -150,10 +150,10 @@ class DeadLetterProcessor:
     async def _look_again(
         self, entry: DeadLetter, now: datetime, *, reauth_started: bool = False, notified: bool = False
     ) -> None:
-        after: Action = next_action(entry, now, self._rules)
+        action: Action = next_action(entry, now, self._rules)
         await self._entries.postpone(
             entry.dead_letter_id,
-            action_in_s(after, now),
+            action_in_s(action, now),
             last_at=entry.last_at,
             reauth_started=reauth_started,
             notified=notified,
@@ -178,7 +178,10 @@ class DeadLetterProcessor:
 
 
 def replay_of(entry: DeadLetter, ids: Ids, *, delay_s: float = 0.0) -> NewJob:
-    """The job that tries a dead letter's work again, *delay_s* from now; it keeps the lineage (R19)."""
+    """Return the job that retries a dead letter's work, due *delay_s* from now, with the same lineage.
+
+    Spec: R19.
+    """
     return NewJob(
         job_id=ids.uuid7(),
         kind=entry.kind,

@@ -1,10 +1,10 @@
-"""Runs one job and says what becomes of it: handler under its timeout, then one decision by policy.
+"""Run one job and decide its outcome: the handler under its timeout, then one decision by policy.
 
-    handler's answer or exception > outcome (jobs/job.py) > decision (failures/retry.py) > write (ports)
+    the handler's result or exception > outcome (jobs/job.py) > decision (failures/retry.py) > write (ports)
 
-Nothing that a handler returns or raises leaves here but as a write: a worker does not die of its jobs, and
-the failure path itself cannot fail (E08). One thing passes: cancellation from outside (lease loss, drain),
-which is no failure; whoever cancelled hands the job back.
+Whatever a handler returns or raises becomes an outcome to write, so no job can end its worker. Only a
+cancellation from outside (a lost lease, a drain) passes through. It is no failure, and the canceller hands the
+job back.
 """
 
 from __future__ import annotations
@@ -58,11 +58,12 @@ def _never() -> None:
 
 
 class Executor:
-    """Runs jobs by their kind. One serves all workers of a process; it keeps nothing between jobs.
+    """The runner of jobs, by their kind. One serves all workers of a process and keeps no state between jobs.
 
-    *factor_of* gives the provider's scale of retry waits (default 1.0 for all); *pauses* is where
-    ``ctx.pause`` is written (default None: nowhere, so that only the job itself waits). *grants* knows
-    which connections need a new grant (default None: errors are believed).
+    Args:
+        factor_of: Returns the provider's factor for retry delays. Default 1.0 for all.
+        pauses: Stores what ``ctx.pause`` requests. Default None: only the job itself waits.
+        grants: Knows which connections need a new grant. Default None: errors are believed.
     """
 
     def __init__(
@@ -95,11 +96,11 @@ class Executor:
         return tuple(self._handlers)
 
     def timeout_s(self, kind: str) -> float:
-        """How long a run of *kind* may take."""
+        """Return the timeout of *kind* in seconds."""
         return self._handlers[kind].timeout_s
 
     def begin(self, job: Job, end_by: EndBy = _never) -> JobContext:
-        """What one run of *job* has to go by, and where it leaves what it saves; its time begins now."""
+        """Return the context of one run of *job*. Its time starts now."""
         started = self._clock.monotonic()
         handler = self._handlers.get(job.kind)
         waiting_s = None if job.call_waited_s is None else started - job.call_waited_s
@@ -107,11 +108,11 @@ class Executor:
         return JobContext(job, _remaining(self._clock, handler, end_by), waiting_s, timeout_s=timeout_s)
 
     async def run(self, job: Job, end_by: EndBy = _never) -> Outcome:
-        """What to write for *job* after running it once. Raises nothing but cancellation from outside."""
+        """Run *job* once and return the outcome to write. Only a cancellation from outside is raised."""
         return await self.run_claimed(self.begin(job, end_by), end_by)
 
     async def run_claimed(self, context: JobContext, end_by: EndBy) -> Outcome:
-        """`run` for what `begin` gave, which tells whoever ends the run what it had saved until then."""
+        """Run the job of a context from `begin`, and return the outcome to write."""
         job, started = context.job, self._clock.monotonic()
         handler = self._handlers.get(job.kind)
         if handler is None:  # another version of the program knows it: give it back, and burn nothing
@@ -142,7 +143,7 @@ class Executor:
         answer: RefusedRun | outcomes.RequireReauth,
         ran_s: float,
     ) -> Outcome:
-        """Return what to write for a run whose credential was refused, once the grant was looked at."""
+        """Return the outcome of a run with a refused credential, after reading the state of its grant."""
         job = _with_effective_waits(context)
         ended, connection_id = await self._grant_waits.resolve(job, answer, ran_s)
         if type(ended) is RefusedRun:
@@ -151,7 +152,7 @@ class Executor:
         return with_connection(outcome, connection_id)
 
     def cancelled_itself(self, context: JobContext) -> Outcome:
-        """What to write for a run that ended as cancelled though nobody outside had cancelled it."""
+        """Return the outcome of a run that was cancelled, but not by this process."""
         job = context.job
         reason = "its handler cancelled its own task"
         failure = Failure(Category.TRANSIENT_NETWORK, "unclassified", reason, unclassified=True)
@@ -167,8 +168,8 @@ class Executor:
 
         The text is plain ASCII, so that no database refuses it as well.
         """
-        told = safe_text(error).encode("ascii", "backslashreplace").decode()
-        reason = f"the result or error of its run cannot be stored: {told}"
+        text = safe_text(error).encode("ascii", "backslashreplace").decode()
+        reason = f"the result or error of its run cannot be stored: {text}"
         failure = Failure(Category.TRANSIENT_SERVER, "outcome_refused", reason)
         outcome = self._decide(job, self._handlers.get(job.kind), outcomes.Retry(failure), 0.0)
         self._emit(job_finished(job, outcome, 0.0))
@@ -233,7 +234,7 @@ class Executor:
         return self._clock.monotonic()
 
     async def _pause_scope(self, job: Job, pause: RequestedPause) -> None:
-        """Write a pause; one that cannot be written fails nothing, since the job itself waits as well."""
+        """Store a pause. If it cannot be stored the run does not fail, because the job itself waits too."""
         why_not = await self._why_not_paused(job, pause)
         about = (job.tenant_id, job.provider, job.kind)
         if why_not is None:
@@ -349,7 +350,7 @@ class Executor:
 
 
 def _remaining(clock: Clock, handler: Handler | None, end_by: EndBy) -> Callable[[], float]:
-    """How long a run that begins now may go on, asked anew each time."""
+    """Return a function that returns how many seconds a run that starts now has left."""
     timed_out = clock.monotonic() + (handler.timeout_s if handler else 0.0)
 
     def remaining_s() -> float:
@@ -360,14 +361,14 @@ def _remaining(clock: Clock, handler: Handler | None, end_by: EndBy) -> Callable
 
 
 def _with_saved(outcome: Outcome, context: JobContext) -> Outcome:
-    """*outcome* with what the run saved, for the run that comes after it."""
+    """Return *outcome* with the args that the run saved for the next run."""
     if context._next_args is None or not isinstance(outcome, Rescheduled | Discarded):
         return outcome
     return replace(outcome, args=context._next_args)
 
 
 def _with_effective_waits(context: JobContext) -> Job:
-    """The job with the waits that count: none of those from before its work came on."""
+    """Return the job without counted waits if this run made progress."""
     job = context.job
     if not (context._progressed and job.streaks.get(outcomes.WAITS)):
         return job
@@ -375,7 +376,7 @@ def _with_effective_waits(context: JobContext) -> Job:
 
 
 def _updated_waits(job: Job, counted: bool) -> Mapping[str, int]:
-    """The streaks after a wait; empty: as they were."""
+    """Return the streaks after a wait; empty if they did not change."""
     waits = job.streaks.get(outcomes.WAITS)
     if counted:
         return {**job.streaks, outcomes.WAITS: (waits or 0) + 1}

@@ -68,7 +68,7 @@ class GrantWaits:
 
 
 def credential_of(job: Job, error: Exception | None) -> RefusedCredential | None:
-    """Return whose credential was refused in a run of *job* that ended by *error*; None: none was."""
+    """Return the credential that was refused in a run of *job* that raised *error*, or None."""
     return refused_credential(error, tenant=job.tenant_id, provider=job.provider, group=job.group_key)
 
 

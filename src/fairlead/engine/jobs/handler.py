@@ -1,4 +1,4 @@
-"""What runs a kind of job, and what it sees while it runs."""
+"""The handler of a kind of job, and the context of one run."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from fairlead.policy.text.number import number_of
 
 JOB_TIMEOUT_S = 60.0
 SAVED = "fairlead.saved"
-"""Where the stored args of a job hold what its runs saved."""
+"""The field of a job's stored args for the values that its runs saved."""
 
 OnError = Callable[[Exception, "JobContext"], object]
 
 PauseScope = Literal["group", "tenant", "provider"]
-"""What a handler may pause: the group of its job, all work of its tenant, or of its provider."""
+"""What a handler may pause: the group of its job, or all jobs of its tenant or its provider."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestedPause:
-    """A pause that a run asked for. *scope* None: its job names nothing of the kind that was to be paused."""
+    """A pause that a run requested. *scope* None: its job has no such scope."""
 
     scope: Scope | None
     for_s: float
@@ -37,14 +37,14 @@ class RequestedPause:
 
 
 current_job: ContextVar[JobContext | None] = ContextVar("fairlead_job", default=None)
-"""The run that this code is a part of; None outside of jobs."""
+"""The context of the current run; None outside of jobs."""
 
 
 class JobContext:
     """One run of one job, as its handler sees it.
 
-    A handler ends a run by returning: an outcome of policy/jobs/job.py, or anything else as the result. All
-    of it may be used from a thread, too, where plain functions run.
+    A handler ends a run by returning: an outcome of policy/jobs/job.py, or any other value as the result. All
+    methods may also be called from the thread of a plain function.
     """
 
     __slots__ = (
@@ -72,14 +72,14 @@ class JobContext:
         self.timeout_s = timeout_s
         """How long a run of its kind may take."""
         self._call_waiting_since = call_waiting_since
-        """Since when a call of the job waits for a slot, over all its runs, on the monotonic clock (R26)."""
+        """When a call of the job started to wait for a slot, over all its runs, on the monotonic clock (R26)."""
         self._lists_started: dict[str, int] = {}
-        """How often this run has begun to read a list, by what it saves of it."""
+        """How often this run has started to read a list, by the name of its saved cursor."""
         self._stopped_by_worker = False
-        """Whether its worker has ended this run. The task itself does not tell: in Python before 3.13
-        a TaskGroup whose child failed leaves it as if it had been cancelled."""
+        """True once the worker has cancelled this run. The task does not show it: in Python before 3.13 a
+        TaskGroup with a failed child leaves it as if it had been cancelled."""
         self._progressed = False
-        """Whether this run saved anything but what there was: so much of the work is behind the job."""
+        """True if this run saved a new value: the job has made progress."""
         self._remaining_s = remaining_s
         self._requested_outcome: Snooze | Cancel | None = None
         self._pauses: dict[Scope | None, RequestedPause] = {}
@@ -87,7 +87,7 @@ class JobContext:
 
     @property
     def remaining_s(self) -> float:
-        """Seconds until this run is ended from outside: its timeout, or its worker's drain. Never below 0."""
+        """Seconds until this run is cancelled by its timeout or its worker's drain. Never below 0."""
         return max(0.0, self._remaining_s())
 
     @property
@@ -97,31 +97,33 @@ class JobContext:
 
     @property
     def tenant(self) -> str:
-        """Whose work this is."""
+        """The tenant of the job."""
         return self.job.tenant_id
 
     @property
     def provider(self) -> str | None:
-        """The vendor it concerns, if any."""
+        """The provider that the job names, or None."""
         return self.job.provider
 
     @property
     def args(self) -> Mapping[str, Json]:
-        """What was enqueued."""
+        """The args that were enqueued."""
         args = self.job.args
         return {name: value for name, value in args.items() if name != SAVED} if SAVED in args else args
 
     @property
     def saved(self) -> Mapping[str, Json]:
-        """What this run and those before it saved."""
+        """The values that this run and earlier ones saved."""
         return self.job.args.get(SAVED, {}) if self._saved is None else self._saved
 
     def save(self, name: str, value: Json) -> None:
-        """Keep *value* as `saved` for the next run of this job, should there be one: how far it has come.
+        """Store *value* as `saved[name]` for the next run of this job, for example how far it got.
 
-        It is written with the outcome of the run, a snooze or a failure, and the redrive of a dead letter has
-        it, too. A run whose worker is lost writes none, so the next one begins where the last that ended had
-        come to. InvalidInputError where it cannot be stored: together with the args 64 KiB of JSON at most.
+        The value is written with the outcome of this run, if that is a snooze or a failure, and a redrive of its
+        dead letter has it too. If the worker is lost during the run, the value is lost, too.
+
+        Raises:
+            InvalidInputError: It cannot be stored: args and saved values together may have 64 KiB of JSON.
         """
         saved = {**self.saved, name: value}
         encode_args({**self.job.args, SAVED: saved}, tenant=self.tenant)
@@ -130,26 +132,26 @@ class JobContext:
 
     @property
     def _next_args(self) -> Mapping[str, Json] | None:
-        """The args as the next run is to have them; None: as they are."""
+        """The args for the next run; None if this run saved nothing."""
         return None if self._saved is None else {**self.job.args, SAVED: self._saved}
 
     @property
     def group(self) -> str:
-        """What is paused with it: an account by default (``shopify/default``); "" where it has no group."""
+        """What is paused together: an account by default (``shopify/default``); "" without a group."""
         return self.job.group_key
 
     @property
     def _requested_pauses(self) -> tuple[RequestedPause, ...]:
-        """What this run asked to be paused, once per scope."""
+        """The pauses that this run requested, one for each scope."""
         return tuple(self._pauses.values())
 
     def snooze(self, delay_s: float, reason: str = "snoozed by its handler") -> Snooze:
-        """Run again after *delay_s* seconds, no attempt burnt. Counts even if its value is not returned."""
+        """Run again after *delay_s* seconds without using up an attempt, even if you do not return this."""
         self._requested_outcome = Snooze(delay_s, reason)
         return self._requested_outcome
 
     def cancel(self, reason: str) -> Cancel:
-        """End without a dead letter. Counts even if its value is not returned."""
+        """End without a dead letter, even if you do not return this."""
         self._requested_outcome = Cancel(reason)
         return self._requested_outcome
 
@@ -197,11 +199,14 @@ class JobContext:
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """How jobs of *kind* are run. *timeout_s* bounds a run (default 60); *retry* defaults to SPEC's.
+    """How jobs of *kind* are run.
 
-    *queue* is where they wait unless enqueue says otherwise: workers that are told no queues take it.
-    *transient*: exceptions that may pass by themselves. *on_error* is called with each exception of a run
-    that counts as a failure.
+    Attributes:
+        timeout_s: Bounds a run. Default 60.
+        retry: The retry policy. Default: by category.
+        queue: The queue of its jobs, unless `enqueue` names another.
+        transient: Exceptions that count as transient failures.
+        on_error: Called with each exception that fails a run.
     """
 
     kind: str
@@ -221,11 +226,15 @@ class Handler:
 
 
 def by_kind(handlers: Iterable[Handler]) -> Mapping[str, Handler]:
-    """The handlers by kind; InvalidConfigError where two claim one."""
-    found: dict[str, Handler] = {}
+    """Return the handlers by kind.
+
+    Raises:
+        InvalidConfigError: Two handlers have the same kind.
+    """
+    handlers_by_kind: dict[str, Handler] = {}
     for handler in handlers:
-        if handler.kind in found:
+        if handler.kind in handlers_by_kind:
             hint = "name one of them otherwise"
             raise InvalidConfigError(f"two handlers for kind {handler.kind!r}", hint=hint)
-        found[handler.kind] = handler
-    return MappingProxyType(found)
+        handlers_by_kind[handler.kind] = handler
+    return MappingProxyType(handlers_by_kind)

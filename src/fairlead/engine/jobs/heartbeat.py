@@ -1,13 +1,13 @@
-"""This process's session: one heartbeat for all its work (R2), and the fence that stops it in time.
+"""This process's session: one heartbeat for all its work, and the fence that stops it in time.
 
-A session is renewed each third of its lease. What was not confirmed for a full lease is presumed dead by the
-others, so this process presumes it too, by its own monotonic clock: it says so, has its handlers cancelled,
-and goes on under a new session. What a late handler still writes is refused by its lease id (R1); the fence
-here only keeps the overlap short.
+A session is renewed every third of its lease. Other processes presume a session lost after a full lease
+without a renewal, so this process does too, by its own monotonic clock. It then emits an event, cancels its
+handlers, and continues under a new session. What a late handler still writes is refused by its lease id; the
+fence only shortens the overlap.
 
-A handler that blocks the event loop blocks the heartbeat too. That is left so: its job is rescued, its late
-write refused. On waking, a blocked process first asks once whether its session stands: if nobody took its
-work away meanwhile, nothing has happened.
+A handler that blocks the event loop blocks the heartbeat too. Its job is then rescued, and its late write is
+refused. When the loop runs again, the process first tries to renew its session: if no other process took its
+jobs meanwhile, nothing is lost. Spec: R1, R2.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ T = TypeVar("T")
 
 BEATS_PER_LEASE = 3
 LAST_TRY_SHARE = 0.1
-"""Of the lease: the longest a try may take that begins after the lease has passed."""
+"""Share of the lease that a renewal may take once the lease has expired."""
 
 OnLost = Callable[[UUID, str], None]
-"""Told which session was lost and why; stops its work at once and never raises."""
+"""Called with the lost session and the reason; stops its work at once and never raises."""
 
 
 class Heartbeat:
@@ -89,27 +89,27 @@ class Heartbeat:
         return self._session_id
 
     def holds(self) -> bool:
-        """True while there is a session."""
+        """Return whether there is a session."""
         return self._session_id is not None
 
     @property
     def lease_s(self) -> float:
-        """How long a session stands without renewal."""
+        """Seconds for which a session lives without a renewal."""
         return self._lease_s
 
     @property
     def left_s(self) -> float:
-        """Seconds for which the session is surely ours still; 0.0 without one."""
+        """Seconds for which the session is certainly still valid; 0.0 without one."""
         if self._session_id is None:
             return 0.0
         return max(0.0, self._confirmed + self._lease_s - self._clock.monotonic())
 
     def on_lost(self, callback: OnLost) -> None:
-        """Have *callback* called whenever a session is lost."""
+        """Call *callback* whenever a session is lost."""
         self._on_lost.append(callback)
 
     def on_opened(self, callback: Callable[[], None]) -> None:
-        """Have *callback* called whenever there is a new session."""
+        """Call *callback* whenever there is a new session."""
         self._on_opened.append(callback)
 
     def on_cancelled(
@@ -127,7 +127,7 @@ class Heartbeat:
         self._trouble = trouble
 
     async def opened(self) -> UUID:
-        """The current session, once there is one."""
+        """Wait until there is a session, and return its id."""
         while self._session_id is None:
             await self._opened.wait()
         return self._session_id
@@ -163,11 +163,11 @@ class Heartbeat:
             opening = self._sessions.open(
                 session_id, self._identity, self._lease_s, self._version, self._master_keys, self._app_version
             )
-            await self._answered(opening, self._lease_s / BEATS_PER_LEASE)
+            await self._within(opening, self._lease_s / BEATS_PER_LEASE)
         except Exception as error:
-            if not self._had_one and not is_outage(error):  # no waiting mends that, and nobody works yet
+            if not self._had_one and not is_outage(error):  # waiting does not repair it, and no job runs yet
                 raise
-            if self._stop.is_set():  # it may be there all the same: `_close` ends it
+            if self._stop.is_set():  # the store may have opened it: `_close` ends it
                 self._session_id = session_id
                 return
             # without a session there is no work: try until there is
@@ -178,8 +178,8 @@ class Heartbeat:
             await self._look_up_keys(None)
         self._session_id, self._confirmed, self._had_one = session_id, sent, True
         self._opened.set()
-        for told in self._on_opened:
-            told()
+        for callback in self._on_opened:
+            callback()
 
     async def _beat(self) -> None:
         due = self._confirmed + self._lease_s / BEATS_PER_LEASE
@@ -192,13 +192,13 @@ class Heartbeat:
             await wait_event(self._stop, self._clock, wait_s)
 
     async def _renew(self, session_id: UUID) -> float | None:
-        """Ask the store once. None: the matter is settled; else the seconds to the next try."""
+        """Send one renewal. Return None if it is settled, else the seconds until the next attempt."""
         sent = self._clock.monotonic()
         # the lease counts from the asking: the store's own count begins later, so ours ends first
         limit_s = max(min(self.left_s, self._lease_s / BEATS_PER_LEASE), self._lease_s * LAST_TRY_SHARE)
         try:
             beat = self._sessions.heartbeat(session_id, self._running(), self._trouble())
-            renewed = await self._answered(beat, limit_s)
+            renewed = await self._within(beat, limit_s)
         except Exception as error:  # noqa: BLE001 (whatever keeps us from renewing, the lease runs out)
             if self._stop.is_set():
                 return None
@@ -222,14 +222,14 @@ class Heartbeat:
         self._keys_renewed_at = asked_at
         if self._look_again is not None:
             with suppress(Exception):
-                await self._answered(self._look_again(), self._lease_s * LAST_TRY_SHARE)
+                await self._within(self._look_again(), self._lease_s * LAST_TRY_SHARE)
 
-    async def _answered(self, asked: Awaitable[T], limit_s: float) -> T:
-        """What the store says to *asked*, unless that takes too long or we are stopped meanwhile."""
+    async def _within(self, request: Awaitable[T], limit_s: float) -> T:
+        """Await *request*, unless it takes longer than *limit_s* or the heartbeat is stopped."""
         self._asking = TimeLimit(self._clock, limit_s)
         try:
             async with self._asking:
-                return await asked
+                return await request
         finally:
             self._asking = None
 
@@ -237,8 +237,8 @@ class Heartbeat:
         self._session_id = None
         self._opened.clear()
         self._emit(LeaseLost(session_id, reason))
-        for told in self._on_lost:
-            told(session_id, reason)
+        for callback in self._on_lost:
+            callback(session_id, reason)
 
     async def _close(self) -> None:
         """Free the leases; if the store is away they run out by themselves."""

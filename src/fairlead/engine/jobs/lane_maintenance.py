@@ -22,9 +22,9 @@ AGE_EVERY_S = 5.0
 REPORT_EVERY_S = 60.0
 """A report counts for three minutes: two may be missed."""
 SWEEP_EVERY_S = 30.0
-"""So long, at most, nobody finds a job whose lane was missed, up to some 30,000 lanes."""
+"""The longest time that a job in a missed lane stays unclaimed, up to about 30,000 lanes."""
 SWEEP_SHARE = 0.01
-"""The most of the time that sweeps take. 100,000 lanes take about a second: a sweep each 100 s."""
+"""The largest share of time for sweeps. 100,000 lanes take about a second, so a sweep every 100 s."""
 
 
 class LaneMaintenance:
@@ -39,7 +39,7 @@ class LaneMaintenance:
         self._emit = emit
 
     def services(self, *, clock: Clock, draw: Draw) -> list[Service]:
-        """These as services."""
+        """Return the services."""
         passes = {"lanes": (self.tend, FLOORS_EVERY_S), "lane_sweep": (self.sweep, SWEEP_EVERY_S)}
         if self._claims is not None:
             passes["kind_report"] = (self.report, REPORT_EVERY_S)
@@ -49,7 +49,7 @@ class LaneMaintenance:
         ]
 
     async def tend(self) -> None:
-        """Raise the floors, and move up who waited too long; each where it is due."""
+        """Raise the floors and promote lanes that waited too long, each if it is due."""
         # half of the interval: a pass that comes a little early does not wait for the one after it
         await self._lanes.raise_floors(FLOORS_EVERY_S / 2)
         moved = await self._lanes.age(AGE_EVERY_S)
@@ -57,7 +57,7 @@ class LaneMaintenance:
             self._emit(LanesPromoted(moved))
 
     async def sweep(self) -> None:
-        """Mend what was missed, if it is due."""
+        """Repair lanes if a sweep is due."""
         swept = await self._lanes.sweep(SWEEP_EVERY_S / 2, SWEEP_SHARE)
         if swept is not None and (swept.opened or swept.parked or swept.woken):
             self._emit(LanesRepaired(swept.opened, swept.parked, swept.woken))

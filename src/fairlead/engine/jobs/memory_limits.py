@@ -13,12 +13,12 @@ from fairlead.events import Emit, MemoryPressure
 
 WARN_SHARE = 0.8
 FULL_SHARE = 0.9
-EASED_SHARE = 0.75  # below the warning, so that a process at the edge does not tell it again and again
+EASED_SHARE = 0.75  # below the warning, so that a process at the edge does not report it again and again
 LOOK_EVERY_S = 5.0
 
 
 class MemoryGuard:
-    """Looks at the gauge every 5 s and tells each change once."""
+    """A guard that reads the gauge every 5 s and reports each change of the stage once."""
 
     def __init__(self, gauge: MemoryGauge, *, clock: Clock, emit: Emit) -> None:
         self._gauge = gauge
@@ -28,7 +28,7 @@ class MemoryGuard:
         self._stage = "eased"
 
     def may_claim(self) -> bool:
-        """False from 90 % of the limit until there is less used again."""
+        """Return False from 90 % of the limit until use has fallen below 75 %."""
         now = self._clock.monotonic()
         if now - self._looked >= LOOK_EVERY_S:
             self._looked = now

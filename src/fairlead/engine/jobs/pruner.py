@@ -1,4 +1,4 @@
-"""The job ``clean_up``: deletes what was kept long enough, in small batches, while its time lasts (Q12)."""
+"""The job ``clean_up``: delete expired rows in small batches while its time lasts. Spec: Q12."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ BATCH = 1000
 _DAY_S = 86_400.0
 _TIMEOUT_S = 300.0
 ENDPOINTS_KEPT_S = 7 * _DAY_S
-"""How long a token endpoint is remembered, closed or not, that no refresh asks about."""
+"""How long the state of an unused token endpoint is stored."""
 _SPARE_S = 10.0
-"""Left of the job's time, at least, when another batch is begun."""
+"""The least time left of the job's timeout for another batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long what is over is kept, in seconds; defaults of DEFAULTS §7."""
+    """How long finished data is stored, in seconds."""
 
     jobs: Mapping[str, float] = field(
         default_factory=lambda: MappingProxyType(
             {"completed": _DAY_S, "cancelled": 7 * _DAY_S, "discarded": 30 * _DAY_S}
         )
     )
-    """By final state: done 24 h, cancelled 7 d, discarded 30 d (its dead letter tells of it as long)."""
+    """By final state: completed 24 h, cancelled 7 d, discarded 30 d, as long as its dead letter."""
     dead_letters_s: float = 30 * _DAY_S
     """Resolved and abandoned entries; open ones are never deleted."""
     dead_letter_bound: int = DEFAULT_DEAD_LETTER_RULES.bound
     """Entries of one queue beyond which closed ones go early."""
     schedule_runs_s: float = 7 * _DAY_S
-    """The record of ticks taken."""
+    """Runs of schedules."""
     sessions_s: float = 7 * _DAY_S
     """Sessions that stopped or were lost."""
 
@@ -43,11 +43,11 @@ class Retention:
 DEFAULT_RETENTION = Retention()
 
 Prune = Callable[[], Awaitable[int]]
-"""Deletes one batch; how many it deleted."""
+"""Deletes one batch and returns the number of deleted rows."""
 
 
 class Pruner:
-    """Prunes every table in turn. *others* are further things to clean, by name, each told once a run."""
+    """The pruner of every table. *others* are further clean-ups by name, each called once a run."""
 
     def __init__(
         self,
@@ -69,11 +69,11 @@ class Pruner:
         self._others = others
 
     def handler(self) -> Handler:
-        """This as the handler of kind ``clean_up``."""
+        """Return the handler of kind ``clean_up``."""
         return Handler(CLEAN_UP, self.run, timeout_s=_TIMEOUT_S)
 
     async def run(self, context: JobContext) -> dict[str, int]:
-        """Prune; how many rows of each table. What a short run leaves, the next one takes."""
+        """Prune, and return the number of deleted rows by table. The next run deletes what is left."""
         pruned = {name: await _while_time(prune, context) for name, prune in self._prunes.items()}
         return pruned | {name: await prune() for name, prune in self._others.items()}
 

@@ -1,8 +1,8 @@
-"""Gives back the jobs of processes that died: at once with proof of death, else when their lease has passed.
+"""Rescue the jobs of processes that died: at once with proof of death, else when their lease has expired.
 
-Proof exists on the same host only (R7). The rest is one fleet-wide statement, whoever runs it; it refuses to
-rescue anything until the database has run for a full lease without a gap (R2), and it counts crashes, so that
-a job that kills its worker ends among the dead letters (R3). The same pass ends jobs past their expiry.
+Proof exists on the same host only. The rest is one statement for the whole fleet, which any process may run.
+It rescues nothing until the database has run for a full lease without a gap. It counts crashes, so a job that
+kills its worker ends as a dead letter. The same pass ends expired jobs. Spec: R2, R3, R7.
 """
 
 from __future__ import annotations
@@ -19,12 +19,19 @@ MOST_BATCHES = 20
 
 
 def rescue_interval_s(lease_s: float) -> float:
-    """How often to look: a sixth of the lease, at most 5 s, so that rescue ends by lease + 5 s (Q3)."""
+    """Return the interval of passes: a sixth of the lease, at most 5 s.
+
+    So jobs are rescued within the lease and 5 s. Spec: Q3.
+    """
     return min(5.0, lease_s / 6)
 
 
 class Rescuer:
-    """One pass of looking for the dead. *max_crashes* is how often a job may take its process along."""
+    """A pass that rescues jobs of dead processes.
+
+    Args:
+        max_crashes: How often a job may crash its process.
+    """
 
     def __init__(
         self,
@@ -44,7 +51,7 @@ class Rescuer:
         self._max_crashes = max_crashes
 
     def service(self, *, clock: Clock, draw: Draw) -> Service:
-        """This as a service."""
+        """Return this as a service."""
         return Service(
             "rescuer",
             self.one_pass,
@@ -56,27 +63,27 @@ class Rescuer:
         )
 
     async def one_pass(self) -> None:
-        """Bury, rescue and expire, in batches until a batch is not full."""
+        """Mark dead sessions, rescue and expire, in batches until a batch is not full."""
         session_id = self._heartbeat.session_id
-        if session_id is None:  # presumed dead ourselves: we judge nobody
+        if session_id is None:  # this process is presumed dead itself
             return
-        await self._bury()
+        await self._mark_dead()
         every_s = rescue_interval_s(self._heartbeat.lease_s) / 2
         for _ in range(MOST_BATCHES):
-            done = await self._sessions.rescue(session_id, every_s, self._max_crashes, BATCH)
-            if done is None:
+            rescue = await self._sessions.rescue(session_id, every_s, self._max_crashes, BATCH)
+            if rescue is None:
                 return
-            if done.rescued or done.dead:
-                self._emit(JobsRescued(done.rescued, done.dead, done.sessions))
-            if done.rescued + done.dead < BATCH:
+            if rescue.rescued or rescue.dead:
+                self._emit(JobsRescued(rescue.rescued, rescue.dead, rescue.sessions))
+            if rescue.rescued + rescue.dead < BATCH:
                 break
-            every_s = 0.0  # the rest of what we have begun
+            every_s = 0.0  # the rest of this pass
         for _ in range(MOST_BATCHES):
             if await self._jobs.expire_due(BATCH) < BATCH:
                 break
 
-    async def _bury(self) -> None:
-        """Declare processes of this host lost that provably died: their work need not wait for the lease."""
+    async def _mark_dead(self) -> None:
+        """Mark the sessions of dead processes of this host, so that their jobs need not wait for the lease."""
         neighbours = await self._sessions.local_sessions(self._probe.identity())
         dead = [session_id for session_id, identity in neighbours if self._probe.is_dead(identity)]
         if dead:

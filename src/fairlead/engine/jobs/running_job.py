@@ -1,4 +1,4 @@
-"""What a worker keeps of a claim that is under way and of a job that runs, and how it hands one back."""
+"""The records that a worker has of a pending claim and of a running job, and how it hands a job back."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from fairlead.engine.jobs.suspects import longest_run_s
 from fairlead.engine.ports import Job, Json, Outcome, Rescheduled
 
 CANCELLED = "cancelled"
-"""Why a run was cut that a person has cancelled."""
+"""The reason of a run that was stopped because its job was cancelled."""
 
 
 @dataclass(slots=True)
 class PendingClaim:
-    """One that is under way, for as many jobs as there was room."""
+    """A claim that is under way, for *demand* jobs at most."""
 
     jobs: asyncio.Task[list[Job]]
     demand: int
@@ -42,13 +42,13 @@ class RunningJob:
         self.task.cancel()
 
     def max_remaining_s(self) -> float:
-        """How long it is taken to run yet, at most."""
+        """Return the most seconds that it may still run."""
         timeout_s = self.context.timeout_s
         return max(0.0, self.context.remaining_s - timeout_s + longest_run_s(self.job.kind, timeout_s))
 
 
 def hand_back_outcome(job: Job, args: Mapping[str, Json] | None = None) -> Rescheduled:
-    """Available again at once, as if it had not been claimed, but for what its run saved (*args*)."""
+    """Return the outcome that makes a job available again at once, with what its run saved (*args*)."""
     return Rescheduled(job.job_id, job.lease_id, 0.0, call_waited_s=job.call_waited_s, args=args)
 
 

@@ -1,10 +1,10 @@
-"""Takes the ticks of schedules: every process tries, and the store lets one succeed per tick.
+"""Fire schedules: every process tries, and the store lets one succeed for each run.
 
-A tick is taken by a compare-and-set of the schedule's last tick; the record of the tick and its job are
-written in the same transaction. So each tick is taken exactly once, whenever a process dies. Missed ticks are
-made up for: all of them (``catch_up``), or by one job (``coalesce``).
+A run is recorded by a compare-and-set of the schedule's last run, in the same transaction as its job. So each
+schedule fires exactly once for each time, whenever a process dies. Missed runs are made up for: all of them
+(``catch_up``), or by one job (``coalesce``).
 
-A schedule may outlive the code that handles its kind. Once no worker takes its kind, its ticks are coalesced,
+A schedule may outlive the code that handles its kind. Once no worker takes its kind, its runs are coalesced,
 and after an hour it is paused with the reason ``no_handler``, until a worker takes the kind again. Spec: R4,
 T3.
 """
@@ -21,7 +21,7 @@ from fairlead._core.faultpoint import faultpoint
 from fairlead._core.ids import Ids
 from fairlead.engine.base.service import Service, is_outage
 from fairlead.engine.jobs.heartbeat import Heartbeat
-from fairlead.engine.jobs.schedules import STOPPED_BY, stopped_because, tick_job
+from fairlead.engine.jobs.schedules import STOPPED_BY, run_job, stopped_because
 from fairlead.engine.ports import ScheduleState, ScheduleStore
 from fairlead.errors import SetupError
 from fairlead.events import Emit, ScheduleFired, ServiceFailed
@@ -31,9 +31,9 @@ from fairlead.policy.jobs.schedule import COALESCE_AFTER_S, made_without_handler
 from fairlead.policy.text.safe import safe_text
 
 LOOK_EVERY_S = 15.0
-"""How often schedules are read when no tick is near: so long may a changed schedule go unnoticed."""
+"""How often schedules are read when no run is near, and so the longest delay of a changed schedule."""
 MOST_AT_ONCE = 100
-"""Ticks of one schedule that one pass catches up with."""
+"""Missed runs of one schedule that one pass makes up for."""
 
 
 class Scheduler:
@@ -45,10 +45,10 @@ class Scheduler:
         self._ids = ids
         self._emit = emit
         self._unreadable: dict[str, str] = {}
-        self._began: datetime | None = None
+        self._started_at: datetime | None = None
 
     def service(self, *, clock: Clock, draw: Draw) -> Service:
-        """This as a service."""
+        """Return this as a service."""
         return Service(
             "scheduler",
             self.one_pass,
@@ -60,7 +60,7 @@ class Scheduler:
         )
 
     async def one_pass(self) -> float:
-        """Take what is due; the seconds until the next tick, at most 15."""
+        """Fire what is due, and return the seconds until the next run, at most 15."""
         session_id = self._heartbeat.session_id
         if session_id is None:
             return 1.0
@@ -68,16 +68,16 @@ class Scheduler:
         states = await self._store.schedules()
         if any(state.last_tick > state.now for state in states):
             for name in await self._store.rewind():
-                what = f"schedule {name!r} begins now: the clock was set back behind its last tick"
-                self._emit(ServiceFailed("scheduler", what))
+                message = f"schedule {name!r} begins now: the clock was set back behind its last tick"
+                self._emit(ServiceFailed("scheduler", message))
         for state in states:
             wait_s = min(wait_s, await self._with_handler(state, session_id))
         return wait_s
 
     async def _with_handler(self, state: ScheduleState, session_id: UUID) -> float:
         """Run one schedule while a worker takes its kind, else pause it; return the seconds to wait."""
-        self._began = self._began or state.now
-        watched_s = (state.now - self._began).total_seconds()
+        self._started_at = self._started_at or state.now
+        watched_s = (state.now - self._started_at).total_seconds()
         schedule = state.schedule
         if state.paused:
             await self._continue(state)
@@ -96,38 +96,40 @@ class Scheduler:
             await self._store.resume(state.schedule.name, make_up=False)
 
     async def _one_schedule(self, state: ScheduleState, session_id: UUID) -> float:
-        """Take the due ticks of one schedule; the seconds until its next one."""
+        """Fire the due runs of one schedule, and return the seconds until the next."""
         name = state.schedule.name
         try:
             due, wait_s = _due(state), _next_s(state)
         except Exception as error:  # noqa: BLE001 (a schedule that cannot be computed stops no other)
-            self._tell_unreadable(name, safe_text(error))
+            self._report_unreadable(name, safe_text(error))
             return LOOK_EVERY_S
         try:
-            await self._take(state, due, session_id)
-        except Exception as error:  # nor does one whose job cannot be made or stored
+            await self._fire(state, due, session_id)
+        except Exception as error:  # nor does one with a job that cannot be created or stored
             if is_outage(error) or isinstance(error, SetupError):
                 raise
-            self._tell_unreadable(name, safe_text(error))
+            self._report_unreadable(name, safe_text(error))
             return LOOK_EVERY_S
         self._unreadable.pop(name, None)
         return 0.0 if len(due.ticks) == MOST_AT_ONCE else wait_s
 
-    async def _take(self, state: ScheduleState, due: DueTicks, session_id: UUID) -> None:
-        """Take *due* ticks one by one, until another process is seen at it: that one takes the later ones."""
-        schedule, seen = state.schedule, state.last_tick
+    async def _fire(self, state: ScheduleState, due: DueTicks, session_id: UUID) -> None:
+        """Record *due* runs one by one, until another process has recorded one: it does the later ones."""
+        schedule, last_tick = state.schedule, state.last_tick
         for tick in due.ticks:
             delay_s = tick_delay_s(schedule, tick)
-            job = tick_job(schedule, tick, due.coalesced, self._ids.uuid7(), delay_s=delay_s)
+            job = run_job(schedule, tick, due.coalesced, self._ids.uuid7(), delay_s=delay_s)
             faultpoint("tick.before_take")
-            if not await self._store.record_run(schedule.name, seen, tick, due.coalesced, session_id, job):
+            if not await self._store.record_run(
+                schedule.name, last_tick, tick, due.coalesced, session_id, job
+            ):
                 break
             faultpoint("tick.after_take")
             self._emit(ScheduleFired(schedule.name, due.coalesced))
-            seen = tick
+            last_tick = tick
 
-    def _tell_unreadable(self, name: str, reason: str) -> None:
-        """Once per schedule and reason, not once per pass."""
+    def _report_unreadable(self, name: str, reason: str) -> None:
+        """Emit an event once for each schedule and reason, not once a pass."""
         if self._unreadable.get(name) != reason:
             self._unreadable[name] = reason
             self._emit(ServiceFailed("scheduler", f"schedule {name!r} is left out: {reason}"))

@@ -1,6 +1,6 @@
-"""Schedules as their owners see them: declared by programs, paused, resumed and run by people (Q8).
+"""The operations on schedules: programs declare them; operators pause, resume and run them. Spec: Q8.
 
-Taking their ticks is the scheduler's work (services/scheduler.py); both make jobs by `tick_job`.
+jobs/scheduler.py fires them. Both create jobs with `run_job`.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from fairlead.policy.jobs.schedule import check_schedule
 from fairlead.policy.text.safe import safe_text
 
 STOPPED_BY = "fairlead"
-"""Who pauses a schedule whose kind no worker takes."""
+"""The author of pauses for lack of a handler."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduleView:
-    """A schedule and where it stands. *problem* tells why its ticks cannot be computed, else None."""
+    """A schedule and its state. *problem* explains why its runs cannot be computed, else None."""
 
     state: ScheduleState
     next_tick: datetime | None
-    """None while it is paused, where no tick is left, or with a problem."""
+    """None while it is paused, if no run is left, or with a problem."""
     overdue_s: float
-    """For how long the next tick that nobody took has been due; 0.0 where none is."""
+    """For how long its oldest missed run has been due; 0.0 without one."""
     problem: str | None = None
 
 
@@ -58,7 +58,7 @@ class Schedules:
 
         Args:
             schedules: The schedules of this program.
-            emit: Receives an event for each name whose jobs had another kind, because another service may
+            emit: Receives an event for each name that had another kind of job, because another service may
                 declare the same name. Default None.
 
         Raises:
@@ -79,24 +79,32 @@ class Schedules:
                 emit(ScheduleReplaced(schedule.name, kinds[schedule.name], schedule.kind))
 
     async def views(self) -> list[ScheduleView]:
-        """All schedules, by name."""
+        """Return all schedules, by name."""
         return [view(state) for state in await self._store.schedules()]
 
     async def get(self, name: str) -> ScheduleView:
-        """One schedule; NotFoundError where there is none."""
-        for found in await self.views():
-            if found.state.schedule.name == name:
-                return found
+        """Return one schedule.
+
+        Raises:
+            NotFoundError: There is no such schedule.
+        """
+        for schedule in await self.views():
+            if schedule.state.schedule.name == name:
+                return schedule
         raise _unknown(name)
 
     async def runs(self, name: str, limit: int = 10) -> list[ScheduleRun]:
-        """Its latest ticks (default 10), the newest first, as far back as the record is kept."""
+        """Return its latest runs, the newest first, as far back as they are stored."""
         return await self._store.runs(name, limit)
 
     async def pause(self, name: str, *, by: str, why: str) -> None:
-        """Take no more of its ticks until `resume`, through any restart; NotFoundError where there is none.
+        """Do not fire it until `resume`, across restarts. Jobs that exist still run.
 
-        Jobs that it has made run all the same. A pause that stands keeps its own *by* and *why*.
+        A pause that exists retains its *by* and *why*.
+
+        Raises:
+            NotFoundError: There is no such schedule.
+            InvalidInputError: The reason is empty.
         """
         if not why.strip():
             raise InvalidInputError(
@@ -106,32 +114,41 @@ class Schedules:
             raise _unknown(name)
 
     async def resume(self, name: str, *, make_up: bool = False) -> None:
-        """Lift a person's pause; NotFoundError where there is none of that name.
+        """End an operator's pause.
 
-        Ticks that fell into the pause are let go; with *make_up* (default False) they count as missed.
+        Args:
+            name: The schedule.
+            make_up: Count the runs during the pause as missed. Default False: they are skipped.
+
+        Raises:
+            NotFoundError: There is no such schedule.
         """
         if not await self._store.resume(name, make_up=make_up):
             raise _unknown(name)
 
     async def remove(self, name: str) -> None:
-        """Forget a schedule that no program declares any more; NotFoundError where there is none."""
+        """Delete a schedule that no program declares any more.
+
+        Raises:
+            NotFoundError: There is no such schedule.
+        """
         await self.get(name)
         await self._store.remove(name)
 
     async def run(self, name: str) -> Enqueued:
-        """Enqueue its job now, apart from its ticks; paused or not.
+        """Enqueue its job now, whether it is paused or not.
 
-        Where it coalesces and its last job has not ended, that one stands for this run too.
+        If it coalesces and its last job has not ended, that job stands for this run too.
         """
         state = (await self.get(name)).state
-        by_hand = tick_job(state.schedule, state.now, 0, self._ids.uuid7(), by_hand=True)
+        by_hand = run_job(state.schedule, state.now, 0, self._ids.uuid7(), by_hand=True)
         check_new_job(by_hand)
         (stored,) = await self._jobs.enqueue([by_hand])
         return stored
 
 
 def view(state: ScheduleState) -> ScheduleView:
-    """*state* with what is to be computed of it; never fails."""
+    """Return *state* with its next run and delay. Never fails."""
     schedule = state.schedule
     try:
         if state.paused:
@@ -144,7 +161,7 @@ def view(state: ScheduleState) -> ScheduleView:
 
 
 def stopped_because(state: ScheduleState) -> str | None:
-    """Return why fairlead paused a schedule whose kind no worker takes; None for any other schedule."""
+    """Return why fairlead paused a schedule for lack of a handler; None for any other schedule."""
     pause = state.pause
     if pause is None or pause.by != STOPPED_BY or not pause.why.startswith(NO_HANDLER):
         return None
@@ -152,7 +169,7 @@ def stopped_because(state: ScheduleState) -> str | None:
 
 
 def upcoming(state: ScheduleState, count: int) -> list[datetime]:
-    """Its next *count* ticks after now, as if it were not paused; none where they cannot be computed."""
+    """Return its next *count* runs from now on, as if it were not paused; none if they cannot be computed."""
     schedule, ticks = state.schedule, [state.now]
     with suppress(InvalidInputError):
         while len(ticks) <= count:
@@ -163,7 +180,7 @@ def upcoming(state: ScheduleState, count: int) -> list[datetime]:
     return ticks[1:]
 
 
-def tick_job(
+def run_job(
     schedule: Schedule,
     tick: datetime,
     coalesced: int,
@@ -172,9 +189,9 @@ def tick_job(
     delay_s: float = 0.0,
     by_hand: bool = False,
 ) -> NewJob:
-    """The job of one tick, due *delay_s* after it.
+    """Return the job of one run, due *delay_s* after *tick*.
 
-    A coalescing schedule has one open job: a run that has not ended stands for the later tick too.
+    A coalescing schedule has one open job: a job that has not ended stands for later runs too.
     """
     unique_key: str | None = f"schedule:{schedule.name}"
     if schedule.missed == "catch_up":

@@ -52,7 +52,7 @@ def storable(result: object) -> Json:
 
 
 def unclassified(error: BaseException) -> Failure:
-    """Return the failure for an unclassified error, any of whose methods may raise."""
+    """Return the failure for an unclassified error; any method of *error* may raise."""
     reason = type(error).__name__
     with suppress(Exception):
         reason = safe_text(error)

@@ -1,19 +1,19 @@
-"""When a worker asks for a suspect, how long it waits to be alone with it, and what may begin meanwhile (R3).
+"""When a worker claims a suspect, how long it waits until it runs nothing else, and what may start meanwhile.
 
-    ask > stand still until alone > suspects, one after the other > other work, for as long > ask
-             └─ not alone in time: hand it back > other work > make room > ask
+    claim > start nothing until idle > run suspects one by one > other work, for as long > claim
+             └─ not idle in time: hand it back > other work > make room > claim
 
-Nothing begins while a process stands still, critical refreshes included; so it stands for 15 s. What it could
-not wait for within these may run for an hour, by its kind's timeout. Then it *makes room*: it begins only
-what ends, by its timeout, before the last of what runs already must. That moment never moves back, so each
-process is alone in the end, however long its jobs are, and until then it works. A kind of our own counts as
-ending within the 15 s: tokens are refreshed for as long as anything longer runs. Suspects are not held
-meanwhile: a process that is alone sooner takes them. Where room was made and 15 s were still too few, as
-beside refreshes at a slow provider, the next time is 15 s longer, up to a minute.
+A *suspect* is a job that was running when its process crashed. While a process waits to be idle it starts
+nothing, not even critical refreshes, so it waits for 15 s at most. What still runs then may run for an hour.
+In that case the process *makes room*: it starts only jobs that end, by their timeout, before the last of its
+running jobs must. That time never moves back, so each process becomes idle in the end, and works until then.
+An internal kind counts as ending within 15 s, so tokens are refreshed meanwhile. No suspect is held while
+room is made, and an idle process may take it. If 15 s were still too short after room was made, the next wait
+is 15 s longer, up to a minute.
 
-Where room was made for long, for as long again only short kinds begin between suspects, or every turn would
-cost as much. Handlers that outlive their timeouts keep a process from being alone: it tries less and less
-often. Times are of the monotonic clock; nothing here waits.
+After making room for long, only short kinds start between suspects for as long again. Handlers that outlive
+their timeouts keep a process from becoming idle, so it tries less and less often. All times are of the
+monotonic clock, and nothing here waits. Spec: R3.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from collections.abc import Callable
 from fairlead.policy.jobs.lane import is_internal_kind
 
 PATIENCE_S = 15.0
-"""How long nothing begins while a process waits to be alone, at first. Most jobs end within it, and refreshes
-bear it: they are begun minutes before a token expires."""
+"""How long nothing starts while a process waits to be idle, at first. Most jobs end within it, and refreshes
+can wait that long: they start minutes before a token expires."""
 MOST_PATIENCE_S = 60.0
-"""The most that it comes to: all tries of one refresh have 50 s (R9)."""
+"""The longest such wait: all attempts of one refresh have 50 s (R9)."""
 ALONE_S, MOST_ALONE_S = 5.0, 60.0
-"""How long suspects may follow each other before other work has its turn again: 5 s, or twice what it took to
-be alone, so that this is the smaller part; at most 60 s."""
+"""How long suspects may follow each other before other work starts again: 5 s, or twice the time it took to
+become idle; at most 60 s."""
 SHORT_S = 60.0
 """A kind of this timeout or less (the default) is short."""
 FORGET_S = 300.0
-"""Room is made for so long without a suspect to be seen; another process may be holding it."""
+"""How long room is made without a claimed suspect; another process may be holding it."""
 MOST_MISSED, LOOK_S = 3, 1.0
-"""How often it is asked in vain where room was made, and the time between: others take suspects for a moment,
-to see that there are any."""
+"""How many claims in a row may fail after room was made, and the time between them: other processes hold
+suspects for a moment to see whether there are any."""
 
 
 def longest_run_s(kind: str, timeout_s: float) -> float:
-    """How long a job of *kind* is taken to run at most.
+    """Return the longest time that a job of *kind* is assumed to run.
 
     >>> longest_run_s("report", 3600.0), longest_run_s("token.refresh", 90.0)
     (3600.0, 15.0)
@@ -50,16 +50,16 @@ def longest_run_s(kind: str, timeout_s: float) -> float:
 
 
 class SuspectSchedule:
-    """The turns of suspects and of other work in one worker."""
+    """The alternation of suspects and other work in one worker."""
 
     def __init__(self, now: float, poll_s: float) -> None:
         self._poll_s = poll_s
         self._next = self._rest_until = self._short_until = now
-        self._held_since: float | None = None  # a suspect that has not begun
-        self._still_since: float | None = None  # nothing else begins: for a suspect, or for those after it
+        self._held_since: float | None = None  # a suspect that has not started
+        self._still_since: float | None = None  # nothing else starts: for a suspect, or for the next ones
         self._alone_since: float | None = None
-        self._failed = 0  # times that it was not alone in time
-        self._untaken = False  # nothing was found to do since other work had its turn
+        self._failed = 0  # times that it was not idle in time
+        self._untaken = False  # no other work was claimed since it may start again
         self._room_since: float | None = None
         self._room_by = math.inf
         self._seen_at = now
@@ -69,31 +69,36 @@ class SuspectSchedule:
 
     @property
     def has_pending(self) -> bool:
-        """Suspects are known that this process could not be alone with."""
+        """True if there are suspects for which this process was not idle in time."""
         return self._failed > 0
 
     def should_claim(self, now: float) -> bool:
-        """Whether to ask for a suspect, or for the next."""
+        """Return whether to claim a suspect, or the next one."""
         return now >= self._next or (self._makes_room(now) and self._missed == 0 and self._has_room(now))
 
     def observe(self, now: float, runs_s: Callable[[], float]) -> None:
-        """Note how far room has come; *runs_s*: how long what runs may take yet, at most."""
+        """Record how far making room has come.
+
+        Args:
+            now: The monotonic time.
+            runs_s: Returns the most seconds that the running jobs may still take.
+        """
         if self._makes_room(now):
             self._room_since = now if self._room_since is None else self._room_since
             self._room_by = min(self._room_by, now + runs_s())
 
     def max_run_s(self, now: float) -> float:
-        """The longest that a job which begins now may take."""
+        """Return the longest time that a job which starts now may take."""
         if self._makes_room(now):
             return self._room_by - now
         return SHORT_S if now < self._short_until else math.inf
 
     def is_late(self, now: float) -> bool:
-        """The suspect that is held has waited long enough to begin."""
+        """Return whether the held suspect has waited too long to start."""
         return self._held_since is not None and now >= self._held_since + self._patience_s
 
     def next_check_s(self, now: float) -> float:
-        """When to look again at the latest."""
+        """Return the seconds until the next check at the latest."""
         if self._held_since is not None:
             return max(0.0, self._held_since + self._patience_s - now)
         return LOOK_S if self._missed else math.inf
@@ -111,10 +116,11 @@ class SuspectSchedule:
     # ---- what happened -------------------------------------------------------------------------
 
     def claim_sent(self, now: float) -> None:
+        """Record that a suspect is being claimed."""
         self._next = now + self._poll_s
 
     def suspect_claimed(self, asked_at: float) -> bool:
-        """There was a suspect; whether to stand still for it. If not, it is for whoever is alone sooner."""
+        """Record a claimed suspect, and return whether to hold it. If not, an idle process may take it."""
         self._seen_at, self._missed = asked_at, 0
         if self._makes_room(asked_at) and not self._has_room(asked_at):
             self._next = asked_at + PATIENCE_S
@@ -125,7 +131,7 @@ class SuspectSchedule:
         return True
 
     def none_claimed(self, now: float) -> None:
-        """There was no suspect: go on as if there had never been one, unless others may be holding it."""
+        """Record that no suspect was claimed. Other processes may be holding it if room was made."""
         if self._makes_room(now):
             if self._has_room(now):
                 self._missed += 1
@@ -137,7 +143,7 @@ class SuspectSchedule:
         self._end_turn()
 
     def suspect_started(self, now: float) -> None:
-        """The suspect begins, alone: from now on it is not handed back for its waiting."""
+        """Record that the suspect starts alone; from now on it is not handed back."""
         self._held_since = None
         if self._alone_since is not None:
             return
@@ -147,30 +153,30 @@ class SuspectSchedule:
             self._short_until = now + (now - self._room_since)
 
     def suspect_ended(self, now: float) -> None:
-        """The suspect has ended. Most are innocent: the next follows at once, until others waited enough."""
-        began = now if self._alone_since is None else self._alone_since
-        took_s = 0.0 if self._still_since is None else min(began - self._still_since, SHORT_S)
+        """Record that the suspect ended. The next one follows at once, until other work has waited enough."""
+        started = now if self._alone_since is None else self._alone_since
+        took_s = 0.0 if self._still_since is None else min(started - self._still_since, SHORT_S)
         self._next = now
-        if now - began >= min(max(ALONE_S, 2 * took_s), MOST_ALONE_S):
-            self._rest(now, took_s + now - began)
+        if now - started >= min(max(ALONE_S, 2 * took_s), MOST_ALONE_S):
+            self._rest(now, took_s + now - started)
 
     def timed_out(self, now: float, draw: float) -> None:
-        """It was not alone in time. *draw* keeps processes from standing still all together."""
+        """Record that the process was not idle in time. *draw* keeps processes from waiting in step."""
         assert self._held_since is not None
         stood_s = now - self._held_since
         self._failed += 1
         self._rest(now, stood_s * (self._failed + draw))
 
     def suspect_released(self) -> None:
-        """The suspect is not held any more; the room that was made stays."""
+        """Record that no suspect is held any more; the room that was made remains."""
         self._held_since = self._still_since = self._alone_since = None
 
     def other_work_started(self) -> None:
-        """Other work was found."""
+        """Record that other work was claimed."""
         self._untaken = False
 
     def worker_idle(self, now: float) -> bool:
-        """Nothing runs, and nothing was to be had; whether suspects may follow, as nobody waited for them."""
+        """Return whether suspects may follow at once, because no other work was available."""
         if self._untaken and now < self._rest_until:
             self._next = self._rest_until = now
             return True

@@ -42,9 +42,9 @@ from fairlead.engine.jobs.worker_settings import WorkerSettings, runnable
 from fairlead.engine.ports import ClaimFilter, Completed, Job, JobStore, MemoryGauge, Outcome
 from fairlead.events import Emit, HandlersStuck, JobsHandedBack, ServiceFailed, WorkerDraining
 
-SOON_SHARE = 0.02  # of the poll interval: the shortest wait for work that is due but was not to be had
+SOON_SHARE = 0.02  # of the poll interval: the shortest wait for due jobs that could not be claimed
 MOST_EMPTY_LOOKS = 3
-"""How often that wait grows fourfold."""
+"""How often that wait is multiplied by four."""
 RUN_SHARE, CANCEL_SHARE = 0.75, 0.9
 """Of the grace: when running jobs are cancelled, and when even those that ignore it are handed back. With the
 default of 60 s the leases are free after 45 s, and 6 s are left to write what ended last."""
@@ -53,7 +53,12 @@ CANCEL_FORCED_S, WRITE_FORCED_S, LAST_WRITE_S = 1.0, 2.0, 1.0
 
 
 class Worker:
-    """Runs jobs until ``stop``. *memory* None: no limit is watched; *watch* None: no process health is."""
+    """A claim loop that runs jobs until ``stop``.
+
+    Args:
+        memory: Measures memory use. Default None: no limit.
+        watch: Watches the health of the process. Default None.
+    """
 
     def __init__(
         self,
@@ -75,7 +80,7 @@ class Worker:
         self._draw = draw
         self._emit = emit
         self._settings = settings or WorkerSettings()
-        self.wanted = runnable(self._settings.wanted, executor.kinds)
+        self.claims = runnable(self._settings.claims, executor.kinds)
         self._half = self._settings.concurrency // 2
         self._memory = MemoryGuard(memory, clock=clock, emit=emit) if memory else None
         self._watch = watch
@@ -91,7 +96,7 @@ class Worker:
         self._current_step: TimeLimit | None = None
         self._suspect: tuple[Job, UUID] | None = None
         self._more_work_hinted = True
-        self._empty_looks = 0  # looks in a row at due work that was not to be had
+        self._empty_looks = 0  # checks in a row that found due jobs but could not claim them
         self._next_claim = clock.monotonic()
         self._suspects = SuspectSchedule(self._next_claim, self._settings.poll_s)
         self._stopped_at: float | None = None
@@ -113,12 +118,12 @@ class Worker:
         return len(self._running)
 
     def wake(self) -> None:
-        """A hint that there may be work: look now."""
+        """Check for jobs now; a hint that there may be some."""
         self._more_work_hinted = True
         self._woken.set()
 
     def stop(self) -> None:
-        """Claim no more, let jobs end within the grace, hand the rest back. A second call: at once."""
+        """Claim no more, let jobs end within the grace, then hand back the rest. A second call: at once."""
         if self._stopped_at is None:
             self._stopped_at = self._clock.monotonic()
             if self._current_step is not None:
@@ -128,7 +133,7 @@ class Worker:
         self._woken.set()
 
     async def run(self) -> None:
-        """Work until stopped and drained. Handlers that are stuck even then are not waited for (E05)."""
+        """Work until stopped and drained. Handlers that ignore cancellation are not waited for. Spec: E05."""
         self._failure = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.TaskGroup() as group:
@@ -152,15 +157,15 @@ class Worker:
     # ---- working -------------------------------------------------------------------------------
 
     async def _guarded_step(self) -> float:
-        """One look for work; the seconds until the next, unless something wakes us.
+        """Run one step, and return the seconds until the next, unless the worker is woken.
 
-        Once we are stopped it has a moment left: what a claim took meanwhile is free with our session.
+        After a stop the step has 2 s left: jobs of an unfinished claim are released with the session.
         """
         self._current_step = limit = TimeLimit(self._clock, None if self._stopped_at is None else LEAVE_S)
         try:
             async with limit:
                 return await self._claim_once()
-        except Exception as error:  # noqa: BLE001 (the store may be away; what runs, runs on)
+        except Exception as error:  # noqa: BLE001 (the store may be unavailable; running jobs continue)
             return 0.0 if limit.expired else self._reporter.failure(error)
 
     async def _claim_once(self) -> float:
@@ -179,7 +184,7 @@ class Worker:
                 await self._clock.sleep(gap_s)
             self._begin_claim()
             if self._claiming is None:
-                return 0.0 if self._is_idle() else self._poll_s()  # whatever changes this wakes us
+                return 0.0 if self._is_idle() else self._poll_s()  # any change of this wakes the worker
         return await self._start_claimed(self._claiming)
 
     def _may_begin(self) -> bool:
@@ -187,19 +192,19 @@ class Worker:
         return is_free and self._acks.accepting and (self._watch is None or self._watch.may_claim())
 
     def _begin_claim(self, arriving: int = 0) -> None:
-        """Ask for as many jobs as there is room beside those that arrive, at most half of all."""
+        """Start a claim for the free capacity beside *arriving* jobs, at most half of all."""
         free = self._settings.concurrency - len(self._running) - arriving
         session_id = self._heartbeat.session_id
-        takes = self._claim_filter()
-        if free <= 0 or takes is None or session_id is None or self._stopped_at is not None:
+        claims = self._current_filter()
+        if free <= 0 or claims is None or session_id is None or self._stopped_at is not None:
             return
         self._next_claim = self._clock.monotonic() + self._settings.claim_gap_s
         demand = min(free, self._settings.concurrency - self._half)
-        answer = asyncio.create_task(self._jobs.claim(takes, demand, session_id))
+        answer = asyncio.create_task(self._jobs.claim(claims, demand, session_id))
         self._claiming = PendingClaim(answer, demand, session_id)
 
     async def _start_claimed(self, claim: PendingClaim) -> float:
-        """Start what *claim* has given; the seconds until the next look."""
+        """Start the jobs of *claim*, and return the seconds until the next step."""
         try:
             jobs = await claim.jobs
         finally:
@@ -221,16 +226,16 @@ class Worker:
         return self._poll_s() if len(self._running) >= self._settings.concurrency else 0.0
 
     async def _idle_s(self) -> float:
-        """Until the next job is due, at most a poll interval."""
-        takes = self._claim_filter()
-        due_s = None if takes is None else await self._jobs.next_due_s(takes)
+        """Return the seconds until the next job is due, at most a poll interval."""
+        claims = self._current_filter()
+        wait_s = None if claims is None else await self._jobs.next_due_s(claims)
         poll_s = self._poll_s()
-        if due_s is None:
+        if wait_s is None:
             return poll_s
-        if due_s <= 0:  # due and not to be had: other workers are at these lanes, or it is a suspect
-            due_s = self._settings.poll_s * SOON_SHARE * 4**self._empty_looks * (0.5 + self._draw())
+        if wait_s <= 0:  # due but not claimed: other workers serve these lanes, or it is a suspect
+            wait_s = self._settings.poll_s * SOON_SHARE * 4**self._empty_looks * (0.5 + self._draw())
             self._empty_looks = min(self._empty_looks + 1, MOST_EMPTY_LOOKS)
-        return min(poll_s, max(due_s, self._settings.poll_s * SOON_SHARE))
+        return min(poll_s, max(wait_s, self._settings.poll_s * SOON_SHARE))
 
     def _poll_s(self) -> float:
         poll_s = self._settings.poll_s * (0.5 + self._draw())
@@ -255,18 +260,20 @@ class Worker:
             self._acks.put(job, outcome)
         if self._suspect is not None and self._suspect[0] is job:
             self._end_suspect()
-        alone = self._suspects.has_pending and not self._running
-        if self._more_work_hinted or alone or self._suspect is not None or self._stopped_at is not None:
+        is_alone = self._suspects.has_pending and not self._running
+        if self._more_work_hinted or is_alone or self._suspect is not None or self._stopped_at is not None:
             self._woken.set()
 
     def _outcome(self, context: JobContext, task: asyncio.Task[Outcome]) -> Outcome:
-        """What to write for a run that has ended, however it has."""
+        """Return the outcome of a run that has ended in any way."""
         cut = self._cancelled_by_us.pop(context.job.lease_id, None)
-        if task.cancelled() and cut is None:  # by itself: a returned job would do so again for ever
+        if (
+            task.cancelled() and cut is None
+        ):  # by itself: a job that was handed back would repeat that for ever
             return self._executor.cancelled_itself(context)
         error = None if task.cancelled() else task.exception()
         if error is not None and self._failure is not None and not self._failure.done():
-            self._failure.set_exception(error)  # it goes up the task group of `run`
+            self._failure.set_exception(error)  # raised in the task group of `run`
         outcome = None if task.cancelled() or error is not None else task.result()
         if cut == CANCELLED and error is None and not isinstance(outcome, Completed):
             return self._executor.cancelled(context)
@@ -285,25 +292,25 @@ class Worker:
         )
         return self._suspects.should_claim(now)
 
-    def _claim_filter(self) -> ClaimFilter | None:
-        """What may begin beside suspects that wait; None: nothing."""
+    def _current_filter(self) -> ClaimFilter | None:
+        """Return what may start beside waiting suspects; None: nothing."""
         limit_s = self._suspects.max_run_s(self._clock.monotonic())
         if limit_s == math.inf:
-            return self.wanted
-        kinds = self.wanted.kinds
+            return self.claims
+        kinds = self.claims.kinds
         short = tuple(
             kind for kind in kinds if longest_run_s(kind, self._executor.timeout_s(kind)) <= limit_s
         )
-        return replace(self.wanted, kinds=short) if short else None
+        return replace(self.claims, kinds=short) if short else None
 
     def _is_idle(self) -> bool:
         return not self._running and self._suspects.worker_idle(self._clock.monotonic())
 
     async def _reserve_suspect(self, session_id: UUID) -> None:
-        """Take one job that was in flight at a crash. It does not run yet; nothing new begins before it."""
+        """Claim one suspect. It does not start yet, and nothing else starts before it."""
         asked_at = self._clock.monotonic()
         self._suspects.claim_sent(asked_at)
-        job = await self._jobs.claim_suspect(self.wanted, session_id)
+        job = await self._jobs.claim_suspect(self.claims, session_id)
         if job is None:
             self._suspects.none_claimed(asked_at)
             return
@@ -318,12 +325,12 @@ class Worker:
             self._return_suspect()
 
     async def _serve_suspect(self) -> None:
-        """Start the suspect once nothing can be lost with it: no other run, no unwritten result."""
+        """Start the suspect once no other run and no unwritten result can be lost with it."""
         assert self._suspect is not None
         job, session_id = self._suspect
         if self._running or self._acks.pending:
             return
-        self._suspects.suspect_started(self._clock.monotonic())  # asked for is begun: its answer may be lost
+        self._suspects.suspect_started(self._clock.monotonic())  # counts although the response may be lost
         started = await self._jobs.start_suspect(job.job_id, job.lease_id)
         if self._suspect is None:  # the lease was lost meanwhile, and the job handed back
             return
@@ -338,7 +345,7 @@ class Worker:
         self.wake()
 
     def _return_suspect(self) -> None:
-        """Hand back a suspect that was taken and not begun, to its place."""
+        """Hand back a suspect that was claimed and not started, to its place."""
         if self._suspect is not None and self._suspect[0].lease_id not in self._running:
             job, self._suspect = self._suspect[0], None
             self._suspects.suspect_released()
@@ -347,19 +354,19 @@ class Worker:
     # ---- losing and leaving --------------------------------------------------------------------
 
     def _end_by(self) -> float | None:
-        """When running jobs are cancelled; None while nobody stopped us."""
+        """Return when running jobs are cancelled; None before a stop."""
         if self._stopped_at is None:
             return None
         return self._stopped_at + self._settings.grace_s * RUN_SHARE
 
     def _lease_lost(self, session_id: UUID, reason: str) -> None:
-        """What runs under *session_id* may be running elsewhere already: end it here."""
+        """Cancel the runs of *session_id*, because another process may already run their jobs."""
         lost = [run for run in self._running.values() if run.session_id == session_id]
         self._return_suspect()
         self._cancel(lost, "lease_lost")
 
     def _end_cancelled(self, lease_ids: frozenset[int]) -> None:
-        """Stop runs whose jobs a person cancelled; they count as running until they end. Spec: R55."""
+        """Cancel runs of jobs that an operator cancelled; they count as running until they end. Spec: R55."""
         runs = [self._running[lease_id] for lease_id in lease_ids & self._running.keys()]
         self._cancel([run for run in runs if run.job.lease_id not in self._cancelled_by_us], CANCELLED)
 
@@ -381,27 +388,29 @@ class Worker:
             lambda: self._acks.pending > 0, 1.0, forced_s=WRITE_FORCED_S, at_least_s=LAST_WRITE_S
         )
         if self._acks.pending:
-            told = f"{self._acks.pending} results could not be written before the stop; their jobs run again"
-            self._emit(ServiceFailed("worker", told))
+            message = (
+                f"{self._acks.pending} results could not be written before the stop; their jobs run again"
+            )
+            self._emit(ServiceFailed("worker", message))
 
     async def _wait_while(
         self, busy: Callable[[], bool], share: float, *, forced_s: float, at_least_s: float = 0.0
     ) -> None:
-        """Wait while *busy*, until *share* of the grace is over, or *hurried_s* after a second stop."""
-        began = self._clock.monotonic()
+        """Wait while *busy*, until *share* of the grace is over, or *forced_s* after a second stop."""
+        started = self._clock.monotonic()
         while busy():
             assert self._stopped_at is not None
             end = self._stopped_at + self._settings.grace_s * share
             if self._forced_at is not None:
                 end = min(end, self._forced_at + forced_s)
-            left_s = max(end, began + at_least_s) - self._clock.monotonic()
+            left_s = max(end, started + at_least_s) - self._clock.monotonic()
             if left_s <= 0:
                 return
             self._woken.clear()
             await wait_event(self._woken, self._clock, left_s)
 
     def _give_up_on_stuck(self) -> None:
-        """Handlers that ignore their cancellation: their leases are freed, whatever they still do."""
+        """Hand back the jobs of handlers that ignore their cancellation."""
         for run in self._running.values():
             self._handed_back.add(run.job.lease_id)
             self._acks.put(run.job, hand_back_outcome(run.job, run.context._next_args))

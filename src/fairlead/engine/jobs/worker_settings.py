@@ -1,4 +1,4 @@
-"""What a worker takes, how much at once, and how it waits."""
+"""The settings of a worker: what it claims, how much at once, and how it waits."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from fairlead.errors import InvalidConfigError
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """Of one worker; one serves a process."""
+    """The settings of one worker; a process has one."""
 
-    wanted: ClaimFilter = field(default_factory=ClaimFilter)
+    claims: ClaimFilter = field(default_factory=ClaimFilter)
     """Queues, kinds and providers; no kinds means all that have a handler here."""
     concurrency: int = 200
-    """Jobs that run at the same time; default 200: two claims' worth, so one is fetched while one runs."""
+    """Jobs that run at the same time; default 200, two claims, so that one is fetched while one runs."""
     poll_s: float = 1.0
-    """How often to look without a hint, spread by a half; default 1 s."""
+    """The poll interval, varied by a half; default 1 s."""
     claim_gap_s: float = 0.005
-    """Between the beginnings of two claims, so that busy slots are filled in batches; default 5 ms."""
+    """The time between the starts of two claims, so that capacity is filled in batches; default 5 ms."""
     grace_s: float = 60.0
     """From ``stop`` to the end of ``run``; default 60 s."""
 
@@ -33,15 +33,15 @@ class WorkerSettings:
             )
 
 
-def runnable(wanted: ClaimFilter, kinds: Iterable[str]) -> ClaimFilter:
-    """*wanted*, narrowed to what has a handler: other kinds are left to processes that know them."""
-    known = tuple(kinds)
-    if not known:  # an empty filter would mean every kind
+def runnable(claims: ClaimFilter, kinds: Iterable[str]) -> ClaimFilter:
+    """Return *claims*, limited to kinds with a handler. Other kinds are left to other processes."""
+    handled = tuple(kinds)
+    if not handled:  # an empty filter would mean every kind
         raise InvalidConfigError(
             "a worker without handlers runs nothing", hint="register one, or run no worker"
         )
-    unknown = sorted(set(wanted.kinds) - set(known))
+    unknown = sorted(set(claims.kinds) - set(handled))
     if unknown:
-        hint = f"kinds with a handler: {', '.join(known)}"
+        hint = f"kinds with a handler: {', '.join(handled)}"
         raise InvalidConfigError(f"no handler for kind {', '.join(unknown)}", hint=hint)
-    return replace(wanted, kinds=wanted.kinds or known)
+    return replace(claims, kinds=claims.kinds or handled)
