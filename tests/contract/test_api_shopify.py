@@ -57,7 +57,7 @@ async def test_rest_counts_calls_and_refuses_with_a_decimal(
     api: ShopifyApi, call: Caller, clock: ManualClock
 ) -> None:
     told = [await call("/admin/api/rest.json") for _ in range(4)]
-    assert [call.heard(reply)[REQUESTS].left for reply in told] == [3, 2, 1, 0]
+    assert [call.parse_limits(reply)[REQUESTS].left for reply in told] == [3, 2, 1, 0]
     refused = await call("/admin/api/rest.json")
     assert (refused.status, refused.headers["retry-after"]) == (429, ("1.0",))
     assert call.refused(refused).wait_s == 1
@@ -92,7 +92,7 @@ async def test_rest_pages_by_link(call: Caller, clock: ManualClock) -> None:
 
 async def test_a_query_is_charged_what_it_asks_and_in_the_end_what_it_gave(call: Caller) -> None:
     reply = await query(call, "{ products(first: 40) { nodes { id } } }")
-    points = call.heard(reply)[POINTS]
+    points = call.parse_limits(reply)[POINTS]
     assert (points.requested, points.actual, points.left) == (42, 27, 73)
     assert (points.capacity, points.per_s) == (100, 50)
 
@@ -106,7 +106,7 @@ async def test_throttled_is_a_200_that_says_when(api: ShopifyApi, call: Caller, 
     await clock.advance(0.4)
     assert call.refused(await query(call, "{ shop }", cost=65)).wait_s == pytest.approx(0.1)
     await clock.advance(0.1)
-    assert call.heard(await query(call, "{ shop }", cost=65))[POINTS].left == 0
+    assert call.parse_limits(await query(call, "{ shop }", cost=65))[POINTS].left == 0
     assert api.ledger.refused("acme", "graphql") == 2
 
 
@@ -228,5 +228,5 @@ async def test_a_bulk_query_that_cannot_be_read_does_not_start(api: ShopifyApi, 
     errors = told["userErrors"]
     assert isinstance(errors, list)
     assert (told["bulkOperation"], errors[0]["code"]) == (None, "INVALID")
-    assert BULK not in call.heard(await query(call, RUN, export="{ orders("))
+    assert BULK not in call.parse_limits(await query(call, RUN, export="{ orders("))
     assert api.bulk("acme").running() == 0

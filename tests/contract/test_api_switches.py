@@ -239,7 +239,7 @@ async def test_a_token_that_died_gets_the_vendors_401(name: str) -> None:
     async with APIS[name]() as api, calling(api) as call:
         api.switch(unauthorised={"old"})
         refused = await call(SOMETHING[name], **token("old"))
-        assert (refused.status, call.heard(refused)) == (401, {})
+        assert (refused.status, call.parse_limits(refused)) == (401, {})
         assert (await call(SOMETHING[name], **token("new"))).status == 200
         assert (await call(SOMETHING[name])).status == 200
 

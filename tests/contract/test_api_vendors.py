@@ -88,7 +88,7 @@ async def test_netsuite_refuses_in_four_dresses(
 
 async def test_netsuite_tells_its_limit() -> None:
     async with NetSuiteApi(limit=15) as api, calling(api) as call:
-        assert call.heard(await call(GOVERNANCE))[CONCURRENCY].capacity == 15
+        assert call.parse_limits(await call(GOVERNANCE))[CONCURRENCY].capacity == 15
 
 
 async def test_netsuite_pages_by_offset() -> None:
@@ -109,7 +109,7 @@ async def test_netsuite_pages_by_offset() -> None:
 async def test_hubspot_rolls_its_window() -> None:
     clock = ManualClock()
     async with HubSpotApi(limit=3, clock=clock) as api, calling(api) as call:
-        assert call.heard(await call(CONTACTS))[REQUESTS].left == 2
+        assert call.parse_limits(await call(CONTACTS))[REQUESTS].left == 2
         await clock.advance(6)
         assert [(await call(CONTACTS)).status for _ in range(3)] == [200, 200, 429]
         heard = call.refused(await call(CONTACTS))
@@ -123,7 +123,7 @@ async def test_hubspot_rolls_its_window() -> None:
 async def test_hubspot_counts_days() -> None:
     clock = ManualClock()
     async with HubSpotApi(daily=2, clock=clock) as api, calling(api) as call:
-        assert [call.heard(await call(CONTACTS))[DAILY].left for _ in range(2)] == [1, 0]
+        assert [call.parse_limits(await call(CONTACTS))[DAILY].left for _ in range(2)] == [1, 0]
         await clock.advance(3600)
         heard = call.refused(await call(CONTACTS))
         assert (heard.limit, heard.daily, heard.code) == (DAILY, True, "DAILY")
@@ -261,7 +261,7 @@ async def test_stripe_pages_by_the_last_one_seen() -> None:
 async def test_salesforce_counts_24_hours() -> None:
     clock = ManualClock()
     async with SalesforceApi(daily=2, clock=clock) as api, calling(api) as call:
-        assert [call.heard(await call(QUERY))[DAILY].left for _ in range(2)] == [1, 0]
+        assert [call.parse_limits(await call(QUERY))[DAILY].left for _ in range(2)] == [1, 0]
         refused = await call(QUERY)
         heard = call.refused(refused)
         assert (refused.status, heard.limit, heard.daily, heard.left) == (403, DAILY, True, 0)
