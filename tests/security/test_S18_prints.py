@@ -53,16 +53,17 @@ _TELLING = re.compile(
     r"(^|_)(secret|password|dsn|url|verifier|body|headers|text|content|raw|form|fields|plain|variables)$"
 )
 _CLEAR = ("str", "bytes", "object", "Any", "Mapping", "Sequence", "dict")
-_PROFILES = ("policy.profile", "policy.call_settings")  # data that ships, or stands in files of the user's
+# Data that ships, or that users write in files.
+_PROFILES = ("policy.providers.profile", "policy.providers.call_settings")
 SHOWN: Mapping[str, str] = {
     "adapters.embedded.layout.Endpoints.database_url": "a socket of this machine; it has no password",
     "adapters.embedded.layout.Endpoints.redis_url": "a socket of this machine; it has no password",
     "adapters.postgres.migration_files.Migration.text": "a statement of ours",
-    "config.Config.unknown_variables": "names of variables, never their values",
-    "adapters.postgres.sqlfiles.Statement.text": "a statement of ours",
+    "assembly.config.Config.unknown_variables": "names of variables, never their values",
+    "adapters.postgres.statements.Statement.text": "a statement of ours",
     "adapters.redis.scripts.Script.text": "a script of ours",
     "engine.ports.sending.TokenCall.url": "an address of the profile: secrets never stand in it (S29)",
-    "policy.token_request.TokenRequest.url": "an address of the profile: secrets never stand in it (S29)",
+    "policy.tokens.request.TokenRequest.url": "an address of the profile: secrets never stand in it (S29)",
 }
 
 

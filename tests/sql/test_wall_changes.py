@@ -39,7 +39,7 @@ async def test_a_process_that_was_there_first_has_the_wall_once_it_is_raised(
     database = await Database.open(database_settings)
     await (await two_tenants(database)).close()
     await run(database, UNGUARDED)
-    assert not await database.check_row_security()
+    assert not await database.refresh_row_security()
     database.report_row_security(told)
     both = await database.for_tenants(OURS).fetch(WHOSE)
     assert both == [(OURS,), (THEIRS,)], "only the statements keep tenants apart"
@@ -81,7 +81,7 @@ async def test_a_role_that_is_lost_is_no_fault_of_the_values() -> None:
             assert not database.row_security_enabled
             assert len(told.of(RowSecurityMissing)) == number
             await admin.execute(give_back)
-            database._check_row_security_mono = 0.0  # five minutes later
+            database._refresh_row_security_mono = 0.0  # five minutes later
         await admin.close()
         await database.close()
 

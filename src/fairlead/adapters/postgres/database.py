@@ -82,7 +82,7 @@ class Database:
         """The role that row security applies to."""
         self.row_security_enabled = False
         """Whether row security separates tenants, as of the latest check; see `for_tenants`."""
-        self._check_row_security_mono = 0.0
+        self._refresh_row_security_mono = 0.0
         self._emit: Emit = _ignore
         self._listener = Listener(self._connect_dedicated)
         self._reconnect_mono = 0.0
@@ -111,7 +111,7 @@ class Database:
                 await checked_server(connection, settings)
                 state = await wall_state(connection, settings.in_schema)
                 database.tenant_role, database.row_security_enabled = state.tenant, state.stands
-                database._check_row_security_mono = asyncio.get_running_loop().time() + ROW_SECURITY_CHECK_S
+                database._refresh_row_security_mono = asyncio.get_running_loop().time() + ROW_SECURITY_CHECK_S
         except BaseException:
             await database.close()
             raise
@@ -123,14 +123,14 @@ class Database:
         if not self.row_security_enabled:
             emit(RowSecurityMissing(ROW_SECURITY_HINT))
 
-    async def check_row_security(self) -> bool:
+    async def refresh_row_security(self) -> bool:
         """Return whether row security is enabled; checked again every five minutes. Raises as `fetch` does.
 
         A process that started before it was enabled uses it from the next check on.
         """
         now_mono = asyncio.get_running_loop().time()
-        if now_mono >= self._check_row_security_mono:
-            self._check_row_security_mono = now_mono + ROW_SECURITY_CHECK_S
+        if now_mono >= self._refresh_row_security_mono:
+            self._refresh_row_security_mono = now_mono + ROW_SECURITY_CHECK_S
             [row] = await self.fetch(statement("tenant_wall_state"), schema=self.settings.in_schema)
             was_enabled = self.row_security_enabled
             self.row_security_enabled = RowSecurityState(**dict(row.items())).stands
@@ -279,7 +279,7 @@ class Database:
         try:
             await enter_tenant_role(connection, self.tenant_role, tenants)
         except RowSecurityLostError:
-            self._check_row_security_mono = 0.0  # the next caller checks
+            self._refresh_row_security_mono = 0.0  # the next caller checks
             raise
 
     async def _translate(self, connection: Connection, error: Exception) -> Exception:

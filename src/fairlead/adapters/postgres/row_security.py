@@ -111,6 +111,6 @@ class TenantDatabase:
             yield transaction
 
     async def _restricted_to(self) -> tuple[str, ...] | None:
-        if self._tenants is None or not await self._database.check_row_security():
+        if self._tenants is None or not await self._database.refresh_row_security():
             return None
         return self._tenants
