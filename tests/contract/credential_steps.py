@@ -7,7 +7,6 @@ from typing import Any
 from uuid import UUID
 
 from fairlead.engine.ports import (
-    Condemnation,
     ConnectionKey,
     Credential,
     CredentialStore,
@@ -17,9 +16,10 @@ from fairlead.engine.ports import (
     EndpointRefusal,
     Intent,
     Lifetime,
-    Marked,
     NewCredential,
+    ReauthRequirement,
     Sealed,
+    SentMark,
     Settlement,
     Unknown,
 )
@@ -113,7 +113,7 @@ async def marked(stores: Stores, wish: Intent, granted: int) -> Settlement:
     return answer(wish, mark, granted)
 
 
-def answer(wish: Intent, mark: Marked, epoch: int) -> Settlement:
+def answer(wish: Intent, mark: SentMark, epoch: int) -> Settlement:
     """Of what was sent."""
     return Settlement(
         connection_id=wish.connection_id,
@@ -144,9 +144,9 @@ async def unknown_rotation(stores: Stores) -> tuple[Credential, Intent]:
     return credential, wish
 
 
-def condemnation(credential: Credential, rotation_id: UUID | None = None) -> Condemnation:
+def reauth_requirement(credential: Credential, rotation_id: UUID | None = None) -> ReauthRequirement:
     """The grant is dead."""
-    return Condemnation(
+    return ReauthRequirement(
         connection_id=credential.connection.connection_id,
         from_generation=credential.generation,
         rotation_id=rotation_id,

@@ -15,11 +15,11 @@ from tests.contract.credential_steps import (
     KEY,
     again,
     claim,
-    condemnation,
     connected,
     found,
     intent,
     new_credential,
+    reauth_requirement,
     sent,
 )
 from tests.contract.stores import Stores, a_session, claimed, discarded
@@ -197,7 +197,7 @@ async def test_revoked_stays_revoked(stores: Stores) -> None:
     assert not await stores.credentials.revoke(NOBODY, KEY.tenant, audit_id=IDS.uuid7(), **revoke)
     assert await stores.credentials.settle(answer) == "superseded"
     assert await claim(stores.credentials, intent(credential, owner)) is None
-    assert not await stores.credentials.condemn(condemnation(credential))
+    assert not await stores.credentials.require_reauth(reauth_requirement(credential))
     now = await found(stores)
     assert (now.state, now.state_reason, now.due_in_s, now.rotation) == ("revoked", "left", None, None)
     assert await stores.credentials.replace(again(credential)), "a person may give a grant again"

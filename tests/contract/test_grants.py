@@ -9,10 +9,10 @@ from fairlead.policy.jobs.lane import Scope, ScopeKind, connection_group
 from tests.contract.credential_steps import (
     KEY,
     again,
-    condemnation,
     connected,
     found,
     intent,
+    reauth_requirement,
     sent,
     unknown_rotation,
 )
@@ -30,7 +30,7 @@ async def test_work_waits_for_a_grant_and_goes_on_with_it(stores: Stores) -> Non
     waits = new_job(provider=KEY.provider, tenant_id=KEY.tenant, group_key=GROUP)
     other = new_job(provider=KEY.provider, tenant_id="other", group_key=GROUP)
     await stores.jobs.enqueue([waits, other])
-    assert await stores.credentials.condemn(condemnation(credential))
+    assert await stores.credentials.require_reauth(reauth_requirement(credential))
     wanted = ClaimFilter(kinds=("work",))
     assert [job.job_id for job in await stores.jobs.claim(wanted, 9, worker)] == [other.job_id]
     [pause] = await stores.lanes.pauses(10)
@@ -47,7 +47,7 @@ async def test_work_goes_on_with_an_answer_that_comes_late(stores: Stores) -> No
     answer = await sent(stores, first)
     waits = new_job(provider=KEY.provider, tenant_id=KEY.tenant, group_key=GROUP)
     await stores.jobs.enqueue([waits])
-    assert await stores.credentials.condemn(condemnation(credential, first.rotation_id))
+    assert await stores.credentials.require_reauth(reauth_requirement(credential, first.rotation_id))
     assert len(await stores.lanes.pauses(10)) == 1
     await stores.pass_time(5)
     assert await stores.credentials.settle(answer) == "settled"
@@ -59,7 +59,7 @@ async def test_work_goes_on_with_an_answer_that_comes_late(stores: Stores) -> No
 
 async def test_work_goes_on_where_the_connection_is_no_more(stores: Stores) -> None:
     credential = await connected(stores)
-    assert await stores.credentials.condemn(condemnation(credential))
+    assert await stores.credentials.require_reauth(reauth_requirement(credential))
     await stores.credentials.remove(
         credential.connection.connection_id,
         credential.connection.key.tenant,
@@ -72,7 +72,7 @@ async def test_work_goes_on_where_the_connection_is_no_more(stores: Stores) -> N
 async def test_pause_of_an_operator_stays_after_a_new_grant(stores: Stores) -> None:
     credential = await connected(stores)
     await stores.lanes.pause(MINE, None, reason="moving", by="ann")
-    assert await stores.credentials.condemn(condemnation(credential))
+    assert await stores.credentials.require_reauth(reauth_requirement(credential))
     assert await stores.credentials.replace(again(credential))
     [pause] = await stores.lanes.pauses(10)
     assert (pause.reason, pause.by) == ("moving", "ann")
@@ -81,7 +81,7 @@ async def test_pause_of_an_operator_stays_after_a_new_grant(stores: Stores) -> N
 async def test_a_pause_that_ends_gives_way_to_the_wait(stores: Stores) -> None:
     credential = await connected(stores)
     await stores.lanes.pause(MINE, 10.0, reason="429", by="ann")
-    assert await stores.credentials.condemn(condemnation(credential))
+    assert await stores.credentials.require_reauth(reauth_requirement(credential))
     await stores.pass_time(20)
     [pause] = await stores.lanes.pauses(10)
     assert (pause.until, pause.reason, pause.by) == (None, "needs_reauth", "fairlead")
@@ -97,7 +97,7 @@ async def test_work_is_held_for_a_gone_grant_alone(stores: Stores) -> None:
     assert (state.connection_id, state.is_gone) == (connection_id, False)
     assert state.changed_s >= 30
     assert await stores.lanes.pauses(10) == []
-    assert await stores.credentials.condemn(condemnation(credential))
+    assert await stores.credentials.require_reauth(reauth_requirement(credential))
     await stores.lanes.resume(MINE)
     state = await stores.credentials.await_grant(KEY)
     assert state is not None
@@ -128,9 +128,9 @@ async def test_work_of_a_revoked_connection_is_held_until_it_is_connected_again(
 async def test_a_loss_is_told_once_and_stands_open(stores: Stores) -> None:
     credential = await connected(stores)
     connection_id, worker = credential.connection.connection_id, await a_session(stores)
-    verdict = condemnation(credential)
-    assert await stores.credentials.condemn(verdict)
-    assert not await stores.credentials.condemn(condemnation(credential))
+    verdict = reauth_requirement(credential)
+    assert await stores.credentials.require_reauth(verdict)
+    assert not await stores.credentials.require_reauth(reauth_requirement(credential))
     [job] = await stores.jobs.claim(ANY, 9, worker)
     assert (job.job_id, job.kind, job.tenant_id) == (verdict.notice_id, "event.needs_reauth", "acme")
     assert (job.provider, job.group_key, job.priority) == ("mercadolibre", str(connection_id), 1)
@@ -154,14 +154,14 @@ async def test_a_loss_is_told_once_and_stands_open(stores: Stores) -> None:
 
 async def test_a_second_loss_folds_into_the_open_entry(stores: Stores) -> None:
     credential, owner = await connected(stores), await a_session(stores)
-    assert await stores.credentials.condemn(condemnation(credential))
+    assert await stores.credentials.require_reauth(reauth_requirement(credential))
     assert await stores.credentials.replace(again(credential))
     healed = await stores.dead_letters.search(
         status="auto_resolved", category=None, tenant_id=None, kind=None, limit=9
     )
     assert [(entry.resolution, entry.resolved_by) for entry in healed] == [("reauthorize", "test")]
     second = await found(stores)
-    assert await stores.credentials.condemn(condemnation(second))
+    assert await stores.credentials.require_reauth(reauth_requirement(second))
     assert await stores.dead_letters.open_count("default") == 1
     jobs = await stores.jobs.claim(ANY, 9, owner)
     assert len(jobs) == 2, "each loss is told"
@@ -215,7 +215,7 @@ async def test_each_act_leaves_one_line(stores: Stores) -> None:
     assert granted is not None
     sent_at = await stores.credentials.mark_sent(replay.connection_id, replay.rotation_id)
     assert sent_at is not None
-    assert await stores.credentials.condemn(condemnation(credential, replay.rotation_id))
+    assert await stores.credentials.require_reauth(reauth_requirement(credential, replay.rotation_id))
     assert await stores.credentials.replace(again(credential, actor="ann"))
     trail = await stores.trail()
     assert [(record.act, record.actor) for record in trail] == [

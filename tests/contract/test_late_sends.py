@@ -37,7 +37,7 @@ async def test_a_send_that_left_late_comes_after_those_that_were_marked_before(s
     assert latest is not None
     assert granted < epoch < latest
     assert await late(mark.at + MOMENT) is None, "two others left later"
-    settled = replace(answer(first, mark, epoch), yields_s=math.inf)
+    settled = replace(answer(first, mark, epoch), defer_s=math.inf)
     assert await stores.credentials.settle(settled) == "settled"
 
 

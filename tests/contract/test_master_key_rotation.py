@@ -11,7 +11,7 @@ import pytest
 from fairlead.adapters.vault import MasterKey, TenantVault
 from fairlead.adapters.vault.vault import ELSEWHERE_GONE_S
 from fairlead.engine.ports import DataKey, KeyHolder, SealedRecords
-from fairlead.engine.tokens.reencrypt import LOOK_S, Resealer
+from fairlead.engine.tokens.reencrypt import LOOK_S, Reencryptor
 from fairlead.errors import InvalidConfigError, MasterKeyElsewhereError, MasterKeyMissingError
 from fairlead.policy.jobs.job import Retry, Snooze, outcome_of_exception
 from fairlead.testing._kit.clock import ManualClock
@@ -38,12 +38,12 @@ class Fleet:
         holders = self.stores.sessions.key_holders
         return session_id, vault_over(self.keys, *masters, clock=self.clock, holders=holders)
 
-    def resealer(self, vault: TenantVault, own: UUID) -> Resealer:
+    def resealer(self, vault: TenantVault, own: UUID) -> Reencryptor:
         tables: dict[str, SealedRecords] = {}
         sessions = self.stores.sessions
-        return Resealer(
+        return Reencryptor(
             vault=vault,
-            smith=vault,
+            rotator=vault,
             keys=self.keys,
             tables=tables,
             clock=self.clock,

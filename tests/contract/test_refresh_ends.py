@@ -11,11 +11,11 @@ from tests.contract.credential_steps import (
     again,
     claim,
     claimed,
-    condemnation,
     connected,
     found,
     intent,
     marked,
+    reauth_requirement,
     sent,
     unknown,
     unknown_rotation,
@@ -93,7 +93,7 @@ async def test_a_late_answer_heals(stores: Stores, verdict: str) -> None:
     if verdict == "unknown":
         assert await stores.credentials.mark_unknown(unknown(wish, due_in_s=None))
     else:
-        assert await stores.credentials.condemn(condemnation(credential, wish.rotation_id))
+        assert await stores.credentials.require_reauth(reauth_requirement(credential, wish.rotation_id))
     assert (await found(stores)).state == verdict
     assert await stores.credentials.settle(answer) == "settled"
     now = await found(stores)
@@ -184,11 +184,13 @@ async def test_a_loser_cannot_condemn_a_winner(stores: Stores) -> None:
     credential, owner = await connected(stores), await a_session(stores)
     wish = intent(credential, owner)
     answer = await sent(stores, wish)
-    assert not await stores.credentials.condemn(condemnation(credential, IDS.uuid7()))
-    assert not await stores.credentials.condemn(condemnation(credential)), "a refresh is in flight"
+    assert not await stores.credentials.require_reauth(reauth_requirement(credential, IDS.uuid7()))
+    assert not await stores.credentials.require_reauth(reauth_requirement(credential)), (
+        "a refresh is in flight"
+    )
     assert await stores.credentials.settle(answer) == "settled"
-    assert not await stores.credentials.condemn(condemnation(credential, wish.rotation_id))
-    assert not await stores.credentials.condemn(condemnation(credential)), "the generation moved"
+    assert not await stores.credentials.require_reauth(reauth_requirement(credential, wish.rotation_id))
+    assert not await stores.credentials.require_reauth(reauth_requirement(credential)), "the generation moved"
     assert (await found(stores)).state == "active"
 
 
@@ -196,7 +198,7 @@ async def test_the_owner_condemns_and_ends_its_refresh(stores: Stores) -> None:
     credential, owner = await connected(stores), await a_session(stores)
     wish = intent(credential, owner)
     await sent(stores, wish)
-    assert await stores.credentials.condemn(condemnation(credential, wish.rotation_id))
+    assert await stores.credentials.require_reauth(reauth_requirement(credential, wish.rotation_id))
     now = await found(stores)
     assert (now.state, now.state_reason, now.due_in_s) == ("needs_reauth", "invalid_grant", None)
     assert now.rotation is None
@@ -209,7 +211,7 @@ async def test_of_an_answer_and_a_verdict_one_stands(stores: Stores) -> None:
     answer = await sent(stores, wish)
     verdict, condemned = await asyncio.gather(
         stores.credentials.settle(answer),
-        stores.peer().condemn(condemnation(credential, wish.rotation_id)),
+        stores.peer().require_reauth(reauth_requirement(credential, wish.rotation_id)),
     )
     now = await found(stores)
     assert verdict == "settled", "an answer of the generation that stands always settles"

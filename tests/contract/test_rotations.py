@@ -282,19 +282,19 @@ async def test_an_answer_gives_way_to_a_later_send_while_its_token_may_be_sent_o
     granted = await stores.credentials.claim_replay(replay, 0)
     assert granted is not None
     later = await marked(stores, replay, granted)
-    for yields_s in (math.inf, 60.0):
-        assert await stores.credentials.settle(replace(late, yields_s=yields_s)) == "superseded"
+    for defer_s in (math.inf, 60.0):
+        assert await stores.credentials.settle(replace(late, defer_s=defer_s)) == "superseded"
     assert (await found(stores)).generation == 1
     await stores.pass_time(100)
-    assert await stores.credentials.settle(replace(late, yields_s=math.inf)) == "superseded"
-    assert await stores.credentials.settle(replace(late, yields_s=60.0)) == "settled", (
+    assert await stores.credentials.settle(replace(late, defer_s=math.inf)) == "superseded"
+    assert await stores.credentials.settle(replace(late, defer_s=60.0)) == "settled", (
         "nothing newer is to be had"
     )
     assert await stores.credentials.settle(replace(later, from_generation=2)) == "settled"
 
 
-@pytest.mark.parametrize("yields_s", [None, math.inf])
-async def test_nothing_gives_way_to_a_send_that_was_not_made(stores: Stores, yields_s: float | None) -> None:
+@pytest.mark.parametrize("defer_s", [None, math.inf])
+async def test_nothing_gives_way_to_a_send_that_was_not_made(stores: Stores, defer_s: float | None) -> None:
     credential = await connected(stores)
     first = intent(credential, await a_session(stores))
     late = await sent(stores, first)
@@ -302,9 +302,9 @@ async def test_nothing_gives_way_to_a_send_that_was_not_made(stores: Stores, yie
     replay = intent(credential, first.session_id)
     granted = await stores.credentials.claim_replay(replay, 0)
     assert granted is not None
-    if yields_s is None:
+    if defer_s is None:
         await marked(stores, replay, granted)
-    assert await stores.credentials.settle(replace(late, yields_s=yields_s)) == "settled"
+    assert await stores.credentials.settle(replace(late, defer_s=defer_s)) == "settled"
 
 
 async def test_the_latest_send_gives_way_to_none(stores: Stores) -> None:
@@ -313,7 +313,7 @@ async def test_the_latest_send_gives_way_to_none(stores: Stores) -> None:
     granted = await stores.credentials.claim_replay(replay, 0)
     assert granted is not None
     latest = await marked(stores, replay, granted)
-    assert await stores.credentials.settle(replace(latest, yields_s=math.inf)) == "settled"
+    assert await stores.credentials.settle(replace(latest, defer_s=math.inf)) == "settled"
 
 
 # ---- left behind -----------------------------------------------------------------------------------

@@ -14,12 +14,12 @@ import pytest
 
 from fairlead.adapters.embedded import Endpoints
 from fairlead.engine.ports import (
-    Condemnation,
     DueConnection,
     EndpointAsk,
     EndpointPermit,
     EndpointRefusal,
     Intent,
+    ReauthRequirement,
     Settlement,
     SettleVerdict,
 )
@@ -103,10 +103,10 @@ class CondemnsWithoutProof(MemoryCredentialStore):
     """A loser disables the winner: whoever holds the refresh is not asked."""
 
     @statement
-    def condemn(self, condemnation: Condemnation) -> bool:
-        held = self.database.tokens.rotations.get(condemnation.connection_id)
-        proof = replace(condemnation, rotation_id=None if held is None else held.rotation_id)
-        done: bool = plain(MemoryCredentialStore.condemn)(self, proof)
+    def require_reauth(self, reauth_requirement: ReauthRequirement) -> bool:
+        held = self.database.tokens.rotations.get(reauth_requirement.connection_id)
+        proof = replace(reauth_requirement, rotation_id=None if held is None else held.rotation_id)
+        done: bool = plain(MemoryCredentialStore.require_reauth)(self, proof)
         return done
 
 

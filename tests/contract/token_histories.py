@@ -81,13 +81,13 @@ class Draft:
 
     def _end(self, number: int) -> None:
         draw = self._draw
-        [act] = draw.choices(["settle", "lose", "release", "condemn"], [30, 30, 20, 20])
+        [act] = draw.choices(["settle", "lose", "release", "require_reauth"], [30, 30, 20, 20])
         match act:
             case "settle":
                 self._do(act, number, self._lifetime(), draw.randrange(30))
             case "lose":
                 self._do(act, number, draw.choice([None, 0.0, 5.0, 30.0]))
-            case "condemn":
+            case "require_reauth":
                 self._do(act, number, draw.random() < 0.7)
             case _:
                 self._do(act, number)

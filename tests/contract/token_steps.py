@@ -16,7 +16,6 @@ from uuid import UUID
 from fairlead.engine.ports import (
     ClaimFilter,
     Completed,
-    Condemnation,
     ConnectionKey,
     Credential,
     EndpointAsk,
@@ -25,10 +24,11 @@ from fairlead.engine.ports import (
     EndpointPermit,
     Intent,
     Lifetime,
-    Marked,
     NewCredential,
     NewJob,
+    ReauthRequirement,
     Sealed,
+    SentMark,
     SettingsChange,
     Settlement,
     Unknown,
@@ -78,7 +78,7 @@ class Side(Names):
         self._read: dict[tuple[int, int], Credential] = {}
         self._wishes: dict[int, tuple[Intent, Credential]] = {}
         self._granted: dict[int, int] = {}
-        self._marks: dict[int, Marked] = {}
+        self._marks: dict[int, SentMark] = {}
         self._permits: dict[int, tuple[EndpointAsk, EndpointPermit]] = {}
 
     async def take(self, step: Step) -> object:
@@ -275,7 +275,7 @@ class Side(Names):
                 lifetime=LIFETIMES[lifetime],
                 actor="fairlead",
                 audit_id=self.id("audit"),
-                yields_s=YIELDS_S[number % len(YIELDS_S)],
+                defer_s=YIELDS_S[number % len(YIELDS_S)],
             )
         )
 
@@ -287,13 +287,13 @@ class Side(Names):
             Unknown(intent.connection_id, intent.rotation_id, f"cut {refresh}", due_in_s, self.id("audit"))
         )
 
-    async def condemn(self, refresh: int, in_flight: bool) -> object:
+    async def require_reauth(self, refresh: int, in_flight: bool) -> object:
         """*in_flight*: by who holds the refresh; else by who believes that nobody does."""
         if refresh not in self._wishes:
             return None
         intent, known = self._wishes[refresh]
-        return await self._store.condemn(
-            Condemnation(
+        return await self._store.require_reauth(
+            ReauthRequirement(
                 connection_id=intent.connection_id,
                 from_generation=known.generation,
                 rotation_id=intent.rotation_id if in_flight else None,

@@ -17,7 +17,7 @@ from fairlead import Fairlead
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.adapters.postgres.database import Database
-from fairlead.app.connections import ConnectionsDoor
+from fairlead.app.connections import ConnectionsAPI
 from fairlead.assembly.config import load
 from fairlead.cli.entry import root
 from fairlead.errors import FairleadError
@@ -196,7 +196,7 @@ def test_every_door_that_takes_a_tenant_is_asked() -> None:
             if "tenant" in inspect.signature(function).parameters and not name.startswith("_")
         }
 
-    assert takes(Fairlead, "") | takes(ConnectionsDoor, "connections.") == DOORS.keys() | DECLARE | BEGIN
+    assert takes(Fairlead, "") | takes(ConnectionsAPI, "connections.") == DOORS.keys() | DECLARE | BEGIN
 
 
 async def answer(asked: Awaitable[object], account: str) -> str:

@@ -30,7 +30,6 @@ SHARED_CLASS_NAMES = {
     "Grant",
     "Granted",
     "Grants",
-    "Judge",
     "Ledger",
     "Listener",
     "Plan",

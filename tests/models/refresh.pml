@@ -71,7 +71,7 @@ recover:                              /* UnknownOutcomes: nobody sends here */
     :: journal[disk(id)] == g + 1 -> settle(g + 1)
     :: else -> atomic { if
         :: stored == g && phase == sent -> phase = unknown      /* rotation_unknown.sql */
-        :: stored == g && phase == unknown -> given_up = true   /* credential_condemn.sql */
+        :: stored == g && phase == unknown -> given_up = true   /* credential_require_reauth.sql */
         :: else
         fi }
     fi;

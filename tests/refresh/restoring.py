@@ -60,14 +60,14 @@ def history(database: Database, monkeypatch: pytest.MonkeyPatch) -> History:
 
 async def generation(fl: Refresher, connection_id: UUID) -> int:
     """Return which generation is stored."""
-    credential = await fl.rooms.store.read_id(connection_id)
+    credential = await fl.deps.store.read_id(connection_id)
     assert credential is not None
     return credential.generation
 
 
 async def refresh_token(fl: Refresher, connection_id: UUID) -> str:
     """Return the stored refresh token."""
-    credential = await fl.rooms.store.read_id(connection_id)
+    credential = await fl.deps.store.read_id(connection_id)
     assert credential is not None
     token = (await fl.settler.stored(credential)).tokens.refresh_token
     assert token is not None

@@ -111,7 +111,7 @@ async def fleet_of(database: Any, issuer: Any, folder: Path) -> AsyncIterator[Fl
     ):
         fleet = Fleet(one, other, issuer)
         for process in (one, other):
-            process.rooms.transport.send = lossy(fleet, process.rooms.transport.send)  # type: ignore[method-assign]
+            process.deps.transport.send = lossy(fleet, process.deps.transport.send)  # type: ignore[method-assign]
         yield fleet
 
 
@@ -209,7 +209,7 @@ async def test_a_person_sees_a_back_off_and_passes_or_ends_it(
     database: Any, issuer: Any, tmp_path: Path
 ) -> None:
     async with fleet_of(database, issuer, tmp_path) as fleet:
-        gate, refresh = fleet.one.rooms.gate, fleet.one.coordinator.refresh
+        gate, refresh = fleet.one.deps.gate, fleet.one.coordinator.refresh
         met = await fleet.connect("a")
         for generation in (1, 2):
             issuer.be_rude(Quirk(status=429, retry_after="86400"), connection="a")
@@ -250,7 +250,7 @@ async def test_a_probe_whose_claim_loses_makes_room_for_the_next_at_once(
             await fleet.meets("unknown", name)
         await run(database, "UPDATE endpoint_gate SET open_until = now()")
 
-        store = fleet.one.rooms.store
+        store = fleet.one.deps.store
         claim = store.claim
 
         async def claim_what_was_refreshed(intent: Intent, ask: EndpointAsk) -> None:
@@ -270,25 +270,25 @@ async def _store_away(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     async def away(*_asked: object) -> None:
         raise DependencyUnavailableError("the database went away")
 
-    monkeypatch.setattr(fleet.one.rooms.store, "claim", away)
+    monkeypatch.setattr(fleet.one.deps.store, "claim", away)
 
 
 async def _mark_in_doubt(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     async def lost(*_asked: object) -> None:
         raise DependencyUnavailableError("whether it was committed is not known")
 
-    monkeypatch.setattr(fleet.one.rooms.store, "mark_sent", lost)
+    monkeypatch.setattr(fleet.one.deps.store, "mark_sent", lost)
 
 
 async def _no_journal(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     def full() -> None:
         raise DependencyUnavailableError("no answer could be kept")
 
-    monkeypatch.setattr(fleet.one.rooms.journal, "preflight", full)
+    monkeypatch.setattr(fleet.one.deps.journal, "preflight", full)
 
 
 async def _damaged(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    database = fleet.one.rooms.store._database  # type: ignore[attr-defined]
+    database = fleet.one.deps.store._database  # type: ignore[attr-defined]
     await run(database, "UPDATE credential SET sealed = set_byte(sealed, 40, 255 - get_byte(sealed, 40))")
 
 
@@ -296,14 +296,14 @@ async def _late(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     async def gone(*_asked: object) -> None:
         return None
 
-    monkeypatch.setattr(fleet.one.rooms.store, "mark_sent", gone)
+    monkeypatch.setattr(fleet.one.deps.store, "mark_sent", gone)
 
 
 async def _killed(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     async def killed(settlement: object) -> None:
         raise RuntimeError("killed here")
 
-    monkeypatch.setattr(fleet.one.rooms.store, "settle", killed)
+    monkeypatch.setattr(fleet.one.deps.store, "settle", killed)
 
 
 CAUSES: dict[str, Callable[[Fleet, pytest.MonkeyPatch], Awaitable[None]]] = {
@@ -335,7 +335,7 @@ async def test_a_fault_of_one_process_stops_no_other_connection(
             with pytest.raises((FairleadError, RuntimeError)):
                 await fleet.one.coordinator.refresh(met, 1)
         assert await fleet.is_served("well")
-        assert {row["state"] for row in await fleet.one.rooms.gate.search()} <= {"closed"}
+        assert {row["state"] for row in await fleet.one.deps.gate.search()} <= {"closed"}
 
 
 async def test_dead_letters_of_one_tenant_refuse_its_work_and_nobodys_refreshes(database: Any) -> None:

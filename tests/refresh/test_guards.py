@@ -49,7 +49,7 @@ async def test_an_answer_recovered_too_late_is_not_served(fl, peer, issuer, data
     async def away(settlement: object) -> str:
         raise RuntimeError("killed here")
 
-    monkeypatch.setattr(peer.rooms.store, "settle", away)
+    monkeypatch.setattr(peer.deps.store, "settle", away)
     with pytest.raises(RuntimeError):
         await peer.coordinator.refresh(view.connection_id, 1)
     await run(database, "UPDATE worker_session SET lost_at = now() WHERE session_id = $1", peer.session_id)
@@ -63,12 +63,12 @@ async def test_an_answer_recovered_too_late_is_not_served(fl, peer, issuer, data
 async def test_a_refresh_waits_while_others_hold_the_rows_of_its_endpoint(fl, issuer, monkeypatch) -> None:
     connection_id = await fl.connect(issuer, STRICT)
     busy = EndpointRefusal("busy", 0.01, "another transaction holds a row")
-    claim, refusals = fl.rooms.store.claim, [busy, busy]
+    claim, refusals = fl.deps.store.claim, [busy, busy]
 
     async def locked_twice(*asked: Any) -> object:
         return refusals.pop() if refusals else await claim(*asked)
 
-    monkeypatch.setattr(fl.rooms.store, "claim", locked_twice)
+    monkeypatch.setattr(fl.deps.store, "claim", locked_twice)
     assert (await fl.coordinator.refresh(connection_id, 1)).generation == 2
     refusals.append(busy)
     with pytest.raises(RateLimitedError) as refused:
@@ -79,7 +79,7 @@ async def test_a_refresh_waits_while_others_hold_the_rows_of_its_endpoint(fl, is
 async def test_a_release_is_asked_until_it_is_heard(fl, issuer, monkeypatch) -> None:
     connection_id = await fl.connect(issuer, STRICT)
     issuer.be_rude({"status": 503}, times=1)
-    release, tries = fl.rooms.store.release, []
+    release, tries = fl.deps.store.release, []
 
     async def flaky(*which: Any) -> bool:
         tries.append(which)
@@ -87,7 +87,7 @@ async def test_a_release_is_asked_until_it_is_heard(fl, issuer, monkeypatch) -> 
             raise DependencyUnavailableError("the database is away")
         return await release(*which)
 
-    monkeypatch.setattr(fl.rooms.store, "release", flaky)
+    monkeypatch.setattr(fl.deps.store, "release", flaky)
     with pytest.raises(TransientFailureError):
         await fl.coordinator.refresh(connection_id, 1)
     assert len(tries) == 4
@@ -101,9 +101,9 @@ async def test_a_process_takes_over_its_own_unsent_intent(fl, issuer, database, 
         raise CommitInDoubtError("the database went away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(fl.rooms.store, "mark_sent", lost)
-        patch.setattr(fl.rooms.store, "release", lost)
-        patch.setattr(fl.rooms.clock, "sleep", lost)
+        patch.setattr(fl.deps.store, "mark_sent", lost)
+        patch.setattr(fl.deps.store, "release", lost)
+        patch.setattr(fl.deps.clock, "sleep", lost)
         with pytest.raises(CommitInDoubtError):
             await fl.coordinator.refresh(connection_id, 1)
     held = await rows(database, "SELECT phase FROM rotation")
@@ -168,7 +168,7 @@ async def test_a_reconnect_for_another_account_is_refused_and_keeps_the_settings
     with pytest.raises(InvalidInputError, match="another account"):
         await fl.connect(issuer, STRICT, account_id="two")
     await fl.connect(issuer, STRICT, account_id="one")
-    credential = await fl.rooms.store.read(KEY)
+    credential = await fl.deps.store.read(KEY)
     assert credential is not None
     assert credential.connection.settings == {"subject": "s"}
     stored = await fl.settler.stored(credential)
@@ -184,7 +184,7 @@ async def test_one_journal_entry_without_a_profile_stops_no_start(
         raise RuntimeError("killed here")
 
     async with refresher(database, profiles, tmp_path / "journal") as dying:
-        monkeypatch.setattr(dying.rooms.store, "settle", away)
+        monkeypatch.setattr(dying.deps.store, "settle", away)
         with pytest.raises(RuntimeError):
             await dying.coordinator.refresh(connection_id, 1)
     async with refresher(database, {}, tmp_path / "journal") as started:
@@ -207,7 +207,7 @@ async def test_of_two_answers_on_two_hosts_the_later_one_is_kept(
 
     for host in ("one", "two"):
         async with refresher(database, profiles, tmp_path / host) as dying:
-            monkeypatch.setattr(dying.rooms.store, "settle", killed)
+            monkeypatch.setattr(dying.deps.store, "settle", killed)
             with pytest.raises(RuntimeError):
                 await dying.coordinator.refresh(connection_id, 1)
         gone = "UPDATE worker_session SET lost_at = now() WHERE session_id = $1"

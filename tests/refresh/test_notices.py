@@ -21,7 +21,7 @@ from fairlead.engine.jobs.dead_letter import DeadLetterProcessor, replay_of
 from fairlead.engine.jobs.executor import Executor
 from fairlead.engine.jobs.handler import Handler, JobContext
 from fairlead.engine.ports import Cancelled, ClaimFilter, Completed, NewJob, Outcome, Rescheduled
-from fairlead.engine.tokens.notification_jobs import Notices
+from fairlead.engine.tokens.notification_jobs import NotificationJobs
 from fairlead.engine.tokens.refresh_jobs import TokenJobs
 from fairlead.errors import ReauthRequiredError
 from fairlead.policy.jobs.job import RequireReauth
@@ -104,15 +104,15 @@ async def desk(fl: Refresher, database: Any, webhook: Any) -> AsyncIterator[Desk
     ids = SystemIds()
     jobs, entries = PostgresJobStore(database, ids), PostgresDeadLetterStore(database)
     sender = AiohttpWebhookSender(url, Secret(SECRET), policy=AddressPolicy(allow_private=True))
-    told = Notices(
+    told = NotificationJobs(
         {"needs_reauth": [heard.append]},
         sender,
-        credentials=fl.rooms.store,
+        credentials=fl.deps.store,
         jobs=jobs,
         ids=ids,
-        reauth_link=fl.rooms.reauth_link,
+        reauth_link=fl.deps.reauth_link,
     )
-    tokens = TokenJobs(fl.rooms, FAST, fl.coordinator, fl.unknown, jobs)
+    tokens = TokenJobs(fl.deps, FAST, fl.coordinator, fl.unknown, jobs)
     handlers = [*told.handlers(), *tokens.handlers(), *_handlers_of_a_user()]
     emit = fl.events.append
     executor = Executor(handlers, clock=SystemClock(), draw=lambda: 0.0, ids=ids, emit=emit)
@@ -217,7 +217,7 @@ async def test_a_verdict_about_something_else_is_told_even_while_a_connection_is
 
 async def test_nobody_is_asked_to_reconnect_what_was_revoked_on_purpose(desk: Desk, issuer: Any) -> None:
     connection_id = await desk.fl.connect(issuer, STRICT)
-    await desk.fl.rooms.store.revoke(
+    await desk.fl.deps.store.revoke(
         connection_id, "acme", actor="test", reason="contract ended", audit_id=SystemIds().uuid7()
     )
     await desk.enqueue("orders.check", args={"connection_id": str(connection_id)})

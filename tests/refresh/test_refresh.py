@@ -127,7 +127,7 @@ async def test_an_answer_for_another_account_is_kept_but_not_published(fl, issue
         await fl.coordinator.refresh(connection_id, 2)
     view = await fl.connections.get(ConnectionKey("acme", STRICT))
     assert (view.state, view.state_reason, view.generation) == ("needs_reauth", "account_mismatch", 2)
-    assert await fl.rooms.journal.find(connection_id, 2) is not None
+    assert await fl.deps.journal.find(connection_id, 2) is not None
 
 
 @pytest.mark.parametrize("quirk", ["rate_limited", "html_400", "html_403", "redirect"])
@@ -357,7 +357,7 @@ async def test_what_was_sent_gets_its_answer_though_the_process_stops(fl, issuer
 
 
 async def never_claimed(fl: Refresher, connection_id: UUID) -> Fresh:
-    fl.rooms.store.claim = lambda _intent: asyncio.Event().wait()
+    fl.deps.store.claim = lambda _intent: asyncio.Event().wait()
     return await fl.coordinator.refresh(connection_id, 1)
 
 

@@ -35,14 +35,14 @@ async def test_of_two_that_judged_the_same_one_replays(fl, peer, issuer, databas
         await fl.coordinator.refresh(connection_id, 1)
     await expire(database)
     await end_sends(database)
-    claim_replay = fl.rooms.store.claim_replay
+    claim_replay = fl.deps.store.claim_replay
 
     async def late(*which: Any) -> Any:
         with pytest.raises(TransientFailureError):
             await peer.coordinator.refresh(connection_id, 1)
         return await claim_replay(*which)
 
-    monkeypatch.setattr(fl.rooms.store, "claim_replay", late)
+    monkeypatch.setattr(fl.deps.store, "claim_replay", late)
     with pytest.raises(ReauthRequiredError):
         await fl.coordinator.refresh(connection_id, 1)
     assert judge(issuer.ledger()).provider_posts == 2, "one replay is allowed under strict"
@@ -58,16 +58,16 @@ async def test_a_replay_that_was_held_up_does_not_leave_after_the_grace(
     with pytest.raises(OutcomeUnknownError):
         await fl.coordinator.refresh(connection_id, 1)
     await end_sends(database)
-    step, monotonic = getattr(fl.rooms.store, slow), fl.rooms.clock.monotonic
+    step, monotonic = getattr(fl.deps.store, slow), fl.deps.clock.monotonic
 
     async def held_up(*which: Any) -> Any:
         done = await step(*which)
         older = "sent_at = sent_at - interval '110 s', started_at = started_at - interval '110 s'"
         await run(database, f"UPDATE rotation SET {older}")
-        monkeypatch.setattr(fl.rooms.clock, "monotonic", lambda: monotonic() + 110.0)
+        monkeypatch.setattr(fl.deps.clock, "monotonic", lambda: monotonic() + 110.0)
         return done
 
-    monkeypatch.setattr(fl.rooms.store, slow, held_up)
+    monkeypatch.setattr(fl.deps.store, slow, held_up)
     with pytest.raises(ReauthRequiredError) as gone:
         await fl.coordinator.refresh(connection_id, 1)
     assert gone.value.reason == "lost_rotation"
@@ -77,9 +77,9 @@ async def test_a_replay_that_was_held_up_does_not_leave_after_the_grace(
 async def left_on_its_way(fl: Refresher, issuer: Issuer, database: Database, connection_id: UUID) -> Hold:
     """The process is killed when its request has arrived, and not yet been looked at; the issuer goes on."""
     hold = issuer.hold("arrived")
-    fl.coordinator.launch(connection_id, 1)
+    fl.coordinator.start_background(connection_id, 1)
     await hold.reached()
-    flight = fl.coordinator._flights[connection_id].task
+    flight = fl.coordinator._refreshes[connection_id].task
     flight.cancel()
     await asyncio.wait({flight})
     await run(database, "UPDATE worker_session SET lost_at = now() WHERE session_id = $1", fl.session_id)
@@ -142,10 +142,10 @@ async def test_an_answer_that_is_late_gives_way_to_a_replay_whose_answer_was_los
 ) -> None:
     """The provider answered the replay with another successor, and forgot the one that is in hand here."""
     connection_id = await fl.connect(issuer, SUCCESSOR)
-    settle = fl.rooms.store.settle
+    settle = fl.deps.store.settle
 
     async def stood_still(settlement: object) -> str:
-        monkeypatch.setattr(fl.rooms.store, "settle", settle)
+        monkeypatch.setattr(fl.deps.store, "settle", settle)
         await run(database, "UPDATE worker_session SET lost_at = now() WHERE session_id = $1", fl.session_id)
         await end_sends(database)
         issuer.be_rude("cut_after", times=1)
@@ -155,7 +155,7 @@ async def test_an_answer_that_is_late_gives_way_to_a_replay_whose_answer_was_los
         await end_sends(database)
         return await settle(settlement)
 
-    monkeypatch.setattr(fl.rooms.store, "settle", stood_still)
+    monkeypatch.setattr(fl.deps.store, "settle", stood_still)
     assert (await fl.coordinator.refresh(connection_id, 1)).generation == 2
     await expire(database)
     assert (await fl.coordinator.refresh(connection_id, 2)).generation == 3
@@ -168,18 +168,18 @@ async def test_a_first_send_that_was_held_up_does_not_leave_after_its_lease(
 ) -> None:
     """Others take it for one of unknown outcome by then, and have sent it once more."""
     connection_id = await fl.connect(issuer, GRACE)
-    mark_sent, monotonic = fl.rooms.store.mark_sent, fl.rooms.clock.monotonic
+    mark_sent, monotonic = fl.deps.store.mark_sent, fl.deps.clock.monotonic
 
     async def held_up(*which: Any) -> Any:
-        monkeypatch.setattr(fl.rooms.store, "mark_sent", mark_sent)
+        monkeypatch.setattr(fl.deps.store, "mark_sent", mark_sent)
         done = await mark_sent(*which)
         await run(database, "UPDATE rotation SET lease_until = now() - interval '1 s'")
         await end_sends(database)
         assert (await peer.coordinator.refresh(connection_id, 1)).generation == 2
-        monkeypatch.setattr(fl.rooms.clock, "monotonic", lambda: monotonic() + FAST.lease_s)
+        monkeypatch.setattr(fl.deps.clock, "monotonic", lambda: monotonic() + FAST.lease_s)
         return done
 
-    monkeypatch.setattr(fl.rooms.store, "mark_sent", held_up)
+    monkeypatch.setattr(fl.deps.store, "mark_sent", held_up)
     assert (await fl.coordinator.refresh(connection_id, 1)).generation == 2
     assert judge(issuer.ledger()).provider_posts == 1
 
@@ -191,7 +191,7 @@ async def test_what_leaves_after_a_replay_takes_its_place(
     """Its process stood still before the first byte. The issuer takes it for the replay, and lets its answer
     live; without a word that it was late the answer of the other would be kept, which is dead (E44)."""
     connection_id = await fl.connect(issuer, SUCCESSOR)
-    send, clock = fl.rooms.transport.send, fl.rooms.clock
+    send, clock = fl.deps.transport.send, fl.deps.clock
 
     async def stands_still(call: Any, before_sent: Any) -> Any:
         late_s = 0.0
@@ -207,9 +207,9 @@ async def test_what_leaves_after_a_replay_takes_its_place(
 
         return replace(await send(call, let_go), late_s=late_s)
 
-    monkeypatch.setattr(fl.rooms.transport, "send", stands_still)
+    monkeypatch.setattr(fl.deps.transport, "send", stands_still)
     assert (await fl.coordinator.refresh(connection_id, 1)).generation == 2 + told
-    monkeypatch.setattr(fl.rooms.transport, "send", send)
+    monkeypatch.setattr(fl.deps.transport, "send", send)
     if not told:
         with pytest.raises(ReauthRequiredError):
             await peer.coordinator.refresh(connection_id, 2)
@@ -225,7 +225,7 @@ async def test_what_left_late_and_brings_what_is_stored_makes_room_for_nobody(
 ) -> None:
     """The stored token has been sent since: in another generation it would be sent again, and is spent."""
     connection_id = await fl.connect(issuer, SAME)
-    send, mark_late, holds = fl.rooms.transport.send, fl.rooms.store.mark_late, list[Hold]()
+    send, mark_late, holds = fl.deps.transport.send, fl.deps.store.mark_late, list[Hold]()
 
     async def stands_still(call: Any, before_sent: Any) -> Any:
         async def let_go() -> None:
@@ -237,14 +237,14 @@ async def test_what_left_late_and_brings_what_is_stored_makes_room_for_nobody(
         return replace(await send(call, let_go), late_s=1.0)
 
     async def meanwhile(*which: Any) -> Any:
-        monkeypatch.setattr(fl.rooms.store, "mark_late", mark_late)
+        monkeypatch.setattr(fl.deps.store, "mark_late", mark_late)
         holds.append(issuer.hold("processed"))
-        peer.coordinator.launch(connection_id, 2)
+        peer.coordinator.start_background(connection_id, 2)
         await holds[0].reached()
         return await mark_late(*which)
 
-    monkeypatch.setattr(fl.rooms.transport, "send", stands_still)
-    monkeypatch.setattr(fl.rooms.store, "mark_late", meanwhile)
+    monkeypatch.setattr(fl.deps.transport, "send", stands_still)
+    monkeypatch.setattr(fl.deps.store, "mark_late", meanwhile)
     assert (await fl.coordinator.refresh(connection_id, 1)).generation == 2
     holds[0].release()
     assert (await peer.coordinator.refresh(connection_id, 2)).generation == 3
@@ -259,12 +259,12 @@ async def test_an_answer_that_cannot_be_read_is_kept_once_until_a_newer_token(
     """It may hold the only copy of a paid-for token; a day after the newer one its file may go (R12)."""
     connection_id = await fl.connect(issuer, SUCCESSOR)
     settled: list[int] = []
-    monkeypatch.setattr(fl.rooms.journal, "settled", lambda _rotation, epoch: settled.append(epoch))
+    monkeypatch.setattr(fl.deps.journal, "settled", lambda _rotation, epoch: settled.append(epoch))
     issuer.be_rude({"status": 200, "body": "<html>"}, times=2)
     for _ in range(2):
         with pytest.raises(OutcomeUnknownError):
             await fl.coordinator.refresh(connection_id, 1)
-        [unreadable] = [head async for page in fl.rooms.journal.heads() for head in page]
+        [unreadable] = [head async for page in fl.deps.journal.heads() for head in page]
         await end_sends(database)
     assert settled == []
     assert (await fl.coordinator.refresh(connection_id, 1)).generation == 2

@@ -44,7 +44,7 @@ class Hosts:
     async def start(self, host: str = "a") -> tuple[Refresher, TimelineWatch]:
         """A process that stays until the end of the test."""
         one = await self.stack.enter_async_context(self.process(host))
-        watch = TimelineWatch(one.rooms, one.unknown)
+        watch = TimelineWatch(one.deps, one.unknown)
         await watch.begin()
         return one, watch
 
@@ -75,7 +75,7 @@ async def test_a_process_that_starts_settles_what_the_database_lost(issuer, host
     after, watch = await hosts.start()
     assert await generation(after, connection_id) == 3
     [floor] = await rows(hosts.database, "SELECT last_value FROM send_epoch")
-    heads = [head async for page in after.rooms.journal.heads() for head in page]
+    heads = [head async for page in after.deps.journal.heads() for head in page]
     assert floor["last_value"] >= max(head.epoch for head in heads), "also where the clock is behind now"
     assert (await after.coordinator.refresh(connection_id, 3)).generation == 4
     await watch.one_pass()
@@ -173,7 +173,7 @@ async def test_a_backup_taken_within_a_refresh_costs_no_token(
         connection_id = await a.connect(issuer, policy)
         with monkeypatch.context() as patch:
             where = {"intent": "claim", "sent": "mark_sent", "settle": "settle"}
-            of = a.rooms.store if step in where else a.rooms.journal
+            of = a.deps.store if step in where else a.deps.journal
             name = where.get(step, "append")
             act = getattr(of, name)
 
@@ -242,15 +242,15 @@ async def test_an_answer_that_comes_after_the_restore_takes_no_newer_place(
     connection_id = await a.connect(issuer, "grace")
     await history.keep()
     await run(hosts.database, "SELECT setval('send_epoch', 1000)")
-    settle_it = a.rooms.store.settle
+    settle_it = a.deps.store.settle
 
     async def late(settlement: Settlement) -> SettleVerdict:
-        monkeypatch.setattr(a.rooms.store, "settle", settle_it)
+        monkeypatch.setattr(a.deps.store, "settle", settle_it)
         await history.restore()
         await b.coordinator.refresh(connection_id, 1)
         return await settle_it(settlement)
 
-    monkeypatch.setattr(a.rooms.store, "settle", late)
+    monkeypatch.setattr(a.deps.store, "settle", late)
     assert (await a.coordinator.refresh(connection_id, 1)).generation == 2
     assert await refresh_token(a, connection_id) == issuer.grant("grace", "acme").refresh_token
     assert judge(issuer.ledger()).burnt == 0
@@ -279,9 +279,9 @@ async def restored_before_key_rotation(issuer, hosts: Hosts, history: History, p
     async with hosts.process() as one:
         connection_id = await one.connect(issuer, policy)
         await history.keep()
-        [old] = await one.rooms.vault._keys.samples()
+        [old] = await one.deps.vault._keys.samples()
         assert isinstance(old, DataKey)
-        await one.rooms.vault.renew(old)
+        await one.deps.vault.renew(old)
         await one.coordinator.refresh(connection_id, 1)
     await history.restore()
     return connection_id
@@ -346,15 +346,15 @@ async def test_nor_by_an_answer_that_waited_for_the_database(issuer, hosts, hist
     connection_id = await one.connect(issuer, STRICT)
     await history.keep()
     await one.connect(issuer, STRICT)
-    settle_it = one.rooms.store.settle
+    settle_it = one.deps.store.settle
 
     async def late(settlement: Settlement) -> SettleVerdict:
-        monkeypatch.setattr(one.rooms.store, "settle", settle_it)
+        monkeypatch.setattr(one.deps.store, "settle", settle_it)
         await history.restore()
         await one.connect(issuer, STRICT)
         return await settle_it(settlement)
 
-    monkeypatch.setattr(one.rooms.store, "settle", late)
+    monkeypatch.setattr(one.deps.store, "settle", late)
     assert (await one.coordinator.refresh(connection_id, 2)).generation == 3
     assert await refresh_token(one, connection_id) == issuer.grant(STRICT, "acme").refresh_token
     assert judge(issuer.ledger()).provider_posts == 2
@@ -370,7 +370,7 @@ async def test_an_answer_that_its_row_names_is_taken_though_the_clock_was_set_ba
         async def killed(settlement: Settlement) -> SettleVerdict:
             raise RuntimeError("killed here")
 
-        monkeypatch.setattr(dying.rooms.store, "settle", killed)
+        monkeypatch.setattr(dying.deps.store, "settle", killed)
         with pytest.raises(RuntimeError):
             await dying.coordinator.refresh(connection_id, 1)
     await run(hosts.database, "UPDATE worker_session SET lost_at = now()")

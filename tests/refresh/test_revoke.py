@@ -25,7 +25,7 @@ SAID = {"actor": "test", "reason": "left"}
 async def revoked(fl: Refresher, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The refresh tokens that the provider was asked to revoke; it confirms the first alone."""
     asked: list[str] = []
-    send = fl.rooms.transport.send
+    send = fl.deps.transport.send
 
     async def sent(call: TokenCall, before_sent: Callable[[], Awaitable[None]]) -> Any:
         if not call.url.endswith("/revoke"):
@@ -33,7 +33,7 @@ async def revoked(fl: Refresher, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         asked.append(call.form["token"].reveal())
         return HttpResponse(200 if len(asked) == 1 else 503, {}, b"", 0.0, 0.0)
 
-    monkeypatch.setattr(fl.rooms.transport, "send", sent)
+    monkeypatch.setattr(fl.deps.transport, "send", sent)
     return asked
 
 
@@ -46,7 +46,7 @@ async def fl(database, issuer, tmp_path: Path):
 
 
 def accounts(fl: Refresher) -> Accounts:
-    return Accounts(fl.rooms, Grants(fl.rooms, FAST), fl.settler, fl.reader, fl.connections)
+    return Accounts(fl.deps, Grants(fl.deps, FAST), fl.settler, fl.reader, fl.connections)
 
 
 async def test_revoke_ends_the_answer_of_a_refresh_that_was_under_way(fl, issuer, revoked) -> None:
@@ -83,7 +83,7 @@ async def test_revoke_tells_why_the_provider_was_not_asked(fl, issuer, database,
     news, told = await accounts(fl).revoke(KEY, **SAID)
     assert news
     assert told.startswith("not asked: the sealed credential")
-    fl.rooms.profiles.profiles = {}
+    fl.deps.profiles.profiles = {}
     news, told = await accounts(fl).revoke(KEY, **SAID)
     assert not news
     assert told.startswith("not asked: ")

@@ -30,7 +30,7 @@ async def jobs(database):
 
 @pytest.fixture
 def tokens(fl, jobs) -> TokenJobs:
-    return TokenJobs(fl.rooms, FAST, fl.coordinator, fl.unknown, jobs)
+    return TokenJobs(fl.deps, FAST, fl.coordinator, fl.unknown, jobs)
 
 
 def context(kind: str, **args: object) -> JobContext:
@@ -127,7 +127,7 @@ async def test_a_replay_that_waits_for_the_send_before_it_is_snoozed(fl, tokens,
 async def test_what_another_process_holds_is_snoozed(fl, peer, tokens, issuer) -> None:
     connection_id = await fl.connect(issuer, STRICT)
     hold = issuer.hold("processed")
-    peer.coordinator.launch(connection_id, 1)
+    peer.coordinator.start_background(connection_id, 1)
     await hold.reached()
     busy = await tokens.refresh(context("token.refresh", connection_id=str(connection_id), generation=1))
     assert isinstance(busy, Snooze)
@@ -145,7 +145,7 @@ async def test_an_unknown_outcome_comes_back_when_something_can_be_done(fl, toke
 async def test_a_refresh_left_behind_is_found_by_any_scan(fl, peer, tokens, issuer, database) -> None:
     connection_id = await fl.connect(issuer, "stable")
     hold = issuer.hold("processed")
-    peer.coordinator.launch(connection_id, 1)
+    peer.coordinator.start_background(connection_id, 1)
     await hold.reached()
     await run(database, "UPDATE worker_session SET lost_at = now() WHERE session_id = $1", peer.session_id)
     assert await tokens.scan(context("token.scan", urgent_only=True)) == Complete({"due": 0, "enqueued": 1})

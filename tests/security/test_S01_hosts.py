@@ -158,8 +158,8 @@ async def test_S01_nothing_is_dialled_for_a_value_that_was_refused(
 ) -> None:
     """Through the door: a connection with such a value is neither stored nor called."""
     asked = resolving(monkeypatch, ["10.0.0.1"])
-    assert isinstance(fl.rooms.profiles, FixedProfiles)
-    fl.rooms.profiles.profiles.update(LOADED)
+    assert isinstance(fl.deps.profiles, FixedProfiles)
+    fl.deps.profiles.profiles.update(LOADED)
     tried = 0
     for profile in LOADED.values():
         hosted = [
@@ -179,7 +179,7 @@ async def test_S01_nothing_is_dialled_for_a_value_that_was_refused(
                             Grant(Secret("at"), Secret("rt"), endpoint={**values_of(profile), name: value}),
                             actor="test",
                         )
-        assert await fl.rooms.store.read(ConnectionKey("acme", profile.name)) is None
+        assert await fl.deps.store.read(ConnectionKey("acme", profile.name)) is None
     assert tried > 100
     assert (dialled, asked) == ([], [])
     tell("S01", n=tried, dialled=len(dialled))

@@ -19,7 +19,7 @@ from fairlead.engine.tokens.account import Accounts
 from fairlead.engine.tokens.deps import payload_context
 from fairlead.engine.tokens.grants import Grants
 from fairlead.engine.tokens.reader import TokenReader
-from fairlead.engine.tokens.sealed_endpoints import places_of
+from fairlead.engine.tokens.sealed_endpoints import endpoint_digest_of
 from fairlead.engine.tokens.sealed_records import decode_stored, encode_stored
 from fairlead.errors import CredentialUnreadableError, MasterKeyMissingError
 from fairlead.policy.providers.profile import Profile
@@ -154,26 +154,26 @@ async def test_S11_a_row_that_was_tampered_with_gives_nothing(
 KEY = ConnectionKey("acme", ONE)
 
 
-async def sealed_places(fl: Refresher) -> str | None:
-    credential = await fl.rooms.store.read(KEY)
+async def sealed_endpoints(fl: Refresher) -> str | None:
+    credential = await fl.deps.store.read(KEY)
     assert credential is not None
     stored = await fl.settler.stored(credential)
-    assert stored.places in (None, places_of(credential.connection))
-    return stored.places
+    assert stored.endpoint_digest in (None, endpoint_digest_of(credential.connection))
+    return stored.endpoint_digest
 
 
 async def test_S11_whatever_changes_by_rights_is_sealed_with_it(fl: Refresher, honest: Issuer) -> None:
     connection_id = await fl.connect(honest, ONE, "acme")
-    seen = [await sealed_places(fl)]
+    seen = [await sealed_endpoints(fl)]
     await fl.connections.configure(KEY, {"hosts": ["files.example.com"]}, actor="ann")
-    seen.append(await sealed_places(fl))
+    seen.append(await sealed_endpoints(fl))
     assert (await fl.coordinator.refresh(connection_id, 1)).generation == 2
     await fl.connections.configure(KEY, {"observe": False}, actor="ann")
-    assert await sealed_places(fl) == seen[1], "of the settings hosts alone say where secrets go"
+    assert await sealed_endpoints(fl) == seen[1], "of the settings hosts alone say where secrets go"
     await fl.connections.configure(KEY, {}, ["hosts"], actor="ann")
-    assert await sealed_places(fl) == seen[0]
+    assert await sealed_endpoints(fl) == seen[0]
     await fl.connect(honest, ONE, "acme", endpoint={"realm": TWO}, client_id="own", other_account=True)
-    seen.append(await sealed_places(fl))
+    seen.append(await sealed_endpoints(fl))
     assert len(set(seen)) == 3
     assert None not in seen
 
@@ -182,7 +182,7 @@ async def test_S11_settings_that_change_during_a_refresh_are_sealed_with_its_ans
     fl: Refresher, honest: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection_id = await fl.connect(honest, ONE, "acme")
-    settle, tried = fl.rooms.store.settle, 0
+    settle, tried = fl.deps.store.settle, 0
 
     async def meanwhile(settlement: Settlement) -> SettleVerdict:
         nonlocal tried
@@ -191,10 +191,10 @@ async def test_S11_settings_that_change_during_a_refresh_are_sealed_with_its_ans
             await fl.connections.configure(KEY, {"hosts": ["files.example.com"]}, actor="ann")
         return await settle(settlement)
 
-    monkeypatch.setattr(fl.rooms.store, "settle", meanwhile)
+    monkeypatch.setattr(fl.deps.store, "settle", meanwhile)
     assert (await fl.coordinator.refresh(connection_id, 1)).generation == 2
     assert tried == 2
-    assert await sealed_places(fl)
+    assert await sealed_endpoints(fl)
     assert (await fl.coordinator.refresh(connection_id, 2)).generation == 3
 
 
@@ -213,7 +213,7 @@ async def test_S11_hosts_that_were_written_without_the_key_are_not_sealed_by_any
         await fl.reader.token(KEY)
     await fl.connect(honest, ONE, "acme")
     assert await fl.reader.token(KEY)
-    credential = await fl.rooms.store.read(KEY)
+    credential = await fl.deps.store.read(KEY)
     assert credential is not None
     assert credential.connection.settings == {"observe": True}
 
@@ -226,13 +226,13 @@ async def test_S11_hosts_that_were_written_without_the_key_can_be_put_back(
     for hosts in (["files.example.com"], None):
         old, unset = ({"hosts": hosts}, ()) if hosts else ({}, ("hosts",))
         await fl.connections.configure(KEY, old, unset, actor="ann")
-        before = await fl.rooms.store.read(KEY)
+        before = await fl.deps.store.read(KEY)
         assert before is not None
         await hosts_added(database, ids)
         with pytest.raises(CredentialUnreadableError):
             await fl.connections.configure(KEY, {"hosts": ["mine.example.com"]}, actor="ann")
         await fl.connections.configure(KEY, old, unset, actor="ann")
-        now = await fl.rooms.store.read(KEY)
+        now = await fl.deps.store.read(KEY)
         assert now is not None
         assert (now.connection.settings, now.sealed) == (before.connection.settings, before.sealed)
         refreshed = await fl.coordinator.refresh(ids["acme"], now.generation)
@@ -245,7 +245,7 @@ async def test_S11_an_own_secret_does_not_follow_a_moved_endpoint_into_a_reconne
     connection_id = await fl.connect(honest, ONE, "acme", client_secret=Secret("own"))
     await endpoint_moved(database, {"acme": connection_id})
     await fl.connect(honest, ONE, "acme", endpoint={"realm": TWO}, other_account=True)
-    credential = await fl.rooms.store.read(KEY)
+    credential = await fl.deps.store.read(KEY)
     assert credential is not None
     assert (await fl.settler.stored(credential)).client_secret is None
 
@@ -254,8 +254,8 @@ async def test_S11_a_token_in_memory_is_not_tried_at_a_place_that_was_moved(
     fl: Refresher, honest: Issuer, database: Database
 ) -> None:
     ids = await connected(fl, honest, database)
-    reader = TokenReader(fl.rooms, fl.coordinator, fl.settler, 60.0)
-    accounts = Accounts(fl.rooms, Grants(fl.rooms, FAST), fl.settler, reader, fl.connections)
+    reader = TokenReader(fl.deps, fl.coordinator, fl.settler, 60.0)
+    accounts = Accounts(fl.deps, Grants(fl.deps, FAST), fl.settler, reader, fl.connections)
     await reader.token(KEY)
     await endpoint_moved(database, ids)
     asked = len(honest.ledger().entries)
@@ -268,19 +268,21 @@ async def test_S11_a_record_from_before_opens_and_is_bound_by_its_next_refresh(
     fl: Refresher, honest: Issuer, database: Database
 ) -> None:
     connection_id = await fl.connect(honest, ONE, "acme")
-    credential = await fl.rooms.store.read(KEY)
+    credential = await fl.deps.store.read(KEY)
     assert credential is not None
     context = payload_context(credential, 1)
-    plain = encode_stored(replace(await fl.settler.stored(credential), places=None))
-    before = json.dumps({name: value for name, value in json.loads(plain).items() if name != "places"})
-    assert decode_stored(before.encode()).places is None
-    sealed = fl.rooms.vault.seal(context, before.encode())
+    plain = encode_stored(replace(await fl.settler.stored(credential), endpoint_digest=None))
+    before = json.dumps(
+        {name: value for name, value in json.loads(plain).items() if name != "endpoint_digest"}
+    )
+    assert decode_stored(before.encode()).endpoint_digest is None
+    sealed = fl.deps.vault.seal(context, before.encode())
     put = "UPDATE credential SET sealed = $2, key_id = $3 WHERE connection_id = $1"
     await run(database, put, connection_id, sealed.blob, sealed.key_id)
     assert await fl.reader.token(KEY)
-    assert await sealed_places(fl) is None
+    assert await sealed_endpoints(fl) is None
     await fl.coordinator.refresh(connection_id, 1)
-    assert await sealed_places(fl)
+    assert await sealed_endpoints(fl)
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ BUILT_IN = load_profiles()
 
 @pytest.fixture
 def consents(fl: Refresher) -> Consents:
-    return Consents(fl.rooms, fl.connections)
+    return Consents(fl.deps, fl.connections)
 
 
 def begin(consents: Consents, tenant: str = "acme", provider: str = PROVIDERS[0]) -> tuple[str, Consent]:
@@ -116,7 +116,7 @@ async def test_S28_the_code_is_bound_to_the_one_who_asked(
     stolen = await consented(page)
     with pytest.raises(FairleadError, match="refused"):
         await consents.finish(theirs, {**stolen, "state": theirs.state.reveal()}, actor="test")
-    assert await fl.rooms.store.read(theirs.key) is None
+    assert await fl.deps.store.read(theirs.key) is None
 
 
 async def test_S28_state_verifier_and_challenge(consents: Consents) -> None:
@@ -206,10 +206,10 @@ def test_S28_an_issuer_that_is_stated_is_taken_to_the_letter_and_must_be_there()
 async def test_S28_an_answer_for_another_account_than_was_asked_for_spends_no_code(
     consents: Consents, fl: Refresher, honest: Issuer
 ) -> None:
-    profile = fl.rooms.profiles.profile(PROVIDERS[0], None)
+    profile = fl.deps.profiles.profile(PROVIDERS[0], None)
     account = {"param": "realm", "callback_param": "realmId"}
     endpoints = {"params": {"realm": {"kind": "segment", "description": "the company", "example": "1"}}}
-    fl.rooms.profiles.profiles[PROVIDERS[0]] = profile.overlay({"account": account, "endpoints": endpoints})
+    fl.deps.profiles.profiles[PROVIDERS[0]] = profile.overlay({"account": account, "endpoints": endpoints})
     page, consent = consents.begin(
         ConnectionKey("acme", PROVIDERS[0]), redirect_uri=HERE, endpoint={"realm": "1"}
     )
@@ -239,22 +239,22 @@ async def test_S28_a_reconnect_goes_through_the_app_of_its_connection(
     """And tells its secret, not that of the settings; both stay with the connection."""
     own = AppCredential("own-app")
     monkeypatch.setattr(
-        fl.rooms.apps, "app", lambda provider, client_id: APP if client_id in ("", "app") else own
+        fl.deps.apps, "app", lambda provider, client_id: APP if client_id in ("", "app") else own
     )
     await fl.connect(honest, PROVIDERS[0], client_id="own-app", client_secret=Secret("own-secret"))
-    sent, send = list[TokenCall](), fl.rooms.transport.send
+    sent, send = list[TokenCall](), fl.deps.transport.send
 
     async def noted(call: TokenCall, *more: Any) -> Any:
         sent.append(call)
         return await send(call, *more)
 
-    monkeypatch.setattr(fl.rooms.transport, "send", noted)
+    monkeypatch.setattr(fl.deps.transport, "send", noted)
     key = ConnectionKey("acme", PROVIDERS[0])
     page, consent = consents.begin(key, redirect_uri=HERE, client_id="own-app")
     assert parse_qs(urlsplit(page).query)["client_id"] == ["own-app"]
     answer = await consented(page)
     assert (await consents.finish(consent, answer, actor="test")).client_id == "own-app"
     assert [call.form["client_secret"] for call in sent] == [Secret("own-secret")]
-    stored = await fl.rooms.store.read(key)
+    stored = await fl.deps.store.read(key)
     assert stored is not None
     assert (await fl.settler.stored(stored)).client_secret == Secret("own-secret")

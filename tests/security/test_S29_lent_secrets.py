@@ -68,7 +68,7 @@ def at(realm: str = ONE) -> Mapping[str, str]:
 
 
 def name_host(fl: Refresher, *hosts: str) -> None:
-    fl.rooms.apps.credential = replace(APP, hosts=frozenset(hosts))  # type: ignore[attr-defined]
+    fl.deps.apps.credential = replace(APP, hosts=frozenset(hosts))  # type: ignore[attr-defined]
 
 
 async def connect(fl: Refresher, issuer: Issuer, tenant: str, realm: str = ONE, **more: object) -> UUID:
@@ -91,7 +91,7 @@ def is_clear(refusal: FairleadError, tenant: str) -> bool:
 async def test_S29_no_consent_and_no_connection_lends_the_secret_to_a_host_of_the_tenants(
     fl: Refresher, honest: Issuer
 ) -> None:
-    consents = Consents(fl.rooms, fl.connections)
+    consents = Consents(fl.deps, fl.connections)
     with pytest.raises(InvalidConfigError) as refused:
         consents.begin(ConnectionKey("mallory", PROVIDER), redirect_uri=HERE, endpoint=at())
     assert is_clear(refused.value, "mallory")
@@ -107,7 +107,7 @@ async def test_S29_what_was_let_in_before_is_refused_before_anything_is_sent(
     """The settings named the host then, or a version stored it that asked nobody."""
     name_host(fl, "localhost")
     connection_id = await connect(fl, honest, "mallory")
-    consents = Consents(fl.rooms, fl.connections)
+    consents = Consents(fl.deps, fl.connections)
     _, consent = consents.begin(ConnectionKey("bolt", PROVIDER), redirect_uri=HERE, endpoint=at())
     name_host(fl, "localhost.example.com", "example.com")
     with pytest.raises(InvalidConfigError) as refused:
@@ -116,7 +116,7 @@ async def test_S29_what_was_let_in_before_is_refused_before_anything_is_sent(
     with pytest.raises(InvalidConfigError) as refused:
         await consents.finish(consent, {"state": consent.state.reveal(), "code": "c"}, actor="test")
     assert is_clear(refused.value, "bolt")
-    accounts = Accounts(fl.rooms, Grants(fl.rooms, FAST), fl.settler, fl.reader, fl.connections)
+    accounts = Accounts(fl.deps, Grants(fl.deps, FAST), fl.settler, fl.reader, fl.connections)
     key = ConnectionKey("mallory", PROVIDER)
     _, there = await accounts.revoke(key, actor="test", reason="asked for")
     assert "gets no secret" in there
@@ -135,15 +135,15 @@ async def test_S29_a_host_that_the_settings_name_gets_it_and_an_own_app_asks_nob
 
 
 def test_S29_a_key_signs_for_no_host_of_a_tenant() -> None:
-    from fairlead.engine.tokens.secret_hosts import check_lent
+    from fairlead.engine.tokens.secret_hosts import check_secret_host
 
     signs = load_profiles()["netsuite"].variant("m2m")
     host = {"description": "its host", "kind": "host"}
     astray = signs.overlay({"endpoints": {"token": "https://a.{at}/t", "params": {"at": host}}})
     key, app = ConnectionKey("mallory", "netsuite"), AppCredential("app", private_key=Secret("pem"))
     with pytest.raises(InvalidConfigError):
-        check_lent(astray, "token", {"at": "evil.example", "account": "1"}, app, key)
-    check_lent(signs, "token", {"account": "1"}, app, key)
+        check_secret_host(astray, "token", {"at": "evil.example", "account": "1"}, app, key)
+    check_secret_host(signs, "token", {"account": "1"}, app, key)
 
 
 def test_S29_what_ships_leaves_a_whole_host_to_one_profile_alone() -> None:
@@ -182,8 +182,8 @@ async def test_S29_an_outage_of_one_place_opens_no_breaker_of_another(fl: Refres
 
 
 async def test_S29_hosts_have_keys_of_their_own_and_a_vendor_has_one(fl: Refresher, honest: Issuer) -> None:
-    grants, built_in = Grants(fl.rooms, FAST), load_profiles()
-    credential = await fl.rooms.store.read_id(await connect(fl, honest, "acme", client_secret=Secret("own")))
+    grants, built_in = Grants(fl.deps, FAST), load_profiles()
+    credential = await fl.deps.store.read_id(await connect(fl, honest, "acme", client_secret=Secret("own")))
     assert credential is not None
 
     def keys(provider: str, **endpoint: str) -> set[str]:
@@ -200,7 +200,7 @@ async def test_S29_hosts_have_keys_of_their_own_and_a_vendor_has_one(fl: Refresh
 
 
 async def test_S29_a_name_that_is_none_counts_against_nobody_else(fl: Refresher, honest: Issuer) -> None:
-    fl.rooms.profiles.profiles[PROVIDER] = local_profile(  # type: ignore[attr-defined]
+    fl.deps.profiles.profiles[PROVIDER] = local_profile(  # type: ignore[attr-defined]
         honest.url,
         "strict",
         PROVIDER,
@@ -213,7 +213,7 @@ async def test_S29_a_name_that_is_none_counts_against_nobody_else(fl: Refresher,
     view = await fl.connections.upsert(ConnectionKey("mallory", PROVIDER), grant, actor="test")
     with pytest.raises(NotSentError):
         await fl.coordinator.refresh(view.connection_id, 1)
-    found = {str(row["client_id"]): row["failures"] for row in await fl.rooms.gate.search()}
+    found = {str(row["client_id"]): row["failures"] for row in await fl.deps.gate.search()}
     assert found == {"app": 0, "app nosuch.vendor.invalid:1": 1}
 
 
@@ -234,7 +234,7 @@ async def test_S29_an_own_secret_that_is_refused_ends_no_pause_of_the_shared_one
     with pytest.raises(EndpointPausedError):
         await fl.coordinator.refresh(shared[2], 1)
     assert told(honest) == arrived
-    assert {row["state"] for row in await fl.rooms.gate.search()} == {"paused"}
+    assert {row["state"] for row in await fl.deps.gate.search()} == {"paused"}
     await connect(fl, honest, "mallory", client_secret=Secret("mended"))
     assert (await fl.coordinator.refresh(own, 2)).generation == 3
     with pytest.raises(EndpointPausedError):
@@ -243,7 +243,7 @@ async def test_S29_an_own_secret_that_is_refused_ends_no_pause_of_the_shared_one
 
 
 async def seen(fl: Refresher, start: str) -> Mapping[str, object]:
-    return next(row for row in await fl.rooms.gate.search() if str(row["client_id"]).startswith(start))
+    return next(row for row in await fl.deps.gate.search() if str(row["client_id"]).startswith(start))
 
 
 def test_S29_the_hosts_of_an_app_are_exact_names() -> None:

@@ -76,7 +76,7 @@ async def test_S29_by_the_ledger_of_the_issuer(fl: Refresher, honest: Issuer) ->
     connection_id = await fl.connect(honest, PROVIDERS[0])
     for generation in (1, 2, 3):
         await fl.coordinator.refresh(connection_id, generation)
-    consents = Consents(fl.rooms, fl.connections)
+    consents = Consents(fl.deps, fl.connections)
     page, consent = begin(consents, tenant="bolt")
     await consents.finish(consent, await consented(page), actor="test")
     ledger = honest.ledger()
@@ -95,7 +95,7 @@ async def test_S29_a_redirect_of_a_token_endpoint_is_refused(
         f"HTTP/1.1 {status} Moved\r\nLocation: {other.url}/two/token\r\nContent-Length: 0\r\n\r\n".encode()
     )
     async with RawServer(say_once(moved)) as server:
-        fl.rooms.profiles.profiles["moved"] = local_profile(  # type: ignore[attr-defined]
+        fl.deps.profiles.profiles["moved"] = local_profile(  # type: ignore[attr-defined]
             server.url, name="moved", endpoints={"token": server.url}
         )
         connection_id = await connected(fl)

@@ -185,7 +185,7 @@ AT: Mapping[Callable[[Stage], Awaitable[None]], tuple[str, ...]] = {
         "check_tenant", "check_name", "check_customer", "check_label", "check_names", "check_settings",
         "enter_tenant_role",
     ),
-    refresh: ("check_places", "check_lent"),
+    refresh: ("check_endpoints", "check_secret_host"),
     enqueue: ("check_job_fields", "check_delay"),
     declare: ("check_schedule",),
     run_schedule: ("check_new_job",),
@@ -266,7 +266,7 @@ async def test_S31_a_token_whose_account_cannot_be_judged_is_not_stored(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The provider has been asked by then; what it gave does not take the place of what is there."""
-    monkeypatch.setattr("fairlead.engine.tokens.exchange.account_mismatch", broken)
+    monkeypatch.setattr("fairlead.engine.tokens.request_sender.account_mismatch", broken)
     monkeypatch.setattr("fairlead.engine.tokens.unknown_outcomes.account_mismatch", broken)
     with pytest.raises(Broken):
         await refresh(stage)

@@ -70,7 +70,7 @@ async def test_S31_an_address_that_cannot_be_judged_is_not_dialled(
 async def test_S31_an_answer_that_cannot_be_judged_is_not_taken(
     check: str, fl: Refresher, honest: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    consents = Consents(fl.rooms, fl.connections)
+    consents = Consents(fl.deps, fl.connections)
     page, consent = begin(consents)
     brought = await consented(page)
     monkeypatch.setattr(f"fairlead.engine.tokens.consent.{check}", broken)
@@ -78,7 +78,7 @@ async def test_S31_an_answer_that_cannot_be_judged_is_not_taken(
         await consents.finish(consent, brought, actor="test")
     monkeypatch.undo()
     assert told(honest) == 0
-    assert await fl.rooms.store.read(consent.key) is None
+    assert await fl.deps.store.read(consent.key) is None
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -168,7 +168,7 @@ async def test_S31_without_leave_no_token_is_sent(
     fl: Refresher, honest: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection_id = await fl.connect(honest, PROVIDERS[0])
-    monkeypatch.setattr(fl.rooms.store, "claim", broken)  # which takes the permit of the endpoint, too
+    monkeypatch.setattr(fl.deps.store, "claim", broken)  # which takes the permit of the endpoint, too
     with pytest.raises(Broken):
         await fl.coordinator.refresh(connection_id, 1)
     assert told(honest) == 0
@@ -178,7 +178,7 @@ async def test_S31_a_mark_that_cannot_be_set_sends_nothing(
     fl: Refresher, honest: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection_id = await fl.connect(honest, PROVIDERS[0])
-    monkeypatch.setattr(fl.rooms.store, "mark_sent", broken)
+    monkeypatch.setattr(fl.deps.store, "mark_sent", broken)
     with pytest.raises((Broken, FairleadError)):
         await fl.coordinator.refresh(connection_id, 1)
     assert told(honest) == 0

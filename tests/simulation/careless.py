@@ -15,11 +15,11 @@ from fairlead.engine.ports import (
     Enqueued,
     HttpResponse,
     Job,
-    Marked,
     NewJob,
     NoResponse,
     Outcome,
     Rescheduled,
+    SentMark,
     Settlement,
     SettleVerdict,
 )
@@ -157,9 +157,9 @@ class LockByTime(MemoryCredentialStore):
     """A lock with an end in the place of intent and SENT mark: whoever comes after its end sends."""
 
     @statement
-    def mark_sent(self, connection_id: UUID, rotation_id: UUID) -> Marked | None:
+    def mark_sent(self, connection_id: UUID, rotation_id: UUID) -> SentMark | None:
         held, now = self._held(connection_id, rotation_id), self.database.now
-        return None if held is None else Marked(now, now)
+        return None if held is None else SentMark(now, now)
 
 
 class SavesWhateverStands(MemoryCredentialStore):
@@ -184,8 +184,8 @@ class KeepsThePlaceOfTheMark(MemoryCredentialStore):
 
 def takes_refusals_for_losses(program: Any) -> None:
     """A complete 429 or 503 leaves open what became of the token."""
-    exchange = program.coordinator._exchange
-    post = exchange._post
+    sender = program.coordinator._sender
+    post = sender._post
 
     async def posted(*args: Any) -> HttpResponse | NoResponse:
         answer: HttpResponse | NoResponse = await post(*args)
@@ -193,7 +193,7 @@ def takes_refusals_for_losses(program: Any) -> None:
             return NoResponse(sent=True, kind="reset", why="the answer did not come")
         return answer
 
-    exchange._post = posted
+    sender._post = posted
 
 
 def replays_at_once(program: Any) -> None:

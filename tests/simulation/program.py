@@ -38,12 +38,12 @@ from fairlead.engine.ports import Schedule
 from fairlead.engine.tokens.connections import Connections
 from fairlead.engine.tokens.coordinator import Coordinator
 from fairlead.engine.tokens.database_failover import TimelineWatch
-from fairlead.engine.tokens.deps import RefreshSettings, Rooms, Signer
-from fairlead.engine.tokens.exchange import Exchange
+from fairlead.engine.tokens.deps import RefreshDeps, RefreshSettings, Signer
 from fairlead.engine.tokens.grants import Grants
-from fairlead.engine.tokens.notification_jobs import Notices
+from fairlead.engine.tokens.notification_jobs import NotificationJobs
 from fairlead.engine.tokens.reader import TokenReader
 from fairlead.engine.tokens.refresh_jobs import TokenJobs
+from fairlead.engine.tokens.request_sender import RefreshRequestSender
 from fairlead.engine.tokens.settle import Settler
 from fairlead.engine.tokens.unknown_outcomes import UnknownOutcomes
 from fairlead.errors import RefusedError
@@ -151,7 +151,7 @@ class Program:
     def _make_tokens(self) -> None:
         world, process = self.world, self.process
         disk = world.disks[process.host]
-        self.rooms = Rooms(
+        self.deps = RefreshDeps(
             store=self.credentials,
             vault=SimVault(),
             journal=SimJournal(disk, process, world.loop, world.carriers.between),
@@ -167,14 +167,14 @@ class Program:
             session_id=self._session_id,
             reauth_link=lambda key, connection_id: None,
         )
-        settler = Settler(self.rooms, REFRESH.settle_retry_s)
-        grants = Grants(self.rooms, REFRESH)
-        self.unknown = UnknownOutcomes(self.rooms, REFRESH, settler)
-        exchange = Exchange(self.rooms, REFRESH, grants, settler, self.unknown)
-        self.coordinator = Coordinator(self.rooms, REFRESH, exchange, settler, self.unknown)
-        self.timeline_watch = TimelineWatch(self.rooms, self.unknown)
-        self.reader = TokenReader(self.rooms, self.coordinator, settler, 5.0)
-        self.connections = Connections(self.rooms)
+        settler = Settler(self.deps, REFRESH.settle_retry_s)
+        grants = Grants(self.deps, REFRESH)
+        self.unknown = UnknownOutcomes(self.deps, REFRESH, settler)
+        sender = RefreshRequestSender(self.deps, REFRESH, grants, settler, self.unknown)
+        self.coordinator = Coordinator(self.deps, REFRESH, sender, settler, self.unknown)
+        self.timeline_watch = TimelineWatch(self.deps, self.unknown)
+        self.reader = TokenReader(self.deps, self.coordinator, settler, 5.0)
+        self.connections = Connections(self.deps)
 
     def _make_gate(self, parts: Parts) -> None:
         clock, draw, emit = self.clock, self.draw, self.emit
@@ -231,17 +231,17 @@ class Program:
         """The gate is opened as the process begins."""
 
     def _make_jobs(self) -> None:
-        self.token_jobs = TokenJobs(self.rooms, REFRESH, self.coordinator, self.unknown, self.jobs)
+        self.token_jobs = TokenJobs(self.deps, REFRESH, self.coordinator, self.unknown, self.jobs)
         processor = DeadLetterProcessor(
             self.dead_letters, self.jobs, ids=self.ids, draw=self.draw, emit=self.emit
         )
-        notices = Notices(
+        notices = NotificationJobs(
             {},
             None,
             credentials=self.credentials,
             jobs=self.jobs,
             ids=self.ids,
-            reauth_link=self.rooms.reauth_link,
+            reauth_link=self.deps.reauth_link,
         )
         self.desk = Desk(self)
         found: list[Handler] = [

@@ -108,7 +108,7 @@ class World:
     def in_the_air(self) -> Iterator[str]:
         """Refreshes that a process is at: an answer may be on disk alone, and the database not know."""
         for program in self.programs.values():
-            if program.coordinator._flights:
+            if program.coordinator._refreshes:
                 yield f"{program.process.label} is at a refresh"
 
     # ---- set up --------------------------------------------------------------------------------

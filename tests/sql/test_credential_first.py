@@ -13,7 +13,7 @@ from fairlead.adapters.postgres.credentials import PostgresCredentialStore
 from fairlead.adapters.postgres.database import Database
 from fairlead.engine.ports import Intent, Unknown
 from tests.contract.credential_steps import claim
-from tests.sql.test_credentials import KEY, condemnation, connected, intent, session, settlement
+from tests.sql.test_credentials import KEY, connected, intent, reauth_requirement, session, settlement
 from tests.support.rows import rows
 
 BLOCKED = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE $1"
@@ -38,10 +38,10 @@ async def releases(store: PostgresCredentialStore, sent: Intent) -> bool:
     return await store.release(sent.connection_id, sent.rotation_id)
 
 
-async def condemns(store: PostgresCredentialStore, sent: Intent) -> bool:
+async def requires_reauth(store: PostgresCredentialStore, sent: Intent) -> bool:
     credential = await store.read_id(sent.connection_id)
     assert credential is not None
-    return await store.condemn(condemnation(credential, sent.rotation_id))
+    return await store.require_reauth(reauth_requirement(credential, sent.rotation_id))
 
 
 async def removes(store: PostgresCredentialStore, sent: Intent) -> bool:
@@ -51,7 +51,7 @@ async def removes(store: PostgresCredentialStore, sent: Intent) -> bool:
 Act = Callable[[PostgresCredentialStore, Intent], Awaitable[bool]]
 ACTS: dict[str, tuple[Act, list[tuple[str, str | None]]]] = {
     "rotation_unknown": (is_unknown, [("unknown", "unknown")]),
-    "credential_condemn": (condemns, [("needs_reauth", None)]),
+    "credential_require_reauth": (requires_reauth, [("needs_reauth", None)]),
     "connection_remove": (removes, []),
 }
 """By statement: what asks for it, and what is left of credential and rotation."""

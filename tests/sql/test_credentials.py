@@ -12,12 +12,12 @@ import pytest
 from fairlead.adapters.postgres.credentials import PostgresCredentialStore
 from fairlead.adapters.postgres.database import Database
 from fairlead.engine.ports import (
-    Condemnation,
     ConnectionKey,
     Credential,
     Intent,
     Lifetime,
     NewCredential,
+    ReauthRequirement,
     Sealed,
     Settlement,
     Unknown,
@@ -281,8 +281,8 @@ async def test_a_late_answer_heals_what_was_unknown(store, database) -> None:
     assert (now.state, now.rotation) == ("active", None)
 
 
-def condemnation(credential: Credential, rotation_id: UUID | None) -> Condemnation:
-    return Condemnation(
+def reauth_requirement(credential: Credential, rotation_id: UUID | None) -> ReauthRequirement:
+    return ReauthRequirement(
         connection_id=credential.connection.connection_id,
         from_generation=credential.generation,
         rotation_id=rotation_id,
@@ -298,10 +298,14 @@ async def test_a_loser_cannot_condemn_a_winner(store, database) -> None:
     wish = intent(credential, owner)
     granted = await claim(store, wish)
     assert granted is not None
-    assert not await store.condemn(condemnation(credential, uuid4())), "another owner's rotation is open"
-    assert not await store.condemn(condemnation(credential, None)), "a refresh is in flight"
+    assert not await store.require_reauth(reauth_requirement(credential, uuid4())), (
+        "another owner's rotation is open"
+    )
+    assert not await store.require_reauth(reauth_requirement(credential, None)), "a refresh is in flight"
     await store.settle(await answer(store, wish, granted))
-    assert not await store.condemn(condemnation(credential, wish.rotation_id)), "the generation moved"
+    assert not await store.require_reauth(reauth_requirement(credential, wish.rotation_id)), (
+        "the generation moved"
+    )
     now = await store.read(KEY)
     assert now is not None
     assert now.state == "active"
@@ -311,8 +315,8 @@ async def test_condemning_tells_once(store, database) -> None:
     credential, owner = await connected(store), await session(database)
     wish = intent(credential, owner)
     await claim(store, wish)
-    assert await store.condemn(condemnation(credential, wish.rotation_id))
-    assert not await store.condemn(condemnation(credential, None))
+    assert await store.require_reauth(reauth_requirement(credential, wish.rotation_id))
+    assert not await store.require_reauth(reauth_requirement(credential, None))
     jobs = await rows(database, "SELECT kind, tenant_id, provider FROM job")
     assert [tuple(job.values()) for job in jobs] == [("event.needs_reauth", "acme", "mercadolibre")]
     now = await store.read(KEY)

@@ -27,7 +27,7 @@ from fairlead.engine.ports import (
     SealedRecords,
     StoredRecord,
 )
-from fairlead.engine.tokens.reencrypt import Resealer, RotationProgress
+from fairlead.engine.tokens.reencrypt import Reencryptor, RotationProgress
 from fairlead.errors import MasterKeyMissingError
 from tests.security.figures import tell
 from tests.support.keys import MASTER_1, MASTER_2, vault_over
@@ -41,10 +41,10 @@ def quick_vault(database: Database, *masters: MasterKey) -> TenantVault:
     return vault_over(PostgresKeyStore(database), *masters, clock=SystemClock(), **QUICK)
 
 
-def resealer(database: Database, vault: TenantVault, batch: int = 50) -> Resealer:
-    return Resealer(
+def resealer(database: Database, vault: TenantVault, batch: int = 50) -> Reencryptor:
+    return Reencryptor(
         vault=vault,
-        smith=vault,
+        rotator=vault,
         keys=PostgresKeyStore(database),
         tables=sealed_tables(database),
         clock=SystemClock(),

@@ -16,7 +16,7 @@ from fairlead.engine.ports import ClaimFilter, Credential, NewJob
 from fairlead.policy.jobs.lane import Scope, ScopeKind, connection_group
 from fairlead.testing._kit.ids import CountedIds
 from tests.contract.credential_steps import claim
-from tests.sql.test_credentials import KEY, answer, condemnation, connected, intent, new
+from tests.sql.test_credentials import KEY, answer, connected, intent, new, reauth_requirement
 from tests.support.rows import rows
 from tests.support.seeds import a_session
 
@@ -60,7 +60,7 @@ async def test_job_waits_for_a_grant_and_resumes_with_it(stage: Stage) -> None:
     credential = await stage.begin()
     waits, others = [await stage.enqueued()], [await stage.enqueued(tenant_id="other")]
     others.append(await stage.enqueued(provider="shopify", group_key="shopify/default"))
-    assert await stage.credentials.condemn(condemnation(credential, None))
+    assert await stage.credentials.require_reauth(reauth_requirement(credential, None))
     waits.append(await stage.enqueued())  # into a lane that is parked
     waits.append(await stage.enqueued(priority=1))  # into one that was not there
     assert await stage.claimed() == set(others)
@@ -83,7 +83,7 @@ async def test_job_waits_for_a_grant_and_resumes_with_it(stage: Stage) -> None:
 async def test_waiting_job_resumes_when_its_connection_is_removed(stage: Stage) -> None:
     credential = await stage.begin()
     job_id = await stage.enqueued()
-    assert await stage.credentials.condemn(condemnation(credential, None))
+    assert await stage.credentials.require_reauth(reauth_requirement(credential, None))
     assert await stage.claimed() == set()
     assert await stage.credentials.remove(
         credential.connection.connection_id, credential.connection.key.tenant, actor="ada", audit_id=uuid4()
@@ -99,7 +99,7 @@ async def test_waiting_job_resumes_after_a_late_token_answer(stage: Stage) -> No
     assert granted is not None
     settlement = await answer(stage.credentials, wish, granted)
     job_id = await stage.enqueued()
-    assert await stage.credentials.condemn(condemnation(credential, wish.rotation_id))
+    assert await stage.credentials.require_reauth(reauth_requirement(credential, wish.rotation_id))
     assert await stage.claimed() == set()
     assert await stage.credentials.settle(settlement) == "settled"
     assert await stage.lanes.pauses(10) == []
@@ -110,7 +110,7 @@ async def test_a_persons_pause_stays_a_persons(stage: Stage) -> None:
     credential = await stage.begin()
     job_id = await stage.enqueued()
     await stage.lanes.pause(MINE, None, reason="month end", by="ada")
-    assert await stage.credentials.condemn(condemnation(credential, None))
+    assert await stage.credentials.require_reauth(reauth_requirement(credential, None))
     again = replace(new(generation=2), connection_id=credential.connection.connection_id)
     assert await stage.credentials.replace(again)
     [pause] = await stage.lanes.pauses(10)
@@ -123,12 +123,14 @@ async def test_a_persons_pause_stays_a_persons(stage: Stage) -> None:
 async def test_a_providers_pause_becomes_one_without_end(stage: Stage) -> None:
     credential = await stage.begin()
     await stage.lanes.pause(MINE, 60.0, reason="429", by="a job")
-    assert await stage.credentials.condemn(condemnation(credential, None))
+    assert await stage.credentials.require_reauth(reauth_requirement(credential, None))
     [pause] = await stage.lanes.pauses(10)
     assert (pause.until, pause.reason) == (None, "needs_reauth")
 
 
 async def test_a_loser_pauses_nothing(stage: Stage) -> None:
     credential = await stage.begin()
-    assert not await stage.credentials.condemn(replace(condemnation(credential, None), from_generation=7))
+    assert not await stage.credentials.require_reauth(
+        replace(reauth_requirement(credential, None), from_generation=7)
+    )
     assert await stage.lanes.pauses(10) == []

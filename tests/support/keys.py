@@ -7,7 +7,7 @@ from uuid import UUID
 
 from fairlead._core.clock import Clock
 from fairlead.adapters.local.system import SystemIds
-from fairlead.adapters.vault import MasterKey, MasterRing, TenantVault
+from fairlead.adapters.vault import MasterKey, MasterKeyring, TenantVault
 from fairlead.engine.ports import DataKey, KeyStore, SealContext
 from fairlead.testing._kit.clock import ManualClock
 
@@ -68,7 +68,7 @@ def vault_over(
     """A vault with these master keys (default: the first)."""
     return TenantVault(
         keys,
-        MasterRing(masters or (MASTER_1,)),
+        MasterKeyring(masters or (MASTER_1,)),
         clock=clock or ManualClock(),
         ids=SystemIds(),
         **more,  # type: ignore[arg-type]

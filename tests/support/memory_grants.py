@@ -8,12 +8,12 @@ from uuid import UUID
 
 from fairlead.engine.ports import (
     AuditRecord,
-    Condemnation,
     Connection,
     Credential,
     DueConnection,
     Json,
     NewJob,
+    ReauthRequirement,
     Rotation,
 )
 from fairlead.policy.failures.category import Category
@@ -131,28 +131,30 @@ def _scope(connection: ConnectionRow) -> Scope:
 
 
 def tell_needs_reauth(
-    database: MemoryDatabase, connection: ConnectionRow, condemnation: Condemnation
+    database: MemoryDatabase, connection: ConnectionRow, reauth_requirement: ReauthRequirement
 ) -> None:
     """The notice job, once per loss."""
-    args: dict[str, Json] = dict(condemnation.notice_args)
-    args |= {"event_id": str(condemnation.notice_id), "occurred_at": database.now.isoformat()}
+    args: dict[str, Json] = dict(reauth_requirement.notice_args)
+    args |= {"event_id": str(reauth_requirement.notice_id), "occurred_at": database.now.isoformat()}
     job = NewJob(
-        condemnation.notice_id,
+        reauth_requirement.notice_id,
         "event.needs_reauth",
         connection.key.tenant,
         args=args,
         provider=connection.key.provider,
         group_key=str(connection.connection_id),
         priority=Priority.URGENT,
-        unique_key=f"{condemnation.connection_id}:{condemnation.from_generation}",
+        unique_key=f"{reauth_requirement.connection_id}:{reauth_requirement.from_generation}",
     )
     if holder_of(database, job) is None:
         store(database, job)
 
 
-def bury_refresh(database: MemoryDatabase, credential: CredentialRow, condemnation: Condemnation) -> None:
+def bury_refresh(
+    database: MemoryDatabase, credential: CredentialRow, reauth_requirement: ReauthRequirement
+) -> None:
     """An entry for a loss that no job died of; a job that dies of it is folded in."""
-    now, tokens, entry_id = database.now, database.tokens, condemnation.notice_id
+    now, tokens, entry_id = database.now, database.tokens, reauth_requirement.notice_id
     connection = tokens.connections[credential.connection_id]
     work = (REFRESH, connection.key.tenant, str(connection.connection_id))
     for entry in database.dead_letters.values():
@@ -170,13 +172,13 @@ def bury_refresh(database: MemoryDatabase, credential: CredentialRow, condemnati
         group_key=str(connection.connection_id),
         priority=Priority.URGENT,
         category=Category.PERMANENT_AUTH.value,
-        code=condemnation.reason,
-        reason=f"only the customer can give a new grant: {condemnation.reason}",
+        code=reauth_requirement.reason,
+        reason=f"only the customer can give a new grant: {reauth_requirement.reason}",
         details={},
         history=[],
         args={
             "connection_id": str(connection.connection_id),
-            "generation": condemnation.from_generation,
+            "generation": reauth_requirement.from_generation,
         },
         unique_key=str(connection.connection_id),
         token_expires_at=credential.expires_at,

@@ -7,13 +7,13 @@ from uuid import UUID
 
 from fairlead.engine.ports import (
     Claim,
-    Condemnation,
     EndpointAsk,
     EndpointPermit,
     EndpointRefusal,
     Intent,
     Json,
-    Marked,
+    ReauthRequirement,
+    SentMark,
     Settlement,
     SettleVerdict,
     Unknown,
@@ -98,7 +98,7 @@ class Rotations(MemoryStore):
         return held.epoch
 
     @statement
-    def mark_sent(self, connection_id: UUID, rotation_id: UUID) -> Marked | None:
+    def mark_sent(self, connection_id: UUID, rotation_id: UUID) -> SentMark | None:
         held = self._held(connection_id, rotation_id)
         credential = self.database.tokens.credentials.get(connection_id)
         if held is None or held.phase != "intent" or credential is None:
@@ -108,7 +108,7 @@ class Rotations(MemoryStore):
         held.replays += held.sent_at is not None
         held.phase, held.started_at = "sent", self.database.now
         held.sent_at = held.sent_at or held.started_at
-        return Marked(held.sent_at, held.started_at)
+        return SentMark(held.sent_at, held.started_at)
 
     @statement
     def mark_late(self, connection_id: UUID, from_generation: int, left_at: datetime) -> int | None:
@@ -183,11 +183,11 @@ class Rotations(MemoryStore):
 
     def _goes_before(self, held: RotationRow, settlement: Settlement) -> bool:
         """Whether the token was sent again since, and may be once more: that answer has the newer one."""
-        if held.from_generation != settlement.from_generation or settlement.yields_s is None:
+        if held.from_generation != settlement.from_generation or settlement.defer_s is None:
             return False
         if held.replays == 0 or held.epoch <= settlement.epoch or held.sent_at is None:
             return False
-        return (self.database.now - held.sent_at).total_seconds() <= settlement.yields_s
+        return (self.database.now - held.sent_at).total_seconds() <= settlement.defer_s
 
     @statement
     def mark_unknown(self, unknown: Unknown) -> bool:
@@ -205,8 +205,8 @@ class Rotations(MemoryStore):
         return True
 
     @statement
-    def condemn(self, condemnation: Condemnation) -> bool:
-        connection_id, rotation_id = condemnation.connection_id, condemnation.rotation_id
+    def require_reauth(self, reauth_requirement: ReauthRequirement) -> bool:
+        connection_id, rotation_id = reauth_requirement.connection_id, reauth_requirement.rotation_id
         if rotation_id is None:
             may = connection_id not in self.database.tokens.rotations
         else:  # it ends the rotation even where the credential has moved on
@@ -214,16 +214,16 @@ class Rotations(MemoryStore):
             if may:
                 del self.database.tokens.rotations[connection_id]
         row = self.database.tokens.credentials.get(connection_id)
-        if not may or row is None or row.generation != condemnation.from_generation or not row.usable:
+        if not may or row is None or row.generation != reauth_requirement.from_generation or not row.usable:
             return False
-        row.become("needs_reauth", condemnation.reason, self.database.now)
+        row.become("needs_reauth", reauth_requirement.reason, self.database.now)
         row.due_at = None
         connection = self.database.tokens.connections[connection_id]
-        bury_refresh(self.database, row, condemnation)
-        tell_needs_reauth(self.database, connection, condemnation)
+        bury_refresh(self.database, row, reauth_requirement)
+        tell_needs_reauth(self.database, connection, reauth_requirement)
         await_grant(self.database, connection)
-        details: dict[str, Json] = {"generation": row.generation, "reason": condemnation.reason}
-        audit_id, act = condemnation.audit_id, "connection.needs_reauth"
+        details: dict[str, Json] = {"generation": row.generation, "reason": reauth_requirement.reason}
+        audit_id, act = reauth_requirement.audit_id, "connection.needs_reauth"
         audit(self.database, audit_id, act, "fairlead", connection_id, details)
         return True
 

@@ -20,15 +20,15 @@ from fairlead.adapters.postgres.credentials import PostgresCredentialStore
 from fairlead.adapters.postgres.data_keys import PostgresKeyStore
 from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.endpoints import PostgresEndpointGate
-from fairlead.adapters.vault import MasterKey, MasterRing, TenantVault
+from fairlead.adapters.vault import MasterKey, MasterKeyring, TenantVault
 from fairlead.adapters.vault.assertion_signer import JoseSigner
 from fairlead.engine.ports import ConnectionKey, TokenTransport
 from fairlead.engine.tokens.connections import Connections, Grant
 from fairlead.engine.tokens.coordinator import Coordinator
-from fairlead.engine.tokens.deps import AppCredential, RefreshSettings, Rooms
-from fairlead.engine.tokens.exchange import Exchange
+from fairlead.engine.tokens.deps import AppCredential, RefreshDeps, RefreshSettings
 from fairlead.engine.tokens.grants import Grants
 from fairlead.engine.tokens.reader import TokenReader
+from fairlead.engine.tokens.request_sender import RefreshRequestSender
 from fairlead.engine.tokens.settle import Settler
 from fairlead.engine.tokens.unknown_outcomes import UnknownOutcomes
 from fairlead.errors import ProviderNotFoundError
@@ -98,7 +98,7 @@ def local_profile(url: str, policy: str = "strict", name: str = "local", **more:
 class Refresher:
     """See the module. *events* holds everything it told."""
 
-    rooms: Rooms
+    deps: RefreshDeps
     coordinator: Coordinator
     reader: TokenReader
     connections: Connections
@@ -158,10 +158,10 @@ async def refresher(
             transport = AiohttpTokenTransport(policy=AddressPolicy(allow_private=True))
             stack.push_async_callback(transport.close)
         events: list[Event] = []
-        rooms = Rooms(
+        deps = RefreshDeps(
             store=store,
             vault=TenantVault(
-                PostgresKeyStore(database), MasterRing([MasterKey(MASTER)]), clock=clock, ids=ids
+                PostgresKeyStore(database), MasterKeyring([MasterKey(MASTER)]), clock=clock, ids=ids
             ),
             journal=journal,
             transport=transport,
@@ -176,10 +176,10 @@ async def refresher(
             session_id=lambda: session_id,
             reauth_link=lambda key, connection_id: f"https://example.test/reconnect/{connection_id}",
         )
-        settler = Settler(rooms, settings.settle_retry_s)
-        unknown = UnknownOutcomes(rooms, settings, settler)
-        exchange = Exchange(rooms, settings, Grants(rooms, settings), settler, unknown)
-        coordinator = Coordinator(rooms, settings, exchange, settler, unknown)
+        settler = Settler(deps, settings.settle_retry_s)
+        unknown = UnknownOutcomes(deps, settings, settler)
+        sender = RefreshRequestSender(deps, settings, Grants(deps, settings), settler, unknown)
+        coordinator = Coordinator(deps, settings, sender, settler, unknown)
         stack.push_async_callback(coordinator.drain, 5.0)
-        reader = TokenReader(rooms, coordinator, settler, 0.0)
-        yield Refresher(rooms, coordinator, reader, Connections(rooms), unknown, settler, session_id, events)
+        reader = TokenReader(deps, coordinator, settler, 0.0)
+        yield Refresher(deps, coordinator, reader, Connections(deps), unknown, settler, session_id, events)

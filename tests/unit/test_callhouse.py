@@ -11,7 +11,7 @@ import pytest
 
 from fairlead.assembly.calls import CallComponents
 from fairlead.assembly.config import load
-from fairlead.assembly.providers import ProfileBook
+from fairlead.assembly.providers import ProfileRegistry
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.errors import InvalidConfigError
 
@@ -29,7 +29,7 @@ def rooms() -> CallComponents:
     return CallComponents(
         nobody,
         nobody,
-        ProfileBook(load({}).settings).profile,
+        ProfileRegistry(load({}).settings).profile,
         transport=nobody,
         clock=nobody,
         epoch_s=lambda: 0.0,

@@ -11,7 +11,7 @@ import pytest
 
 from fairlead._checked_file import read_checked
 from fairlead.assembly.config import load
-from fairlead.assembly.providers import AppBook
+from fairlead.assembly.providers import AppRegistry
 from fairlead.assembly.settings import Settings
 from fairlead.cli.connections.transfer import _text_of
 from fairlead.cli.kit.secret_input import read_secrets
@@ -84,8 +84,10 @@ def test_a_file_over_the_bound_is_refused_and_not_cut(tmp_path: Path) -> None:
         read_checked(_file(tmp_path, "x" * 100), most_bytes=99)
 
 
-def _app(file: Path, name: str) -> AppBook:
-    return AppBook(Settings.model_validate({"providers": {"hubspot": {"client_id": "a", name: str(file)}}}))
+def _app(file: Path, name: str) -> AppRegistry:
+    return AppRegistry(
+        Settings.model_validate({"providers": {"hubspot": {"client_id": "a", name: str(file)}}})
+    )
 
 
 READERS: dict[str, Callable[[Path], object]] = {

@@ -13,7 +13,7 @@ from fairlead.engine.tokens.connections import Grant
 from fairlead.errors import InvalidInputError
 
 
-class ConnectionsDoor:
+class ConnectionsAPI:
     """``fl.connections``: connect accounts and look after them."""
 
     def __init__(self, runtime: Callable[[], Runtime]) -> None:

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from fairlead._core import forks
 from fairlead.app.client import Client
-from fairlead.app.connections import ConnectionsDoor
+from fairlead.app.connections import ConnectionsAPI
 from fairlead.app.enqueued import EnqueuedJob
 from fairlead.app.job_functions import JobFunction
 from fairlead.app.job_requests import JobOptions, JobRequest, new_jobs
@@ -26,7 +26,7 @@ from fairlead.app.sync import SyncFairlead
 from fairlead.app.threads import Threads
 from fairlead.assembly.config import Config, load
 from fairlead.assembly.offline import OfflineServices, offline_services
-from fairlead.assembly.providers import ProfileBook
+from fairlead.assembly.providers import ProfileRegistry
 from fairlead.assembly.runtime import Roles, Runtime
 from fairlead.engine.limits.admission import Admission
 from fairlead.engine.limits.bulk_slots import BulkOperation, BulkRequest
@@ -54,7 +54,7 @@ class Fairlead(JobRegistry):
         self._include = include
         self._runtime: Runtime | None = None
         self._memory: Stores | None = None
-        self.connections = ConnectionsDoor(lambda: self.runtime)
+        self.connections = ConnectionsAPI(lambda: self.runtime)
 
     @classmethod
     def from_env(
@@ -327,8 +327,8 @@ class Fairlead(JobRegistry):
         return self._memory or self._runtime or self._without_runtime
 
     @cached_property
-    def _profiles(self) -> ProfileBook:
-        return self._runtime.profiles if self._runtime else ProfileBook(self._config.settings)
+    def _profiles(self) -> ProfileRegistry:
+        return self._runtime.profiles if self._runtime else ProfileRegistry(self._config.settings)
 
     @cached_property
     def _without_runtime(self) -> OfflineServices:

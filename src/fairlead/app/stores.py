@@ -10,22 +10,22 @@ from fairlead.engine.ports import CallerJobs, ConnectionKey, JobStore
 from fairlead.policy.tokens.token import PublicToken
 
 
-class Tokens(Protocol):
-    """Where tokens are read."""
+class TokenStore(Protocol):
+    """A store of valid tokens."""
 
     async def token(self, key: ConnectionKey) -> PublicToken: ...
     async def refreshed_after(self, key: ConnectionKey, newer_than: int | None) -> PublicToken: ...
 
 
 class Stores(Protocol):
-    """The rooms of a Runtime that a Fairlead reaches into."""
+    """The parts of a Runtime that a Fairlead uses."""
 
     @property
     def jobs(self) -> JobStore: ...
     @property
     def callers(self) -> CallerJobs: ...
     @property
-    def reader(self) -> Tokens: ...
+    def reader(self) -> TokenStore: ...
     @property
     def ids(self) -> Ids: ...
     @property

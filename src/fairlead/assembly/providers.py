@@ -10,7 +10,7 @@ from pathlib import Path
 from fairlead._checked_file import read_checked
 from fairlead._core.secret import Secret
 from fairlead.assembly.settings import ProviderAppTable, Settings
-from fairlead.engine.tokens.deps import NOBODYS, AppCredential
+from fairlead.engine.tokens.deps import UNKNOWN_APP, AppCredential
 from fairlead.errors import InvalidConfigError, InvalidInputError, ProviderNotFoundError
 from fairlead.policy.providers.profile import Profile
 from fairlead.policy.providers.profile_load import load_profiles
@@ -19,7 +19,7 @@ from fairlead.policy.text.names import shown
 _ALIKE = 0.75
 
 
-class ProfileBook:
+class ProfileRegistry:
     """Built-in profiles, the user's own files over them, and overlays from the settings over both."""
 
     def __init__(self, settings: Settings) -> None:
@@ -69,7 +69,7 @@ class ProfileBook:
         return known.backoff_factor if known else 1.0
 
 
-class AppBook:
+class AppRegistry:
     """Your apps by provider. Secrets are read once, at start."""
 
     def __init__(self, settings: Settings) -> None:
@@ -80,7 +80,7 @@ class AppBook:
         known = self._apps.get(provider)
         if known is not None and client_id in ("", known.client_id):
             return known
-        return AppCredential(client_id=client_id, fingerprint=NOBODYS)
+        return AppCredential(client_id=client_id, fingerprint=UNKNOWN_APP)
 
 
 def _credential(provider: str, app: ProviderAppTable) -> AppCredential:

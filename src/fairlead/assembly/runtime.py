@@ -40,7 +40,7 @@ from fairlead.assembly.config import Config
 from fairlead.assembly.event_bus import EventBus
 from fairlead.assembly.gate import GateComponents, GateSettings
 from fairlead.assembly.offline import caller_jobs
-from fairlead.assembly.providers import AppBook, ProfileBook
+from fairlead.assembly.providers import AppRegistry, ProfileRegistry
 from fairlead.assembly.settings import Settings
 from fairlead.assembly.stores import check_schema, database_settings, master_ring, read_texts
 from fairlead.engine.base.service import Service, ended
@@ -61,12 +61,12 @@ from fairlead.engine.tokens.connections import Connections
 from fairlead.engine.tokens.consent import Consents
 from fairlead.engine.tokens.coordinator import Coordinator
 from fairlead.engine.tokens.database_failover import TimelineWatch
-from fairlead.engine.tokens.deps import RefreshSettings, Rooms
-from fairlead.engine.tokens.exchange import Exchange
+from fairlead.engine.tokens.deps import RefreshDeps, RefreshSettings
 from fairlead.engine.tokens.grants import Grants
-from fairlead.engine.tokens.notification_jobs import Notices
+from fairlead.engine.tokens.notification_jobs import NotificationJobs
 from fairlead.engine.tokens.reader import TokenReader
 from fairlead.engine.tokens.refresh_jobs import TokenJobs
+from fairlead.engine.tokens.request_sender import RefreshRequestSender
 from fairlead.engine.tokens.settle import Settler
 from fairlead.engine.tokens.unknown_outcomes import UnknownOutcomes
 from fairlead.errors import DependencyUnavailableError, RefusedError
@@ -166,7 +166,7 @@ class Runtime:
         self.endpoints = PostgresEndpointGate(self.database)
         self._stack.push_async_callback(self.credentials.close)
         self._stack.push_async_callback(self.endpoints.close)
-        self.profiles, self.apps = ProfileBook(self.settings), AppBook(self.settings)
+        self.profiles, self.apps = ProfileRegistry(self.settings), AppRegistry(self.settings)
         ring, holders = master_ring(self.settings), self.sessions.key_holders
         self.vault = TenantVault(self.key_store, ring, clock=self.clock, ids=self.ids, holders=holders)
         await self.vault.check()
@@ -208,20 +208,23 @@ class Runtime:
 
     async def _wire_tokens(self) -> None:
         await self._open_outside()
-        self.rooms = self._make_rooms()
+        self.refresh_deps = self._make_refresh_deps()
         numbers = self.refresh_settings
-        settler, grants = Settler(self.rooms, numbers.settle_retry_s), Grants(self.rooms, numbers)
-        self.unknown = UnknownOutcomes(self.rooms, numbers, settler)
-        exchange = Exchange(self.rooms, numbers, grants, settler, self.unknown)
-        self.coordinator = Coordinator(self.rooms, numbers, exchange, settler, self.unknown)
+        settler, grants = (
+            Settler(self.refresh_deps, numbers.settle_retry_s),
+            Grants(self.refresh_deps, numbers),
+        )
+        self.unknown = UnknownOutcomes(self.refresh_deps, numbers, settler)
+        sender = RefreshRequestSender(self.refresh_deps, numbers, grants, settler, self.unknown)
+        self.coordinator = Coordinator(self.refresh_deps, numbers, sender, settler, self.unknown)
         # Before the journal and the connections close, what is in flight lands.
         self._stack.push_async_callback(self.coordinator.drain, self.settings.refresh.total_deadline_s)
-        self.reader = TokenReader(self.rooms, self.coordinator, settler, self.settings.refresh.cache_s)
-        self.connections = Connections(self.rooms)
-        self.consents = Consents(self.rooms, self.connections)
+        self.reader = TokenReader(self.refresh_deps, self.coordinator, settler, self.settings.refresh.cache_s)
+        self.connections = Connections(self.refresh_deps)
+        self.consents = Consents(self.refresh_deps, self.connections)
         self._stack.push_async_callback(self.consents.drain)
-        self.accounts = Accounts(self.rooms, grants, settler, self.reader, self.connections)
-        self.timeline_watch = TimelineWatch(self.rooms, self.unknown)
+        self.accounts = Accounts(self.refresh_deps, grants, settler, self.reader, self.connections)
+        self.timeline_watch = TimelineWatch(self.refresh_deps, self.unknown)
         await self.timeline_watch.begin()
         watch = self.timeline_watch.service(clock=self.clock, draw=draw)
         self._stack.push_async_callback(ended, asyncio.create_task(watch.run(), name=watch.name), watch.stop)
@@ -236,8 +239,8 @@ class Runtime:
         await self.journal.open()
         self._stack.push_async_callback(self.journal.close)
 
-    def _make_rooms(self) -> Rooms:
-        return Rooms(
+    def _make_refresh_deps(self) -> RefreshDeps:
+        return RefreshDeps(
             store=self.credentials,
             vault=self.vault,
             journal=self.journal,
@@ -285,7 +288,7 @@ class Runtime:
 
     def _wire_jobs(self, handlers: Iterable[Handler], subscribers: Subscribers) -> None:
         self.token_jobs = TokenJobs(
-            self.rooms, self.refresh_settings, self.coordinator, self.unknown, self.jobs
+            self.refresh_deps, self.refresh_settings, self.coordinator, self.unknown, self.jobs
         )
         rules = settings_mapping.dead_letter_rules(self.settings)
         self.queues = settings_mapping.worker_queues(self.settings, handlers := [*handlers])
@@ -324,8 +327,8 @@ class Runtime:
             grants=self.credentials,
         )
 
-    def _notices(self, subscribers: Subscribers) -> Notices:
-        return Notices(
+    def _notices(self, subscribers: Subscribers) -> NotificationJobs:
+        return NotificationJobs(
             subscribers,
             self.wires.notices,
             credentials=self.credentials,

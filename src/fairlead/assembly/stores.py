@@ -22,9 +22,9 @@ from fairlead.adapters.postgres.migrate import Migration, Migrator
 from fairlead.adapters.postgres.statements import read_statements
 from fairlead.adapters.redis import redis_facts
 from fairlead.adapters.redis.scripts import read_scripts
-from fairlead.adapters.vault import MasterRing, generate, load_ring
+from fairlead.adapters.vault import MasterKeyring, generate, load_ring
 from fairlead.assembly.settings import Settings
-from fairlead.engine.tokens.reencrypt import Resealer
+from fairlead.engine.tokens.reencrypt import Reencryptor
 from fairlead.policy.calls.classify.rules import shipped
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ async def check_schema(migrator: Migrator, *, apply: bool) -> None:
         await migrator.apply()
 
 
-def master_ring(settings: Settings) -> MasterRing:
+def master_ring(settings: Settings) -> MasterKeyring:
     """The master keys of *settings*: KMS hook, setting, file; the usual file where no key is set."""
     given = settings.vault
     usual = settings.home / "master.key"
@@ -172,11 +172,11 @@ def new_master_key() -> Secret:
     return Secret(generate())
 
 
-def resealer(runtime: Runtime) -> Resealer:
+def resealer(runtime: Runtime) -> Reencryptor:
     """Key rotation and verification over everything that is sealed."""
-    return Resealer(
+    return Reencryptor(
         vault=runtime.vault,
-        smith=runtime.vault,
+        rotator=runtime.vault,
         keys=runtime.key_store,
         tables=sealed_tables(runtime.database),
         clock=runtime.clock,

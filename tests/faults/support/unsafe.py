@@ -45,12 +45,12 @@ from fairlead.engine.ports import (
     HttpResponse,
     Intent,
     JournalEntry,
-    Marked,
     NewJob,
+    SentMark,
     Settlement,
     Unknown,
 )
-from fairlead.engine.tokens.deps import RefreshSettings, Rooms
+from fairlead.engine.tokens.deps import RefreshDeps, RefreshSettings
 from fairlead.errors import DependencyUnavailableError
 from tests.faults.support.careless import Around as _Around
 from tests.faults.support.careless import careless
@@ -102,10 +102,10 @@ class _TtlLock(_Around):
         await self.release(intent.connection_id, intent.rotation_id)
         return None
 
-    async def mark_sent(self, connection_id: UUID, rotation_id: UUID) -> Marked | None:
+    async def mark_sent(self, connection_id: UUID, rotation_id: UUID) -> SentMark | None:
         ours = "SELECT now() FROM unsafe_lock WHERE connection_id = $1 AND owner = $2 AND until > now()"
         held = await rows(self._database, ours, connection_id, rotation_id)
-        return Marked(held[0]["now"], held[0]["now"]) if held else None
+        return SentMark(held[0]["now"], held[0]["now"]) if held else None
 
     async def settle(self, settlement: Settlement) -> str:
         verdict: str = await self._inner.settle(settlement)
@@ -295,10 +295,10 @@ class FaultRuntime(Runtime):
         }
         return replace(super().refresh_settings, **numbers)
 
-    def _make_rooms(self) -> Rooms:
-        rooms = super()._make_rooms()
-        store: Any = rooms.store
-        journal: Any = _NoJournal(rooms.journal) if "no_journal" in self.unsafe else rooms.journal
+    def _make_refresh_deps(self) -> RefreshDeps:
+        deps = super()._make_refresh_deps()
+        store: Any = deps.store
+        journal: Any = _NoJournal(deps.journal) if "no_journal" in self.unsafe else deps.journal
         if "unread_journal" in self.unsafe:
             journal = _UnreadJournal(journal)
         if "ttl_lock" in self.unsafe:
@@ -312,10 +312,10 @@ class FaultRuntime(Runtime):
         if "naive_retry" in self.unsafe:
             store = _SettleAgain(store)
         if "late_untold" in self.unsafe:
-            rooms = replace(rooms, transport=cast(Any, _LateUntold(rooms.transport)))
+            deps = replace(deps, transport=cast(Any, _LateUntold(deps.transport)))
         if "journaled" in self.order:
             journal = _WatchedJournal(journal, Sink(Path(self.order["journaled"])))
-        return replace(rooms, store=store, journal=journal)
+        return replace(deps, store=store, journal=journal)
 
     def _wire_jobs(self, *given: Any) -> None:
         if "naive_retry" in self.unsafe:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead._core.secret import Secret
-from fairlead.adapters.vault import MasterKey, MasterRing, generate, load_ring
+from fairlead.adapters.vault import MasterKey, MasterKeyring, generate, load_ring
 from fairlead.adapters.vault.master import fingerprint, parse_keys
 from fairlead.errors import InvalidConfigError, MasterKeyMissingError
 
@@ -100,7 +100,7 @@ def test_no_key_at_all() -> None:
     with pytest.raises(MasterKeyMissingError, match="FAIRLEAD_MASTER_KEY"):
         load_ring()
     with pytest.raises(MasterKeyMissingError):
-        MasterRing([])
+        MasterKeyring([])
 
 
 def file_of(folder: Path, text: str, mode: int = 0o600) -> Path:
@@ -159,7 +159,7 @@ def test_invalid_kms_hook_is_refused(path: str) -> None:
 
 
 async def test_wrapping_is_bound_to_tenant_key_and_master() -> None:
-    ring = MasterRing([MasterKey(KEY)])
+    ring = MasterKeyring([MasterKey(KEY)])
     wrapped = await ring.wrap(OTHER, "acme", b"1" * 16, ring.current_id)
     assert await ring.unwrap(wrapped, "acme", b"1" * 16, ring.current_id) == OTHER
     for tenant, key_id in (("acm", b"1" * 16), ("acme", b"2" * 16)):

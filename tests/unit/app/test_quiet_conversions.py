@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from fairlead import Fairlead, JobContext
 from fairlead.assembly.config import load
 from fairlead.assembly.doctor.checks import _redis
-from fairlead.assembly.providers import ProfileBook
+from fairlead.assembly.providers import ProfileRegistry
 from fairlead.cli.kit.output import Output
 from fairlead.cli.providers import _admitted
 from fairlead.errors import InvalidConfigError, InvalidInputError, ProviderNotFoundError
@@ -148,7 +148,7 @@ async def test_a_misspelt_provider_of_a_job_is_refused_with_the_nearest_name(fl:
         await fl.enqueue("work", tenant="acme", provider="shopify")
         await fl.enqueue("work", tenant="acme", provider="our-own-erp")  # a label of the caller's own
     with pytest.raises(ProviderNotFoundError, match=r"did you mean hubspot\?"):
-        ProfileBook(load({}).settings).profile("hubsport", None)
+        ProfileRegistry(load({}).settings).profile("hubsport", None)
 
 
 @pytest.mark.parametrize(

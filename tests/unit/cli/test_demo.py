@@ -14,7 +14,7 @@ from uuid import UUID
 import pytest
 
 from fairlead.assembly.config import load
-from fairlead.assembly.providers import ProfileBook
+from fairlead.assembly.providers import ProfileRegistry
 from fairlead.demo.calls import Rejected, Tally, expired_when_served
 from fairlead.demo.plan import ACCOUNTS, CAST, TENANTS, Account, Plan
 from fairlead.demo.profile import settings, write_settings
@@ -78,7 +78,7 @@ def test_the_settings_file_is_read_back_and_points_every_profile_at_the_issuer(t
     assert stat.S_IMODE(file.stat().st_mode) == 0o600  # the master key is in it
     given = load({}, file).settings
     assert given.refresh.lease_s > given.refresh.total_deadline_s > given.refresh.request_deadline_s
-    book = ProfileBook(given)
+    book = ProfileRegistry(given)
     for account in ACCOUNTS:
         profile = book.profile(account.key.provider, account.role.variant)
         assert profile.replay is not None

@@ -111,8 +111,8 @@ class Tokens(Slow):
     def __init__(self) -> None:
         super().__init__()
         known: Any = self
-        rooms: Any = SimpleNamespace(store=known, clock=self.clock, emit=Recorder())
-        self.reader = TokenReader(rooms, known, known, CACHE_S)
+        deps: Any = SimpleNamespace(store=known, clock=self.clock, emit=Recorder())
+        self.reader = TokenReader(deps, known, known, CACHE_S)
 
     async def read(self, key: ConnectionKey) -> Any:
         read = SimpleNamespace(

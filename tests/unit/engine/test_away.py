@@ -171,8 +171,8 @@ class Vault:
         self.state = "active"
         self._lasts_s = lasts_s
         known: Any = self
-        rooms: Any = SimpleNamespace(store=known, clock=self.clock, emit=self.told)
-        self.reader = TokenReader(rooms, known, known, 5.0)
+        deps: Any = SimpleNamespace(store=known, clock=self.clock, emit=self.told)
+        self.reader = TokenReader(deps, known, known, 5.0)
 
     async def read(self, key: ConnectionKey) -> Any:
         if self.away:

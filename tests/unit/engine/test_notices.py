@@ -13,7 +13,7 @@ import pytest
 
 from fairlead.engine.jobs.executor import Executor
 from fairlead.engine.ports import Completed, Discarded, Job, Outcome, Rescheduled, Webhook
-from fairlead.engine.tokens.notification_jobs import EXPIRES_IN_S, ONCE_FOR_S, WEBHOOK_RETRY, Notices
+from fairlead.engine.tokens.notification_jobs import EXPIRES_IN_S, ONCE_FOR_S, WEBHOOK_RETRY, NotificationJobs
 from fairlead.errors import RequestRejectedError, TransientFailureError
 from fairlead.policy.failures.category import Category, Failure
 from fairlead.policy.failures.retry import RetryAt, decide
@@ -65,8 +65,8 @@ class Outbox:
 
 def notices(
     fleet: Fleet, *subscribers: Any, outbox: Outbox | None = None, event: str = "needs_reauth"
-) -> Notices:
-    return Notices(
+) -> NotificationJobs:
+    return NotificationJobs(
         {event: subscribers},
         outbox,
         credentials=NoLookUp(),  # type: ignore[arg-type]
@@ -80,7 +80,7 @@ def notice(kind: str = NEEDS_REAUTH, **args: Any) -> Job:
     return a_job(kind, provider="xero", group_key="g", args=ARGS | args)
 
 
-async def run(told: Notices, job: Job) -> Outcome:
+async def run(told: NotificationJobs, job: Job) -> Outcome:
     """One run of *job*, as a worker makes it."""
     doer = Executor(told.handlers(), clock=ManualClock(), draw=half, ids=CountedIds(), emit=Recorder())
     return await doer.run(job)

@@ -17,7 +17,7 @@ STORED = Stored(
         other=Secret('{"id":7}', remember=False),
     ),
     client_secret=Secret("client-secret"),
-    places="digest",
+    endpoint_digest="digest",
 )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.policy.tokens.refresh import CoolDown, Plan, Refuse, Standing, Start, plan_refresh
+from fairlead.policy.tokens.refresh import CoolDown, CredentialSnapshot, Plan, Refuse, Start, plan_refresh
 
 
 def plan(newer_than: int | None = 2, **facts: Any) -> Plan:
@@ -18,7 +18,9 @@ def plan(newer_than: int | None = 2, **facts: Any) -> Plan:
         "refreshed_age_s": None,
         "in_flight": None,
     }
-    return plan_refresh(Standing(**(given | facts)), newer_than, cooldown_s=30.0, min_remaining_s=60.0)
+    return plan_refresh(
+        CredentialSnapshot(**(given | facts)), newer_than, cooldown_s=30.0, min_remaining_s=60.0
+    )
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.policy.providers.profile_load import load_profiles
-from fairlead.policy.tokens.replay import GiveUp, ReplayNow, Wait, replay_decision, replayable_s, yields_s
+from fairlead.policy.tokens.replay import GiveUp, ReplayNow, Wait, defer_s, replay_decision, replayable_s
 
 DAY = 86_400.0
 STRICT = ["strict", "strict_family_revoke"]
@@ -92,7 +92,7 @@ def test_the_table(
 def test_an_answer_gives_way_for_as_long_as_a_replay_is_allowed(
     policy: str, grace_s: float | None, expected: float | None
 ) -> None:
-    assert yields_s(policy, grace_s) == expected  # type: ignore[arg-type]
+    assert defer_s(policy, grace_s) == expected  # type: ignore[arg-type]
 
 
 seconds = st.floats(0, 1e8)

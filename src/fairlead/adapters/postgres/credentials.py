@@ -23,7 +23,6 @@ from fairlead.adapters.postgres.statements import statement
 from fairlead.engine.base.batch import Batcher
 from fairlead.engine.ports import (
     Claim,
-    Condemnation,
     ConnectionKey,
     Credential,
     DueConnection,
@@ -32,8 +31,9 @@ from fairlead.engine.ports import (
     EndpointRefusal,
     GrantState,
     Intent,
-    Marked,
     NewCredential,
+    ReauthRequirement,
+    SentMark,
     SettingsChange,
     Settlement,
     SettleVerdict,
@@ -92,16 +92,16 @@ class PostgresCredentialStore:
             return taken
         return None if taken.epoch is None else Claim(taken.epoch, taken.permit)
 
-    async def mark_sent(self, connection_id: UUID, rotation_id: UUID) -> Marked | None:
+    async def mark_sent(self, connection_id: UUID, rotation_id: UUID) -> SentMark | None:
         return await self._sents((connection_id, rotation_id))
 
-    async def _mark_many(self, marks: Sequence[tuple[UUID, UUID]]) -> list[Marked | None]:
+    async def _mark_many(self, marks: Sequence[tuple[UUID, UUID]]) -> list[SentMark | None]:
         rows = await self._database.fetch(
             statement("rotation_sent"),
             connection_ids=[connection_id for connection_id, _ in marks],
             rotation_ids=[rotation_id for _, rotation_id in marks],
         )
-        sent = {row["rotation_id"]: Marked(row["sent_at"], row["started_at"]) for row in rows}
+        sent = {row["rotation_id"]: SentMark(row["sent_at"], row["started_at"]) for row in rows}
         return [sent.get(rotation_id) for _, rotation_id in marks]
 
     async def release(self, connection_id: UUID, rotation_id: UUID) -> bool:
@@ -143,7 +143,7 @@ class PostgresCredentialStore:
             account_ids=[answer.account_id for answer in answers],
             actors=[answer.actor for answer in answers],
             audit_ids=[answer.audit_id for answer in answers],
-            yields_s=[answer.yields_s for answer in answers],
+            yields_s=[answer.defer_s for answer in answers],
         )
         settled = {(row["connection_id"], row["epoch"]) for row in rows}
         busy = {row["connection_id"] for row in rows if row["busy"]}
@@ -198,17 +198,17 @@ class PostgresCredentialStore:
     async def mark_unknown(self, unknown: Unknown) -> bool:
         return await self._database.first(statement("rotation_unknown"), **asdict(unknown)) is not None
 
-    async def condemn(self, condemnation: Condemnation) -> bool:
+    async def require_reauth(self, requirement: ReauthRequirement) -> bool:
         row = await self._database.first(
-            statement("credential_condemn"),
-            connection_id=condemnation.connection_id,
-            generation=condemnation.from_generation,
-            rotation_id=condemnation.rotation_id,
-            reason=condemnation.reason,
-            audit_id=condemnation.audit_id,
-            job_id=condemnation.notice_id,
-            job_args=json.dumps(dict(condemnation.notice_args)),
-            unique_key=f"{condemnation.connection_id}:{condemnation.from_generation}",
+            statement("credential_require_reauth"),
+            connection_id=requirement.connection_id,
+            generation=requirement.from_generation,
+            rotation_id=requirement.rotation_id,
+            reason=requirement.reason,
+            audit_id=requirement.audit_id,
+            job_id=requirement.notice_id,
+            job_args=json.dumps(dict(requirement.notice_args)),
+            unique_key=f"{requirement.connection_id}:{requirement.from_generation}",
         )
         return row is not None
 

@@ -1,6 +1,6 @@
 """Secrets at rest: a master key wraps a data key per tenant, which seals that tenant's records. Spec: T9.
 
-    MasterRing   the master keys: the newest that all processes hold wraps, and all of them unwrap
+    MasterKeyring   the master keys: the newest that all processes hold wraps, and all of them unwrap
     Envelope     the sealed record, bound to the row and column where it is stored
     TenantVault  data keys in memory, created on first use; the port Vault
 
@@ -10,7 +10,7 @@ changes neither.
 
 from __future__ import annotations
 
-from fairlead.adapters.vault.master import Kms, MasterKey, MasterRing, generate, load_ring
+from fairlead.adapters.vault.master import Kms, MasterKey, MasterKeyring, generate, load_ring
 from fairlead.adapters.vault.vault import TenantVault
 
-__all__ = ["Kms", "MasterKey", "MasterRing", "TenantVault", "generate", "load_ring"]
+__all__ = ["Kms", "MasterKey", "MasterKeyring", "TenantVault", "generate", "load_ring"]

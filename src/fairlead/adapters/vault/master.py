@@ -109,7 +109,7 @@ class MasterKey:
         return MasterKeyMismatchError(f"the master key {self.master_id!r} does not open the data")
 
 
-class MasterRing:
+class MasterKeyring:
     """The master keys of this process, newest first. All of them unwrap."""
 
     def __init__(self, masters: Sequence[Kms]) -> None:
@@ -183,7 +183,7 @@ def generate() -> str:
     return f"{fingerprint(key)}:{base64.b64encode(key).decode()}"
 
 
-def load_ring(value: Secret | None = None, file: Path | None = None, kms: str | None = None) -> MasterRing:
+def load_ring(value: Secret | None = None, file: Path | None = None, kms: str | None = None) -> MasterKeyring:
     """The master keys from a setting, a file (mode 0600) and a KMS hook given as ``module:object``.
 
     The KMS stands first, then the setting, then the file, so that a step from one to the next is a rotation.
@@ -197,7 +197,7 @@ def load_ring(value: Secret | None = None, file: Path | None = None, kms: str | 
         masters += parse_keys(value.reveal(), "the master key setting")
     if file is not None:
         masters += parse_keys(_read(file), f"the master key file {file}")
-    return MasterRing(masters)
+    return MasterKeyring(masters)
 
 
 def parse_keys(text: str, where: str) -> list[MasterKey]:

@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from fairlead._core.clock import Clock
 from fairlead._core.ids import Ids
 from fairlead.adapters.vault.envelope import KEY_BYTES, key_of, seal, unreadable, unseal
-from fairlead.adapters.vault.master import MasterRing
+from fairlead.adapters.vault.master import MasterKeyring
 from fairlead.engine.ports import DataKey, KeyHolder, KeyStore, SealContext, Sealed
 from fairlead.errors import FairleadError, MasterKeyElsewhereError, MasterKeyMissingError
 
@@ -64,7 +64,7 @@ async def _nobody_else(seen_within_s: float = 0.0) -> Sequence[KeyHolder]:
 
 
 class TenantVault:
-    """The ports Vault and KeySmith over a key store and a ring of master keys.
+    """The ports Vault and KeyRotator over a key store and a ring of master keys.
 
     Args:
         max_keys: The most data keys in memory. Keys whose preflight result is referenced stay in addition.
@@ -77,7 +77,7 @@ class TenantVault:
     def __init__(
         self,
         keys: KeyStore,
-        masters: MasterRing,
+        masters: MasterKeyring,
         *,
         clock: Clock,
         ids: Ids,
@@ -147,7 +147,7 @@ class TenantVault:
             raise unreadable(context, "is sealed under another tenant's key")
         return unseal(opened.cipher, context, sealed)
 
-    # ---- KeySmith
+    # ---- KeyRotator
 
     @property
     def master_id(self) -> str:

@@ -32,7 +32,7 @@ from fairlead.adapters.postgres.postgres_info import (
 )
 from fairlead.adapters.redis import APPEND_ADVICE, RedisInfo, redis_facts
 from fairlead.adapters.vault import TenantVault
-from fairlead.assembly.providers import AppBook, ProfileBook
+from fairlead.assembly.providers import AppRegistry, ProfileRegistry
 from fairlead.assembly.settings import Settings
 from fairlead.assembly.stores import StoreUrls, database_settings, master_ring, resolve_stores
 from fairlead.engine.ports import DeadLetter, DeadLetterFilter
@@ -129,8 +129,8 @@ def _failed(name: str, error: FairleadError) -> Check:
 
 
 async def _profiles(settings: Settings) -> Check:
-    profiles = ProfileBook(settings).all()
-    AppBook(settings)  # reads the files of client secrets and keys
+    profiles = ProfileRegistry(settings).all()
+    AppRegistry(settings)  # reads the files of client secrets and keys
     bare = [
         name for name, app in settings.providers.items() if not app.client_id and _needs_app(profiles[name])
     ]

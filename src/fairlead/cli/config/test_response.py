@@ -139,10 +139,10 @@ def _recorded(file: Path) -> RawResponse:
 
 
 def _of_provider(call: Invocation, name: str | None) -> tuple[Rules, float]:
-    from fairlead.assembly.providers import ProfileBook
+    from fairlead.assembly.providers import ProfileRegistry
     from fairlead.policy.calls.classify.rules import rules_of
 
-    book = ProfileBook(call.config().settings)
+    book = ProfileRegistry(call.config().settings)
     profile = book.profile(*provider_and_variant(name or GENERIC))
     return rules_of(profile), profile.backoff_factor
 

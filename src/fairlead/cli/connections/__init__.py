@@ -79,7 +79,7 @@ def show(call: Invocation, tenant: Tenant, provider: Provider, account: Account 
             "endpoint": dict(credential.connection.endpoint),
             "settings": dict(credential.connection.settings),
             "calls": told_settings(profile, credential.connection.settings, tenant=tenant),
-            "reauth_link": runtime.rooms.reauth_link(key, view.connection_id),
+            "reauth_link": runtime.refresh_deps.reauth_link(key, view.connection_id),
         }
 
     call.out.record(call.with_fairlead(work))

@@ -114,12 +114,12 @@ async def _is_known(runtime: Runtime, key: ConnectionKey) -> bool:
 
 def _needed(call: Invocation, provider: str, variant: str | None) -> str | None:
     """The one secret that a connection of this provider cannot do without."""
-    from fairlead.assembly.providers import AppBook, ProfileBook
+    from fairlead.assembly.providers import AppRegistry, ProfileRegistry
 
     settings = call.config().settings
-    profile = ProfileBook(settings).profile(provider, variant)
+    profile = ProfileRegistry(settings).profile(provider, variant)
     if profile.strategy == "assertion":
-        return None if AppBook(settings).app(provider, "").private_key else "private_key"
+        return None if AppRegistry(settings).app(provider, "").private_key else "private_key"
     if profile.strategy == "static_key":
         return "api_key"
     return "refresh_token" if profile.refreshes else "access_token"

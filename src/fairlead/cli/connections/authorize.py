@@ -170,7 +170,7 @@ def _pasted() -> str:
 
 
 def _link(runtime: Runtime, key: ConnectionKey, connection_id: UUID) -> str:
-    found = runtime.rooms.reauth_link(key, connection_id)
+    found = runtime.refresh_deps.reauth_link(key, connection_id)
     if found is None:
         raise InvalidConfigError(
             "no page for customers is set", hint="set [notifications] reauth_link, or run this without --link"

@@ -19,7 +19,7 @@ from fairlead.errors import NotFoundError, SetupError
 
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
-    from fairlead.assembly.providers import ProfileBook
+    from fairlead.assembly.providers import ProfileRegistry
     from fairlead.policy.limits.limit import BucketLimit
     from fairlead.policy.providers.profile import Profile
 
@@ -136,10 +136,10 @@ def resume(
 # ---- facts ---------------------------------------------------------------------------------------
 
 
-def _book(call: Invocation) -> ProfileBook:
-    from fairlead.assembly.providers import ProfileBook
+def _book(call: Invocation) -> ProfileRegistry:
+    from fairlead.assembly.providers import ProfileRegistry
 
-    return ProfileBook(call.config().settings)
+    return ProfileRegistry(call.config().settings)
 
 
 def _profile(call: Invocation, name: str) -> Profile:

@@ -74,10 +74,10 @@ def try_out(
 def _of_settings(
     call: Invocation, provider: str, variant: str | None, endpoint: Mapping[str, str], client_id: str | None
 ) -> tuple[Profile, Mapping[str, str], str]:
-    from fairlead.assembly.providers import ProfileBook
+    from fairlead.assembly.providers import ProfileRegistry
 
     settings = call.config().settings
-    profile = ProfileBook(settings).profile(provider, variant)
+    profile = ProfileRegistry(settings).profile(provider, variant)
     app_of = settings.providers.get(provider)
     known = client_id or (app_of.client_id if app_of else "") or "CLIENT_ID"
     return profile, profile.endpoint_values(endpoint), known

@@ -213,7 +213,7 @@ def _notice(entry: DeadLetter, ids: Ids, *, last: bool) -> NewJob:
         kind=NEEDS_REAUTH,
         tenant_id=entry.tenant_id,
         provider=entry.provider,
-        # as credential_condemn has it, so that all notices of a connection stand in one lane
+        # as credential_require_reauth has it, so that all notices of a connection stand in one lane
         group_key=str(entry.connection_id or ""),
         priority=Priority.URGENT,
         args=about,

@@ -180,7 +180,7 @@ class Claim(NamedTuple):
     permit: EndpointPermit
 
 
-class Marked(NamedTuple):
+class SentMark(NamedTuple):
     """When a token was sent first and last, this time, by the database's clock."""
 
     first_at: datetime
@@ -207,7 +207,7 @@ class Settlement:
     lifetime: Lifetime
     actor: str
     audit_id: UUID
-    yields_s: float | None = None
+    defer_s: float | None = None
     seen: Sealed | None = None
 
 
@@ -226,7 +226,7 @@ class Unknown:
 
 
 @dataclass(frozen=True, slots=True)
-class Condemnation:
+class ReauthRequirement:
     """needs_reauth for one generation. *rotation_id* None: no refresh may be in flight."""
 
     connection_id: UUID
@@ -311,7 +311,7 @@ class CredentialStore(Protocol):
         """
         ...
 
-    async def mark_sent(self, connection_id: UUID, rotation_id: UUID) -> Marked | None:
+    async def mark_sent(self, connection_id: UUID, rotation_id: UUID) -> SentMark | None:
         """Batched. SENT by compare-and-set, the database's now; None: not ours any more, so do not send."""
         ...
 
@@ -335,7 +335,7 @@ class CredentialStore(Protocol):
         """Credential and rotation say so; the token is still served. False: not ours, or not sent."""
         ...
 
-    async def condemn(self, condemnation: Condemnation) -> bool:
+    async def require_reauth(self, requirement: ReauthRequirement) -> bool:
         """needs_reauth by compare-and-set, with audit and notice job. False: a loser's try."""
         ...
 

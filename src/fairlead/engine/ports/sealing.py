@@ -94,7 +94,7 @@ class KeyStore(Protocol):
         ...
 
 
-class KeySmith(Protocol):
+class KeyRotator(Protocol):
     """The side of a key rotation that sees keys in clear."""
 
     @property

@@ -26,10 +26,15 @@ from fairlead.engine.ports import (
     SettingsChange,
 )
 from fairlead.engine.tokens.connection_view import ConnectionView, view
-from fairlead.engine.tokens.deps import PAYLOAD_FIELD, Rooms, payload_context
-from fairlead.engine.tokens.sealed_endpoints import HOSTS, check_places, places, places_of
+from fairlead.engine.tokens.deps import PAYLOAD_FIELD, RefreshDeps, payload_context
+from fairlead.engine.tokens.sealed_endpoints import (
+    HOSTS,
+    check_endpoints,
+    endpoint_digest,
+    endpoint_digest_of,
+)
 from fairlead.engine.tokens.sealed_records import Stored, decode_stored, encode_stored
-from fairlead.engine.tokens.secret_hosts import check_lent
+from fairlead.engine.tokens.secret_hosts import check_secret_host
 from fairlead.engine.tokens.settle import given_lifetime
 from fairlead.errors import CredentialUnreadableError, InvalidInputError, NotFoundError, SupersededError
 from fairlead.policy.jobs.payload import encode_args
@@ -42,7 +47,11 @@ from fairlead.policy.tokens.parse import TOKEN_TYPE
 from fairlead.policy.tokens.token import TokenSet
 
 MAX_SECRET = 64 * 1024
-WANTED = {"static_key": "an API key", "refresh_token": "a refresh token", "assertion": "a private key"}
+REQUIRED_SECRET = {
+    "static_key": "an API key",
+    "refresh_token": "a refresh token",
+    "assertion": "a private key",
+}
 _NOBODY = UUID(int=0)
 WRITERS = 5
 """How often a race with another writer of the same connection is tried again."""
@@ -78,8 +87,8 @@ class Grant:
 class Connections:
     """Connects accounts and looks after their lives."""
 
-    def __init__(self, rooms: Rooms) -> None:
-        self._rooms = rooms
+    def __init__(self, deps: RefreshDeps) -> None:
+        self._deps = deps
 
     async def upsert(self, key: ConnectionKey, grant: Grant, *, actor: str) -> ConnectionView:
         """Store *grant* for *key*: a new connection, or a new grant for the one that is there.
@@ -92,19 +101,17 @@ class Connections:
             SupersededError: Other processes keep writing the same connection.
         """
         profile = self.check(key, grant)
-        _key = await self._rooms.vault.preflight(key.tenant)
+        _key = await self._deps.vault.preflight(key.tenant)
         for _ in range(WRITERS):
-            known = await self._rooms.store.read(key)
+            known = await self._deps.store.read(key)
             if known is None:
                 check_customer(key.tenant)
             opened = await self.opened(known, grant)
             settings = _settings(grant, known, trusted=opened is not None)
             new = self._new(key, grant, profile, known, opened, settings, actor)
-            if known and opened and opened.granted == _digest(grant) and _is_as_asked(known, new):
+            if known and opened and opened.grant_digest == _digest(grant) and _is_as_asked(known, new):
                 return view(known)
-            stored = await (
-                self._rooms.store.create(new) if known is None else self._rooms.store.replace(new)
-            )
+            stored = await (self._deps.store.create(new) if known is None else self._deps.store.replace(new))
             if stored:
                 return await self.get(key)
         raise SupersededError("others are writing this connection", tenant=key.tenant, provider=key.provider)
@@ -114,7 +121,7 @@ class Connections:
         check_tenant(key.tenant)
         check_name("provider", key.provider)
         check_name("account", key.account)
-        profile = self._rooms.profiles.profile(key.provider, grant.variant)
+        profile = self._deps.profiles.profile(key.provider, grant.variant)
         profile.endpoint_values(grant.endpoint)
         self._check_secrets(key, grant, profile)
         if grant.settings is not None:
@@ -122,14 +129,14 @@ class Connections:
         return profile
 
     def _check_secrets(self, key: ConnectionKey, grant: Grant, profile: Profile) -> None:
-        app = self._rooms.apps.app(key.provider, grant.client_id)
+        app = self._deps.apps.app(key.provider, grant.client_id)
         needed = {
             "static_key": grant.api_key or grant.access_token,
             "refresh_token": grant.refresh_token or grant.access_token,
             "assertion": grant.private_key or app.private_key,
         }[profile.strategy]
         if not needed:
-            raise self._input(key, f"this provider needs {WANTED[profile.strategy]}")
+            raise self._input(key, f"this provider needs {REQUIRED_SECRET[profile.strategy]}")
         for secret in (grant.access_token, grant.refresh_token, grant.api_key, grant.client_secret):
             text = secret.reveal() if secret else ""
             if len(text) > MAX_SECRET or any(ord(char) < 32 or ord(char) == 127 for char in text):
@@ -149,12 +156,12 @@ class Connections:
         settings: Mapping[str, Json],
         actor: str,
     ) -> NewCredential:
-        connection_id = known.connection.connection_id if known else self._rooms.ids.uuid7()
+        connection_id = known.connection.connection_id if known else self._deps.ids.uuid7()
         generation = known.generation + 1 if known else 1
         endpoint = profile.endpoint_values(grant.endpoint)
         account_id = self._account_id(profile, grant, endpoint)
         self._check_same_account(key, grant, known, account_id)
-        client_id = grant.client_id or self._rooms.apps.app(key.provider, "").client_id
+        client_id = grant.client_id or self._deps.apps.app(key.provider, "").client_id
         carried = opened if known and _keeps_app(known, grant) else None
         lifetime_s = grant.lifetime_s or (carried.tokens.lifetime_s if carried else None)
         stored = Stored(
@@ -169,16 +176,16 @@ class Connections:
             client_secret=grant.client_secret or (carried.client_secret if carried else None),
             private_key=grant.private_key or (carried.private_key if carried else None),
             key_id=grant.key_id or (carried.key_id if carried else None),
-            places=places(grant.variant, client_id, endpoint, settings),
-            granted=_digest(grant),
+            endpoint_digest=endpoint_digest(grant.variant, client_id, endpoint, settings),
+            grant_digest=_digest(grant),
         )
         context = SealContext(key.tenant, connection_id, key.provider, PAYLOAD_FIELD, generation)
         refreshable = profile.refreshes and (
             profile.strategy == "assertion" or grant.refresh_token is not None
         )
         if refreshable:
-            app = self._rooms.apps.app(key.provider, grant.client_id)
-            check_lent(profile, "token", endpoint, app, key, stored)
+            app = self._deps.apps.app(key.provider, grant.client_id)
+            check_secret_host(profile, "token", endpoint, app, key, stored)
         return NewCredential(
             connection_id=connection_id,
             key=key,
@@ -187,12 +194,12 @@ class Connections:
             client_id=client_id,
             endpoint=endpoint,
             settings=settings,
-            sealed=self._rooms.vault.seal(context, encode_stored(stored)),
+            sealed=self._deps.vault.seal(context, encode_stored(stored)),
             generation=generation,
             refreshable=refreshable,
             lifetime=self._lifetime(profile, connection_id, grant, lifetime_s),
             actor=actor,
-            audit_id=self._rooms.ids.uuid7(),
+            audit_id=self._deps.ids.uuid7(),
             state=grant.state,
             state_reason=grant.state_reason,
         )
@@ -203,14 +210,14 @@ class Connections:
             return None
         try:
             stored = await self._unchecked(known)
-            check_places(known, stored)
+            check_endpoints(known, stored)
             return stored
         except CredentialUnreadableError:
             return None  # reconnecting is the way out of a damaged record
 
     async def _unchecked(self, credential: Credential) -> Stored:
         context = payload_context(credential, credential.generation)
-        return decode_stored(await self._rooms.vault.open(context, credential.sealed))
+        return decode_stored(await self._deps.vault.open(context, credential.sealed))
 
     def _check_same_account(
         self, key: ConnectionKey, grant: Grant, known: Credential | None, account_id: str | None
@@ -261,7 +268,7 @@ class Connections:
             )
         kept = {name: value for name, value in connection.settings.items() if name not in set(unset)}
         after = {**kept, **settings}
-        profile = self._rooms.profiles.profile(key.provider, connection.variant)
+        profile = self._deps.profiles.profile(key.provider, connection.variant)
         _check_settings(key, connection.variant, after, profile, settings)
         return SettingsChange(connection, after)
 
@@ -279,8 +286,8 @@ class Connections:
         for _ in range(WRITERS):
             credential = await self._read(key)
             change = await self._resealed(credential, self._changed(credential, settings, unset))
-            audit_id = self._rooms.ids.uuid7()
-            if not change.is_one or await self._rooms.store.configure(change, actor=actor, audit_id=audit_id):
+            audit_id = self._deps.ids.uuid7()
+            if not change.is_one or await self._deps.store.configure(change, actor=actor, audit_id=audit_id):
                 return change
         raise SupersededError("others are writing this connection", tenant=key.tenant, provider=key.provider)
 
@@ -289,18 +296,21 @@ class Connections:
         connection = credential.connection
         if change.after.get(HOSTS) == connection.settings.get(HOSTS):
             return change
-        _key = await self._rooms.vault.preflight(connection.key.tenant)
-        fit, stored = places_of(replace(connection, settings=change.after)), await self._unchecked(credential)
-        if stored.places == fit:
+        _key = await self._deps.vault.preflight(connection.key.tenant)
+        fit, stored = (
+            endpoint_digest_of(replace(connection, settings=change.after)),
+            await self._unchecked(credential),
+        )
+        if stored.endpoint_digest == fit:
             return change  # others wrote hosts without sealing them, and these are put back
-        check_places(credential, stored)
+        check_endpoints(credential, stored)
         context = payload_context(credential, credential.generation)
-        sealed = self._rooms.vault.seal(context, encode_stored(replace(stored, places=fit)))
+        sealed = self._deps.vault.seal(context, encode_stored(replace(stored, endpoint_digest=fit)))
         return replace(change, seen=credential.sealed, sealed=sealed)
 
     async def described(self, key: ConnectionKey) -> Connection | None:
         """What rarely changes of a connection; None where there is none."""
-        credential = await self._rooms.store.read(key)
+        credential = await self._deps.store.read(key)
         return None if credential is None else credential.connection
 
     async def get(self, key: ConnectionKey) -> ConnectionView:
@@ -316,29 +326,29 @@ class Connections:
         limit: int = 1000,
     ) -> list[ConnectionView]:
         """Connections by tenant, provider and state, in the order of their names."""
-        found = await self._rooms.store.search(tenant=tenant, provider=provider, state=state, limit=limit)
+        found = await self._deps.store.search(tenant=tenant, provider=provider, state=state, limit=limit)
         return [view(credential) for credential in found]
 
     async def revoke(self, key: ConnectionKey, *, actor: str, reason: str) -> bool:
         """Never refresh or serve it again; the row stays. False if it was revoked before."""
         credential = await self._read(key)
-        return await self._rooms.store.revoke(
+        return await self._deps.store.revoke(
             credential.connection.connection_id,
             key.tenant,
             actor=actor,
             reason=reason,
-            audit_id=self._rooms.ids.uuid7(),
+            audit_id=self._deps.ids.uuid7(),
         )
 
     async def remove(self, key: ConnectionKey, *, actor: str) -> bool:
         """Delete the connection and its secrets."""
         credential = await self._read(key)
-        return await self._rooms.store.remove(
-            credential.connection.connection_id, key.tenant, actor=actor, audit_id=self._rooms.ids.uuid7()
+        return await self._deps.store.remove(
+            credential.connection.connection_id, key.tenant, actor=actor, audit_id=self._deps.ids.uuid7()
         )
 
     async def _read(self, key: ConnectionKey) -> Credential:
-        credential = await self._rooms.store.read(key)
+        credential = await self._deps.store.read(key)
         if credential is None:
             raise NotFoundError(
                 f"there is no connection {key.account!r}", tenant=key.tenant, provider=key.provider

@@ -22,9 +22,9 @@ from fairlead._core.secret import Secret
 from fairlead.engine.ports import ConnectionKey, HttpResponse, NoResponse, TokenCall
 from fairlead.engine.tokens.connection_view import ConnectionView
 from fairlead.engine.tokens.connections import Connections, Grant
-from fairlead.engine.tokens.deps import Rooms
+from fairlead.engine.tokens.deps import RefreshDeps
 from fairlead.engine.tokens.revocation import DEADLINE_S, nothing_to_mark
-from fairlead.engine.tokens.secret_hosts import check_lent
+from fairlead.engine.tokens.secret_hosts import check_secret_host
 from fairlead.errors import (
     DependencyUnavailableError,
     FairleadError,
@@ -62,8 +62,8 @@ class Consent:
 class Consents:
     """Begins and finishes consents."""
 
-    def __init__(self, rooms: Rooms, connections: Connections) -> None:
-        self._rooms = rooms
+    def __init__(self, deps: RefreshDeps, connections: Connections) -> None:
+        self._deps = deps
         self._connections = connections
         self._answered: WeakSet[Consent] = WeakSet()
         self._under_way: set[asyncio.Task[ConnectionView]] = set()
@@ -95,22 +95,22 @@ class Consents:
                 provider=key.provider,
                 hint="give one without user and fragment, exactly as it is registered at the provider",
             )
-        profile = self._rooms.profiles.profile(key.provider, variant)
-        app = self._rooms.apps.app(key.provider, client_id)
+        profile = self._deps.profiles.profile(key.provider, variant)
+        app = self._deps.apps.app(key.provider, client_id)
         if not app.client_id:
             raise InvalidInputError(
                 "no client_id is set for this provider", tenant=key.tenant, provider=key.provider
             )
         values = profile.endpoint_values(endpoint or {})
-        check_lent(profile, "token", values, app, key)
+        check_secret_host(profile, "token", values, app, key)
         consent = Consent(
             key=key,
             variant=variant,
             endpoint=values,
             client_id=app.client_id,
             redirect_uri=redirect_uri,
-            state=Secret(self._rooms.ids.nonce()),
-            verifier=Secret(self._rooms.ids.nonce()),
+            state=Secret(self._deps.ids.nonce()),
+            verifier=Secret(self._deps.ids.nonce()),
         )
         challenge = (
             urlsafe_b64encode(sha256(consent.verifier.reveal().encode()).digest()).rstrip(b"=").decode()
@@ -132,7 +132,7 @@ class Consents:
         Cancelling the caller does not cancel the exchange: the code is spent, and its tokens are nowhere
         else.
         """
-        profile = self._rooms.profiles.profile(consent.key.provider, consent.variant)
+        profile = self._deps.profiles.profile(consent.key.provider, consent.variant)
         code = self._checked_code(consent, profile, answer)
         task = asyncio.create_task(self._finish(consent, profile, code, answer, actor))
         self._under_way.add(task)
@@ -153,20 +153,22 @@ class Consents:
     def _tell_lost(self, key: ConnectionKey, done: asyncio.Task[ConnectionView]) -> None:
         if not done.cancelled() and (error := done.exception()) is not None:
             what = f"{key.tenant} {key.provider}: a consent whose caller has gone failed: {error}"
-            self._rooms.emit(ServiceFailed("consent", what))
+            self._deps.emit(ServiceFailed("consent", what))
 
     async def _finish(
         self, consent: Consent, profile: Profile, code: Secret, answer: Mapping[str, str], actor: str
     ) -> ConnectionView:
-        await self._rooms.vault.preflight(consent.key.tenant)  # what can fail, fails before the code is spent
-        known = await self._rooms.store.read(consent.key)
+        await self._deps.vault.preflight(consent.key.tenant)  # what can fail, fails before the code is spent
+        known = await self._deps.store.read(consent.key)
         if known is None:
             check_customer(consent.key.tenant)
         there = known and (known.connection.client_id, known.connection.endpoint)
         is_same = there == (consent.client_id, consent.endpoint)
         own = await self._connections.opened(known, Grant(client_id=consent.client_id)) if is_same else None
-        app = self._rooms.apps.app(consent.key.provider, consent.client_id)
-        check_lent(profile, "token", consent.endpoint, app, consent.key, own)  # its address may be foreign
+        app = self._deps.apps.app(consent.key.provider, consent.client_id)
+        check_secret_host(
+            profile, "token", consent.endpoint, app, consent.key, own
+        )  # its address may be foreign
         own_secret = own.client_secret if own else None
         request = code_request(
             profile,
@@ -177,7 +179,7 @@ class Consents:
             code_verifier=consent.verifier,
         )
         call = TokenCall(request.url, request.headers, request.form, DEADLINE_S, reuse_connection=False)
-        got = await self._rooms.transport.send(call, nothing_to_mark)
+        got = await self._deps.transport.send(call, nothing_to_mark)
         granted = self._granted(consent, profile, got, own.tokens.lifetime_s if own else None)
         account_id = granted.account_id or answer.get(profile.account.callback_param or "")
         grant = Grant(
@@ -196,14 +198,14 @@ class Consents:
 
     async def _store(self, key: ConnectionKey, grant: Grant, actor: str) -> ConnectionView:
         """Ask for a while: the code is spent, and these tokens are nowhere else."""
-        until_s = self._rooms.clock.monotonic() + STORE_FOR_S
+        until_s = self._deps.clock.monotonic() + STORE_FOR_S
         while True:
             try:
                 return await self._connections.upsert(key, grant, actor=actor)
             except DependencyUnavailableError:
-                if self._rooms.clock.monotonic() >= until_s:
+                if self._deps.clock.monotonic() >= until_s:
                     raise
-                await self._rooms.clock.sleep(STORE_PAUSE_S)
+                await self._deps.clock.sleep(STORE_PAUSE_S)
 
     def _checked_code(self, consent: Consent, profile: Profile, answer: Mapping[str, str]) -> Secret:
         key, state = consent.key, answer.get("state", "").encode("utf-8", "replace")

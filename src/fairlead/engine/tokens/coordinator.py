@@ -15,8 +15,8 @@ from uuid import UUID
 
 from fairlead.engine.base.timing import LEAVE_S, with_deadline
 from fairlead.engine.ports import Credential
-from fairlead.engine.tokens.deps import Fresh, RefreshSettings, Rooms, error_of
-from fairlead.engine.tokens.exchange import WAITABLE, Exchange
+from fairlead.engine.tokens.deps import FreshToken, RefreshDeps, RefreshSettings, error_of
+from fairlead.engine.tokens.request_sender import WAITABLE, RefreshRequestSender
 from fairlead.engine.tokens.settle import Settler
 from fairlead.engine.tokens.unknown_outcomes import UnknownOutcomes
 from fairlead.errors import (
@@ -42,9 +42,9 @@ MOST_REFUSED = 10_000
 
 
 @dataclass(slots=True)
-class _Flight:
+class _Refresh:
     newer_than: int | None
-    task: asyncio.Task[Fresh]
+    task: asyncio.Task[FreshToken]
 
 
 class Coordinator:
@@ -52,18 +52,18 @@ class Coordinator:
 
     def __init__(
         self,
-        rooms: Rooms,
+        deps: RefreshDeps,
         settings: RefreshSettings,
-        exchange: Exchange,
+        sender: RefreshRequestSender,
         settler: Settler,
         unknown: UnknownOutcomes,
     ) -> None:
-        self._rooms = rooms
+        self._deps = deps
         self._settings = settings
-        self._exchange = exchange
+        self._sender = sender
         self._settler = settler
         self._unknown = unknown
-        self._flights: dict[UUID, _Flight] = {}
+        self._refreshes: dict[UUID, _Refresh] = {}
         self._refused: dict[UUID, tuple[int, float, RequestRejectedError]] = {}
         self._closing = False
 
@@ -75,7 +75,7 @@ class Coordinator:
         wait_s: float | None = None,
         others_s: float | None = None,
         actor: str = "fairlead",
-    ) -> Fresh:
+    ) -> FreshToken:
         """Return a token newer than generation *newer_than* (None: any that lasts), refreshed if need be.
 
         Callers share one flight. It goes on when a caller is cancelled or its wait ends, even after the
@@ -90,102 +90,104 @@ class Coordinator:
         OutcomeUnknownError, NotSentError, TransientFailureError, RequestRejectedError, or a SetupError.
         """
         wait_s = self._settings.wait_s if wait_s is None else wait_s
-        until_s = self._rooms.clock.monotonic() + wait_s
+        until_s = self._deps.clock.monotonic() + wait_s
         for _ in range(2):
-            flight = self._flights.get(connection_id)
-            joined = flight is not None
-            if flight is None:
-                flight = self._take_off(
+            refresh = self._refreshes.get(connection_id)
+            joined = refresh is not None
+            if refresh is None:
+                refresh = self._start(
                     connection_id, newer_than, wait_s if others_s is None else others_s, actor
                 )
-            await self._landed(flight.task, until_s, connection_id)
-            error = flight.task.exception()
+            await self._wait_for(refresh.task, until_s, connection_id)
+            error = refresh.task.exception()
             if error is None:
-                fresh = flight.task.result()
-                if not joined or newer_than in (None, flight.newer_than) or fresh.generation > newer_than:
+                fresh = refresh.task.result()
+                if not joined or newer_than in (None, refresh.newer_than) or fresh.generation > newer_than:
                     return fresh
             elif not joined or not isinstance(error, FairleadError):
                 raise error
-            elif flight.newer_than == newer_than:
+            elif refresh.newer_than == newer_than:
                 raise copy(error) from error  # a shared object would collect the frames of every caller
             # That flight was for another generation; start our own now that it has landed.
         raise self._in_progress_error(connection_id)
 
-    async def _landed(self, flight: asyncio.Task[Fresh], until_s: float, connection_id: UUID) -> None:
+    async def _wait_for(self, refresh: asyncio.Task[FreshToken], until_s: float, connection_id: UUID) -> None:
         """Wait for *flight* without owning it; raise RefreshInProgressError if it takes longer."""
-        left_s = until_s - self._rooms.clock.monotonic()
+        left_s = until_s - self._deps.clock.monotonic()
         late = partial(self._in_progress_error, connection_id)
-        await with_deadline(_ended(flight), self._rooms.clock, left_s, late)
-        if flight.cancelled():
+        await with_deadline(_ended(refresh), self._deps.clock, left_s, late)
+        if refresh.cancelled():
             raise self._stopping() if self._closing else late()
 
-    def launch(self, connection_id: UUID, newer_than: int) -> None:
+    def start_background(self, connection_id: UUID, newer_than: int) -> None:
         """Start a flight that nobody waits for, unless one is in the air or this process is stopping."""
-        if connection_id not in self._flights and not self._closing:
-            self._take_off(connection_id, newer_than, 0.0, "fairlead")
+        if connection_id not in self._refreshes and not self._closing:
+            self._start(connection_id, newer_than, 0.0, "fairlead")
 
-    def _take_off(self, connection_id: UUID, newer_than: int | None, others_s: float, actor: str) -> _Flight:
+    def _start(self, connection_id: UUID, newer_than: int | None, others_s: float, actor: str) -> _Refresh:
         if self._closing:
             raise self._stopping()
         task = asyncio.create_task(
-            self._fly(connection_id, newer_than, others_s, actor), name=f"refresh:{connection_id}"
+            self._run(connection_id, newer_than, others_s, actor), name=f"refresh:{connection_id}"
         )
-        flight = _Flight(newer_than, task)
-        self._flights[connection_id] = flight
-        task.add_done_callback(lambda done: self._land(connection_id, done))
-        return flight
+        refresh = _Refresh(newer_than, task)
+        self._refreshes[connection_id] = refresh
+        task.add_done_callback(lambda done: self._finished(connection_id, done))
+        return refresh
 
     def _stopping(self) -> RefusedError:
         return RefusedError("this process is stopping", hint="ask another process", retry_after_s=1.0)
 
-    def _land(self, connection_id: UUID, done: asyncio.Task[Fresh]) -> None:
-        self._flights.pop(connection_id, None)
-        self._exchange.sent.discard(connection_id)
+    def _finished(self, connection_id: UUID, done: asyncio.Task[FreshToken]) -> None:
+        self._refreshes.pop(connection_id, None)
+        self._sender.sent.discard(connection_id)
         error = asyncio.CancelledError() if done.cancelled() else done.exception()
         is_cut_off = done.cancelled() and self._closing
         if error is not None and not is_cut_off and not isinstance(error, FairleadError):
             # it may have no caller any more
-            self._rooms.emit(ServiceFailed("coordinator", f"{type(error).__name__} in a refresh"))
+            self._deps.emit(ServiceFailed("coordinator", f"{type(error).__name__} in a refresh"))
 
-    async def _fly(self, connection_id: UUID, newer_than: int | None, others_s: float, actor: str) -> Fresh:
-        started_s = self._rooms.clock.monotonic()
+    async def _run(
+        self, connection_id: UUID, newer_than: int | None, others_s: float, actor: str
+    ) -> FreshToken:
+        started_s = self._deps.clock.monotonic()
         pause_s = 0.02
         for _ in range(MAX_STEPS):
-            read_s = self._rooms.clock.monotonic()
-            credential = await self._rooms.store.read_id(connection_id)
+            read_s = self._deps.clock.monotonic()
+            credential = await self._deps.store.read_id(connection_id)
             if credential is None:
                 raise NotFoundError(f"there is no connection {connection_id}")
             plan = self._plan(credential, newer_than)
             if isinstance(plan, policy.Wait):
-                if self._rooms.clock.monotonic() - started_s >= others_s:
+                if self._deps.clock.monotonic() - started_s >= others_s:
                     raise error_of(
                         RefreshInProgressError, credential, "another process is refreshing", retry_after_s=1.0
                     )
-                await self._rooms.clock.sleep(pause_s)
+                await self._deps.clock.sleep(pause_s)
                 pause_s = min(pause_s * 1.6, 0.5)
                 continue
             try:
                 fresh = await self._step(plan, credential, read_s, actor)
             except RateLimitedError as refused:
-                until_s = started_s + others_s - self._rooms.clock.monotonic()
+                until_s = started_s + others_s - self._deps.clock.monotonic()
                 if refused.reason not in WAITABLE.values() or (refused.retry_after_s or 0.0) > until_s:
                     raise
-                await self._rooms.clock.sleep(refused.retry_after_s or 0.0)
+                await self._deps.clock.sleep(refused.retry_after_s or 0.0)
                 continue
             if fresh is not None:
                 return fresh
-            await self._rooms.clock.sleep(LOOK_AGAIN_S)  # a lost race must not become a spin
+            await self._deps.clock.sleep(LOOK_AGAIN_S)  # a lost race must not become a spin
         raise self._in_progress_error(connection_id)
 
     def _plan(self, credential: Credential, newer_than: int | None) -> policy.Plan:
         return policy.plan_refresh(
-            self._standing(credential),
+            self._snapshot(credential),
             newer_than,
             cooldown_s=self._settings.cooldown_s,
             min_remaining_s=self._settings.min_remaining_s,
         )
 
-    def _standing(self, credential: Credential) -> policy.Standing:
+    def _snapshot(self, credential: Credential) -> policy.CredentialSnapshot:
         rotation = credential.rotation
         in_flight = None
         if rotation is not None and rotation.from_generation == credential.generation:
@@ -193,9 +195,9 @@ class Coordinator:
                 phase=rotation.phase,
                 sent_before=rotation.age_sent_s is not None,
                 owner_live=not (rotation.owner_lost or rotation.expired),
-                ours=rotation.session_id == self._rooms.session_id(),
+                ours=rotation.session_id == self._deps.session_id(),
             )
-        return policy.Standing(
+        return policy.CredentialSnapshot(
             state=credential.state,
             generation=credential.generation,
             refreshable=credential.refreshable,
@@ -206,21 +208,21 @@ class Coordinator:
 
     async def _step(
         self, plan: policy.Plan, credential: Credential, read_s: float, actor: str
-    ) -> Fresh | None:
+    ) -> FreshToken | None:
         """Do what the plan says of what was read at *read_s*; None means: look again."""
         match plan:
             case policy.Serve():
                 return await self._settler.open(credential)
             case policy.Start():
-                return await self._start(credential, actor)
+                return await self._send(credential, actor)
             case policy.Recover():
                 await self._unknown.recover(credential)
                 return None
-            case policy.Judge():
+            case policy.ResolveUnknown():
                 replay = await self._unknown.may_replay(credential, read_s)
                 if replay is None:
                     return None
-                return await self._exchange.run(credential, replay=replay, actor=actor)
+                return await self._sender.send(credential, replay=replay, actor=actor)
             case policy.CoolDown(retry_after_s=retry_after_s):
                 raise error_of(
                     RateLimitedError,
@@ -233,23 +235,23 @@ class Coordinator:
             case policy.Wait():
                 return None
 
-    async def _start(self, credential: Credential, actor: str) -> Fresh | None:
+    async def _send(self, credential: Credential, actor: str) -> FreshToken | None:
         """Send; what was refused for good a moment ago is refused again without asking the provider."""
         connection_id = credential.connection.connection_id
         generation, until_s, refusal = self._refused.get(connection_id, (0, 0.0, None))
         if refusal is not None and generation == credential.generation:
-            if self._rooms.clock.monotonic() < until_s:
+            if self._deps.clock.monotonic() < until_s:
                 raise copy(refusal) from refusal
             del self._refused[connection_id]
         # a fail-over or a restore may have lost the response, whose request spent the token (R11)
         if not await self._unknown.may_start(credential):
             return None
         try:
-            return await self._exchange.run(credential, replay=None, actor=actor)
+            return await self._sender.send(credential, replay=None, actor=actor)
         except RequestRejectedError as rejected:
             if len(self._refused) >= MOST_REFUSED:
                 self._refused.pop(next(iter(self._refused)))
-            until_s = self._rooms.clock.monotonic() + REFUSED_S
+            until_s = self._deps.clock.monotonic() + REFUSED_S
             self._refused[connection_id] = (credential.generation, until_s, copy(rejected))
             raise
 
@@ -261,7 +263,7 @@ class Coordinator:
             reason = credential.state_reason or why
             return error_of(ReauthRequiredError, credential, f"the grant is gone ({reason})", reason=reason)
         if credential.expires_in_s is not None and credential.expires_in_s <= 0:
-            await self._unknown.condemn(credential, "no_refresh_token", rotation_id=None)
+            await self._unknown.require_reauth(credential, "no_refresh_token", rotation_id=None)
         return error_of(
             NoRefreshTokenError, credential, "there is no refresh token", reason="no_refresh_token"
         )
@@ -278,11 +280,11 @@ class Coordinator:
         unsent one is taken over, and a sent one is recovered from the journal or judged.
         """
         self._closing = True
-        tasks = {flight.task: connection_id for connection_id, flight in self._flights.items()}
+        tasks = {refresh.task: connection_id for connection_id, refresh in self._refreshes.items()}
         if not tasks:
             return 0
         _, late = await asyncio.wait(tasks, timeout=grace_s)
-        sent = {task for task in late if tasks[task] in self._exchange.sent}
+        sent = {task for task in late if tasks[task] in self._sender.sent}
         for task in late - sent:
             task.cancel()
         if sent:
@@ -293,21 +295,21 @@ class Coordinator:
         return sum(task.cancelled() for task in late)
 
 
-async def _ended(flight: asyncio.Task[Fresh]) -> None:
+async def _ended(refresh: asyncio.Task[FreshToken]) -> None:
     """Wait until *flight* has ended in any way. It goes on if the caller is cancelled.
 
     Does the same as asyncio.wait, which makes sets and iterators.
     """
-    if flight.done():
+    if refresh.done():
         return
     ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def wake(_flight: asyncio.Task[Fresh]) -> None:
+    def wake(_flight: asyncio.Task[FreshToken]) -> None:
         if not ended.done():
             ended.set_result(None)
 
-    flight.add_done_callback(wake)
+    refresh.add_done_callback(wake)
     try:
         await ended
     finally:
-        flight.remove_done_callback(wake)
+        refresh.remove_done_callback(wake)

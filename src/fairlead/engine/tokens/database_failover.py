@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from fairlead._core.clock import Clock, Draw
 from fairlead.engine.base.service import Service
-from fairlead.engine.tokens.deps import Rooms
+from fairlead.engine.tokens.deps import RefreshDeps
 from fairlead.engine.tokens.unknown_outcomes import UnknownOutcomes
 from fairlead.errors import DependencyUnavailableError, FairleadError
 from fairlead.events import DatabaseFailedOver, ServiceFailed
@@ -19,14 +19,14 @@ LOOK_EVERY_S = 5.0
 class TimelineWatch:
     """A watch that settles this host's journals at the start, and when the database's history changes."""
 
-    def __init__(self, rooms: Rooms, unknown: UnknownOutcomes) -> None:
-        self._rooms = rooms
+    def __init__(self, deps: RefreshDeps, unknown: UnknownOutcomes) -> None:
+        self._deps = deps
         self._unknown = unknown
         self._settled_on: str | None = None
 
     def service(self, *, clock: Clock, draw: Draw) -> Service:
         """Return this as a service."""
-        emit = self._rooms.emit
+        emit = self._deps.emit
         return Service("timeline", self.one_pass, interval_s=LOOK_EVERY_S, clock=clock, draw=draw, emit=emit)
 
     async def begin(self) -> None:
@@ -37,19 +37,19 @@ class TimelineWatch:
         """
         timeline = None
         try:
-            timeline = await self._rooms.store.timeline()
+            timeline = await self._deps.store.timeline()
         except DependencyUnavailableError:
             raise
         except FairleadError as error:  # a user who may not ask that is no reason not to start
-            self._rooms.emit(ServiceFailed("timeline", str(error)))
+            self._deps.emit(ServiceFailed("timeline", str(error)))
         await self._unknown.replay_journal()
         self._settled_on = timeline
 
     async def one_pass(self) -> None:
         """Settle the journals again if the history of the database has changed."""
-        timeline, previous = await self._rooms.store.timeline(), self._settled_on
+        timeline, previous = await self._deps.store.timeline(), self._settled_on
         if timeline == previous:
             return
         settled = await self._unknown.replay_journal()
         self._settled_on = timeline  # not earlier, so that a failed replay is tried again
-        self._rooms.emit(DatabaseFailedOver(previous or "", timeline, settled))
+        self._deps.emit(DatabaseFailedOver(previous or "", timeline, settled))

@@ -31,7 +31,7 @@ PAYLOAD_FIELD = "credential"
 """Field name of the stored credential in its associated data."""
 ANSWER_FIELD = "answer"
 """Field name of a raw answer in the journal."""
-NOBODYS = "none"
+UNKNOWN_APP = "none"
 """Fingerprint of an app that the settings do not know."""
 
 
@@ -98,7 +98,7 @@ class Signer(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Rooms:
+class RefreshDeps:
     """Everything the coordinator needs of the outside world."""
 
     store: CredentialStore
@@ -118,7 +118,7 @@ class Rooms:
 
 
 @dataclass(frozen=True, slots=True)
-class Fresh:
+class FreshToken:
     """A usable token of one connection. *expires_in_s* counts from the moment this was made."""
 
     connection_id: UUID
@@ -178,10 +178,10 @@ def error_of(kind: type[FairleadError], credential: Credential, what: str, **mor
     return error
 
 
-def profile_of(rooms: Rooms, credential: Credential) -> Profile:
+def profile_of(deps: RefreshDeps, credential: Credential) -> Profile:
     """The profile of a stored connection; says whose it is where there is none any more."""
     key = credential.connection.key
     try:
-        return rooms.profiles.profile(key.provider, credential.connection.variant)
+        return deps.profiles.profile(key.provider, credential.connection.variant)
     except ProviderNotFoundError as missing:
         raise ProviderNotFoundError(missing.message, tenant=key.tenant, provider=key.provider) from None

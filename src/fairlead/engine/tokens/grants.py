@@ -9,9 +9,9 @@ from dataclasses import replace
 
 from fairlead._core.secret import Secret
 from fairlead.engine.ports import Credential, EndpointAsk, EndpointKey, EndpointLimits, TokenCall
-from fairlead.engine.tokens.deps import AppCredential, RefreshSettings, Rooms
+from fairlead.engine.tokens.deps import AppCredential, RefreshDeps, RefreshSettings
 from fairlead.engine.tokens.sealed_records import Stored
-from fairlead.engine.tokens.secret_hosts import check_lent
+from fairlead.engine.tokens.secret_hosts import check_secret_host
 from fairlead.errors import InvalidConfigError, InvalidInputError
 from fairlead.policy.providers.profile import Profile
 from fairlead.policy.tokens.assertion_clock import LONGEST_RESIGNED_S
@@ -21,14 +21,14 @@ from fairlead.policy.tokens.request import Client, assertion_claims, token_reque
 class Grants:
     """Builds the token request of a connection from its profile, its secrets and its app."""
 
-    def __init__(self, rooms: Rooms, settings: RefreshSettings) -> None:
-        self._rooms = rooms
+    def __init__(self, deps: RefreshDeps, settings: RefreshSettings) -> None:
+        self._deps = deps
         self._settings = settings
 
     def app(self, credential: Credential, stored: Stored) -> AppCredential:
         """The connection's app; its own secret or key goes before the shared ones."""
         connection = credential.connection
-        shared = self._rooms.apps.app(connection.key.provider, connection.client_id)
+        shared = self._deps.apps.app(connection.key.provider, connection.client_id)
         if stored.client_secret is None and stored.private_key is None:
             return shared
         return replace(
@@ -50,7 +50,7 @@ class Grants:
             credential.connection.connection_id,
             credential.generation,
             app.fingerprint,
-            self._rooms.session_id(),
+            self._deps.session_id(),
             at_once,
         )
 
@@ -99,7 +99,7 @@ class Grants:
         """
         connection = credential.connection
         try:
-            check_lent(profile, "token", connection.endpoint, app, connection.key, stored)
+            check_secret_host(profile, "token", connection.endpoint, app, connection.key, stored)
             request = token_request(
                 profile,
                 connection.endpoint,
@@ -137,12 +137,12 @@ class Grants:
             connection.endpoint,
             client_id=app.client_id,
             now_s=int(credential.read_at.timestamp()) if issuer_s is None else issuer_s,
-            jti=self._rooms.ids.uuid7().hex,
+            jti=self._deps.ids.uuid7().hex,
             subject=connection.settings.get("subject"),
             scopes=connection.settings.get("scopes", ()),
             longest_s=None if issuer_s is None else LONGEST_RESIGNED_S,
         )
-        return self._rooms.signer.sign(claims, profile.assertion.alg, app.private_key, app.key_id)
+        return self._deps.signer.sign(claims, profile.assertion.alg, app.private_key, app.key_id)
 
     def _scopes(self, profile: Profile, stored: Stored) -> tuple[str, ...]:
         if profile.strategy != "assertion" or not stored.tokens.scope:

@@ -53,7 +53,7 @@ Subscriber = Callable[[Mapping[str, Json]], object]
 """Called with an event; may be a coroutine function. Other functions run in a thread, so they may block."""
 
 
-class Notices:
+class NotificationJobs:
     """Delivers events to *subscribers* (by event name) and, where there is a *webhook*, to its receiver."""
 
     def __init__(

@@ -18,7 +18,7 @@ from fairlead.engine.base.background_refresh import BackgroundRefresh
 from fairlead.engine.base.database_outage import MAX_STALE_S, UNRESPONSIVE_AFTER_S, DatabaseOutage
 from fairlead.engine.ports import ConnectionKey, Credential
 from fairlead.engine.tokens.coordinator import Coordinator
-from fairlead.engine.tokens.deps import Fresh, Rooms, error_of, profile_of
+from fairlead.engine.tokens.deps import FreshToken, RefreshDeps, error_of, profile_of
 from fairlead.engine.tokens.settle import Settler
 from fairlead.errors import DependencyUnavailableError, NotFoundError, ReauthRequiredError
 from fairlead.events import ServedStale
@@ -44,12 +44,12 @@ class _Cached:
 class TokenReader:
     """Serves tokens to callers of this process."""
 
-    def __init__(self, rooms: Rooms, coordinator: Coordinator, settler: Settler, cache_s: float) -> None:
-        self._rooms = rooms
+    def __init__(self, deps: RefreshDeps, coordinator: Coordinator, settler: Settler, cache_s: float) -> None:
+        self._deps = deps
         self._coordinator = coordinator
         self._settler = settler
         self._cache_s = cache_s
-        self._outage = DatabaseOutage(rooms.clock)
+        self._outage = DatabaseOutage(deps.clock)
         self._background = BackgroundRefresh()
         self._cache: dict[ConnectionKey, _Cached] = {}
 
@@ -80,13 +80,13 @@ class TokenReader:
             fresh = await self._coordinator.refresh(connection_id, credential.generation)
             return self._serve(fresh, credential)
         if self._inside_buffer(credential):
-            self._coordinator.launch(credential.connection.connection_id, credential.generation)
+            self._coordinator.start_background(credential.connection.connection_id, credential.generation)
         return self._serve(await self._settler.open(credential), credential)
 
     def cached(self, key: ConnectionKey) -> PublicToken | None:
         """A token that is valid now, where nobody need be asked for it."""
         cached = self._cache.get(key)
-        if cached is None or (now_s := self._rooms.clock.monotonic()) >= cached.good_until_s:
+        if cached is None or (now_s := self._deps.clock.monotonic()) >= cached.good_until_s:
             return None
         if now_s >= cached.ahead_s and not self._outage.is_active():
             self._background.start(key, lambda: self._looked_up(key))
@@ -96,7 +96,7 @@ class TokenReader:
         self, key: ConnectionKey, than: int | None, *, actor: str = "caller"
     ) -> PublicToken:
         """A token newer than generation *than*; None: one that lasts for more than a minute will do (T6)."""
-        credential = await self._rooms.store.read(key)
+        credential = await self._deps.store.read(key)
         if credential is None:
             raise _not_found(key)
         fresh = await self._coordinator.refresh(credential.connection.connection_id, than, actor=actor)
@@ -110,8 +110,8 @@ class TokenReader:
 
     async def _asked(self, key: ConnectionKey) -> Credential | None:
         """As the database has it; one that hangs counts as away where there is a token to go on with."""
-        needed = self._remembered(key, self._rooms.clock.monotonic() + UNRESPONSIVE_AFTER_S) is None
-        return await self._outage.query(self._rooms.store.read(key), needed=needed)
+        needed = self._remembered(key, self._deps.clock.monotonic() + UNRESPONSIVE_AFTER_S) is None
+        return await self._outage.query(self._deps.store.read(key), needed=needed)
 
     def _remembered(self, key: ConnectionKey, at_s: float) -> _Cached | None:
         """What was read last, as long as it lasts, and for five minutes at most: it may have been revoked."""
@@ -119,12 +119,12 @@ class TokenReader:
         return None if cached is None or at_s >= min(cached.ends_s, cached.read_s + MAX_STALE_S) else cached
 
     def _while_away(self, key: ConnectionKey) -> PublicToken | None:
-        now_s = self._rooms.clock.monotonic()
+        now_s = self._deps.clock.monotonic()
         cached = self._remembered(key, now_s)
         if cached is None:
             return None
         cached.good_until_s = min(now_s + self._cache_s, cached.ends_s, cached.read_s + MAX_STALE_S)
-        self._rooms.emit(ServedStale(key.tenant, key.provider, "token", now_s - cached.read_s))
+        self._deps.emit(ServedStale(key.tenant, key.provider, "token", now_s - cached.read_s))
         return cached.token
 
     def _margin_s(self, credential: Credential) -> float:
@@ -136,9 +136,9 @@ class TokenReader:
         if credential.state != "active" or not credential.refreshable or lead_s is None:
             return False
         assert credential.expires_in_s is not None  # a token without end has no lead
-        return credential.expires_in_s <= buffer_s(profile_of(self._rooms, credential).windows, lead_s)
+        return credential.expires_in_s <= buffer_s(profile_of(self._deps, credential).windows, lead_s)
 
-    def _serve(self, fresh: Fresh, credential: Credential) -> PublicToken:
+    def _serve(self, fresh: FreshToken, credential: Credential) -> PublicToken:
         token = sanitise(fresh.tokens, fresh.generation)
         left_s = math.inf
         if fresh.expires_in_s is not None:
@@ -149,10 +149,10 @@ class TokenReader:
             self._cache.pop(fresh.key, None)
         return token
 
-    def _remember(self, fresh: Fresh, token: PublicToken, left_s: float) -> None:
+    def _remember(self, fresh: FreshToken, token: PublicToken, left_s: float) -> None:
         if len(self._cache) >= CACHE_SIZE:
             self._cache.pop(next(iter(self._cache)))
-        now_s = self._rooms.clock.monotonic()
+        now_s = self._deps.clock.monotonic()
         good_s = min(self._cache_s, left_s)
         ahead_s = now_s + good_s * (1 - AHEAD_SHARE)
         self._cache[fresh.key] = _Cached(token, ahead_s, now_s + good_s, now_s, now_s + left_s)

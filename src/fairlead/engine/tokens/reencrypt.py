@@ -22,7 +22,7 @@ from fairlead._core.clock import Clock
 from fairlead.engine.ports import (
     DataKey,
     KeyHolder,
-    KeySmith,
+    KeyRotator,
     KeyStore,
     Sealed,
     SealedRecords,
@@ -86,7 +86,7 @@ class VerifyReport:
     examples: list[str] = field(default_factory=list)
 
 
-class Resealer:
+class Reencryptor:
     """Rotates and verifies the tables of sealed records.
 
     Args:
@@ -101,7 +101,7 @@ class Resealer:
         self,
         *,
         vault: Vault,
-        smith: KeySmith,
+        rotator: KeyRotator,
         keys: KeyStore,
         tables: Mapping[str, SealedRecords],
         clock: Clock,
@@ -112,7 +112,7 @@ class Resealer:
         self._sessions = sessions
         self._own_session = own
         self._vault = vault
-        self._smith = smith
+        self._rotator = rotator
         self._keys = keys
         self._tables = tables
         self._clock = clock
@@ -132,15 +132,15 @@ class Resealer:
             MasterKeyMismatchError: A master key of this process does not open what it should.
             InvalidConfigError: Another live process does not hold the newest master key.
         """
-        await self._smith.check()
+        await self._rotator.check()
         await self._check_holders()
         renewed = resealed = left = 0
         if not rewrap_only:
-            renewed = await self._each_key(self._smith.renew, "renew", progress, current_only=True)
+            renewed = await self._each_key(self._rotator.renew, "renew", progress, current_only=True)
             if self._sessions is not None:
                 await self._sessions.data_keys_renewed()
             resealed, left = await self._reseal_until_done(self._clock.monotonic(), progress)
-        rewrapped = await self._each_key(self._smith.rewrap, "rewrap", progress, current_only=False)
+        rewrapped = await self._each_key(self._rotator.rewrap, "rewrap", progress, current_only=False)
         return RotationReport(renewed, resealed, rewrapped, left)
 
     async def verify(self, progress: Callable[[int], None] = lambda _: None) -> VerifyReport:
@@ -160,7 +160,7 @@ class Resealer:
         return [holder for holder in holders if holder.session_id != self._own_session()]
 
     async def _check_holders(self) -> None:
-        newest = self._smith.master_id
+        newest = self._rotator.master_id
         lacking = [
             f"pid {holder.pid} on {holder.host}"
             for holder in await self._others()
@@ -174,7 +174,7 @@ class Resealer:
 
     async def _late_writers_s(self, retired_s: float) -> float:
         """Return the seconds for which other processes may still seal under a retired key; 0.0: none may."""
-        left_s = retired_s + self._smith.retired_writes_s - self._clock.monotonic()
+        left_s = retired_s + self._rotator.retired_writes_s - self._clock.monotonic()
         if self._sessions is None or left_s <= 0:
             return max(0.0, left_s)
         others = await self._others()
@@ -200,7 +200,7 @@ class Resealer:
         done = 0
         after: UUID | None = None
         while page := await self._keys.foreign(
-            self._smith.master_id, current_only=current_only, after=after, limit=self._batch
+            self._rotator.master_id, current_only=current_only, after=after, limit=self._batch
         ):
             for key in page:
                 done += await act(key)

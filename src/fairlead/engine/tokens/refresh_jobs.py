@@ -13,7 +13,7 @@ from uuid import UUID
 from fairlead.engine.jobs.handler import Handler, JobContext
 from fairlead.engine.ports import DueConnection, JobStore, NewJob
 from fairlead.engine.tokens.coordinator import Coordinator
-from fairlead.engine.tokens.deps import RefreshSettings, Rooms
+from fairlead.engine.tokens.deps import RefreshDeps, RefreshSettings
 from fairlead.engine.tokens.unknown_outcomes import UnknownOutcomes
 from fairlead.errors import (
     EndpointPausedError,
@@ -39,13 +39,13 @@ class TokenJobs:
 
     def __init__(
         self,
-        rooms: Rooms,
+        deps: RefreshDeps,
         settings: RefreshSettings,
         coordinator: Coordinator,
         unknown: UnknownOutcomes,
         jobs: JobStore,
     ) -> None:
-        self._rooms = rooms
+        self._deps = deps
         self._settings = settings
         self._coordinator = coordinator
         self._unknown = unknown
@@ -83,16 +83,16 @@ class TokenJobs:
         return Complete({"generation": fresh.generation, "refreshed": fresh.refreshed})
 
     def _snoozed(self, refused: FairleadError) -> Snooze:
-        return Snooze(max(refused.retry_after_s or 0.0, BUSY_SNOOZE_S * self._rooms.draw()), refused.subject)
+        return Snooze(max(refused.retry_after_s or 0.0, BUSY_SNOOZE_S * self._deps.draw()), refused.subject)
 
     async def scan(self, context: JobContext) -> object:
         """Enqueue a refresh for each connection that is due; at most one is open for each (T3)."""
         urgent_only = bool(context.args.get("urgent_only", False))
         most, cool_down_s = self._settings.scan_page, self._settings.retry_dead_after_s
-        enqueued = await self._enqueue(await self._rooms.store.left_behind(most, cool_down_s))
+        enqueued = await self._enqueue(await self._deps.store.left_behind(most, cool_down_s))
         seen, after = 0, None
         while True:
-            page = await self._rooms.store.due(
+            page = await self._deps.store.due(
                 urgent_only=urgent_only,
                 cool_down_s=self._settings.retry_dead_after_s,
                 after=after,
@@ -115,7 +115,7 @@ class TokenJobs:
 
     def _refresh_job(self, due: DueConnection) -> NewJob:
         return NewJob(
-            job_id=self._rooms.ids.uuid7(),
+            job_id=self._deps.ids.uuid7(),
             kind=REFRESH,
             tenant_id=due.key.tenant,
             provider=due.key.provider,
@@ -127,18 +127,18 @@ class TokenJobs:
 
     async def _without_refresh_token(self, due: DueConnection) -> None:
         """A notice at the lead, needs_reauth at expiry; never a refresh (T2)."""
-        credential = await self._rooms.store.read_id(due.connection_id)
+        credential = await self._deps.store.read_id(due.connection_id)
         if credential is None or credential.generation != due.generation:
             return
         if credential.expires_in_s is not None and credential.expires_in_s <= 0:
-            await self._unknown.condemn(credential, "no_refresh_token", rotation_id=None)
+            await self._unknown.require_reauth(credential, "no_refresh_token", rotation_id=None)
             return
         await self._jobs.enqueue([self._notice(due, credential.expires_at)])
         again_s = None if credential.expires_in_s is None else credential.expires_in_s + EXPIRED_LATE_S
-        await self._rooms.store.postpone(due.connection_id, due.generation, again_s)
+        await self._deps.store.postpone(due.connection_id, due.generation, again_s)
 
     def _notice(self, due: DueConnection, expires_at: datetime | None) -> NewJob:
-        job_id = self._rooms.ids.uuid7()
+        job_id = self._deps.ids.uuid7()
         return NewJob(
             job_id=job_id,
             kind=TOKEN_EXPIRING,
@@ -151,7 +151,7 @@ class TokenJobs:
                 "account": due.key.account,
                 "reason": "no_refresh_token",
                 "expires_at": expires_at.isoformat() if expires_at else None,
-                "link": self._rooms.reauth_link(due.key, due.connection_id),
+                "link": self._deps.reauth_link(due.key, due.connection_id),
             },
             unique_key=f"{due.connection_id}:{due.generation}",
         )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fairlead.engine.ports import Credential, NoResponse, TokenCall
-from fairlead.engine.tokens.deps import Rooms, profile_of
+from fairlead.engine.tokens.deps import RefreshDeps, profile_of
 from fairlead.engine.tokens.grants import Grants
 from fairlead.engine.tokens.sealed_records import Stored
-from fairlead.engine.tokens.secret_hosts import check_lent
+from fairlead.engine.tokens.secret_hosts import check_secret_host
 from fairlead.errors import FairleadError
 from fairlead.events import ServiceFailed
 from fairlead.policy.tokens.outcome import Granted
@@ -18,13 +18,13 @@ DEADLINE_S = 15.0
 CONFIRMED = "confirmed"
 
 
-async def end_grant(rooms: Rooms, grants: Grants, credential: Credential, stored: Stored) -> str:
+async def end_grant(deps: RefreshDeps, grants: Grants, credential: Credential, stored: Stored) -> str:
     """Ask the provider to revoke the tokens of *stored*; describe the result."""
     try:
-        profile, app = profile_of(rooms, credential), grants.app(credential, stored)
+        profile, app = profile_of(deps, credential), grants.app(credential, stored)
         endpoint, key = credential.connection.endpoint, credential.connection.key
         if profile.revoke is not None and profile.revoke.authenticates == "client":
-            check_lent(profile, "revoke", endpoint, app, key, stored)
+            check_secret_host(profile, "revoke", endpoint, app, key, stored)
         request = revoke_request(profile, endpoint, Client(app.client_id, app.client_secret), stored.tokens)
         call = TokenCall(
             request.url,
@@ -34,7 +34,7 @@ async def end_grant(rooms: Rooms, grants: Grants, credential: Credential, stored
             reuse_connection=True,
             method=request.method,
         )
-        answer = await rooms.transport.send(call, nothing_to_mark)
+        answer = await deps.transport.send(call, nothing_to_mark)
     except FairleadError as refused:
         return f"not asked: {refused.message}"
     if isinstance(answer, NoResponse):
@@ -43,20 +43,20 @@ async def end_grant(rooms: Rooms, grants: Grants, credential: Credential, stored
 
 
 async def end_if_revoked(
-    rooms: Rooms, grants: Grants, credential: Credential, stored: Stored, granted: Granted
+    deps: RefreshDeps, grants: Grants, credential: Credential, stored: Stored, granted: Granted
 ) -> None:
     """Revoke *granted* at the provider if it was not stored because the connection is revoked."""
-    now = await rooms.store.read_id(credential.connection.connection_id)
+    now = await deps.store.read_id(credential.connection.connection_id)
     if now is None or now.state != "revoked" or now.generation != credential.generation:
         return
     refresh_token = granted.refresh_token or stored.tokens.refresh_token
     tokens = replace(stored.tokens, access_token=granted.access_token, refresh_token=refresh_token)
-    result = await end_grant(rooms, grants, credential, replace(stored, tokens=tokens))
+    result = await end_grant(deps, grants, credential, replace(stored, tokens=tokens))
     if result != CONFIRMED:
         key = credential.connection.key
         whose = f"{key.tenant} {key.provider}"
         what = f"{whose}: a token that arrived after its revocation may still be valid: {result}"
-        rooms.emit(ServiceFailed("revoke", what))
+        deps.emit(ServiceFailed("revoke", what))
 
 
 async def nothing_to_mark() -> None:

@@ -21,23 +21,23 @@ HOSTS = "hosts"
 """The setting that allows calls to hosts besides the profile's."""
 
 
-def places_of(connection: Connection) -> str:
+def endpoint_digest_of(connection: Connection) -> str:
     """The digest for *connection* as it stands."""
-    return places(connection.variant, connection.client_id, connection.endpoint, connection.settings)
+    return endpoint_digest(connection.variant, connection.client_id, connection.endpoint, connection.settings)
 
 
-def places(
+def endpoint_digest(
     variant: str | None, client_id: str, endpoint: Mapping[str, str], settings: Mapping[str, Json]
 ) -> str:
     """A digest of all that says where secrets go; of *settings* that is the hosts alone."""
     hosts = settings.get(HOSTS)
     if not endpoint and hosts is None:
-        return _shared_places(variant, client_id)
+        return _shared_endpoint_digest(variant, client_id)
     return _digest([variant, client_id, dict(endpoint), hosts])
 
 
 @lru_cache(maxsize=1024)
-def _shared_places(variant: str | None, client_id: str) -> str:
+def _shared_endpoint_digest(variant: str | None, client_id: str) -> str:
     """Return the digest for connections without an endpoint or hosts of their own, as most are."""
     return _digest([variant, client_id, {}, None])
 
@@ -46,10 +46,10 @@ def _digest(said: list[Json]) -> str:
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
-def check_places(credential: Credential, stored: Stored) -> None:
+def check_endpoints(credential: Credential, stored: Stored) -> None:
     """CredentialUnreadableError where the row would send *stored* elsewhere than it was sealed for."""
     connection = credential.connection
-    if stored.places in (None, places_of(connection)):
+    if stored.endpoint_digest in (None, endpoint_digest_of(connection)):
         return
     raise CredentialUnreadableError(
         f"the endpoint, variant, client id or hosts of connection {connection.connection_id} are not those "

@@ -27,8 +27,8 @@ class Stored:
     client_secret: Secret | None = None
     private_key: Secret | None = None
     key_id: str | None = None
-    places: str | None = None
-    granted: str | None = None
+    endpoint_digest: str | None = None
+    grant_digest: str | None = None
 
 
 def encode_stored(stored: Stored) -> bytes:
@@ -38,8 +38,8 @@ def encode_stored(stored: Stored) -> bytes:
         "client_secret": _plain(stored.client_secret),
         "private_key": _plain(stored.private_key),
         "key_id": stored.key_id,
-        "places": stored.places,
-        "granted": stored.granted,
+        "endpoint_digest": stored.endpoint_digest,
+        "grant_digest": stored.grant_digest,
     }
     return plain_json(record).encode()
 
@@ -56,8 +56,8 @@ def decode_stored(plain: bytes) -> Stored:
             client_secret=_secret(record["client_secret"]),
             private_key=_secret(record["private_key"]),
             key_id=record["key_id"],
-            places=record.get("places"),
-            granted=record.get("granted"),
+            endpoint_digest=record.get("endpoint_digest"),
+            grant_digest=record.get("grant_digest"),
         )
     except (KeyError, TypeError, ValueError, AttributeError):
         raise CredentialUnreadableError("a sealed record opens but holds no credential") from None

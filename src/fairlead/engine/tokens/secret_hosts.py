@@ -18,7 +18,7 @@ from fairlead.errors import InvalidConfigError
 from fairlead.policy.providers.profile import Place, Profile
 
 
-def check_lent(
+def check_secret_host(
     profile: Profile,
     place: Place,
     endpoint: Mapping[str, str],

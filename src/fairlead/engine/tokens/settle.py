@@ -18,8 +18,15 @@ from uuid import UUID
 from fairlead._core.faultpoint import faultpoint
 from fairlead._core.secret import Secret
 from fairlead.engine.ports import Credential, HttpResponse, JournalEntry, Lifetime, Settlement
-from fairlead.engine.tokens.deps import Fresh, Rooms, answer_context, names_of, payload_context, profile_of
-from fairlead.engine.tokens.sealed_endpoints import check_places, places_of
+from fairlead.engine.tokens.deps import (
+    FreshToken,
+    RefreshDeps,
+    answer_context,
+    names_of,
+    payload_context,
+    profile_of,
+)
+from fairlead.engine.tokens.sealed_endpoints import check_endpoints, endpoint_digest_of
 from fairlead.engine.tokens.sealed_records import Stored, decode_stored, encode_answer, encode_stored
 from fairlead.engine.tokens.send_history import is_newer
 from fairlead.errors import CredentialUnreadableError, DependencyUnavailableError
@@ -27,7 +34,7 @@ from fairlead.events import StoreUnreachable, TokenRefreshed
 from fairlead.policy.providers.profile import Profile
 from fairlead.policy.tokens.lifetime import jwt_lifetime_s
 from fairlead.policy.tokens.outcome import Granted
-from fairlead.policy.tokens.replay import yields_s
+from fairlead.policy.tokens.replay import defer_s
 from fairlead.policy.tokens.token import merge
 from fairlead.policy.tokens.window import jitter_fraction, windows
 
@@ -49,10 +56,10 @@ class Send:
     epoch: int
     sent_at: datetime
     marked_at: datetime
-    asked_s: float  # monotonic, when the caller asked
-    marked_s: float  # monotonic, when it was marked as sent
+    asked_mono: float  # monotonic, when the caller asked
+    marked_mono: float  # monotonic, when it was marked as sent
     actor: str
-    yields: bool = True  # to the answer of a later send of the same token, where one may still come
+    defers: bool = True  # to the answer of a later send of the same token, where one may still come
 
     @property
     def from_generation(self) -> int:
@@ -108,7 +115,7 @@ MOST_UNUSABLE = 10_000
 """Connections whose unreadable answers one process keeps at the same time."""
 WRITERS = 5
 """How often an answer is sealed anew because others sealed the record that it replaces."""
-GIVES_WAY = 0
+SUPERSEDED = 0
 """In the place of a generation: the token was sent again since, and that answer has the newer one."""
 
 
@@ -124,20 +131,20 @@ def is_same_successor(before: Stored, there: Stored | None, merged: Stored) -> b
     return stored != spent and stored == merged.tokens.refresh_token
 
 
-def give_way_s(profile: Profile) -> float | None:
+def defer_to_later_send_s(profile: Profile) -> float | None:
     """Settlement.yields_s by the replay policy of *profile*."""
-    return None if profile.replay is None else yields_s(profile.replay.policy, profile.replay.grace_s)
+    return None if profile.replay is None else defer_s(profile.replay.policy, profile.replay.grace_s)
 
 
 class Settler:
     """Stores answers; shared by live exchanges and by recovery from the journal."""
 
-    def __init__(self, rooms: Rooms, retry_s: float) -> None:
-        self._rooms = rooms
+    def __init__(self, deps: RefreshDeps, retry_s: float) -> None:
+        self._deps = deps
         self._retry_s = retry_s
         self._unusable: dict[UUID, set[bytes]] = {}
 
-    async def open(self, credential: Credential) -> Fresh:
+    async def open(self, credential: Credential) -> FreshToken:
         """The stored token of *credential*, as it stands; its end is the row's, not the sealed record's."""
         stored = await self.stored(credential)
         stored = replace(stored, tokens=replace(stored.tokens, expires_at=credential.expires_at))
@@ -147,15 +154,15 @@ class Settler:
         """The secrets of the stored generation, opened; CredentialUnreadableError also where the row would send
         them elsewhere than they were sealed for."""
         context = payload_context(credential, credential.generation)
-        stored = decode_stored(await self._rooms.vault.open(context, credential.sealed))
-        check_places(credential, stored)
+        stored = decode_stored(await self._deps.vault.open(context, credential.sealed))
+        check_endpoints(credential, stored)
         return stored
 
     async def journal(self, send: Send, answer: HttpResponse) -> None:
         """Have the raw answer on disk. A disk that fails now is no reason to drop it: settling goes on."""
         await self._is_kept(self._entry(send, answer))
 
-    async def keep(self, send: Send, answer: HttpResponse) -> None:
+    async def retain_unusable(self, send: Send, answer: HttpResponse) -> None:
         """Write a response that cannot be published to disk, until the connection has a newer token (R12)."""
         connection_id, digest = send.credential.connection.connection_id, sha256(answer.body).digest()
         kept = self._unusable.setdefault(connection_id, set())
@@ -174,14 +181,14 @@ class Settler:
             from_generation=credential.generation,
             epoch=send.epoch,
             sent_at=send.sent_at,
-            sealed=self._rooms.vault.seal(answer_context(credential, credential.generation), plain),
+            sealed=self._deps.vault.seal(answer_context(credential, credential.generation), plain),
         )
 
     async def _is_kept(self, entry: JournalEntry) -> bool:
         try:
-            await self._rooms.journal.append(entry)
+            await self._deps.journal.append(entry)
         except OSError as error:
-            self._rooms.emit(StoreUnreachable("journal", type(error).__name__))
+            self._deps.emit(StoreUnreachable("journal", type(error).__name__))
             return False
         return True
 
@@ -193,12 +200,12 @@ class Settler:
         """
         connection_id, spent = send.credential.connection.connection_id, send.credential.generation
         left_at = send.marked_at + timedelta(seconds=answer.late_s)
-        epoch = await self._until_heard(partial(self._rooms.store.mark_late, connection_id, spent, left_at))
+        epoch = await self._until_heard(partial(self._deps.store.mark_late, connection_id, spent, left_at))
         if epoch is None:
             return send
         late = replace(send, epoch=epoch)
         if await self._is_kept(self._entry(late, answer)):
-            self._rooms.journal.settled(connection_id, send.epoch)
+            self._deps.journal.settled(connection_id, send.epoch)
         return late
 
     async def publish(
@@ -208,13 +215,13 @@ class Settler:
         merged = replace(
             stored,
             tokens=merge(stored.tokens, granted, send.sent_at),
-            places=stored.places or places_of(send.credential.connection),
+            endpoint_digest=stored.endpoint_digest or endpoint_digest_of(send.credential.connection),
         )
         generation = await self._settle_or_supersede(send, stored, merged, granted)
-        if generation == GIVES_WAY:  # it stays in the journal, should nothing newer come
+        if generation == SUPERSEDED:  # it stays in the journal, should nothing newer come
             return None
         connection_id = send.credential.connection.connection_id
-        self._rooms.journal.settled(connection_id, send.epoch)
+        self._deps.journal.settled(connection_id, send.epoch)
         if generation is None:
             return None
         self._unusable.pop(connection_id, None)
@@ -222,11 +229,11 @@ class Settler:
         self._tell(send, generation, recovered)
         return Published(generation, merged)
 
-    def fresh(self, send: Send, published: Published, expires_in_s: float | None) -> Fresh:
+    def fresh(self, send: Send, published: Published, expires_in_s: float | None) -> FreshToken:
         """The token just published, for who asked; its life counts from the ask: early is safe."""
         left_s = None
         if expires_in_s is not None:
-            left_s = expires_in_s - (self._rooms.clock.monotonic() - send.asked_s)
+            left_s = expires_in_s - (self._deps.clock.monotonic() - send.asked_mono)
         return _fresh(send.credential, published.generation, published.stored, left_s, refreshed=True)
 
     async def _settle_or_supersede(
@@ -234,10 +241,10 @@ class Settler:
     ) -> int | None:
         spent, base = send.credential.generation, send.credential
         for _ in range(WRITERS):
-            settle = partial(self._rooms.store.settle, self._settlement(send, base, merged, granted))
+            settle = partial(self._deps.store.settle, self._settlement(send, base, merged, granted))
             if await self._until_heard(settle) == "settled":
                 return base.generation + 1
-            now = await self._rooms.store.read_id(base.connection.connection_id)
+            now = await self._deps.store.read_id(base.connection.connection_id)
             if now is None:
                 return None
             unchanged = (now.generation, now.sealed) == (base.generation, base.sealed)
@@ -246,12 +253,15 @@ class Settler:
             if not is_newer(now, send):
                 return None
             if unchanged:
-                return GIVES_WAY if now.generation == spent and now.state != "revoked" else None
+                return SUPERSEDED if now.generation == spent and now.state != "revoked" else None
             there = await self._there(now)
             if now.generation != spent and is_same_successor(before, there, merged):
                 return None
-            base, merged = now, replace(merged, places=(there and there.places) or merged.places)
-        return GIVES_WAY
+            base, merged = (
+                now,
+                replace(merged, endpoint_digest=(there and there.endpoint_digest) or merged.endpoint_digest),
+            )
+        return SUPERSEDED
 
     async def _there(self, now: Credential) -> Stored | None:
         """What is stored by now. A change of settings seals where secrets may go; what does not open says
@@ -263,7 +273,7 @@ class Settler:
 
     def _settlement(self, send: Send, credential: Credential, merged: Stored, granted: Granted) -> Settlement:
         spent = credential.generation
-        profile = profile_of(self._rooms, credential)
+        profile = profile_of(self._deps, credential)
         connection = credential.connection
         unnamed = connection.account_id is None
         return Settlement(
@@ -272,14 +282,14 @@ class Settler:
             from_generation=spent,
             seen=credential.sealed,
             epoch=send.epoch,
-            sealed=self._rooms.vault.seal(payload_context(credential, spent + 1), encode_stored(merged)),
+            sealed=self._deps.vault.seal(payload_context(credential, spent + 1), encode_stored(merged)),
             refreshable=profile.strategy == "assertion" or merged.tokens.refresh_token is not None,
             account_id=merged.tokens.account_id if unnamed else None,
             sent_at=send.sent_at,
             lifetime=lifetime_of(profile, connection.connection_id, granted.expires_in_s),
             actor=send.actor,
-            audit_id=self._rooms.ids.uuid7(),
-            yields_s=give_way_s(profile) if send.yields else None,
+            audit_id=self._deps.ids.uuid7(),
+            defer_s=defer_to_later_send_s(profile) if send.defers else None,
         )
 
     async def _until_heard(self, ask: Callable[[], Awaitable[_Heard]]) -> _Heard:
@@ -290,16 +300,16 @@ class Settler:
                 return await ask()
             except DependencyUnavailableError as away:
                 if not told:
-                    self._rooms.emit(StoreUnreachable("postgres", away.message))
+                    self._deps.emit(StoreUnreachable("postgres", away.message))
                     told = True
-                await self._rooms.clock.sleep(self._retry_s)
+                await self._deps.clock.sleep(self._retry_s)
 
     def _tell(self, send: Send, generation: int, recovered: bool) -> None:
-        self._rooms.emit(
+        self._deps.emit(
             TokenRefreshed(
                 **names_of(send.credential.connection),
                 generation=generation,
-                waited_s=self._rooms.clock.monotonic() - send.asked_s,
+                waited_s=self._deps.clock.monotonic() - send.asked_mono,
                 recovered=recovered,
             )
         )
@@ -312,9 +322,9 @@ def _fresh(
     expires_in_s: float | None,
     *,
     refreshed: bool = False,
-) -> Fresh:
+) -> FreshToken:
     connection = credential.connection
-    return Fresh(
+    return FreshToken(
         connection_id=connection.connection_id,
         key=connection.key,
         generation=generation,

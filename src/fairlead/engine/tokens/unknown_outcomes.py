@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
 
-from fairlead.engine.ports import Condemnation, Credential, JournalEntry, JournalHead, Rotation, Unknown
+from fairlead.engine.ports import Credential, JournalEntry, JournalHead, ReauthRequirement, Rotation, Unknown
 from fairlead.engine.tokens.deps import (
+    RefreshDeps,
     RefreshSettings,
     Replay,
-    Rooms,
     answer_context,
     error_of,
     names_of,
@@ -24,7 +24,7 @@ from fairlead.engine.tokens.deps import (
 )
 from fairlead.engine.tokens.sealed_records import decode_answer
 from fairlead.engine.tokens.send_history import is_newer
-from fairlead.engine.tokens.settle import Send, Settler, give_way_s
+from fairlead.engine.tokens.settle import Send, Settler, defer_to_later_send_s
 from fairlead.errors import (
     CredentialUnreadableError,
     DependencyUnavailableError,
@@ -42,7 +42,7 @@ from fairlead.policy.tokens.token import account_mismatch
 
 
 @dataclass(frozen=True, slots=True)
-class Sends:
+class SendHistory:
     """How long ago a token was sent first and last, and how many of the sends were replays."""
 
     first_s: float
@@ -61,8 +61,8 @@ class _SearchResult:
 class UnknownOutcomes:
     """Judges sends of unknown outcome and condemns grants that are gone."""
 
-    def __init__(self, rooms: Rooms, settings: RefreshSettings, settler: Settler) -> None:
-        self._rooms = rooms
+    def __init__(self, deps: RefreshDeps, settings: RefreshSettings, settler: Settler) -> None:
+        self._deps = deps
         self._settings = settings
         self._settler = settler
 
@@ -71,26 +71,26 @@ class UnknownOutcomes:
         if not await self.from_journal(credential):
             rotation = _rotation(credential)
             reason = "the process that sent it is gone"
-            await self.mark(credential, rotation.rotation_id, reason, _sends(rotation))
+            await self.mark(credential, rotation.rotation_id, reason, _send_history(rotation))
 
     async def mark(
-        self, credential: Credential, rotation_id: UUID, reason: str, sends: Sends
+        self, credential: Credential, rotation_id: UUID, reason: str, history: SendHistory
     ) -> float | None:
         """Mark a sent rotation unknown; returns seconds until something can be done, None: at once."""
-        decision = self._decide(credential, sends)
+        decision = self._decide(credential, history)
         due_in_s = decision.delay_s if isinstance(decision, WaitUntil) else 0.0
         connection = credential.connection
-        marked = await self._rooms.store.mark_unknown(
+        marked = await self._deps.store.mark_unknown(
             Unknown(
                 connection_id=connection.connection_id,
                 rotation_id=rotation_id,
                 reason=reason,
                 due_in_s=due_in_s,
-                audit_id=self._rooms.ids.uuid7(),
+                audit_id=self._deps.ids.uuid7(),
             )
         )
         if marked:
-            self._rooms.emit(
+            self._deps.emit(
                 TokenOutcomeUnknown(**names_of(connection), generation=credential.generation, reason=reason)
             )
         return due_in_s if due_in_s > 0 else None
@@ -103,73 +103,73 @@ class UnknownOutcomes:
         if await self.from_journal(credential):
             return None
         rotation = _rotation(credential)
-        decision = await self._judge(credential, _sends(rotation))
+        decision = await self._judge(credential, _send_history(rotation))
         if decision is None:
             return None
         within_s = decision.within_s
         return Replay(rotation.replays, None if within_s is None else read_s + within_s)
 
-    async def _judge(self, credential: Credential, sends: Sends) -> ReplayNow | None:
+    async def _judge(self, credential: Credential, history: SendHistory) -> ReplayNow | None:
         """Judge a send whose response is lost; None: look again. Raise OutcomeUnknownError or ReauthRequiredError."""
-        decision = self._decide(credential, sends)
+        decision = self._decide(credential, history)
         if isinstance(decision, ReplayNow):
             return decision
         if isinstance(decision, WaitUntil):
             what = "a refresh was sent and its response never arrived"
             raise error_of(OutcomeUnknownError, credential, what, retry_after_s=decision.delay_s)
-        if not await self.condemn(credential, decision.reason, rotation_id=_held_by(credential)):
+        if not await self.require_reauth(credential, decision.reason, rotation_id=_held_by(credential)):
             return None
         what = "the response of a refresh was lost and the provider does not repeat it"
         raise error_of(ReauthRequiredError, credential, what, reason=decision.reason)
 
-    def _decide(self, credential: Credential, sends: Sends) -> ReplayNow | WaitUntil | GiveUp:
-        profile = profile_of(self._rooms, credential)
+    def _decide(self, credential: Credential, history: SendHistory) -> ReplayNow | WaitUntil | GiveUp:
+        profile = profile_of(self._deps, credential)
         if profile.replay is None:  # a static key was never sent anywhere
             return GiveUp()
         return replay_decision(
             profile.replay.policy,
             grace_s=profile.replay.grace_s,
             replay_at_expiry=profile.replay_at_expiry,
-            age_since_sent_s=sends.first_s,
-            age_since_last_sent_s=sends.last_s,
+            age_since_sent_s=history.first_s,
+            age_since_last_sent_s=history.last_s,
             request_deadline_s=self._settings.request_deadline_s,
             access_expires_in_s=credential.expires_in_s,
-            replays_done=sends.replays,
+            replays_done=history.replays,
         )
 
-    async def condemn(self, credential: Credential, reason: str, *, rotation_id: UUID | None) -> bool:
+    async def require_reauth(self, credential: Credential, reason: str, *, rotation_id: UUID | None) -> bool:
         """needs_reauth, once, by compare-and-set; False if a newer generation or another owner was there."""
         connection = credential.connection
-        link = self._rooms.reauth_link(connection.key, connection.connection_id)
-        condemned = await self._rooms.store.condemn(
-            Condemnation(
+        link = self._deps.reauth_link(connection.key, connection.connection_id)
+        is_required = await self._deps.store.require_reauth(
+            ReauthRequirement(
                 connection_id=connection.connection_id,
                 from_generation=credential.generation,
                 rotation_id=rotation_id,
                 reason=reason,
-                notice_id=self._rooms.ids.uuid7(),
+                notice_id=self._deps.ids.uuid7(),
                 notice_args={
                     "connection_id": str(connection.connection_id),
                     "account": connection.key.account,
                     "reason": reason,
                     "link": link,
                 },
-                audit_id=self._rooms.ids.uuid7(),
+                audit_id=self._deps.ids.uuid7(),
             )
         )
-        if condemned:
-            self._rooms.emit(NeedsReauth(**names_of(connection), reason=reason, link=link))
-        return condemned
+        if is_required:
+            self._deps.emit(NeedsReauth(**names_of(connection), reason=reason, link=link))
+        return is_required
 
     # ---- the journal
 
-    async def from_journal(self, credential: Credential, *, yields: bool = True) -> bool:
+    async def from_journal(self, credential: Credential, *, defers: bool = True) -> bool:
         """Settle the entry of the stored generation in this host's journals; return whether that decided.
 
         With *yields* the entry does not decide, because the token was sent again since. Responses to another
         grant, and those older than the stored token, stay in the journal.
         """
-        found = await self._look(credential, credential.generation, yields=yields)
+        found = await self._look(credential, credential.generation, defers=defers)
         return found.settled
 
     async def may_start(self, credential: Credential) -> bool:
@@ -186,13 +186,13 @@ class UnknownOutcomes:
             return not found.settled
         age_s = (credential.read_at - found.unusable.sent_at).total_seconds()
         try:
-            return await self._judge(credential, Sends(age_s, age_s, replays=0)) is not None
+            return await self._judge(credential, SendHistory(age_s, age_s, replays=0)) is not None
         except OutcomeUnknownError as wait:
             connection_id = credential.connection.connection_id
-            await self._rooms.store.postpone(connection_id, credential.generation, wait.retry_after_s)
+            await self._deps.store.postpone(connection_id, credential.generation, wait.retry_after_s)
             raise
 
-    async def _look(self, credential: Credential, generation: int, *, yields: bool = True) -> _SearchResult:
+    async def _look(self, credential: Credential, generation: int, *, defers: bool = True) -> _SearchResult:
         """Settle the newest usable response to *generation* that is newer than the stored token."""
         unusable: dict[int, JournalEntry] = {}
 
@@ -200,28 +200,28 @@ class UnknownOutcomes:
             return entry.epoch not in unusable and is_newer(credential, entry)
 
         connection_id = credential.connection.connection_id
-        find = partial(self._rooms.journal.find, newer_than=credential.settled_epoch)  # as in is_newer
+        find = partial(self._deps.journal.find, newer_than=credential.settled_epoch)  # as in is_newer
         while (entry := await find(connection_id, generation, fits)) is not None:
-            if yields and self._gives_way(credential, entry):
+            if defers and self._defers_to_later_send(credential, entry):
                 return _SearchResult()
-            if await self.settle_entry(credential, entry, yields=yields):
+            if await self.settle_entry(credential, entry, defers=defers):
                 return _SearchResult(settled=True)
             unusable[entry.epoch] = entry
         return _SearchResult(unusable=next(iter(unusable.values()), None))
 
-    def _gives_way(self, credential: Credential, entry: JournalEntry) -> bool:
+    def _defers_to_later_send(self, credential: Credential, entry: JournalEntry) -> bool:
         """As the store judges it, too; see Settlement."""
-        rotation, within_s = credential.rotation, give_way_s(profile_of(self._rooms, credential))
+        rotation, within_s = credential.rotation, defer_to_later_send_s(profile_of(self._deps, credential))
         if rotation is None or within_s is None or rotation.from_generation != entry.from_generation:
             return False
         is_later = rotation.replays > 0 and rotation.epoch > entry.epoch
         return is_later and (rotation.age_sent_s or 0.0) <= within_s
 
-    async def settle_entry(self, credential: Credential, entry: JournalEntry, *, yields: bool = True) -> bool:
+    async def settle_entry(self, credential: Credential, entry: JournalEntry, *, defers: bool = True) -> bool:
         """Publish a journaled response, or leave it in the journal if that fails. True: look again."""
         stored = await self._settler.stored(credential)
         try:
-            plain = await self._rooms.vault.open(
+            plain = await self._deps.vault.open(
                 answer_context(credential, entry.from_generation), entry.sealed
             )
             status, headers, body = decode_answer(plain)
@@ -229,28 +229,28 @@ class UnknownOutcomes:
             MasterKeyMissingError,
             CredentialUnreadableError,
         ) as error:  # a restore has removed its data key
-            self._rooms.emit(ServiceFailed("journal", f"{entry.tenant} {entry.provider}: {error}"))
+            self._deps.emit(ServiceFailed("journal", f"{entry.tenant} {entry.provider}: {error}"))
             return False
-        _key = await self._rooms.vault.preflight(credential.connection.key.tenant)  # publishing seals
+        _key = await self._deps.vault.preflight(credential.connection.key.tenant)  # publishing seals
         outcome = classify_answer(
-            profile_of(self._rooms, credential),
+            profile_of(self._deps, credential),
             parse_answer(status, headers, body),
             lifetime_s=stored.tokens.lifetime_s,
         )
         if not isinstance(outcome, Granted):
             return False
         if account_mismatch(credential.connection.account_id, outcome):
-            return await self.condemn(credential, "account_mismatch", rotation_id=_held_by(credential))
+            return await self.require_reauth(credential, "account_mismatch", rotation_id=_held_by(credential))
         send = Send(
             credential=credential,
             rotation_id=entry.rotation_id,
             epoch=entry.epoch,
             sent_at=entry.sent_at,
             marked_at=entry.sent_at,
-            asked_s=self._rooms.clock.monotonic(),
-            marked_s=self._rooms.clock.monotonic(),
+            asked_mono=self._deps.clock.monotonic(),
+            marked_mono=self._deps.clock.monotonic(),
             actor="fairlead",
-            yields=yields,
+            defers=defers,
         )
         await self._settler.publish(send, stored, outcome, recovered=True)
         return True
@@ -261,16 +261,16 @@ class UnknownOutcomes:
         Takes over the files of dead processes first. Called at each start, and after a fail-over or a restore
         of the database.
         """
-        await self._rooms.journal.orphans()
+        await self._deps.journal.orphans()
         return await self.replay_all()
 
     async def replay_all(self) -> int:
         """Do the same as replay_journal for the files that this process owns."""
         settled = highest = 0
-        async for page in self._rooms.journal.heads():
+        async for page in self._deps.journal.heads():
             newest = max((head.epoch for head in page), default=0)
             if newest > highest:
-                await self._rooms.store.raise_epochs(newest)
+                await self._deps.store.raise_epochs(newest)
                 highest = newest
             # in parallel, so that reads of database and journals are batched
             done = await asyncio.gather(*(self._catch_up(head) for head in page), return_exceptions=True)
@@ -285,7 +285,7 @@ class UnknownOutcomes:
 
         An error of one connection, such as a missing profile or key, affects no other connection.
         """
-        credential = await self._rooms.store.read_id(head.connection_id)
+        credential = await self._deps.store.read_id(head.connection_id)
         settled, generation = 0, 0 if credential is None else max(0, credential.generation - 1)
         try:
             while (
@@ -294,7 +294,7 @@ class UnknownOutcomes:
                 result = await self._look(credential, generation)
                 generation += 1
                 if result.settled:
-                    current = await self._rooms.store.read_id(head.connection_id)
+                    current = await self._deps.store.read_id(head.connection_id)
                     settled += current is not None and current.generation > credential.generation
                     credential = current
         except DependencyUnavailableError:
@@ -303,9 +303,9 @@ class UnknownOutcomes:
             assert credential is not None  # otherwise nothing was read
             key = credential.connection.key
             whose = f"{key.tenant} {key.provider} {key.account}, connection {head.connection_id}"
-            self._rooms.emit(ServiceFailed("journal", f"{whose}: {error}"))
+            self._deps.emit(ServiceFailed("journal", f"{whose}: {error}"))
         if credential is None or not is_newer(credential, head):
-            self._rooms.journal.settled(head.connection_id, head.epoch, just_now=False)
+            self._deps.journal.settled(head.connection_id, head.epoch, just_now=False)
         return settled
 
 
@@ -319,5 +319,5 @@ def _rotation(credential: Credential) -> Rotation:
     return credential.rotation
 
 
-def _sends(rotation: Rotation) -> Sends:
-    return Sends(rotation.age_sent_s or 0.0, rotation.age_last_sent_s or 0.0, rotation.replays)
+def _send_history(rotation: Rotation) -> SendHistory:
+    return SendHistory(rotation.age_sent_s or 0.0, rotation.age_last_sent_s or 0.0, rotation.replays)

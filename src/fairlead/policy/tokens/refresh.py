@@ -21,7 +21,7 @@ class InFlight:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class CredentialSnapshot:
     """Facts about a credential, read in one statement."""
 
     state: Literal["active", "unknown", "needs_reauth", "revoked"]
@@ -67,15 +67,15 @@ class Recover:
 
 
 @dataclass(frozen=True, slots=True)
-class Judge:
+class ResolveUnknown:
     """The outcome of a send is unknown: the replay policy decides (policy/tokens/replay.py)."""
 
 
-Plan = Serve | Wait | CoolDown | Refuse | Start | Recover | Judge
+Plan = Serve | Wait | CoolDown | Refuse | Start | Recover | ResolveUnknown
 
 
 def plan_refresh(
-    standing: Standing, newer_than: int | None, *, cooldown_s: float, min_remaining_s: float
+    standing: CredentialSnapshot, newer_than: int | None, *, cooldown_s: float, min_remaining_s: float
 ) -> Plan:
     """What to do for a caller that holds generation *newer_than* (None: it presented no token).
 
@@ -108,15 +108,15 @@ def _plan_in_flight(flight: InFlight | None) -> Plan | None:
     if flight is None:
         return None
     if flight.phase == "unknown":
-        return Judge()
+        return ResolveUnknown()
     if flight.owner_live and not flight.ours:
         return Wait()
     if flight.phase == "sent":
         return Recover()
-    return Judge() if flight.sent_before else None  # an intent that never left may be taken over
+    return ResolveUnknown() if flight.sent_before else None  # an intent that never left may be taken over
 
 
-def _plan_cooldown(standing: Standing, newer_than: int | None, cooldown_s: float) -> Plan | None:
+def _plan_cooldown(standing: CredentialSnapshot, newer_than: int | None, cooldown_s: float) -> Plan | None:
     age_s = standing.refreshed_age_s
     # A time that lies ahead counts as now; one farther ahead than the cool-down is of another clock.
     if age_s is None or not -cooldown_s < age_s < cooldown_s:

@@ -87,7 +87,7 @@ def _inside_grace(left_s: float, wait_s: float) -> ReplayNow | Wait | GiveUp:
     return Wait(wait_s) if wait_s > 0 else ReplayNow(left_s)
 
 
-def yields_s(policy: ReplayPolicy, grace_s: float | None) -> float | None:
+def defer_s(policy: ReplayPolicy, grace_s: float | None) -> float | None:
     """For how long after the first send an answer gives way where the token was sent again since.
 
     The provider answers such a token with another successor, and the one before may be good for nothing then.
