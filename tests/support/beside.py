@@ -36,7 +36,7 @@ class Beside:
 
 @asynccontextmanager
 async def at_work(database: Database) -> AsyncIterator[Beside]:
-    """Jobs of some tenants come and are done for as long as the block lasts; raises what a statement did."""
+    """Enqueue and run jobs of some tenants during the block. Raise the error of a statement."""
     jobs, session_id = PostgresJobStore(database, IDS, notify=False), await a_session(database)
     beside, over = Beside(), False
 
@@ -59,7 +59,7 @@ async def at_work(database: Database) -> AsyncIterator[Beside]:
 
 @asynccontextmanager
 async def a_long_report(settings: DatabaseSettings, reads_s: float) -> AsyncIterator[None]:
-    """Somebody reads the table of jobs within one transaction until *reads_s* have passed."""
+    """Read the table of jobs within one transaction until *reads_s* have passed."""
     eyes = await Database.open(settings)
 
     async def read() -> None:

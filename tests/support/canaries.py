@@ -29,20 +29,20 @@ class Canaries:
     by_place: dict[str, str] = field(default_factory=dict)
 
     def random(self, place: str = "", length: int = 43) -> str:
-        """As ``token_urlsafe`` makes them: known by their shape."""
+        """Return a secret like those of ``token_urlsafe``, known by its shape."""
         return self.keep(place, "".join(self.chance.choices(ALPHABET, k=length)))
 
     def word(self, place: str = "") -> str:
-        """As people make them: known only by the name beside it."""
+        """Return a secret like those of people, known only by the name beside it."""
         letters = "".join(self.chance.choices(string.ascii_lowercase, k=20))
         return self.keep(place, f"pass{letters}")
 
     def of(self, prefix: str, place: str = "") -> str:
-        """As vendors make them: known by their beginning."""
+        """Return a secret like those of providers, known by its prefix."""
         return self.keep(place, prefix + "".join(self.chance.choices(string.ascii_lowercase, k=20)))
 
     def shapeless(self, place: str = "") -> str:
-        """In turn digits, letters, words, and a short one: known only to the process that holds it."""
+        """Return digits, letters, words or a short text in turn, known only to the process that holds it."""
         draw = self.chance.choices
         words = ["".join(draw(string.ascii_lowercase, k=6)) for _ in range(4)]
         kinds = (
@@ -54,7 +54,7 @@ class Canaries:
         return self.keep(place, kinds[len(self.by_place) % len(kinds)])
 
     def keep(self, place: str, secret: str) -> str:
-        """*secret*, which somebody else made, is a canary from now on."""
+        """Register *secret*, which other code created, as a canary."""
         place = place or f"canary {len(self.by_place)}"
         if secret not in self.by_place.values():
             self.by_place[place if place not in self.by_place else f"{place} {len(self.by_place)}"] = secret
@@ -66,7 +66,7 @@ class Canaries:
         return list(self.by_place.values())
 
     def found_in(self, said: str | bytes) -> list[str]:
-        """The secrets that *said* holds in any form."""
+        """Return the secrets that the text holds in any form."""
         return sorted({self.by_place[place] for place, _ in self.traces_in(said)})
 
     def traces_in(self, said: str | bytes) -> list[tuple[str, str]]:
@@ -87,7 +87,7 @@ _ONE_BASE64 = bytes.maketrans(b"-_", b"+/")
 
 
 def forms(secret: str) -> Iterator[tuple[str, str]]:
-    """Each disguise by its name, as it would stand in a text."""
+    """Return each form of a secret in a text, by its name."""
     raw, half = secret.encode(), len(secret) // 2
     yield "raw", secret
     if half >= SHORTEST_HALF:
@@ -105,13 +105,13 @@ def forms(secret: str) -> Iterator[tuple[str, str]]:
 
 
 def _base64_at(offset: int, raw: bytes) -> str:
-    """Those characters that *raw* alone decides where it begins *offset* bytes into a group of three."""
+    """Return the characters that *raw* alone decides if it starts *offset* bytes into a group of three."""
     coded = base64.b64encode(bytes(offset) + raw).translate(_ONE_BASE64).decode()
     return coded[-(-offset * 8 // 6) : (offset + len(raw)) * 8 // 6]
 
 
 def planted(secret: str) -> Iterator[tuple[str, bytes]]:
-    """*secret* in each disguise within something else: what a search has to find."""
+    """Yield texts with *secret* in each form, which a search must find."""
     raw = secret.encode()
     for offset in range(3):
         for alphabet in (base64.b64encode, base64.urlsafe_b64encode):

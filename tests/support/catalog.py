@@ -76,7 +76,7 @@ VERSION_BOUND = {"bodies", "views"}
 
 
 async def catalog(database: Database, *, to_be_kept: bool = False) -> str:
-    """The schema of *database* as text, one line a thing."""
+    """Return the schema of *database* as text, one line for each object."""
     lines: list[str] = []
     for noun, query in QUERIES.items():
         if to_be_kept and noun in VERSION_BOUND:

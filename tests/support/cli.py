@@ -66,11 +66,11 @@ class Child:
         self.pid = int(self._answers.readline())
 
     async def line(self) -> str:
-        """The next line of its standard output."""
+        """Return the next line of its standard output."""
         return await asyncio.to_thread(self.stdout.readline)
 
     async def word(self) -> str:
-        """The next line of its standard error."""
+        """Return the next line of its standard error."""
         return await asyncio.to_thread(self.stderr.readline)
 
     def kill(self, number: signal.Signals) -> None:
@@ -118,7 +118,7 @@ class Spawner:
 
 @contextmanager
 def running_spawner() -> Iterator[Spawner]:
-    """For as long as the block lasts."""
+    """Run a spawner during the block."""
     with tempfile.TemporaryDirectory(prefix="fl-cli-") as folder:
         place = Path(folder) / "spawner"
         process = subprocess.Popen(
@@ -151,7 +151,7 @@ class Shell:
         (self.folder / "fairlead.toml").write_text(text, encoding="utf-8")
 
     def secret(self, name: str) -> str:
-        """A new canary."""
+        """Return a new canary."""
         canary = f"canary-{name}-{len(self.canaries)}-{os.urandom(6).hex()}"
         self.canaries.add(canary)
         return canary

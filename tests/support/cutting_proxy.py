@@ -49,7 +49,7 @@ class CuttingProxy:
         self._flow.set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection of a client."""
+        """Serve one connection of a client."""
         upstream, up_writer = await asyncio.open_unix_connection(str(self._server_socket))
         cut = asyncio.Event()
         pumps = {
@@ -107,7 +107,7 @@ class CuttingProxy:
 
 @asynccontextmanager
 async def cutting_proxy(url: str) -> AsyncIterator[tuple[CuttingProxy, str]]:
-    """A proxy before the server of *url*, and the URL that goes through it."""
+    """Yield a proxy in front of the server of *url*, and the URL through it."""
     parts = urlsplit(url)
     where = {name: values[0] for name, values in parse_qs(parts.query).items()}
     name = f".s.PGSQL.{where['port']}"

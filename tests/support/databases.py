@@ -16,7 +16,7 @@ SCHEMA = "fairlead test"  # a name that must be quoted
 
 
 def settings_of(url: str, **more: object) -> DatabaseSettings:
-    """Settings for a database made here."""
+    """Return settings for a database that was created here."""
     return DatabaseSettings(dsn=url, schema=SCHEMA, application_name="fairlead-test", **more)  # type: ignore[arg-type]
 
 

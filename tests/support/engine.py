@@ -17,7 +17,7 @@ IDS = CountedIds(start=1_000_000)
 
 
 class Recorder:
-    """An ``emit`` that keeps what it is told and lets a test wait for it."""
+    """An ``emit`` that stores the events and lets a test wait for them."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -28,11 +28,11 @@ class Recorder:
         self._told.set()
 
     def of(self, kind: type[E]) -> list[E]:
-        """The events of one class so far."""
+        """Return the events of one class so far."""
         return [event for event in self.events if isinstance(event, kind)]
 
     async def wait_for(self, kind: type[E], count: int = 1) -> E:
-        """The *count*-th event of a class, once it was emitted."""
+        """Wait for the *count*-th event of a class and return it."""
         while len(self.of(kind)) < count:
             self._told.clear()
             await self._told.wait()
@@ -40,12 +40,12 @@ class Recorder:
 
 
 def half() -> float:
-    """A draw in the middle of its range."""
+    """Return a draw in the middle of its range."""
     return 0.5
 
 
 def a_job(kind: str = "work", **fields: Any) -> Job:
-    """A claimed job on its first attempt."""
+    """Return a claimed job on its first attempt."""
     given: dict[str, Any] = {
         "job_id": IDS.uuid7(),
         "lease_id": IDS.lease_id(),
@@ -67,7 +67,7 @@ def a_job(kind: str = "work", **fields: Any) -> Job:
 
 
 def new_job(kind: str = "work", **fields: Any) -> NewJob:
-    """A job to enqueue."""
+    """Return a job to enqueue."""
     given: dict[str, Any] = {"job_id": IDS.uuid7(), "kind": kind, "tenant_id": "acme"}
     return NewJob(**(given | fields))
 

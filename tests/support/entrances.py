@@ -38,7 +38,7 @@ async def _stand_alone(why: str | None) -> None:
 
 @dataclass
 class Way:
-    """One connection of *provider*, with *settings*, and who calls it."""
+    """One connection of *provider*, with *settings*, and what calls it."""
 
     provider: str = "stripe"
     settings: dict[str, Any] = field(default_factory=dict)
@@ -75,22 +75,22 @@ class Way:
         return Connection(UUID(int=number), key, None, f"{key.tenant}-1", "client", {}, self.settings)
 
     def wish(self, **fields: Any) -> CallRequest:
-        """A call of the connection."""
+        """Return a request for a call of the connection."""
         return CallRequest(self.key, **fields)
 
     async def call(self, until: asyncio.Event | None = None, **fields: Any) -> None:
-        """A call that goes on until *until*, or is over at once."""
+        """Make a call that lasts until *until*, or ends at once."""
         async with self.call_admitter.enter(self.wish(**fields)):
             if until is not None:
                 await until.wait()
 
     def executor(self, work: Callable[[JobContext], Awaitable[object]], pauses: Pauses) -> Executor:
-        """Runs jobs of kind ``work`` on the same clock."""
+        """Return an executor for jobs of kind ``work`` on the same clock."""
         handler = Handler("work", work)
         return Executor([handler], clock=self.clock, draw=half, ids=IDS, emit=self.told, pauses=pauses)
 
     async def pass_time(self, delay_s: float) -> None:
-        """Time goes by, while slots are kept."""
+        """Advance the clock while slots are renewed."""
         while delay_s > 0:
             await self.clock.advance(min(delay_s, BEAT_S))
             await self.renewer.beat()
@@ -106,5 +106,5 @@ async def settled(done: Callable[[], bool] = lambda: False) -> None:
 
 
 def begun(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-    """*work* as a task."""
+    """Start *work* as a task and return it."""
     return asyncio.create_task(work)

@@ -13,7 +13,7 @@ from fairlead.testing import Issuer, ProviderConfig
 
 @dataclass(frozen=True)
 class FetchedResponse:
-    """What came back before the connection closed; *whole* tells whether it was all."""
+    """The response until the connection closed; *whole* is True if it was complete."""
 
     raw: bytes
 
@@ -72,7 +72,7 @@ async def begin(
 async def fetch(
     url: str, form: Mapping[str, str] | bytes | None = None, headers: Mapping[str, str] | None = None
 ) -> FetchedResponse:
-    """One request, and all that came back until the connection closed."""
+    """Send one request and return the response until the connection closed."""
     reader, writer = await begin(url, form, headers)
     try:
         async with asyncio.timeout(20):
@@ -83,12 +83,12 @@ async def fetch(
 
 
 def refresh_form(refresh_token: str, **more: str) -> dict[str, str]:
-    """The form of a refresh."""
+    """Return the form of a refresh."""
     return {"grant_type": "refresh_token", "refresh_token": refresh_token, "client_id": "app", **more}
 
 
 def provider(policy: str, **more: object) -> ProviderConfig:
-    """A provider of this policy; ``grace`` lasts a minute."""
+    """Return a provider with this policy; ``grace`` lasts a minute."""
     grace = {"grace_s": 60.0} if policy == "grace" else {}
     return ProviderConfig.model_validate({"policy": policy, **grace, **more})
 

@@ -65,7 +65,7 @@ class MemoryKeyStore:
 def vault_over(
     keys: KeyStore, *masters: MasterKey, clock: Clock | None = None, **more: object
 ) -> TenantVault:
-    """A vault with these master keys (default: the first)."""
+    """Return a vault with these master keys (default: the first)."""
     return TenantVault(
         keys,
         MasterKeyring(masters or (MASTER_1,)),
@@ -76,5 +76,5 @@ def vault_over(
 
 
 def context_of(number: int = 1, tenant: str = "acme", generation: int = 1) -> SealContext:
-    """The place of the credential of connection *number*."""
+    """Return the sealing context of the credential of connection *number*."""
     return SealContext(tenant, UUID(int=number), "mercadolibre", "credential", generation)

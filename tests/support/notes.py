@@ -8,7 +8,7 @@ from tests.support.rows import run
 
 
 def sql(text: str, *params: str) -> Statement:
-    """A statement that stands in no file."""
+    """Return a statement that is in no file."""
     return Statement("test", text, params)
 
 
@@ -22,7 +22,7 @@ async def make_notes(database: Database) -> None:
 
 
 async def count(database: Database) -> int:
-    """How many notes there are."""
+    """Return the number of notes."""
     row = await database.first(COUNT)
     assert row is not None
     return int(row["n"])

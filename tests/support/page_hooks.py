@@ -1,6 +1,6 @@
-"""`pytest --docs`: tells how many blocks of the pages ran, and fails where one did not (see pages.py).
+"""`pytest --docs`: prints how many blocks of the pages ran, and fails if one did not (see pages.py).
 
-Each process of a run tells what ran there, and the one that everybody looks at adds it up.
+Each process of a run reports its blocks, and the main process adds them up.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """A process of pytest-xdist has ended."""
+    """Add the blocks of a process of pytest-xdist that has ended."""
     told = getattr(node, "workeroutput", {}).get("blocks", ())
     node.config.stash[_RAN].update((page, line) for page, line in told)
 

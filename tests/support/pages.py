@@ -4,8 +4,8 @@
     page.write_to(folder)                # its modules, as a reader has them
     for command in page.commands(): ...  # its commands
 
-A module has run once Python has compiled it where it was written; any other block, once a test has taken it:
-what a test does with it can only fail the test. `pytest --docs` (see page_hooks.py) tells what nobody ran.
+A module has run once Python has compiled it where it was written. Any other block has run once a test took it,
+because what the test does with it can only fail the test. `pytest --docs` (see page_hooks.py) lists the others.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ class Block:
         return named[1] if named else None
 
     def take(self) -> str:
-        """Its text, for a test that runs it."""
+        """Return its text, for a test that runs it."""
         _taken.add(self.place)
         return self.text
 
     def write_to(self, folder: Path) -> None:
-        """Be the file that it is in *folder*."""
+        """Write the block as the file that it names in *folder*."""
         assert self.file is not None, self.place
         path = folder / self.file
         path.parent.mkdir(exist_ok=True)
@@ -74,13 +74,13 @@ class Page:
         self.blocks = blocks_of(str(path.relative_to(ROOT)), self.text)
 
     def write_to(self, folder: Path) -> None:
-        """Its modules in the folder of a project."""
+        """Write its modules into the folder of a project."""
         for block in self.blocks:
             if block.language == "python" and block.file:
                 block.write_to(folder)
 
     def take(self, language: str, beginning: str = "") -> list[str]:
-        """The texts of its blocks in *language* that begin with *beginning*, for a test that runs them."""
+        """Return the texts of its blocks in *language* that begin with *beginning*, for a test that runs them."""
         return [
             block.take()
             for block in self.blocks
@@ -88,7 +88,7 @@ class Page:
         ]
 
     def commands(self) -> list[list[str]]:
-        """The words of each command in its blocks without a language, in their order."""
+        """Return the words of each command in its blocks without a language, in their order."""
         return [shlex.split(line) for text in self.take("") for line in text.splitlines()]
 
 
@@ -100,7 +100,7 @@ def to_run() -> set[Place]:
 
 
 def have_run() -> set[Place]:
-    """The blocks that ran in this process, or in one that a test started."""
+    """Return the blocks that ran in this process, or in one that a test started."""
     return _taken | {place for place, path in _written if _is_compiled(path)}
 
 
@@ -109,7 +109,7 @@ def _is_compiled(path: Path) -> bool:
 
 
 def blocks_of(page: str, text: str) -> tuple[Block, ...]:
-    """The blocks of a page with this text."""
+    """Return the blocks of a page with this text."""
     return tuple(_blocks(page, text))
 
 

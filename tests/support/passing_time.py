@@ -16,7 +16,7 @@ WHERE c.relnamespace = quote_ident(current_schema())::regnamespace AND c.relkind
 
 
 async def pass_time(database: Database, delay_s: float) -> None:
-    """As seen from every row but the audit trail's, *delay_s* seconds go by."""
+    """Move the times of all rows, without the audit trail, *delay_s* seconds into the past."""
     columns = await rows(database, _MOMENTS)
     moved: dict[str, list[str]] = {}
     for column in columns:

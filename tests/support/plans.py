@@ -24,7 +24,7 @@ class Plan:
     tree: dict[str, Any]
 
     def nodes(self) -> Iterator[dict[str, Any]]:
-        """Every node of it."""
+        """Yield every node of the plan."""
         todo = [self.tree]
         while todo:
             node = todo.pop()
@@ -42,18 +42,18 @@ class Plan:
         return int(self.tree["Shared Hit Blocks"] + self.tree["Shared Read Blocks"])
 
     def scanned_whole(self) -> set[str]:
-        """Tables that were read from end to end."""
+        """Return the tables that were scanned completely."""
         return {node["Relation Name"] for node in self.nodes() if node["Node Type"] == "Seq Scan"}
 
     def indexes(self) -> set[str]:
-        """Indexes that were used."""
+        """Return the indexes that were used."""
         return {node["Index Name"] for node in self.nodes() if "Index Name" in node and node["Actual Loops"]}
 
 
 async def explained(database: Database, name: str, *, keep: bool = False, **values: object) -> Plan:
-    """The plan of ``sql/<name>.sql`` for these values, carried out, and rolled back unless it is to be kept.
+    """Execute ``sql/<name>.sql`` with these values, and return its plan. Roll back unless it is to be kept.
 
-    Of what functions do inside a plan tells nothing, but its buffers count there too.
+    A plan does not show the work inside functions, but its buffers include it.
     """
     made = statement(name)
     async with database._checkouts.checkout() as connection:
@@ -66,7 +66,7 @@ async def explained(database: Database, name: str, *, keep: bool = False, **valu
 async def touched(
     database: Database, name: str, *, generic: bool, **values: object
 ) -> dict[str, tuple[int, int]]:
-    """Rows read and whole scans by table, of the statement itself under a generic or a custom plan."""
+    """Return rows read and complete scans by table, of the statement under a generic or a custom plan."""
     made = statement(name)
     async with database._checkouts.checkout() as connection:
         await connection.execute("BEGIN")

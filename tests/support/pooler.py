@@ -47,7 +47,7 @@ class TransactionPooler:
     _clients: dict[asyncio.Task[None], asyncio.StreamWriter] = field(default_factory=dict)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection of a client."""
+        """Serve one connection of a client."""
         task = asyncio.current_task()
         assert task is not None
         self._clients[task] = writer
@@ -64,7 +64,7 @@ class TransactionPooler:
     async def close(self) -> None:
         """End all connections."""
         for writer in self._clients.values():
-            writer.transport.abort()  # whoever reads there meets the end
+            writer.transport.abort()  # a reader sees the end of the stream
         await asyncio.gather(*self._clients)
         while not self._idle.empty():
             self._idle.get_nowait().writer.close()
@@ -105,7 +105,7 @@ class TransactionPooler:
                 self._opened -= 1
 
     async def _lend(self, writer: asyncio.StreamWriter) -> _Loan:
-        """The server connection that was idle for longest, for one transaction."""
+        """Yield the server connection that was idle for longest, for one transaction."""
         server = await self._idle.get()
         self.transactions += 1
         loan = _Loan(server)
@@ -149,7 +149,7 @@ class _Loan:
 
 @dataclass
 class _Server:
-    """One connection to the server. *parameters*: what it told about itself, as messages."""
+    """One connection to the server. *parameters*: its parameter messages."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
@@ -169,7 +169,7 @@ class _Server:
 
 
 async def _startup(reader: asyncio.StreamReader) -> dict[str, str] | None:
-    """The client's parameters; None for a request to cancel, which is let go."""
+    """Return the client's parameters; None for a request to cancel, which is ignored."""
     size = int.from_bytes(await reader.readexactly(4), "big")
     body = await reader.readexactly(size - 4)
     if body[:4] != struct.pack("!I", 196_608):
@@ -192,7 +192,7 @@ def _message(kind: bytes, body: bytes) -> bytes:
 
 @asynccontextmanager
 async def strict_pooler(url: str) -> AsyncIterator[tuple[TransactionPooler, str]]:
-    """Ours before the server of *url*, and the URL that leads through it."""
+    """Yield our pooler in front of the server of *url*, and the URL through it."""
     server_socket, port = _socket(url)
     with _folder() as folder:
         pooler = TransactionPooler(server_socket)
@@ -220,7 +220,7 @@ logfile = {folder}/log
 
 @asynccontextmanager
 async def pgbouncer(url: str) -> AsyncIterator[tuple[None, str]]:
-    """PgBouncer as it is installed, with its defaults but for the mode."""
+    """Yield the URL of the installed PgBouncer, with its defaults except for the mode."""
     program = shutil.which("pgbouncer")
     assert program is not None, "pgbouncer is not in PATH"
     server_socket, port = _socket(url)

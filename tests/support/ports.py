@@ -1,7 +1,7 @@
-"""Ports for servers that are told theirs, and that may be killed and started again on it.
+"""Ports for servers with a fixed port, which may be killed and started again on it.
 
-They lie below the range from which the system gives ports to whoever asks for any: one that was free would
-now and then be somebody's connection by the time the server is there.
+They are below the range from which the system assigns ports. A free port of that range could be in use by a
+connection when the server starts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ LOWEST, BEYOND = 10_000, 32_768
 
 
 def free_port(*beside: int) -> int:
-    """One that nobody listens at; so many higher (each of *beside*) nobody does, either."""
+    """Return a port that is free, and free at each distance in *beside* above it."""
     while True:
         port = LOWEST + randbelow(BEYOND - LOWEST - max(beside, default=0))
         with suppress(OSError):

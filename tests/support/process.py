@@ -160,11 +160,11 @@ class Process:
             self.heartbeat.stop()
 
     def stop(self) -> None:
-        """What SIGTERM does."""
+        """Do what SIGTERM does."""
         self.worker.stop()
 
     async def kill(self) -> None:
-        """What SIGKILL does."""
+        """Do what SIGKILL does."""
         self.link.away = True
         self.task.cancel()
         await asyncio.wait([self.task])
@@ -181,7 +181,7 @@ class Fleet:
         self.clock = ManualClock()
         self.draw = draw
         self.database = MemoryDatabase(self.clock, CountedIds())
-        self.database.handled_at["default", "scan"] = FOREVER  # whoever calls `claim` is a worker
+        self.database.handled_at["default", "scan"] = FOREVER  # a caller of `claim` is a worker
         link = self.database.link()
         self.jobs = MemoryJobStore(link)
         self.dead_letters = MemoryDeadLetterStore(link)
@@ -190,13 +190,13 @@ class Fleet:
         self.processes: list[Process] = []
 
     def new(self, *handlers: Handler, **settings: Any) -> Process:
-        """A new process."""
+        """Return a new process."""
         process = Process(self, len(self.processes) + 1, handlers, **settings)
         self.processes.append(process)
         return process
 
     async def start(self, *handlers: Handler, **settings: Any) -> Process:
-        """A new process, with its session open."""
+        """Return a new process with an open session."""
         process = self.new(*handlers, **settings)
         await process.heartbeat.opened()
         return process
@@ -208,19 +208,19 @@ class Fleet:
         return wanted
 
     async def claim(self, *kinds: str) -> list[Job]:
-        """All due jobs (of these kinds), taken by somebody who is no process of the fleet."""
+        """Claim all due jobs (of these kinds) for a session outside the fleet."""
         session_id, outsider = IDS.uuid7(), Processes(0, set()).identity()
         await MemorySessionStore(self.jobs.link).open(session_id, outsider, LEASE_S, "1.0")
         return await self.jobs.claim(ClaimFilter(kinds=kinds), 100_000, session_id)
 
     async def view(self, job: NewJob) -> JobView:
-        """The job as it stands."""
+        """Return the job as stored."""
         view = await self.jobs.get(job.job_id)
         assert view is not None
         return view
 
     async def advance(self, delay_s: float) -> None:
-        """Let virtual time pass; whoever sleeps wakes at its own moment."""
+        """Let virtual time pass; each sleep ends at its own instant."""
         await self.clock.advance(delay_s)
 
     async def settle(self) -> None:

@@ -1,7 +1,7 @@
 """One fairlead process' worth of refreshing, wired from the real parts: store, vault, journal, wire.
 
-Two of them over one database are two processes, as far as the database can tell; each may be killed, which
-drops it without any farewell.
+Two of them over one database are two processes, from the view of the database. Each may be killed, which
+drops it without a shutdown.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class FixedProfiles:
 
 
 def local_profile(url: str, policy: str = "strict", name: str = "local", **more: object) -> Profile:
-    """A profile of the provider *name* at a local issuer, with a replay policy; *more* as in a TOML file."""
+    """Return a profile of the provider *name* at a local issuer, with a replay policy; *more* as in TOML."""
     replay = {"policy": policy, **dict(more.pop("replay", {}))}  # type: ignore[call-overload]
     return Profile.model_validate(
         {
@@ -96,7 +96,7 @@ def local_profile(url: str, policy: str = "strict", name: str = "local", **more:
 
 @dataclass
 class Refresher:
-    """See the module. *events* holds everything it told."""
+    """The refresh parts of one process. *events* holds everything it emitted."""
 
     deps: RefreshDeps
     coordinator: Coordinator
@@ -108,7 +108,7 @@ class Refresher:
     events: list[Event] = field(default_factory=list)
 
     def told(self, kind: type[Event]) -> list[Event]:
-        """The events of one kind."""
+        """Return the events of one kind."""
         return [event for event in self.events if isinstance(event, kind)]
 
     async def connect(self, issuer: object, provider: str, name: str = "acme", **grant: object) -> UUID:
@@ -125,7 +125,7 @@ class Refresher:
 
 
 async def end_sends(database: Database) -> None:
-    """One request deadline goes by: what was sent can be processed no longer, and may be sent once more."""
+    """Advance one request deadline, after which a sent request is no longer processed and may be repeated."""
     await pass_time(database, FAST.request_deadline_s)
 
 
@@ -140,7 +140,7 @@ async def refresher(
     transport: TokenTransport | None = None,
     lease_s: float = 30.0,
 ) -> AsyncIterator[Refresher]:
-    """A process of its own session over *database*, journaling into *folder*."""
+    """Return a process with its own session over *database* and a journal in *folder*."""
     async with AsyncExitStack() as stack:
         ids, clock, session_id = SystemIds(), SystemClock(), SystemIds().uuid7()
         await run(

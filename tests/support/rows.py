@@ -8,7 +8,7 @@ from fairlead.adapters.postgres.database import Database
 
 
 async def rows(database: Database, sql: str, *args: object) -> list[dict[str, Any]]:
-    """The rows of *sql* as dicts."""
+    """Return the rows of *sql* as dicts."""
     async with database._checkouts.checkout() as connection:
         return [dict(row.items()) for row in await connection.fetch(sql, *args)]
 

@@ -10,7 +10,7 @@ Run = Callable[[JobContext], Awaitable[object]]
 
 
 def returning(value: object) -> Run:
-    """One that ends with *value*."""
+    """Return a run that ends with *value*."""
 
     async def run(context: JobContext) -> object:
         return value
@@ -19,7 +19,7 @@ def returning(value: object) -> Run:
 
 
 def raising(error: BaseException) -> Run:
-    """One that ends with *error*."""
+    """Return a run that ends with *error*."""
 
     async def run(context: JobContext) -> object:
         raise error

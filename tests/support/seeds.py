@@ -70,15 +70,17 @@ FROM generate_series(1, $1::integer) AS i
 
 
 async def a_session(database: Database, silent_s: float = 0.0) -> UUID:
-    """A session whose last heartbeat was *silent_s* ago."""
+    """Insert a session with its last heartbeat *silent_s* ago."""
     session_id = uuid4()
     await run(database, SESSION, session_id, silent_s)
     return session_id
 
 
 async def a_large_database(database: Database, size: int) -> UUID:
-    """*size* available jobs in up to 2,000 lanes, as many finished ones, and the rest in proportion; an open
-    session."""
+    """Insert *size* available jobs in up to 2,000 lanes, as many finished ones, and an open session.
+
+    The other tables are filled in proportion.
+    """
     await run(database, JOBS, size)
     await run(database, LANES)
     await run(database, FINISHED, size)
@@ -92,6 +94,6 @@ async def a_large_database(database: Database, size: int) -> UUID:
 
 
 async def waiting_jobs(database: Database, jobs: int, tenants: int, *, queue: str = "default") -> None:
-    """*jobs* that have been due for a while, of *tenants* by turns, each of which has one lane."""
+    """Insert *jobs* that have been due for a while, of *tenants* in turn, each with one lane."""
     await run(database, WAITING, jobs, tenants, queue)
     await run(database, LANES)

@@ -37,7 +37,7 @@ TEST_SETTINGS = {"fsync": "off", "max_connections": "300", "valkey.enable-debug-
 
 @contextmanager
 def temporary_root() -> Iterator[Path]:
-    """A short folder that the servers' account can reach, also for root; stopped and removed at the end."""
+    """Yield a short path that the servers' account can reach, also for root. It is removed at the end."""
     top = Path(tempfile.mkdtemp(prefix="fl-", dir=_quickest_folder()))
     top.chmod(0o711)  # pytest's own folders are 0700, where root's servers would have to move out
     root = top / "root"
@@ -50,7 +50,7 @@ def temporary_root() -> Iterator[Path]:
 
 
 def _quickest_folder() -> str:
-    """Memory where there is enough of it (a cluster is made in a third of the time), else /tmp."""
+    """Return a folder in memory if there is enough (it starts a cluster in a third of the time), else /tmp."""
     memory = "/dev/shm"
     try:
         status = os.statvfs(memory)
@@ -71,7 +71,7 @@ def remove_root(root: Path) -> None:
 
 @contextmanager
 def running_servers(settings: Mapping[str, str] = TEST_SETTINGS) -> Iterator[Endpoints]:
-    """Both servers in a temporary folder, for as long as the block lasts."""
+    """Run both servers in a temporary folder during the block."""
     with temporary_root() as root, EmbeddedServers(root, settings=settings) as endpoints:
         try:
             yield endpoints
@@ -88,12 +88,12 @@ async def fresh_database(admin_url: str, *, template: str = "template1") -> str:
 
 
 async def drop_database(admin_url: str, url: str) -> None:
-    """Drop what `fresh_database` made, whoever is still connected to it."""
+    """Drop a database of `fresh_database`, with all its connections."""
     _admin(admin_url, f'DROP DATABASE IF EXISTS "{database_name(url)}" WITH (FORCE)')
 
 
 def database_name(url: str) -> str:
-    """The database of a URL; that of a migrated one serves as template."""
+    """Return the database name of a URL; that of a migrated one serves as template."""
     return urlsplit(url).path.removeprefix("/")
 
 

@@ -10,7 +10,7 @@ import asyncpg
 
 @asynccontextmanager
 async def held_snapshot(dsn: str) -> AsyncIterator[None]:
-    """A transaction that has one and does nothing for as long as the block lasts."""
+    """Hold an idle transaction with a snapshot during the block."""
     connection = await asyncpg.connect(dsn)
     try:
         async with connection.transaction(isolation="repeatable_read"):

@@ -34,7 +34,7 @@ MAX_REQUEST_BYTES = 1 << 20
 
 
 def serve(place: str) -> None:
-    """Until nobody holds the other end of our standard input."""
+    """Serve until the other end of standard input is closed."""
     for module in LOADED:
         importlib.import_module(module)
     gc.freeze()
@@ -54,7 +54,7 @@ def serve(place: str) -> None:
 
 
 def _keep(request: socket.socket) -> None:
-    """Start the command, tell its pid, wait for its end, tell how it ended."""
+    """Start the command, report its pid, wait for its end, and report its exit."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     wanted, descriptors, _, _ = socket.recv_fds(request, MAX_REQUEST_BYTES, 3)
     pid = os.fork()
@@ -73,7 +73,7 @@ def _keep(request: socket.socket) -> None:
 
 
 def _become(wanted: dict[str, object], descriptors: list[int]) -> None:
-    """Be the command from here on, and end as it ends."""
+    """Replace this process by the command, and end as it ends."""
     for number, descriptor in enumerate(descriptors):
         os.dup2(descriptor, number)
         os.close(descriptor)

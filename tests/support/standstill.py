@@ -1,8 +1,8 @@
 """How long this machine stood still: time that passed for its clock, and for no process on one of its cores.
 
 A virtual machine is paused, or its cores are lent to others, for tenths of a second or for seconds at a time.
-What a test measures by the clock is judged less such times: whoever was on such a core could do nothing. What
-must hold at any speed (nothing lost, nothing twice, never over a limit) is judged as it is.
+Tests subtract such times from what they measure by the clock, because a process on such a core could do
+nothing. What must hold at any speed (nothing lost, nothing twice, never over a limit) is not corrected.
 
 A thread on each core sleeps for some ms at a time, ahead of every other process where it may, and writes down
 when it slept on for much longer.
@@ -42,16 +42,18 @@ Span = tuple[float, float]
 
 
 def ran_s(since_s: float, until_s: float | None = None) -> float:
-    """Seconds between two moments of the monotonic clock (until: now) in which the machine ran; all of them
-    where nobody watches. It blocks only where the machine has just stood still.
+    """Return the seconds between two monotonic instants (until: now) in which the machine ran.
 
-    RuntimeError if the watcher has not come past the second moment within a minute: it is gone.
+    Without a watcher these are all seconds. It blocks only if the machine has just stood still.
+
+    Raises:
+        RuntimeError: The watcher did not pass the second instant within a minute, so it is gone.
     """
     return all_ran_s([(since_s, time.monotonic() if until_s is None else until_s)])[0]
 
 
 def all_ran_s(times: Collection[tuple[float, float]]) -> list[float]:
-    """The same for each of some (since, until)."""
+    """Return the same for each (since, until)."""
     stood = Stood(spans(max((until_s for _, until_s in times), default=0.0)))
     return [until_s - since_s - stood.within_s(since_s, until_s) for since_s, until_s in times]
 
@@ -65,7 +67,7 @@ class Stood:
         self._before_s = [0.0, *accumulate(end_s - begin_s for begin_s, end_s in stood)]
 
     def within_s(self, since_s: float, until_s: float) -> float:
-        """Of the time between two moments."""
+        """Return the seconds between two instants."""
         return self._until_s(until_s) - self._until_s(since_s)
 
     def _until_s(self, moment_s: float) -> float:
@@ -75,11 +77,12 @@ class Stood:
 
 
 def spans(until_s: float) -> list[Span]:
-    """From when until when a core stood still, in order and apart from each other, as far as it may be known
-    at a moment; none if nobody watches.
+    """Return the spans in which a core stood still, in order and disjoint, as known at an instant.
 
-    A core on which the watcher has to wait its turn like anybody else may only have been busy: such ones
-    count where all of them stood still at once.
+    Without a watcher there are none.
+
+    A core on which the watcher has no priority may only have been busy. Such cores count only while all of them
+    stood still at once.
     """
     if FOLDER not in os.environ:
         return []
@@ -90,7 +93,7 @@ def spans(until_s: float) -> list[Span]:
 
 
 def either(stood: Iterable[Span]) -> list[Span]:
-    """In order and apart from each other; what overlaps is one."""
+    """Merge overlapping spans; the result is in order and disjoint."""
     apart: list[Span] = []
     for begin_s, end_s in sorted(stood):
         if apart and begin_s <= apart[-1][1]:
@@ -101,7 +104,7 @@ def either(stood: Iterable[Span]) -> list[Span]:
 
 
 def both(one: Sequence[Span], other: Sequence[Span]) -> list[Span]:
-    """What two have in common; each in order and apart."""
+    """Return the intersection of two lists of spans, each in order and disjoint."""
     common, places = [], [0, 0]
     while places[0] < len(one) and places[1] < len(other):
         (begin_s, end_s), (others_begin_s, others_end_s) = one[places[0]], other[places[1]]
@@ -120,7 +123,7 @@ async def passed(seconds: float) -> None:
 
 @contextlib.asynccontextmanager
 async def patience(seconds: float) -> AsyncIterator[None]:
-    """TimeoutError after *seconds* in which the machine ran: `asyncio.timeout` for who waits for others."""
+    """Raise TimeoutError after *seconds* in which the machine ran, like `asyncio.timeout`."""
     loop = asyncio.get_running_loop()
     began_s = time.monotonic()
 
@@ -128,7 +131,7 @@ async def patience(seconds: float) -> AsyncIterator[None]:
         nonlocal due
         try:
             left_s = seconds - ran_s(began_s)
-        except RuntimeError:  # who waits is not to wait for ever
+        except RuntimeError:  # the wait must end
             left_s = 0.0
         if left_s > 0:
             due = loop.call_later(left_s, look)
@@ -145,7 +148,7 @@ async def patience(seconds: float) -> AsyncIterator[None]:
 
 @contextlib.contextmanager
 def watching() -> Iterator[int]:
-    """For as long as the block lasts a process (its pid) watches; `ran_s` knows of it, in children too."""
+    """Run a watcher (yields its pid) during the block. `ran_s` uses it, in children too."""
     with tempfile.TemporaryDirectory(prefix="fairlead-standstill-") as folder:
         process = subprocess.Popen(
             [sys.executable, "-I", "-S", __file__, folder], stdin=subprocess.PIPE, start_new_session=True
@@ -186,7 +189,7 @@ def _read(path: Path) -> list[Span]:
 
 
 def _watch(core: int, folder: Path, alive: mmap.mmap, place: int) -> None:
-    """Until the process ends."""
+    """Watch until the process ends."""
     kind = AHEAD if _alone_on(core) else IN_TURN
     with (folder / f"{kind}-{core}").open("ab", buffering=0) as spans:
         while True:
@@ -199,7 +202,7 @@ def _watch(core: int, folder: Path, alive: mmap.mmap, place: int) -> None:
 
 
 def _alone_on(core: int) -> bool:
-    """This thread runs there, and before any other, as far as the system lets it; whether it does."""
+    """Pin this thread to the core with priority if the system allows it. Return whether it has priority."""
     try:
         os.sched_setaffinity(0, {core})
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))

@@ -12,7 +12,7 @@ _BEGAN_S = pytest.StashKey[float]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if hasattr(config, "workerinput"):  # a process of pytest-xdist: who started it watches
+    if hasattr(config, "workerinput"):  # a process of pytest-xdist: its parent watches
         return
     config.stash[_BEGAN_S] = time.monotonic()
     watch = watching()

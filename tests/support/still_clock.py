@@ -1,4 +1,4 @@
-"""A database whose clock a test sets: the same moments as in memory, to the microsecond.
+"""A database with a clock that a test sets: the same instants as in memory, to the microsecond.
 
 Its schema has a ``now()`` of its own, which comes before the server's on the search path. Whatever names the
 time by a schema, or runs on a search path of its own, still asks the server's clock; statements do not.
@@ -31,7 +31,7 @@ GRANT SELECT ON {_SCHEMA}.clock TO PUBLIC;
 
 
 async def still_database(admin_url: str) -> DatabaseSettings:
-    """A migrated database whose clock stands at `STARTED`."""
+    """Yield a migrated database with its clock at `STARTED`."""
     url = await fresh_database(admin_url)
     await without_public(url)
     connection = await asyncpg.connect(url)
@@ -51,5 +51,5 @@ async def still_database(admin_url: str) -> DatabaseSettings:
 
 
 async def set_clock(database: Database, at: datetime) -> None:
-    """From now on it is *at*."""
+    """Set the clock to *at*."""
     await run(database, f"UPDATE {_SCHEMA}.clock SET at = $1", at)

@@ -37,7 +37,7 @@ class Typed:
 
 
 def typed(text: str) -> Iterator[Typed]:
-    """The commands of a block."""
+    """Return the commands of a block."""
     for part in re.split(r"^(?=\$ |\^C$)", text, flags=re.MULTILINE):
         if not part.strip():
             continue
@@ -49,7 +49,7 @@ def typed(text: str) -> Iterator[Typed]:
 
 
 def shows(output: str, shown: str) -> bool:
-    """Whether *output* has what a page shows."""
+    """Return whether *output* has what a page shows."""
     parts = [re.escape(" ".join(part.split())).replace(r"\ ", r"\s+") for part in shown.split("...")]
     return re.search(r"\s*.*?\s*".join(parts), output, re.DOTALL) is not None
 
@@ -79,7 +79,7 @@ class Terminal:
         return cls(shell)
 
     async def run(self, command: str) -> str:
-        """What *command* prints until it ends, which it must do well."""
+        """Run *command*, which must succeed, and return what it prints."""
         output, code = await self._typed(f"{{ {command}\n}} </dev/null; echo '{_MARK}' $?\n")
         assert code == 0, f"$ {command}\n{output}"
         return output
@@ -92,7 +92,7 @@ class Terminal:
             output += await self._line(f"$ {command}\n{output}")
 
     async def interrupt(self, shown: str) -> None:
-        """Ctrl-C: the command that goes on ends, and ends well."""
+        """Send Ctrl-C to the running command, which must end successfully."""
         assert self._lasting is not None
         pid, self._lasting = self._lasting, None
         os.kill(pid, signal.SIGINT)
@@ -101,7 +101,7 @@ class Terminal:
         assert shows(output, shown), output
 
     async def close(self) -> None:
-        """Whatever goes on ends."""
+        """End all running commands."""
         if self._lasting is not None:
             os.kill(self._lasting, signal.SIGTERM)
             self._stdin.write(f"wait {self._lasting}\n".encode())
@@ -109,7 +109,7 @@ class Terminal:
         try:
             async with patience(PATIENCE_S):
                 await self._shell.wait()
-        except TimeoutError:  # something hangs, which the page has been told of
+        except TimeoutError:  # it hangs, which was reported already
             os.killpg(self._shell.pid, signal.SIGKILL)
             await self._shell.wait()
 
@@ -122,7 +122,7 @@ class Terminal:
         return output, int(code)
 
     async def _line(self, before: str) -> str:
-        """The next line; AssertionError with what was *before*, where there is none in time."""
+        """Return the next line. Raise AssertionError with the earlier output if there is none in time."""
         try:
             async with patience(PATIENCE_S):
                 line = await self._stdout.readline()
