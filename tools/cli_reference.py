@@ -25,19 +25,20 @@ _NOTE = "<!-- Written by `python -m tools.cli_reference`. Do not edit. -->"
 _HEAD = ("option", "meaning")
 
 _CLI = """\
-Data goes to stdout, words and errors to stderr. With `--json` a list is one object per line (NDJSON),
+You can look up every command here. Data goes to stdout, words and errors to stderr.
+With `--json` a list is one object per line (NDJSON),
 anything else one object, and an error is one object on stderr, `{"error": {"code", "message", "hint", ...}}`,
 with the codes of [errors.md](errors.md). Fields are added, never renamed. Lengths of time end in `_s` and are
 seconds; moments end in `_at` and are ISO 8601 in UTC. Colour, tables of lines and progress appear on a
 terminal only.
 
-Secrets are never words of the command line: where one is needed it is asked for, or comes from standard
-input, a file or the environment. What a command ended with is told by its [exit code](exit-codes.md).
+Secrets are never words of the command line: you are asked for them, or give them on standard input, in a file or in
+the environment. The [exit code](exit-codes.md) says how your command ended.
 """
 
 _EXITS = """\
-They follow sysexits(3) where it has a number. A signal that a command does not handle ends it as the shell
-says: 128 and the signal's number.
+Your scripts can decide on these exit codes. They follow sysexits(3) where it has a number. If a signal ends a
+command, you get 128 plus the signal's number, as from the shell.
 """
 
 # ---- commands ----------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ _HEAD = """\
 A provider profile is data: a TOML file that says where a vendor's tokens come from, how long they live, what
 its errors mean and what may be retried. Those below are built in. Put your own into a folder named in the
 settings; a file of the same name replaces the built-in one. `fairlead providers validate` checks a folder and
-tells everything wrong at once.
+shows you everything wrong at once.
 
 Windows are those of a token that lives as long as the table says; `expires_in` of an answer rules over it.
 *Unverified* facts are the best known guess: watch them, and write to us what you see.

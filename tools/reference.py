@@ -34,14 +34,14 @@ _RULE = re.compile(r" \((?:[A-Z][0-9]+|DEFAULTS §[0-9]+)(?:, [A-Z][0-9]+)*\)") 
 # ---- errors ------------------------------------------------------------------------------------
 
 _ERRORS = """\
-Every error that fairlead raises is a `FairleadError`. What your code decides on are its attributes, never
-its text: `code` is stable, `sent` says whether a request may have reached the provider, `retryable` whether
-asking again later may help by itself (`retry_after_s` then says when, if that is known; one that is raised
-with a permanent category, such as a `not_sent` for TLS, never is), and HTTP status is what a web service
-would answer its own caller. Messages name tenant and provider, end in a hint, and hold no secret.
+Every error that you can catch is a `FairleadError`. Let your code decide on its attributes, never on its
+text: `code` is stable, `sent` says whether a request may have reached the provider, `retryable` whether
+your retry may help (`retry_after_s` then says when, if that is known; one that is raised with a permanent
+category, such as a `not_sent` for TLS, never is), and HTTP status is what a web service would answer its
+own caller. Messages name tenant and provider, end in a hint, and hold no secret.
 
-Catch families: `Refused` means that nothing was sent and asking again is free; `Failed` means that a request
-left. The rest are wrong calls (`UsageError`) and wrong set-ups (`SetupError`).
+Catch families: `RefusedError` means that nothing was sent and a retry is free; `FailedError` means that a
+request left. The rest are wrong calls (`UsageError`) and wrong set-ups (`SetupError`).
 """
 
 
@@ -78,9 +78,9 @@ def _error_row(kind: type[FairleadError]) -> tuple[str, ...]:
 # ---- settings ----------------------------------------------------------------------------------
 
 _SETTINGS = f"""\
-A setting is taken from a flag, else from the environment, else from the settings file (`fairlead.toml`, or
-the file in `{PREFIX}CONFIG`), else it has its default. `fairlead config show --origin` tells which it was.
-Unknown settings are refused, and all problems are told at once.
+You can give a setting as a flag, else from the environment, else from the settings file (`fairlead.toml`, or
+the file in `{PREFIX}CONFIG`), else it has its default. `fairlead config show --origin` shows you which it was.
+Unknown settings are refused, and you get all problems at once.
 
 In the environment `{PREFIX}WORKER__LEASE_S=10` stands for `lease_s` in `[worker]`; lists are split at commas.
 The secrets marked *or file* may also be read from a file: add `_FILE` to the name of the variable.

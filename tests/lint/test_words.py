@@ -21,7 +21,7 @@ CEILINGS: dict[str, Ceiling] = {
     # tools.wording.RULES, in that order.
     # ceilings begin
     "docs": (0, 0, 5, 0, 0),
-    "docs/reference": (0, 51, 63, 0, 0),
+    "docs/reference": (0, 51, 57, 0, 0),
     "src/fairlead/adapters/embedded": (15, 11, 7, 35, 0),
     "src/fairlead/adapters/http": (32, 12, 6, 42, 8),
     "src/fairlead/adapters/journal": (8, 10, 0, 13, 4),
@@ -70,12 +70,9 @@ CEILINGS: dict[str, Ceiling] = {
 }
 WHO_RATE, TELL_RATE, YOU_RATE = 0.3, 0.2, 10.0
 """For 1,000 words: the final bounds of every package, and of the pages that speak to their reader."""
-YOU_FLOORS = {"docs/tutorial": 10.0, "docs/how-to": 10.0, "docs/explanation": 10.0, "docs/reference": 3.0}
+YOU_FLOORS = {"docs/tutorial": 10.0, "docs/how-to": 10.0, "docs/explanation": 10.0, "docs/reference": 5.0}
 """To do: raise each to YOU. README.md follows."""
-PAGES_WITHOUT_YOU = {
-    "docs/reference/exit-codes.md",
-    "docs/reference/licences.md",
-}
+PAGES_WITHOUT_YOU: set[str] = set()
 """To do: none. Pages that never speak to their reader."""
 
 

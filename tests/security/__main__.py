@@ -44,12 +44,12 @@ def main(options: Sequence[str]) -> int:
     lines = list(table(witness.outcomes, told(folder, int(begun_s))))
     print("\n".join(["", *lines, summary(witness.outcomes)]), flush=True)
     results.amend(folder, lambda kept: withdrawn(kept, witness.outcomes))
-    untold = promises.untold(results.read(folder))
-    print("".join(f"{each}\n" for each in untold), end="", flush=True)
+    missing = promises.missing_counters(results.read(folder))
+    print("".join(f"{each}\n" for each in missing), end="", flush=True)
     if folder == results.RESULTS_FOLDER:
         promises.main()
     is_bad = any(word in line for line in lines for word in (BROKEN, NOT_SHOWN))
-    return 1 if code or is_bad or untold else 0
+    return 1 if code or is_bad or missing else 0
 
 
 if __name__ == "__main__":
