@@ -77,13 +77,13 @@ def test_each_state_is_reached_from_nothing_and_left(machine: Machine[Any]) -> N
 
 
 def test_a_machine_answers_and_refuses() -> None:
-    assert JOB.after(None, "enqueue") is JobState.AVAILABLE
-    assert JOB.after(JobState.RUNNING, "snooze") is JobState.AVAILABLE
-    assert JOB.after(JobState.COMPLETED, "prune") is None
+    assert JOB.state_after(None, "enqueue") is JobState.AVAILABLE
+    assert JOB.state_after(JobState.RUNNING, "snooze") is JobState.AVAILABLE
+    assert JOB.state_after(JobState.COMPLETED, "prune") is None
     with pytest.raises(ValueError, match=r"'claim' cannot happen to completed hint: .*prune"):
-        JOB.after(JobState.COMPLETED, "claim")
+        JOB.state_after(JobState.COMPLETED, "claim")
     with pytest.raises(ValueError, match="no row"):
-        JOB.after(None, "claim")
+        JOB.state_after(None, "claim")
 
 
 def test_an_event_leads_to_one_state() -> None:

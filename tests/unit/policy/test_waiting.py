@@ -68,7 +68,7 @@ def told(**changes: object) -> tuple[str, str, datetime | None]:
         (
             {"state": "running", "worker": "h:7", "silent_s": 31.0},
             RUNNING,
-            "not heard of for 31 s, lease 30 s",
+            "no heartbeat for 31 s, lease 30 s",
         ),
         ({"state": "running"}, RUNNING, "not known any more"),
         ({"expires_at": NOW}, EXPIRED, "dead letters within seconds"),

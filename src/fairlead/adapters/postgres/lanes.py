@@ -55,7 +55,7 @@ class PostgresLaneStore:
     async def pause(self, scope: Scope, for_s: float | None, *, reason: str, by: str) -> int:
         about = _columns(scope)
         values = {**about, "for_s": for_s, "reason": reason, "by": by}
-        of = self._database.for_tenants(scope.whose)
+        of = self._database.for_tenants(scope.owner)
         await self._database.resolve_doubt(lambda: of.fetch(statement("pause_set"), **values))
         lane_ids = await self._settled_lanes(about)
         await self._database.resolve_doubt(
@@ -76,7 +76,7 @@ class PostgresLaneStore:
     async def resume(self, scope: Scope) -> bool:
         """See the port. Its lanes are ready again when this ends, as far as nothing else holds them."""
         about = _columns(scope)
-        of = self._database.for_tenants(scope.whose)
+        of = self._database.for_tenants(scope.owner)
         row = await self._database.resolve_doubt(lambda: of.first(statement("pause_end"), **about))
         lane_ids = await self._lanes(
             about

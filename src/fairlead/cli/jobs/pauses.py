@@ -147,7 +147,7 @@ def as_record(pause: PauseView) -> Record:
 
 def _is_wide(scope: Scope) -> bool:
     """True for what concerns more than one tenant."""
-    return scope.whose is None
+    return scope.owner is None
 
 
 def _named(scope: Scope) -> Record:
@@ -159,4 +159,4 @@ async def _record(call: Invocation, runtime: Runtime, act: str, scope: Scope, **
 
     provider = scope.key if scope.kind is ScopeKind.PROVIDER else None
     told = {"scope": scope.kind.value, "key": scope.key, **details}
-    await record_act(runtime, act, call.actor, told, tenant=scope.whose, provider=provider)
+    await record_act(runtime, act, call.actor, told, tenant=scope.owner, provider=provider)

@@ -9,16 +9,16 @@ from fairlead.engine.ports.jobs import Enqueued, NewJob
 
 
 class CallerJobs(Protocol):
-    """Stores jobs through a connection that is not ours: they are there if, and when, its owner commits.
+    """A store of jobs that uses the caller's connection: jobs exist if and when its transaction commits.
 
-    Both methods raise InvalidInputError for a connection that cannot be used, or is in no transaction, before
-    anything is sent; Refused where the dead letters of a queue are full of a job's kind (Q10).
+    Both methods raise InvalidInputError, before anything is sent, for a connection that cannot be used or has no
+    transaction; and Refused if a queue has too many dead letters of a job's kind. Spec: Q10.
     """
 
     async def store(self, connection: object, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        """Through an asynchronous connection."""
+        """Store *jobs* through an asynchronous connection."""
         ...
 
     def store_blocking(self, connection: object, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        """Through a blocking one."""
+        """Store *jobs* through a blocking connection."""
         ...

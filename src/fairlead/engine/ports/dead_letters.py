@@ -46,12 +46,12 @@ class DeadLetter:
     first_at: datetime
     last_at: datetime
     age_s: float  # database's now - first_at
-    regranted: bool = False  # set by `due` only: its connection was given a new grant after it died
+    regranted: bool = False  # set by `due` only: its connection has a newer grant
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterFilter:
-    """Which entries are meant: those that fit everything that is given."""
+    """A selection of dead letters: those that match every field that is set."""
 
     status: str | None = None
     category: str | None = None
@@ -60,12 +60,12 @@ class DeadLetterFilter:
     provider: str | None = None
     kind: str | None = None
     queue: str | None = None
-    older_than_s: float | None = None  # since they first died
+    older_than_s: float | None = None  # since they were first discarded
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterGroup:
-    """Entries that have *value* in common; *oldest_age_s* since the first of them died."""
+    """Dead letters with the same *value*; *oldest_age_s* is the age of the first."""
 
     value: str | None
     entries: int
@@ -73,10 +73,10 @@ class DeadLetterGroup:
 
 
 class DeadLetterStore(Protocol):
-    """Entries of discarded jobs and what became of them (Q9-Q11, R19)."""
+    """The store of dead letters. Spec: Q9-Q11, R19."""
 
     async def due(self, limit: int) -> list[DeadLetter]:
-        """Entries due for action, oldest first; entries that wait for a person are not among them."""
+        """Return dead letters due for an action, oldest first, without those that wait for an operator."""
         ...
 
     async def get(self, dead_letter_id: UUID) -> DeadLetter | None: ...
@@ -87,43 +87,42 @@ class DeadLetterStore(Protocol):
 
     async def find(
         self,
-        wanted: DeadLetterFilter,
+        criteria: DeadLetterFilter,
         *,
         limit: int,
         after: UUID | None = None,
         oldest_first: bool = False,
         at_rest: bool = False,
     ) -> list[DeadLetter]:
-        """Return a page of matching entries, newest or oldest first, that begins behind *after*.
+        """Return a page of matching dead letters, newest or oldest first, that begins behind *after*.
 
-        With *at_rest* entries are left out whose work is under way, as a replay or as an open job of their
-        key.
+        With *at_rest* those are left out that have a replay under way, or an open job of the same key.
         """
         ...
 
-    async def group(self, wanted: DeadLetterFilter, by: str, limit: int) -> list[DeadLetterGroup]:
-        """Entries that fit, counted *by* category, code, tenant_id, provider, kind, queue or status.
+    async def group(self, criteria: DeadLetterFilter, by: str, limit: int) -> list[DeadLetterGroup]:
+        """Return matching dead letters, counted *by* a field, in descending order of their number.
 
-        The most frequent first.
+        *by* is category, code, tenant_id, provider, kind, queue or status.
         """
         ...
 
     async def closed_count(self, older_than_s: float) -> int:
-        """How many entries were closed so long ago: what a prune of them deletes."""
+        """Return how many dead letters were closed that long ago, which a prune would delete."""
         ...
 
     async def redrive(
         self, dead_letter_id: UUID, job: NewJob, *, last_at: datetime | None = None, by: str | None = None
     ) -> bool:
-        """Enqueue *job* as the entry's replay and count it.
+        """Enqueue *job* as the dead letter's replay and count it.
 
         Args:
-            by: The person on whose behalf the entry is resolved once the job succeeds. None: fairlead.
-            last_at: When the entry last died, as the caller read it. None: any time.
+            by: The author of its resolution once the job succeeds. None: fairlead.
+            last_at: When the job last died, as the caller read it. None: any time.
 
         Returns:
-            False if the entry is closed, already replaying, of another tenant than *job*, or has died again
-            since *last_at*.
+            False if it is closed, already replaying, of another tenant than *job*, or has died again since
+            *last_at*.
         """
         ...
 
@@ -167,7 +166,7 @@ class DeadLetterStore(Protocol):
     async def open_count(self, queue: str) -> int: ...
 
     async def counts(self) -> Mapping[str, int]:
-        """Open entries by category."""
+        """Return open dead letters by category."""
         ...
 
     async def prune(self, older_than_s: float, bound: int, limit: int) -> int:

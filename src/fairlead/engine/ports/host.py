@@ -23,25 +23,28 @@ class MemoryUsage:
 
     @property
     def share(self) -> float:
-        """Used of the limit, 0.0 to about 1.0; 0.0 where there is no limit."""
+        """The fraction of the limit in use, 0.0 to about 1.0; 0.0 without a limit."""
         return self.used_bytes / self.limit_bytes if self.limit_bytes else 0.0
 
 
 class MemoryGauge(Protocol):
-    """Tells how much memory this process uses."""
+    """A gauge of this process's memory."""
 
     def usage(self) -> MemoryUsage:
-        """Now; cheap enough to be asked every few seconds. Never raises: what is unknown reads 0 or None."""
+        """Return the current use. Cheap enough to call every few seconds. Never raises: unknown is 0 or None."""
         ...
 
 
 class ProcessProbe(Protocol):
-    """Proves that a process of this host is dead (R7): by boot id, pid namespace, pid and start time."""
+    """A probe that proves that a process of this host is dead, by boot id, pid namespace, pid and start time.
+
+    Spec: R7.
+    """
 
     def identity(self) -> ProcessIdentity:
-        """Of this process."""
+        """Return the identity of this process."""
         ...
 
     def is_dead(self, identity: ProcessIdentity) -> bool:
-        """True only with proof; False for a living process, for one of another host, and for doubt."""
+        """Return True only with proof; False for a living process, one of another host, and in doubt."""
         ...

@@ -1,4 +1,4 @@
-"""The queue: jobs, the outcomes of their runs, and the store that is their truth."""
+"""The queue: jobs, the outcomes of their runs, and the store that holds them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fairlead.policy.jobs.job import KeyMet, UniqueWhile
 
 @dataclass(slots=True)  # frozen, making one would cost three times as much
 class NewJob:
-    """A job to enqueue. Names are validated before they get here (policy/jobs/job.py)."""
+    """A job to enqueue. Its fields are validated already (policy/jobs/job.py)."""
 
     job_id: UUID
     kind: str
@@ -33,7 +33,7 @@ class NewJob:
     replay_of: UUID | None = None
     args_json: str | None = field(
         default=None, compare=False, repr=False
-    )  # the same args, where somebody has it
+    )  # the same args, if they are encoded already
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class ClaimFilter:
 
 @dataclass(frozen=True, slots=True)
 class FailureRecord:
-    """One failed attempt, as kept in the job's history and shown to people. Text is already safe."""
+    """One failed attempt in the history of a job. Its text is safe to show."""
 
     category: str
     code: str
@@ -94,7 +94,7 @@ class FailureRecord:
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """The handler is done; *result* is JSON or None."""
+    """The job succeeded; *result* is JSON or None."""
 
     job_id: UUID
     lease_id: int
@@ -103,12 +103,13 @@ class Completed:
 
 @dataclass(frozen=True, slots=True)
 class Rescheduled:
-    """Available again after *delay_s*; None: as due as it was, in its old place.
+    """The job is available again after *delay_s*; None: in its old place, as due as it was.
 
-    With *failure* an attempt was burnt and *streaks* is the new count; without one (snooze, drain)
-    the attempt is handed back, and no *streaks* leave the count as it is. *call_waited_s*: how long a call
-    of it has waited for a slot; None: none does. *args*: those that its next run has, acceptable to
-    ``encode_args``; None: the same.
+    Attributes:
+        failure: Set if the attempt counts. Without it (snooze, drain) the attempt is handed back.
+        streaks: The new counts of failures; empty without a failure: unchanged.
+        call_waited_s: How long a call of the job has waited for a slot; None: none waits.
+        args: The args of its next run, valid for ``encode_args``; None: unchanged.
     """
 
     job_id: UUID
@@ -133,10 +134,10 @@ class Cancelled:
 
 @dataclass(frozen=True, slots=True)
 class Discarded:
-    """Ended for good; a dead letter is written with it in one transaction (Q9, R19).
+    """The job failed for good; its dead letter is written in the same transaction. Spec: Q9, R19.
 
-    *args*: those that its replay has, acceptable to ``encode_args``; None: the same. The entry that a replay
-    goes back to has the replay's.
+    *args* are those of its replay, valid for ``encode_args``; None: unchanged. The dead letter to which a replay
+    returns has the replay's args.
     """
 
     job_id: UUID
@@ -145,7 +146,7 @@ class Discarded:
     failure: FailureRecord
     connection_id: UUID | None = None
     token_expires_at: datetime | None = None
-    action_in_s: float | None = None  # when the processor has something to do; None: only a person
+    action_in_s: float | None = None  # when the processor acts; None: only an operator can
     args: Mapping[str, Json] | None = None
 
 
@@ -154,7 +155,7 @@ Outcome = Completed | Rescheduled | Cancelled | Discarded
 
 @dataclass(frozen=True, slots=True)
 class Rescue:
-    """What one rescue pass did. *ready* is False while a full lease has not passed since a gap (R2)."""
+    """The result of one rescue pass. *ready* is False until a full lease has passed since a gap. Spec: R2."""
 
     ready: bool
     sessions: int = 0
@@ -164,7 +165,7 @@ class Rescue:
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """A job as people see it (lists, show)."""
+    """A job as commands show it."""
 
     job_id: UUID
     queue: str
@@ -189,7 +190,7 @@ class JobView:
 
 
 class JobStore(Protocol):
-    """The queue's truth. All times are the database's."""
+    """The store of jobs. All times are the database's."""
 
     async def enqueue(self, jobs: Iterable[NewJob]) -> list[Enqueued]:
         """Store *jobs*, all or none. An error while iterating over them is raised, and nothing is stored.
@@ -201,44 +202,44 @@ class JobStore(Protocol):
         """
         ...
 
-    async def claim(self, wanted: ClaimFilter, demand: int, session_id: UUID) -> list[Job]:
-        """Up to *demand* due jobs, most urgent first, each under a fresh lease id. Never a suspect.
+    async def claim(self, claims: ClaimFilter, demand: int, session_id: UUID) -> list[Job]:
+        """Claim up to *demand* due jobs, most urgent first, each under a new lease id. Never a suspect.
 
-        A session that was declared lost gets nothing. What a claim took whose answer was lost goes back.
+        A session that was declared lost gets nothing. If the response to a claim is lost, its jobs are handed back.
         """
         ...
 
-    async def claim_suspect(self, wanted: ClaimFilter, session_id: UUID) -> Job | None:
-        """One job that was in flight at a crash; it counts as started only with start_suspect (R3)."""
+    async def claim_suspect(self, claims: ClaimFilter, session_id: UUID) -> Job | None:
+        """Claim one job that was running at a crash; it counts as started after start_suspect. Spec: R3."""
         ...
 
     async def start_suspect(self, job_id: UUID, lease_id: int) -> bool:
-        """The suspect begins to run, alone; False if the lease is gone."""
+        """Mark a suspect as started. Return False if its lease is gone."""
         ...
 
     async def acknowledge(self, outcomes: Sequence[Outcome]) -> set[UUID]:
-        """Write outcomes where the lease id still stands; returns the jobs accepted, the rest are stale.
+        """Write outcomes with a valid lease id, and return the ids of these jobs; the others are superseded.
 
-        Asked again after an answer that was lost, it tells what had been accepted, too.
+        If a response was lost, the same call returns what had been accepted.
         """
         ...
 
     async def expire_due(self, limit: int) -> int:
-        """Move available jobs past their expires_at to the dead letters as ``expired``; how many."""
+        """Discard available jobs past their expires_at as ``expired``, and return how many."""
         ...
 
-    async def next_due_s(self, wanted: ClaimFilter) -> float | None:
-        """Seconds until the next available job is due (0 if one is), None if there is none."""
+    async def next_due_s(self, claims: ClaimFilter) -> float | None:
+        """Return the seconds until the next available job is due (0 if one is), None if there is none."""
         ...
 
     async def prune(self, retention_s: Mapping[str, float], limit: int) -> int:
-        """Delete finished jobs older than their state's retention, at most *limit*; how many."""
+        """Delete at most *limit* finished jobs older than their state's retention, and return how many."""
         ...
 
     async def listen(self, on_wake: Callable[[str], None]) -> Callable[[], Awaitable[None]]:
-        """Call *on_wake* with a queue that has new work, or "" if a call may have been missed (Q13).
+        """Call *on_wake* with a queue that has new jobs, or "" if a notification may have been missed.
 
-        A hint: polling stays the truth. The function given back ends it.
+        A notification is a hint; polling decides. The returned function ends the subscription. Spec: Q13.
         """
         ...
 
@@ -249,7 +250,7 @@ class JobStore(Protocol):
     ) -> list[JobView]: ...
 
     async def retry_now(self, job_id: UUID, *, tenant_id: str | None = None) -> bool:
-        """Make an available job due now. *tenant_id*: whose it must be; None: anybody's."""
+        """Make an available job due now, if it is of *tenant_id* (None: of any tenant)."""
         ...
 
     async def cancel(
@@ -272,5 +273,5 @@ class JobStore(Protocol):
         ...
 
     async def counts(self) -> Mapping[str, int]:
-        """Jobs by label, for status."""
+        """Return the number of jobs by label."""
         ...

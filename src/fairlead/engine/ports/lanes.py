@@ -1,4 +1,4 @@
-"""Fair shares: weights, caps, pauses, and how each tenant's turn stands (Q6, Q7, Q14)."""
+"""Fair shares: weights, caps, pauses, and the fairness figures of tenants. Spec: Q6, Q7, Q14."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fairlead.policy.jobs.lane import Scope
 
 @dataclass(frozen=True, slots=True)
 class PauseView:
-    """A pause in force. *until* None: until somebody resumes it. *lanes*: how many it holds back now."""
+    """A pause in force. *until* None: until it is resumed. *lanes*: how many it pauses now."""
 
     scope: Scope
     until: datetime | None
@@ -26,7 +26,7 @@ class PauseView:
 
 @dataclass(frozen=True, slots=True)
 class TenantShare:
-    """A tenant's settings; None: as its tier says, and where that says nothing weight 1 and no cap."""
+    """A tenant's settings; None: as its tier says, else weight 1 and no cap."""
 
     tenant_id: str
     tier: str | None = None
@@ -36,7 +36,7 @@ class TenantShare:
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """A named set of defaults for many tenants. *max_running* holds for each of them by itself."""
+    """A named set of defaults for many tenants. *max_running* applies to each tenant by itself."""
 
     name: str
     weight: float | None = None
@@ -45,7 +45,7 @@ class Tier:
 
 @dataclass(frozen=True, slots=True)
 class GroupCap:
-    """At most *max_running* jobs of a group at once: of *tenant*'s group, or of all tenants' with None."""
+    """A limit of *max_running* running jobs for a group of *tenant*, or with None of all tenants together."""
 
     group_key: str
     tenant_id: str | None
@@ -54,10 +54,12 @@ class GroupCap:
 
 @dataclass(frozen=True, slots=True)
 class TenantTurn:
-    """How one tenant fares in one queue (Q6). Counts stop at 1,000.
+    """The fairness figures of one tenant in one queue. Counts stop at 1,000. Spec: Q6.
 
-    *rounds_without_service*: how many quanta the most served tenant of its class is ahead of it;
-    *current_priority*: max(1, 5 - that); *consecutive*: jobs it got in a row when it was last served.
+    Attributes:
+        rounds_without_service: How many quanta the most served tenant of its class is ahead of it.
+        current_priority: max(1, 5 - rounds_without_service).
+        consecutive: Jobs that it got in a row when it was last served.
     """
 
     tenant_id: str
@@ -110,8 +112,14 @@ class UnhandledKind:
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What a sweep mended: lanes of jobs that nobody would have found, lanes parked for a pause, and lanes
-    woken that no pause held any more. *deleted*: lanes without work for long."""
+    """The repairs of one sweep.
+
+    Attributes:
+        opened: Lanes with jobs that no worker would have found.
+        parked: Lanes that were parked for a pause.
+        woken: Lanes that no pause covers any more.
+        deleted: Lanes that had no jobs for long.
+    """
 
     opened: int = 0
     parked: int = 0
@@ -120,55 +128,60 @@ class Swept:
 
 
 class LaneStore(Protocol):
-    """Lanes belong to the queue's store; what people set about them stands here. All times its own."""
+    """The store of lanes and of settings about them. All times are its own."""
 
     # ---- pauses --------------------------------------------------------------------------------
 
     async def pause(self, scope: Scope, for_s: float | None, *, reason: str, by: str) -> int:
-        """Begin nothing of *scope* for *for_s* seconds (None: until resumed); how many lanes that holds.
+        """Start nothing of *scope* for *for_s* seconds (None: until resumed); return how many lanes that pauses.
 
-        What runs goes on. Paused again, the later end counts; a longer pause is never made shorter.
+        Running jobs continue. If it is paused already, the later end counts.
         """
         ...
 
     async def hold(self, tenant: str, group: str, for_s: float, *, reason: str) -> None:
-        """Begin nothing of a tenant's group before its turn at the provider's limits, in *for_s* seconds.
+        """Start nothing of a tenant's group before its reservation at the provider's limits, in *for_s* seconds.
 
-        Beside whatever pauses there are. Held again, the earlier end counts: then somebody has a turn.
+        Independent of pauses. If it is held already, the earlier end counts, because a reservation is due then.
         """
         ...
 
     async def resume(self, scope: Scope) -> bool:
-        """End the pause of *scope*; False if there was none. Other pauses that hold a lane stay."""
+        """End the pause of *scope* and return whether there was one. Other pauses of a lane remain."""
         ...
 
     async def due_lanes(self, scope: Scope) -> int:
-        """How many lanes of *scope* have work that is due: what a pause of it holds, or would hold."""
+        """Return how many lanes of *scope* have due jobs, which a pause of it would stop."""
         ...
 
     async def pauses(self, limit: int) -> list[PauseView]:
-        """Pauses in force, the newest first."""
+        """Return the pauses in force, the newest first."""
         ...
 
     # ---- shares --------------------------------------------------------------------------------
 
     async def set_tenant(self, share: TenantShare) -> None:
-        """Replace a tenant's settings; they hold from the next claim on. All None: forget them.
+        """Replace a tenant's settings, from the next claim on. All None: delete them.
 
-        InvalidInputError for a tier that is not there.
+        Raises:
+            InvalidInputError: There is no such tier.
         """
         ...
 
     async def set_tier(self, tier: Tier) -> int:
-        """Make or change a tier; how many tenants it has."""
+        """Create or change a tier, and return how many tenants it has."""
         ...
 
     async def remove_tier(self, name: str) -> bool:
-        """Forget a tier; False if there is none. InvalidInputError while tenants have it."""
+        """Delete a tier; return False if there is none.
+
+        Raises:
+            InvalidInputError: Tenants have it.
+        """
         ...
 
     async def set_group_cap(self, cap: GroupCap) -> None:
-        """Make or change the cap of a group; it holds from the next claim on."""
+        """Create or change the cap of a group, from the next claim on."""
         ...
 
     async def clear_group_cap(self, group_key: str, tenant_id: str | None) -> bool: ...
@@ -176,7 +189,7 @@ class LaneStore(Protocol):
     async def tenant(self, tenant_id: str) -> TenantShare | None: ...
 
     async def tenants(self, limit: int) -> list[TenantShare]:
-        """Tenants with settings of their own, by name."""
+        """Return tenants with settings, by name."""
         ...
 
     async def tiers(self) -> Sequence[Tier]: ...
@@ -186,11 +199,16 @@ class LaneStore(Protocol):
     # ---- looking -------------------------------------------------------------------------------
 
     async def turns(self, *, queue: str | None, tenant_id: str | None, limit: int) -> list[TenantTurn]:
-        """Fairness figures, who waits longest first."""
+        """Return fairness figures, the longest waiting tenant first."""
         ...
 
     async def explain(self, job_id: UUID, asker: UUID | None = None) -> Explanation | None:
-        """Why a job waits; None if it is not there. *asker*: a session that runs no jobs: no worker."""
+        """Return why a job waits, or None if there is no such job.
+
+        Args:
+            job_id: The job.
+            asker: The caller's session, which runs no jobs and does not count as a worker.
+        """
         ...
 
     # ---- handlers ------------------------------------------------------------------------------
@@ -206,11 +224,11 @@ class LaneStore(Protocol):
     # ---- upkeep, once across the fleet by compare-and-set rows (R4) -----------------------------
 
     async def raise_floors(self, every_s: float) -> bool:
-        """Have claims begin to read where the ready lanes are; False: not due."""
+        """Move the point at which claims begin to read to the ready lanes; return False if it is not due."""
         ...
 
     async def age(self, every_s: float) -> int:
-        """Move ready lanes that waited too long into a more urgent class; how many."""
+        """Move ready lanes that waited too long into a more urgent class, and return how many."""
         ...
 
     async def sweep(self, every_s: float, share: float = 1.0) -> Swept | None:

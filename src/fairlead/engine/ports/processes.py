@@ -1,4 +1,4 @@
-"""Processes and their heartbeats, and cron ticks that are each taken once."""
+"""Processes with their heartbeats, and schedules that fire once for each time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class SessionView:
     state: Literal["alive", "late", "lost", "stopped"]
     running_jobs: int
     trouble: str | None = None
-    """What keeps it from claiming jobs, in its own words; None: nothing."""
+    """Why it claims no jobs; None: it does."""
     app_version: str | None = None
     """The version of the application, from the setting `app_version`; None: not set."""
 
@@ -72,7 +72,7 @@ class KeyHolder:
 
 
 class SessionStore(Protocol):
-    """Who is alive. One heartbeat a process, not one a job (R2)."""
+    """The store of processes. Each sends one heartbeat, not one for each job. Spec: R2."""
 
     async def open(
         self,
@@ -106,7 +106,7 @@ class SessionStore(Protocol):
         ...
 
     async def close(self, session_id: UUID) -> None:
-        """Mark as stopped; its leases are free at once."""
+        """Mark the session as stopped; its leases are free at once."""
         ...
 
     async def key_holders(self, seen_within_s: float = 0.0) -> list[KeyHolder]:
@@ -122,15 +122,19 @@ class SessionStore(Protocol):
         ...
 
     async def local_sessions(self, identity: ProcessIdentity) -> list[tuple[UUID, ProcessIdentity]]:
-        """Open sessions of the same boot and pid namespace, but for the caller's own pid."""
+        """Return open sessions of the same boot and pid namespace, without the caller's own pid."""
         ...
 
     async def mark_dead(self, session_ids: Sequence[UUID]) -> int:
-        """Declare sessions of provably dead processes lost."""
+        """Declare the sessions of provably dead processes lost, and return how many."""
         ...
 
     async def rescue(self, session_id: UUID, every_s: float, max_crashes: int, limit: int) -> Rescue | None:
-        """One fleet-wide pass: give back the jobs of lost sessions. None: another process just did it."""
+        """Run one pass for the fleet that hands back the jobs of lost sessions.
+
+        Returns:
+            What was done; None if another process has just done it.
+        """
         ...
 
     async def search(self) -> list[SessionView]: ...
@@ -140,7 +144,7 @@ class SessionStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A cron entry as a program declares it: what to enqueue at each tick (see policy/jobs/schedule.py)."""
+    """A cron entry as a program declares it: what to enqueue at each time (see policy/jobs/schedule.py)."""
 
     name: str
     expression: str
@@ -153,14 +157,14 @@ class Schedule:
     priority: int = 2
     args: Mapping[str, Json] = field(default_factory=dict)
     jitter_s: float = 0.0
-    """A job runs up to so much later than its tick, never past the next one; default 0."""
+    """The most by which a job is delayed, never past the next tick; default 0."""
     paused: bool = False
-    """Switched off by the program; a person's pause is apart from it, and either suffices."""
+    """Paused by the program, beside any pause of an operator; either suffices."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """A person's pause: it outlives every restart, until somebody resumes the schedule."""
+    """An operator's pause. It survives restarts until the schedule is resumed."""
 
     at: datetime
     by: str
@@ -169,24 +173,24 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleState:
-    """A schedule with the last tick that was taken and the database's now."""
+    """A schedule with its last run and the database's time."""
 
     schedule: Schedule
     last_tick: datetime
     now: datetime
     pause: Pause | None = None
     unhandled_s: float = 0.0
-    """Since a worker last reported that it takes its kind from its queue."""
+    """Seconds since a worker last reported that it takes its kind from its queue."""
 
     @property
     def paused(self) -> bool:
-        """True while it takes no ticks, by whoever's will."""
+        """True while it does not fire, by its program's or an operator's choice."""
         return self.schedule.paused or self.pause is not None
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduleRun:
-    """The record of one tick. *job_id* None: an open job stood for it, no further one was made."""
+    """The record of one run. *job_id* None: an open job stood for it, and none was enqueued."""
 
     tick: datetime
     taken_at: datetime
@@ -196,53 +200,56 @@ class ScheduleRun:
 
 
 class ScheduleStore(Protocol):
-    """Cron ticks, each taken once by compare-and-set (R4)."""
+    """The store of schedules and their runs, each recorded once by compare-and-set. Spec: R4."""
 
     async def sync_schedules(self, schedules: Sequence[Schedule]) -> None:
-        """Insert or update these schedules. Last ticks and pauses set by an operator stay as they are.
+        """Insert or update these schedules. Last runs and operators' pauses stay as they are.
 
-        A new schedule begins now. So does one that its program no longer pauses, and one whose expression or
-        time zone has changed.
+        A new schedule starts now. So does one that its program no longer pauses, or that has a new expression or time
+        zone.
         """
         ...
 
     async def schedules(self) -> list[ScheduleState]:
-        """All of them, by name."""
+        """Return all schedules, by name."""
         ...
 
     async def pause(self, name: str, by: str, why: str) -> bool:
-        """Take no more ticks of it. False: there is none; a pause that stands is left as it is."""
+        """Pause a schedule; return False if there is none. An existing pause stays as it is."""
         ...
 
     async def resume(self, name: str, *, make_up: bool) -> bool:
-        """Lift a person's pause; False: there is no such schedule.
+        """End an operator's pause; return False if there is no such schedule.
 
-        What fell into the pause is let go, or with *make_up* counts as missed.
+        Runs during the pause are skipped, or with *make_up* count as missed.
         """
         ...
 
     async def remove(self, name: str) -> None:
-        """Forget it; the record of its ticks stays. Gone already: nothing."""
+        """Delete a schedule, if it exists. The record of its runs stays."""
         ...
 
     async def rewind(self) -> list[str]:
-        """Restart schedules whose last tick is over a minute in the future, and return their names.
+        """Restart schedules with a last run over a minute in the future, and return their names.
 
-        Their clock was set back. Ticks that were taken before that are not taken again.
+        Their clock was set back. Earlier runs are not repeated.
         """
         ...
 
     async def record_run(
-        self, name: str, seen: datetime, tick: datetime, coalesced: int, session_id: UUID, job: NewJob
+        self, name: str, last_tick: datetime, tick: datetime, coalesced: int, session_id: UUID, job: NewJob
     ) -> bool:
-        """Move last_tick from *seen* to *tick*, record the duty and enqueue *job*, all or nothing.
+        """Move the last run from *last_tick* to *tick*, record the run and enqueue *job*, all or nothing.
 
         The job is due ``job.delay_s`` after *tick*, at the latest that long from now.
+
+        Returns:
+            False if another process was first.
         """
         ...
 
     async def runs(self, name: str, limit: int) -> list[ScheduleRun]:
-        """The latest ticks of a schedule, the newest first."""
+        """Return the latest runs of a schedule, the newest first."""
         ...
 
     async def prune(self, older_than_s: float, limit: int) -> int: ...

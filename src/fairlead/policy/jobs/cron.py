@@ -1,8 +1,8 @@
-"""When schedules tick: cron expressions in a time zone, and ``@every 5s``.
+"""The times of schedules: cron expressions in a time zone, and ``@every 5s``.
 
-All processes must compute the same ticks, whenever each of them starts to look, so a tick never depends on
-where the computation began: ``@every`` counts from the epoch, and a cron expression is matched against wall
-clock times first and turned into moments of the zone afterwards. Where the clock changes, the rule is cron's:
+All processes must compute the same ticks whenever they start, so a tick never depends on where the
+computation began. ``@every`` counts from the epoch. A cron expression is matched against wall clock times,
+which are then converted to instants of the zone. When the clock changes, the rule is cron's:
 
 - a job at fixed times runs once a day: a time that the change skips runs right after the gap, a time that
   comes twice runs the first time;
@@ -31,7 +31,7 @@ SHORTEST_PERIOD = timedelta(milliseconds=10)
 LONGEST_PERIOD = timedelta(days=366)
 MOST_COUNTED = 10_000
 FURTHEST = timedelta(days=36_525)
-"""How far ahead a tick is looked for: 29 February on a Monday comes once in 28 years, or in 40."""
+"""How far ahead a tick is searched: 29 February on a Monday comes once in 28 years, or in 40."""
 
 _LONGEST_EXPRESSION = 200
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -70,7 +70,7 @@ class Cron:
 
 @dataclass(frozen=True, slots=True)
 class DueTicks:
-    """Ticks to take now, oldest first; *coalesced* (at most 10,000) earlier ones are made up by the one."""
+    """Ticks to fire now, oldest first. The one of ``coalesce`` stands for *coalesced* (at most 10,000) earlier ones."""
 
     ticks: tuple[datetime, ...]
     coalesced: int = 0
@@ -78,10 +78,13 @@ class DueTicks:
 
 @lru_cache(maxsize=512)
 def parse_schedule(expression: str, tz: str = "UTC") -> Every | Cron:
-    """The schedule meant by *expression* in zone *tz*; InvalidInputError, with a hint, where there is none.
+    """Return the schedule of *expression* in zone *tz*.
 
     >>> parse_schedule("@every 1m30s").period.total_seconds()
     90.0
+
+    Raises:
+        InvalidInputError: It is not valid.
     """
     zone = _zone(tz)
     text = " ".join(expression[: _LONGEST_EXPRESSION + 1].split())
@@ -102,31 +105,31 @@ def parse_schedule(expression: str, tz: str = "UTC") -> Every | Cron:
     return Cron(text, zone, fixed=not (minute.startswith("*") or hour.startswith("*")))
 
 
-def ticks_between(expr: str, tz: str, after: datetime, until: datetime, limit: int) -> list[datetime]:
-    """The first *limit* ticks in (after, until], in UTC and in order. The moments must know their zone."""
+def ticks_between(expr: str, tz: str, since: datetime, until: datetime, limit: int) -> list[datetime]:
+    """Return the first *limit* ticks in (since, until], in UTC and in order. Both must have a time zone."""
     schedule = parse_schedule(expr, tz)
-    after, until = _utc(after), _utc(until)
-    if until <= after or limit <= 0:
+    since, until = _utc(since), _utc(until)
+    if until <= since or limit <= 0:
         return []
     if isinstance(schedule, Every):
-        return list(islice(_periods(schedule.period, after, until), limit))
-    return _cron_ticks(schedule, after, until, limit)
+        return list(islice(_periods(schedule.period, since, until), limit))
+    return _cron_ticks(schedule, since, until, limit)
 
 
-def next_tick(expr: str, tz: str, after: datetime) -> datetime | None:
-    """The first tick after a moment, or None where there is none in the next hundred years."""
-    ahead = ticks_between(expr, tz, after, after + FURTHEST, limit=1)
+def next_tick(expr: str, tz: str, since: datetime) -> datetime | None:
+    """Return the first tick after *since*, or None if there is none in the next hundred years."""
+    ahead = ticks_between(expr, tz, since, since + FURTHEST, limit=1)
     return ahead[0] if ahead else None
 
 
-def latest_tick(expr: str, tz: str, after: datetime, now: datetime) -> datetime | None:
-    """The last tick in (after, now], or None. Cheap however long ago *after* is."""
+def latest_tick(expr: str, tz: str, since: datetime, now: datetime) -> datetime | None:
+    """Return the last tick in (since, now], or None. Cheap however long ago *since* is."""
     schedule = parse_schedule(expr, tz)
-    after, now = _utc(after), _utc(now)
+    since, now = _utc(since), _utc(now)
     if isinstance(schedule, Every):
         tick = EPOCH + (now - EPOCH) // schedule.period * schedule.period
-        return tick if tick > after else None
-    start, end = after, now
+        return tick if tick > since else None
+    start, end = since, now
     while end - start > _WALKED:  # halve first, so that a dense schedule is not walked from its beginning
         middle = start + (end - start) / 2
         if _cron_ticks(schedule, middle, end, limit=1):
@@ -141,55 +144,55 @@ def due_ticks(
     expr: str,
     tz: str,
     missed: Literal["coalesce", "catch_up"],
-    after: datetime,
+    since: datetime,
     now: datetime,
     limit: int = 100,
 ) -> DueTicks:
-    """What a schedule whose last tick was *after* has to take at *now*.
+    """Return the ticks due at *now* of a schedule with its last tick at *since*.
 
-    ``coalesce`` takes the latest tick and makes up the earlier ones with it; ``catch_up`` takes them all,
-    up to *limit* (default 100) at a time.
+    ``coalesce`` fires the latest tick, which stands for the earlier ones. ``catch_up`` fires them all, up to
+    *limit* (default 100) at a time.
     """
     if missed == "catch_up":
-        return DueTicks(tuple(ticks_between(expr, tz, after, now, limit)))
-    latest = latest_tick(expr, tz, after, now)
+        return DueTicks(tuple(ticks_between(expr, tz, since, now, limit)))
+    latest = latest_tick(expr, tz, since, now)
     if latest is None:
         return DueTicks(())
-    return DueTicks((latest,), coalesced=_count(expr, tz, after, latest) - 1)
+    return DueTicks((latest,), coalesced=_count(expr, tz, since, latest) - 1)
 
 
-def _count(expr: str, tz: str, after: datetime, latest: datetime) -> int:
+def _count(expr: str, tz: str, since: datetime, latest: datetime) -> int:
     schedule = parse_schedule(expr, tz)
     if isinstance(schedule, Every):
         return min(
-            (latest - EPOCH) // schedule.period - (_utc(after) - EPOCH) // schedule.period, MOST_COUNTED
+            (latest - EPOCH) // schedule.period - (_utc(since) - EPOCH) // schedule.period, MOST_COUNTED
         )
-    return len(ticks_between(expr, tz, after, latest, MOST_COUNTED))
+    return len(ticks_between(expr, tz, since, latest, MOST_COUNTED))
 
 
-def _periods(period: timedelta, after: datetime, until: datetime) -> Iterator[datetime]:
-    tick = EPOCH + ((after - EPOCH) // period + 1) * period
+def _periods(period: timedelta, since: datetime, until: datetime) -> Iterator[datetime]:
+    tick = EPOCH + ((since - EPOCH) // period + 1) * period
     while tick <= until:
         yield tick
         tick += period
 
 
-def _cron_ticks(cron: Cron, after: datetime, until: datetime, limit: int) -> list[datetime]:
-    start, end = (moment.astimezone(cron.zone).replace(tzinfo=None) for moment in (after, until))
+def _cron_ticks(cron: Cron, since: datetime, until: datetime, limit: int) -> list[datetime]:
+    start, end = (moment.astimezone(cron.zone).replace(tzinfo=None) for moment in (since, until))
     around = timedelta(0) if cron.zone is UTC else _CHANGE
     end += around
-    found: set[datetime] = set()
+    instants: set[datetime] = set()
     for wall in CronSim(cron.expression, start - around):
         if wall > end:
             break
-        found.update(moment for moment in _moments(wall, cron) if after < moment <= until)
-        if len(found) >= limit:  # wall clock times are in order, moments nearly so: a change may reorder
+        instants.update(moment for moment in _moments(wall, cron) if since < moment <= until)
+        if len(instants) >= limit:  # wall clock times are in order, moments nearly so: a change may reorder
             end = min(end, wall + around)
-    return sorted(found)[:limit]
+    return sorted(instants)[:limit]
 
 
 def _moments(wall: datetime, cron: Cron) -> tuple[datetime, ...]:
-    """The moments at which the zone's clocks show *wall*, by the rule in the module's head."""
+    """Return the instants at which the zone's clocks show *wall*, by the rule at the top."""
     first = wall.replace(tzinfo=cron.zone, fold=0).astimezone(UTC)
     second = wall.replace(tzinfo=cron.zone, fold=1).astimezone(UTC)
     if first == second:

@@ -1,12 +1,12 @@
-"""The next action on a dead letter: replay it, ask the customer, leave it to a person, or give it up.
+"""The next action on a dead letter: replay it, notify the customer, leave it to an operator, or abandon it.
 
-Transient entries younger than an hour are replayed up to 3 times with a cool-down between; a setting reserves
-the last replay for later. Auth entries start the reauthorise workflow once, and are replayed once their
-connection has a new grant. All are abandoned after 7 days, auth entries only after a last notice. A closed
-entry is final. An entry whose replay is under way closes when that job succeeds, and reopens when it fails.
+Transient ones younger than an hour are replayed up to 3 times with a cool-down between; a setting reserves
+the last replay for later. Auth ones start the reauthorise workflow once, and are replayed once their
+connection has a new grant. All are abandoned after 7 days, auth ones only after a last notice. A closed one
+is final. One with a replay under way closes when that job succeeds, and reopens when it fails.
 
-The processor calls :func:`next_action`, acts, and stores :func:`action_in_s` as the time of the next look, so
-that entries that wait for a person fill no batch. Spec: Q10, R14, R19.
+The processor calls :func:`next_action`, acts, and stores :func:`action_in_s` as the time of its next check,
+so dead letters that wait for an operator fill no batch. Spec: Q10, R14, R19.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fairlead.policy.failures.category import MAY_HAVE_ACTED, TRANSIENT, Categor
 from fairlead.policy.jobs.states import DeadLetterStatus, Resolution
 
 NEVER_REPLAYED = frozenset({"poison", "expired", MAY_HAVE_ACTED})
-"""Codes of entries that only a person may replay: it kills workers, is too late, or may be done already."""
+"""Codes that only an operator may replay: the job kills workers, is too late, or may have acted already."""
 
 RESOLUTIONS: Mapping[DeadLetterStatus, frozenset[Resolution]] = MappingProxyType(
     {
@@ -49,10 +49,10 @@ class DeadLetterRules:
     """Between a death and its replay; default 5 min, so that 3 replays fit the window under a processor that
     runs each 15 min."""
     redrive_after_s: float | None = None
-    """The last automatic replay is kept for so long after a death, however old the entry is then: for outages
-    that outlast the window. Default none: all replays are made within it."""
+    """The last automatic replay is reserved until this long after a death, whatever its age, for outages that
+    outlast the window. Default none: all replays are made within it."""
     abandon_after_s: float = 7 * 86_400.0
-    """Age at which an open entry is given up; default 7 days."""
+    """Age at which an open entry is abandoned; default 7 days."""
     notice_before_s: float = 86_400.0
     """Between the last notice of an auth entry and its end; default 1 day."""
     bound: int = 10_000
@@ -118,7 +118,7 @@ class StartReauth:
 
 @dataclass(frozen=True, slots=True)
 class LastNotice:
-    """Tell the customer once more; the entry is abandoned after *abandon_at*."""
+    """Notify the customer once more; the dead letter is abandoned after *abandon_at*."""
 
     abandon_at: datetime
 
@@ -155,7 +155,7 @@ Action = RedriveNow | StartReauth | LastNotice | Abandon | WaitUntil | WaitForPe
 def next_action(
     entry: DeadEntry, now: datetime, rules: DeadLetterRules = DEFAULT_DEAD_LETTER_RULES
 ) -> Action:
-    """What is to be done about *entry* at *now* (the database's)."""
+    """Return the action on *entry* at *now*, the database's time."""
     if entry.status != DeadLetterStatus.PENDING_REVIEW:
         return Closed()
     if entry.replay_job_id is not None:  # its end closes or reopens the entry; this is only a backstop
@@ -174,12 +174,12 @@ def next_action(
 def first_action(
     category: Category, code: str, died_at: datetime, rules: DeadLetterRules = DEFAULT_DEAD_LETTER_RULES
 ) -> Action:
-    """What is to be done about an entry that is being written now, at *died_at*."""
+    """Return the first action on a dead letter that is written now, at *died_at*."""
     return next_action(_NewEntry(category.value, code, died_at), died_at, rules)
 
 
 def action_in_s(action: Action, now: datetime) -> float | None:
-    """Seconds until the processor has to look at an entry whose next action is *action*; None: never."""
+    """Return the seconds until *action* is due for the processor; None: never."""
     match action:
         case WaitUntil(at) | WaitForPerson(at):
             return max(0.0, (at - now).total_seconds())
@@ -207,13 +207,13 @@ def _auth_action(entry: DeadEntry, now: datetime, rules: DeadLetterRules) -> Act
 
 
 def _replay_at(entry: DeadEntry, now: datetime, rules: DeadLetterRules) -> datetime | None:
-    """When the next automatic replay is due; None where there is none to come."""
+    """Return when the next automatic replay is due; None if there is none."""
     if entry.category not in TRANSIENT or entry.code in NEVER_REPLAYED or entry.replays >= rules.max_replays:
         return None
-    kept = 0 if rules.redrive_after_s is None else 1
+    reserved = 0 if rules.redrive_after_s is None else 1
     soon_at = entry.last_at + timedelta(seconds=rules.cool_down_s)
     window_end = entry.first_at + timedelta(seconds=rules.replay_window_s)
-    if entry.replays < rules.max_replays - kept and max(now, soon_at) < window_end:
+    if entry.replays < rules.max_replays - reserved and max(now, soon_at) < window_end:
         return soon_at  # a processor that was away replays nothing old
     if rules.redrive_after_s is None:
         return None
@@ -241,7 +241,11 @@ class _NewEntry:
 
 
 def check_closing(status: DeadLetterStatus, resolution: Resolution, by: str, why: str) -> None:
-    """InvalidInputError unless an entry may be closed so: a fitting resolution, by somebody, for a reason (Q9)."""
+    """Check that an entry may be closed with this status and resolution, by an author and with a reason.
+
+    Raises:
+        InvalidInputError: It may not.
+    """
     if resolution not in RESOLUTIONS[status]:
         fitting = ", ".join(sorted(RESOLUTIONS[status])) or "none: it is open"
         raise InvalidInputError(

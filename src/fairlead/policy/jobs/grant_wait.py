@@ -1,14 +1,14 @@
-"""Decide what becomes of a job whose credential its provider refused, by what is known of the grant.
+"""Decide what happens to a job with a refused credential, by the state of its grant.
 
 | the grant | the job |
 | --- | --- |
-| gone | waits for a new one: in its held group if that is the connection's, else it looks again later |
-| given, or valid again, while the job ran | runs again at once |
-| cannot be looked up now | looks again later |
-| not known here, and the error says that it is gone | as if it were gone |
-| fine | has failed: a dead letter, which is replayed once there is a new grant |
+| gone | waits for a new one: in its held group if that is the connection's, else it checks again later |
+| new, or valid again, since the run started | runs again at once |
+| cannot be read now | checks again later |
+| unknown, and the error says that it is gone | as if it were gone |
+| valid | has failed: a dead letter, which is replayed once there is a new grant |
 
-No wait burns an attempt. All but the last row are counted, and bounded by ``MOST_WAITS``.
+No wait uses up an attempt. All but the last row are counted, and bounded by ``MOST_WAITS``.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from fairlead.policy.jobs.job import MOST_WAITS, Snooze
 from fairlead.policy.text.names import connection_group
 
 NEEDS_REAUTH = "needs_reauth"
-"""The reason for which work waits for a new grant."""
+"""Why a job waits for a new grant."""
 GRANT_LOOK_S, GRANT_LOOK_MOST_S = 5.0, 900.0
 """The first and the longest wait of a job that is not held with its group."""
 CHANGED_WAIT_S = 1.0
 
 
 class Grant(Enum):
-    """What is known of the grant of a connection after a run that was refused."""
+    """The state of a connection's grant after a run with a refused credential."""
 
     GONE = "gone"
     CHANGED = "changed"
-    """It is fine, and was given or became valid again while the job ran."""
+    """It is valid, and is new or valid again since the run started."""
     FINE = "fine"
     UNREADABLE = "unreadable"
     UNKNOWN = "unknown"
-    """Nothing says which connection it is, or there is none of that name."""
+    """The connection is not known, or does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedCredential:
-    """The connection whose credential was refused; *says_gone*: the error says that its grant is gone."""
+    """The connection with the refused credential. *says_gone*: the error says that its grant is gone."""
 
     tenant: str
     provider: str
@@ -53,32 +53,32 @@ class RefusedCredential:
 
     @property
     def group(self) -> str:
-        """The group that is held for it; empty where the connection is not known."""
+        """The group that is held for it; empty if the connection is not known."""
         return connection_group(self.provider, self.account) if self.provider and self.account else ""
 
 
 def refused_credential(
     error: Exception | None, *, tenant: str, provider: str | None, group: str
 ) -> RefusedCredential | None:
-    """Return whose credential *error* says was refused; None if it says something else.
+    """Return the credential that *error* reports as refused, or None.
 
     What the error does not name is taken from the job.
 
     Args:
-        error: What left the handler; None: the handler returned RequireReauth.
+        error: The handler's exception; None: the handler returned RequireReauth.
         tenant: Tenant of the job.
         provider: Provider of the job.
         group: Group of the job.
     """
-    found = None
+    refusal = None
     if error is not None:
-        found = _refusal(error)
-        if found is None:
+        refusal = _refusal(error)
+        if refusal is None:
             return None
-    tenant = getattr(found, "tenant", None) or tenant
-    provider = getattr(found, "provider", None) or provider or ""
-    account = getattr(found, "account", None) or _account_of(group, provider)
-    says_gone = isinstance(found, ReauthRequiredError) and not isinstance(found, NoRefreshTokenError)
+    tenant = getattr(refusal, "tenant", None) or tenant
+    provider = getattr(refusal, "provider", None) or provider or ""
+    account = getattr(refusal, "account", None) or _account_of(group, provider)
+    says_gone = isinstance(refusal, ReauthRequiredError) and not isinstance(refusal, NoRefreshTokenError)
     return RefusedCredential(tenant, provider, account, says_gone)
 
 
@@ -100,7 +100,7 @@ def grant_wait(
 
 
 def _refusal(error: Exception) -> FairleadError | None:
-    """Return the error of a refused credential; of a group only where it is nothing else."""
+    """Return the error of a refused credential. In a group of errors all must be such."""
     leaves = list(_leaves(error))
     if not leaves or not all(_is_refusal(leaf) for leaf in leaves):
         return None

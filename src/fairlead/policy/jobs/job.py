@@ -1,6 +1,6 @@
-"""Jobs as values: priorities, labels, the outcomes a handler may give, and the checks at the door.
+"""Jobs as values: priorities, labels, the outcomes of a handler, and the checks of new jobs.
 
-A handler returns one of the outcomes (or anything else, which is a result); what each of them does to the job
+A handler returns one of the outcomes, or any other value, which is a result. What each outcome does to the job
 stands in policy/jobs/states.py and docs/states.md.
 """
 
@@ -45,13 +45,12 @@ MAX_TAGS = 16
 MAX_TAG_BYTES = 64
 
 MOST_WAITS = 60
-"""So often a job that does not come on waits for a limit that its vendor told of; then such refusals are
-failures as any other."""
+"""How often a job that makes no progress waits for its provider's limits. Further refusals are failures."""
 WAITS = "waits"
-"""Under this word a job's streaks count them."""
+"""The key of these waits in a job's streaks."""
 
 OWN_FAULT_S, OWN_FAULT_MOST_S = 2.0, 60.0
-"""The first and the longest wait of a job that met a fault of its process: another one may take it then."""
+"""The first and the longest wait of a job after a fault of its process; another process may take it then."""
 
 BUDGET_S = 15.0
 BUDGET_SHARE = 0.25
@@ -59,7 +58,7 @@ BUDGET_SNOOZE_S = 30.0
 
 
 class Priority(IntEnum):
-    """How urgent a job is; the lower is claimed first."""
+    """The urgency of a job; the lower value is claimed first."""
 
     CRITICAL = 0
     URGENT = 1
@@ -75,20 +74,26 @@ _PRIORITIES: dict[str | int, Priority] = {
 
 
 def parse_priority(value: object) -> Priority:
-    """The priority named by *value*: ``"urgent"``, ``1`` or ``"1"``; else InvalidInputError.
+    """Return the priority named by *value*: ``"urgent"``, ``1`` or ``"1"``.
 
     >>> parse_priority("low")
     <Priority.LOW: 3>
+
+    Raises:
+        InvalidInputError: It names none.
     """
     if isinstance(value, str | int) and not isinstance(value, bool) and value in _PRIORITIES:
         return _PRIORITIES[value]
-    told = value if isinstance(value, int | float) else shown(value)
+    text = value if isinstance(value, int | float) else shown(value)
     hint = "use critical, urgent, normal or low, or its level 0 to 3"
-    raise InvalidInputError(f"{told} is no priority", hint=hint)
+    raise InvalidInputError(f"{text} is no priority", hint=hint)
 
 
 def job_label(state: JobState, *, due: bool, attempt: int) -> str:
-    """What people read: the state, or ``scheduled`` / ``retryable`` for available work not yet due (R18)."""
+    """Return the state, or ``scheduled`` / ``retryable`` for an available job that is not yet due.
+
+    Spec: R18.
+    """
     if state is not JobState.AVAILABLE or due:
         return state.value
     return "retryable" if attempt > 0 else "scheduled"
@@ -99,7 +104,7 @@ def job_label(state: JobState, *, due: bool, attempt: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """The work is done; *result* is kept with the job as JSON."""
+    """The job succeeded; *result* is stored with it as JSON."""
 
     result: object = None
 
@@ -113,10 +118,12 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Snooze:
-    """Not now: again after *delay_s* seconds, no attempt burnt.
+    """Run the job again after *delay_s* seconds without using up an attempt.
 
-    *in_place*: it keeps its place in its group, and nothing of the group begins before; where the job has no
-    group, it only waits itself. *counted*: a vendor refused for a limit, which is a wait so many times only.
+    Attributes:
+        in_place: It keeps its place in its group, and no job of the group starts before it. Without a group only
+            the job itself waits.
+        counted: The wait counts towards ``MOST_WAITS``.
     """
 
     delay_s: float
@@ -130,7 +137,7 @@ class Snooze:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """The work is no longer wanted; ends without a dead letter."""
+    """The job is no longer wanted; it ends without a dead letter."""
 
     reason: str
 
@@ -140,7 +147,7 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """The work cannot be done; ends as a dead letter of *category*, default permanent_request."""
+    """The job cannot succeed; it ends as a dead letter of *category*, default permanent_request."""
 
     reason: str
     category: Category = Category.PERMANENT_REQUEST
@@ -151,9 +158,9 @@ class Discard:
 
 @dataclass(frozen=True, slots=True)
 class RequireReauth:
-    """Only the customer can help.
+    """The connection needs a new authorisation by the customer.
 
-    Where the grant of the job's connection is gone the job waits for a new one, as after ReauthRequiredError. Else
+    If the grant of the job's connection is gone, the job waits for a new one, as after ReauthRequiredError. Else
     it ends as a dead letter of permanent_auth that starts the reauthorisation.
     """
 
@@ -178,7 +185,7 @@ def outcome_of_exception(
     These are waits, which burn no attempt, and not failures:
 
     - A refusal by fairlead that names a time (cool-down, a refresh in progress, an open breaker): nothing was
-      sent. The wait is spread by up to 10 %, unless the gate gave the job a turn of its own.
+      sent. The wait is spread by up to 10 %, unless the job has a reservation.
     - A vendor's refusal for a limit before it acted, up to *MOST_WAITS* times since the job last saved its
       progress: a vendor that always refuses is down.
     - A fault of this process, up to *MOST_WAITS* times.
@@ -204,7 +211,7 @@ def outcome_of_exception(
     if wait_s is None or not math.isfinite(wait_s):
         return Retry(classify_exception(error, transient))
     wait_s = min(max(wait_s, 0.0), LONGEST_DELAY_S / 2)
-    if of_error(error).own is Own.LIMIT:  # it has a turn of its own, or is the first of its group
+    if of_error(error).own is Own.LIMIT:  # it has a reservation, or is the first of its group
         return Snooze(wait_s, _wait_reason(error), in_place=True)
     return Snooze(wait_s * (1 + checked_draw(draw) / 10), _wait_reason(error))
 
@@ -225,27 +232,27 @@ def _is_own_fault(error: Exception) -> bool:
 
 
 def _vendors_wait(error: CallFailedError, waits: int, draw: float) -> Snooze | None:
-    """The wait that a vendor's limit asks for; None where it is none, or any attempt may have done something.
+    """Return the wait after a provider's limit, or None if it is no such failure or may have acted.
 
-    Never less than it asked for. What it did not ask for grows as between attempts (SPEC T). The group waits
-    with its job, unless it is the limit of one endpoint or object: the rest of the connection goes on.
+    The wait is never shorter than the provider requested. Without a request it grows as between attempts. The
+    group waits with its job, unless the limit is one of an endpoint or object.
     """
-    verdict, asked_s = error.verdict, error.retry_after_s
+    verdict, requested_s = error.verdict, error.retry_after_s
     if error.category != Category.TRANSIENT_RATE_LIMIT or not isinstance(verdict, Verdict):
         return None
-    if error.may_have_acted or asked_s is None or not math.isfinite(asked_s):
+    if error.may_have_acted or requested_s is None or not math.isfinite(requested_s):
         return None
     rule = DEFAULT_RULES[Category.TRANSIENT_RATE_LIMIT]
     nominal_s = nominal_delay_s(waits, base_s=rule.base_s, cap_s=rule.cap_s)
-    wait_s = min(max(asked_s, jittered_s(nominal_s, rule.jitter, draw)), LONGEST_DELAY_S / 2)
+    wait_s = min(max(requested_s, jittered_s(nominal_s, rule.jitter, draw)), LONGEST_DELAY_S / 2)
     return Snooze(wait_s, _wait_reason(error), in_place=of_call(verdict).own is Own.LIMIT, counted=True)
 
 
 def budget_snooze(remaining_s: float | None, timeout_s: float | None) -> Snooze | None:
-    """The snooze of a job that starts with too little time left, or None where it may run (Q5).
+    """Return the snooze of a job that has too little time left at its start, or None if it may run.
 
-    Too little is under 15 s, but never more than a quarter of the job's own timeout (DEFAULTS §2): a kind
-    with a timeout of 10 s would else never run. *remaining_s* None: no limit.
+    Too little is under 15 s, but never more than a quarter of the job's own timeout, because a kind with a
+    timeout of 10 s would never run otherwise. *remaining_s* None: no limit. Spec: Q5.
     """
     if remaining_s is None:
         return None
@@ -256,11 +263,11 @@ def budget_snooze(remaining_s: float | None, timeout_s: float | None) -> Snooze 
     return Snooze(BUDGET_SNOOZE_S, f"{left_s:.1f} s were left at its start, {needed_s:g} s are needed")
 
 
-# ---- checks at the door ------------------------------------------------------------------------
+# ---- checks of new jobs ------------------------------------------------------------------------
 
 
 class JobFields(Protocol):
-    """The fields of a job to be enqueued, as far as they are checked here."""
+    """The fields of a new job that are checked here."""
 
     @property
     def kind(self) -> str: ...
@@ -291,13 +298,21 @@ class JobFields(Protocol):
 
 
 def check_new_job(job: JobFields) -> str:
-    """The JSON text of *job*'s args, once every field of it is found acceptable; else InvalidInputError."""
+    """Check every field of *job*, and return the JSON text of its args.
+
+    Raises:
+        InvalidInputError: A field is not valid.
+    """
     check_job_fields(job)
     return encode_args(job.args, tenant=job.tenant_id)
 
 
 def check_job_fields(job: JobFields) -> None:
-    """InvalidInputError where a field of *job* is not acceptable; its args are not looked at."""
+    """Check the fields of *job*, but not its args.
+
+    Raises:
+        InvalidInputError: A field is not valid.
+    """
     tenant = check_tenant(job.tenant_id)
     check_name("kind", job.kind, tenant=tenant)
     check_name("queue", job.queue, tenant=tenant)
@@ -309,13 +324,17 @@ def check_job_fields(job: JobFields) -> None:
 
 
 def check_delay(noun: str, delay_s: object, *, tenant: str | None = None) -> float:
-    """*delay_s* if it is a wait of 0 s to 366 days; else InvalidInputError."""
+    """Return *delay_s* if it is a wait of 0 s to 366 days.
+
+    Raises:
+        InvalidInputError: It is not.
+    """
     number = number_of(delay_s)
     if 0 <= number <= LONGEST_DELAY_S:  # NaN fails both comparisons
         return number
-    told = delay_s if isinstance(delay_s, int | float) else shown(delay_s)
+    text = delay_s if isinstance(delay_s, int | float) else shown(delay_s)
     hint = f"give seconds from 0 to {LONGEST_DELAY_S:.0f} (366 days)"
-    raise InvalidInputError(f"{told} is no delay for {noun}", tenant=tenant, hint=hint)
+    raise InvalidInputError(f"{text} is no delay for {noun}", tenant=tenant, hint=hint)
 
 
 def _check_keys(job: JobFields, tenant: str) -> None:
@@ -332,15 +351,15 @@ def _check_keys(job: JobFields, tenant: str) -> None:
         check_label("tag", tag, MAX_TAG_BYTES, tenant=tenant)
 
 
-def _check_unique_while(chosen: object, unique_key: str | None, tenant: str) -> None:
-    known = get_args(UniqueWhile)
-    if chosen not in known:
-        near = get_close_matches(chosen, known, n=1, cutoff=0.5) if isinstance(chosen, str) else []
-        hint = f"did you mean {near[0]}?" if near else f"use {', '.join(known[:-1])} or {known[-1]}"
-        raise InvalidInputError(f"{shown(chosen)} is no unique_while", tenant=tenant, hint=hint)
+def _check_unique_while(value: object, unique_key: str | None, tenant: str) -> None:
+    values = get_args(UniqueWhile)
+    if value not in values:
+        near = get_close_matches(value, values, n=1, cutoff=0.5) if isinstance(value, str) else []
+        hint = f"did you mean {near[0]}?" if near else f"use {', '.join(values[:-1])} or {values[-1]}"
+        raise InvalidInputError(f"{shown(value)} is no unique_while", tenant=tenant, hint=hint)
     if unique_key is None:
-        what = "unique_while without a unique_key"
-        raise InvalidInputError(what, tenant=tenant, hint="give both, or neither")
+        message = "unique_while without a unique_key"
+        raise InvalidInputError(message, tenant=tenant, hint="give both, or neither")
 
 
 def _check_times(job: JobFields, tenant: str) -> None:
@@ -348,13 +367,13 @@ def _check_times(job: JobFields, tenant: str) -> None:
     if job.unique_for_s is not None:
         check_delay("unique_for_s", job.unique_for_s, tenant=tenant)
         if job.unique_key is None:
-            what = "unique_for_s without a unique_key"
-            raise InvalidInputError(what, tenant=tenant, hint="give both, or the key alone")
+            message = "unique_for_s without a unique_key"
+            raise InvalidInputError(message, tenant=tenant, hint="give both, or the key alone")
     if job.expires_in_s is not None:
         check_delay("expires_in_s", job.expires_in_s, tenant=tenant)
         if job.expires_in_s <= job.delay_s:
-            what = f"the job would expire in {job.expires_in_s:g} s and is due in {job.delay_s:g} s"
-            raise InvalidInputError(what, tenant=tenant, hint="let expires_in_s be longer than delay_s")
+            message = f"the job would expire in {job.expires_in_s:g} s and is due in {job.delay_s:g} s"
+            raise InvalidInputError(message, tenant=tenant, hint="let expires_in_s be longer than delay_s")
 
 
 def _check_reason(noun: str, reason: object) -> None:

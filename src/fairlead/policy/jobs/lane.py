@@ -1,9 +1,9 @@
-"""Fair shares: lanes, weights, what may be held back, and how long anything waits for its turn (Q6, R16).
+"""Fair shares: lanes, weights, pause scopes, and the longest wait. Spec: Q6, R16.
 
-A lane is the work of one (queue, kind, provider, priority, tenant, group): all that can be blocked or served
-as one. Lanes take turns by virtual time: a job of a lane moves it on by its stride, 1000 / weight. All lanes
-of a tenant together earn what one would: in PostgreSQL they stand in one line, in memory each job is charged
-for all of them.
+A lane holds the jobs of one (queue, kind, provider, priority, tenant, group): all that can be blocked or
+served as one. Lanes take turns by virtual time: a job of a lane moves it on by its stride, 1000 / weight. All
+lanes of a tenant together get what one would get: in PostgreSQL they share one entry, in memory each job is
+charged to all of them.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ STRIDE = 1000
 """By how much a job of weight 1 moves its lane on."""
 MIN_WEIGHT, MAX_WEIGHT = 0.001, 1000.0
 MAX_CAP = 1_000_000
-OWN_KINDS = frozenset({"token", "event", "dead_letter"})
-"""How kinds of our own begin, up to their first dot; and one that has none."""
+INTERNAL_PREFIXES = frozenset({"token", "event", "dead_letter"})
+"""The prefixes of internal kinds, up to their first dot; and one without a dot."""
 CLEAN_UP = "clean_up"
 LONGEST_WAIT_S = 300.0
-"""No lane waits longer for its turn: by then it has aged into the first class (Q6)."""
+"""The longest wait of a lane: by then it has moved into the first class. Spec: Q6."""
 
 
 class ScopeKind(StrEnum):
-    """What can be paused as one."""
+    """The kinds of things that can be paused."""
 
     QUEUE = "queue"
     KIND = "kind"
@@ -42,12 +42,12 @@ class ScopeKind(StrEnum):
     PROVIDER = "provider"
     GROUP = "group"
     RATE = "rate"
-    """A group of one tenant, until its turn at the provider's limits. Written by the gate only."""
+    """A group of one tenant, until its reservation at the provider's limits. Written by the gate only."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """One thing that can be paused. A group belongs to *tenant*, or with None is shared by all tenants."""
+    """A thing that can be paused. A group belongs to *tenant*, or with None to all tenants together."""
 
     kind: ScopeKind
     key: str
@@ -68,8 +68,8 @@ class Scope:
                 raise InvalidInputError(f"a {self.kind} is no tenant's own", tenant=self.tenant, hint=hint)
 
     @property
-    def whose(self) -> str | None:
-        """The tenant all of whose work it is, or part of it; None: that of more than one."""
+    def owner(self) -> str | None:
+        """The tenant that it belongs to entirely; None if it covers several."""
         return self.key if self.kind is ScopeKind.TENANT else self.tenant
 
     def __str__(self) -> str:
@@ -78,27 +78,35 @@ class Scope:
 
 
 def check_weight(weight: object) -> float:
-    """*weight* if it is a share of 0.001 to 1000 (1 is the usual one); else InvalidInputError."""
+    """Return *weight* if it is 0.001 to 1000 (1 is usual).
+
+    Raises:
+        InvalidInputError: It is not.
+    """
     number = number_of(weight)
     if MIN_WEIGHT <= number <= MAX_WEIGHT:  # NaN fails both comparisons
         return float(number)
-    told = weight if isinstance(weight, int | float) else shown(weight)
+    text = weight if isinstance(weight, int | float) else shown(weight)
     raise InvalidInputError(
-        f"{told} is no weight", hint=f"give {MIN_WEIGHT:g} to {MAX_WEIGHT:g}; 1 is the usual"
+        f"{text} is no weight", hint=f"give {MIN_WEIGHT:g} to {MAX_WEIGHT:g}; 1 is the usual"
     )
 
 
 def check_cap(max_running: object) -> int:
-    """*max_running* if it is a cap of 1 to 1,000,000 running jobs; else InvalidInputError."""
+    """Return *max_running* if it is a cap of 1 to 1,000,000 running jobs.
+
+    Raises:
+        InvalidInputError: It is not.
+    """
     if isinstance(max_running, int) and not isinstance(max_running, bool) and 1 <= max_running <= MAX_CAP:
         return max_running
-    told = max_running if isinstance(max_running, int | float) else shown(max_running)
+    text = max_running if isinstance(max_running, int | float) else shown(max_running)
     hint = f"give 1 to {MAX_CAP}; to let nothing run, pause instead"
-    raise InvalidInputError(f"{told} is no cap on running jobs", hint=hint)
+    raise InvalidInputError(f"{text} is no cap on running jobs", hint=hint)
 
 
 def stride(weight: float) -> int:
-    """By how much each job moves a lane of *weight* on.
+    """Return by how much each job moves a lane of *weight* on.
 
     >>> stride(1.0), stride(3.0), stride(1000.0)
     (1000, 333, 1)
@@ -107,19 +115,19 @@ def stride(weight: float) -> int:
 
 
 def is_internal_kind(kind: str) -> bool:
-    """True for kinds of our own, which only a pause of the kind itself holds, and no cap counts.
+    """Return whether *kind* is an internal one, which only a pause of that kind stops, and no cap counts.
 
-    Tokens are kept fresh and customers told, whatever else of theirs has to wait.
+    So tokens are refreshed and customers notified while their other jobs wait.
 
     >>> [is_internal_kind(kind) for kind in ("token.refresh", "clean_up", "token", "orders.sync")]
     [True, True, False, False]
     """
     family, dot, _ = kind.partition(".")
-    return (bool(dot) and family in OWN_KINDS) or kind == CLEAN_UP
+    return (bool(dot) and family in INTERNAL_PREFIXES) or kind == CLEAN_UP
 
 
 class HasTenant(Protocol):
-    """A job, as far as the order of starting is concerned."""
+    """The part of a job that decides the order of starting."""
 
     @property
     def tenant_id(self) -> str: ...
@@ -129,9 +137,9 @@ J = TypeVar("J", bound=HasTenant)
 
 
 def interleave_tenants(jobs: Sequence[J], quantum: int = QUANTUM) -> list[J]:
-    """*jobs* in their order, but at most *quantum* of a tenant in a row while others are among the rest.
+    """Return *jobs* in their order, but at most *quantum* of a tenant in a row while other tenants wait.
 
-    A job moves forward only past those that would be one too many; nobody else's order changes.
+    A job moves forward only past those that would be one too many.
     """
     if not _crowded(jobs, quantum):
         return list(jobs)
@@ -171,7 +179,7 @@ def _too_many(started: Sequence[J], job: J, in_a_row: int, quantum: int) -> bool
 
 
 def current_priority(rounds_without_service: int) -> int:
-    """The gauge of a tenant's need: 5 when it was just served, 1 when it waited four rounds or more (Q6).
+    """Return the gauge of a tenant's need: 5 when just served, 1 after four rounds without service. Spec: Q6.
 
     >>> [current_priority(rounds) for rounds in (0, 1, 4, 9)]
     [5, 4, 1, 1]

@@ -1,7 +1,7 @@
-"""Arguments of a job: JSON that PostgreSQL, Python and the next language all read alike, within bounds.
+"""Arguments of a job: JSON that PostgreSQL, Python and other languages read alike, within bounds.
 
-They are checked where they enter, with the place of the fault in the error: a job that could not be stored,
-or not be read again, is refused by enqueue and never fails later in a worker.
+They are checked when a job is enqueued, and the error names the place. So a job that could not be stored or
+read again never fails later in a worker.
 """
 
 from __future__ import annotations
@@ -29,10 +29,13 @@ _chunks = _make and _make(
 
 
 def encode_args(args: Mapping[str, object], *, name: str = "args", tenant: str | None = None) -> str:
-    """Return the JSON text of *args*, or raise InvalidInputError that says which place of *name* cannot be stored.
+    """Return the JSON text of *args*.
 
     Bounds: an object of at most 64 KiB, 32 levels, keys of text, numbers finite and up to 256 bits, no NUL
     and no lone surrogate anywhere.
+
+    Raises:
+        InvalidInputError: They cannot be stored; the message has the place in *name*.
     """
     try:
         _check(args, "args", MAX_ARGS_DEPTH, [MAX_ARGS_BYTES])
@@ -42,8 +45,8 @@ def encode_args(args: Mapping[str, object], *, name: str = "args", tenant: str |
         if len(text) > MAX_ARGS_BYTES // 4 and len(text.encode()) > MAX_ARGS_BYTES:
             raise _too_large()
     except _Unfit as unfit:
-        what = f"{name}{unfit.path.removeprefix('args')} {unfit.problem}"
-        raise InvalidInputError(what, tenant=tenant, hint=unfit.hint) from None
+        message = f"{name}{unfit.path.removeprefix('args')} {unfit.problem}"
+        raise InvalidInputError(message, tenant=tenant, hint=unfit.hint) from None
     return text
 
 
@@ -54,7 +57,7 @@ class _Unfit(Exception):
 
 
 def _check(value: object, path: str, depth: int, room: list[int]) -> None:
-    """Walk *value*; *room* holds the bytes left, so that something endless is not walked to its end."""
+    """Check *value*; *room* holds the bytes left, so that an endless value is not read to its end."""
     room[0] -= 1
     if room[0] < 0:
         raise _too_large()
@@ -85,7 +88,7 @@ def _check_object(value: Mapping[object, object], path: str, depth: int, room: l
 
 
 def _is_plain(value: object) -> bool:
-    """True for ASCII without NUL, integers of a machine's size, true, false and null: JSON by any reading."""
+    """Return whether *value* is ASCII without NUL, a 64-bit integer, true, false or null."""
     if isinstance(value, str):
         return value.isascii() and "\0" not in value
     return value is None or (isinstance(value, int) and -(1 << 63) <= value < 1 << 64)

@@ -1,8 +1,8 @@
-"""Schedules as values: what one may be, and when within its spread a tick's job runs.
+"""The checks of a schedule, and the delay of each run's job within its jitter.
 
-Jitter only makes a job later, and is stable per schedule and tick: whichever process takes the tick, and
-however often it tries, the job is due at the same moment. It ends before the next tick, so that the order of
-ticks is the order of their jobs.
+Jitter only delays a job, and is stable for each schedule and tick: whichever process fires it, and however
+often it tries, the job is due at the same time. It ends before the next tick, so jobs keep the order of
+ticks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MISSED = ("coalesce", "catch_up")
 LONGEST_JITTER_S = 86_400.0
 
 COALESCE_AFTER_S, STOP_AFTER_S = 180.0, 3600.0
-"""Without a worker for its kind a schedule makes one job for its ticks after 3 min, none after an hour."""
+"""Without a worker for its kind a schedule coalesces its runs after 3 min, and stops after an hour."""
 
 _CHANCE_BITS = 64
 
@@ -56,7 +56,11 @@ class ScheduleFields(Protocol):
 
 
 def check_schedule(schedule: ScheduleFields) -> None:
-    """InvalidInputError, with a hint, where *schedule* could not be kept."""
+    """Check *schedule*.
+
+    Raises:
+        InvalidInputError: It is not valid.
+    """
     check_name("schedule", schedule.name)
     tenant = check_tenant(schedule.tenant_id)
     check_name("kind", schedule.kind, tenant=tenant)
@@ -73,13 +77,13 @@ def check_schedule(schedule: ScheduleFields) -> None:
 
 
 def made_without_handler(missed: str, unhandled_s: float, watched_s: float) -> str | None:
-    """Return how a schedule makes up for its ticks: *missed*, ``coalesce``, or None where it takes no more.
+    """Return how a schedule makes up for missed runs: *missed*, ``coalesce``, or None if it must stop.
 
     Args:
-        missed: What the schedule says itself.
+        missed: What the schedule declares.
         unhandled_s: Seconds since a worker last reported that it takes the schedule's kind.
-        watched_s: Seconds for which this scheduler has run. What it slept through says nothing: the workers
-            may have slept, too, and begin after it.
+        watched_s: Seconds for which this scheduler has run. Earlier time does not count, because the workers
+            may have been down, too.
     """
     without_s = min(unhandled_s, watched_s)
     if without_s >= STOP_AFTER_S:
@@ -88,7 +92,7 @@ def made_without_handler(missed: str, unhandled_s: float, watched_s: float) -> s
 
 
 def tick_delay_s(schedule: ScheduleFields, tick: datetime) -> float:
-    """Seconds from *tick* to its job: below ``jitter_s`` and before the next tick; 0.0 without jitter."""
+    """Return the seconds from *tick* to its job: below ``jitter_s`` and before the next tick."""
     if schedule.jitter_s <= 0:
         return 0.0
     bound = timedelta(seconds=schedule.jitter_s)
@@ -98,13 +102,13 @@ def tick_delay_s(schedule: ScheduleFields, tick: datetime) -> float:
 
 
 def _chance(name: str, tick: datetime) -> int:
-    """A number of 64 bits of its own for each tick of each schedule."""
+    """Return a number of 64 bits that is stable for each tick of each schedule."""
     of = f"{name} {tick.astimezone(UTC).isoformat()}"
     return int.from_bytes(hashlib.blake2b(of.encode(), digest_size=_CHANCE_BITS // 8).digest(), "big")
 
 
 def _check_jitter(jitter_s: object) -> None:
     if not 0 <= number_of(jitter_s) <= LONGEST_JITTER_S:  # NaN fails both comparisons
-        told = jitter_s if isinstance(jitter_s, int | float) else shown(jitter_s)
+        text = jitter_s if isinstance(jitter_s, int | float) else shown(jitter_s)
         hint = f"give seconds from 0 to {LONGEST_JITTER_S:.0f} (a day)"
-        raise InvalidInputError(f"{told} is no jitter", hint=hint)
+        raise InvalidInputError(f"{text} is no jitter", hint=hint)

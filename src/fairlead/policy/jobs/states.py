@@ -86,10 +86,14 @@ class Machine(Generic[S]):
         if len(self._targets) != len(self.transitions):
             raise ValueError(f"{states.__name__}: two arrows for one event hint: name the events apart")
 
-    def after(self, state: S | None, event: str) -> S | None:
-        """The state after *event*; ValueError where *event* cannot happen in *state*."""
+    def state_after(self, state: S | None, event: str) -> S | None:
+        """Return the state after *event*.
+
+        Raises:
+            ValueError: *event* cannot happen in *state*.
+        """
         if (state, event) not in self._targets:
-            possible = sorted(known for source, known in self._targets if source == state)
+            possible = sorted(other for source, other in self._targets if source == state)
             raise ValueError(f"{event!r} cannot happen to {state or 'no row'!s} hint: {possible} can")
         return self._targets[state, event]
 
