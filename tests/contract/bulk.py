@@ -104,7 +104,7 @@ class Process:
 
     async def enter_own(self) -> None:
         """Take a place, or go on in the one of an earlier run of this job."""
-        async with self.bulks.enter(BulkRequest(SHOP, "query", "2025-10", own=True)):
+        async with self.bulks.enter(BulkRequest(SHOP, "query", "2025-10", knows_running=True)):
             pass
 
     async def connection(self, key: ConnectionKey) -> Connection:

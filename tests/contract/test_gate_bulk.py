@@ -241,7 +241,7 @@ async def test_a_job_finds_the_place_that_an_earlier_run_of_it_left_taken(
             with pytest.raises(BulkLimitReachedError):
                 await second.enter_own()
             return
-        async with second.bulks.enter(BulkRequest(SHOP, "query", "2025-10", own=True)) as place:
+        async with second.bulks.enter(BulkRequest(SHOP, "query", "2025-10", knows_running=True)) as place:
             assert (place.resumed, place.running_id) == (True, None)
             with pytest.raises(BulkLimitReachedError):  # one is in it already
                 await second.enter_own()

@@ -90,7 +90,7 @@ def _no_renewals() -> None:
         return None
 
     LeaseRenewer.beat = beat  # type: ignore[method-assign]
-    LeaseRenewer._look = lambda _renewer: None  # type: ignore[method-assign]
+    LeaseRenewer._stop_due = lambda _renewer: None  # type: ignore[method-assign]
 
 
 def _no_debts() -> None:

@@ -72,7 +72,7 @@ class Vendor:
 
     @asynccontextmanager
     async def enter(self, wish: BulkRequest) -> AsyncIterator[BulkOperation]:
-        assert wish.own
+        assert wish.knows_running
         token = BulkToken(1, 1, "bulk:p", "")
         self.place = BulkOperation(KEY, token, "shopify", lambda _event: None, resumed=self.resumed)
         try:

@@ -37,7 +37,7 @@ def admissions_of(gate: LocalGate, clock: ManualClock) -> Admitter:
 async def test_no_wait_for_the_store_outlives_its_call() -> None:
     clock = ManualClock()
     entry = AdmissionRequest(Plan(DOMAIN), "acme", "shopify", wait_s=0.3, call_s=0.3)
-    asked = begun(admissions_of(Silent(lambda: 0), clock).admitted(entry))
+    asked = begun(admissions_of(Silent(lambda: 0), clock).admit(entry))
     await settled()
     await clock.advance(0.3)
     with pytest.raises(DeadlineExceededError, match="did not answer"):
@@ -56,8 +56,8 @@ async def test_waiter_is_judged_by_the_newest_limits(kind: str) -> None:
         plans = [Plan(DOMAIN, buckets=(limit,)) for limit in limits]
     now, admitter = [plans[0]], admissions_of(gate, clock)
     entry = AdmissionRequest(plans[0], "acme", "shopify", wait_s=200, call_s=200, plan_now=lambda: now[0])
-    await admitter.admitted(entry)
-    waiting = begun(admitter.admitted(entry))
+    await admitter.admit(entry)
+    waiting = begun(admitter.admit(entry))
     await settled()
     now[0] = plans[1]
     for _ in range(6):
@@ -76,7 +76,7 @@ async def test_no_wait_for_a_breaker_is_begun_that_leaves_no_time_for_the_call()
         admission.health = DestinationHealth.UNHEALTHY
     await clock.advance(0.5)
     with pytest.raises(LimitExceededError) as refused:
-        await admitter.admitted(entry)
+        await admitter.admit(entry)
     assert refused.value.reason == "breaker"
 
 
@@ -98,7 +98,7 @@ async def test_a_slot_handed_to_a_caller_that_leaves_with_its_turn_is_given_back
     admitter = admissions_of(gate, clock)
     first = await admitter.begin(AdmissionRequest(both, "acme", "shopify"))
     job = AdmissionRequest(both, "acme", "shopify", wait_s=0.3, reserve_ahead_s=900, reservation_id=77)
-    waiting = begun(admitter.admitted(job))
+    waiting = begun(admitter.admit(job))
     await settled()
     first.admission.record_health(DestinationHealth.HEALTHY, {0: Observation(left=0.0)})
     first.release_local()

@@ -284,7 +284,7 @@ class BulkRuns:
         """
         note = BulkNote(*order.named)
         token = order.token or note.token
-        wish = BulkRequest(order.key, order.kind, order.version, token, order.wait_s, own=True)
+        wish = BulkRequest(order.key, order.kind, order.version, token, order.wait_s, knows_running=True)
         async with self._bulks.enter(wish) as place:
             run = await self._running(place, order, ask, parse_token(token or ""))
             note.keep(place.token)

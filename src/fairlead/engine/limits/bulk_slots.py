@@ -1,16 +1,16 @@
-"""Places among the bulk operations of a shop: semaphores that outlive the run that took them (G5).
+"""Slots for the bulk operations of a connection: semaphores that outlive the run that acquired them.
 
-    take ─► the block, its lease renewed ─► nothing runs at the vendor: the place is free again
+    acquire ─► the block, its lease renewed ─► nothing runs at the vendor: the slot is free again
                     │
-                    └─ an operation runs there (begun, or adopted) ─► the place stays taken for a lease,
-                       and whoever comes with its token goes on, until it says finished
+                    └─ an operation runs there (started or adopted) ─► the slot stays taken for a lease, and
+                       a later run with the token goes on in it, until it reports that it has finished
 
-A bulk operation runs for minutes to hours at the vendor, while jobs look after it now and then. So its place
-is not tied to a run but to a token. Whoever dies leaves a place that is taken until its lease has passed,
-which is right: the operation that he began runs on. A token whose lease has passed reaches nothing any more.
+A bulk operation runs for minutes to hours at the vendor, while jobs check it now and then. So its slot belongs
+to a token, not to a run. The slot of a process that dies stays taken until its lease ends, because the
+operation that it started runs on. A token whose lease has ended is worthless.
 
-A store that lost everything grants slots again before such a lease has passed. So for the rest of it no place
-is given to anybody new, and whoever comes with a token has his place again (R23).
+A store that lost its state grants slots again before such a lease has ended. So for the rest of that lease no
+new slot is granted, and every token gets its slot back. Spec: G5, R23.
 """
 
 from __future__ import annotations
@@ -47,10 +47,12 @@ from fairlead.policy.text.safe import safe_text
 
 @dataclass(frozen=True, slots=True)
 class BulkRequest:
-    """What a caller wants to run in bulk. *token*: of the place that it has already.
+    """A request for a bulk operation.
 
-    *own*: it knows what runs, whatever the place: a token whose place is lost is given another one, and a job
-    without a token goes on in the place that an earlier run of it left taken.
+    Attributes:
+        token: The token of a slot that the caller has already.
+        knows_running: Whether the caller knows by itself what runs. Then a token whose slot is lost gets another
+            one, and a job without a token goes on in the slot that an earlier run of it left taken.
     """
 
     key: ConnectionKey
@@ -58,17 +60,17 @@ class BulkRequest:
     api_version: str | None = None
     token: str | None = None
     wait_s: float = 0.0
-    own: bool = False
+    knows_running: bool = False
 
 
 class BulkOperation:
-    """A place among the bulk operations of a shop. Say what runs in it: `started` or `adopt`, later `finished`."""
+    """A slot for a bulk operation. Report what runs in it: `started` or `adopt`, later `finished`."""
 
     def __init__(
         self, key: ConnectionKey, token: BulkToken, dialect: str, emit: Emit, *, resumed: bool = False
     ) -> None:
         self.resumed = resumed
-        """Whether it was taken by an earlier block; an operation may run in it."""
+        """Whether an earlier block acquired the slot, so that an operation may run in it."""
         self._key = key
         self._token = token
         self._dialect = dialect
@@ -76,31 +78,31 @@ class BulkOperation:
 
     @property
     def token(self) -> str:
-        """To be kept with the operation: with it another run or process goes on in this place."""
+        """The token to store with the operation: with it another run or process goes on in this slot."""
         return str(self._token)
 
     @property
     def fence(self) -> int:
-        """Grows with each place that is given: whoever comes later has a larger one."""
+        """The fencing token: each later slot has a larger one."""
         return self._token.fence
 
     @property
     def running_id(self) -> str | None:
-        """The vendor's name of the operation that runs in this place; None while none does."""
+        """The vendor's id of the operation that runs in this slot; None while none does."""
         return self._token.running_id or None
 
-    def rejection_code(self, reply: RawResponse) -> str | None:
-        """The vendor's code where *reply* says that no operation was begun since others run; else None.
+    def rejection_code(self, response: RawResponse) -> str | None:
+        """Return the vendor's code if *response* rejects the start because others run; else None.
 
         Shopify: OPERATION_IN_PROGRESS or LIMIT_REACHED. Look for the one that runs, and `adopt` it.
         """
-        for item in parse_limits(self._dialect, reply, now_epoch_s=None):
+        for item in parse_limits(self._dialect, response, now_epoch_s=None):
             if item.limit == BULK and item.refused:
                 return item.code or BULK
         return None
 
     def started(self, running_id: str) -> None:
-        """The vendor runs the operation *running_id* now: the place stays taken after the block."""
+        """Report that the vendor runs the operation *running_id* now: the slot stays taken after the block."""
         if not is_running_id(running_id):
             raise InvalidInputError(
                 "the name of a bulk operation is not acceptable",
@@ -111,26 +113,31 @@ class BulkOperation:
         self._token = replace(self._token, running_id=running_id)
 
     def adopt(self, running_id: str) -> None:
-        """An operation that was running already takes this place: look after it instead of beginning one."""
+        """Put an operation that was running already into this slot, instead of starting one."""
         self.started(running_id)
         self._emit(BulkAdopted(self._key.tenant, self._key.provider, safe_text(running_id)))
 
     def finished(self) -> None:
-        """It runs no more: the place is free again after the block."""
+        """Report that no operation runs any more: the slot is free again after the block."""
         self._token = replace(self._token, running_id="")
 
 
 class _BulkSlot(NamedTuple):
-    """Where a block may run. *resumed*: an earlier block took it; *asked_s*: when this one asked for it."""
+    """The slot of a block.
+
+    Attributes:
+        resumed: Whether an earlier block acquired it.
+        requested_mono: When this block requested it.
+    """
 
     resumed: bool
     admitted: Admitted
     token: BulkToken
-    asked_s: float
+    requested_mono: float
 
 
 class BulkAdmitter:
-    """One per process."""
+    """Admits bulk operations. One per process."""
 
     def __init__(
         self,
@@ -146,13 +153,15 @@ class BulkAdmitter:
         emit: Emit,
         viewer: GateViewer | None = None,
     ) -> None:
-        """*granting_s*: for how long the store has granted slots of a domain since it last lost them.
+        """Create it.
 
-        *viewer* sees whose places are taken; None: a job never finds a place of an earlier run.
+        Args:
+            granting_s: Returns for how long the store has granted slots of a domain since it last lost them.
+            viewer: Reads which slots are taken; None: a job never finds the slot of an earlier run.
         """
         self._granting_s = granting_s
         self._viewer = viewer
-        self._inside: set[int] = set()
+        self._active: set[int] = set()
         self._connection = connection
         self._plans = plans
         self._overrides = overrides
@@ -164,10 +173,14 @@ class BulkAdmitter:
 
     @asynccontextmanager
     async def enter(self, request: BulkRequest) -> AsyncIterator[BulkOperation]:
-        """The block has a place. BulkLimitReachedError where there is none; SlotLostError where the token's is lost.
+        """Run the block in a slot. A block whose slot is lost is cancelled.
 
-        A block whose place is lost is cancelled and raises SlotLostError. What people switched by hand comes
-        first: LimitExceededError where calls are stopped, and nobody is refused where limits are off.
+        Overrides apply first: where limits are off, no block is refused.
+
+        Raises:
+            BulkLimitReachedError: No slot is free.
+            SlotLostError: The token's slot was lost, or the block's.
+            LimitExceededError: Calls are stopped by an override.
         """
         await self._ready()
         self._overrides.check(request.key)
@@ -176,32 +189,32 @@ class BulkAdmitter:
         )
         if self._overrides.bypasses(request.key):
             bulk = replace(bulk, observe=True)
-        resumed, admitted, token, asked_s = await self._place(request, bulk)
+        resumed, admitted, token, requested_mono = await self._slot(request, bulk)
         operation = BulkOperation(request.key, token, bulk.dialect, self._emit, resumed=resumed)
-        self._inside.add(token.lease_id)
+        self._active.add(token.lease_id)
         try:
-            with self._renewer.keep(admitted, asked_s):
+            with self._renewer.keep(admitted, requested_mono):
                 yield operation
         except SlotLostError as lost:
             raise SlotLostError(str(lost), tenant=request.key.tenant, provider=request.key.provider) from None
         finally:
-            self._inside.discard(token.lease_id)
-            await self._renewer.run_to_completion(self._left(admitted, operation))
+            self._active.discard(token.lease_id)
+            await self._renewer.run_to_completion(self._release(admitted, operation))
 
-    async def _place(self, request: BulkRequest, bulk: BulkPlan) -> _BulkSlot:
-        """A place: the one of its token, that of an earlier run of this job, or a new one."""
-        if not request.own:
+    async def _slot(self, request: BulkRequest, bulk: BulkPlan) -> _BulkSlot:
+        """Return the slot of the request's token, of an earlier run of this job, or a new one."""
+        if not request.knows_running:
             if request.token is not None:
                 return await self._resumed(request, bulk)
-            return await self._taken(request, bulk)
+            return await self._acquire(request, bulk)
         token = request.token or await self._left_by_this_job(request, bulk)
         if token is not None:
             with suppress(SlotLostError):
                 return await self._resumed(replace(request, token=token), bulk)
-        return await self._taken(request, bulk)
+        return await self._acquire(request, bulk)
 
     async def _left_by_this_job(self, request: BulkRequest, bulk: BulkPlan) -> str | None:
-        """The token of a place that a run of this job took and that nobody is in here."""
+        """Return the token of a slot that a run of this job acquired and that no block here uses, if any."""
         context = current_job.get()
         if context is None or self._viewer is None:
             return None
@@ -210,31 +223,35 @@ class BulkAdmitter:
         except LimiterUnavailableError:
             return None
         job = str(context.job.job_id)
-        for one in holders:
-            ours = one.job == job and one.tenant == request.key.tenant and one.process.startswith(UNTIED)
-            if ours and one.ends_in_s > 0 and one.lease_id not in self._inside:
-                return str(BulkToken(one.lease_id, 0, one.process, one.job))
+        for holder in holders:
+            is_of_job = holder.job == job and holder.tenant == request.key.tenant
+            is_free = holder.ends_in_s > 0 and holder.lease_id not in self._active
+            if is_of_job and is_free and holder.process.startswith(UNTIED):
+                return str(BulkToken(holder.lease_id, 0, holder.process, holder.job))
         return None
 
-    async def _taken(self, request: BulkRequest, bulk: BulkPlan) -> _BulkSlot:
+    async def _acquire(self, request: BulkRequest, bulk: BulkPlan) -> _BulkSlot:
         context = current_job.get()
         wait_s = request.wait_s if context is None else min(request.wait_s, context.remaining_s)
         job = "" if context is None else str(context.job.job_id)
-        entry = AdmissionRequest(bulk.plan, request.key.tenant, request.key.provider, job=job, wait_s=wait_s)
+        key = request.key
+        admission_request = AdmissionRequest(bulk.plan, key.tenant, key.provider, job=job, wait_s=wait_s)
         try:
-            admitted, asked_s = await self._admitted(entry, bulk)
+            admitted, requested_mono = await self._admit(admission_request, bulk)
         except (LimitExceededError, LimiterUnavailableError) as refused:
             if not bulk.observe:
                 raise _busy(request, bulk, refused) from None
             self._would_refuse(request, refused.reason or "outage")
-            admitted = Admitted(Plan(bulk.plan.domain), self._admitter.holder(entry), 0, 0, (), ())
-            asked_s = 0.0
-        holder = admitted.holder or self._admitter.holder(entry)  # without a store, and open: nobody's
+            admitted = Admitted(
+                Plan(bulk.plan.domain), self._admitter.holder(admission_request), 0, 0, (), ()
+            )
+            requested_mono = 0.0
+        holder = admitted.holder or self._admitter.holder(admission_request)  # degraded and unlimited
         token = BulkToken(holder.lease_id, admitted.fence, holder.process, holder.job)
-        return _BulkSlot(False, admitted, token, asked_s)
+        return _BulkSlot(False, admitted, token, requested_mono)
 
-    async def _admitted(self, entry: AdmissionRequest, bulk: BulkPlan) -> tuple[Admitted, float]:
-        admission = await self._admitter.admitted(entry)
+    async def _admit(self, request: AdmissionRequest, bulk: BulkPlan) -> tuple[Admitted, float]:
+        admission = await self._admitter.admit(request)
         admitted = admission.admitted
         try:
             if admitted.local or not await self._lost_lately(bulk):
@@ -243,10 +260,12 @@ class BulkAdmitter:
             await self._renewer.run_to_completion(self._gate.release(Release(admitted)))
             raise
         await self._renewer.run_to_completion(self._gate.release(Release(admitted)))
-        raise LimitExceededError("it is not known yet who has a place", reason="recovery")
+        raise LimitExceededError(
+            "Redis lost its state, and bulk operations from before may still run", reason="recovery"
+        )
 
     async def _lost_lately(self, bulk: BulkPlan) -> bool:
-        """Whether a lease from before a loss of the store may last still."""
+        """Return whether a lease from before a loss of the store's state may not have ended."""
         return await self._granting_s(bulk.plan.domain) < bulk.pool.lease_s
 
     async def _resumed(self, request: BulkRequest, bulk: BulkPlan) -> _BulkSlot:
@@ -260,12 +279,12 @@ class BulkAdmitter:
             )
         holder = token.holder(request.key.tenant)
         renewal = Renewal(bulk.plan.domain, bulk.pool, holder, held=True)
-        asked_s = self._renewer.now_s()
+        requested_mono = self._renewer.now_mono()
         state = await self._gate.attach(renewal)
         if state is not Lease.HELD and await self._lost_lately(bulk):
             state = await self._gate.attach(replace(renewal, adopt=True))
         if state is Lease.HELD:
-            return _BulkSlot(True, Admitted(bulk.plan, holder, token.fence, 0, (), ()), token, asked_s)
+            return _BulkSlot(True, Admitted(bulk.plan, holder, token.fence, 0, (), ()), token, requested_mono)
         if not bulk.observe:
             raise SlotLostError(
                 "the place of the bulk operation was not renewed in time, or given back",
@@ -275,9 +294,9 @@ class BulkAdmitter:
             )
         self._would_refuse(request, "slot")
         admitted = Admitted(Plan(bulk.plan.domain), holder, token.fence, 0, (), ())
-        return _BulkSlot(True, admitted, token, asked_s)
+        return _BulkSlot(True, admitted, token, requested_mono)
 
-    async def _left(self, admitted: Admitted, operation: BulkOperation) -> None:
+    async def _release(self, admitted: Admitted, operation: BulkOperation) -> None:
         pool, holder = admitted.plan.pool, admitted.holder
         if pool is None or holder is None:
             return
@@ -291,7 +310,7 @@ class BulkAdmitter:
 
 
 def _busy(request: BulkRequest, bulk: BulkPlan, refused: RefusedError) -> BulkLimitReachedError:
-    """Not until the first lease may end: whoever has the place gives it back as soon as he is done."""
+    """Return the error of a full limit. Slots are released early, so it does not wait for the first lease."""
     again_s = bulk.bulk.again_s
     full = refused.reason == "slot"
     return BulkLimitReachedError(

@@ -1,9 +1,9 @@
-"""Keeps what this process holds at the gate: one renewal of all its slots, every third of a lease (G4).
+"""Renewal of the leases that this process holds at the gate: all slots at once, every third of a lease.
 
-A slot that the gate says is lost may be somebody else's by now: the call under it is cancelled and is told
-so. One that cannot be renewed will be: so this process stops the call by its own clock before the lease can
-have ended, counted from when it asked. Nothing of it is ever taken back by force. That clock stands still
-while a machine sleeps: who wakes goes on with a slot that may be somebody else's, until his next renewal.
+If the gate reports a slot as lost, another call may have it by now, so the call under it is cancelled. If a
+slot cannot be renewed, the process stops its call by its own clock before the lease can have ended, counted
+from the request. Slots are never taken back by force. The clock stands still while a machine sleeps: after
+that a call may run in a slot of another one until the next renewal. Spec: G4.
 """
 
 from __future__ import annotations
@@ -27,40 +27,44 @@ T = TypeVar("T")
 
 SLOT_LOST_MESSAGE = "the slot was lost before the call ended"
 STORE_GONE = (LimiterUnavailableError, DependencyUnavailableError)
-"""A gate that is away, or was closed as this process ends. The call was made all the same, and what was held
-there ends by itself: by its lease, or by the time of its turn."""
+"""The gate is unavailable, or was closed because this process ends. The call was made, and what it holds at the
+gate ends by itself: with its lease, or with the time of its reservation."""
 BEATS_PER_LEASE = 3
 SOONEST_LOSS_S = 30.0
-"""A store that lost everything grants slots again after so long: who holds one must have said so by then."""
+"""A store that lost its state grants slots again after this time, so every holder must have renewed by then."""
 SPARE_SHARE = 1 / 30
-"""Of a lease: so much before its end a call is cancelled that could not be renewed, to be over by then."""
+"""The share of a lease before whose end a call without renewal is cancelled, so that it is over in time."""
 BEAT_SPREAD = 1.05
-"""The wait between two beats may be so much longer (Service)."""
+"""The factor by which the wait between two beats may be longer (Service)."""
 
 
 @dataclass(slots=True)
 class HeldLease:
-    """A slot under a running call, which *task* runs; it was being *cancelled* so often before.
+    """A slot under a running call.
 
-    *asked_s*: when that left to which the gate answered with its lease. The lease began later, never earlier.
+    Attributes:
+        task: The task that runs the call.
+        requested_mono: When the request that got or renewed the lease was sent. The lease began later, never
+            earlier.
+        cancelled: How many cancellations of the task were pending before.
     """
 
     admitted: Admitted
     pool: PoolLimit
     holder: Holder
     task: asyncio.Task[object]
-    asked_s: float
+    requested_mono: float
     cancelled: int
     lost: bool = False
 
     @property
-    def stop_s(self) -> float:
-        """By this process's clock: then it has to stop, unless it was renewed."""
-        return self.asked_s + _sure_s(self.pool) * (1 - SPARE_SHARE)
+    def stop_mono(self) -> float:
+        """The instant at which the call has to stop unless the lease was renewed."""
+        return self.requested_mono + _sure_s(self.pool) * (1 - SPARE_SHARE)
 
 
 class GrantSignal:
-    """A place in line. As asyncio.Event, which is made once somebody waits: most calls never do."""
+    """A signal that a slot was granted. It makes its asyncio.Event on the first wait: most calls never wait."""
 
     __slots__ = ("_event", "_is_set")
 
@@ -69,32 +73,34 @@ class GrantSignal:
         self._event: asyncio.Event | None = None
 
     def is_set(self) -> bool:
-        """Whether it was granted something since it was last cleared."""
+        """Return whether a slot was granted since the signal was last cleared."""
         return self._is_set
 
     def set(self) -> None:
-        """It was."""
+        """Signal a grant."""
         self._is_set = True
         if self._event is not None:
             self._event.set()
 
     def clear(self) -> None:
-        """What comes from now on counts."""
+        """Forget earlier grants."""
         self._is_set, self._event = False, None
 
     async def wait(self) -> None:
-        """Until it is set. For one at a time."""
+        """Wait until the signal is set. Only one task may wait."""
         if not self._is_set:
             self._event = asyncio.Event()
             await self._event.wait()
 
 
 class LeaseRenewer:
-    """One per process. Also knows who of it stands in line, and wakes whom the gate grants a slot.
+    """Renews the leases of one process, and wakes its waiting calls when the gate grants them a slot.
 
-    *beat_s*: how often it looks what is due (default 3); a lease is renewed within a third of its
-    length, at least each 10 s. *alone*: whether this process counts by itself, for the store is away. Then
-    what it may hold depends on the time, and all of it is asked for at each beat.
+    Args:
+        beat_s: How often to look for leases that are due, 3 by default. A lease is renewed within a third of
+            its length, at least every 10 s.
+        is_degraded: Whether this process counts by itself because the store is unavailable. What it may hold
+            depends on the time then, so every beat renews all leases.
     """
 
     def __init__(
@@ -113,79 +119,85 @@ class LeaseRenewer:
         self._emit = emit
         self._beat_s = beat_s
         self._is_degraded = is_degraded
-        self._watch_s, self._unwatch = math.inf, _nothing
-        self._held: dict[int, HeldLease] = {}
-        self._line: dict[int, GrantSignal] = {}
-        self._ending: set[asyncio.Future[Any]] = set()
+        self._watch_mono, self._unwatch = math.inf, _nothing
+        self._leases: dict[int, HeldLease] = {}
+        self._signals: dict[int, GrantSignal] = {}
+        self._releases: set[asyncio.Future[Any]] = set()
 
-    # ---- in line -------------------------------------------------------------------------------
+    # ---- grants --------------------------------------------------------------------------------
 
     async def listen(self) -> None:
-        """Have grants to this process told to those who wait for them."""
+        """Subscribe to the grants of this process, and wake the calls that wait for them."""
         await self._gate.listen(self._wake)
 
-    def line(self, holder: Holder | None) -> GrantSignal:
-        """What says that *holder* was granted a slot; to be left by `leave`."""
-        line = GrantSignal()
+    def grant_signal(self, holder: Holder | None) -> GrantSignal:
+        """Return the signal of a slot for *holder*. `forget_signal` ends it."""
+        signal = GrantSignal()
         if holder is not None:
-            self._line[holder.lease_id] = line
-        return line
+            self._signals[holder.lease_id] = signal
+        return signal
 
-    def leave(self, holder: Holder | None) -> None:
-        """*holder* stands in line no more."""
+    def forget_signal(self, holder: Holder | None) -> None:
+        """Stop signalling grants to *holder*."""
         if holder is not None:
-            self._line.pop(holder.lease_id, None)
+            self._signals.pop(holder.lease_id, None)
 
     def _wake(self, lease_id: int) -> None:
-        line = self._line.get(lease_id)
-        if line is not None:
-            line.set()
+        signal = self._signals.get(lease_id)
+        if signal is not None:
+            signal.set()
 
     # ---- slots ---------------------------------------------------------------------------------
 
-    def now_s(self) -> float:
-        """The clock by which it keeps slots."""
+    def now_mono(self) -> float:
+        """Return the time of the clock that leases are measured by."""
         return self._clock.monotonic()
 
     @contextmanager
-    def keep(self, admitted: Admitted, asked_s: float) -> Iterator[None]:
-        """Renew the slot of *admitted* while the block runs. SlotLostError where it was lost before the end."""
-        held = self.hold(admitted, asked_s)
+    def keep(self, admitted: Admitted, requested_mono: float) -> Iterator[None]:
+        """Renew the slot of *admitted* while the block runs.
+
+        Raises:
+            SlotLostError: The slot was lost before the block ended.
+        """
+        lease = self.hold(admitted, requested_mono)
         try:
             yield
         except BaseException as error:
-            if self.release_local(held, error):
+            if self.release_local(lease, error):
                 raise SlotLostError(SLOT_LOST_MESSAGE) from None
             raise
-        self.release_local(held)
+        self.release_local(lease)
 
-    def hold(self, admitted: Admitted, asked_s: float) -> HeldLease | None:
-        """Renew the slot of *admitted*, asked for at *asked_s* (monotonic), until `let_go`.
+    def hold(self, admitted: Admitted, requested_mono: float) -> HeldLease | None:
+        """Renew the slot of *admitted*, requested at *requested_mono*, until `release_local`.
 
-        Where it is lost the task that calls this is cancelled.
+        If the slot is lost, the calling task is cancelled.
         """
         pool, holder = admitted.plan.pool, admitted.holder
         if pool is None or holder is None:
             return None
         task = asyncio.current_task()
         assert task is not None
-        held = HeldLease(admitted, pool, holder, task, asked_s, task.cancelling())
-        self._held[holder.lease_id] = held
-        if held.stop_s < self._watch_s:
-            self._watch(held.stop_s)
-        return held
+        lease = HeldLease(admitted, pool, holder, task, requested_mono, task.cancelling())
+        self._leases[holder.lease_id] = lease
+        if lease.stop_mono < self._watch_mono:
+            self._watch(lease.stop_mono)
+        return lease
 
-    def release_local(self, held: HeldLease | None, error: BaseException | None = None) -> bool:
-        """It runs no more, and ended with *error*. Whether that is for its lost slot, and for nothing else:
-        the cancellation is taken back then."""
-        if held is None:
+    def release_local(self, lease: HeldLease | None, error: BaseException | None = None) -> bool:
+        """Stop renewing *lease*; return whether its call ended with *error* only because the slot was lost.
+
+        In that case the cancellation is taken back.
+        """
+        if lease is None:
             return False
-        del self._held[held.holder.lease_id]
-        was_lost = held.lost and isinstance(error, asyncio.CancelledError)
-        return was_lost and held.task.uncancel() <= held.cancelled
+        del self._leases[lease.holder.lease_id]
+        was_lost = lease.lost and isinstance(error, asyncio.CancelledError)
+        return was_lost and lease.task.uncancel() <= lease.cancelled
 
     def service(self) -> Service:
-        """The renewals, as a background service."""
+        """Return the renewals as a background service."""
         return Service(
             "gate-keeper",
             self.beat,
@@ -196,88 +208,90 @@ class LeaseRenewer:
         )
 
     async def beat(self) -> None:
-        """Renew what is due; cancel what is lost."""
-        now_s, degraded = self._clock.monotonic(), self._is_degraded()
-        due = [held for held in self._held.values() if degraded or now_s >= self._renew_s(held)]
+        """Renew the leases that are due; cancel the calls whose lease was lost."""
+        now_mono, is_degraded = self._clock.monotonic(), self._is_degraded()
+        due = [lease for lease in self._leases.values() if is_degraded or now_mono >= self._renew_mono(lease)]
         if not due:
             return
         try:
-            states = await self._gate.renew([_renewal(held) for held in due])
+            states = await self._gate.renew([_renewal(lease) for lease in due])
         except LimiterUnavailableError:
             return  # not renewed, and not lost before its lease has passed
-        for held, state in zip(due, states, strict=True):
+        for lease, state in zip(due, states, strict=True):
             if state is Lease.HELD:
-                held.asked_s = now_s
+                lease.requested_mono = now_mono
             elif state is Lease.LOST:
-                self._lose(held)
+                self._lose(lease)
 
-    def _renew_s(self, held: HeldLease) -> float:
-        """When to renew it: at the last beat that is surely within a third of its lease."""
-        third_s = min(held.pool.lease_s, SOONEST_LOSS_S) / BEATS_PER_LEASE
-        return held.asked_s + third_s - self._beat_s * BEAT_SPREAD
+    def _renew_mono(self, lease: HeldLease) -> float:
+        """Return when to renew *lease*: the last beat that is surely within a third of its length."""
+        third_s = min(lease.pool.lease_s, SOONEST_LOSS_S) / BEATS_PER_LEASE
+        return lease.requested_mono + third_s - self._beat_s * BEAT_SPREAD
 
-    # ---- by its own clock
+    # ---- calls that have to stop -----------------------------------------------------------------
 
-    def _watch(self, at_s: float) -> None:
-        """One timer for all: mostly it finds that everything was renewed, or has ended, meanwhile."""
+    def _watch(self, stop_mono: float) -> None:
+        """Set the one timer. Usually every lease was renewed or released by the time it fires."""
         self._unwatch()
-        self._watch_s = at_s
-        self._unwatch = self._clock.call_later(max(0.0, at_s - self._clock.monotonic()), self._look)
+        self._watch_mono = stop_mono
+        self._unwatch = self._clock.call_later(max(0.0, stop_mono - self._clock.monotonic()), self._stop_due)
 
-    def _look(self) -> None:
-        now_s = self._clock.monotonic()
-        for held in [held for held in self._held.values() if held.stop_s <= now_s]:
-            self._lose(held)
-        self._watch_s, self._unwatch = math.inf, _nothing
-        next_s = min((held.stop_s for held in self._held.values() if not held.lost), default=math.inf)
-        if next_s < math.inf:
-            self._watch(next_s)
+    def _stop_due(self) -> None:
+        now_mono = self._clock.monotonic()
+        for lease in [lease for lease in self._leases.values() if lease.stop_mono <= now_mono]:
+            self._lose(lease)
+        self._watch_mono, self._unwatch = math.inf, _nothing
+        next_mono = min(
+            (lease.stop_mono for lease in self._leases.values() if not lease.lost), default=math.inf
+        )
+        if next_mono < math.inf:
+            self._watch(next_mono)
 
-    def _lose(self, held: HeldLease) -> None:
-        if held.holder.lease_id in self._held and not held.lost:
-            held.lost = True
-            held.task.cancel()
+    def _lose(self, lease: HeldLease) -> None:
+        if lease.holder.lease_id in self._leases and not lease.lost:
+            lease.lost = True
+            lease.task.cancel()
 
-    # ---- endings -------------------------------------------------------------------------------
+    # ---- releases ------------------------------------------------------------------------------
 
-    async def run_to_completion(self, ending: Awaitable[T]) -> T | None:
-        """*ending* done to its end, whoever is cancelled meanwhile; None where the gate is away."""
-        return await asyncio.shield(self.start(ending))
+    async def run_to_completion(self, release: Awaitable[T]) -> T | None:
+        """Run *release* to its end even if the caller is cancelled; return None if the gate is unavailable."""
+        return await asyncio.shield(self.start(release))
 
-    def start(self, ending: Awaitable[T]) -> asyncio.Future[T | None]:
-        """Start the same without waiting for it."""
-        task = asyncio.ensure_future(self._quietly(ending))
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
+    def start(self, release: Awaitable[T]) -> asyncio.Future[T | None]:
+        """Start `run_to_completion` without waiting for it."""
+        task = asyncio.ensure_future(self._ignore_outage(release))
+        self._releases.add(task)
+        task.add_done_callback(self._releases.discard)
         return task
 
     @staticmethod
-    async def _quietly(ending: Awaitable[T]) -> T | None:
+    async def _ignore_outage(release: Awaitable[T]) -> T | None:
         try:
-            return await ending
+            return await release
         except STORE_GONE:
             return None
 
     async def drained(self) -> None:
-        """Wait until every ending has been done."""
-        while self._ending:
-            await asyncio.wait(self._ending)
-        if not self._held:
+        """Wait until every release has been done."""
+        while self._releases:
+            await asyncio.wait(self._releases)
+        if not self._leases:
             self._unwatch()
-            self._watch_s, self._unwatch = math.inf, _nothing
+            self._watch_mono, self._unwatch = math.inf, _nothing
 
 
 def _sure_s(pool: PoolLimit) -> float:
-    """For so long after it was asked for a slot is nobody else's, even where the store loses everything.
+    """Return for how long after its request a slot has no other holder, even if the store loses its state.
 
-    Who gives out fenced ones does not trust such a store for as long as they last (bulk operations).
+    A fencing pool (bulk operations) does not trust such a store for a whole lease.
     """
     return pool.lease_s if pool.fencing else min(pool.lease_s, SOONEST_LOSS_S)
 
 
 def _nothing() -> None:
-    """No timer runs."""
+    """Stop no timer: none runs."""
 
 
-def _renewal(held: HeldLease) -> Renewal:
-    return Renewal(held.admitted.plan.domain, held.pool, held.holder, held=True)
+def _renewal(lease: HeldLease) -> Renewal:
+    return Renewal(lease.admitted.plan.domain, lease.pool, lease.holder, held=True)
