@@ -32,7 +32,7 @@ def prepare(order: dict[str, Any]) -> None:
     given = runtime.database_settings
     runtime.database_settings = lambda *asked: replace(given(*asked), **numbers)
     if "within_s" in order:
-        database.Database.again.__defaults__ = (None, order["within_s"])
+        database.Database.resolve_doubt.__defaults__ = (None, order["within_s"])
     if "probe_s" in order:
         listen._PROBE_EVERY_S = order["probe_s"]
     if "tcp" in order:
