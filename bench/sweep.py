@@ -36,7 +36,7 @@ LOSE = """
 UPDATE lane SET state = 'idle', park_reason = NULL, wake_at = NULL
 WHERE lane_id IN (SELECT lane_id FROM lane_name ORDER BY md5(lane_id::text || $1) LIMIT $2)
 """
-LATER = "UPDATE sweep SET last_at = last_at - $1 * interval '1 second'"
+LATER = "UPDATE maintenance_run SET last_at = last_at - $1 * interval '1 second'"
 PAGE = 10_000
 
 

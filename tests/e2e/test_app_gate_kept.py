@@ -201,7 +201,7 @@ async def test_what_was_learnt_is_written_while_it_runs(
         async with fl.admission("acme", "shop", api="graphql") as admission:
             admission.record_response(TOLD)
         async with asyncio.timeout(30):
-            while not await rows(database, "SELECT 1 FROM learnt_limit"):
+            while not await rows(database, "SELECT 1 FROM observed_limit"):
                 await asyncio.sleep(0.05)
 
 
@@ -284,7 +284,7 @@ async def test_who_began_without_redis_has_begun(
     async with made(REDIS_URL="") as fl:
         await connect(fl, **ONE_SLOT)
         await call(fl, api="graphql", wait_s=5)  # for the rate; the slot is there
-    assert len(await rows(database, "SELECT prefix FROM gate_start")) == 1
+    assert len(await rows(database, "SELECT prefix FROM gate_first_use")) == 1
     async with made() as fl:
         await connect(fl, **ONE_SLOT)
         assert await refused_for(fl) == "recovery"
@@ -303,5 +303,5 @@ async def test_without_an_answer_of_the_database_the_gate_does_not_begin(
             patched.setattr(fl.runtime.gate._notes, "starts", away)
             with pytest.raises(DependencyUnavailableError):
                 await call(fl)
-        assert await rows(database, "SELECT 1 FROM gate_start") == []
+        assert await rows(database, "SELECT 1 FROM gate_first_use") == []
         await call(fl)

@@ -134,7 +134,7 @@ async def test_a_process_that_works_looks_after_the_lanes(shell: Shell, database
     assert json.loads(await child.line())["event"] == "ready"
     wanted = {"lane_floors", "lane_age", "lane_sweep"}
     async with asyncio.timeout(30):
-        while not wanted <= {row["name"] for row in await rows(database, "SELECT name FROM sweep")}:
+        while not wanted <= {row["name"] for row in await rows(database, "SELECT name FROM maintenance_run")}:
             await asyncio.sleep(0.05)
     child.kill(signal.SIGTERM)
     assert (await shell.end(child)).code == 0

@@ -79,12 +79,12 @@ FROM (
     SELECT c.tenant_id || '/' || c.group_key AS cap, c.max_running, l.begins,
         sum(CASE WHEN l.begins THEN 1 ELSE -1 END)
             OVER (PARTITION BY c.tenant_id, c.group_key ORDER BY l.place) AS running
-    FROM running_cap c JOIN cap_log l ON c.tenant_id IN ('', l.tenant_id) AND c.group_key IN ('', l.group_key)
+    FROM concurrency_cap c JOIN cap_log l ON c.tenant_id IN ('', l.tenant_id) AND c.group_key IN ('', l.group_key)
 ) AS line GROUP BY cap, max_running
 """
 OVER = """
 SELECT c.tenant_id, c.group_key, c.max_running, count(*) AS running
-FROM running_cap c JOIN job j ON j.state = 'running' AND c.tenant_id IN ('', j.tenant_id)
+FROM concurrency_cap c JOIN job j ON j.state = 'running' AND c.tenant_id IN ('', j.tenant_id)
     AND c.group_key IN ('', j.group_key)
 GROUP BY c.tenant_id, c.group_key HAVING count(*) > c.max_running
 """

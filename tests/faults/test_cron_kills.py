@@ -43,7 +43,7 @@ LEASE_S = 5.0
 AT_WORK = timedelta(seconds=1.0)  # from a statement's begin to its writing, on a busy machine
 
 DUTIES = (
-    "SELECT tick, taken_at, coalesced, job_id, session_id::text AS session FROM duty"
+    "SELECT tick, taken_at, coalesced, job_id, session_id::text AS session FROM schedule_run"
     " WHERE schedule = $1 ORDER BY tick"
 )
 JOBS = (

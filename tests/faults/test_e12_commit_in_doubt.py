@@ -169,7 +169,7 @@ async def test_E12_commit_in_doubt_at_work(stage: Stage, tmp_path: Path, place: 
 
 # ---- refresh
 
-PLACES = ("/* endpoint_take */", "/* rotation_sent */", "/* credential_settle */")
+PLACES = ("/* endpoint_take */", "/* refresh_attempt_sent */", "/* credential_settle */")
 
 
 async def _refresh(

@@ -44,7 +44,7 @@ CREATE FUNCTION begun_noted() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
     INSERT INTO begun_log VALUES (NEW.connection_id, extract(epoch FROM clock_timestamp()));
     RETURN NULL;
 END $$;
-CREATE TRIGGER begun_noted AFTER INSERT ON rotation FOR EACH ROW EXECUTE FUNCTION begun_noted();
+CREATE TRIGGER begun_noted AFTER INSERT ON refresh_attempt FOR EACH ROW EXECUTE FUNCTION begun_noted();
 """
 
 

@@ -82,7 +82,7 @@ async def _freeze(
     asked = await _freeze_at(pair, figures, point)
     began_s = time.monotonic()
     phase = await stage.rows(
-        "SELECT phase FROM rotation WHERE connection_id = $1::text::uuid", pair.connection
+        "SELECT phase FROM refresh_attempt WHERE connection_id = $1::text::uuid", pair.connection
     )
     peer = asyncio.create_task(_ask(pair.peer, pair))
     await asyncio.wait([peer], timeout=FREEZE_S)
@@ -119,7 +119,7 @@ async def _course(stage: Stage, pair: _Pair) -> str:
     told = await stage.rows(
         f"SELECT act, details, at::text FROM audit {about} ORDER BY at DESC LIMIT 4", pair.connection
     )
-    rotation = await stage.rows(f"SELECT phase, replays, epoch FROM rotation {about}", pair.connection)
+    rotation = await stage.rows(f"SELECT phase, replays, epoch FROM refresh_attempt {about}", pair.connection)
     return f"posts {posts}, audit {told}, rotation {rotation}"
 
 

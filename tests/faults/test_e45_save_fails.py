@@ -165,7 +165,7 @@ async def test_E45_save_fails_for_the_mark(stage: Stage) -> None:
     async with postgres_proxy(stage.database.settings.dsn) as (proxy, url):
         child = await stage.born(url=url, numbers=NUMBERS)
         (connection,) = await stage.connect(child, FAMILY, ["acme"])
-        cut = proxy.cut("/* rotation_sent */", "after", away=True)
+        cut = proxy.cut("/* refresh_attempt_sent */", "after", away=True)
         asked = asyncio.create_task(child.ask("refresh", connection=connection, newer_than=1))
 
         async def is_cut() -> bool:

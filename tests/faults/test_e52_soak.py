@@ -62,7 +62,7 @@ PROCESSES, SLOTS = 3, 8
 LEASE_S, LASTS_S = (10.0, 12.0) if LONG else (3.0, 1.0)  # long faults outlive a lease
 FAULT_EVERY_S = 60.0 if LONG else 1.0  # from the end of one to the next, or from begin to begin
 WITHIN_S = 300.0 if LONG else 60.0
-OPEN_ENDS = "SELECT FROM rotation WHERE phase = 'unknown' OR started_at < now() - interval '5 seconds'"
+OPEN_ENDS = "SELECT FROM refresh_attempt WHERE phase = 'unknown' OR started_at < now() - interval '5 seconds'"
 POLICIES = ("grace", "until-successor-used", "stable")  # with these no death may burn a token
 CONNECTIONS = 4  # of each
 TICKS, EVERY = "soak.ticks", "@every 1s"

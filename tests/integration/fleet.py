@@ -153,7 +153,7 @@ class Fleet:
     async def sending(self) -> list[int]:
         """Pids of living processes that wait for an answer at this moment."""
         rows = await self.looking.fetch(
-            "SELECT DISTINCT s.pid FROM rotation r JOIN worker_session s USING (session_id)"
+            "SELECT DISTINCT s.pid FROM refresh_attempt r JOIN worker_session s USING (session_id)"
             " WHERE r.phase = 'sent' AND s.pid = ANY($1::int[]) ORDER BY s.pid",
             list(self.living),
         )
@@ -165,7 +165,7 @@ class Fleet:
         process.kill()
         await process.wait()
         rows = await self.looking.fetch(
-            "SELECT c.tenant_id, r.phase FROM rotation r JOIN connection c USING (connection_id)"
+            "SELECT c.tenant_id, r.phase FROM refresh_attempt r JOIN connection c USING (connection_id)"
             " JOIN worker_session s USING (session_id) WHERE s.pid = $1 ORDER BY c.tenant_id",
             pid,
         )

@@ -13,7 +13,7 @@ from tests.lint.tree import PACKAGE, ROOT, Source, files
 SQL = f"{PACKAGE}/adapters/postgres/sql"
 BASELINE = (f"{PACKAGE}/adapters/postgres/functions", f"{PACKAGE}/adapters/postgres/schema")
 _FUNCTION = re.compile(r"^CREATE (?:OR REPLACE )?(?:FUNCTION|PROCEDURE) (\w+)", re.MULTILINE)
-_LINES = ("Takes", "Gives", "Locks", "Needs")
+_LINES = ("Takes", "Returns", "Locks", "Needs")
 _QUOTED = re.compile(r"--[^\n]*|/\*.*?\*/|\$(\w*)\$.*?\$\1\$|'(?:[^']|'')*'", re.DOTALL)
 _SCHEMA = re.compile(r"\b(from|join|into|update|table|using)\s+(public|fairlead)\.", re.IGNORECASE)
 
@@ -58,7 +58,7 @@ def definition(source: Source) -> Iterator[str]:
 GOOD = """\
 -- job_claim: hand due jobs to one worker.
 -- Takes   queue, demand
--- Gives   the claimed rows
+-- Returns the claimed rows
 -- Locks   the claimed rows; never waits
 -- Needs   job_claim_idx
 SELECT ';' AS a, "b" FROM job -- not the end; yet
@@ -86,7 +86,7 @@ def test_a_good_file_passes() -> None:
     [
         ("-- job_claim:", "-- claim:"),
         ("-- Takes   queue, demand\n", ""),
-        ("-- Gives   the claimed rows\n", "-- Gives\n"),
+        ("-- Returns the claimed rows\n", "-- Returns\n"),
         ("-- Locks", "-- locks"),
         ("-- Needs   job_claim_idx\n", "\n-- Needs   job_claim_idx\n"),
         ("WHERE queue = :queue;", "WHERE queue = :queue; DELETE FROM job;"),

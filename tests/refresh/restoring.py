@@ -14,7 +14,7 @@ from fairlead.adapters.postgres.database import Database
 from tests.support.refresher import Refresher
 from tests.support.rows import rows, run
 
-TABLES = ("connection", "credential", "rotation", "data_key")
+TABLES = ("connection", "credential", "refresh_attempt", "data_key")
 
 
 @dataclass

@@ -106,7 +106,7 @@ async def test_a_process_takes_over_its_own_unsent_intent(fl, issuer, database, 
         patch.setattr(fl.deps.clock, "sleep", lost)
         with pytest.raises(CommitInDoubtError):
             await fl.coordinator.refresh(connection_id, 1)
-    held = await rows(database, "SELECT phase FROM rotation")
+    held = await rows(database, "SELECT phase FROM refresh_attempt")
     assert [row["phase"] for row in held] == ["intent"]
     assert (await fl.coordinator.refresh(connection_id, 1)).generation == 2
     assert judge(issuer.ledger()).provider_posts == 1

@@ -261,7 +261,7 @@ async def test_unsent_requests_are_tried_again_and_burn_nothing(database, issuer
         with pytest.raises(NotSentError, match="never left: connect failed") as refused:
             await fl.coordinator.refresh(connection_id, 1)
         assert refused.value.reason == "connect"
-        assert await rows(database, "SELECT * FROM rotation") == []
+        assert await rows(database, "SELECT * FROM refresh_attempt") == []
         assert (await fl.connections.get(ConnectionKey("acme", "gone"))).state == "active"
 
 

@@ -63,7 +63,7 @@ async def test_a_replay_that_was_held_up_does_not_leave_after_the_grace(
     async def held_up(*which: Any) -> Any:
         done = await step(*which)
         older = "sent_at = sent_at - interval '110 s', started_at = started_at - interval '110 s'"
-        await run(database, f"UPDATE rotation SET {older}")
+        await run(database, f"UPDATE refresh_attempt SET {older}")
         monkeypatch.setattr(fl.deps.clock, "monotonic", lambda: monotonic() + 110.0)
         return done
 
@@ -173,7 +173,7 @@ async def test_a_first_send_that_was_held_up_does_not_leave_after_its_lease(
     async def held_up(*which: Any) -> Any:
         monkeypatch.setattr(fl.deps.store, "mark_sent", mark_sent)
         done = await mark_sent(*which)
-        await run(database, "UPDATE rotation SET lease_until = now() - interval '1 s'")
+        await run(database, "UPDATE refresh_attempt SET lease_until = now() - interval '1 s'")
         await end_sends(database)
         assert (await peer.coordinator.refresh(connection_id, 1)).generation == 2
         monkeypatch.setattr(fl.deps.clock, "monotonic", lambda: monotonic() + FAST.lease_s)
@@ -200,7 +200,7 @@ async def test_what_leaves_after_a_replay_takes_its_place(
             nonlocal late_s
             await before_sent()
             stopped_s = clock.monotonic()
-            await run(database, "UPDATE rotation SET lease_until = now() - interval '1 s'")
+            await run(database, "UPDATE refresh_attempt SET lease_until = now() - interval '1 s'")
             await end_sends(database)
             assert (await peer.coordinator.refresh(connection_id, 1)).generation == 2
             late_s = clock.monotonic() - stopped_s if told else 0.0
@@ -230,7 +230,7 @@ async def test_what_left_late_and_brings_what_is_stored_makes_room_for_nobody(
     async def stands_still(call: Any, before_sent: Any) -> Any:
         async def let_go() -> None:
             await before_sent()
-            await run(database, "UPDATE rotation SET lease_until = now() - interval '1 s'")
+            await run(database, "UPDATE refresh_attempt SET lease_until = now() - interval '1 s'")
             await end_sends(database)
             assert (await peer.coordinator.refresh(connection_id, 1)).generation == 2
 

@@ -54,7 +54,7 @@ FUNCTIONS = """
 OPAQUE = ("job", "tid")
 """Kinds of arguments that hold rows or their places."""
 MADE: Mapping[str, str] = {
-    "functions/tenant_wall.sql": "rights and conditions that stand in the same statement as constants",
+    "functions/row_security_enable.sql": "rights and conditions that stand in the same statement as constants",
 }
 """Where a statement is made of something else, and why that is safe."""
 STORABLE = tuple(value for value in V8 if len(value) < 1000 and "\0" not in value and value.isprintable())

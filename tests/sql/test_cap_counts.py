@@ -45,7 +45,7 @@ UPDATE job SET state = 'running', session_id = $1, lease_id = 1, started_at = no
 WHERE job_id = (SELECT job_id FROM job LIMIT 1)
 """
 APPLYING = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '/* lane_apply %'"
-COUNTED_FROM = "SELECT extract(epoch FROM now() - counted_from)::float8 AS ago_s FROM running_cap"
+COUNTED_FROM = "SELECT extract(epoch FROM now() - counted_from)::float8 AS ago_s FROM concurrency_cap"
 
 
 async def set_cap(database: Database, cap: TenantShare | GroupCap) -> None:
@@ -85,7 +85,7 @@ async def test_cap_count_reads_no_job_that_ran_long_ago(
         assert await places(database) == CAP
         assert len(await store.claim(ClaimFilter(), 2, session_id)) == 2
         if careless:
-            await run(database, "UPDATE running_cap SET counted_from = '-infinity'")
+            await run(database, "UPDATE concurrency_cap SET counted_from = '-infinity'")
         if analyzed:
             await run(database, "VACUUM (ANALYZE) job")
         async with database.transaction() as transaction:
@@ -103,7 +103,7 @@ async def test_count_start_follows_the_oldest_running_job(database: Database, ca
     store, session_id = await capped(database, cap, 3), await a_session(database)
     assert len(await store.claim(ClaimFilter(), 2, session_id)) == 2
     await run(database, "UPDATE job SET started_at = now() - interval '1 hour' WHERE state = 'running'")
-    await run(database, "UPDATE running_cap SET counted_from = '-infinity'")
+    await run(database, "UPDATE concurrency_cap SET counted_from = '-infinity'")
     for _ in range(2):
         assert await places(database) == 1
         assert (await rows(database, COUNTED_FROM))[0]["ago_s"] == pytest.approx(3600.0, abs=5.0)
@@ -118,7 +118,7 @@ async def test_a_clock_that_is_set_back_hides_nobody(database: Database, cap: st
     """Whoever began by the new time is before the moment from which the old one counted."""
     store, session_id = await capped(database, cap, CAP), await a_session(database)
     assert len(await store.claim(ClaimFilter(), CAP, session_id)) == CAP
-    await run(database, "UPDATE running_cap SET counted_from = now() + interval '1 minute'")
+    await run(database, "UPDATE concurrency_cap SET counted_from = now() + interval '1 minute'")
     (row,) = await rows(database, look)
     assert row == ({"n": 0} if look == PLACES else {"full": True})
     assert await places(database) == 0
@@ -141,7 +141,9 @@ async def test_a_suspect_that_begins_late_is_counted(database: Database, cap: st
     store, session_id = await capped(database, cap, CAP), await a_session(database)
     await run(database, "UPDATE job SET crash_count = 1")
     assert await store.claim_suspect(ClaimFilter(), session_id) is not None
-    await run(database, "UPDATE running_cap SET counted_from = now() - interval '2 minutes'")  # it was then
+    await run(
+        database, "UPDATE concurrency_cap SET counted_from = now() - interval '2 minutes'"
+    )  # it was then
     assert await places(database) == CAP - 1
     await run(database, "UPDATE job SET started_at = now() - interval '1 minute' WHERE state = 'running'")
     assert await places(database) == CAP - 1
@@ -206,7 +208,7 @@ async def test_claim_before_the_lanes_were_in_step_is_counted(database: Database
 async def test_caps_of_another_server_are_counted_as_ours_are(database: Database) -> None:
     """A copy of its tables brings its transaction ids, which may be far ahead."""
     await capped(database, "shared", 1)
-    await run(database, "UPDATE running_cap SET known_by = '1000000000000'")
+    await run(database, "UPDATE concurrency_cap SET known_by = '1000000000000'")
     assert await places(database) == CAP
     assert (await rows(database, COUNTED_FROM))[0]["ago_s"] == pytest.approx(20.0, abs=4.0)
 
@@ -214,6 +216,6 @@ async def test_caps_of_another_server_are_counted_as_ours_are(database: Database
 async def test_cap_counted_by_another_transaction_has_no_places(database: Database) -> None:
     await capped(database, "of a tenant", 1)
     async with database.transaction() as transaction:
-        await transaction._connection.fetch("SELECT FROM running_cap FOR UPDATE")
+        await transaction._connection.fetch("SELECT FROM concurrency_cap FOR UPDATE")
         assert await places(database) == -1
     assert await places(database) == CAP

@@ -17,9 +17,9 @@ from tests.sql.test_credentials import KEY, connected, intent, reauth_requiremen
 from tests.support.rows import rows
 
 BLOCKED = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE $1"
-GOES_ON = "SELECT FROM rotation FOR UPDATE NOWAIT"
+GOES_ON = "SELECT FROM refresh_attempt FOR UPDATE NOWAIT"
 WHAT_IS_LEFT = (
-    "SELECT credential.state, rotation.phase FROM credential LEFT JOIN rotation USING (connection_id)"
+    "SELECT credential.state, rotation.phase FROM credential LEFT JOIN refresh_attempt USING (connection_id)"
 )
 
 
@@ -50,7 +50,7 @@ async def removes(store: PostgresCredentialStore, sent: Intent) -> bool:
 
 Act = Callable[[PostgresCredentialStore, Intent], Awaitable[bool]]
 ACTS: dict[str, tuple[Act, list[tuple[str, str | None]]]] = {
-    "rotation_unknown": (is_unknown, [("unknown", "unknown")]),
+    "refresh_attempt_unknown": (is_unknown, [("unknown", "unknown")]),
     "credential_require_reauth": (requires_reauth, [("needs_reauth", None)]),
     "connection_remove": (removes, []),
 }
@@ -94,7 +94,7 @@ async def test_a_settlement_that_was_first_stands(
     database: Database, store: PostgresCredentialStore, name: str
 ) -> None:
     settled = "UPDATE credential SET generation = generation + 1, state = 'active'"
-    assert await beside(database, store, name, settled, "DELETE FROM rotation") == (False, [("active", None)])
+    assert await beside(database, store, name, settled, "DELETE FROM refresh_attempt") == (False, [("active", None)])
 
 
 async def marks(store: PostgresCredentialStore, sent: Intent) -> object:
@@ -106,8 +106,8 @@ async def settles(store: PostgresCredentialStore, sent: Intent) -> object:
 
 
 BATCHES: dict[str, Callable[[PostgresCredentialStore, Intent], Awaitable[object]]] = {
-    "rotation_sent": marks,
-    "rotation_release": releases,
+    "refresh_attempt_sent": marks,
+    "refresh_attempt_release": releases,
     "credential_settle": settles,
 }
 """By statement: what asks for one of its batch."""
@@ -124,11 +124,11 @@ async def test_a_batch_holds_its_rows_in_the_order_of_their_keys(
     wishes = sorted((intent(one, by) for one in made), key=lambda wish: wish.connection_id)
     for wish in wishes:
         assert await claim(store, wish) is not None
-        if name != "rotation_sent":
+        if name != "refresh_attempt_sent":
             assert await marks(store, wish) is not None
-        if name == "rotation_release":
+        if name == "refresh_attempt_release":
             assert await is_unknown(store, wish)
-    row = "SELECT FROM rotation WHERE connection_id = $1 FOR UPDATE NOWAIT"
+    row = "SELECT FROM refresh_attempt WHERE connection_id = $1 FOR UPDATE NOWAIT"
     async with database.transaction() as transaction:
         await transaction._connection.execute(row, wishes[0].connection_id)
         asked = [asyncio.ensure_future(act(store, wish)) for wish in reversed(wishes)]

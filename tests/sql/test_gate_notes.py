@@ -169,9 +169,9 @@ async def test_the_latest_is_kept_and_the_same_is_not_written_again(
     await connected(database)
     await learn(notes, 80.0)
     first = await learn(notes, 100.0)
-    (written,) = await rows(database, "SELECT xmin::text, learnt_at FROM learnt_limit")
+    (written,) = await rows(database, "SELECT xmin::text, observed_at FROM observed_limit")
     await notes.keep([first])
-    assert await rows(database, "SELECT xmin::text, learnt_at FROM learnt_limit") == [written]
+    assert await rows(database, "SELECT xmin::text, observed_at FROM observed_limit") == [written]
     assert await known(notes) == {"points": (2000.0, 100.0)}
 
 
@@ -191,9 +191,9 @@ async def test_of_a_removed_connection_nothing_is_kept(notes: PostgresGateNotes,
     await connected(database)
     told = await learn(notes)
     await run(database, "DELETE FROM connection")
-    assert await rows(database, "SELECT 1 FROM learnt_limit") == []
+    assert await rows(database, "SELECT 1 FROM observed_limit") == []
     await notes.keep([told])
-    assert await rows(database, "SELECT 1 FROM learnt_limit") == []
+    assert await rows(database, "SELECT 1 FROM observed_limit") == []
 
 
 async def test_a_door_sees_what_was_learnt_of_its_tenant_alone(
@@ -201,13 +201,13 @@ async def test_a_door_sees_what_was_learnt_of_its_tenant_alone(
 ) -> None:
     await connected(database)
     await learn(notes)
-    await run(database, "GRANT SELECT ON learnt_limit TO fairlead_door")
+    await run(database, "GRANT SELECT ON observed_limit TO fairlead_door")
     async with database._checkouts.checkout() as connection:
         for tenant, seen in (("acme", 1), ("beta", 0)):
             await connection.fetch("BEGIN")
             await connection.fetch("SET LOCAL ROLE fairlead_door")
             await connection.fetch("SELECT set_config('fairlead.tenant_id', $1, true)", tenant)
-            assert len(await connection.fetch("SELECT 1 FROM learnt_limit")) == seen
+            assert len(await connection.fetch("SELECT 1 FROM observed_limit")) == seen
             await connection.fetch("ROLLBACK")
 
 
@@ -220,11 +220,11 @@ async def test_a_read_goes_by_indexes_however_many_connections_there_are(databas
     )
     await run(
         database,
-        "INSERT INTO learnt_limit (connection_id, tenant_id, limit_name, version, capacity, per_s) "
+        "INSERT INTO observed_limit (connection_id, tenant_id, limit_name, version, capacity, per_s) "
         "SELECT connection_id, tenant_id, 'points', (extract(epoch FROM updated_at) * 1000000)::bigint, 2, 1 "
         "FROM connection",
     )
-    await run(database, "ANALYZE connection, learnt_limit")
+    await run(database, "ANALYZE connection, observed_limit")
     names = ["tenant7", "tenant4000", "nobody"]
     plan = await explained(
         database, "gate_connection", tenants=names, providers=["shopify"] * 3, buckets=["default"] * 3
@@ -250,9 +250,9 @@ async def test_the_engine_may_do_all_of_it(database: Database, notes: PostgresGa
     try:
         await admin.execute(f'SET search_path = "{database.settings.in_schema}"')
         await admin.execute("SET ROLE fairlead_engine")
-        await admin.execute("INSERT INTO gate_start (prefix) VALUES ('p')")
+        await admin.execute("INSERT INTO gate_first_use (prefix) VALUES ('p')")
         await admin.execute(
-            "INSERT INTO learnt_limit (connection_id, tenant_id, limit_name, version, capacity, per_s) "
+            "INSERT INTO observed_limit (connection_id, tenant_id, limit_name, version, capacity, per_s) "
             "SELECT connection_id, tenant_id, 'points', 1, 2, 3 FROM connection"
         )
     finally:

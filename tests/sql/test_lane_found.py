@@ -22,7 +22,7 @@ ASKS = {
     "lane_is_open(uuid, timestamptz)": "SELECT lane_is_open(lane_id, now()) FROM lane_name",
     "lane_sweep_lost()": "SELECT lane_sweep_lost()",
     "lane_sweep_page(uuid, integer)": "SELECT lane_sweep_page('00000000-0000-0000-0000-000000000000', 100)",
-    "lane_is_own(uuid)": "SELECT lane_is_own(lane_id) FROM lane_name",
+    "lane_is_internal(uuid)": "SELECT lane_is_internal(lane_id) FROM lane_name",
     "lane_locked(uuid[])": f"SELECT lane_locked({THEM})",
 }
 
@@ -56,7 +56,7 @@ INSERT INTO pause (scope, tenant_id, key, reason, paused_by, until) VALUES
     ('rate', 't0', 'g', 'its rate', 'gate', now() + interval '1 minute'),
     ('queue', '', 'default', 'upkeep', 'ann', now() + interval '2 minutes')
 """
-CAP = "INSERT INTO running_cap (tenant_id, group_key, max_running) VALUES ('t0', '', 1)"
+CAP = "INSERT INTO concurrency_cap (tenant_id, group_key, max_running) VALUES ('t0', '', 1)"
 LOOK_AGAIN = "UPDATE lane SET state = 'parked', park_reason = 'pause', wake_at = 'infinity'"
 MOVES = {
     "hold": ("", f"SELECT lane_hold({THEM}, 't0', 'g')", "park_reason = 'pause'"),

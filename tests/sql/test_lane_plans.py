@@ -139,10 +139,10 @@ async def test_settings_of_one_tenant(seeded: Database) -> None:
     assert read["lane_name"] <= (20, 0)
 
 
-@pytest.mark.parametrize("name", ["sweep_take", "lane_raise_floors", "lane_age"])
+@pytest.mark.parametrize("name", ["maintenance_run_take", "lane_raise_floors", "lane_age"])
 async def test_the_upkeep_of_each_second(seeded: Database, name: str) -> None:
     values: dict[str, dict[str, object]] = {
-        "sweep_take": {"sweep": "lane_floors", "every_s": 1.0, "share": 1.0},
+        "maintenance_run_take": {"sweep": "lane_floors", "every_s": 1.0, "share": 1.0},
         "lane_age": {"longest_wait_s": 300.0},
     }
     read = await read_of(seeded, name, **values.get(name, {}))
@@ -168,7 +168,7 @@ async def test_a_look_for_a_suspect_asks_each_name_once(database: Database) -> N
     )
     await run(
         database,
-        "INSERT INTO running_cap (tenant_id, group_key, max_running)"
+        "INSERT INTO concurrency_cap (tenant_id, group_key, max_running)"
         " SELECT 'capped' || i, '', 1 FROM generate_series(0, 49) AS i",
     )
     await run(database, "VACUUM (ANALYZE)")
@@ -177,4 +177,4 @@ async def test_a_look_for_a_suspect_asks_each_name_once(database: Database) -> N
     for name, given in (("job_claim_suspect", wanted | who), ("job_next_due", wanted)):
         read = await touched(database, name, generic=False, **given)
         assert read["pause"] <= (2 * NAMES, 0), name
-        assert read["running_cap"] <= (2 * NAMES, 0), name
+        assert read["concurrency_cap"] <= (2 * NAMES, 0), name

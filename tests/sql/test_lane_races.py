@@ -180,7 +180,7 @@ async def test_a_cap_that_somebody_counts_holds_up_no_other_work(stores: Postgre
     wanted = ClaimFilter(queues=("default", "other"))
     async with stores.database._checkouts.checkout() as connection:
         await connection.execute("BEGIN")
-        await connection.execute("SELECT FROM running_cap FOR UPDATE")
+        await connection.execute("SELECT FROM concurrency_cap FOR UPDATE")
         claimed = await stores.jobs.claim(wanted, 10, session_id)
         await connection.execute("ROLLBACK")
     assert sorted(job.tenant_id for job in claimed) == ["b", "c"]

@@ -13,9 +13,11 @@ from fairlead.adapters.postgres.database import Database
 from tests.sql.test_credentials import unknown_rotation
 from tests.support.rows import rows, run
 
-BLOCKED = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '/* rotation_late%'"
+BLOCKED = (
+    "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '/* refresh_attempt_late%'"
+)
 SETTLES = (
-    "WITH ended AS (DELETE FROM rotation RETURNING started_at) UPDATE credential SET generation = 2,"
+    "WITH ended AS (DELETE FROM refresh_attempt RETURNING started_at) UPDATE credential SET generation = 2,"
     " refreshed_at = ended.started_at, last_sent_at = ended.started_at FROM ended"
 )
 
@@ -32,7 +34,7 @@ async def test_late_mark_waits_for_a_settlement_and_sees_its_row(
 ) -> None:
     """Of its own snapshot neither row was there to be found: not the one, nor yet the other."""
     _credential, first = await unknown_rotation(store, database)
-    (marked,) = await rows(database, "SELECT started_at AS at FROM rotation")
+    (marked,) = await rows(database, "SELECT started_at AS at FROM refresh_attempt")
     left_at = marked["at"] + timedelta(seconds=1)
     async with database.transaction() as transaction:
         await transaction._connection.execute(SETTLES)
@@ -47,7 +49,7 @@ async def test_last_sent_at_left_by_an_older_version_is_not_used(
 ) -> None:
     """It settles, and the last send of the generation before stays in the row."""
     _credential, first = await unknown_rotation(store, database)
-    (marked,) = await rows(database, "SELECT started_at AS at FROM rotation")
+    (marked,) = await rows(database, "SELECT started_at AS at FROM refresh_attempt")
     await run(database, SETTLES)
     await run(database, "UPDATE credential SET last_sent_at = last_sent_at - interval '1 hour'")
     assert await store.mark_late(first.connection_id, 1, marked["at"] + timedelta(seconds=1)) is None

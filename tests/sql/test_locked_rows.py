@@ -44,7 +44,7 @@ async def test_a_locked_rotation_delays_no_other_claim_of_its_endpoint(
     assert await claim(store, locked) is not None
     async with asyncio.timeout(5), database.transaction() as transaction:
         await transaction._connection.execute(
-            "UPDATE rotation SET reason = 'looked into' WHERE connection_id = $1", locked.connection_id
+            "UPDATE refresh_attempt SET reason = 'looked into' WHERE connection_id = $1", locked.connection_id
         )
         granted = await asyncio.gather(claim(store, locked), claim(store, free))
         assert granted[0] is None

@@ -21,7 +21,15 @@ pytestmark = pytest.mark.slow
 
 SIZE = 40_000
 # Reading these from end to end is right: they hold few rows, however much work there is.
-SMALL = {"worker_session", "sweep", "schedule", "pause", "running_cap", "tenant_tier", "tenant_share"}
+SMALL = {
+    "worker_session",
+    "maintenance_run",
+    "schedule",
+    "pause",
+    "concurrency_cap",
+    "tenant_tier",
+    "tenant_setting",
+}
 SMALL |= {"lane_floor", "lane_wake", "lane_wake_floor"}
 BATCH = 50
 
@@ -140,9 +148,9 @@ CASES: dict[str, tuple[Callable[[UUID], dict[str, object]], set[str], int]] = {
         3,
     ),
     "job_enqueue": (lambda session_id: new_jobs(unique=True), {"job_unique_idx"}, 4),
-    "duty_prune": (
+    "schedule_run_prune": (
         lambda session_id: {"older_than_s": 86_400.0, "limit": BATCH},
-        {"duty_taken_idx"},
+        {"schedule_run_taken_idx"},
         3,
     ),
     "dead_letter_due": (lambda session_id: {"limit": BATCH}, {"dead_letter_due_idx"}, 2),

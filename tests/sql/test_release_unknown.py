@@ -47,7 +47,7 @@ async def test_released_twice_a_replay_still_leaves_the_first_send_unknown(store
     assert await store.release(replay.connection_id, replay.rotation_id)
     assert not await store.release(replay.connection_id, replay.rotation_id), "a commit had been in doubt"
     assert not await store.release(first.connection_id, first.rotation_id), "its sender is long gone"
-    left = await rows(database, "SELECT phase, replays FROM rotation")
+    left = await rows(database, "SELECT phase, replays FROM refresh_attempt")
     assert left == [{"phase": "unknown", "replays": 0}]
     assert await claim(store, intent(credential, first.session_id)) is None
 
@@ -62,4 +62,4 @@ async def test_a_replay_of_unknown_outcome_stays_so(store, database) -> None:
     await store.mark_sent(replay.connection_id, replay.rotation_id)
     await store.mark_unknown(Unknown(replay.connection_id, replay.rotation_id, "cut", 0.0, uuid4()))
     assert not await store.release(replay.connection_id, replay.rotation_id)
-    assert [row["phase"] for row in await rows(database, "SELECT phase FROM rotation")] == ["unknown"]
+    assert [row["phase"] for row in await rows(database, "SELECT phase FROM refresh_attempt")] == ["unknown"]

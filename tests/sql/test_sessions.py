@@ -143,9 +143,9 @@ async def test_nothing_is_rescued_after_a_restart_or_fail_over(database: Databas
     await steady(database, survivor, 2 * LEASE_S - 30)
     sessions = PostgresSessionStore(database, IDS)
     for change in (
-        "UPDATE sweep SET server_started_at = server_started_at - interval '1 second'",
-        "UPDATE sweep SET last_at = last_at - interval '16 seconds'",
-        "UPDATE sweep SET last_at = last_at + interval '1 hour'",
+        "UPDATE maintenance_run SET server_started_at = server_started_at - interval '1 second'",
+        "UPDATE maintenance_run SET last_at = last_at - interval '16 seconds'",
+        "UPDATE maintenance_run SET last_at = last_at + interval '1 hour'",
     ):
         await run(database, change)
         await run(database, "UPDATE worker_session SET heartbeat_at = now() - interval '31 s' WHERE pid = 2")
@@ -245,7 +245,7 @@ async def test_each_tick_is_taken_by_one_of_eight_processes(
     (row,) = await rows(
         database,
         "SELECT count(*) AS duties, count(DISTINCT tick) AS ticks, count(DISTINCT job_id) AS jobs,"
-        " (SELECT count(*) FROM job) AS stored FROM duty",
+        " (SELECT count(*) FROM job) AS stored FROM schedule_run",
     )
     assert row == {"duties": 30, "ticks": 30, "jobs": 30, "stored": 30}
 
@@ -314,7 +314,7 @@ async def test_a_rescue_does_not_walk_along_what_runs_unless_a_process_has_ended
     values = {"session_id": session_id, "every_s": 0.0, "max_crashes": 3, "dead_letter_ids": [IDS.uuid7()]}
 
     async def walks(last_at: str, stopped_at: str) -> bool:
-        await run(database, f"UPDATE sweep SET last_at = {last_at} WHERE name = 'rescue'")
+        await run(database, f"UPDATE maintenance_run SET last_at = {last_at} WHERE name = 'rescue'")
         await run(
             database, f"UPDATE worker_session SET stopped_at = {stopped_at} WHERE stopped_at IS NOT NULL"
         )

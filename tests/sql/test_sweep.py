@@ -46,7 +46,7 @@ async def test_sweep_runs_in_one_of_eight_processes_even_after_a_clock_step_back
         assert await upkeep(30.0) is not_due
         await pass_time(database, 2.0)
         assert await upkeep(30.0) is not not_due
-        await run(database, "UPDATE sweep SET last_at = now() + interval '1 day'")
+        await run(database, "UPDATE maintenance_run SET last_at = now() + interval '1 day'")
         assert await upkeep(30.0) is not not_due
 
 
@@ -56,12 +56,12 @@ async def test_lane_sweep_takes_at_most_a_hundredth_of_the_time(
     """At most a hundredth of the time, though each connection with a refresh job is a lane."""
     assert await lanes.sweep(15.0, 0.01) is not None
     for cost_s, due_s in ((0.1, 15.0), (2.0, 200.0), (500.0, 3600.0)):
-        await run(database, "UPDATE sweep SET cost_s = $1", cost_s)
+        await run(database, "UPDATE maintenance_run SET cost_s = $1", cost_s)
         await pass_time(database, due_s - 1.0)
         assert await lanes.sweep(15.0, 0.01) is None, cost_s
         await pass_time(database, 2.0)
         assert await lanes.sweep(15.0, 0.01) is not None, cost_s
-    (row,) = await rows(database, "SELECT cost_s FROM sweep")
+    (row,) = await rows(database, "SELECT cost_s FROM maintenance_run")
     assert 0 < row["cost_s"] < 30
 
 
@@ -69,13 +69,13 @@ async def test_a_sweep_that_failed_counts_too(
     database: Database, lanes: PostgresLaneStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def cut_off() -> Swept:
-        await run(database, "UPDATE sweep SET last_at = last_at - interval '9 seconds'")
+        await run(database, "UPDATE maintenance_run SET last_at = last_at - interval '9 seconds'")
         raise DependencyUnavailableError("the statement took too long")
 
     monkeypatch.setattr(lanes, "_swept", cut_off)
     with pytest.raises(DependencyUnavailableError):
         await lanes.sweep(15.0, 0.01)
-    (row,) = await rows(database, "SELECT cost_s FROM sweep")
+    (row,) = await rows(database, "SELECT cost_s FROM maintenance_run")
     assert 9 <= row["cost_s"] < 39
 
 

@@ -84,7 +84,7 @@ class Wire:
         self.reached[task] = name
         if task is not None and self.leaves_at.get(task) == name:
             task.cancel()
-        if name == "tenant_wall":
+        if name == "row_security_enter":
             self._behind.add(id(connection))
         elif not connection.is_in_transaction():
             self._behind.discard(id(connection))
@@ -250,7 +250,7 @@ async def test_no_tenant_gets_the_row_of_another_in_the_same_batch(database: Dat
 
 # ---- the pool --------------------------------------------------------------------------------------
 
-BEHIND = ("tenant_wall", "audit_search_tenant")
+BEHIND = ("row_security_enter", "audit_search_tenant")
 """Statements of one reading behind the wall: it is raised, and then the rows are asked for."""
 LEFT_AFTER_S = 0.006
 """Other callers go away within this time: in line for a connection, most of them."""

@@ -37,7 +37,7 @@ from tests.support.two_tenants import TABLES
 IDS = SystemIds()
 ANY = ClaimFilter()
 FAILURE = FailureRecord("transient_server", "boom", "it failed", 0.5, 1)
-SEEN_BY_A_DOOR = ["audit", "connection", "credential", "dead_letter", "job", "rotation"]
+SEEN_BY_A_DOOR = ["audit", "connection", "credential", "dead_letter", "job", "refresh_attempt"]
 
 
 TENANT_ROWS = """
@@ -48,7 +48,7 @@ WITH c AS (
     INSERT INTO credential (connection_id, tenant_id, provider, bucket, sealed, key_id, refreshable)
     SELECT connection_id, tenant_id, provider, bucket, '', gen_random_uuid(), true FROM c
 ), r AS (
-    INSERT INTO rotation
+    INSERT INTO refresh_attempt
         (connection_id, tenant_id, rotation_id, from_generation, epoch, phase, session_id, lease_until)
     SELECT connection_id, tenant_id, gen_random_uuid(), 1, 1, 'intent', gen_random_uuid(), now() FROM c
 )
@@ -278,7 +278,7 @@ async def test_where_the_role_of_the_wall_cannot_be_made_it_is_told(new_cluster:
 
     await admin.execute("CREATE ROLE fairlead_tenant NOLOGIN")
     assert not (await server_facts(settings)).wall.guarded
-    await run(database, "CALL tenant_wall()")
+    await run(database, "CALL row_security_enable()")
     told = wall_check((await server_facts(settings)).wall)
     assert told.hint == "have an administrator run GRANT fairlead_tenant TO fairlead_engine;"
     await admin.execute(told.hint.removeprefix("have an administrator run "))

@@ -35,7 +35,7 @@ async def state(database: Database) -> RowSecurityState:
 
 
 def test_the_tables_that_are_looked_at_are_all_that_have_tenants() -> None:
-    named = re.findall(r"'([a-z_]+)'", statement("tenant_wall_state").text.partition("ARRAY[")[2])
+    named = re.findall(r"'([a-z_]+)'", statement("row_security_state").text.partition("ARRAY[")[2])
     assert tuple(named[: len(TABLES)]) == tuple(sorted(TABLES))
 
 

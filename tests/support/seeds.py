@@ -45,7 +45,7 @@ SELECT gen_random_uuid(), 'kind1', 'tenant1', 'running', $1, i, now()
 FROM generate_series(1, $2::integer) AS i
 """
 SWEPT = """
-INSERT INTO sweep (name, last_at, uninterrupted_since)
+INSERT INTO maintenance_run (name, last_at, uninterrupted_since)
 VALUES ('rescue', now() - interval '5 seconds', now() - interval '1 hour')
 """
 DEAD = """
@@ -62,7 +62,7 @@ SELECT gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), 'default', 'kind
 FROM generate_series(1, $1::integer) AS i
 """
 DUTIES = """
-INSERT INTO duty (schedule, tick, session_id, taken_at)
+INSERT INTO schedule_run (schedule, tick, session_id, taken_at)
 SELECT 'schedule' || i % 5, moment, gen_random_uuid(), moment
 FROM generate_series(1, $1::integer) AS i
     CROSS JOIN LATERAL (SELECT now() - i * interval '5 seconds' AS moment) AS m

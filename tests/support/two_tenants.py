@@ -46,20 +46,20 @@ HERE, THERE = ConnectionKey(OURS, "shopify"), ConnectionKey(THEIRS, "shopify")
 FAILURE = FailureRecord("transient_server", "boom", "it failed", 0.5, 1)
 TABLES = (
     "audit",
+    "concurrency_cap",
     "connection",
     "credential",
     "data_key",
     "dead_letter",
-    "gate_switch",
+    "gate_override",
     "job",
     "lane",
     "lane_name",
-    "learnt_limit",
+    "observed_limit",
     "pause",
+    "refresh_attempt",
     "refresh_backoff",
-    "rotation",
-    "running_cap",
-    "tenant_share",
+    "tenant_setting",
 )
 _IDS = SystemIds()
 _WHOSE = {"pause": "CASE scope WHEN 'tenant' THEN key ELSE tenant_id END"}
@@ -327,7 +327,7 @@ async def _share(world: World) -> object:
 
 async def _set_share(world: World) -> object:
     await world.lanes.set_tenant(TenantShare(NEW, weight=2.0))
-    return await rows(world.database, "SELECT max_running FROM running_cap WHERE tenant_id = $1", NEW)
+    return await rows(world.database, "SELECT max_running FROM concurrency_cap WHERE tenant_id = $1", NEW)
 
 
 async def _forget_share(world: World) -> object:
@@ -374,9 +374,9 @@ ACTS: dict[str, tuple[DoneAct, ...]] = {
     "dead_letter_redrive": (_redrive, _redrive_ours),
     "dead_letter_resolve": (_resolve,),
     "gate_connection": (_read_for_the_gate, _age_for_the_gate),
-    "gate_switch_end": (_end_switch,),
-    "gate_switch_fade": (_fade,),
-    "gate_switch_set": (_switch,),
+    "gate_override_end": (_end_switch,),
+    "gate_override_expire": (_fade,),
+    "gate_override_set": (_switch,),
     "grant_await": (_await_grant,),
     "group_cap_clear": (_uncap_group,),
     "group_cap_set": (_cap_group,),
@@ -385,7 +385,7 @@ ACTS: dict[str, tuple[DoneAct, ...]] = {
     "job_search": (_search_jobs,),
     "pause_end": (_resume, _resume_all),
     "pause_set": (_pause, _pause_all),
-    "running_cap_apply": (_set_share, _forget_share),
+    "concurrency_cap_apply": (_set_share, _forget_share),
     "tenant_forget": (_forget_share,),
     "tenant_list": (_share,),
     "tenant_set": (_set_share,),

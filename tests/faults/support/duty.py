@@ -36,7 +36,9 @@ OURS = "kills."
 """What the names of a test's schedules begin with."""
 
 _COMPARE = "AND last_tick = $3::timestamptz"
-_UNRECORDED = "WHERE NOT EXISTS (SELECT FROM duty WHERE schedule = $2::text AND tick = $1::timestamptz)"
+_UNRECORDED = (
+    "WHERE NOT EXISTS (SELECT FROM schedule_run WHERE schedule = $2::text AND tick = $1::timestamptz)"
+)
 _RECORD = "FROM fresh LEFT JOIN stored ON true"
 
 
@@ -50,13 +52,13 @@ class _DutyRuntime(FaultRuntime):
     def __init__(self, config: Any) -> None:
         super().__init__(config)
         if "no_compare" in self.unsafe:
-            _alter(duties_module, "duty_take", _COMPARE, "AND $3::timestamptz IS NOT NULL")
-            _alter(duties_module, "duty_take", _UNRECORDED, "")
-            _alter(duties_module, "duty_take", _RECORD, f"{_RECORD} ON CONFLICT DO NOTHING")
+            _alter(duties_module, "schedule_run_take", _COMPARE, "AND $3::timestamptz IS NOT NULL")
+            _alter(duties_module, "schedule_run_take", _UNRECORDED, "")
+            _alter(duties_module, "schedule_run_take", _RECORD, f"{_RECORD} ON CONFLICT DO NOTHING")
         if "two_transactions" in self.unsafe:
             _alter(
                 duties_module,
-                "duty_take",
+                "schedule_run_take",
                 "WHERE (SELECT count(*) FROM lapsed) >= 0",
                 "WHERE false AND (SELECT count(*) FROM lapsed) >= 0",
             )

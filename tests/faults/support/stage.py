@@ -187,7 +187,7 @@ class Stage:
         """One request deadline goes by for these: what was sent can be processed no longer."""
         ids = [UUID(connection) for connection in connections]
         times = ", ".join(f"{at} = {at} - $2 * interval '1 second'" for at in ("started_at", "sent_at"))
-        await self.run(f"UPDATE rotation SET {times} WHERE connection_id = ANY($1)", ids, deadline_s)
+        await self.run(f"UPDATE refresh_attempt SET {times} WHERE connection_id = ANY($1)", ids, deadline_s)
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ from fairlead.adapters.postgres.statements import compile_sql, statement, statem
 
 
 def source(body: str) -> str:
-    return f"-- job_x: does x.\n-- Takes   a, b\n-- Gives   rows\n-- Locks   none\n-- Needs   none\n{body}\n"
+    return f"-- job_x: does x.\n-- Takes   a, b\n-- Returns rows\n-- Locks   none\n-- Needs   none\n{body}\n"
 
 
 def compiled(body: str) -> tuple[str, tuple[str, ...]]:
@@ -88,7 +88,7 @@ def test_args_refuse_missing_and_unknown_names(values: dict[str, object]) -> Non
     [
         (source("SELECT 1").replace("job_x:", "job_y:"), "first line"),
         (source("SELECT 1").replace("-- Locks   none\n", ""), "Locks"),
-        (source("SELECT 1").replace("-- Gives   rows", "-- Gives"), "Gives"),
+        (source("SELECT 1").replace("-- Returns rows", "-- Returns"), "Returns"),
         (source("SELECT $1"), "not \\$n"),
         ("SELECT 1", "first line"),
     ],

@@ -96,7 +96,7 @@ def _rotation_of(row: Row) -> Rotation:
 
 
 def due_of(row: Row, priority: int) -> DueConnection:
-    """One row of credential_due or rotation_left."""
+    """One row of credential_due or refresh_attempt_unsettled."""
     columns = dict(row.items())
     return DueConnection(
         connection_id=row["connection_id"],

@@ -56,8 +56,8 @@ class PostgresCredentialStore:
         self._reads = Batcher(self._read_many, name="credential_read")
         self._id_reads = Batcher(self._read_ids, name="credential_read_id")
         self._permits = Permits(database)
-        self._sents = Batcher(self._mark_many, name="rotation_sent")
-        self._releases = Batcher(self._release_many, name="rotation_release")
+        self._sents = Batcher(self._mark_many, name="refresh_attempt_sent")
+        self._releases = Batcher(self._release_many, name="refresh_attempt_release")
         self._settles: Batcher[Settlement, SettleVerdict] = Batcher(
             self._settle_many, name="credential_settle"
         )
@@ -97,7 +97,7 @@ class PostgresCredentialStore:
 
     async def _mark_many(self, marks: Sequence[tuple[UUID, UUID]]) -> list[SentMark | None]:
         rows = await self._database.fetch(
-            statement("rotation_sent"),
+            statement("refresh_attempt_sent"),
             connection_ids=[connection_id for connection_id, _ in marks],
             rotation_ids=[rotation_id for _, rotation_id in marks],
         )
@@ -110,7 +110,7 @@ class PostgresCredentialStore:
     async def _release_many(self, given_up: Sequence[tuple[UUID, UUID]]) -> list[bool | Exception]:
         rows = await self._database.resolve_doubt(
             lambda: self._database.fetch(
-                statement("rotation_release"),
+                statement("refresh_attempt_release"),
                 connection_ids=[connection_id for connection_id, _ in given_up],
                 rotation_ids=[rotation_id for _, rotation_id in given_up],
             ),
@@ -177,7 +177,7 @@ class PostgresCredentialStore:
 
     async def claim_replay(self, intent: Intent, replays: int) -> int | None:
         row = await self._database.first(
-            statement("rotation_replay"),
+            statement("refresh_attempt_replay"),
             connection_id=intent.connection_id,
             rotation_id=intent.rotation_id,
             generation=intent.from_generation,
@@ -190,13 +190,13 @@ class PostgresCredentialStore:
     async def mark_late(self, connection_id: UUID, from_generation: int, left_at: datetime) -> int | None:
         asked = {"connection_id": connection_id, "generation": from_generation, "left_at": left_at}
         for _ in range(2):  # a settlement that it had to wait for is not in the snapshot of the first
-            row = await self._database.first(statement("rotation_late"), **asked)
+            row = await self._database.first(statement("refresh_attempt_late"), **asked)
             if row is not None:
                 return int(row["epoch"])
         return None
 
     async def mark_unknown(self, unknown: Unknown) -> bool:
-        return await self._database.first(statement("rotation_unknown"), **asdict(unknown)) is not None
+        return await self._database.first(statement("refresh_attempt_unknown"), **asdict(unknown)) is not None
 
     async def require_reauth(self, requirement: ReauthRequirement) -> bool:
         row = await self._database.first(
@@ -235,7 +235,7 @@ class PostgresCredentialStore:
         return DuePage([due_of(row, row["priority"]) for row in rows], next_after)
 
     async def left_behind(self, limit: int, cool_down_s: float) -> Sequence[DueConnection]:
-        rows = await self._database.fetch(statement("rotation_left"), limit=limit, cool_down_s=cool_down_s)
+        rows = await self._database.fetch(statement("refresh_attempt_unsettled"), limit=limit, cool_down_s=cool_down_s)
         return [due_of(row, 1) for row in rows]
 
     async def postpone(self, connection_id: UUID, generation: int, due_in_s: float | None) -> None:

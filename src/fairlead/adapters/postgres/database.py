@@ -131,7 +131,7 @@ class Database:
         now_mono = asyncio.get_running_loop().time()
         if now_mono >= self._refresh_row_security_mono:
             self._refresh_row_security_mono = now_mono + ROW_SECURITY_CHECK_S
-            [row] = await self.fetch(statement("tenant_wall_state"), schema=self.settings.in_schema)
+            [row] = await self.fetch(statement("row_security_state"), schema=self.settings.in_schema)
             was_enabled = self.row_security_enabled
             self.row_security_enabled = RowSecurityState(**dict(row.items())).stands
             if self.row_security_enabled != was_enabled:

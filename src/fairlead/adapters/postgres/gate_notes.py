@@ -51,7 +51,7 @@ class PostgresGateNotes:
     async def keep(self, limits: Sequence[LearnedLimit]) -> None:
         await self._database.resolve_doubt(
             lambda: self._database.fetch(
-                statement("learnt_limit_keep"),
+                statement("observed_limit_store"),
                 connection_ids=[limit.connection_id for limit in limits],
                 limit_names=[limit.limit for limit in limits],
                 versions=[limit.version for limit in limits],
@@ -64,6 +64,6 @@ class PostgresGateNotes:
     async def starts(self, prefix: str) -> bool:
         # After a commit in doubt the retry finds the row of the first statement and returns False, which is safe.
         row = await self._database.resolve_doubt(
-            lambda: self._database.first(statement("gate_start"), prefix=prefix), within_s=2.0
+            lambda: self._database.first(statement("gate_first_use"), prefix=prefix), within_s=2.0
         )
         return row is not None

@@ -20,24 +20,26 @@ class PostgresOverrideStore:
     async def search(self) -> Sequence[Override]:
         return [
             _switch(row)
-            for row in await self._database.fetch(statement("gate_switch_list"), steps=len(STEPS))
+            for row in await self._database.fetch(statement("gate_override_list"), steps=len(STEPS))
         ]
 
     async def put(self, act: OverrideKind, reach: OverrideScope, *, reason: str, actor: str) -> None:
         values = {"act": act.value, **_columns(reach), "reason": reason, "actor": actor}
         of = self._database.for_tenants(reach.tenant)
-        await self._database.resolve_doubt(lambda: of.fetch(statement("gate_switch_set"), **values))
+        await self._database.resolve_doubt(lambda: of.fetch(statement("gate_override_set"), **values))
 
     async def end(self, act: OverrideKind, reach: OverrideScope) -> bool:
         values = {"act": act.value, **_columns(reach), "steps": len(STEPS)}
         of = self._database.for_tenants(reach.tenant)
-        row = await self._database.resolve_doubt(lambda: of.first(statement("gate_switch_end"), **values))
+        row = await self._database.resolve_doubt(lambda: of.first(statement("gate_override_end"), **values))
         return row is not None and bool(row["in_force"])
 
     async def fade(self, reach: OverrideScope, step_s: float) -> bool:
         values = {**_columns(reach), "step_s": step_s}
         of = self._database.for_tenants(reach.tenant)
-        row = await self._database.resolve_doubt(lambda: of.first(statement("gate_switch_fade"), **values))
+        row = await self._database.resolve_doubt(
+            lambda: of.first(statement("gate_override_expire"), **values)
+        )
         return row is not None
 
 

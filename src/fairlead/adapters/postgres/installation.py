@@ -159,9 +159,9 @@ async def complete_rights(connection: Connection, schema: str, roles: Roles) -> 
 
     It stays off if its role is missing: roles are optional, and `doctor` prints the remedy.
     """
-    if not (await run(connection, statement("tenant_wall_exists").text, schema))[0]["exists"]:
+    if not (await run(connection, statement("row_security_exists").text, schema))[0]["exists"]:
         return
     await _restore_owner(connection, schema, roles)
     if not (await wall_state(connection, schema)).stands:
         with suppress(asyncpg.InsufficientPrivilegeError):  # this user is not the owner of the tables
-            await connection.execute(statement("tenant_wall_call").text)
+            await connection.execute(statement("row_security_enable").text)

@@ -152,7 +152,7 @@ class PostgresLaneStore:
             if tenant_ids is None:
                 rows = await transaction.fetch(statement("tier_tenants"), tier=values["name"])
                 tenant_ids = [row["tenant_id"] for row in rows]
-            await transaction.fetch(statement("running_cap_apply"), tenant_ids=tenant_ids)
+            await transaction.fetch(statement("concurrency_cap_apply"), tenant_ids=tenant_ids)
         return tenant_ids
 
     async def remove_tier(self, name: str) -> bool:
@@ -273,7 +273,7 @@ class PostgresLaneStore:
         try:
             return await self._swept()
         finally:  # a sweep that always times out must not be tried at every interval
-            await self._database.fetch(statement("sweep_cost"), sweep=SWEEP)
+            await self._database.fetch(statement("maintenance_run_cost"), sweep=SWEEP)
 
     async def _swept(self) -> Swept:
         deleted = await self._forgotten()
@@ -306,7 +306,7 @@ class PostgresLaneStore:
     async def _due(self, sweep: str, every_s: float, share: float = 1.0) -> bool:
         """True for the one process that is to do it now; where it dies at it, the next one is soon enough."""
         values = {"sweep": sweep, "every_s": every_s, "share": share}
-        return await self._database.first(statement("sweep_take"), **values) is not None
+        return await self._database.first(statement("maintenance_run_take"), **values) is not None
 
 
 # ---- rows ------------------------------------------------------------------------------------------

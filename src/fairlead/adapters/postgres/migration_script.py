@@ -34,7 +34,7 @@ def as_script(migrations: Sequence[Migration], schema: str, roles: Roles = COMMO
             body = f"SET lock_timeout = {INDEX_PATIENCE_MS};\n{drop}\n{body}\n{as_first}"
         parts.append(body)
         if migration.number == BASELINE:
-            parts.append(f"{statement('tenant_wall_call').text};")
+            parts.append(f"{statement('row_security_enable').text};")
     return "\n\n".join(parts) + "\n"
 
 

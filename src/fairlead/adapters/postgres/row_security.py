@@ -53,7 +53,7 @@ class RowSecurityState:
 
 async def wall_state(connection: Connection, schema: str) -> RowSecurityState:
     """Return the state of row security for the tables in *schema*."""
-    state = statement("tenant_wall_state")
+    state = statement("row_security_state")
     row = (await connection.fetch(state.text, *state.args(schema=schema)))[0]
     return RowSecurityState(**dict(row.items()))
 
@@ -72,7 +72,7 @@ async def enter_tenant_role(connection: Connection, role: str, tenants: tuple[st
     Raises:
         RowSecurityLostError: The role is gone, or this user may not take it.
     """
-    enter = statement("tenant_wall")
+    enter = statement("row_security_enter")
     try:
         await connection.fetch(enter.text, *enter.args(role=role, tenants=tenants))
     except _ROLE_REFUSED as error:

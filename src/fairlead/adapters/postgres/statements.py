@@ -2,7 +2,7 @@
 
 A file reads ``:name`` where PostgreSQL wants ``$n``; the same name is the same number everywhere. The
 header is part of the contract and is checked when the file is loaded: its first line names the file,
-and Takes, Gives, Locks and Needs tell what a caller must know.
+and Takes, Returns, Locks and Needs state what a caller must know.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
-_HEADER_WORDS = ("Takes", "Gives", "Locks", "Needs")
+_HEADER_WORDS = ("Takes", "Returns", "Locks", "Needs")
 
 # What may hold a colon that is no parameter comes first; the last alternative is the parameter.
 _TOKEN = re.compile(

@@ -83,7 +83,7 @@ class PostgresSessionStore:
         return [(row["session_id"], _identity(row)) for row in rows]
 
     async def mark_dead(self, session_ids: Sequence[UUID]) -> int:
-        return len(await self._database.fetch(statement("session_bury"), session_ids=session_ids))
+        return len(await self._database.fetch(statement("session_mark_dead"), session_ids=session_ids))
 
     async def rescue(self, session_id: UUID, every_s: float, max_crashes: int, limit: int) -> Rescue | None:
         row = await self._database.first(

@@ -150,7 +150,7 @@ class ScheduleRow:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleRunRow:
-    """Table ``duty``."""
+    """Table ``schedule_run``."""
 
     schedule: str
     tick: datetime

@@ -91,7 +91,7 @@ class CredentialRow:
 
 @dataclass(slots=True)
 class RotationRow:
-    """Table ``rotation``."""
+    """Table ``refresh_attempt``."""
 
     connection_id: UUID
     rotation_id: UUID

@@ -20,5 +20,5 @@ BEGIN
     UPDATE lane SET state = 'parked', park_reason = 'pause', wake_at = 'infinity'
     FROM lane_name n
     WHERE n.tenant_id = of_tenant AND n.group_key = of_provider || '/' || of_bucket AND lane.lane_id = n.lane_id
-        AND NOT is_own(lane.kind);
+        AND NOT is_internal_kind(lane.kind);
 END $$;

@@ -14,11 +14,11 @@ BEGIN
     IF of_tenant = '' THEN
         SELECT count(*), min(coalesce(j.started_at, '-infinity')) INTO jobs, oldest FROM job j
         WHERE j.group_key = of_group AND j.group_key <> '' AND j.state = 'running'
-            AND coalesce(j.started_at, 'infinity') >= since AND NOT is_own(j.kind);
+            AND coalesce(j.started_at, 'infinity') >= since AND NOT is_internal_kind(j.kind);
     ELSE
         SELECT count(*), min(coalesce(j.started_at, '-infinity')) INTO jobs, oldest FROM job j
         WHERE j.tenant_id = of_tenant AND j.state = 'running'
-            AND coalesce(j.started_at, 'infinity') >= since AND NOT is_own(j.kind)
+            AND coalesce(j.started_at, 'infinity') >= since AND NOT is_internal_kind(j.kind)
             AND (of_group = '' OR j.group_key = of_group);
     END IF;
 END $$;

@@ -2,6 +2,6 @@
 CREATE FUNCTION is_capped(of_kind text, of_tenant text, of_group text) RETURNS boolean LANGUAGE sql STABLE
 SET search_path FROM CURRENT
 AS $$
-    SELECT NOT is_own(of_kind) AND EXISTS (SELECT FROM running_cap WHERE (tenant_id, group_key) IN (
+    SELECT NOT is_internal_kind(of_kind) AND EXISTS (SELECT FROM concurrency_cap WHERE (tenant_id, group_key) IN (
         VALUES (of_tenant, ''), ('', of_group), (of_tenant, of_group)))
 $$;

@@ -3,7 +3,7 @@ CREATE FUNCTION is_full(of_tenant text, of_group text) RETURNS boolean LANGUAGE 
 SET search_path FROM CURRENT
 AS $$
     SELECT EXISTS (
-        SELECT FROM running_cap c CROSS JOIN LATERAL cap_running(c.tenant_id, c.group_key, cap_since(c.counted_from)) AS ran
+        SELECT FROM concurrency_cap c CROSS JOIN LATERAL cap_running(c.tenant_id, c.group_key, cap_since(c.counted_from)) AS ran
         WHERE (c.tenant_id, c.group_key) IN (VALUES (of_tenant, ''), ('', of_group), (of_tenant, of_group))
             AND c.max_running <= ran.jobs)
 $$;

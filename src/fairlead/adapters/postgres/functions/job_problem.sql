@@ -7,7 +7,7 @@ CREATE FUNCTION job_problem(
 BEGIN ATOMIC
     SELECT CASE
         WHEN is_name(kind) IS NOT TRUE THEN 'kind: use 1 to 64 of a-z, 0-9, _, ., -'
-        WHEN is_own(kind) THEN 'kind: clean_up and those that begin with token., event. or dead_letter. are fairlead''s own'
+        WHEN is_internal_kind(kind) THEN 'kind: clean_up and those that begin with token., event. or dead_letter. are fairlead''s own'
         WHEN is_label(tenant, 200) IS NOT TRUE THEN 'tenant: use 1 to 200 bytes without control characters'
         WHEN jsonb_typeof(args) IS DISTINCT FROM 'object' THEN 'args: give a JSON object'
         -- twice what Python allows: the server counts its own blanks

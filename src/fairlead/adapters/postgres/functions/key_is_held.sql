@@ -6,4 +6,4 @@ CREATE FUNCTION key_is_held(
 ) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN coalesce(unique_until > moment, false)
     OR state = 'available' AND coalesce(expires_at > moment, true)
-    OR state = 'running' AND is_own(kind);
+    OR state = 'running' AND is_internal_kind(kind);

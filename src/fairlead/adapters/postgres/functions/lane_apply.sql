@@ -22,10 +22,10 @@ BEGIN
         WHERE lane.ctid = ANY(mine) RETURNING tenant_id, group_key, capped
     )
     SELECT array_agg(DISTINCT tenant_id), array_agg(DISTINCT group_key) INTO tenants, groups FROM moved WHERE capped;
-    UPDATE running_cap SET known_by = pg_current_xact_id() WHERE known_by IS NULL;
-    PERFORM FROM running_cap
+    UPDATE concurrency_cap SET known_by = pg_current_xact_id() WHERE known_by IS NULL;
+    PERFORM FROM concurrency_cap
     WHERE tenant_id = ANY(''::text || tenants) AND group_key = ANY(''::text || groups)
     ORDER BY tenant_id, group_key FOR UPDATE;
-    UPDATE running_cap SET known_by = pg_current_xact_id(), counted_from = '-infinity'
+    UPDATE concurrency_cap SET known_by = pg_current_xact_id(), counted_from = '-infinity'
     WHERE tenant_id = ANY(''::text || tenants) AND group_key = ANY(''::text || groups);
 END $$;

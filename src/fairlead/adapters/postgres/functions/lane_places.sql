@@ -13,13 +13,13 @@ AS $$
 DECLARE locked tid[]; rooms integer[]; risen tid[]; risen_to timestamptz[];
 BEGIN
     SELECT array_agg(c.tid) INTO locked FROM (
-        SELECT running_cap.ctid AS tid FROM running_cap
+        SELECT concurrency_cap.ctid AS tid FROM concurrency_cap
         WHERE tenant_id = ANY(''::text || tenants) AND group_key = ANY(''::text || groups)
         ORDER BY tenant_id, group_key FOR UPDATE SKIP LOCKED) AS c;
     WITH cap AS MATERIALIZED (
         SELECT c.ctid AS tid, c.tenant_id, c.group_key, c.counted_from, c.known_by, ran.oldest,
             CASE WHEN ran.jobs IS NOT NULL THEN greatest(0, c.max_running - ran.jobs) END AS places
-        FROM running_cap c CROSS JOIN LATERAL cap_running(  -- of nothing where somebody else counts
+        FROM concurrency_cap c CROSS JOIN LATERAL cap_running(  -- of nothing where somebody else counts
             c.tenant_id, c.group_key, CASE WHEN c.ctid = ANY(locked) THEN cap_since(c.counted_from) END) AS ran
         WHERE c.tenant_id = ANY(''::text || tenants) AND c.group_key = ANY(''::text || groups)
     ),
@@ -54,8 +54,8 @@ BEGIN
         (SELECT array_agg(floor.tid) FROM floor), (SELECT array_agg(floor.at) FROM floor)
     INTO rooms, risen, risen_to;
     IF risen IS NOT NULL THEN
-        UPDATE running_cap SET counted_from = f.at FROM unnest(risen, risen_to) AS f (tid, at)
-        WHERE running_cap.ctid = f.tid;
+        UPDATE concurrency_cap SET counted_from = f.at FROM unnest(risen, risen_to) AS f (tid, at)
+        WHERE concurrency_cap.ctid = f.tid;
     END IF;
     RETURN rooms;
 END $$;

@@ -27,10 +27,10 @@ BEGIN
             CASE WHEN num_nonnulls(by_queue.key, by_kind.key, by_provider.key, by_tenant.key, by_group.key) > 0
                 THEN paused_until(l.queue, l.kind, l.provider, l.tenant_id, l.group_key) END AS until
         FROM lane l
-            LEFT JOIN tenant_share AS share ON share.tenant_id = l.tenant_id
-            LEFT JOIN (SELECT tenant_id FROM running_cap GROUP BY tenant_id) AS tenant_cap
+            LEFT JOIN tenant_setting AS share ON share.tenant_id = l.tenant_id
+            LEFT JOIN (SELECT tenant_id FROM concurrency_cap GROUP BY tenant_id) AS tenant_cap
                 ON tenant_cap.tenant_id = l.tenant_id
-            LEFT JOIN (SELECT group_key FROM running_cap WHERE group_key <> '' GROUP BY group_key) AS group_cap
+            LEFT JOIN (SELECT group_key FROM concurrency_cap WHERE group_key <> '' GROUP BY group_key) AS group_cap
                 ON group_cap.group_key = l.group_key
             LEFT JOIN held AS by_queue ON by_queue.key = l.queue
             LEFT JOIN held AS by_kind ON by_kind.key = l.kind

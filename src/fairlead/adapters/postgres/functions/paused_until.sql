@@ -8,5 +8,5 @@ AS $$
         VALUES ('queue', '', of_queue), ('kind', '', of_kind), ('provider', '', of_provider),
                ('tenant', '', of_tenant), ('group', '', of_group), ('group', of_tenant, of_group),
                ('rate', of_tenant, of_group))
-        AND (scope = 'kind' OR NOT is_own(of_kind))
+        AND (scope = 'kind' OR NOT is_internal_kind(of_kind))
 $$;

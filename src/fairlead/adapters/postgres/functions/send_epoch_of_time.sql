@@ -8,5 +8,5 @@ BEGIN
     RETURN NEW;
 END $$;
 
-CREATE TRIGGER send_epoch_of_time BEFORE INSERT OR UPDATE OF epoch ON rotation
+CREATE TRIGGER send_epoch_of_time BEFORE INSERT OR UPDATE OF epoch ON refresh_attempt
     FOR EACH ROW EXECUTE FUNCTION send_epoch_of_time();

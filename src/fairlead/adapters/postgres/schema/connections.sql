@@ -76,7 +76,7 @@ GRANT USAGE, SELECT, UPDATE ON SEQUENCE send_epoch TO fairlead_engine;
 -- A refresh in flight: its row is the mutex, the write-ahead intent and the SENT mark; it is deleted when the
 -- refresh is settled. started_at is the latest SENT mark. No foreign key: it would lock the connection's row
 -- once a refresh.
-CREATE TABLE rotation (
+CREATE TABLE refresh_attempt (
     connection_id uuid PRIMARY KEY,
     tenant_id text NOT NULL,
     rotation_id uuid NOT NULL,
@@ -91,14 +91,14 @@ CREATE TABLE rotation (
     reason text,
     CHECK ((phase = 'intent') OR (sent_at IS NOT NULL))
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500);
-ALTER TABLE rotation ENABLE ROW LEVEL SECURITY;
-ALTER TABLE rotation FORCE ROW LEVEL SECURITY;
-CREATE POLICY engine_sees_all ON rotation TO fairlead_engine USING (true) WITH CHECK (true);
-CREATE POLICY door_sees_its_tenant ON rotation TO fairlead_door
+ALTER TABLE refresh_attempt ENABLE ROW LEVEL SECURITY;
+ALTER TABLE refresh_attempt FORCE ROW LEVEL SECURITY;
+CREATE POLICY engine_sees_all ON refresh_attempt TO fairlead_engine USING (true) WITH CHECK (true);
+CREATE POLICY door_sees_its_tenant ON refresh_attempt TO fairlead_door
     USING (tenant_id = current_setting('fairlead.tenant_id', true))
     WITH CHECK (tenant_id = current_setting('fairlead.tenant_id', true));
-GRANT SELECT, INSERT, UPDATE, DELETE ON rotation TO fairlead_engine;
-GRANT SELECT ON rotation TO fairlead_door;
+GRANT SELECT, INSERT, UPDATE, DELETE ON refresh_attempt TO fairlead_engine;
+GRANT SELECT ON refresh_attempt TO fairlead_door;
 
 -- A connection whose refresh failed waits by itself.
 CREATE TABLE refresh_backoff (
@@ -133,6 +133,6 @@ SELECT c.connection_id, c.tenant_id, c.provider, c.bucket, c.variant, c.account_
        cr.granted_at
 FROM connection c
 JOIN credential cr USING (connection_id)
-LEFT JOIN rotation r USING (connection_id)
+LEFT JOIN refresh_attempt r USING (connection_id)
 LEFT JOIN worker_session s ON s.session_id = r.session_id;
 GRANT SELECT ON credential_detail TO fairlead_engine, fairlead_door;

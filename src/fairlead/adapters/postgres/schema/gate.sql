@@ -4,7 +4,7 @@
 -- connection. A process counts in Redis or by its share, never both, so only everything can be degraded.
 -- on_since, step_s: limits are enforced again for a growing share of the connections, one step each step_s
 -- (policy/gate/overrides.py); NULL: they are not.
-CREATE TABLE gate_switch (
+CREATE TABLE gate_override (
     act text NOT NULL CHECK (act IN ('isolated', 'disabled', 'degraded')),
     tenant_id text NOT NULL DEFAULT '',
     provider text NOT NULL DEFAULT '',
@@ -19,16 +19,16 @@ CREATE TABLE gate_switch (
     CHECK (act <> 'degraded' OR provider = ''),
     CHECK ((on_since IS NULL) = (step_s IS NULL) AND (on_since IS NULL OR act = 'disabled'))
 );
-ALTER TABLE gate_switch ENABLE ROW LEVEL SECURITY;
-ALTER TABLE gate_switch FORCE ROW LEVEL SECURITY;
-CREATE POLICY engine_sees_all ON gate_switch TO fairlead_engine USING (true) WITH CHECK (true);
-CREATE POLICY door_sees_its_tenant ON gate_switch TO fairlead_door
+ALTER TABLE gate_override ENABLE ROW LEVEL SECURITY;
+ALTER TABLE gate_override FORCE ROW LEVEL SECURITY;
+CREATE POLICY engine_sees_all ON gate_override TO fairlead_engine USING (true) WITH CHECK (true);
+CREATE POLICY door_sees_its_tenant ON gate_override TO fairlead_door
     USING (tenant_id = current_setting('fairlead.tenant_id', true))
     WITH CHECK (tenant_id = current_setting('fairlead.tenant_id', true));
-GRANT SELECT, INSERT, UPDATE, DELETE ON gate_switch TO fairlead_engine;
+GRANT SELECT, INSERT, UPDATE, DELETE ON gate_override TO fairlead_engine;
 
 -- What responses said about the limits of a connection.
-CREATE TABLE learnt_limit (
+CREATE TABLE observed_limit (
     connection_id uuid NOT NULL REFERENCES connection ON DELETE CASCADE,
     tenant_id text NOT NULL,
     -- its name among the limits of the provider
@@ -37,20 +37,20 @@ CREATE TABLE learnt_limit (
     version bigint NOT NULL,
     capacity double precision NOT NULL CHECK (capacity BETWEEN 0.001 AND 1000000000),
     per_s double precision NOT NULL CHECK (per_s BETWEEN 0.000001 AND 1000000000),
-    learnt_at timestamptz NOT NULL DEFAULT now(),
+    observed_at timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (connection_id, limit_name)
 ) WITH (fillfactor = 70);
-ALTER TABLE learnt_limit ENABLE ROW LEVEL SECURITY;
-ALTER TABLE learnt_limit FORCE ROW LEVEL SECURITY;
-CREATE POLICY engine_sees_all ON learnt_limit TO fairlead_engine USING (true) WITH CHECK (true);
-CREATE POLICY door_sees_its_tenant ON learnt_limit TO fairlead_door
+ALTER TABLE observed_limit ENABLE ROW LEVEL SECURITY;
+ALTER TABLE observed_limit FORCE ROW LEVEL SECURITY;
+CREATE POLICY engine_sees_all ON observed_limit TO fairlead_engine USING (true) WITH CHECK (true);
+CREATE POLICY door_sees_its_tenant ON observed_limit TO fairlead_door
     USING (tenant_id = current_setting('fairlead.tenant_id', true))
     WITH CHECK (tenant_id = current_setting('fairlead.tenant_id', true));
-GRANT SELECT, INSERT, UPDATE, DELETE ON learnt_limit TO fairlead_engine;
+GRANT SELECT, INSERT, UPDATE, DELETE ON observed_limit TO fairlead_engine;
 
 -- A key prefix in Redis, and the moment from which its first slot may have been granted, on any server.
-CREATE TABLE gate_start (
+CREATE TABLE gate_first_use (
     prefix text PRIMARY KEY,
     started_at timestamptz NOT NULL DEFAULT now()
 );
-GRANT SELECT, INSERT ON gate_start TO fairlead_engine;
+GRANT SELECT, INSERT ON gate_first_use TO fairlead_engine;

@@ -3,7 +3,7 @@
 -- One row per kind of maintenance, which one process at a time does. `uninterrupted_since` is when the
 -- database began to answer without a gap: nothing is rescued before a full lease has passed since then. Spec:
 -- R2, R4.
-CREATE TABLE sweep (
+CREATE TABLE maintenance_run (
     name text PRIMARY KEY,
     session_id uuid,
     last_at timestamptz NOT NULL DEFAULT '-infinity',
@@ -13,4 +13,4 @@ CREATE TABLE sweep (
     -- how long the last one took
     cost_s double precision NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50);
-GRANT SELECT, INSERT, UPDATE, DELETE ON sweep TO fairlead_engine;
+GRANT SELECT, INSERT, UPDATE, DELETE ON maintenance_run TO fairlead_engine;

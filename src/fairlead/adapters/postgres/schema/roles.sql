@@ -2,7 +2,7 @@
 --
 -- fairlead_engine sees all tenants. fairlead_door sees the one tenant in fairlead.tenant_id, which SET LOCAL sets,
 -- and nothing without it. fairlead_tenant, which functions/tenant_role.sql makes, sees the tenants in
--- fairlead.tenants; its policies and grants stand in functions/tenant_wall.sql. Roles belong to the whole server.
+-- fairlead.tenants; its policies and grants stand in functions/row_security_enable.sql. Roles belong to the whole server.
 -- The files name no schema: the connection's search_path decides. Spec: R35.
 DO $$
 DECLARE role_name text;

@@ -24,7 +24,7 @@ CREATE TABLE schedule (
 GRANT SELECT, INSERT, UPDATE, DELETE ON schedule TO fairlead_engine;
 
 -- Each run of a schedule, once: the record that none was missed and none doubled.
-CREATE TABLE duty (
+CREATE TABLE schedule_run (
     schedule text NOT NULL,
     tick timestamptz NOT NULL,
     session_id uuid NOT NULL,
@@ -33,5 +33,5 @@ CREATE TABLE duty (
     taken_at timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (schedule, tick)
 );
-CREATE INDEX duty_taken_idx ON duty (taken_at);
-GRANT SELECT, INSERT, UPDATE, DELETE ON duty TO fairlead_engine;
+CREATE INDEX schedule_run_taken_idx ON schedule_run (taken_at);
+GRANT SELECT, INSERT, UPDATE, DELETE ON schedule_run TO fairlead_engine;

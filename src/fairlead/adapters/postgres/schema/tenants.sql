@@ -7,24 +7,24 @@ CREATE TABLE tenant_tier (
 );
 GRANT SELECT, INSERT, UPDATE, DELETE ON tenant_tier TO fairlead_engine;
 
-CREATE TABLE tenant_share (
+CREATE TABLE tenant_setting (
     tenant_id text PRIMARY KEY,
     tier text REFERENCES tenant_tier,
     weight double precision CHECK (weight BETWEEN 0.001 AND 1000),
     max_running integer CHECK (max_running > 0)
 );
-CREATE INDEX tenant_share_tier_idx ON tenant_share (tier) WHERE tier IS NOT NULL;
-ALTER TABLE tenant_share ENABLE ROW LEVEL SECURITY;
-ALTER TABLE tenant_share FORCE ROW LEVEL SECURITY;
-CREATE POLICY engine_sees_all ON tenant_share TO fairlead_engine USING (true) WITH CHECK (true);
-CREATE POLICY door_sees_its_tenant ON tenant_share TO fairlead_door
+CREATE INDEX tenant_setting_tier_idx ON tenant_setting (tier) WHERE tier IS NOT NULL;
+ALTER TABLE tenant_setting ENABLE ROW LEVEL SECURITY;
+ALTER TABLE tenant_setting FORCE ROW LEVEL SECURITY;
+CREATE POLICY engine_sees_all ON tenant_setting TO fairlead_engine USING (true) WITH CHECK (true);
+CREATE POLICY door_sees_its_tenant ON tenant_setting TO fairlead_door
     USING (tenant_id = current_setting('fairlead.tenant_id', true))
     WITH CHECK (tenant_id = current_setting('fairlead.tenant_id', true));
-GRANT SELECT, INSERT, UPDATE, DELETE ON tenant_share TO fairlead_engine;
+GRANT SELECT, INSERT, UPDATE, DELETE ON tenant_setting TO fairlead_engine;
 
 -- The caps in force. '' for the tenant: all tenants' jobs of the group; '' for the group: all jobs of the
 -- tenant. A claim locks the rows of what it is about to count, so two claims never count at the same time.
-CREATE TABLE running_cap (
+CREATE TABLE concurrency_cap (
     tenant_id text NOT NULL,
     group_key text NOT NULL,
     max_running integer NOT NULL CHECK (max_running > 0),
@@ -37,14 +37,14 @@ CREATE TABLE running_cap (
     PRIMARY KEY (tenant_id, group_key),
     CHECK (tenant_id <> '' OR group_key <> '')
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 50);
-CREATE INDEX running_cap_new_idx ON running_cap (tenant_id) WHERE known_by IS NULL;
-ALTER TABLE running_cap ENABLE ROW LEVEL SECURITY;
-ALTER TABLE running_cap FORCE ROW LEVEL SECURITY;
-CREATE POLICY engine_sees_all ON running_cap TO fairlead_engine USING (true) WITH CHECK (true);
-CREATE POLICY door_sees_its_tenant ON running_cap TO fairlead_door
+CREATE INDEX concurrency_cap_new_idx ON concurrency_cap (tenant_id) WHERE known_by IS NULL;
+ALTER TABLE concurrency_cap ENABLE ROW LEVEL SECURITY;
+ALTER TABLE concurrency_cap FORCE ROW LEVEL SECURITY;
+CREATE POLICY engine_sees_all ON concurrency_cap TO fairlead_engine USING (true) WITH CHECK (true);
+CREATE POLICY door_sees_its_tenant ON concurrency_cap TO fairlead_door
     USING (tenant_id = current_setting('fairlead.tenant_id', true))
     WITH CHECK (tenant_id = current_setting('fairlead.tenant_id', true));
-GRANT SELECT, INSERT, UPDATE, DELETE ON running_cap TO fairlead_engine;
+GRANT SELECT, INSERT, UPDATE, DELETE ON concurrency_cap TO fairlead_engine;
 
 -- Pauses, and the holds of groups that wait for their turn at the provider's limits (scope `rate`).
 CREATE TABLE pause (

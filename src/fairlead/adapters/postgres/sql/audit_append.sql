@@ -1,6 +1,6 @@
 -- audit_append: add records to the audit trail (T13).
 -- Takes   arrays of one length: audit_ids, acts, actors, tenant_ids, providers, connection_ids, details
--- Gives   nothing
+-- Returns nothing
 -- Locks   the new rows
 -- Needs   the primary key: a record that is there already is left as it is, so that asking again is harmless
 INSERT INTO audit (audit_id, act, actor, tenant_id, provider, connection_id, details)

@@ -1,6 +1,6 @@
 -- audit_search: the newest records of the audit trail, of all tenants.
 -- Takes   limit
--- Gives   at, audit_id, act, actor, tenant_id, provider, connection_id, details, newest first
+-- Returns at, audit_id, act, actor, tenant_id, provider, connection_id, details, newest first
 -- Locks   nothing
 -- Needs   the primary key, whose ids rise with time
 SELECT at, audit_id, act, actor, tenant_id, provider, connection_id, details

@@ -1,6 +1,6 @@
 -- audit_search_tenant: the newest records of the audit trail about one tenant.
 -- Takes   tenant_id, limit
--- Gives   at, audit_id, act, actor, tenant_id, provider, connection_id, details, newest first
+-- Returns at, audit_id, act, actor, tenant_id, provider, connection_id, details, newest first
 -- Locks   nothing
 -- Needs   audit_tenant_idx
 SELECT at, audit_id, act, actor, tenant_id, provider, connection_id, details

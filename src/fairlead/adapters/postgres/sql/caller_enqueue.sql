@@ -1,7 +1,7 @@
 -- caller_enqueue: store jobs in a transaction that is the caller's, by the function that other languages call.
 -- Takes   jobs: a JSON list of objects with the parameters of fairlead_enqueue; bound: open dead letters of a
 --         queue that refuse new work of a kind they are full of
--- Gives   asked_id, job_id (another one where the unique key is taken), met (what the key met)
+-- Returns asked_id, job_id (another one where the unique key is taken), met (what the key met)
 -- Locks   as fairlead_enqueue does, in the order of the keys, so that two callers never wait for each other
 -- Needs   the right to execute fairlead_enqueue; its name is qualified before it is sent, since the caller's
 --         search_path is its own

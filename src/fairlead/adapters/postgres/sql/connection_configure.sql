@@ -2,7 +2,7 @@
 -- Takes   connection_id, tenant_id (whose it must be), version (that the settings were read at), settings (all),
 --         set (those that are new or other, for the audit), unset (names), actor, audit_id; sealed, key_id: the same
 --         secrets, sealed for where they may go by now, in place of the record seen (all NULL: that does not change)
--- Gives   the connection_id; no row if there is none, or another writer was faster
+-- Returns the connection_id; no row if there is none, or another writer was faster
 -- Locks   the credential's row where that is sealed anew, as settle does first; then the connection's
 -- Needs   the primary keys. The version moves on even where the clock does not: the gate goes by the newest
 WITH held AS MATERIALIZED (

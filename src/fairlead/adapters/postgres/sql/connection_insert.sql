@@ -1,6 +1,6 @@
 -- connection_insert: a new connection with its first grant.
 -- Takes   the columns of connection and credential, offsets in seconds from now, state, state_reason, actor, audit_id
--- Gives   the connection_id; no row if a connection of this name exists
+-- Returns the connection_id; no row if a connection of this name exists
 -- Locks   the new rows
 -- Needs   connection's unique index (tenant_id, provider, bucket)
 WITH made AS (

@@ -1,7 +1,7 @@
 -- connection_remove: delete a connection, its secrets and its refresh in flight.
 -- Takes   connection_id, tenant_id (whose it must be), actor, audit_id
--- Gives   connection_id; no row if there is none
--- Locks   the credential's row, as settle does first; then the connection's and the rotation's, and the
+-- Returns connection_id; no row if there is none
+-- Locks   the credential's row, as settle does first; then the connection's and the refresh attempt's, and the
 --         lanes that waited for a grant
 -- Needs   the credential follows by its foreign key; grant_given
 WITH held AS MATERIALIZED (
@@ -13,7 +13,7 @@ gone AS (
     RETURNING connection_id, tenant_id, provider, bucket
 ),
 freed AS (
-    DELETE FROM rotation USING gone WHERE rotation.connection_id = gone.connection_id
+    DELETE FROM refresh_attempt USING gone WHERE refresh_attempt.connection_id = gone.connection_id
 ),
 goes_on AS MATERIALIZED (SELECT grant_given(tenant_id, provider, bucket) FROM gone)
 INSERT INTO audit (audit_id, tenant_id, actor, act, provider, connection_id)

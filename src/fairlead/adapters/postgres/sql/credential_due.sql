@@ -1,6 +1,6 @@
 -- credential_due: one page of credentials that a scan should see to, in order of due_at.
 -- Takes   after_due_at, after_id (the end of the page before), cool_down_s, urgent_only, limit
--- Gives   connection_id, its name, generation, priority (0 critical, 1 urgent, 2 normal), refreshable,
+-- Returns connection_id, its name, generation, priority (0 critical, 1 urgent, 2 normal), refreshable,
 --         expired, due_at
 -- Locks   nothing
 -- Needs   credential_due_idx (due_at, connection_id) WHERE due_at IS NOT NULL

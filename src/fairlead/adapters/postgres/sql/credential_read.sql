@@ -1,6 +1,6 @@
 -- credential_read: connections by name, each with its credential and the refresh in flight.
 -- Takes   tenants, providers, buckets (arrays of one length)
--- Gives   a row per connection that exists: its position in the arrays (ord) and credential_detail
+-- Returns a row per connection that exists: its position in the arrays (ord) and credential_detail
 -- Locks   nothing
 -- Needs   connection's unique index (tenant_id, provider, bucket)
 SELECT wanted.ord, d.*

@@ -1,7 +1,7 @@
 -- credential_replace: a new grant for a connection that is there (reconnect in place keeps its id).
 -- Takes   connection_id, tenant_id (whose it must be), generation (the new one), the grant's columns, offsets in
 --         seconds, state, state_reason, actor, audit_id
--- Gives   the connection_id; no row if another writer was faster
+-- Returns the connection_id; no row if another writer was faster
 -- Locks   the credential's row; whatever refresh was in flight has lost (its settle finds a newer generation).
 --         And the lanes that waited for the grant
 -- Needs   the primary keys; grant_given. The version moves on even where the clock does not, as in
@@ -27,7 +27,7 @@ described AS (
     RETURNING connection.provider, connection.bucket
 ),
 ended AS (
-    DELETE FROM rotation USING moved WHERE rotation.connection_id = moved.connection_id
+    DELETE FROM refresh_attempt USING moved WHERE refresh_attempt.connection_id = moved.connection_id
 ),
 healed AS (
     UPDATE dead_letter SET

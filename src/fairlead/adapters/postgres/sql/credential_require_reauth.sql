@@ -3,14 +3,14 @@
 -- Takes   connection_id, generation, rotation_id (NULL: no refresh may be in flight), reason, audit_id,
 --         job_id, job_args (of the notice, which is told once per loss), unique_key
 -- Gives   connection_id; no row if a winner was there: a loser can never disable it
--- Locks   the credential's row, as settle does first; then the rotation's, the job's lane if that is not ready,
+-- Locks   the credential's row, as settle does first; then the refresh attempt's, the job's lane if that is not ready,
 --         and the lanes of its group
--- Needs   the primary keys; the rotation row is the proof that no other owner is at it; await_grant
+-- Needs   the primary keys; the refresh attempt row is the proof that no other owner is at it; await_grant
 WITH held AS MATERIALIZED (
     SELECT FROM credential WHERE connection_id = :connection_id FOR NO KEY UPDATE
 ),
 over AS (
-    DELETE FROM rotation USING (SELECT count(*) FROM held) AS first
+    DELETE FROM refresh_attempt USING (SELECT count(*) FROM held) AS first
     WHERE connection_id = :connection_id AND rotation_id = :rotation_id::uuid
     RETURNING connection_id
 ),
@@ -19,7 +19,7 @@ required AS (
         state = 'needs_reauth', state_reason = :reason, state_at = now(), due_at = NULL
     WHERE connection_id = :connection_id AND generation = :generation AND state IN ('active', 'unknown')
         AND CASE WHEN :rotation_id::uuid IS NULL
-                 THEN NOT EXISTS (SELECT FROM rotation r WHERE r.connection_id = :connection_id)
+                 THEN NOT EXISTS (SELECT FROM refresh_attempt r WHERE r.connection_id = :connection_id)
                  ELSE EXISTS (SELECT FROM over) END
     RETURNING connection_id, tenant_id, expires_at
 ),

@@ -1,6 +1,6 @@
 -- credential_revoke: the grant was given up on purpose; nothing refreshes it again.
 -- Takes   connection_id, tenant_id (whose it must be), actor, reason, audit_id
--- Gives   connection_id; no row if there is none or it is revoked already
+-- Returns connection_id; no row if there is none or it is revoked already
 -- Locks   the credential's row
 -- Needs   the primary keys
 WITH ended AS (
@@ -10,7 +10,7 @@ WITH ended AS (
     RETURNING connection_id, tenant_id
 ),
 freed AS (
-    DELETE FROM rotation USING ended WHERE rotation.connection_id = ended.connection_id
+    DELETE FROM refresh_attempt USING ended WHERE refresh_attempt.connection_id = ended.connection_id
 )
 INSERT INTO audit (audit_id, tenant_id, actor, act, provider, connection_id, details)
 SELECT :audit_id::uuid, ended.tenant_id, :actor::text, 'connection.revoked', connection.provider,

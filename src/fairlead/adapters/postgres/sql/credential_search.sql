@@ -1,6 +1,6 @@
 -- credential_search: connections for people, by tenant, provider and state.
 -- Takes   tenant_id, provider, state (each NULL for any), limit
--- Gives   credential_detail, by tenant, provider, bucket
+-- Returns credential_detail, by tenant, provider, bucket
 -- Locks   nothing
 -- Needs   connection's unique index for a tenant; without one it reads the table up to the limit
 SELECT 0 AS ord, d.*

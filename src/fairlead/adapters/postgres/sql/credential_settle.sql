@@ -3,9 +3,9 @@
 --         refreshables, sent_ats, expires/urgent/critical/due offsets in seconds after sent_at,
 --         account_ids (NULL: as it was), actors, audit_ids, yields_s (NULL: never; see Settlement),
 --         seens (the records that they replace; NULL: whichever is there)
--- Gives   connection_id, epoch of those that settled; connection_id, busy of those whose row is locked by others: ask
+-- Returns connection_id, epoch of those that settled; connection_id, busy of those whose row is locked by others: ask
 --         again, one open transaction must not hold up the answers of all. What is missing was superseded, or gives way
--- Locks   the credential rows, then the rotations, each in key order, and the lanes of those that had waited for a grant
+-- Locks   the credential rows, then the refresh attempts, each in key order, and the lanes of those that had waited for a grant
 -- Needs   the spent generation still stands, and was got by an earlier send: after a restore the same number may name
 --         another token. Otherwise a reconnect or a faster answer wins, and so may the answer of a later
 --         send that has not come yet, for as long as that token may be sent once more. A late answer may heal
@@ -25,7 +25,7 @@ credentials AS MATERIALIZED (
     ORDER BY connection_id FOR NO KEY UPDATE SKIP LOCKED
 ),
 held AS MATERIALIZED (
-    SELECT connection_id FROM rotation WHERE connection_id IN (SELECT connection_id FROM credentials)
+    SELECT connection_id FROM refresh_attempt WHERE connection_id IN (SELECT connection_id FROM credentials)
     ORDER BY connection_id FOR UPDATE
 ),
 settled AS (
@@ -39,14 +39,14 @@ settled AS (
         due_at = answer.sent_at + answer.due_in_s * interval '1 second',
         refreshed_at = answer.sent_at,
         last_sent_at = greatest(cr.last_sent_at, answer.sent_at, (
-            SELECT r.started_at FROM rotation r
+            SELECT r.started_at FROM refresh_attempt r
             WHERE r.connection_id = answer.connection_id AND r.from_generation = answer.generation))
     FROM answer JOIN credentials USING (connection_id), (SELECT count(*) FROM held) AS first
     WHERE cr.connection_id = answer.connection_id AND cr.generation = answer.generation
         AND (answer.seen IS NULL OR cr.sealed = answer.seen) AND cr.settled_epoch < answer.epoch
         AND cr.state <> 'revoked'
         AND NOT EXISTS (
-            SELECT FROM rotation r
+            SELECT FROM refresh_attempt r
             WHERE r.connection_id = answer.connection_id AND r.from_generation = answer.generation
                 AND r.replays > 0 AND r.epoch > answer.epoch
                 AND extract(epoch FROM now() - r.sent_at)::float8 <= answer.yields_s)
@@ -54,8 +54,8 @@ settled AS (
               answer.account_id, answer.actor, answer.audit_id
 ),
 ended AS (
-    DELETE FROM rotation USING settled
-    WHERE rotation.connection_id = settled.connection_id AND rotation.from_generation < settled.generation
+    DELETE FROM refresh_attempt USING settled
+    WHERE refresh_attempt.connection_id = settled.connection_id AND refresh_attempt.from_generation < settled.generation
 ),
 named AS (
     UPDATE connection SET

@@ -1,6 +1,6 @@
 -- data_key_foreign: a page of data keys that another master key wrapped.
 -- Takes   master_id (the present one), current_only, after (key id, NULL for the first page), limit
--- Gives   key_id, tenant_id, master_id, wrapped, current, in the order of their ids
+-- Returns key_id, tenant_id, master_id, wrapped, current, in the order of their ids
 -- Locks   nothing
 -- Needs   the primary key
 SELECT key_id, tenant_id, master_id, wrapped, current

@@ -1,6 +1,6 @@
 -- data_key_get: one data key, current or retired.
 -- Takes   key_id
--- Gives   key_id, tenant_id, master_id, wrapped, current
+-- Returns key_id, tenant_id, master_id, wrapped, current
 -- Locks   nothing
 -- Needs   the primary key
 SELECT key_id, tenant_id, master_id, wrapped, current FROM data_key WHERE key_id = :key_id;

@@ -1,6 +1,6 @@
 -- data_key_insert: a tenant's first data key, unless another process was faster.
 -- Takes   key_id, tenant_id, master_id, wrapped
--- Gives   key_id; no row if the tenant has a current key already
+-- Returns key_id; no row if the tenant has a current key already
 -- Locks   the new row; waits for another process that inserts one for the same tenant
 -- Needs   data_key_current_idx (tenant_id) WHERE current
 INSERT INTO data_key (key_id, tenant_id, master_id, wrapped)

@@ -1,6 +1,6 @@
 -- data_key_succeed: a new current key for a tenant; the old one stays, to open what it sealed.
 -- Takes   old_key_id, key_id, master_id, wrapped
--- Gives   key_id; no row if the old key was not current any more
+-- Returns key_id; no row if the old key was not current any more
 -- Locks   the old and the new row
 -- Needs   the primary key; the old row leaves data_key_current_idx before the new one enters it
 WITH retired AS (

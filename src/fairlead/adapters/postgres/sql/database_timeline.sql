@@ -1,6 +1,6 @@
 -- database_timeline: which history of the database this is; it changes where committed work may be missing.
 -- Takes   nothing
--- Gives   timeline, or no row on a stand-by, which follows another's history: system identifier, timeline id
+-- Returns timeline, or no row on a stand-by, which follows another's history: system identifier, timeline id
 --         (another after a fail-over or a recovery to a moment), start of the server (after the restore of a
 --         snapshot), and the identity of the database and of the table's file (after the restore of a dump)
 -- Locks   nothing

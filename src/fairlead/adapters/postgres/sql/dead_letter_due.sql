@@ -1,6 +1,6 @@
 -- dead_letter_due: open entries that the processor has something to do with, the longest due first.
 -- Takes   limit
--- Gives   the columns of DeadLetter; regranted: its connection was given a new grant after it died
+-- Returns the columns of DeadLetter; regranted: its connection was given a new grant after it died
 -- Locks   nothing: what is done with an entry is decided by compare-and-set
 -- Needs   dead_letter_due_idx: entries that wait for a person are not in it
 SELECT dead_letter_id, job_id, lineage_id, queue, kind, tenant_id, provider, connection_id, group_key, priority, category,

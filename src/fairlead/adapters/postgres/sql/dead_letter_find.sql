@@ -2,7 +2,7 @@
 -- Takes   status, category, code, tenant_id, provider, kind, queue, older_than_s (each NULL: any), at_rest
 --         (only those whose work is not under way: no replay, no open job of their key), after (the last id of the
 --         page before, or NULL), oldest_first, limit
--- Gives   the columns of DeadLetter
+-- Returns the columns of DeadLetter
 -- Locks   nothing
 -- Needs   the primary key; dead_letter_tenant_idx; job_unique_idx
 SELECT dead_letter_id, job_id, lineage_id, queue, kind, tenant_id, provider, connection_id, group_key, priority, category,

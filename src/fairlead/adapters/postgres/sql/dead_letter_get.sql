@@ -1,6 +1,6 @@
 -- dead_letter_get: one entry.
 -- Takes   dead_letter_id
--- Gives   the columns of DeadLetter, or no row
+-- Returns the columns of DeadLetter, or no row
 -- Locks   nothing
 -- Needs   the primary key
 SELECT dead_letter_id, job_id, lineage_id, queue, kind, tenant_id, provider, connection_id, group_key, priority, category,

@@ -1,7 +1,7 @@
 -- dead_letter_group: entries that fit, counted by what they have in common, the most frequent first.
 -- Takes   by (category, code, tenant_id, provider, kind, queue, status), and as dead_letter_find: status, category,
 --         code, tenant_id, provider, kind, queue, older_than_s; limit
--- Gives   value, entries, oldest_age_s
+-- Returns value, entries, oldest_age_s
 -- Locks   nothing
 -- Needs   nothing: the bound and the retention keep entries few
 SELECT value, count(*) AS entries, extract(epoch FROM now() - min(first_at))::float8 AS oldest_age_s

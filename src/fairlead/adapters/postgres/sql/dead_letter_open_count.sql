@@ -1,6 +1,6 @@
 -- dead_letter_open_count: how many entries of a queue are open.
 -- Takes   queue
--- Gives   one row: entries
+-- Returns one row: entries
 -- Locks   nothing
 -- Needs   dead_letter_open_idx, which the bound keeps small
 SELECT count(*) AS entries FROM dead_letter WHERE queue = :queue AND status = 'pending_review'

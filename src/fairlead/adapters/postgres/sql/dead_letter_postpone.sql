@@ -1,6 +1,6 @@
 -- dead_letter_postpone: when the processor looks at an open entry again, and what it did.
 -- Takes   dead_letter_id, last_at (as it was seen: what died since has a time of its own; NULL: whenever), action_in_s (NULL: only a person can act), reauth_started, notified
--- Gives   nothing
+-- Returns nothing
 -- Locks   the entry's row
 -- Needs   the primary key
 UPDATE dead_letter SET

@@ -1,6 +1,6 @@
 -- dead_letter_prune: delete closed entries that are old, or that a queue has beyond its bound; open ones never.
 -- Takes   older_than_s, bound (entries of one queue, open and closed), limit
--- Gives   one row: deleted
+-- Returns one row: deleted
 -- Locks   the rows deleted; never waits for another process
 -- Needs   dead_letter_closed_idx, dead_letter_open_idx
 WITH closed AS (

@@ -1,7 +1,7 @@
 -- dead_letter_redrive: enqueue a replay of an open entry and count it; it closes when that job succeeds (R19).
 -- Takes   dead_letter_id, last_at (as it was seen; NULL: whenever it died last), job_id, kind, tenant_id, queue, provider, group_key, priority, delay_s,
 --         args, unique_key, expires_in_s, tags, notify, replayed_by (NULL: fairlead by itself)
--- Gives   dead_letter_id, or no row if the entry is another tenant's than the job, is closed, is being replayed, has
+-- Returns dead_letter_id, or no row if the entry is another tenant's than the job, is closed, is being replayed, has
 --         died again, or its unique key is held by another open job
 -- Locks   the entry's row, the job that has its key still and will not run, and the job's lane if that is not ready
 -- Needs   the primary key; job_unique_idx; lane_touch_for_tenant

@@ -1,6 +1,6 @@
 -- endpoint_backoff: what holds up the next refresh of one connection, for people.
 -- Takes   connection_id, generation
--- Gives   held_s, held_for (why); no row if nothing does
+-- Returns held_s, held_for (why); no row if nothing does
 -- Locks   nothing
 -- Needs   the primary key
 SELECT extract(epoch FROM retry_at - now())::float8 AS held_s, reason AS held_for

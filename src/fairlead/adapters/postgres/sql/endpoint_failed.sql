@@ -2,7 +2,7 @@
 -- Takes   provider, place (the host's row), connection_id, session_id (the process whose request never left, which may
 --         be its own fault; NULL: it left), threshold (connections since the last answer), open_s, open_max_s, probe
 --         (ours was the probe), reason
--- Gives   opened_s: seconds for which the breaker opened by this, else null; said_by; no row if the host has
+-- Returns opened_s: seconds for which the breaker opened by this, else null; said_by; no row if the host has
 --         none
 -- Locks   the host's row (endpoint_gates)
 -- Needs   the primary key. A connection counts once, and one whose request was not sent only once two processes report

@@ -1,6 +1,6 @@
 -- endpoint_give_back: release the permit of a request that was not sent, and the place of its probe.
 -- Takes   provider, app, place, bucket (row names), probe (ours was the probe)
--- Gives   nothing
+-- Returns nothing
 -- Locks   the endpoint's rows (endpoint_gates)
 -- Needs   the primary key; a bucket that holds too much is cut at the next permit
 UPDATE endpoint_gate g SET

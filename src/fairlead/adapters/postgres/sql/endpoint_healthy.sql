@@ -2,7 +2,7 @@
 --         debt of the rate (R50).
 -- Takes   provider, app, place, bucket (row names), granted (it gave a token), secret_fingerprint (NULL: the
 --         connection's own, which says nothing of the app's)
--- Gives   client_id (the row) of what was closed to others and is open to them again; the widest first
+-- Returns client_id (the row) of what was closed to others and is open to them again; the widest first
 -- Locks   the endpoint's rows (endpoint_gates)
 -- Needs   the primary key
 WITH gates AS MATERIALIZED (

@@ -1,6 +1,6 @@
 -- endpoint_insert: the first sight of a token endpoint; its bucket starts full, its breaker closed.
 -- Takes   provider, names (of rows), burst
--- Gives   nothing
+-- Returns nothing
 -- Locks   the new rows
 -- Needs   the primary key: who comes second changes nothing
 INSERT INTO endpoint_gate (provider, client_id, permits)

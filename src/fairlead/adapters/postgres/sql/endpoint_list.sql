@@ -1,6 +1,6 @@
 -- endpoint_list: token endpoints as people see them.
 -- Takes   nothing
--- Gives   provider, client_id, state, reason, failures, open_for_s, changed_at
+-- Returns provider, client_id, state, reason, failures, open_for_s, changed_at
 -- Locks   nothing
 -- Needs   one row per app: small
 SELECT provider, client_id, state, reason, failures,

@@ -2,7 +2,7 @@
 --         their host, and two paused hosts pause the app (R50).
 -- Takes   provider, app, place (row names, which may be one), host, connection_id, secret_fingerprint, reason, probe
 --         (ours was the probe), open_max_s (then one connection may try again)
--- Gives   client_id (the row), for_s, news, said_by of what is paused for this secret; the widest first
+-- Returns client_id (the row), for_s, news, said_by of what is paused for this secret; the widest first
 -- Locks   the endpoint's rows (endpoint_gates)
 -- Needs   the primary key; a token given to the same secret in between starts the count again (endpoint_healthy). Only
 --         the probe of a connection that was not refused before keeps it paused for longer: others may probe at once.

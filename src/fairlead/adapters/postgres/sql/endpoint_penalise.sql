@@ -1,6 +1,6 @@
 -- endpoint_penalise: record a 429 for one connection; 429s for two empty the bucket for a while (R50).
 -- Takes   provider, bucket (the rate's row), connection_id, per_s (NULL: no rate, so nothing to empty), burst, hint_s
--- Gives   nothing
+-- Returns nothing
 -- Locks   the rate's row (endpoint_gates)
 -- Needs   the primary key; a token in between resets the count; a longer hint that is running stays. The debt
 --         is at most one bucket (R52)

@@ -1,6 +1,6 @@
 -- endpoint_prune: delete token endpoints and back-offs that no refresh has used for a long time.
 -- Takes   older_than_s
--- Gives   one row: deleted
+-- Returns one row: deleted
 -- Locks   the rows deleted; never waits for another process
 -- Needs   a row of an app or host in use is asked about at each refresh, also while it is closed; one that is gone is
 --         made again. Both tables are small

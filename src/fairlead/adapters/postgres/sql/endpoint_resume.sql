@@ -1,6 +1,6 @@
 -- endpoint_resume: let all connections of an app use this endpoint again, on an operator's request.
 -- Takes   provider, client_id (the row)
--- Gives   a row if there was anything to lift
+-- Returns a row if there was anything to lift
 -- Locks   the endpoint's row (endpoint_gates), and the back-offs
 -- Needs   the primary key; connections of one app are few among all, and a person asks
 WITH lifted AS (

@@ -5,14 +5,14 @@
 --         holds it), rotation_ids (NULL: no INTENT is wanted), session_ids, leases_s;
 --         per_s (NULL: no rate), burst, probe_s (a probe's time), secret_fingerprint (a pause is for the secret that was refused; others pass,
 --         and it stays refused; NULL: the secret is the connection's own, which no pause applies to)
--- Gives   for each asked: held_s (its own back-off), turn among those without, granted (permits), level (permits left
+-- Returns for each asked: held_s (its own back-off), turn among those without, granted (permits), level (permits left
 --         before), guard, probe, dirty, retry_after_s (breaker or pause), reason, epoch (of its INTENT; NULL: lost, its
 --         permit and the place of the probe are free again); no row if the rate's row is not there
--- Locks   the endpoint's rows (endpoint_gates), then the rotations, in key order: every statement that locks both does so
---         in this order, and none that holds a rotation asks for an endpoint. A rotation that others hold is lost and
+-- Locks   the endpoint's rows (endpoint_gates), then the refresh attempts, in key order: every statement that locks both does so
+--         in this order, and none that holds a refresh attempt asks for an endpoint. A refresh attempt that others hold is lost and
 --         not waited for, so that it holds up no other connection of the endpoint
 -- Needs   the primary keys; after the time of a breaker or pause the first one is the one probe of the fleet.
---         A snapshot may be older than the insert, so rotation_sent looks again. endpoint_gates has a newer snapshot than
+--         A snapshot may be older than the insert, so refresh_attempt_sent looks again. endpoint_gates has a newer snapshot than
 --         the statement: a row that was inserted between the two could be read, but not written. The join leaves it out.
 --         Time alone takes over only what was never sent (R7): phase intent without a sent_at.
 --         A process takes over its own intent too: it has one flight per connection at most.
@@ -62,19 +62,19 @@ admitted AS MATERIALIZED (
     SELECT asked.* FROM asked, decided d WHERE asked.held_s IS NULL AND asked.turn < d.granted
 ),
 idle AS MATERIALIZED (  -- rotations that nobody else holds at the moment
-    SELECT r.connection_id FROM rotation r, (SELECT count(*) FROM admitted) AS first
+    SELECT r.connection_id FROM refresh_attempt r, (SELECT count(*) FROM admitted) AS first
     WHERE r.connection_id = ANY(:connection_ids::uuid[])
     ORDER BY r.connection_id FOR UPDATE OF r SKIP LOCKED
 ),
 claimed AS (
-    INSERT INTO rotation AS held (connection_id, tenant_id, rotation_id, from_generation, epoch, phase,
+    INSERT INTO refresh_attempt AS held (connection_id, tenant_id, rotation_id, from_generation, epoch, phase,
                                   session_id, lease_until)
     SELECT DISTINCT ON (cr.connection_id) cr.connection_id, cr.tenant_id, a.rotation_id, a.generation,
            greatest(nextval('send_epoch'), cr.settled_epoch + 1), 'intent', a.session_id,
            now() + a.lease_s * interval '1 second'
     FROM admitted a
     JOIN credential cr USING (connection_id)
-    LEFT JOIN rotation r USING (connection_id)
+    LEFT JOIN refresh_attempt r USING (connection_id)
     LEFT JOIN idle USING (connection_id)
     WHERE a.rotation_id IS NOT NULL AND cr.generation = a.generation AND cr.state IN ('active', 'unknown')
         AND (r.connection_id IS NULL OR idle.connection_id IS NOT NULL)

@@ -1,12 +1,12 @@
 -- gate_connection: connections by name as the gate needs them: no secrets, but what was learnt of their limits.
 -- Takes   tenants, providers, buckets (arrays of one length)
--- Gives   a row per connection that exists: its position in the arrays (ord), its columns, its version (as in
+-- Returns a row per connection that exists: its position in the arrays (ord), its columns, its version (as in
 --         credential_detail); of this version alone learnt: limit name to [capacity, per_s], slots, and
 --         slots_version: since when that many are known, in microseconds (NULL: nobody told); and existed_s: since
 --         when there is a connection of the tenant to that account, if it is at most an hour and if the tenant has
 --         at most a hundred connections to the provider, else NULL
 -- Locks   nothing
--- Needs   connection's unique index (tenant_id, provider, bucket), the primary key of learnt_limit
+-- Needs   connection's unique index (tenant_id, provider, bucket), the primary key of observed_limit
 SELECT wanted.ord, c.connection_id, c.tenant_id, c.provider, c.bucket, c.variant, c.account_id, c.client_id,
        c.endpoint, c.settings, own.version, learnt.learnt, learnt.slots, learnt.slots_version, age.existed_s
 FROM unnest(:tenants::text[], :providers::text[], :buckets::text[])
@@ -17,9 +17,9 @@ CROSS JOIN LATERAL (
     SELECT coalesce(jsonb_object_agg(l.limit_name, jsonb_build_array(l.capacity, l.per_s))
                     FILTER (WHERE l.limit_name <> '*slots'), '{}') AS learnt,
            max(l.capacity) FILTER (WHERE l.limit_name = '*slots') AS slots,
-           max((extract(epoch FROM l.learnt_at) * 1000000)::bigint)
+           max((extract(epoch FROM l.observed_at) * 1000000)::bigint)
                FILTER (WHERE l.limit_name = '*slots') AS slots_version
-    FROM learnt_limit l WHERE l.connection_id = c.connection_id AND l.version = own.version
+    FROM observed_limit l WHERE l.connection_id = c.connection_id AND l.version = own.version
 ) AS learnt
 LEFT JOIN LATERAL (
     SELECT extract(

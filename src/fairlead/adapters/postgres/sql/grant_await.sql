@@ -1,6 +1,6 @@
 -- grant_await: where the grant of a connection is gone, its work waits for a new one.
 -- Takes   tenant_id, provider, bucket
--- Gives   connection_id, is_gone, changed_s (since its state changed last); no row if there is no such connection
+-- Returns connection_id, is_gone, changed_s (since its state changed last); no row if there is no such connection
 -- Locks   the credential's row, so that no new grant comes between the look and the deed; then the lanes of its group
 -- Needs   connection's unique index (tenant_id, provider, bucket); await_grant
 WITH known AS MATERIALIZED (

@@ -1,7 +1,7 @@
 -- job_cancel: cancel a job for the operator: a waiting one ends now, a running one once its handler has ended (R55).
 -- Takes   job_id, tenant_id (the one it must be of; NULL: any), state (available or running: the one it was read in;
 --         NULL: either), result (why)
--- Gives   state (cancelled, or running: its worker learns of it with its heartbeat), or no row if it is in another state
+-- Returns state (cancelled, or running: its worker learns of it with its heartbeat), or no row if it is in another state
 -- Locks   its row, and that of the dead letter whose replay it was: the processor looks at it again
 -- Needs   the primary keys. An open job with a result is to be cancelled. It has expired, so once it is handed back no
 --         claim takes it, and job_expire ends it; until then it counts under caps

@@ -1,6 +1,6 @@
 -- job_cancel_running: handlers ended their jobs without success and without a dead letter.
 -- Takes   arrays of one length: job_ids, lease_ids, results (why)
--- Gives   job_id of those accepted; the others were not running under that lease any more
+-- Returns job_id of those accepted; the others were not running under that lease any more
 -- Locks   the jobs' rows, and those of the dead letters whose replay this was: the processor looks at them again
 -- Needs   the primary keys; lane_uncap, which is asked only where caps are set
 WITH input AS (
@@ -22,6 +22,6 @@ freed AS (
 ),
 places AS MATERIALIZED (
     SELECT lane_uncap(array_agg(tenant_id), array_agg(group_key), 4 * count(*)::integer + 8) FROM done
-    WHERE EXISTS (SELECT FROM running_cap) HAVING count(*) > 0
+    WHERE EXISTS (SELECT FROM concurrency_cap) HAVING count(*) > 0
 )
 SELECT job_id FROM done LEFT JOIN places ON true

@@ -1,6 +1,6 @@
 -- job_claimed: what a claim got whose answer was lost.
 -- Takes   session_id, lease_seed (of that claim)
--- Gives   the jobs that run under this claim, as job_claim would have given them
+-- Returns the jobs that run under this claim, as job_claim would have given them
 -- Locks   nothing
 -- Needs   job_running_since_idx
 SELECT job_id, lease_id, queue, kind, tenant_id, provider, group_key, priority, attempt, crash_count, args,

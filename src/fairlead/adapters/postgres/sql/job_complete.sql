@@ -1,6 +1,6 @@
 -- job_complete: jobs are done; a replay that is done closes the dead letter it was made for (R19).
 -- Takes   job_ids and lease_ids (no lease is of two jobs), results (an object of lease ids; NULL: there are none)
--- Gives   job_id of those accepted; the others were not running under that lease any more
+-- Returns job_id of those accepted; the others were not running under that lease any more
 -- Locks   the jobs' rows, and those of the dead letters closed
 -- Needs   the primary keys; lane_uncap, which is asked only where caps are set
 WITH done AS (
@@ -20,6 +20,6 @@ healed AS (
 ),
 places AS MATERIALIZED (
     SELECT lane_uncap(array_agg(tenant_id), array_agg(group_key), 4 * count(*)::integer + 8) FROM done
-    WHERE EXISTS (SELECT FROM running_cap) HAVING count(*) > 0
+    WHERE EXISTS (SELECT FROM concurrency_cap) HAVING count(*) > 0
 )
 SELECT job_id FROM done LEFT JOIN places ON true

@@ -1,6 +1,6 @@
 -- job_counts: how many jobs there are of each label.
 -- Takes   bound: at most so many rows are looked at for available, for running, and for each finished state
--- Gives   label, jobs
+-- Returns label, jobs
 -- Locks   nothing
 -- Needs   job_lane_idx, job_suspect_idx, job_running_since_idx, job_finished_idx
 SELECT

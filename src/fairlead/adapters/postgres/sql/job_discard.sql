@@ -1,9 +1,9 @@
 -- job_discard: jobs end for good, each with its dead letter (Q9, R19); a cancelled one has none (R55).
 -- Takes   arrays of one length: job_ids, lease_ids, dead_letter_ids, failures, connection_ids,
 --         token_expires_ats, actions_in_s (NULL: only a person can act), args (NULL: the same)
--- Gives   job_id of those accepted; the others were not running under that lease any more
+-- Returns job_id of those accepted; the others were not running under that lease any more
 -- Locks   the jobs' rows, and those of the dead letters reopened
--- Needs   the primary keys; dead_letter_bury; lane_uncap, which is asked only where caps are set
+-- Needs   the primary keys; dead_letter_store; lane_uncap, which is asked only where caps are set
 WITH input AS (
     SELECT * FROM unnest(
         :job_ids::uuid[], :lease_ids::bigint[], :dead_letter_ids::uuid[], :failures::jsonb[],
@@ -30,10 +30,10 @@ come_on AS (  -- a replay may have saved how far it came: the next one begins th
 entries AS MATERIALIZED (SELECT count(*) FROM come_on),  -- all of them, before the first is reopened
 places AS MATERIALIZED (
     SELECT lane_uncap(array_agg((final).tenant_id), array_agg((final).group_key), 4 * count(*)::integer + 8) FROM dead
-    WHERE EXISTS (SELECT FROM running_cap) HAVING count(*) > 0
+    WHERE EXISTS (SELECT FROM concurrency_cap) HAVING count(*) > 0
 )
 SELECT job_id,
-    dead_letter_bury(
+    dead_letter_store(
         dead_letter_id, final, failure ->> 'category', failure ->> 'code', failure ->> 'reason',
         coalesce(failure -> 'details', '{}'), connection_id, token_expires_at,
         now() + action_in_s * interval '1 second')

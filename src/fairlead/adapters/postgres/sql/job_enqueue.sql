@@ -4,7 +4,7 @@
 -- Takes   arrays of one length: job_ids, kinds, tenant_ids, queues, providers, group_keys, priorities,
 --         delays_s, args, unique_keys, unique_for_s (NULL: only while open), unique_while, expires_in_s, tags (JSON
 --         lists), replay_of; and notify (tell listening workers about what is due now, once per queue)
--- Gives   asked_id, job_id, inserted, met (none, waiting, running, finished), for each job asked for. Of jobs of one key
+-- Returns asked_id, job_id, inserted, met (none, waiting, running, finished), for each job asked for. Of jobs of one key
 --         in one call, one is stored, by the choice that asks for most: waiting before follow_up before open
 -- Locks   the new rows, the jobs whose key is handed on, those made more urgent (none that is locked), and lanes
 --         that are not ready; keys are taken in key order, so that two callers never wait for each other

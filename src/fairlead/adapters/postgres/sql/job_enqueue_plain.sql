@@ -2,7 +2,7 @@
 -- Takes   arrays of one length: job_ids, tenant_ids, args, lane_ids (as the function lane_of has them), kinds, queues,
 --         providers, group_keys, priorities, delays_s, expires_in_s, tags (JSON lists), replay_of. And notify (tell
 --         listening workers about what is due now); touch (false: a later statement of the transaction does it)
--- Gives   one row: stored
+-- Returns one row: stored
 -- Locks   the new rows, and lanes that are not ready
 -- Needs   lane_is_open, lane_touch; job ids that are new (a known one breaks the primary key: see job_present)
 WITH stored AS (

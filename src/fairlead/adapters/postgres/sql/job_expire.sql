@@ -1,8 +1,8 @@
 -- job_expire: available jobs past their expiry become dead letters; those handed back that were to be cancelled end (R55).
 -- Takes   dead_letter_ids (as many as may be moved)
--- Gives   one row: moved
+-- Returns one row: moved
 -- Locks   the rows moved; never waits for another process
--- Needs   job_expiry_idx; dead_letter_bury
+-- Needs   job_expiry_idx; dead_letter_store
 WITH due AS MATERIALIZED (
     SELECT job_id FROM job
     WHERE state = 'available' AND expires_at IS NOT NULL AND expires_at <= now()
@@ -24,7 +24,7 @@ dead AS (
     RETURNING job_id, job AS final
 ),
 buried AS (
-    SELECT dead_letter_bury(
+    SELECT dead_letter_store(
         numbered.dead_letter_id, dead.final, 'permanent_request', 'expired',
         (dead.final).failures -> -1 ->> 'reason', '{}', NULL, NULL, now())
     FROM dead JOIN numbered USING (job_id)

@@ -1,7 +1,7 @@
 -- job_explain: where a job stands, and all that may hold it back (Q14).
 -- Takes   job_id, asker (a session that runs no jobs, and is not counted among those that live; or NULL), bound (no
 --         more jobs and lanes are counted)
--- Gives   the columns of JobView, and those of fairlead.policy.jobs.explain.Facts: worker_host, follows, worker_pid, silent_s,
+-- Returns the columns of JobView, and those of fairlead.policy.jobs.explain.Facts: worker_host, follows, worker_pid, silent_s,
 --         lease_s, workers, handled, lane_state, park_reason, wake_at, served_at, unseen (ready, but below where claims begin
 --         to read), ahead_in_lane, lanes_ahead and urgent_lanes (NULL while it is not ready), pauses, full_caps
 --         (JSON), dead_letter_id; or no row
@@ -69,27 +69,27 @@ FROM job j
             VALUES ('queue', '', j.queue), ('kind', '', j.kind), ('provider', '', j.provider),
                    ('tenant', '', j.tenant_id), ('group', '', j.group_key), ('group', j.tenant_id, j.group_key),
                    ('rate', j.tenant_id, j.group_key))
-            AND (p.scope = 'kind' OR NOT is_own(j.kind))
+            AND (p.scope = 'kind' OR NOT is_internal_kind(j.kind))
     ) AS held
     CROSS JOIN LATERAL (
         SELECT jsonb_agg(jsonb_build_object(
             'tenant_id', nullif(c.tenant_id, ''), 'group_key', nullif(c.group_key, ''),
             'max_running', c.max_running) ORDER BY c.group_key, c.tenant_id) AS caps
-        FROM running_cap c CROSS JOIN LATERAL (
+        FROM concurrency_cap c CROSS JOIN LATERAL (
             SELECT CASE
                 WHEN c.tenant_id = '' THEN (SELECT count(*) FROM (
                     SELECT FROM job r
                     WHERE r.group_key = c.group_key AND r.group_key <> '' AND r.state = 'running'
-                        AND NOT is_own(r.kind)
+                        AND NOT is_internal_kind(r.kind)
                     LIMIT c.max_running) AS one)
                 ELSE (SELECT count(*) FROM (
                     SELECT FROM job r
-                    WHERE r.tenant_id = c.tenant_id AND r.state = 'running' AND NOT is_own(r.kind)
+                    WHERE r.tenant_id = c.tenant_id AND r.state = 'running' AND NOT is_internal_kind(r.kind)
                         AND (c.group_key = '' OR r.group_key = c.group_key)
                     LIMIT c.max_running) AS one)
                 END AS running
         ) AS now_running
-        WHERE j.state = 'available' AND NOT is_own(j.kind) AND now_running.running >= c.max_running
+        WHERE j.state = 'available' AND NOT is_internal_kind(j.kind) AND now_running.running >= c.max_running
             AND (c.tenant_id, c.group_key) IN (
                 VALUES (j.tenant_id, ''), ('', j.group_key), (j.tenant_id, j.group_key))
     ) AS full_up

@@ -1,6 +1,6 @@
 -- job_get: one job as people see it.
 -- Takes   job_id
--- Gives   the columns of JobView, or no row
+-- Returns the columns of JobView, or no row
 -- Locks   nothing
 -- Needs   the primary key
 SELECT job_id, queue, kind, tenant_id, provider, group_key, tags, state,

@@ -1,6 +1,6 @@
 -- job_hand_back: give back what claims got whose answers were lost for good.
 -- Takes   arrays of one length: session_ids, lease_seeds (of those claims)
--- Gives   job_id of those given back, their attempt restored
+-- Returns job_id of those given back, their attempt restored
 -- Locks   their rows, and their lanes if these are not ready
 -- Needs   job_running_since_idx; lane_touch
 WITH back AS (

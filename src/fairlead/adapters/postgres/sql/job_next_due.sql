@@ -1,6 +1,6 @@
 -- job_next_due: when there may be something to claim.
 -- Takes   queues, kinds and providers (empty: any)
--- Gives   one row: due_in_s, 0 or less if a lane is ready or a suspect is due, NULL if nothing waits
+-- Returns one row: due_in_s, 0 or less if a lane is ready or a suspect is due, NULL if nothing waits
 -- Locks   nothing
 -- Needs   lane_ready_idx; lane_wake_idx; job_suspect_idx. Where 200 parked lanes of others
 --         come first it answers too early: that costs one look

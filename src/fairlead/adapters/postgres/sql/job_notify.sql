@@ -1,6 +1,6 @@
 -- job_notify: tell listening workers that a queue has work.
 -- Takes   queue
--- Gives   nothing of interest
+-- Returns nothing of interest
 -- Locks   PostgreSQL's queue of notifications, while it commits: which is why stores debounce this
 -- Needs   nothing
 SELECT pg_notify('fairlead_job', :queue::text)

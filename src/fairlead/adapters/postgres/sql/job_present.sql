@@ -1,6 +1,6 @@
 -- job_present: which of these jobs are stored: reads back an enqueue whose commit is in doubt.
 -- Takes   job_ids
--- Gives   job_id, follows (it waits for the end of a run of its key), of those that are there
+-- Returns job_id, follows (it waits for the end of a run of its key), of those that are there
 -- Locks   nothing
 -- Needs   the primary key. One that is still being committed elsewhere is not seen: storing it again waits for
 --         that commit, and then breaks the primary key

@@ -1,6 +1,6 @@
 -- job_prune: delete finished jobs that were kept long enough; a key that must stay unique longer is kept.
 -- Takes   states, retentions_s (arrays of one length), limit
--- Gives   one row: deleted
+-- Returns one row: deleted
 -- Locks   the rows deleted; never waits for another process
 -- Needs   job_finished_idx: each state is one index range, oldest first
 WITH old AS MATERIALIZED (

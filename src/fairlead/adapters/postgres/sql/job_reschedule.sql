@@ -1,7 +1,7 @@
 -- job_reschedule: jobs are available again after a delay: a failed attempt counts, a snooze is handed back.
 -- Takes   arrays of one length: job_ids, lease_ids, delays_s (NULL: as due as they were), failures (NULL: no attempt was burnt), streaks
 --         (NULL: as they were), call_waited_s (how long a call has waited for a slot; NULL: none does), args (NULL: the same)
--- Gives   job_id of those accepted; the others were not running under that lease any more
+-- Returns job_id of those accepted; the others were not running under that lease any more
 -- Locks   the jobs' rows, and their lanes if these are not ready
 -- Needs   the primary key; lane_touch, lane_uncap. A run that ended without a crash clears the crash count; a
 --         suspect that never began stays one (R3)
@@ -25,6 +25,6 @@ lanes AS MATERIALIZED (
 ),
 places AS MATERIALIZED (
     SELECT lane_uncap(array_agg(tenant_id), array_agg(group_key), 4 * count(*)::integer + 8) FROM back
-    WHERE EXISTS (SELECT FROM running_cap) HAVING count(*) > 0
+    WHERE EXISTS (SELECT FROM concurrency_cap) HAVING count(*) > 0
 )
 SELECT back.job_id FROM back LEFT JOIN lanes ON true LEFT JOIN places ON true

@@ -1,6 +1,6 @@
 -- job_retry_now: make an available job due now.
 -- Takes   job_id, tenant_id (whose it must be; NULL: anybody's)
--- Gives   job_id, or no row if it is not available
+-- Returns job_id, or no row if it is not available
 -- Locks   its row, and its lane if that is not ready
 -- Needs   the primary key; lane_touch_for_tenant
 WITH due AS (

@@ -1,6 +1,6 @@
 -- job_search: the newest jobs that fit, as people see them.
 -- Takes   state (a state, or the label scheduled or retryable), kind, tenant_id, queue (each NULL: any), limit
--- Gives   the columns of JobView, newest first
+-- Returns the columns of JobView, newest first
 -- Locks   nothing
 -- Needs   the primary key, whose ids rise with time
 SELECT * FROM (

@@ -1,6 +1,6 @@
 -- job_start_suspect: a suspect begins to run; from now on a crash is counted against it.
 -- Takes   job_id, lease_id
--- Gives   job_id, or no row if the lease is gone
+-- Returns job_id, or no row if the lease is gone
 -- Locks   its row
 -- Needs   the primary key
 UPDATE job SET started_at = coalesce(started_at, now())

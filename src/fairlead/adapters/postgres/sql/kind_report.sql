@@ -1,6 +1,6 @@
 -- kind_report: record that a worker takes these kinds from these queues.
 -- Takes   queues, kinds
--- Gives   nothing
+-- Returns nothing
 -- Locks   the changed rows, in key order; another worker changed most of them recently
 -- Needs   the primary key. Rows that no worker has reported for a month are deleted
 WITH old AS (DELETE FROM kind_handler WHERE handled_at < now() - interval '30 days')

@@ -1,6 +1,6 @@
 -- kind_unhandled: kinds that have due jobs and that no worker takes.
 -- Takes   limit, bound (no more jobs of a kind are counted)
--- Gives   queue, kind, jobs; the most jobs first
+-- Returns queue, kind, jobs; the most jobs first
 -- Locks   nothing
 -- Needs   kind_is_handled; lane_ready_idx; job_lane_idx
 SELECT class.queue, class.kind, due.jobs

@@ -1,10 +1,10 @@
 -- lane_apply: bring stride and capped of lanes in step with what is set for their tenants and groups.
 -- Takes   tenant_ids, group_key (NULL: all lanes of these tenants; else only those of the group, and with no
 --         tenants those of the group of all)
--- Gives   nothing
+-- Returns nothing
 -- Locks   the lanes that change, in the order of their ids, then new caps; it waits for claims, which take milliseconds
 -- Needs   tenant_lock before it, as its first statement; lane_name_tenant_idx, lane_name_group_idx; the function lane_apply
---         (0031_floors_of_caps)
+--        
 SELECT lane_apply(ARRAY(
     SELECT lane_id FROM lane_name
     WHERE tenant_id = ANY(:tenant_ids::text[]) AND (:group_key::text IS NULL OR group_key = :group_key)

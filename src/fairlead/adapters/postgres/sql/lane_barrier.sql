@@ -1,6 +1,6 @@
 -- lane_barrier: wait for lanes that are being made at this moment.
 -- Takes   nothing
--- Gives   nothing. Who makes a lane reads what is set and paused first; once this has ended, each lane was made
+-- Returns nothing. Who makes a lane reads what is set and paused first; once this has ended, each lane was made
 --         by somebody who read what had been committed before, or can be seen
 -- Locks   the table lane_name in SHARE mode, for no longer than it waits: some milliseconds, because only short
 --         statements of our own make lanes. It holds nothing else, so nobody can wait for it in a circle

@@ -1,6 +1,6 @@
 -- lane_due_count: how many of these lanes have work that is due.
 -- Takes   lane_ids
--- Gives   one row: lanes
+-- Returns one row: lanes
 -- Locks   nothing
 -- Needs   job_lane_idx, once for each lane
 SELECT count(*) AS lanes FROM unnest(:lane_ids::uuid[]) AS named (lane_id) CROSS JOIN LATERAL (

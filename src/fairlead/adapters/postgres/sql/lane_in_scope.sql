@@ -1,8 +1,8 @@
 -- lane_in_scope: the lanes of what can be paused as one, idle ones too, but not those that it does not hold (is_own).
 -- Takes   scope (queue, kind, tenant, provider, group, rate), tenant_id (of a group: whose; '' for a shared one), key
--- Gives   lane_id
+-- Returns lane_id
 -- Locks   nothing
--- Needs   lane_name_tenant_idx, lane_name_group_idx; the function lane_is_own (0027_lanes_moved_from_above); a queue, a
+-- Needs   lane_name_tenant_idx, lane_name_group_idx; the function lane_is_internal; a queue, a
 --         kind and a provider are found by reading all lanes
 SELECT lane_id FROM (
     SELECT lane_id FROM lane_name WHERE :scope::text = 'tenant' AND tenant_id = :key::text
@@ -13,9 +13,9 @@ SELECT lane_id FROM (
     SELECT lane_id FROM lane_name
     WHERE :scope = 'group' AND :tenant_id = '' AND group_key = :key AND group_key <> ''
 ) AS named
-WHERE NOT lane_is_own(lane_id)
+WHERE NOT lane_is_internal(lane_id)
 UNION ALL
 SELECT lane_id FROM lane
 WHERE :scope IN ('queue', 'kind', 'provider')
     AND :key = CASE :scope WHEN 'queue' THEN queue WHEN 'kind' THEN kind ELSE provider END
-    AND (:scope = 'kind' OR NOT is_own(kind))
+    AND (:scope = 'kind' OR NOT is_internal_kind(kind))

@@ -1,8 +1,8 @@
 -- lane_sweep_lost: make ready, or park with a wake time, what nobody would have looked at again.
 -- Takes   nothing
--- Gives   one row: opened
+-- Returns one row: opened
 -- Locks   what it mends; never waits
--- Needs   the function lane_sweep_lost (0020_sweep_in_pages): the repair of missed wake-ups. A lane that waits for a cap is
+-- Needs   the function lane_sweep_lost: the repair of missed wake-ups. A lane that waits for a cap is
 --         looked at each second; one that is to be woken much later was parked before the clock was set back
 WITH ahead AS (
     UPDATE lane SET wake_at = clock_timestamp() WHERE ctid = ANY(ARRAY(

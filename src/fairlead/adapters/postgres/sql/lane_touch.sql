@@ -1,6 +1,6 @@
 -- lane_touch: let claims find due jobs stored in these lanes in this transaction or within the last seconds.
 -- Takes   lane_ids, since_s (0: in this transaction)
--- Gives   nothing
+-- Returns nothing
 -- Locks   those lanes that are not ready, or that read past these jobs, and floors; never waits for a claim
 -- Needs   the functions lane_touch and lane_raise_floors. Called at the end of a
 --         transaction of several statements, and once more after one that was slow: claims may have looked past jobs

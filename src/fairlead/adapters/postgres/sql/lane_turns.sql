@@ -1,7 +1,7 @@
 -- lane_turns: how each tenant fares in each queue, who waits longest first (Q6).
 -- Takes   queue, tenant_id (NULL: any), limit (rows), bound (jobs counted of one row), quantum (virtual time of one
 --         turn of weight 1)
--- Gives   tenant_id, queue, processed, running, waiting, ready_lanes, parked_lanes, consecutive,
+-- Returns tenant_id, queue, processed, running, waiting, ready_lanes, parked_lanes, consecutive,
 --         rounds_without_service, waits_s (NULL: none is ready), weight, max_running
 -- Locks   nothing
 -- Needs   lane is read once, from end to end; of the tenants shown: lane_name_tenant_idx, lane_find_idx,
@@ -34,7 +34,7 @@ SELECT shown.tenant_id, shown.queue, shown.processed, runs.jobs AS running, wait
     extract(epoch FROM now() - shown.waits_since)::float8 AS waits_s,
     coalesce(s.weight, t.weight, 1) AS weight, coalesce(s.max_running, t.max_running) AS max_running
 FROM shown
-    LEFT JOIN tenant_share s ON s.tenant_id = shown.tenant_id
+    LEFT JOIN tenant_setting s ON s.tenant_id = shown.tenant_id
     LEFT JOIN tenant_tier t ON t.name = s.tier
     CROSS JOIN LATERAL (
         SELECT count(*) AS jobs FROM (

@@ -1,6 +1,6 @@
 -- lane_uncap: have lanes that wait for a place under a cap tried again now.
 -- Takes   tenant_ids, group_keys, notify
--- Gives   nothing of interest
+-- Returns nothing of interest
 -- Locks   those lanes; never waits
 -- Needs   the function lane_uncap
 SELECT lane_uncap(:tenant_ids::text[], :group_keys::text[], 500),

@@ -1,6 +1,6 @@
 -- lane_unpause: have lanes that were parked for a pause looked at again; other pauses may hold them still.
 -- Takes   lane_ids, notify
--- Gives   one row: lanes
+-- Returns one row: lanes
 -- Locks   those of them that a pause holds, in the order of their ids
--- Needs   the function lane_unpause (0032_resumes_look_first); lane_wake_up, which everybody who claims calls
+-- Needs   the function lane_unpause; lane_wake_up, which everybody who claims calls
 SELECT lane_unpause(:lane_ids::uuid[], :notify::boolean) AS lanes

@@ -1,6 +1,6 @@
 -- migration_elsewhere: the other schemas of this database that hold an installation.
 -- Takes   schema (of this installation)
--- Gives   schema, by name
+-- Returns schema, by name
 -- Locks   nothing
 -- Needs   nothing. Those of owners that are not to be relied on (schema_exists) do not count: anybody who may create a
 --         schema could make one look like an installation

@@ -1,6 +1,6 @@
 -- migration_list: the migrations that were applied to this schema.
 -- Takes   nothing
--- Gives   number, name, phase, checksum, applied_at, by number
+-- Returns number, name, phase, checksum, applied_at, by number
 -- Locks   nothing
 -- Needs   the table
 SELECT number, name, phase, checksum, applied_at FROM migration ORDER BY number

@@ -1,6 +1,6 @@
 -- migration_lock: try to be the one run of migrations in this database.
 -- Takes   nothing
--- Gives   one row: locked
+-- Returns one row: locked
 -- Locks   an advisory lock until the session ends; never waits
 -- Needs   a session of its own, not one of a transaction pooler
 SELECT pg_try_advisory_lock(hashtextextended('fairlead.migrate', 0)) AS locked

@@ -1,6 +1,6 @@
 -- migration_patience: how long a migration waits for a lock before it gives up.
 -- Takes   patience_ms (as text), within_transaction (false: for the rest of the session)
--- Gives   nothing of interest
+-- Returns nothing of interest
 -- Locks   nothing
 -- Needs   nothing
 SELECT set_config('lock_timeout', :patience_ms, :within_transaction)

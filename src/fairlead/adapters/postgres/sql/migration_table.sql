@@ -1,6 +1,6 @@
 -- migration_table: the record of migrations, made before the first of them.
 -- Takes   nothing
--- Gives   nothing
+-- Returns nothing
 -- Locks   nothing once the table is there
 -- Needs   the right to create tables in the schema
 CREATE TABLE IF NOT EXISTS migration (

@@ -1,6 +1,6 @@
 -- migration_table_exists: whether this schema was ever migrated.
 -- Takes   schema
--- Gives   one row: exists
+-- Returns one row: exists
 -- Locks   nothing
 -- Needs   nothing; other programs keep a table of this name, too, without a checksum
 SELECT EXISTS (

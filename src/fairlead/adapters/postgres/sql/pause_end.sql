@@ -1,6 +1,6 @@
 -- pause_end: delete a pause.
 -- Takes   scope, tenant_id, key
--- Gives   one row: in_force; no row if there was none
+-- Returns one row: in_force; no row if there was none
 -- Locks   its row
 -- Needs   the primary key. Whoever parks a lane for a pause holds its row until he is done (held_until, lane_pause),
 --         so this waits for him, and lane_unpause, in a statement of its own, sees what he did

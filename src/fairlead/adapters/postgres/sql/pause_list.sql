@@ -1,6 +1,6 @@
 -- pause_list: the pauses in force, the newest first, and how many lanes with due work each holds back.
 -- Takes   limit, bound (no more lanes of a pause are counted)
--- Gives   scope, tenant_id, key, until (NULL: until it is resumed), reason, paused_by, since, lanes
+-- Returns scope, tenant_id, key, until (NULL: until it is resumed), reason, paused_by, since, lanes
 -- Locks   nothing
 -- Needs   the indexes of lane_in_scope and of lane_due_count
 SELECT p.scope, p.tenant_id, p.key, nullif(p.until, 'infinity') AS until, p.reason, p.paused_by, p.since, held.lanes

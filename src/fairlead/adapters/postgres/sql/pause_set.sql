@@ -1,6 +1,6 @@
 -- pause_set: write a pause; of two ends the later one counts, with its reason.
 -- Takes   scope, tenant_id ('' but for a group of one tenant), key, for_s (NULL: until it is resumed), reason, by
--- Gives   nothing
+-- Returns nothing
 -- Locks   its row
 -- Needs   the primary key. Whoever makes a lane ready from now on finds it; lane_pause moves those that are ready
 INSERT INTO pause AS p (scope, tenant_id, key, until, reason, paused_by)

@@ -1,6 +1,6 @@
 -- pause_sweep: forget pauses that are over, and wake lanes that are parked for longer than any pause holds them.
 -- Takes   limit (pauses forgotten, lanes woken)
--- Gives   one row: pauses, lanes
+-- Returns one row: pauses, lanes
 -- Locks   the rows concerned; never waits
 -- Needs   pause_until_idx; paused_until. It reads all lanes, as lane_sweep_page does, and is a net like that: whoever
 --         resumes may die between the deed and its lanes

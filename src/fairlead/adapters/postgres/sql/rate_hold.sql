@@ -1,6 +1,6 @@
 -- rate_hold: a group waits for its turn at the provider's limits; of two ends the earlier one counts.
 -- Takes   tenant_id, key (the group), for_s, reason
--- Gives   nothing
+-- Returns nothing
 -- Locks   its row
 -- Needs   the primary key. Whoever makes a lane ready from now on finds it; lane_pause moves those that are ready
 INSERT INTO pause AS p (scope, tenant_id, key, until, reason, paused_by)

@@ -1,6 +1,6 @@
 -- refresh_back_off: delay the next refresh of a connection whose refresh failed, twice as long each time.
 -- Takes   connection_id, generation, first_s, open_s (at most), hint_s (the provider's wait, which may be longer), reason
--- Gives   nothing
+-- Returns nothing
 -- Locks   the back-off's row; the connection's against its deletion
 -- Needs   the primary keys; a newer generation, or grant, starts anew
 INSERT INTO refresh_backoff AS b (connection_id, tenant_id, generation, failures, retry_at, reason)

@@ -1,6 +1,6 @@
 -- role_names: the roles of the installation in a schema, and those that one without common roles has.
 -- Takes   schema
--- Gives   one row: engine (the role that sees all tenants; NULL where there is no installation), tenant (the role that
+-- Returns one row: engine (the role that sees all tenants; NULL where there is no installation), tenant (the role that
 --         row security binds), owner (this user), own_tenant (a name that no other installation of the server has)
 -- Locks   nothing
 -- Needs   nothing

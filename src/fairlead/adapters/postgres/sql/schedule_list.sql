@@ -1,6 +1,6 @@
 -- schedule_list: all cron entries with their last ticks, and the database's now to judge them by.
 -- Takes   nothing
--- Gives   the columns of Schedule, last_tick, now, pause_at, pause_by, pause_why, unhandled_s
+-- Returns the columns of Schedule, last_tick, now, pause_at, pause_by, pause_why, unhandled_s
 --         (since a worker last said that it takes its kind, or the schedule was declared so)
 -- Locks   nothing
 -- Needs   nothing: the table is small

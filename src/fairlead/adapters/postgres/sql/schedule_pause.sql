@@ -1,6 +1,6 @@
 -- schedule_pause: a person stops a schedule; a pause that stands is left as it is.
 -- Takes   name, by, why
--- Gives   name, or no row if there is no such schedule
+-- Returns name, or no row if there is no such schedule
 -- Locks   its row: a tick that is being taken is taken first
 -- Needs   the primary key; done again, it changes nothing
 UPDATE schedule SET

@@ -1,6 +1,6 @@
 -- schedule_remove: forget a schedule; the record of its ticks stays until it is pruned.
 -- Takes   name
--- Gives   name, or no row if it was gone
+-- Returns name, or no row if it was gone
 -- Locks   its row
 -- Needs   the primary key
 DELETE FROM schedule WHERE name = :name RETURNING name

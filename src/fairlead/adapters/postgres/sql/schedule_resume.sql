@@ -1,6 +1,6 @@
 -- schedule_resume: a person's pause ends; what fell into it is let go, unless it shall be made up.
 -- Takes   name, make_up
--- Gives   name, or no row if there is no such schedule
+-- Returns name, or no row if there is no such schedule
 -- Locks   its row
 -- Needs   the primary key; done again, it changes nothing
 UPDATE schedule SET

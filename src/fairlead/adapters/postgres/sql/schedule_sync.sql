@@ -1,7 +1,7 @@
 -- schedule_sync: insert or update cron entries; their last ticks and people's pauses stay as they are.
 -- Takes   arrays of one length: names, expressions, kinds, tenant_ids, timezones, missed, queues, priorities,
 --         args, jitters_s, paused
--- Gives   nothing
+-- Returns nothing
 -- Locks   the rows that change, in the order of their names
 -- Needs   the primary key. One that its program had paused and pauses no more begins now: what it slept
 --         through is not missed; nor is what a new expression would have named before it was there

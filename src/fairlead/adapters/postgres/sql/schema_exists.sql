@@ -1,6 +1,6 @@
 -- schema_exists: whether there is a schema of this name, and whether its owner is one to rely on.
 -- Takes   schema
--- Gives   one row: exists, stranger (its owner, as SQL writes it, where that is neither this user or a role of this
+-- Returns one row: exists, stranger (its owner, as SQL writes it, where that is neither this user or a role of this
 --         user, nor the database's owner or another administrator; else NULL)
 -- Locks   nothing
 -- Needs   nothing. CREATE SCHEMA IF NOT EXISTS asks for the right to create one even where it exists. Who owns a schema

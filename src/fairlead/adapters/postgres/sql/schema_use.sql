@@ -1,6 +1,6 @@
 -- schema_use: work in one schema for the rest of the session.
 -- Takes   schema
--- Gives   nothing of interest
+-- Returns nothing of interest
 -- Locks   nothing
 -- Needs   the schema
 SELECT set_config('search_path', quote_ident(:schema::text), false)

@@ -1,6 +1,6 @@
 -- sealed_credential_page: a page of sealed credentials, to be verified or sealed anew.
 -- Takes   retired_only (only those under keys that are not current), after (id, NULL for the first), limit
--- Gives   record_id, connection_id, tenant_id, provider, generation, sealed, key_id, in the order of their ids
+-- Returns record_id, connection_id, tenant_id, provider, generation, sealed, key_id, in the order of their ids
 -- Locks   nothing
 -- Needs   the primary keys; credential_key_idx (key_id)
 SELECT cr.connection_id AS record_id, cr.connection_id, cr.tenant_id, c.provider, cr.generation,

@@ -1,6 +1,6 @@
 -- sealed_credential_replace: the same secrets under another data key, by compare-and-set on the old records.
 -- Takes   record_ids, olds, news, key_ids (arrays of equal length)
--- Gives   record_id of each that was replaced; the others have moved on, or a writer is at them now
+-- Returns record_id of each that was replaced; the others have moved on, or a writer is at them now
 -- Locks   the rows it changes; never waits, so that it cannot stand in a deadlock
 -- Needs   the primary key
 WITH change AS MATERIALIZED (

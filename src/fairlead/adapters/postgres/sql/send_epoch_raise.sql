@@ -1,6 +1,6 @@
 -- send_epoch_raise: give later sends epochs above *floor*, even if the clock was set back (R51).
 -- Takes   floor
--- Gives   nothing
+-- Returns nothing
 -- Locks   nothing. Of two that raise at once the lower may win; the next process that starts raises again
--- Needs   endpoint_take, rotation_replay and rotation_late to draw from the sequence
+-- Needs   endpoint_take, refresh_attempt_replay and refresh_attempt_late to draw from the sequence
 SELECT setval('send_epoch', :floor::bigint) FROM send_epoch WHERE last_value < :floor::bigint;

@@ -1,6 +1,6 @@
 -- server_check: what a server must be asked before anything is trusted to it.
 -- Takes   schema (of our tables)
--- Gives   one row: version as a number, synchronous_commit, isolation by default, encoding, engine_role
+-- Returns one row: version as a number, synchronous_commit, isolation by default, encoding, engine_role
 --         (the role that sees all tenants; NULL where there are no tables), engine (whether this user has its rights),
 --         creators (roles beside the schema's owner, that of the tables and this user that may CREATE there, or in a
 --         schema of this session's search_path, as SQL writes them: what they make could run with others' rights),

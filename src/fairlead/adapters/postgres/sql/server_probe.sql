@@ -1,6 +1,6 @@
 -- server_probe: ask whether the other end of the connection is still there.
 -- Takes   nothing
--- Gives   nothing of interest
+-- Returns nothing of interest
 -- Locks   nothing
 -- Needs   nothing
 SELECT 1

@@ -1,6 +1,6 @@
 -- session_close: a process ends in good order; what it still held is free at once, and that is no crash.
 -- Takes   session_id
--- Gives   one row: freed (jobs)
+-- Returns one row: freed (jobs)
 -- Locks   the session's row, those of its running jobs, and their lanes if these are not ready
 -- Needs   job_running_since_idx
 WITH closed AS (

@@ -1,6 +1,6 @@
 -- session_heartbeat: renew the leases of a process, and return the jobs that it must stop (R2, R55).
 -- Takes   session_id, running (ids of the jobs that it runs, as text), trouble (what keeps it from claiming; NULL: nothing)
--- Gives   cancelled (lease ids, as text, of those that are to be cancelled), data_keys_renewed_at (when a key rotation has
+-- Returns cancelled (lease ids, as text, of those that are to be cancelled), data_keys_renewed_at (when a key rotation has
 --         asked it to look up the data keys again; NULL: never); no row if it was declared lost or has stopped
 -- Locks   its row
 -- Needs   the primary keys. Arrays of text alone: asyncpg would look up any other array type first, in several round

@@ -1,6 +1,6 @@
 -- session_key_holders: which master keys the live processes hold.
 -- Takes   seen_within_s: those that ended in so many seconds count as well
--- Gives   session_id, host, pid, master_keys (NULL: an older version, which does not say), is_behind (it was asked to
+-- Returns session_id, host, pid, master_keys (NULL: an older version, which does not say), is_behind (it was asked to
 --         look up the data keys again and has not renewed its session since)
 -- Locks   nothing
 -- Needs   the table is small

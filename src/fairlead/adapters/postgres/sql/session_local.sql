@@ -1,6 +1,6 @@
 -- session_local: the open sessions of the other processes of this boot and pid namespace.
 -- Takes   boot_id, pid_namespace, pid (the caller's own)
--- Gives   session_id, host, boot_id, pid_namespace, pid, process_started
+-- Returns session_id, host, boot_id, pid_namespace, pid, process_started
 -- Locks   nothing
 -- Needs   worker_session_open_idx
 SELECT session_id, host, boot_id, pid_namespace, pid, process_started

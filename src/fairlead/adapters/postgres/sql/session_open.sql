@@ -1,7 +1,7 @@
 -- session_open: a process begins to take part.
 -- Takes   session_id, host, boot_id, pid_namespace, pid, process_started, version, lease_s, master_keys and
 --         app_version (NULL: not stated)
--- Gives   nothing
+-- Returns nothing
 -- Locks   the new row
 -- Needs   nothing; asked again, it changes nothing
 INSERT INTO worker_session (session_id, host, boot_id, pid_namespace, pid, process_started, version, lease, master_keys,

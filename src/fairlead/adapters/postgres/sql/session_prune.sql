@@ -1,6 +1,6 @@
 -- session_prune: forget processes that ended long ago and hold nothing any more.
 -- Takes   older_than_s, limit
--- Gives   one row: deleted
+-- Returns one row: deleted
 -- Locks   the rows deleted; never waits for another process
 -- Needs   job_running_since_idx; the table is small
 WITH old AS MATERIALIZED (

@@ -1,16 +1,16 @@
 -- session_rescue: one fleet-wide pass that declares silent sessions lost and gives their jobs back (R1-R4).
 -- Takes   session_id (the caller's), every_s (the least time between passes), max_crashes, dead_letter_ids (as
 --         many as jobs may be handled)
--- Gives   one row: ready (false while a full lease of uninterrupted database time has not passed), sessions,
+-- Returns one row: ready (false while a full lease of uninterrupted database time has not passed), sessions,
 --         rescued, dead; no row if another process just did it, or the caller's session is not open
--- Locks   the sweep's row, the sessions declared lost, the jobs handled; never waits for a job
--- Needs   job_running_since_idx; worker_session_open_idx; worker_session_ended_idx; dead_letter_bury. A gap of half a lease
+-- Locks   the row of maintenance_run, the sessions declared lost, the jobs handled; never waits for a job
+-- Needs   job_running_since_idx; worker_session_open_idx; worker_session_ended_idx; dead_letter_store. A gap of half a lease
 --         between passes, a restart, a fail-over or a jump of the server's clock begins the uninterrupted time anew: after
---         it every owner looks dead. A proven death (session_bury) waits for no such time. What runs is walked along while
+--         it every owner looks dead. A proven death (session_mark_dead) waits for no such time. What runs is walked along while
 --         a process has ended within the last ten minutes, and else once a minute: under an old snapshot the index keeps
 --         all that ever ran
 WITH swept AS (
-    INSERT INTO sweep AS s (name, session_id, last_at)
+    INSERT INTO maintenance_run AS s (name, session_id, last_at)
     SELECT 'rescue', session_id, now() FROM worker_session
     WHERE session_id = :session_id::uuid AND lost_at IS NULL AND stopped_at IS NULL
     ON CONFLICT (name) DO UPDATE SET
@@ -23,7 +23,7 @@ WITH swept AS (
     WHERE s.last_at <= now() - :every_s::float8 * interval '1 second'
         OR s.last_at > now() + interval '1 minute'  -- the clock was set back
     RETURNING s.uninterrupted_since, coalesce(  -- the row's former value: this is the first pass of a minute
-        date_trunc('minute', now()) <> (SELECT date_trunc('minute', last_at) FROM sweep WHERE name = 'rescue'), true
+        date_trunc('minute', now()) <> (SELECT date_trunc('minute', last_at) FROM maintenance_run WHERE name = 'rescue'), true
     ) AS thorough
 ),
 open AS MATERIALIZED (
@@ -91,7 +91,7 @@ dead AS (
     RETURNING job AS final, judged.dead_letter_id
 ),
 buried AS (
-    SELECT dead_letter_bury(
+    SELECT dead_letter_store(
         dead_letter_id, final, 'transient_server', 'poison', (final).failures -> -1 ->> 'reason', '{}', NULL, NULL,
         now())
     FROM dead

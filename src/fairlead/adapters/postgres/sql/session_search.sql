@@ -1,6 +1,6 @@
 -- session_search: all processes as the others see them.
 -- Takes   nothing
--- Gives   the columns of SessionView, the youngest first
+-- Returns the columns of SessionView, the youngest first
 -- Locks   nothing
 -- Needs   job_running_since_idx; the table is small
 WITH running AS MATERIALIZED (SELECT session_id, count(*) AS jobs FROM job WHERE state = 'running' GROUP BY session_id)

@@ -1,6 +1,6 @@
 -- snapshot_oldest: who keeps the server from removing the dead rows of this database, and for how long already.
 -- Takes   nothing
--- Gives   one row: held_s and holder of the oldest snapshot of a session or a prepared transaction; behind (in
+-- Returns one row: held_s and holder of the oldest snapshot of a session or a prepared transaction; behind (in
 --         transactions, as nobody knows since when) and replica of the stand-by or the slot that is furthest behind;
 --         unseen: there are sessions of other users, whose snapshots only pg_read_all_stats shows. NULL: nobody
 -- Locks   nothing

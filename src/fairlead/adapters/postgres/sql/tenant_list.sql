@@ -1,9 +1,9 @@
 -- tenant_list: tenants with settings of their own, by name.
 -- Takes   tenant_id (NULL: all), limit
--- Gives   the columns of TenantShare
+-- Returns the columns of TenantShare
 -- Locks   nothing
 -- Needs   the primary key
-SELECT tenant_id, tier, weight, max_running FROM tenant_share
+SELECT tenant_id, tier, weight, max_running FROM tenant_setting
 WHERE :tenant_id::text IS NULL OR tenant_id = :tenant_id
 ORDER BY tenant_id
 LIMIT :limit

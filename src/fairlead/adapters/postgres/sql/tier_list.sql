@@ -1,6 +1,6 @@
 -- tier_list: all tiers, by name.
 -- Takes   nothing
--- Gives   the columns of Tier
+-- Returns the columns of Tier
 -- Locks   nothing
 -- Needs   nothing: they are few
 SELECT name, weight, max_running FROM tenant_tier ORDER BY name

@@ -1,9 +1,9 @@
 -- tier_remove: delete a tier that no tenant has.
 -- Takes   name
--- Gives   one row: removed (0 or 1), tenants (that have it: then it stays)
+-- Returns one row: removed (0 or 1), tenants (that have it: then it stays)
 -- Locks   its row
--- Needs   tenant_lock before it; tenant_share_tier_idx
-WITH members AS MATERIALIZED (SELECT count(*) AS tenants FROM tenant_share WHERE tier = :name),
+-- Needs   tenant_lock before it; tenant_setting_tier_idx
+WITH members AS MATERIALIZED (SELECT count(*) AS tenants FROM tenant_setting WHERE tier = :name),
 gone AS (
     DELETE FROM tenant_tier WHERE name = :name AND (SELECT tenants FROM members) = 0 RETURNING name
 )

@@ -1,6 +1,6 @@
 -- tier_tenants: the tenants of a tier.
 -- Takes   tier
--- Gives   tenant_id
+-- Returns tenant_id
 -- Locks   nothing
--- Needs   tenant_share_tier_idx
-SELECT tenant_id FROM tenant_share WHERE tier = :tier ORDER BY tenant_id
+-- Needs   tenant_setting_tier_idx
+SELECT tenant_id FROM tenant_setting WHERE tier = :tier ORDER BY tenant_id

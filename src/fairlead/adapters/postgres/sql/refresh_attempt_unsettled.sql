@@ -1,11 +1,11 @@
--- rotation_left: refreshes that were sent and left behind by their owner.
+-- refresh_attempt_unsettled: refreshes that were sent and left behind by their owner.
 -- Takes   limit, cool_down_s
--- Gives   connection_id, its name, generation
+-- Returns connection_id, its name, generation
 -- Locks   nothing
--- Needs   rotation holds only what is in flight, so it is small and read whole.
+-- Needs   refresh_attempt holds only what is in flight, so it is small and read whole.
 --         A refresh that died stays out until its dead letter has cooled down (R14), as in credential_due
 SELECT r.connection_id, c.tenant_id, c.provider, c.bucket, r.from_generation AS generation
-FROM rotation r
+FROM refresh_attempt r
 JOIN connection c USING (connection_id)
 LEFT JOIN worker_session s ON s.session_id = r.session_id
 WHERE r.phase = 'sent'

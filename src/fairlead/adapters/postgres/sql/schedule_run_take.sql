@@ -1,10 +1,10 @@
--- duty_take: take one tick of a schedule: its record and its job, or nothing (R4).
+-- schedule_run_take: take one tick of a schedule: its record and its job, or nothing (R4).
 -- Takes   name, seen (the last tick as the caller knows it), tick, coalesced, session_id, job_id, kind, tenant_id,
 --         queue, priority, delay_s (from the tick to the job, at the latest from now), args, unique_key, notify
--- Gives   name, or no row if another process was faster, or the schedule is paused or gone
+-- Returns name, or no row if another process was faster, or the schedule is paused or gone
 -- Locks   the schedule's row, a job that can no longer answer for its key, and the job's lane if that is not ready
--- Needs   the compare-and-set on last_tick; duty's primary key is the proof that no tick is taken twice. Where the
---         unique key is held by an open job the tick is covered by that one: duty.job_id is then NULL. One
+-- Needs   the compare-and-set on last_tick; the primary key of schedule_run is the proof that no tick is taken twice. Where the
+--         unique key is held by an open job the tick is covered by that one: schedule_run.job_id is then NULL. One
 --         that waits for its turn runs now instead. A tick that was taken before the clock was set back is passed over
 WITH moved AS (
     UPDATE schedule SET last_tick = :tick::timestamptz
@@ -12,7 +12,7 @@ WITH moved AS (
     RETURNING name
 ),
 fresh AS MATERIALIZED (
-    SELECT name FROM moved WHERE NOT EXISTS (SELECT FROM duty WHERE schedule = :name::text AND tick = :tick::timestamptz)
+    SELECT name FROM moved WHERE NOT EXISTS (SELECT FROM schedule_run WHERE schedule = :name::text AND tick = :tick::timestamptz)
 ),
 hurried AS (
     UPDATE job SET run_at = now()
@@ -48,7 +48,7 @@ told AS MATERIALIZED (
     SELECT count(pg_notify('fairlead_job', queue)) FROM ready WHERE :notify::boolean AND run_at <= now()
 ),
 noted AS (
-    INSERT INTO duty (schedule, tick, session_id, coalesced, job_id)
+    INSERT INTO schedule_run (schedule, tick, session_id, coalesced, job_id)
     SELECT fresh.name, :tick::timestamptz, :session_id::uuid, :coalesced::integer, stored.job_id FROM fresh LEFT JOIN stored ON true
 )
 SELECT moved.name, told.count FROM moved CROSS JOIN told LEFT JOIN lanes ON true

@@ -1,14 +1,14 @@
--- rotation_late: a place for a send that left long after its SENT mark, as its process stood still in between.
+-- refresh_attempt_late: a place for a send that left long after its SENT mark, as its process stood still in between.
 -- Takes   connection_id, generation (the spent one), left_at (when it left, at the earliest)
--- Gives   epoch, above that of every send that was marked before; no row where one was marked since, or is about to
+-- Returns epoch, above that of every send that was marked before; no row where one was marked since, or is about to
 --         be, and where none is known
--- Locks   the rotation's row while it is under way, else the credential's
--- Needs   rotation_sent to refuse once this answer is settled: an intent that comes in between loses to it, or is
+-- Locks   the row of the refresh attempt while it is under way, else the credential's
+-- Needs   refresh_attempt_sent to refuse once this answer is settled: an intent that comes in between loses to it, or is
 --         marked before and has the newer answer, and the higher epoch. Replays wait for this one, too.
 --         To be asked twice: where the first waits for a settlement, it knows of neither row. A version that does
 --         not write last_sent_at leaves the one of an older generation, before refreshed_at
 WITH under_way AS (
-    UPDATE rotation SET started_at = :left_at::timestamptz
+    UPDATE refresh_attempt SET started_at = :left_at::timestamptz
     WHERE connection_id = :connection_id AND from_generation = :generation
         AND phase <> 'intent' AND started_at <= :left_at::timestamptz
     RETURNING epoch

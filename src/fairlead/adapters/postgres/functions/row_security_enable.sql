@@ -1,4 +1,4 @@
--- tenant_wall: enable row security between tenants: the policies and grants of the role fairlead_tenant. Safe
+-- row_security_enable: enable row security between tenants: the policies and grants of the role fairlead_tenant. Safe
 -- to repeat.
 -- Takes   nothing
 -- Returns nothing
@@ -7,7 +7,7 @@
 -- Needs   the owner of the tables, and no transaction around it. Without the role, and the right to make it, it
 --         does nothing but warn. Statements for tenants run as fairlead_tenant in a transaction that names
 --         them: SET LOCAL ROLE, and fairlead.tenants (text[]); without the setting they see no rows. Spec: R35.
-CREATE PROCEDURE tenant_wall() LANGUAGE plpgsql AS $$
+CREATE PROCEDURE row_security_enable() LANGUAGE plpgsql AS $$
 DECLARE
     mine constant text := 'tenant_id = ANY ((SELECT nullif(current_setting(''fairlead.tenants'', true), ''''))::text[])';
     gives_up_at constant timestamptz := clock_timestamp() + interval '120 seconds';
@@ -31,12 +31,12 @@ BEGIN
     -- each table of tenants, and what is done to it for one of them; job comes last, it tells that all of them have it
     FOREACH rights SLICE 1 IN ARRAY ARRAY[
         ['dead_letter', 'SELECT, UPDATE'], ['connection', 'SELECT, INSERT, UPDATE, DELETE'],
-        ['credential', 'SELECT, INSERT, UPDATE'], ['rotation', 'SELECT, DELETE'], ['refresh_backoff', ''],
-        ['data_key', 'SELECT, INSERT'], ['learnt_limit', 'SELECT'],
+        ['credential', 'SELECT, INSERT, UPDATE'], ['refresh_attempt', 'SELECT, DELETE'], ['refresh_backoff', ''],
+        ['data_key', 'SELECT, INSERT'], ['observed_limit', 'SELECT'],
         ['audit', 'SELECT, INSERT (audit_id, tenant_id, actor, act, provider, connection_id, details)'],
-        ['gate_switch', 'SELECT, INSERT, UPDATE, DELETE'], ['lane_name', 'SELECT'], ['lane', 'SELECT, UPDATE'],
-        ['pause', 'SELECT, INSERT, UPDATE, DELETE'], ['tenant_share', 'SELECT, INSERT, UPDATE, DELETE'],
-        ['running_cap', 'SELECT, INSERT, UPDATE, DELETE'], ['job', 'SELECT, INSERT, UPDATE']]
+        ['gate_override', 'SELECT, INSERT, UPDATE, DELETE'], ['lane_name', 'SELECT'], ['lane', 'SELECT, UPDATE'],
+        ['pause', 'SELECT, INSERT, UPDATE, DELETE'], ['tenant_setting', 'SELECT, INSERT, UPDATE, DELETE'],
+        ['concurrency_cap', 'SELECT, INSERT, UPDATE, DELETE'], ['job', 'SELECT, INSERT, UPDATE']]
     LOOP
         -- the pause of a whole tenant has its name as the key
         allowed := mine || CASE WHEN rights[1] = 'pause'
@@ -64,4 +64,4 @@ BEGIN
     END LOOP;
 END $$;
 
-REVOKE ALL ON PROCEDURE tenant_wall FROM PUBLIC;
+REVOKE ALL ON PROCEDURE row_security_enable FROM PUBLIC;

@@ -1,4 +1,4 @@
--- dead_letter_bury: store the dead letter of a job that is discarded: the one way into the dead letters.
+-- dead_letter_store: store the dead letter of a job that is discarded: the one way into the dead letters.
 -- Takes   new_id, dead: the row of the job as it stands after this statement, the reason in four parts, the
 --         connection, when its token expires, due: when the processor looks at the entry (NULL: only a person
 --         acts)
@@ -6,7 +6,7 @@
 -- Locks   the entry that is reopened: that of the replayed job, or the open one of the same unique key
 -- Needs   to run in the statement that discards the job. A replay that fails reopens its entry. Everything else
 --         makes a new entry, also a replay after its entry was closed. Spec: R19.
-CREATE FUNCTION dead_letter_bury(
+CREATE FUNCTION dead_letter_store(
     new_id uuid, dead job, why_category text, why_code text, why_reason text, why_details jsonb,
     about_connection uuid, about_token_expires_at timestamptz, due timestamptz
 ) RETURNS void LANGUAGE plpgsql

@@ -1,6 +1,6 @@
--- tenant_wall_call: enable row security between tenants, or repair it.
+-- row_security_enable: enable row security between tenants, or repair it.
 -- Takes   nothing
--- Gives   nothing
+-- Returns nothing
 -- Locks   each table of tenants for a moment, one after the other
 -- Needs   the owner of the tables, a search_path that finds them, and no transaction around it: it commits step by step
-CALL tenant_wall()
+CALL row_security_enable()

@@ -1,12 +1,12 @@
--- sweep_take: be the one process that does a sweep now (R4).
+-- maintenance_run_take: be the one process that does a sweep now (R4).
 -- Takes   sweep (its name), every_s (the least time between two), share (of the time that it may take, up to 1): after a
 --         sweep that took long the next one comes later, by an hour at most
--- Gives   name, or no row if somebody did it lately
+-- Returns name, or no row if somebody did it lately
 -- Locks   its row, if it is due
 -- Needs   the primary key. It looks before it writes: most processes that ask are not the one
-INSERT INTO sweep AS s (name, last_at)
+INSERT INTO maintenance_run AS s (name, last_at)
 SELECT :sweep::text, now() WHERE NOT EXISTS (
-    SELECT FROM sweep WHERE name = :sweep
+    SELECT FROM maintenance_run WHERE name = :sweep
         AND last_at > now() - greatest(:every_s::float8, least(cost_s / :share::float8, 3600)) * interval '1 second'
         AND last_at <= now() + interval '1 minute')
 ON CONFLICT (name) DO UPDATE SET last_at = now()

@@ -1,6 +1,6 @@
--- session_bury: declare the sessions of processes lost that are proven dead (R7).
+-- session_mark_dead: declare the sessions of processes lost that are proven dead (R7).
 -- Takes   session_ids
--- Gives   session_id of those that were open
+-- Returns session_id of those that were open
 -- Locks   their rows
 -- Needs   the primary key
 UPDATE worker_session SET lost_at = now()

@@ -1,8 +1,8 @@
--- tenant_wall_state: whether statements made for tenants can be kept to the rows of these (R35).
+-- row_security_state: whether statements made for tenants can be kept to the rows of these (R35).
 -- Takes   schema (of our tables)
--- Gives   one row: engine and tenant (the names of the roles), role (there is the latter), bound (row-level security binds it: no superuser, no BYPASSRLS),
+-- Returns one row: engine and tenant (the names of the roles), role (there is the latter), bound (row-level security binds it: no superuser, no BYPASSRLS),
 --         member (this user may take it), guarded (each table of tenants has row-level security and the policy of
---         the procedure tenant_wall, and shows the role no more than that: neither as its owner nor by another policy)
+--         the procedure row_security_enable, and shows the role no more than that: neither as its owner nor by another policy)
 -- Locks   nothing
 -- Needs   nothing. In PostgreSQL 16 and newer a member may be kept from taking its role
 WITH named AS (
@@ -28,9 +28,9 @@ guarded AS (
         AND count(*) FILTER (WHERE p.polname <> 'tenants_see_theirs' AND p.polpermissive AND EXISTS (
             SELECT FROM unnest(p.polroles) AS whose  -- 0: everybody
             WHERE CASE whose WHEN 0 THEN true ELSE pg_has_role(tenant.oid, whose, 'USAGE') END)) = 0 AS is_so
-    FROM unnest(ARRAY['audit', 'connection', 'credential', 'data_key', 'dead_letter', 'gate_switch', 'job', 'lane',
-                      'lane_name', 'learnt_limit', 'pause', 'refresh_backoff', 'rotation', 'running_cap',
-                      'tenant_share']) AS walled (name)
+    FROM unnest(ARRAY['audit', 'connection', 'credential', 'data_key', 'dead_letter', 'gate_override', 'job', 'lane',
+                      'lane_name', 'observed_limit', 'pause', 'refresh_backoff', 'refresh_attempt', 'concurrency_cap',
+                      'tenant_setting']) AS walled (name)
     CROSS JOIN tenant
     LEFT JOIN pg_class c ON c.relnamespace = (SELECT namespace FROM named) AND c.relname = walled.name
     LEFT JOIN pg_policy p ON p.polrelid = c.oid

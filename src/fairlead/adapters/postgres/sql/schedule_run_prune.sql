@@ -1,15 +1,15 @@
--- duty_prune: forget ticks that were taken long ago.
+-- schedule_run_prune: forget ticks that were taken long ago.
 -- Takes   older_than_s, limit
--- Gives   one row: deleted
+-- Returns one row: deleted
 -- Locks   the rows deleted; never waits for another process
--- Needs   duty_taken_idx
+-- Needs   schedule_run_taken_idx
 WITH old AS MATERIALIZED (
-    SELECT ctid AS tid FROM duty
+    SELECT ctid AS tid FROM schedule_run
     WHERE taken_at < now() - :older_than_s::float8 * interval '1 second'
     ORDER BY taken_at
     LIMIT :limit::bigint FOR UPDATE SKIP LOCKED
 ),
 gone AS (
-    DELETE FROM duty WHERE ctid = ANY(ARRAY(SELECT tid FROM old)) RETURNING tick
+    DELETE FROM schedule_run WHERE ctid = ANY(ARRAY(SELECT tid FROM old)) RETURNING tick
 )
 SELECT count(*) AS deleted FROM gone

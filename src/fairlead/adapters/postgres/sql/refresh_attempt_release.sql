@@ -1,7 +1,7 @@
--- rotation_release: give up a rotation whose send changed nothing: never left, or answered "not processed".
+-- refresh_attempt_release: give up a refresh attempt whose send changed nothing: never left, or answered "not processed".
 -- Takes   connection_ids, rotation_ids (arrays of one length)
--- Gives   id, busy: the rotation_ids that were ours; and the connection_ids whose credential's row is locked by others
--- Locks   the credentials' rows, then the rotations', each in key order, as settle does. A credential that others had
+-- Returns id, busy: the rotation_ids that were ours; and the connection_ids whose credential's row is locked by others
+-- Locks   the credentials' rows, then the refresh attempts', each in key order, as settle does. A credential that others had
 --         meanwhile declared unknown is active again
 -- Needs   a replay that changed nothing leaves the first send's outcome unknown, so its row stays. It gets
 --         another rotation_id: asked twice, this must not take the first send for the replay, and forget it.
@@ -19,15 +19,15 @@ busy AS MATERIALIZED (  -- only read if a row is missing; a deleted connection i
         AND connection_id = ANY(:connection_ids::uuid[]) AND connection_id NOT IN (SELECT connection_id FROM credentials)
 ),
 held AS MATERIALIZED (
-    SELECT connection_id FROM rotation
+    SELECT connection_id FROM refresh_attempt
     WHERE connection_id = ANY(:connection_ids::uuid[]) AND connection_id NOT IN (SELECT connection_id FROM busy)
     ORDER BY connection_id FOR UPDATE
 ),
 gone AS (
-    DELETE FROM rotation USING wanted JOIN held USING (connection_id)
-    WHERE rotation.connection_id = wanted.connection_id AND rotation.rotation_id = wanted.rotation_id
-        AND (rotation.sent_at IS NULL OR (rotation.phase IN ('sent', 'unknown') AND rotation.replays = 0))
-    RETURNING rotation.rotation_id, rotation.connection_id, rotation.from_generation, rotation.phase
+    DELETE FROM refresh_attempt USING wanted JOIN held USING (connection_id)
+    WHERE refresh_attempt.connection_id = wanted.connection_id AND refresh_attempt.rotation_id = wanted.rotation_id
+        AND (refresh_attempt.sent_at IS NULL OR (refresh_attempt.phase IN ('sent', 'unknown') AND refresh_attempt.replays = 0))
+    RETURNING refresh_attempt.rotation_id, refresh_attempt.connection_id, refresh_attempt.from_generation, refresh_attempt.phase
 ),
 known AS (
     UPDATE credential SET state = 'active', state_reason = NULL, state_at = now(), due_at = now()
@@ -36,13 +36,13 @@ known AS (
         AND credential.generation = gone.from_generation AND credential.state = 'unknown'
 ),
 kept AS (
-    UPDATE rotation SET
-        phase = 'unknown', replays = rotation.replays - (rotation.phase = 'sent')::integer,
+    UPDATE refresh_attempt SET
+        phase = 'unknown', replays = refresh_attempt.replays - (refresh_attempt.phase = 'sent')::integer,
         rotation_id = gen_random_uuid()
     FROM wanted JOIN held USING (connection_id)
-    WHERE rotation.connection_id = wanted.connection_id AND rotation.rotation_id = wanted.rotation_id
-        AND rotation.phase <> 'unknown'
-        AND rotation.sent_at IS NOT NULL AND NOT (rotation.phase = 'sent' AND rotation.replays = 0)
+    WHERE refresh_attempt.connection_id = wanted.connection_id AND refresh_attempt.rotation_id = wanted.rotation_id
+        AND refresh_attempt.phase <> 'unknown'
+        AND refresh_attempt.sent_at IS NOT NULL AND NOT (refresh_attempt.phase = 'sent' AND refresh_attempt.replays = 0)
     RETURNING wanted.rotation_id
 )
 SELECT rotation_id AS id, false AS busy FROM gone UNION ALL SELECT rotation_id, false FROM kept

@@ -1,16 +1,16 @@
--- learnt_limit_keep: write down what answers told of limits.
+-- observed_limit_store: write down what answers told of limits.
 -- Takes   connection_ids, limit_names, versions, capacities, per_s (arrays of one length, each limit once)
--- Gives   nothing
+-- Returns nothing
 -- Locks   the rows it changes, in the order of their keys; their connections against removal
 -- Needs   the primary key; what was learnt under newer settings stays, what is known already is not written
-INSERT INTO learnt_limit (connection_id, tenant_id, limit_name, version, capacity, per_s)
+INSERT INTO observed_limit (connection_id, tenant_id, limit_name, version, capacity, per_s)
 SELECT told.connection_id, c.tenant_id, told.limit_name, told.version, told.capacity, told.per_s
 FROM unnest(:connection_ids::uuid[], :limit_names::text[], :versions::bigint[], :capacities::float8[], :per_s::float8[])
     AS told (connection_id, limit_name, version, capacity, per_s)
 JOIN connection c USING (connection_id)
 ORDER BY told.connection_id, told.limit_name
 ON CONFLICT (connection_id, limit_name) DO UPDATE
-SET version = excluded.version, capacity = excluded.capacity, per_s = excluded.per_s, learnt_at = now()
-WHERE learnt_limit.version <= excluded.version
-    AND (learnt_limit.version, learnt_limit.capacity, learnt_limit.per_s)
+SET version = excluded.version, capacity = excluded.capacity, per_s = excluded.per_s, observed_at = now()
+WHERE observed_limit.version <= excluded.version
+    AND (observed_limit.version, observed_limit.capacity, observed_limit.per_s)
         IS DISTINCT FROM (excluded.version, excluded.capacity, excluded.per_s);

@@ -1,9 +1,0 @@
--- gate_start: note that from now on slots may be granted under a prefix.
--- Takes   prefix
--- Gives   a row if that was never noted before: then none was ever granted, on any server
--- Locks   the new row; who comes second waits for who came first
--- Needs   the primary key
-INSERT INTO gate_start (prefix)
-VALUES (:prefix::text)
-ON CONFLICT (prefix) DO NOTHING
-RETURNING prefix;

@@ -1,6 +1,0 @@
--- tenant_wall: from here to the end of the transaction only rows of these tenants are to be seen and written.
--- Takes   role (that row security binds), tenants (none: no rows)
--- Gives   nothing of use
--- Locks   nothing
--- Needs   a transaction; membership in the role; the policies of the procedure tenant_wall
-SELECT set_config('role', :role, true), set_config('fairlead.tenants', (:tenants::text[])::text, true)

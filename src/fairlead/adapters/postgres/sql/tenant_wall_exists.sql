@@ -1,8 +1,0 @@
--- tenant_wall_exists: whether the procedure that enables row security between tenants exists.
--- Takes   schema
--- Gives   one row: exists
--- Locks   nothing
--- Needs   nothing
-SELECT EXISTS (
-    SELECT FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
-    WHERE n.nspname = :schema::text AND p.proname = 'tenant_wall') AS exists
