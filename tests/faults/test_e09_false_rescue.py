@@ -195,7 +195,10 @@ async def _gap(stage: Stage, figures: Figures, folder: Path, jobs: int, gaps: in
 
 async def _settled(fleet: _Fleet) -> None:
     """A full lease of uninterrupted database time has passed: what is rescued now, is."""
-    sql = "SELECT FROM maintenance_run WHERE name = 'rescue' AND uninterrupted_since <= now() - $1 * interval '1 second'"
+    sql = (
+        "SELECT FROM maintenance_run"
+        " WHERE name = 'rescue' AND uninterrupted_since <= now() - $1 * interval '1 second'"
+    )
 
     async def settled() -> bool:
         return bool(await fleet.stage.rows(sql, fleet.lease_s))
