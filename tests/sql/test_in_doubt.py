@@ -216,7 +216,11 @@ async def test_take_tick(wire: Wire, database: Database) -> None:
         "scan", state.last_tick, tick, 0, session_id, new_job("token.scan")
     )
     assert wire.proxy.cuts == 1
-    assert len(await rows(database, "SELECT FROM schedule_run")) == len(await rows(database, "SELECT FROM job")) == 1
+    assert (
+        len(await rows(database, "SELECT FROM schedule_run"))
+        == len(await rows(database, "SELECT FROM job"))
+        == 1
+    )
     assert not await schedule_store.record_run(
         "scan", state.last_tick, tick, 0, session_id, new_job("token.scan")
     )

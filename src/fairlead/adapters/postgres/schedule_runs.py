@@ -79,7 +79,9 @@ class PostgresScheduleStore:
         async def take_or_taken() -> bool:
             """Taking waits for a first try that is still under way, so then it is known."""
             who = {"name": name, "tick": tick, "session_id": session_id}
-            return await take() or await self._database.first(statement("schedule_run_taken"), **who) is not None
+            return (
+                await take() or await self._database.first(statement("schedule_run_taken"), **who) is not None
+            )
 
         return await self._database.resolve_doubt(take, take_or_taken)
 
@@ -88,7 +90,9 @@ class PostgresScheduleStore:
         return [ScheduleRun(**dict(row.items())) for row in rows]
 
     async def prune(self, older_than_s: float, limit: int) -> int:
-        row = await self._database.first(statement("schedule_run_prune"), older_than_s=older_than_s, limit=limit)
+        row = await self._database.first(
+            statement("schedule_run_prune"), older_than_s=older_than_s, limit=limit
+        )
         return int(row["deleted"]) if row else 0
 
 
