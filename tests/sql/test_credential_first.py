@@ -94,7 +94,10 @@ async def test_a_settlement_that_was_first_stands(
     database: Database, store: PostgresCredentialStore, name: str
 ) -> None:
     settled = "UPDATE credential SET generation = generation + 1, state = 'active'"
-    assert await beside(database, store, name, settled, "DELETE FROM refresh_attempt") == (False, [("active", None)])
+    assert await beside(database, store, name, settled, "DELETE FROM refresh_attempt") == (
+        False,
+        [("active", None)],
+    )
 
 
 async def marks(store: PostgresCredentialStore, sent: Intent) -> object:

@@ -235,7 +235,9 @@ class PostgresCredentialStore:
         return DuePage([due_of(row, row["priority"]) for row in rows], next_after)
 
     async def left_behind(self, limit: int, cool_down_s: float) -> Sequence[DueConnection]:
-        rows = await self._database.fetch(statement("refresh_attempt_unsettled"), limit=limit, cool_down_s=cool_down_s)
+        rows = await self._database.fetch(
+            statement("refresh_attempt_unsettled"), limit=limit, cool_down_s=cool_down_s
+        )
         return [due_of(row, 1) for row in rows]
 
     async def postpone(self, connection_id: UUID, generation: int, due_in_s: float | None) -> None:
