@@ -2,7 +2,7 @@
 -- other work of the connection waits.
 -- Takes   connection_id, generation, rotation_id (NULL: no refresh may be in flight), reason, audit_id,
 --         job_id, job_args (of the notice, which is told once per loss), unique_key
--- Gives   connection_id; no row if a winner was there: a loser can never disable it
+-- Returns connection_id; no row if a winner was there: a loser can never disable it
 -- Locks   the credential's row, as settle does first; then the refresh attempt's, the job's lane if that is not ready,
 --         and the lanes of its group
 -- Needs   the primary keys; the refresh attempt row is the proof that no other owner is at it; await_grant
