@@ -1,4 +1,4 @@
-"""What `enqueue` returns: the id of the job, and what its unique key met."""
+"""The result of `enqueue`: the id of the job, and what its unique key met."""
 
 from __future__ import annotations
 

@@ -64,9 +64,12 @@ class Fairlead(JobRegistry):
         config: Path | str | None = None,
         include: Sequence[str] = (),
     ) -> Fairlead:
-        """Settings from *environ* (default: this process's) and a file; InvalidConfigError names all problems.
+        """Return a Fairlead with settings from *environ* (default: this process's) and a file.
 
         Nothing is connected before it is opened.
+
+        Raises:
+            InvalidConfigError: A setting is not valid; the message names all problems.
         """
         loaded = load(os.environ if environ is None else environ, config)
         if loaded.warning:
@@ -93,28 +96,32 @@ class Fairlead(JobRegistry):
             if runtime is not None:
                 await runtime.close()
         finally:
-            self._let_threads_go()
+            self._close_threads()
 
     def forked(self) -> object:
         """Close this in a forked child, which may open it again; return what is open in the parent."""
-        left, self._runtime, self._threads = (self._runtime, self._threads), None, None
-        return left
+        parent, self._runtime, self._threads = (self._runtime, self._threads), None, None
+        return parent
 
     async def run(self, roles: Roles | None = None) -> None:
-        """Work until ``stop``: schedules, workers, rescue (default all). Other calls go on beside it."""
+        """Work until ``stop``: schedules, workers, rescue (default all). You may use it for other calls meanwhile."""
         await self.runtime.run(roles or Roles())
 
     def stop(self) -> None:
-        """End ``run``: claim no more, let jobs end within the grace, hand the rest back. Twice: at once."""
+        """End ``run``: claim no more, let jobs end within the grace, then hand back the rest. Twice: at once."""
         self.runtime.stop()
 
     @property
     def runtime(self) -> Runtime:
-        """What is running; InvalidConfigError outside of ``async with``, and in memory, where nothing is."""
+        """The open runtime.
+
+        Raises:
+            InvalidConfigError: It is not open, or a test uses stores in memory.
+        """
         if self._memory is not None:
-            what = "a MemoryFairlead has jobs in memory, no calls, connections or limits"
+            message = "a MemoryFairlead has jobs in memory, no calls, connections or limits"
             hint = "test these on a database and Redis, against fairlead.testing.api, or hand in a fake"
-            raise InvalidConfigError(what, hint=hint)
+            raise InvalidConfigError(message, hint=hint)
         if self._runtime is None:
             raise InvalidConfigError("this Fairlead is not open", hint="use it inside `async with`")
         return self._runtime
@@ -127,34 +134,41 @@ class Fairlead(JobRegistry):
     # ---- tokens --------------------------------------------------------------------------------
 
     async def token(self, tenant: str, provider: str, account: str = "default") -> PublicToken:
-        """A token that is valid now, refreshed if need be.
+        """Return a token that is valid now, after a refresh if necessary.
 
-        Raises NotFoundError, ReauthRequiredError (send the customer the link), or a Refused with ``retry_after_s``.
+        Raises:
+            NotFoundError: There is no such connection.
+            ReauthRequiredError: The customer must authorise again; send them the link.
+            Refused: Try again after ``retry_after_s``.
         """
         return await self._stores.reader.token(ConnectionKey(tenant, provider, account))
 
     async def refresh(
         self, tenant: str, provider: str, account: str = "default", *, newer_than: int | None = None
     ) -> PublicToken:
-        """A token newer than *newer_than* (``token.generation`` after a 401); one POST however many ask.
+        """Return a token newer than *newer_than*, for example after a 401.
 
-        Without it, one that lasts for more than a minute will do, and is refreshed only otherwise.
+        Concurrent calls share one request. Without *newer_than* a token that is valid for more than a minute is
+        returned, else it is refreshed.
+
+        Args:
+            newer_than: The ``token.generation`` that was refused.
         """
         if newer_than is not None and type(newer_than) is not int:  # no bool either
             hint = "give the generation of the token that was refused: newer_than=token.generation"
-            what = f"newer_than is {shown(newer_than)}, not a number"
-            raise InvalidInputError(what, tenant=tenant, provider=provider, hint=hint)
+            message = f"newer_than is {shown(newer_than)}, not a number"
+            raise InvalidInputError(message, tenant=tenant, provider=provider, hint=hint)
         return await self._stores.reader.refreshed_after(ConnectionKey(tenant, provider, account), newer_than)
 
     # ---- calls ---------------------------------------------------------------------------------
 
     def client(self, tenant: str, provider: str, account: str = "default") -> Client:
-        """Calls through a connection: token, limits, retries and deadline are taken care of.
+        """Return a client for calls through a connection, with token, limits, retries and deadline.
 
             async with fl.client("acme", "shopify") as api:
                 orders = (await api.get("/orders.json")).json()["orders"]
 
-        See `Client`. NotFoundError, when it is entered, where there is no such connection.
+        Entering it raises NotFoundError if there is no such connection. See `Client`.
         """
         runtime = self.runtime
         key = ConnectionKey(tenant, provider, account)
@@ -173,24 +187,32 @@ class Fairlead(JobRegistry):
         host: str = "",
         retry: bool | None = None,
     ) -> AbstractAsyncContextManager[Admission]:
-        """Leave to make one call within every limit of a connection, for as long as the block lasts.
+        """Return a context in which you may make one call within every limit of a connection.
 
             async with fl.admission("acme", "shopify", api="graphql", cost=52) as admission:
                 response = await ...
                 admission.record_response(RawResponse(response.status, headers, body))
 
-        *api*: which of the provider's APIs (default its usual one). *cost*: units of its limit (default: as
-        the answers to calls of this *operation* told before, at first 1). *wait_s*: how long it may wait
-        here, default the connection's `inline_wait_s`, 2. *retry*: whether the call was tried before
-        (default: as the job was, of which it is a part); at most a fifth of a connection's calls in flight
-        are retries, but three always may be.
-        Raises LimitExceededError with ``retry_after_s``; a job that lets it pass goes back into its place until its
-        turn, and burns no attempt. SlotLostError ends a block whose slot was lost. NotFoundError where there is no
-        such connection, InvalidInputError for a *cost* or *wait_s* that is none, such as one below 0.
+        Args:
+            api: The provider's API. Default: its usual one.
+            cost: Units of its limit. Default: the cost that earlier responses to this *operation* reported, at first
+                1.
+            operation: A name for calls of the same cost.
+            wait_s: The longest wait. Default: the connection's `inline_wait_s`, 2.
+            host: The destination, for its breaker.
+            retry: Whether this call is a retry. Default: as its job is. At most a fifth of a connection's calls in
+                flight are retries, but three always may be.
+
+        Raises:
+            LimitExceededError: Try again after ``retry_after_s``. A job that lets it pass returns to its place until
+                then, without using up an attempt.
+            SlotLostError: The slot was lost within the block.
+            NotFoundError: There is no such connection.
+            InvalidInputError: *cost* or *wait_s* is not valid.
         """
         key = ConnectionKey(tenant, provider, account)
-        wish = CallRequest(key, api, host, cost, None, wait_s, retry=retry, operation=operation)
-        return self.runtime.gate.call_admitter.enter(wish)
+        request = CallRequest(key, api, host, cost, None, wait_s, retry=retry, operation=operation)
+        return self.runtime.gate.call_admitter.enter(request)
 
     def bulk(
         self,
@@ -203,32 +225,42 @@ class Fairlead(JobRegistry):
         token: str | None = None,
         wait_s: float = 0.0,
     ) -> AbstractAsyncContextManager[BulkOperation]:
-        """A place among the bulk operations that a connection may run at once; it outlives the block.
+        """Return a context for one of the bulk operations that a connection may run at once.
+
+        The slot outlives the block:
 
             async with fl.bulk("acme", "shopify", kind="query") as operation:
-                ...  # start it at the vendor
-                if operation.rejection_code(reply):  # one runs that we do not know of: look after that one
+                ...  # start it at the provider
+                if operation.rejection_code(reply):  # an unknown one is running: adopt it
                     operation.adopt(its_id)
                 else:
                     operation.started(its_id)
                 await fl.enqueue("bulk.poll", {"token": operation.token}, tenant="acme", provider="shopify")
 
             async with fl.bulk("acme", "shopify", kind="query", token=token) as operation:
-                ...  # ask the vendor how operation.running_id is doing, and once it has ended:
+                ...  # ask the provider for the state of operation.running_id, and once it has ended:
                 operation.finished()
 
-        A block that ends without `started` or `adopt` gives its place back. Else it stays taken until some
-        block says `finished`, or for 10 minutes after the last block (`lease_s` in the profile). *api_version*:
-        default the profile's; it decides how many run at once, and whether each *kind* is counted for itself.
-        *wait_s*: how long it may wait here, default 0.
+        A block that ends without `started` or `adopt` releases its slot. Else the slot is held until a block calls
+        `finished`, or for 10 minutes after the last block (`lease_s` in the profile).
 
-        Raises BulkLimitReachedError where all places are taken: a job that lets it pass comes back in 30 s and burns no
-        attempt. SlotLostError where the place of *token* has passed on, or is lost within the block. InvalidInputError
-        for a kind that the provider does not have, NotFoundError where there is no such connection.
+        Args:
+            kind: The kind of operation.
+            api_version: Decides how many may run at once, and whether each *kind* is counted by itself. Default: the
+                profile's.
+            token: The token of a slot that an earlier block acquired.
+            wait_s: The longest wait. Default 0.
+
+        Raises:
+            BulkLimitReachedError: All slots are taken. A job that lets it pass runs again in 30 s without using up
+                an attempt.
+            SlotLostError: The slot of *token* was lost.
+            InvalidInputError: The provider has no such kind.
+            NotFoundError: There is no such connection.
         """
         check_delay("a place among the bulk operations", wait_s, tenant=tenant)
-        wish = BulkRequest(ConnectionKey(tenant, provider, account), kind, api_version, token, wait_s)
-        return self.runtime.gate.bulks.enter(wish)
+        request = BulkRequest(ConnectionKey(tenant, provider, account), kind, api_version, token, wait_s)
+        return self.runtime.gate.bulks.enter(request)
 
     # ---- storing jobs --------------------------------------------------------------------------
 
@@ -243,7 +275,7 @@ class Fairlead(JobRegistry):
     ) -> EnqueuedJob:
         """Store one job; return its id, or that of the waiting job with the same ``unique_key``.
 
-        The id is a UUID whose ``met`` says what the key met; see `EnqueuedJob`.
+        The id is a UUID with an attribute ``met``, the state of the job that has the key; see `EnqueuedJob`.
 
         Args:
             options: See `JobOptions`.
@@ -270,22 +302,24 @@ class Fairlead(JobRegistry):
             stored = await self._stores.jobs.enqueue(jobs)
         else:
             stored = await self.callers.store(transaction, list(jobs))
-        return [EnqueuedJob(each.job_id, each.met) for each in stored]
+        return [EnqueuedJob(job.job_id, job.met) for job in stored]
 
     async def result(self, job_id: UUID, *, timeout_s: float = 0.0) -> Any:
-        """What a job returned, waiting up to *timeout_s* seconds (default 0) for its end by looking again.
+        """Return the result of a job, waiting up to *timeout_s* seconds (default 0) for its end.
 
-        Raises NotFoundError (none of this id; completed jobs are kept for 24 h), JobFailedError where it was cancelled
-        or discarded, JobNotFinishedError where it has not ended. That one is a Refused: a handler that lets it pass
-        is snoozed and asks again, which is the way to wait for another job without keeping a worker.
+        Raises:
+            NotFoundError: There is no such job; completed jobs are stored for 24 h.
+            JobFailedError: It was cancelled or discarded.
+            JobNotFinishedError: It has not ended. A handler that lets this pass is snoozed and runs again, so you can
+                wait for another job without occupying a worker.
         """
         stores = self._stores
         return await result_of(stores.jobs, stores.clock, job_id, timeout_s)
 
-    # ---- for the other doors -------------------------------------------------------------------
+    # ---- for the other entry points -------------------------------------------------------------------
 
     def new_jobs(self, requests: Iterable[JobRequest]) -> list[NewJob]:
-        """*requests* checked and filled up, as stores take them."""
+        """Return *requests* as checked new jobs."""
         return list(new_jobs(self._spelled(requests), self._functions.get, self._outside.ids.uuid7))
 
     def _spelled(self, requests: Iterable[JobRequest]) -> Iterator[JobRequest]:
@@ -300,20 +334,20 @@ class Fairlead(JobRegistry):
 
     @property
     def callers(self) -> CallerJobs:
-        """How jobs are stored through connections that are not ours; it needs no open Fairlead."""
+        """The store of jobs through callers' own connections; it needs no open Fairlead."""
         return self._outside.callers
 
     @property
     def in_memory(self) -> bool:
-        """Whether a test has put stores in memory in the place of the real ones."""
+        """True if a test has replaced the stores with stores in memory."""
         return self._memory is not None
 
     def _use_memory_stores(self, memory: Stores | None) -> None:
-        """For `fairlead.testing`: let everything happen on these stores; None: no more."""
+        """Use these stores for `fairlead.testing`; None ends that."""
         if memory is not None and (self._runtime is not None or self._memory is not None):
             raise InvalidConfigError("this Fairlead is open already", hint="open it once, and share it")
         self._memory = memory
-        self._let_threads_go()
+        self._close_threads()
         if memory is not None:
             self.load_modules()
             self._threads = Threads()
@@ -334,17 +368,17 @@ class Fairlead(JobRegistry):
     def _without_runtime(self) -> OfflineServices:
         return offline_services(self._config.settings)
 
-    def _check_in_time(self, what: str) -> None:
+    def _check_in_time(self, declaration: str) -> None:
         if self._runtime is not None or self._memory is not None:
             hint = "declare it before; name its module in include=[...] of the Fairlead"
-            raise InvalidConfigError(f"{what} comes too late: this Fairlead is open", hint=hint)
+            raise InvalidConfigError(f"{declaration} comes too late: this Fairlead is open", hint=hint)
 
     async def _store_requests(
         self, requests: Iterable[JobRequest], transaction: object | None
     ) -> list[EnqueuedJob]:
         return await self.enqueue_many(requests, transaction=transaction)
 
-    def _let_threads_go(self) -> None:
+    def _close_threads(self) -> None:
         if self._threads is not None:
             self._threads.close()
             self._threads = None
@@ -360,13 +394,13 @@ class Fairlead(JobRegistry):
             except FairleadError:
                 raise
             except Exception as error:
-                told = (
+                message = (
                     f"include {name!r} cannot be imported ({type(error).__name__}: {safe_text(str(error))})"
                 )
-                raise InvalidConfigError(told, hint="name modules as `import` does") from error
+                raise InvalidConfigError(message, hint="name modules as `import` does") from error
 
     def _twin(self) -> Fairlead:
-        """Another one of the same settings and declarations, to be opened on another event loop."""
+        """Return a Fairlead with the same settings and declarations, for another event loop."""
         twin = Fairlead(self._config)  # on another thread: the caller has imported the modules of *include*
         twin._functions, twin._schedules = self._functions, self._schedules
         twin._subscribers = self._subscribers

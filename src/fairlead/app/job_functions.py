@@ -1,4 +1,4 @@
-"""Handlers as `fl.job` gives them back: callable as before, and each the door to jobs of its kind."""
+"""Handlers as `fl.job` returns them: callable as before, and with methods that enqueue jobs of their kind."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ _AS_JSON = TypeAdapter(Any, config=ConfigDict(ser_json_inf_nan="constants")).dum
 
 OPTIONS = frozenset(JobOptions.__annotations__)
 NOT_ARGS = OPTIONS | {"tenant", "transaction"}
-"""Words of `enqueue`: no parameter of a handler may be called so."""
+"""Parameters of `enqueue`: no parameter of a handler may have such a name."""
 
 _ALIKE = 0.8
-"""How alike (0 to 1) a name is to an option that was meant: `delay` is, `key` is not."""
+"""How similar (0 to 1) a misspelt option is: `delay` is similar to one, `key` is not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """What a kind says of all its jobs."""
+    """The options that a kind declares for all its jobs."""
 
     kind: str
     queue: str = "default"
@@ -65,11 +65,11 @@ def _is_exception(value: object) -> bool:
 
 
 Store = Callable[[Iterable[JobRequest], object | None], Awaitable[list[EnqueuedJob]]]
-"""Stores jobs, in a transaction of the caller's if one is given; their ids in order."""
+"""Stores jobs, in the caller's transaction if there is one, and returns their ids in order."""
 
 
 class JobFunction(Generic[P, R]):
-    """A handler: what `@fl.job` gives back. Called, it is the plain function that was decorated."""
+    """A handler, as `@fl.job` returns it. Calling it calls the decorated function."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class JobFunction(Generic[P, R]):
             declaration.queue,
             declaration.transient,
         )
-        """As workers know it."""
+        """The handler for workers."""
         _check_function(declaration.kind, function)
 
     def __call__(self, ctx: JobContext, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -113,38 +113,44 @@ class JobFunction(Generic[P, R]):
 
     @property
     def queue(self) -> str:
-        """Where its jobs wait, unless enqueue says otherwise."""
+        """The queue of its jobs, unless enqueue names another."""
         return self._declaration.queue
 
     @property
     def priority(self) -> Priority:
-        """How urgent its jobs are, unless enqueue says otherwise."""
+        """The priority of its jobs, unless enqueue names another."""
         return self._declaration.priority
 
     @property
     def group(self) -> str | GroupOf | None:
-        """The group of its jobs, unless enqueue says otherwise."""
+        """The group of its jobs, unless enqueue names another."""
         return self._declaration.group
 
     def stored_args(self, args: Mapping[str, Any], *, tenant: str | None = None) -> dict[str, Any]:
-        """*args* as they are stored; InvalidInputError where the handler could not take them."""
+        """Return *args* as they are stored.
+
+        Raises:
+            InvalidInputError: The handler could not take them.
+        """
         return self._signature.of_args(args, tenant=tenant)
 
     # ---- jobs of this kind ---------------------------------------------------------------------
 
     async def enqueue(
-        self, *args: Any, tenant: str, transaction: object | None = None, **given: Any
+        self, *args: Any, tenant: str, transaction: object | None = None, **kwargs: Any
     ) -> EnqueuedJob:
-        """Store one job; parameters of the handler and the words of `JobOptions` stand side by side.
+        """Store one job, with the handler's parameters and `JobOptions` side by side.
 
-        ``await send.enqueue(order_id=42, tenant="acme", delay_s=60)``. Gives the id of the job, or of the
-        open one with the same unique key. Raises InvalidInputError before anything is stored, and like
-        `Fairlead.enqueue`. Where a type checker shall know the parameters: ``send.for_tenant("acme").enqueue(...)``.
+        ``await send.enqueue(order_id=42, tenant="acme", delay_s=60)`` returns the id of the job, or of the open job
+        with the same unique key. A type checker knows the parameters in ``send.for_tenant("acme").enqueue(...)``.
+
+        Raises:
+            InvalidInputError: A field or an arg is not valid; nothing is stored.
         """
-        options: dict[str, Any] = {name: given.pop(name) for name in OPTIONS & given.keys()}
-        if unknown := given.keys() - self._signature.names:
+        options: dict[str, Any] = {name: kwargs.pop(name) for name in OPTIONS & kwargs.keys()}
+        if unknown := kwargs.keys() - self._signature.names:
             _refuse_misspelt(unknown, self.kind, tenant)
-        request = JobRequest(self.kind, self._args(args, given, tenant), tenant=tenant, **options)
+        request = JobRequest(self.kind, self._args(args, kwargs, tenant), tenant=tenant, **options)
         (job_id,) = await self._store([request], transaction)
         return job_id
 
@@ -156,9 +162,9 @@ class JobFunction(Generic[P, R]):
         transaction: object | None = None,
         **options: Unpack[JobOptions],
     ) -> list[EnqueuedJob]:
-        """Store a job for each args of *many*, in one statement; the options hold for all of them.
+        """Store a job for each args of *many*, in one statement, all with the same options.
 
-        Gives their ids in order. Bounds and errors are those of `Fairlead.enqueue_many`.
+        Return their ids in order. Bounds and errors are those of `Fairlead.enqueue_many`.
         """
         requests = (JobRequest(self.kind, args, tenant=tenant, **options) for args in many)
         return await self._store(requests, transaction)
@@ -166,7 +172,7 @@ class JobFunction(Generic[P, R]):
     def for_tenant(
         self, tenant: str, *, transaction: object | None = None, **options: Unpack[JobOptions]
     ) -> BoundJob[P]:
-        """Jobs for *tenant* with these options; ``.enqueue`` and ``.request`` then take the parameters."""
+        """Return these jobs bound to *tenant* and options, so that only the handler's parameters remain."""
         request = JobRequest(self.kind, tenant=tenant, **options)
         return BoundJob(self._store, request, self._args, transaction)
 
@@ -184,12 +190,12 @@ class JobFunction(Generic[P, R]):
         args, kwargs = self._signature.call_for(context.args, tenant=context.tenant)
         function: Callable[..., Any] = self._function
         result = await self._threads().run(functools.partial(function, context, *args, **kwargs))
-        # it may give back what an async function has begun
+        # it may return the coroutine of an async function
         return _plain(await result if inspect.isawaitable(result) else result)
 
 
 class BoundJob(Generic[P]):
-    """Jobs of one kind for one tenant, with options: the handler's parameters are all that is left to say."""
+    """Jobs of one kind, bound to a tenant and options."""
 
     def __init__(
         self,
@@ -204,12 +210,12 @@ class BoundJob(Generic[P]):
         self._transaction = transaction
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> EnqueuedJob:
-        """Store one job; its id, or that of the open one with the same unique key."""
+        """Store one job and return its id, or that of the open job with the same unique key."""
         (job_id,) = await self._store([self._filled(args, kwargs)], self._transaction)
         return job_id
 
     def request(self, *args: P.args, **kwargs: P.kwargs) -> JobRequest:
-        """The same as a value for `Fairlead.enqueue_many`, which is where a transaction is then named."""
+        """Return the job as a value for `Fairlead.enqueue_many`, which takes the transaction."""
         if self._transaction is not None:
             hint = "give it to enqueue_many, for all of them"
             raise InvalidInputError("a request has no transaction of its own", hint=hint)
@@ -226,12 +232,14 @@ def _refuse_misspelt(names: Iterable[str], kind: str, tenant: str) -> None:
     """
     for name in names:
         if option := _nearest_option(name):
-            what = f"{shown(name)} is neither an option of enqueue nor a parameter of kind {kind!r}"
+            message = f"{shown(name)} is neither an option of enqueue nor a parameter of kind {kind!r}"
             hint = f"did you mean {option}? An arg of that name has to be a parameter of the handler"
-            raise InvalidInputError(what, tenant=tenant, hint=hint)
+            raise InvalidInputError(message, tenant=tenant, hint=hint)
 
 
-@functools.lru_cache(maxsize=1_000)  # a handler of the context alone declares no names: each enqueue asks
+@functools.lru_cache(
+    maxsize=1_000
+)  # a handler of the context alone declares no names, so each enqueue calls this
 def _nearest_option(name: str) -> str | None:
     near = get_close_matches(name, NOT_ARGS, n=1, cutoff=_ALIKE)
     return near[0] if near else None
@@ -254,10 +262,12 @@ def _check_function(kind: str, function: Callable[..., object]) -> None:
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         hint = "return a result; to report progress, enqueue further jobs"
         raise InvalidConfigError(f"the handler of kind {kind!r} yields", hint=hint)
-    taken = sorted(NOT_ARGS & set(list(inspect.signature(function).parameters)[1:]))
-    if taken:
+    reserved = sorted(NOT_ARGS & set(list(inspect.signature(function).parameters)[1:]))
+    if reserved:
         hint = "rename it; the context has tenant and provider, and one model parameter may hold any names"
-        raise InvalidConfigError(f"parameter {taken[0]!r} of kind {kind!r} is a word of enqueue", hint=hint)
+        raise InvalidConfigError(
+            f"parameter {reserved[0]!r} of kind {kind!r} is a word of enqueue", hint=hint
+        )
 
 
 def _plain(result: object) -> object:

@@ -1,4 +1,4 @@
-"""Jobs as they are asked for: what a caller says, filled up by what the kind declares, checked as a whole."""
+"""Requests for jobs: what a caller gives, completed by what the kind declares, and checked."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ GroupOf = Callable[[Mapping[str, Any]], str]
 
 
 class JobOptions(TypedDict, total=False):
-    """What may be said of a job beside its kind, args and tenant. All of it may be left out."""
+    """Options of a job beside its kind, args and tenant. All are optional."""
 
     queue: str | None
     """Default: as the kind declares, else ``default``."""
     provider: str | None
-    """The vendor whose API it calls; default none."""
+    """The provider that it calls; default none."""
     account: str | None
     """Which of the tenant's accounts there; default ``default``."""
     group: str | None
@@ -56,7 +56,7 @@ class JobOptions(TypedDict, total=False):
 
 
 class Declared(Protocol):
-    """What a kind declares for its jobs."""
+    """The options that a kind declares for its jobs."""
 
     @property
     def queue(self) -> str: ...
@@ -89,10 +89,16 @@ class JobRequest:
 
 
 def new_job(request: JobRequest, declared: Declared | None, job_id: UUID) -> tuple[NewJob, int]:
-    """The job to store and the bytes of its args; InvalidInputError where a field of it is not acceptable."""
+    """Return the job to store and the size of its args in bytes.
+
+    Raises:
+        InvalidInputError: A field is not valid.
+    """
     if is_internal_kind(request.kind):
-        hint = "choose another name: it is held by no pause, and counted by no cap"
-        raise InvalidInputError(f"kind {request.kind!r} is fairlead's own", tenant=request.tenant, hint=hint)
+        hint = "choose another name: kinds that start with `token.`, `event.` or `dead_letter.` are reserved"
+        raise InvalidInputError(
+            f"kind {request.kind!r} is internal to fairlead", tenant=request.tenant, hint=hint
+        )
     args = checked_args(request.args, tenant=request.tenant)
     if declared is not None:
         args = declared.stored_args(args, tenant=request.tenant)
@@ -124,7 +130,11 @@ def new_job(request: JobRequest, declared: Declared | None, job_id: UUID) -> tup
 def new_jobs(
     requests: Iterable[JobRequest], declared: Callable[[str], Declared | None], make_id: Callable[[], UUID]
 ) -> Iterator[NewJob]:
-    """One after the other; InvalidInputError where one is not acceptable or they are too many for one call."""
+    """Yield the jobs of *requests*.
+
+    Raises:
+        InvalidInputError: One is not valid, or they are too many for one call.
+    """
     size = 0
     for number, request in enumerate(requests, 1):
         if not isinstance(request, JobRequest):
@@ -133,8 +143,8 @@ def new_jobs(
         job, args_size = new_job(request, declared(request.kind), make_id())
         size += args_size
         if number > MOST_JOBS or size > MOST_BYTES:
-            told = f"more than {MOST_JOBS} jobs, or {MOST_BYTES >> 20} MiB of args, in one call"
-            raise InvalidInputError(told, tenant=request.tenant, hint="enqueue them in several calls")
+            message = f"more than {MOST_JOBS} jobs, or {MOST_BYTES >> 20} MiB of args, in one call"
+            raise InvalidInputError(message, tenant=request.tenant, hint="enqueue them in several calls")
         yield job
 
 
@@ -143,7 +153,7 @@ def checked_args(args: object, *, tenant: str) -> dict[str, Any]:
     if not isinstance(args, Mapping):
         hint = "pass a dict; json.loads reads one from a text"
         raise InvalidInputError(f"args are {shown(args)}, no object", tenant=tenant, hint=hint)
-    if SAVED in args:  # a payload of a tenant could say where the run goes on
+    if SAVED in args:  # else a payload could set the saved values
         hint = "rename it: the name is reserved for what a run saves"
         raise InvalidInputError(f"args have the field {SAVED!r}", tenant=tenant, hint=hint)
     return dict(args)
@@ -170,6 +180,6 @@ def _tags(request: JobRequest) -> tuple[str, ...]:
         hint = f"give a list: tags=[{shown(request.tags)}]"
         raise InvalidInputError("tags are given as one text", tenant=request.tenant, hint=hint)
     if isinstance(request.tags, Mapping) or not isinstance(request.tags, Iterable):
-        what = f"tags are {shown(request.tags)}, no list"
-        raise InvalidInputError(what, tenant=request.tenant, hint='give a list of texts: tags=["import"]')
+        message = f"tags are {shown(request.tags)}, no list"
+        raise InvalidInputError(message, tenant=request.tenant, hint='give a list of texts: tags=["import"]')
     return tuple(request.tags)

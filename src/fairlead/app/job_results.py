@@ -1,7 +1,7 @@
-"""What became of a job, for whoever waits for it.
+"""The result of a job, by polling.
 
-There is no signal for the end of a job: what is told to nobody costs nothing. Whoever wants to know looks, at
-first soon and then each second.
+There is no signal for the end of a job, so that jobs without a waiting caller cost nothing. A caller polls, soon
+at first and then each second.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fairlead.policy.jobs.states import JobState
 from fairlead.policy.text.names import shown
 
 FIRST_LOOK_S, LAST_LOOK_S = 0.02, 1.0
-"""Between two looks: first, doubling, and at most."""
+"""The first and the longest poll interval; it doubles."""
 
 
 def checked_id(job_id: object) -> UUID:
@@ -33,9 +33,9 @@ def checked_id(job_id: object) -> UUID:
 
 
 async def result_of(jobs: JobStore, clock: Clock, job_id: UUID, timeout_s: float) -> Any:
-    """See `Fairlead.result`."""
+    """Return the result of a job: see `Fairlead.result`."""
     job_id = checked_id(job_id)
-    ends_at = clock.monotonic() + check_delay("the end of a job", timeout_s)
+    deadline_mono = clock.monotonic() + check_delay("the end of a job", timeout_s)
     wait_s = FIRST_LOOK_S
     while True:
         job = await jobs.get(job_id)
@@ -44,11 +44,11 @@ async def result_of(jobs: JobStore, clock: Clock, job_id: UUID, timeout_s: float
             raise NotFoundError(f"there is no job {job_id}", hint=hint)
         if job.finished_at is not None:
             return _ended(job)
-        left_s = ends_at - clock.monotonic()
+        left_s = deadline_mono - clock.monotonic()
         if left_s <= 0:
-            what = f"job {job.job_id} ({job.kind}) is {job.label}"
+            message = f"job {job.job_id} ({job.kind}) is {job.label}"
             raise JobNotFinishedError(
-                what, tenant=job.tenant_id, provider=job.provider, retry_after_s=LAST_LOOK_S
+                message, tenant=job.tenant_id, provider=job.provider, retry_after_s=LAST_LOOK_S
             )
         await clock.sleep(min(wait_s, left_s))
         wait_s = min(2 * wait_s, LAST_LOOK_S)
@@ -58,10 +58,10 @@ def _ended(job: JobView) -> Any:
     if job.state == JobState.COMPLETED:
         return job.result
     last = job.failures[-1] if job.failures else {}
-    told = last.get("reason") if job.state == JobState.DISCARDED else (job.result or {}).get("cancelled")
-    reason, hint = str(told), ""
+    text = last.get("reason") if job.state == JobState.DISCARDED else (job.result or {}).get("cancelled")
+    reason, hint = str(text), ""
     if last.get("category") != Category.HANDLER_ERROR:  # an exception of a handler has no hint
         reason, _, hint = reason.partition(" hint: ")  # the hint of the failure, which is part of its text
-    what = f"job {job.job_id} ({job.kind}) was {job.state}: {reason}"
+    message = f"job {job.job_id} ({job.kind}) was {job.state}: {reason}"
     code = last.get("code")
-    raise JobFailedError(what, tenant=job.tenant_id, provider=job.provider, reason=code, hint=hint or None)
+    raise JobFailedError(message, tenant=job.tenant_id, provider=job.provider, reason=code, hint=hint or None)

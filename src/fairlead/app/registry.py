@@ -1,4 +1,4 @@
-"""What a program declares before it opens its Fairlead: jobs, schedules, and who is told of events."""
+"""The declarations of a program before it opens its Fairlead: jobs, schedules and subscribers of events."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SUBSCRIBABLE_EVENTS = frozenset({"needs_reauth", "token_expiring"})
 
 
 class JobRegistry(ABC):
-    """The declaring half of a Fairlead; nothing is global."""
+    """The declarations of one Fairlead; nothing is global."""
 
     def __init__(self) -> None:
         self._functions: dict[str, JobFunction[..., Any]] = {}
@@ -49,8 +49,8 @@ class JobRegistry(ABC):
         It runs in whichever worker process takes the notice job, at least once; register before ``run``.
         """
         if event not in SUBSCRIBABLE_EVENTS:
-            known = ", ".join(sorted(SUBSCRIBABLE_EVENTS))
-            raise InvalidConfigError(f"there is no event {event!r} to subscribe to", hint=f"one of: {known}")
+            names = ", ".join(sorted(SUBSCRIBABLE_EVENTS))
+            raise InvalidConfigError(f"there is no event {event!r} to subscribe to", hint=f"one of: {names}")
 
         def register(subscriber: S) -> S:
             self._subscribers[event].append(subscriber)
@@ -132,11 +132,11 @@ class JobRegistry(ABC):
                 group=group,
                 transient=transient,
             )
-            made = JobFunction(
+            job_function = JobFunction(
                 function, declaration, store=self._store_requests, threads=self._handler_threads
             )
-            self._functions[name] = made
-            return made
+            self._functions[name] = job_function
+            return job_function
 
         return register(kind) if callable(kind) else register
 
@@ -162,39 +162,50 @@ class JobRegistry(ABC):
         priority: str | int | None = None,
         paused: bool = False,
     ) -> None:
-        """Have a job of *kind* at each tick of *expression*, once across the fleet.
+        """Enqueue a job of *kind* at each time of *expression*, once across the fleet.
 
-        *expression*: five cron fields in *timezone* (default UTC), ``@daily`` and the like, or ``@every
-        90s``. *missed*: what was missed is made up by one job (``coalesce``, default: and a job that has not
-        ended stands for the next tick, too), or by one each (``catch_up``). *jitter_s*: a job is due up to so
-        much later, never past the next tick (default 0). *tenant*: default fairlead's own. *queue*,
-        *priority*: default as the kind declares. *paused*: switched off here, whatever people do.
+        The schedule is stored when a process starts to ``run``. One that is no longer declared stays until
+        `fairlead schedules remove`.
 
-        It is written when a process begins to ``run``; one that is declared no more stays until
-        `fairlead schedules remove`. Raises InvalidInputError for what cannot be, InvalidConfigError for a name
-        that is taken and where the Fairlead is open.
+        Args:
+            name: The name of the schedule.
+            expression: Five cron fields, ``@daily`` and the like, or ``@every 90s``.
+            kind: The kind of its jobs.
+            tenant: Default: fairlead's own tenant.
+            args: The args of its jobs.
+            timezone: The time zone of *expression*. Default UTC.
+            missed: ``coalesce`` (default): one job stands for all missed runs, and a job that has not ended stands for
+                the next run, too. ``catch_up``: one job for each missed run.
+            jitter_s: The most by which a job is delayed, never past the next run. Default 0.
+            queue: Default: as the kind declares.
+            priority: Default: as the kind declares.
+            paused: Do not fire it, whatever operators do.
+
+        Raises:
+            InvalidInputError: A value is not valid.
+            InvalidConfigError: The name is taken, or the Fairlead is open.
         """
         self._check_in_time(f"schedule {name!r}")
         if name in self._schedules:
             raise InvalidConfigError(f"schedule {name!r} is taken", hint="name one of them otherwise")
-        known = kind if isinstance(kind, JobFunction) else self._functions.get(kind)
-        level = priority if priority is not None else known.priority if known else "normal"
-        given = checked_args({} if args is None else args, tenant=tenant)
-        made = Schedule(
+        declared = kind if isinstance(kind, JobFunction) else self._functions.get(kind)
+        level = priority if priority is not None else declared.priority if declared else "normal"
+        checked = checked_args({} if args is None else args, tenant=tenant)
+        schedule = Schedule(
             name=name,
             expression=expression,
             kind=kind.kind if isinstance(kind, JobFunction) else kind,
             tenant_id=tenant,
             timezone=timezone,
             missed=missed,
-            queue=queue if queue is not None else known.queue if known else "default",
+            queue=queue if queue is not None else declared.queue if declared else "default",
             priority=int(parse_priority(level)),
-            args=known.stored_args(given, tenant=tenant) if known else given,
+            args=declared.stored_args(checked, tenant=tenant) if declared else checked,
             jitter_s=jitter_s,
             paused=paused,
         )
-        check_schedule(made)
-        self._schedules[name] = made
+        check_schedule(schedule)
+        self._schedules[name] = schedule
 
     def cron(
         self,
@@ -208,18 +219,18 @@ class JobRegistry(ABC):
         jitter_s: float = 0.0,
         paused: bool = False,
     ) -> Callable[[Function[P, R] | JobFunction[P, R]], JobFunction[P, R]]:
-        """Run the decorated function at each tick: ``@fl.cron("0 3 * * *", timezone="Europe/Madrid")``.
+        """Run the decorated function at each time: ``@fl.cron("0 3 * * *", timezone="Europe/Madrid")``.
 
-        It becomes a job as by ``@fl.job``; put that below for a kind, queue, timeout or retry of its own.
-        *name* of the schedule: default the kind. The rest is explained at `schedule`.
+        It becomes a job as with ``@fl.job``; put that below for a kind, queue, timeout or retry of its own. The default
+        *name* of the schedule is the kind. For the other options see `schedule`.
         """
 
         def register(function: Function[P, R] | JobFunction[P, R]) -> JobFunction[P, R]:
-            made = function if isinstance(function, JobFunction) else self.job(function)
+            job_function = function if isinstance(function, JobFunction) else self.job(function)
             self.schedule(
-                name or made.kind,
+                name or job_function.kind,
                 expression,
-                made,
+                job_function,
                 tenant=tenant,
                 args=args,
                 timezone=timezone,
@@ -227,7 +238,7 @@ class JobRegistry(ABC):
                 jitter_s=jitter_s,
                 paused=paused,
             )
-            return made
+            return job_function
 
         return register
 
@@ -244,7 +255,7 @@ class JobRegistry(ABC):
         for hook in self._error_hooks:
             try:
                 hook(error, context)
-            except Exception as raised:  # noqa: BLE001 (the other hooks are called all the same)
+            except Exception as raised:  # noqa: BLE001 (the other hooks are still called)
                 broken = broken or raised
         if broken is not None:
             raise broken
@@ -259,11 +270,11 @@ class JobRegistry(ABC):
         return self._threads
 
     @abstractmethod
-    def _check_in_time(self, what: str) -> None:
-        """InvalidConfigError where it is too late to declare *what*."""
+    def _check_in_time(self, declaration: str) -> None:
+        """Raise InvalidConfigError if it is too late for *declaration*."""
 
     @abstractmethod
     async def _store_requests(
         self, requests: Iterable[JobRequest], transaction: object | None
     ) -> list[EnqueuedJob]:
-        """Store jobs, in the caller's *transaction* if there is one; their ids."""
+        """Store jobs, in the caller's *transaction* if there is one, and return their ids."""

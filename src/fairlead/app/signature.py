@@ -1,9 +1,9 @@
-"""What a handler's parameters say about the args of its jobs: checked when stored, and again when run.
+"""The parameters of a handler as the schema of its args, checked when jobs are stored and when they run.
 
 The args of a job are a JSON object. A handler ``(ctx, order_id: int, note: str = "")`` takes one with these
 keys; ``(ctx, order: Order)`` with one model or dataclass takes its fields; ``(ctx)`` alone takes anything and
-reads ``ctx.args``. Values pass through pydantic both ways, so a ``datetime`` arrives as one. What is stored
-is read back at once: args that no run could read are refused where they enter.
+reads ``ctx.args``. Values pass through pydantic both ways, so a ``datetime`` arrives as one. What is stored is
+read back at once, so args that no run could read are refused by enqueue.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from fairlead.policy.text.redact import redact
 TICK_ARGS = ("schedule", "tick", "coalesced")
 """What a schedule adds to its jobs' args; a handler need not take it."""
 
-_MOST_TOLD = 3
+_MOST_SHOWN = 3
 _NUMBERS_STAY = ConfigDict(ser_json_inf_nan="constants")
 """NaN stays NaN where it is dumped, so that it is refused and not stored as null."""
 
@@ -44,7 +44,7 @@ Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 class Shape(Protocol):
-    """Between the args of a kind, as they are stored, and the parameters of its handler."""
+    """A conversion between the stored args of a kind and the parameters of its handler."""
 
     @property
     def names(self) -> frozenset[str]:
@@ -52,20 +52,24 @@ class Shape(Protocol):
         ...
 
     def dump_call(self, args: tuple[Any, ...], kwargs: Args) -> dict[str, Any]:
-        """What to store for a call. ValidationError, TypeError or ValueError where it does not fit."""
+        """Return what to store for a call. Raise ValidationError, TypeError or ValueError if it does not fit."""
         ...
 
     def dump(self, args: Args) -> dict[str, Any]:
-        """The same for args given by name."""
+        """Return what to store for args given by name."""
         ...
 
     def load(self, args: Args) -> Call:
-        """The call for stored args. ValidationError where they do not fit."""
+        """Return the call for stored args. Raise ValidationError if they do not fit."""
         ...
 
 
 class Signature:
-    """The args of one kind. InvalidConfigError where a handler's parameters cannot be read as such."""
+    """The args of one kind.
+
+    Raises:
+        InvalidConfigError: The handler's parameters cannot be used.
+    """
 
     def __init__(self, kind: str, function: Callable[..., object]) -> None:
         self._kind = kind
@@ -74,11 +78,11 @@ class Signature:
         """The names of args that the handler declares; it may accept others, too."""
 
     def of_call(self, args: tuple[Any, ...], kwargs: Args, *, tenant: str | None = None) -> dict[str, Any]:
-        """What a call says as args by name; InvalidInputError names what does not fit."""
+        """Return the args of a call by name. Raise InvalidInputError if they do not fit."""
         return self._checked(lambda: self._shape.dump_call(args, kwargs), tenant)
 
     def of_args(self, args: Args, *, tenant: str | None = None) -> dict[str, Any]:
-        """*args* as they are to be stored, once they were read back; InvalidInputError as above."""
+        """Return *args* as they are stored, after reading them back. Raise InvalidInputError if they do not fit."""
 
         def dump() -> dict[str, Any]:
             stored = self._shape.dump(args)
@@ -88,11 +92,15 @@ class Signature:
         return self._checked(dump, tenant)
 
     def call_for(self, args: Args, *, tenant: str) -> Call:
-        """What a run with stored *args* is called with after the context; InvalidInputError as above."""
+        """Return what follows the context in the call of a run with stored *args*.
+
+        Raises:
+            InvalidInputError: They do not fit.
+        """
         try:
             return self._shape.load(args)
         except ValidationError as error:
-            hint = "mend what enqueues it, then redrive; `fairlead dlq show` tells the args"
+            hint = "fix what enqueues it, then redrive; `fairlead dlq show` shows the args"
             self._refuse(_problem_of(error), tenant, hint)
 
     def _checked(self, dump: Callable[[], dict[str, Any]], tenant: str | None) -> dict[str, Any]:
@@ -104,8 +112,8 @@ class Signature:
             self._refuse(_without_names(str(error)), tenant)
 
     def _refuse(self, problem: str, tenant: str | None, hint: str | None = None) -> NoReturn:
-        what = f"these args do not fit kind {self._kind!r}: {problem}"
-        raise InvalidInputError(what, tenant=tenant, hint=hint) from None
+        message = f"these args do not fit kind {self._kind!r}: {problem}"
+        raise InvalidInputError(message, tenant=tenant, hint=hint) from None
 
 
 # ---- shapes ------------------------------------------------------------------------------------
@@ -129,7 +137,7 @@ class _Untyped:
 
 
 class _OneModel:
-    """A handler of one model or dataclass, whose fields are the args."""
+    """A handler of one model or dataclass, with its fields as the args."""
 
     def __init__(self, parameter: inspect.Parameter, model: Any) -> None:
         self._name = parameter.name
@@ -139,8 +147,8 @@ class _OneModel:
         self.names = frozenset((parameter.name, *_arg_names(model)))
 
     def dump_call(self, args: tuple[Any, ...], kwargs: Args) -> dict[str, Any]:
-        whole = bool(args) or set(kwargs) == {self._name}
-        return self.dump(self._parameters.bind(*args, **kwargs).arguments[self._name] if whole else kwargs)
+        is_model = bool(args) or set(kwargs) == {self._name}
+        return self.dump(self._parameters.bind(*args, **kwargs).arguments[self._name] if is_model else kwargs)
 
     def dump(self, args: Any) -> dict[str, Any]:
         read = self._model.validate_python(dict(args) if isinstance(args, Mapping) else args)
@@ -157,13 +165,13 @@ class _Named:
     """A handler of several parameters, or of plain ones: each is a key of the args."""
 
     def __init__(self, kind: str, parameters: list[inspect.Parameter], hints: Args) -> None:
-        open_ended = [each for each in parameters if each.kind is each.VAR_KEYWORD]
-        named = [each for each in parameters if each not in open_ended]
+        open_ended = [item for item in parameters if item.kind is item.VAR_KEYWORD]
+        named = [item for item in parameters if item not in open_ended]
         self._parameters = inspect.Signature(parameters)
         self._rest = open_ended[0].name if open_ended else None
         self.names = frozenset(parameter.name for parameter in named)
         # Fields have names of their own: a parameter may be called what no field of a model may be.
-        self._names = {f"p{place}": parameter.name for place, parameter in enumerate(named)}
+        self._names = {f"p{index}": parameter.name for index, parameter in enumerate(named)}
         fields: dict[str, Any] = {
             field: (
                 hints.get(parameter.name, Any),
@@ -175,9 +183,9 @@ class _Named:
         self._model: type[BaseModel] = create_model(f"args of {kind}", __config__=config, **fields)
 
     def dump_call(self, args: tuple[Any, ...], kwargs: Args) -> dict[str, Any]:
-        given = dict(self._parameters.bind(*args, **kwargs).arguments)
-        rest: dict[str, Any] = given.pop(self._rest, {}) if self._rest else {}
-        return self.dump(rest | given)
+        arguments = dict(self._parameters.bind(*args, **kwargs).arguments)
+        rest: dict[str, Any] = arguments.pop(self._rest, {}) if self._rest else {}
+        return self.dump(rest | arguments)
 
     def dump(self, args: Args) -> dict[str, Any]:
         read = self._model.model_validate(dict(args))
@@ -187,12 +195,12 @@ class _Named:
         return stored
 
     def load(self, args: Args) -> Call:
-        taken = {name: value for name, value in args.items() if not self._is_left_out(name)}
-        read = self._model.model_validate(taken)
-        given = {
+        declared = {name: value for name, value in args.items() if not self._is_left_out(name)}
+        read = self._model.model_validate(declared)
+        values = {
             self._names[field]: getattr(read, field) for field in read.model_fields_set & self._names.keys()
         }
-        return (), {**(read.model_extra or {}), **given}
+        return (), {**(read.model_extra or {}), **values}
 
     def _is_left_out(self, name: str) -> bool:
         return self._rest is None and name in TICK_ARGS and name not in self._names.values()
@@ -268,13 +276,13 @@ def _takes_context(hint: Any) -> bool:
 
 
 def _unusable(kind: str, error: Exception) -> InvalidConfigError:
-    told = str(error).partition("\n")[0]
+    text = str(error).partition("\n")[0]
     hint = "use types that pydantic knows, defined or imported at the top of the module"
-    return InvalidConfigError(f"a parameter of kind {kind!r} has no usable type: {told}", hint=hint)
+    return InvalidConfigError(f"a parameter of kind {kind!r} has no usable type: {text}", hint=hint)
 
 
 def _hints(function: Callable[..., object], names: list[str]) -> dict[str, Any]:
-    """The types of these parameters alone: that of the context may be imported for type checkers only."""
+    """Return the types of these parameters alone, as the context's may be imported for type checkers only."""
     plain = inspect.unwrap(function)
     annotations = {name: hint for name, hint in plain.__annotations__.items() if name in names}
     holder = type("Annotations", (), {"__annotations__": annotations})
@@ -307,11 +315,14 @@ def _check_parameter(kind: str, parameter: inspect.Parameter) -> None:
 
 
 def _check_no_secrets(kind: str, hints: Args) -> None:
-    """They would be stored as stars. Args are kept, and shown to people: no place for a secret."""
+    """Raise InvalidConfigError for a parameter that is a secret.
+
+    It would be stored as stars, and args are stored and shown to operators.
+    """
     for name, hint in hints.items():
         if any(part in (SecretStr, SecretBytes) for part in (hint, *get_args(hint))):
-            way = "pass a reference to it; a handler gets tokens from `fl.token`"
-            raise InvalidConfigError(f"parameter {name!r} of kind {kind!r} is a secret", hint=way)
+            hint_text = "pass a reference to it; a handler gets tokens from `fl.token`"
+            raise InvalidConfigError(f"parameter {name!r} of kind {kind!r} is a secret", hint=hint_text)
 
 
 def _without_names(problem: str) -> str:
@@ -329,9 +340,9 @@ def _problem_of(error: ValidationError) -> str:
     details = error.errors(include_input=False, include_url=False, include_context=False)
     shown = [
         f"{path(detail['loc']) or 'args'}: {_reason_of(detail['type'], detail['msg'])}"
-        for detail in details[:_MOST_TOLD]
+        for detail in details[:_MOST_SHOWN]
     ]
-    more = [f"{len(details) - _MOST_TOLD} more"] if len(details) > _MOST_TOLD else []
+    more = [f"{len(details) - _MOST_SHOWN} more"] if len(details) > _MOST_SHOWN else []
     return "; ".join(shown + more)
 
 

@@ -1,4 +1,4 @@
-"""What an open Fairlead works on: a Runtime, or a test's stores in memory."""
+"""The stores of an open Fairlead: those of a Runtime, or a test's stores in memory."""
 
 from __future__ import annotations
 

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 AT_EXIT_S = 5.0
-"""At the interpreter's exit, for all but a refresh whose request was sent."""
+"""The time to close at the interpreter's exit, not counting refreshes under way at the provider."""
 END_S = 5.0
-"""For what still runs on the loop once all is closed, and for the thread's own end."""
+"""The time for tasks that still run on the loop after closing, and for the end of the thread."""
 
 _facades: weakref.WeakSet[SyncFairlead] = weakref.WeakSet()
 _left_behind: list[_Loop] = []
-"""Of a parent process: its thread did not come along, and its sockets are not ours to close."""
+"""The loops of a parent process: their threads do not exist here, and their sockets are the parent's."""
 
 
 class SyncFairlead:
@@ -67,8 +67,8 @@ class SyncFairlead:
         Calls of other threads that are still under way end with a Refused.
 
         Args:
-            within_s: The longest wait in seconds, not counting refreshes whose request was sent. Default: no
-                limit.
+            within_s: The longest wait in seconds, not counting refreshes under way at the provider.
+                Default: no limit.
 
         Raises:
             TimeoutError: Closing took longer.
@@ -84,13 +84,13 @@ class SyncFairlead:
     # ---- calls ---------------------------------------------------------------------------------
 
     def token(self, tenant: str, provider: str, account: str = "default") -> PublicToken:
-        """See `Fairlead.token`."""
+        """Return a token: see `Fairlead.token`."""
         return self._wait(lambda fl: fl.token(tenant, provider, account))
 
     def refresh(
         self, tenant: str, provider: str, account: str = "default", *, newer_than: int | None = None
     ) -> PublicToken:
-        """See `Fairlead.refresh`."""
+        """Return a newer token: see `Fairlead.refresh`."""
         return self._wait(lambda fl: fl.refresh(tenant, provider, account, newer_than=newer_than))
 
     def enqueue(
@@ -102,7 +102,11 @@ class SyncFairlead:
         transaction: object | None = None,
         **options: Unpack[JobOptions],
     ) -> EnqueuedJob:
-        """See `Fairlead.enqueue`. *transaction*: a psycopg Connection, or Django's ``connection``."""
+        """Store one job: see `Fairlead.enqueue`.
+
+        Args:
+            transaction: A psycopg Connection, or Django's ``connection``.
+        """
         name = kind if isinstance(kind, str) else kind.kind
         (job_id,) = self.enqueue_many(
             [JobRequest(name, {} if args is None else args, tenant=tenant, **options)],
@@ -113,16 +117,16 @@ class SyncFairlead:
     def enqueue_many(
         self, requests: Iterable[JobRequest], *, transaction: object | None = None
     ) -> list[EnqueuedJob]:
-        """See `Fairlead.enqueue_many`."""
+        """Store jobs: see `Fairlead.enqueue_many`."""
         if transaction is None:
-            made = list(requests)  # here: a generator may be bound to the thread that made it
-            return self._wait(lambda fl: fl.enqueue_many(made))
+            jobs_requested = list(requests)  # here: a generator may be bound to its thread
+            return self._wait(lambda fl: fl.enqueue_many(jobs_requested))
         jobs = self._fairlead.new_jobs(requests)
         stored = self._fairlead.callers.store_blocking(transaction, jobs)
-        return [EnqueuedJob(each.job_id, each.met) for each in stored]
+        return [EnqueuedJob(job.job_id, job.met) for job in stored]
 
     def result(self, job_id: UUID, *, timeout_s: float = 0.0) -> Any:
-        """See `Fairlead.result`."""
+        """Return the result of a job: see `Fairlead.result`."""
         return self._wait(lambda fl: fl.result(job_id, timeout_s=timeout_s))
 
     # ---- the loop ------------------------------------------------------------------------------
@@ -204,14 +208,14 @@ class _Loop:
         for answer in list(self._under_way):
             answer.cancel()
         self._loop.call_soon_threadsafe(self._loop.stop)
-        # a thread whose loop is blocked by a handler ends with the process
+        # a thread with a blocked loop ends with the process
         self._thread.join(END_S)
         if not self._thread.is_alive():
             self._loop.close()
 
 
 def _check_no_loop() -> None:
-    """Raise InvalidInputError in a thread with a running event loop, all of whose tasks would block."""
+    """Raise InvalidInputError in a thread with a running event loop, because a call would block its tasks."""
     with suppress(RuntimeError):
         asyncio.get_running_loop()
         hint = "await the same method of the Fairlead itself, or call fl.sync in asyncio.to_thread"
@@ -242,7 +246,7 @@ os.register_at_fork(after_in_child=_forked)
 
 
 def _at_once(work: Coroutine[Any, Any, T]) -> T:
-    """The result of work that never waits, as it is on stores in memory."""
+    """Return the result of work that never waits, as on stores in memory."""
     try:
         work.send(None)
     except StopIteration as end:

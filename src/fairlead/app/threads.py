@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 Work = Callable[[], bool]
-"""Does one thing; False: nobody will bring another."""
+"""Does one thing; False: no more will follow."""
 Inbox = queue.SimpleQueue[Work | None]
 
 
@@ -47,10 +47,10 @@ class Threads:
             try:
                 result = context.run(function)
             except StopIteration as error:  # which no future can hold
-                return _tell(loop, self._ended, inbox, answer, RuntimeError(f"it raised {error!r}"), None)
+                return _report(loop, self._ended, inbox, answer, RuntimeError(f"it raised {error!r}"), None)
             except BaseException as error:  # noqa: BLE001 (SystemExit too: it is the executor's to judge)
-                return _tell(loop, self._ended, inbox, answer, error, None)
-            return _tell(loop, self._ended, inbox, answer, None, result)
+                return _report(loop, self._ended, inbox, answer, error, None)
+            return _report(loop, self._ended, inbox, answer, None, result)
 
         inbox.put(work)
         while not answer.done():
@@ -72,12 +72,12 @@ class Threads:
             self._idle.pop().put(None)
 
     def _ended(self, inbox: Inbox, answer: asyncio.Future[T], error: BaseException | None, result: T) -> None:
-        """On the loop's thread, as everything but the functions is: nothing here needs a lock."""
+        """Record the end of a function. It runs on the loop's thread, so it needs no lock."""
         if self._closed:
             inbox.put(None)
         else:
             self._idle.append(inbox)
-        if answer.done():  # nobody waits any more
+        if answer.done():  # no caller waits any more
             return
         if error is None:
             answer.set_result(result)
@@ -99,9 +99,9 @@ def _serve(inbox: Inbox) -> None:
         del work  # or its result would live until the next one
 
 
-def _tell(loop: asyncio.AbstractEventLoop, ended: Callable[..., None], *what: object) -> bool:
+def _report(loop: asyncio.AbstractEventLoop, ended: Callable[..., None], *arguments: object) -> bool:
     try:
-        loop.call_soon_threadsafe(ended, *what)
-    except RuntimeError:  # the loop is closed: nobody is left to be told
+        loop.call_soon_threadsafe(ended, *arguments)
+    except RuntimeError:  # the loop is closed: no caller waits any more
         return False
     return True

@@ -179,7 +179,7 @@ async def test_an_addressed_handler_takes_its_parameters_alone(fl: Fairlead) -> 
         assert [job.job_id for job in await mem.jobs()] == [first, third]
         with pytest.raises(InvalidInputError, match="order_id"):
             send.for_tenant("acme").request("x")  # type: ignore[arg-type]
-        with pytest.raises(InvalidInputError, match="fairlead's own"):
+        with pytest.raises(InvalidInputError, match="internal to fairlead"):
             await fl.enqueue("token.refresh", tenant="acme")
         with pytest.raises(InvalidInputError, match="enqueue_many"):
             send.for_tenant("acme", transaction=object()).request(1)
