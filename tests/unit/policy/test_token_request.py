@@ -179,7 +179,7 @@ def test_no_header_can_be_ended_by_a_secret(bad: str) -> None:
 def _claims(name: str, variant: str, **more: Any) -> dict[str, object]:
     profile = PROFILES[name].variant(variant)
     return assertion_claims(
-        profile, ENDPOINT.get(name, {}), client_id="client-1", now_s=1_795_000_000, jti="j-1", **more
+        profile, ENDPOINT.get(name, {}), client_id="client-1", unix_time=1_795_000_000, jti="j-1", **more
     )
 
 
@@ -210,7 +210,7 @@ def test_claims_of_a_service_account() -> None:
 
 def test_claims_need_a_profile_that_takes_them() -> None:
     with pytest.raises(InvalidInputError, match="no assertion"):
-        assertion_claims(PROFILES["xero"], {}, client_id="c", now_s=0, jti="j")
+        assertion_claims(PROFILES["xero"], {}, client_id="c", unix_time=0, jti="j")
 
 
 def test_the_consent_page() -> None:

@@ -1,8 +1,8 @@
 """Secrets at rest: a master key wraps a data key per tenant, which seals that tenant's records. Spec: T9.
 
-    MasterKeyring   the master keys: the newest that all processes hold wraps, and all of them unwrap
-    Envelope     the sealed record, bound to the row and column where it is stored
-    TenantVault  data keys in memory, created on first use; the port Vault
+    MasterKeyring   the master keys: the newest one that all processes hold wraps, and all of them unwrap
+    Envelope        the sealed record, bound to the row and column where it is stored
+    TenantVault     data keys in memory, created on first use; the port Vault
 
 Without the master key, or without the database's data keys, everything is lost. A failure to open a record
 changes neither.

@@ -3,8 +3,8 @@
     version (1) | key id (16) | nonce (12) | ciphertext and tag
 
 Associated data are the header and the five words of its context, each with its length before it, so that
-no two contexts read alike (R36). A record that is moved, altered, or stands for another generation does not
-open (S11). A whole older row does, as after a restore.
+no two contexts have the same bytes. A record that is moved, altered, or belongs to another generation does
+not open. A whole older row does, as after a restore. Spec: R36, S11.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _GENERATION = struct.Struct(">IQ")  # the length, and the word
 
 
 def prefixed(*words: bytes) -> bytes:
-    """*words* one after the other, each led by its length.
+    """Return *words* joined, each after its length.
 
     >>> prefixed(b"a", b"bc") == prefixed(b"ab", b"c")
     False
@@ -47,7 +47,7 @@ def seal(cipher: AESGCM, key_id: UUID, context: SealContext, plain: bytes) -> Se
 
 
 def key_of(context: SealContext, sealed: Sealed) -> UUID:
-    """The data key that opens *sealed*; CredentialUnreadableError unless the record is well formed."""
+    """Return the id of the data key that opens *sealed*; CredentialUnreadableError if the record is malformed."""
     blob = sealed.blob
     if len(blob) < _SHORTEST:
         raise unreadable(context, "is cut off")
@@ -59,7 +59,7 @@ def key_of(context: SealContext, sealed: Sealed) -> UUID:
 
 
 def unseal(cipher: AESGCM, context: SealContext, sealed: Sealed) -> bytes:
-    """Open a record whose form `key_of` has checked; CredentialUnreadableError if it was altered or moved."""
+    """Open a record that `key_of` has checked; CredentialUnreadableError if it was altered or moved."""
     blob = sealed.blob
     header, rest = blob[:_HEADER_BYTES], blob[_HEADER_BYTES:]
     try:
@@ -69,9 +69,9 @@ def unseal(cipher: AESGCM, context: SealContext, sealed: Sealed) -> bytes:
 
 
 def unreadable(context: SealContext, why: str) -> CredentialUnreadableError:
-    """The error for a record of *context*."""
-    what = f"the sealed {context.field} of connection {context.connection_id} {why}"
-    return CredentialUnreadableError(what, tenant=context.tenant, provider=context.provider)
+    """Return the error for a record of *context*."""
+    message = f"the sealed {context.field} of connection {context.connection_id} {why}"
+    return CredentialUnreadableError(message, tenant=context.tenant, provider=context.provider)
 
 
 def _bound_to(header: bytes, context: SealContext) -> bytes:

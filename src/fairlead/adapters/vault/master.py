@@ -39,7 +39,7 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _HEX = re.compile(r"[0-9A-Fa-f]{64}")
 _MAX_FILE_BYTES = 1 << 16
 KMS_S = 5.0
-"""How long a KMS hook may take for one answer; whoever asks next asks anew."""
+"""The most seconds that one call of a KMS hook may take. The next caller starts a new call."""
 _OLDER = "put that key behind the newest one, in a line of the key file or as new,old in FAIRLEAD_MASTER_KEY"
 _FEWEST_DISTINCT_BYTES = 8  # 32 random bytes have fewer once in 10^40
 
@@ -85,16 +85,19 @@ class MasterKey:
         return f"MasterKey({self.master_id!r})"
 
     async def wrap(self, plain: bytes, context: bytes) -> bytes:
-        """version | nonce | ciphertext and tag."""
+        """Return version | nonce | ciphertext and tag."""
         nonce = os.urandom(NONCE_BYTES)
         return _WRAP_VERSION + nonce + self._cipher.encrypt(nonce, plain, _WRAP_VERSION + context)
 
     async def unwrap(self, wrapped: bytes, context: bytes) -> bytes:
-        """The data key. MasterKeyMismatchError: this key did not wrap it. CredentialUnreadableError: the row
-        was altered.
+        """Return the data key.
+
+        Raises:
+            MasterKeyMismatchError: This key did not wrap it.
+            CredentialUnreadableError: The row was altered.
         """
-        whole = 1 + NONCE_BYTES + KEY_BYTES + TAG_BYTES
-        if len(wrapped) != whole or wrapped[:1] != _WRAP_VERSION:
+        length = 1 + NONCE_BYTES + KEY_BYTES + TAG_BYTES
+        if len(wrapped) != length or wrapped[:1] != _WRAP_VERSION:
             raise CredentialUnreadableError("a data key is damaged in the database", hint=_RESTORE)
         nonce, sealed = wrapped[1 : 1 + NONCE_BYTES], wrapped[1 + NONCE_BYTES :]
         try:
@@ -135,7 +138,7 @@ class MasterKeyring:
     async def wrap(self, plain: bytes, tenant: str, key_id: bytes, master_id: str) -> bytes:
         """Wrap the data key *key_id* of *tenant* under the master key *master_id*, one of ours."""
         master = self._masters[master_id]
-        async with _asking(master):
+        async with _kms_call(master):
             return await master.wrap(plain, _context(tenant, key_id, master_id))
 
     async def unwrap(self, wrapped: bytes, tenant: str, key_id: bytes, master_id: str) -> bytes:
@@ -150,7 +153,7 @@ class MasterKeyring:
                 tenant=tenant,
                 hint=_OLDER,
             )
-        async with _asking(master):
+        async with _kms_call(master):
             plain = await master.unwrap(wrapped, _context(tenant, key_id, master_id))
         if len(plain) != KEY_BYTES:
             raise MasterKeyMismatchError(f"the master key {master_id!r} gave no data key", tenant=tenant)
@@ -158,8 +161,8 @@ class MasterKeyring:
 
 
 @asynccontextmanager
-async def _asking(master: Kms) -> AsyncIterator[None]:
-    """Bound the time of a hook and replace its error messages, which may hold secrets."""
+async def _kms_call(master: Kms) -> AsyncIterator[None]:
+    """Limit the time of a KMS call and replace its error messages, which may hold secrets."""
     try:
         async with asyncio.timeout(KMS_S):
             yield
@@ -173,22 +176,24 @@ async def _asking(master: Kms) -> AsyncIterator[None]:
 
 
 def fingerprint(key: bytes) -> str:
-    """Names a key without telling it."""
+    """Return a name for *key* that does not reveal it."""
     return hashlib.sha256(b"fairlead master key\x00" + key).hexdigest()[:16]
 
 
 def generate() -> str:
-    """A new master key as ``id:key``, ready for the environment or a file."""
+    """Return a new master key as ``id:key``, ready for the environment or a file."""
     key = os.urandom(KEY_BYTES)
     return f"{fingerprint(key)}:{base64.b64encode(key).decode()}"
 
 
 def load_ring(value: Secret | None = None, file: Path | None = None, kms: str | None = None) -> MasterKeyring:
-    """The master keys from a setting, a file (mode 0600) and a KMS hook given as ``module:object``.
+    """Return the master keys of a setting, a file (mode 0600) and a KMS hook (``module:object``).
 
-    The KMS stands first, then the setting, then the file, so that a step from one to the next is a rotation.
-    Raises MasterKeyMissingError where nothing is given or the file is not there, InvalidConfigError for what
-    cannot be used.
+    The KMS comes first, then the setting, then the file, so that a move from one to the next is a rotation.
+
+    Raises:
+        MasterKeyMissingError: Nothing is set, or the file does not exist.
+        InvalidConfigError: A key or the hook is not usable.
     """
     masters: list[Kms] = []
     if kms is not None:
@@ -201,7 +206,7 @@ def load_ring(value: Secret | None = None, file: Path | None = None, kms: str | 
 
 
 def parse_keys(text: str, where: str) -> list[MasterKey]:
-    """The keys of *text*; an error names *where*, and never repeats a character of a key."""
+    """Return the keys in *text*. An error names *where*, and never holds a character of a key."""
     items = [item.strip() for item in re.split(r"[,\n]", text) if item.strip()]
     if not items:
         raise MasterKeyMissingError(f"{where} is empty")
@@ -232,26 +237,26 @@ def _decoded(written: str) -> bytes | None:
 
 def _read(file: Path) -> str:
     try:
-        found = read_checked(file, most_bytes=_MAX_FILE_BYTES, is_secret=True)
+        content = read_checked(file, most_bytes=_MAX_FILE_BYTES, is_secret=True)
     except FileNotFoundError:
         raise MasterKeyMissingError(f"the master key file {file} is not there") from None
     except OSError as error:
         raise InvalidConfigError(
             f"the master key file {file} cannot be read: {error.strerror}", hint="check its owner and mode"
         ) from None
-    return found.data.decode("ascii", "replace")
+    return content.data.decode("ascii", "replace")
 
 
 def _hook(path: str) -> Kms:
-    """The object at *path*; a class or function is called without arguments."""
+    """Return the object at *path*. A class or function is called without arguments."""
     try:
-        found = pkgutil.resolve_name(path)
+        target = pkgutil.resolve_name(path)
     except (ImportError, AttributeError, ValueError) as error:
         raise InvalidConfigError(
             f"the KMS hook {path!r} cannot be loaded: {type(error).__name__}",
             hint="give it as module:object; the module must be importable here",
         ) from error
-    hook: Kms = found if _is_kms(found) else found()
+    hook: Kms = target if _is_kms(target) else target()
     if not _is_kms(hook) or not _ID.fullmatch(hook.master_id):
         raise InvalidConfigError(
             f"the KMS hook {path!r} is no fairlead.adapters.vault.Kms",
@@ -260,9 +265,9 @@ def _hook(path: str) -> Kms:
     return hook
 
 
-def _is_kms(found: object) -> bool:
-    return not isinstance(found, type) and all(
-        hasattr(found, name) for name in ("master_id", "wrap", "unwrap")
+def _is_kms(target: object) -> bool:
+    return not isinstance(target, type) and all(
+        hasattr(target, name) for name in ("master_id", "wrap", "unwrap")
     )
 
 

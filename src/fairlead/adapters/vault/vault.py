@@ -30,9 +30,9 @@ from fairlead.engine.ports import DataKey, KeyHolder, KeyStore, SealContext, Sea
 from fairlead.errors import FairleadError, MasterKeyElsewhereError, MasterKeyMissingError
 
 ELSEWHERE_RETRY_S = 5.0
-"""After which a process that lacks a master key tries again what another one can do."""
+"""The retry delay of a process that lacks a master key which another process holds."""
 ELSEWHERE_GONE_S = 60.0
-"""For so long after the last process that holds a key has ended it is taken to be restarting."""
+"""After its end, the last process that holds a key counts as restarting for so long."""
 _RESTORE = "restore the table data_key from a backup of the same time as the credentials"
 
 
@@ -64,10 +64,10 @@ async def _nobody_else(seen_within_s: float = 0.0) -> Sequence[KeyHolder]:
 
 
 class TenantVault:
-    """The ports Vault and KeyRotator over a key store and a ring of master keys.
+    """The ports Vault and KeyRotator over a key store and a keyring of master keys.
 
     Args:
-        max_keys: The most data keys in memory. Keys whose preflight result is referenced stay in addition.
+        max_keys: The most data keys in memory. Those with a referenced preflight result are kept in addition.
             Default 10,000.
         recheck_s: Seconds for which a key counts as the current one before it is looked up. Default 300.
         promise_s: Seconds that are longer than any refresh. Default 120.
@@ -167,7 +167,7 @@ class TenantVault:
 
     @property
     def retired_writes_s(self) -> float:
-        """Until every process has looked again, and what it had in flight by then has landed."""
+        """The time until every process has looked up the key again and finished what it had in flight."""
         return self._recheck_s + self._promise_s
 
     async def check(self) -> None:
@@ -176,10 +176,10 @@ class TenantVault:
             await self._masters.unwrap(key.wrapped, key.tenant, key.key_id.bytes, key.master_id)
 
     async def renew(self, old: DataKey) -> bool:
-        """Retire *old* and make a new data key current, under the newest master key whoever lacks it.
+        """Retire *old* and make a new data key current, always under the newest master key.
 
-        A rotation begins when every process holds that one. One that starts later without it hands its work
-        back; under its older key what is renewed would be to renew again, without end.
+        A rotation begins when every process holds that key. A process that starts later without it returns its
+        work. Under an older key, each renewed key would have to be renewed again, without end.
         """
         renewed = await self._keys.succeed(old, await self._mint(old.tenant, self.master_id))
         if (current := self._in_use.get(old.tenant)) is not None:
@@ -189,7 +189,7 @@ class TenantVault:
         return renewed
 
     async def rewrap(self, old: DataKey) -> bool:
-        """The same data key under the present master; what is in memory stays as it is."""
+        """Wrap the same data key under the present master key. Keys in memory do not change."""
         plain = await self._masters.unwrap(old.wrapped, old.tenant, old.key_id.bytes, old.master_id)
         return await self._keys.rewrap(old, await self._wrap(old.key_id, old.tenant, plain, self.master_id))
 
@@ -228,8 +228,8 @@ class TenantVault:
             if any(
                 key.master_id in (holder.master_ids or ()) for holder in await self._holders(ELSEWHERE_GONE_S)
             ):
-                what = f"another process holds the master key {key.master_id!r}, and this one does not"
+                message = f"another process holds the master key {key.master_id!r}, and this one does not"
                 raise MasterKeyElsewhereError(
-                    what, tenant=key.tenant, retry_after_s=ELSEWHERE_RETRY_S
+                    message, tenant=key.tenant, retry_after_s=ELSEWHERE_RETRY_S
                 ) from None
             raise

@@ -132,7 +132,7 @@ def _shown(
             profile,
             endpoint,
             client_id=client_id,
-            now_s=int(time.time()),
+            unix_time=int(time.time()),
             jti="(fresh each time)",
             scopes=scopes,
         )

@@ -136,7 +136,7 @@ class Grants:
             profile,
             connection.endpoint,
             client_id=app.client_id,
-            now_s=int(credential.read_at.timestamp()) if issuer_s is None else issuer_s,
+            unix_time=int(credential.read_at.timestamp()) if issuer_s is None else issuer_s,
             jti=self._deps.ids.uuid7().hex,
             subject=connection.settings.get("subject"),
             scopes=connection.settings.get("scopes", ()),

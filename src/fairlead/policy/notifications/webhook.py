@@ -1,4 +1,4 @@
-"""Signed webhooks by Standard Webhooks 1.0: the key, what is signed, and what a receiver's answer means.
+"""Signed webhooks by Standard Webhooks 1.0: the key, message is signed, and message a receiver's answer means.
 
     webhook-id: the event's id    webhook-timestamp: Unix seconds    webhook-signature: v1,<base64>
 
@@ -25,12 +25,12 @@ MIN_KEY_BYTES = 16
 
 _PREFIX = "whsec_"
 _VERSION = "v1,"
-_GONE = 410
+_HTTP_GONE = 410
 _NOT_PROCESSED = {408: Category.TRANSIENT_NETWORK, 425: Category.TRANSIENT_SERVER}
 
 
 def signing_key(secret: Secret) -> bytes:
-    """The key behind *secret*; InvalidConfigError for bad base64 or fewer than 16 bytes.
+    """Return the key in *secret*; InvalidConfigError for bad base64 or fewer than 16 bytes.
 
     >>> len(signing_key(Secret("whsec_" + "QUJD" * 8)))
     24
@@ -51,36 +51,36 @@ def signing_key(secret: Secret) -> bytes:
 
 
 def sign(key: bytes, event_id: str, timestamp_s: int, body: bytes) -> str:
-    """The ``webhook-signature`` of *body*."""
+    """Return the ``webhook-signature`` of *body*."""
     signed = f"{event_id}.{timestamp_s}.".encode() + body
     return _VERSION + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
 
 
 def matches(key: bytes, event_id: str, timestamp_s: int, body: bytes, signatures: str) -> bool:
-    """Whether one of the *signatures* (several by space while a secret is rotated) is ours."""
+    """Return whether one of *signatures* is ours. While a secret is rotated there are several, by space."""
     ours = sign(key, event_id, timestamp_s, body).encode()
-    return any(hmac.compare_digest(ours, given.encode("utf-8", "replace")) for given in signatures.split(" "))
+    return any(hmac.compare_digest(ours, text.encode("utf-8", "replace")) for text in signatures.split(" "))
 
 
 def refusal(
     status: int, *, retry_after_s: float | None = None, tenant: str | None = None, provider: str | None = None
 ) -> FairleadError | None:
-    """What the receiver's *status* means for the event: None where it was taken, else the error to raise."""
+    """Return the error to raise for the receiver's *status*; None if it accepted the event."""
     if 200 <= status < 300:
         return None
-    what = f"the webhook's receiver answered {status}"
+    message = f"the webhook's receiver answered {status}"
     if status == 429 or status >= 500 or status in _NOT_PROCESSED:
         category = Category.TRANSIENT_RATE_LIMIT if status == 429 else Category.TRANSIENT_SERVER
         return TransientFailureError(
-            what,
+            message,
             tenant=tenant,
             provider=provider,
             category=_NOT_PROCESSED.get(status, category),
             retry_after_s=retry_after_s,
         )
-    hint = "see what the receiver's log says about this event; then `fairlead dlq redrive`"
-    if status == _GONE:
+    hint = "see message the receiver's log says about this event; then `fairlead dlq redrive`"
+    if status == _HTTP_GONE:
         hint = "the receiver wants no more events: change or remove notifications.webhook_url"
     elif status < 400:
         hint = "redirects are not followed: set notifications.webhook_url to the final address"
-    return RequestRejectedError(what, tenant=tenant, provider=provider, hint=hint)
+    return RequestRejectedError(message, tenant=tenant, provider=provider, hint=hint)

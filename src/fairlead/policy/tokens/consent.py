@@ -15,13 +15,13 @@ LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
 def is_loopback(redirect_uri: str) -> bool:
-    """Whether a browser sent to *redirect_uri* comes to this very host."""
+    """Return whether a browser that follows *redirect_uri* arrives at this host."""
     parts = urlsplit(redirect_uri)
     return parts.scheme == "http" and parts.hostname in LOOPBACK
 
 
 def is_redirect(redirect_uri: str) -> bool:
-    """Whether a code may travel to *redirect_uri*: by https, or by http within this very host.
+    """Return whether a code may be sent to *redirect_uri*: by https, or by http within this host.
 
     >>> is_redirect("https://app.example/callback"), is_redirect("http://app.example/callback")
     (True, False)
@@ -37,23 +37,22 @@ def is_redirect(redirect_uri: str) -> bool:
 
 def names_another(profile: Profile, endpoint: Mapping[str, str], account_id: str | None) -> bool:
     """Return whether *account_id* differs from the account that *endpoint* leads to."""
-    asked = endpoint.get(profile.account.param or "")
-    if not asked or not account_id:
+    expected_id = endpoint.get(profile.account.param or "")
+    if not expected_id or not account_id:
         return False
-    return profile.canonical_account(asked) != profile.canonical_account(account_id)
+    return profile.canonical_account(expected_id) != profile.canonical_account(account_id)
 
 
 def answered_by_another(profile: Profile, endpoint: Mapping[str, str], issuer: str | None) -> bool:
-    """Whether *issuer*, the ``iss`` of a consent's answer, is another than the provider that was asked.
+    """Return whether *issuer*, the ``iss`` of a consent's callback, is not the provider that was asked.
 
-    Then a code of one provider would be told to another (mix-up). Where the profile states the issuer, it
-    must be that, to the letter, and must not be missing. Few are known beyond doubt, so elsewhere an ``iss``
-    must stand at the host that the customer was sent to or that the code goes to; without one there are state
-    and PKCE.
+    Otherwise the code of one provider could be sent to another (mix-up attack). If the profile states the
+    issuer, *issuer* must equal it and must not be missing. Elsewhere *issuer* must be on the host of the
+    consent page or of the token endpoint. Without one, state and PKCE protect the flow.
     """
     if profile.endpoints.issuer is not None:
         return issuer != profile.url("issuer", endpoint)
     if issuer is None:
         return False
-    asked = {origin_of(profile.url(place, endpoint)) for place in ("authorize", "token")}
-    return "?" in issuer or "#" in issuer or origin_of(issuer) not in asked - {None}
+    origins = {origin_of(profile.url(name, endpoint)) for name in ("authorize", "token")}
+    return "?" in issuer or "#" in issuer or origin_of(issuer) not in origins - {None}

@@ -1,6 +1,6 @@
 """What a token request came to: a closed set of values that the coordinator matches on (T5, R8, V5).
 
-| got                                                   | outcome                                   |
+| answer                                                   | outcome                                   |
 | ----------------------------------------------------- | ----------------------------------------- |
 | 429, 503                                              | NotProcessed, whatever the body says      |
 | 2xx with a token                                      | Granted                                   |
@@ -16,7 +16,7 @@
 
 Choices the sources leave open. A gone account (Shopify's 404) is permanent_auth: a new consent is the
 only way back, and needs_reauth keeps the stored token. A 3xx means that another server than the issuer's
-token endpoint spoke. `server_error` on a 400 is a complete refusal, on a 500 it does not tell whether
+token endpoint spoke. `server_error` on a 400 is a complete refusal, on a 500 it does not say whether
 the token was spent (R8), so profiles list such codes as `ambiguous`.
 """
 
@@ -81,7 +81,7 @@ class TransientFailure:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """The issuer refused for good. *scope* tells whom: this connection, or every one of this client id."""
+    """The issuer refused for good. *scope*: this connection, or every connection of this client id."""
 
     category: Category
     code: str
@@ -97,7 +97,7 @@ class Unknown:
 
 @dataclass(frozen=True, slots=True)
 class NotSent:
-    """Nothing left this process: trying again is free. *scope* tells whose fault it may be."""
+    """Nothing left this process, so a retry is free. *scope*: the likely cause."""
 
     why: str
     scope: Literal["endpoint", "process"] = "endpoint"
@@ -124,59 +124,59 @@ def not_sent(kind: str) -> NotSent:
     return NotSent(kind, "process" if is_own_fault(kind) else "endpoint")
 
 
-def classify_answer(profile: Profile, got: Answer, *, lifetime_s: float | None = None) -> TokenOutcome:
-    """Return what *got* means at this provider. Never raises.
+def classify_answer(profile: Profile, answer: Answer, *, lifetime_s: float | None = None) -> TokenOutcome:
+    """Return what *answer* means at this provider. Never raises.
 
     *lifetime_s* is what the connection's earlier answers stated, for one that states no lifetime.
     """
-    refused = _not_processed(profile, got)
+    refused = _not_processed(profile, answer)
     if refused is not None:
         return refused
-    if 200 <= got.status < 300:
-        return _success(profile, got, lifetime_s)
-    if 300 <= got.status < 400:
-        return TransientFailure(Category.TRANSIENT_SERVER, f"http_{got.status}")
-    if 400 <= got.status < 500:
-        return _refusal(profile, got)
-    return Unknown(f"http_{got.status}")
+    if 200 <= answer.status < 300:
+        return _success(profile, answer, lifetime_s)
+    if 300 <= answer.status < 400:
+        return TransientFailure(Category.TRANSIENT_SERVER, f"http_{answer.status}")
+    if 400 <= answer.status < 500:
+        return _refusal(profile, answer)
+    return Unknown(f"http_{answer.status}")
 
 
-def _not_processed(profile: Profile, got: Answer) -> NotProcessed | TransientFailure | None:
-    """429, 503 and codes that say so: these outrank everything else."""
-    code = _known_code(profile, got.error)
-    shown = shown_code(profile, code) if code else f"http_{got.status}"
-    if got.status == 429:
-        return NotProcessed(Category.TRANSIENT_RATE_LIMIT, shown, got.retry_after, got.date)
+def _not_processed(profile: Profile, answer: Answer) -> NotProcessed | TransientFailure | None:
+    """Return the outcome of a 429, a 503 or a code that says so; these outrank everything else."""
+    code = _known_code(profile, answer.error)
+    shown = shown_code(profile, code) if code else f"http_{answer.status}"
+    if answer.status == 429:
+        return NotProcessed(Category.TRANSIENT_RATE_LIMIT, shown, answer.retry_after, answer.date)
     limited = code in profile.errors.rate_limited
-    if got.status == 503:
+    if answer.status == 503:
         category = Category.TRANSIENT_RATE_LIMIT if limited else Category.TRANSIENT_SERVER
-        return NotProcessed(category, shown, got.retry_after, got.date)
-    if code not in profile.errors.retryable or (200 <= got.status < 300 and got.grant):
+        return NotProcessed(category, shown, answer.retry_after, answer.date)
+    if code not in profile.errors.retryable or (200 <= answer.status < 300 and answer.grant):
         return None
     if limited:
-        return NotProcessed(Category.TRANSIENT_RATE_LIMIT, shown, got.retry_after, got.date)
-    if got.status >= 500 and code in profile.errors.ambiguous:
+        return NotProcessed(Category.TRANSIENT_RATE_LIMIT, shown, answer.retry_after, answer.date)
+    if answer.status >= 500 and code in profile.errors.ambiguous:
         return None
     return TransientFailure(Category.TRANSIENT_SERVER, shown)
 
 
-def _success(profile: Profile, got: Answer, lifetime_s: float | None) -> TokenOutcome:
-    if got.grant is not None:
-        return _granted(profile, got.grant, _lifetime_s(profile, got.grant, got.date) or lifetime_s)
-    if _known_code(profile, got.error) is not None or _fatal_phrase(profile, got.error):
-        return _refusal(profile, got)  # GitHub answers 200 with an error
-    return Unknown(f"http_{got.status}: {got.problem or 'no access_token'}")
+def _success(profile: Profile, answer: Answer, lifetime_s: float | None) -> TokenOutcome:
+    if answer.grant is not None:
+        return _granted(profile, answer.grant, _lifetime_s(profile, answer.grant, answer.date) or lifetime_s)
+    if _known_code(profile, answer.error) is not None or _fatal_phrase(profile, answer.error):
+        return _refusal(profile, answer)  # GitHub answers 200 with an error
+    return Unknown(f"http_{answer.status}: {answer.problem or 'no access_token'}")
 
 
-def _refusal(profile: Profile, got: Answer) -> TokenOutcome:
+def _refusal(profile: Profile, answer: Answer) -> TokenOutcome:
     rules = profile.errors
-    code = _known_code(profile, got.error)
-    if got.status in rules.gone_statuses:
+    code = _known_code(profile, answer.error)
+    if answer.status in rules.gone_statuses:
         return Rejected(Category.PERMANENT_AUTH, "account_gone")
-    if _fatal_phrase(profile, got.error):
+    if _fatal_phrase(profile, answer.error):
         return Rejected(Category.PERMANENT_AUTH, shown_code(profile, code or "fatal_phrase"))
     if code is None:
-        return TransientFailure(Category.TRANSIENT_SERVER, f"http_{got.status}")
+        return TransientFailure(Category.TRANSIENT_SERVER, f"http_{answer.status}")
     shown = shown_code(profile, code)
     if code in rules.client and code not in rules.fatal:
         return Rejected(Category.PERMANENT_CONFIG, shown, scope="client")
@@ -254,7 +254,7 @@ def _refresh_life(value: object) -> float | None:
 
 
 def _account_id(profile: Profile, other: object) -> str | None:
-    """The account the answer names, in canonical form; None where it names none that can be read."""
+    """Return the account that the response names, in canonical form; None without a readable one."""
     rule = profile.account
     value = at_path(other, rule.field) if rule.field and isinstance(other, dict) else None
     if isinstance(value, int) and not isinstance(value, bool):

@@ -1,9 +1,8 @@
-"""Reading a token endpoint's answer: strict where it protects, lenient where a token is at stake (V4, V7).
+"""Parses a token endpoint's response: strict where it protects, lenient where a token would be lost.
 
-The refresh token has been spent by the time the answer is read, so nothing here raises: what cannot be
-read is an Answer with a `problem`, and the raw body stays sealed in the journal (R12).
-
-What becomes of `expires_in` and `expires_at`: see token_lifetime.
+The refresh token is spent when the response is read, so nothing here raises. A response that cannot be read
+is an Answer with a `problem`, and the raw body stays sealed in the journal. For `expires_in` and
+`expires_at`, see lifetime.py. Spec: V4, V7, R12.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _SCOPE = re.compile(r"[\x20-\x7e]*")
 _STANDARD = frozenset({"access_token", "refresh_token", "token_type", "scope", "expires_in"})
 _CODE_PLACES: tuple[str, ...] = get_args(CodePlace)
 _TEXT_PLACES = ("error_description", "message", "error.message", "error_message", "detail")
-_ERROR_FIELDS = frozenset(place.partition(".")[0] for place in (*_CODE_PLACES, *_TEXT_PLACES))
+_ERROR_FIELDS = frozenset(path.partition(".")[0] for path in (*_CODE_PLACES, *_TEXT_PLACES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +72,7 @@ class Answer:
 
 
 def parse_answer(status: int, headers: Mapping[str, Sequence[str]], body: bytes) -> Answer:
-    """Read an answer; *headers* by name in any case, a value or several. Never raises."""
+    """Parse a response. Never raises. *headers*: one value or several for a name, in any case."""
     grant, error, problem = None, None, None
     try:
         fields = _fields_of(body, charset_of(_single(headers, "content-type")))
@@ -94,12 +93,12 @@ def parse_answer(status: int, headers: Mapping[str, Sequence[str]], body: bytes)
 
 
 def _single(headers: Mapping[str, Sequence[str]], name: str) -> str | None:
-    """The header's one value. Two values contradict each other, so they count as none."""
-    found: list[str] = []
+    """Return the only value of a header. Two values contradict each other, so they count as none."""
+    values: list[str] = []
     for key, value in headers.items():
         if key.lower() == name:
-            found += [value] if isinstance(value, str) else list(value)
-    return found[0] if len(found) == 1 and len(found[0]) <= _LONGEST_HEADER else None
+            values += [value] if isinstance(value, str) else list(value)
+    return values[0] if len(values) == 1 and len(values[0]) <= _LONGEST_HEADER else None
 
 
 # ---- from bytes to fields
@@ -111,7 +110,7 @@ def _fields_of(body: bytes, charset: str | None) -> dict[str, Any]:
     try:
         text = strict_text_of(body, charset).strip(" \t\r\n")
     except UnicodeDecodeError:
-        raise Unreadable("body is not of the charset that it tells, or not UTF-8") from None
+        raise Unreadable("body is not in the charset that it states, or not UTF-8") from None
     if not text:
         raise Unreadable("empty body")
     if text.startswith("<"):
@@ -167,15 +166,15 @@ def _token(value: object, name: str, form: re.Pattern[str]) -> Secret:
 
 
 def _token_type(value: object) -> str | None:
-    """None for what is absent or odd: merge() then says Bearer."""
+    """Return a valid token type; None for an absent or invalid one, which merge() replaces by Bearer."""
     if not isinstance(value, str) or not TOKEN_TYPE.fullmatch(value):
         return None
     return "Bearer" if value.lower() == "bearer" else value
 
 
 def _scope(value: object) -> str | None:
-    """One text; a list is joined. None for what is absent or odd: merge() then keeps the stored one."""
-    if isinstance(value, list) and value and all(isinstance(one, str) for one in value):
+    """Return the scope as one text; None for an absent or invalid one, for which merge() keeps the stored one."""
+    if isinstance(value, list) and value and all(isinstance(part, str) for part in value):
         value = " ".join(value)
     if not isinstance(value, str) or not value or len(value) > _LONGEST_SCOPE or not _SCOPE.fullmatch(value):
         return None
@@ -183,7 +182,7 @@ def _scope(value: object) -> str | None:
 
 
 def _others(fields: Mapping[str, Any]) -> str:
-    """Strict JSON of all other fields: NaN and infinity, which Python alone writes, become null."""
+    """Return all other fields as strict JSON. NaN and infinity, which only Python writes, become null."""
     if fields.keys() <= _STANDARD:
         return NO_FIELDS
     return plain_json(_finite({key: fields[key] for key in fields if key not in _STANDARD}))
@@ -200,20 +199,20 @@ def _finite(value: Any) -> Any:
 def _error_of(fields: Mapping[str, Any]) -> ErrorFields | None:
     if fields.keys().isdisjoint(_ERROR_FIELDS):
         return None
-    codes = ((place, _text_at(fields, place, _LONGEST_CODE)) for place in _CODE_PLACES)
-    texts = (_text_at(fields, place, _LONGEST_TEXT) for place in _TEXT_PLACES)
-    named = tuple((place, code) for place, code in codes if code)
-    told = tuple(text for text in texts if text)
-    return ErrorFields(named, told) if named or told else None
+    codes = ((path, _text_at(fields, path, _LONGEST_CODE)) for path in _CODE_PLACES)
+    texts = (_text_at(fields, path, _LONGEST_TEXT) for path in _TEXT_PLACES)
+    named = tuple((path, code) for path, code in codes if code)
+    descriptions = tuple(text for text in texts if text)
+    return ErrorFields(named, descriptions) if named or descriptions else None
 
 
-def _text_at(fields: Mapping[str, Any], place: str, longest: int) -> str:
-    value = at_path(fields, place)
+def _text_at(fields: Mapping[str, Any], path: str, longest: int) -> str:
+    value = at_path(fields, path)
     return value[:longest] if isinstance(value, str) else ""
 
 
 def at_path(fields: Mapping[str, Any], path: str) -> Any:
-    """The value at a dotted path of objects; None where there is none."""
+    """Return the value at a dotted path of objects; None if there is none."""
     value: Any = fields
     for part in path.split("."):
         value = value.get(part) if isinstance(value, dict) else None

@@ -1,7 +1,7 @@
-"""May this refresh start now? The decision of the coordinator, without its hands (T4-T6, R5, R7).
+"""Decides whether a refresh may start now. Pure: the coordinator acts on the plan.
 
-Read from top to bottom it is the order of the double-check: what is already done, what must not be
-done, what somebody else is doing, and only then a start.
+The order of the checks is the design: what is already done, what must not be done, what another process is
+doing, and only then a start. Spec: T4, T5, T6, R5, R7.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class InFlight:
 
     phase: Literal["intent", "sent", "unknown"]
     sent_before: bool  # a send of this generation has left, now or in an earlier try
-    owner_live: bool  # its process is not known to be lost and its lease has not run out
+    owner_live: bool  # its process is not known to be lost, and its lease has not expired
     ours: bool  # it is this process's own
 
 
@@ -34,36 +34,36 @@ class CredentialSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Serve:
-    """A token newer than the one presented is there; nothing is sent."""
+    """A token newer than the one presented is stored; nothing is sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A live owner is at it."""
+    """A live process owns the refresh."""
 
 
 @dataclass(frozen=True, slots=True)
 class CoolDown:
-    """Refreshed too recently."""
+    """The credential was refreshed too recently."""
 
     retry_after_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Only the customer can help, or nobody; or, for unknown, time."""
+    """No refresh can help: a new grant is needed, or for *unknown* the access token must expire first."""
 
     why: Literal["needs_reauth", "revoked", "no_refresh_token", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Nothing of this generation has left: claim the intent and send."""
+    """No request of this generation was sent: claim the intent and send."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recover:
-    """It was sent, and the owner is gone: settle its journal entry or judge it unknown. Never send."""
+    """It was sent, and its owner is gone: settle its journal entry or mark it unknown. Never send."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,52 +75,53 @@ Plan = Serve | Wait | CoolDown | Refuse | Start | Recover | ResolveUnknown
 
 
 def plan_refresh(
-    standing: CredentialSnapshot, newer_than: int | None, *, cooldown_s: float, min_remaining_s: float
+    snapshot: CredentialSnapshot, newer_than: int | None, *, cooldown_s: float, min_remaining_s: float
 ) -> Plan:
-    """What to do for a caller that holds generation *newer_than* (None: it presented no token).
+    """Return what to do for a caller that holds generation *newer_than* (None: it presented no token).
 
-    Generations alone tell whether a newer token is there (R5), and one that has died meanwhile serves
-    nobody. "Valid for more than *min_remaining_s*" serves only callers that presented none; the cooldown
-    never hands back the generation presented.
+    Only generations decide whether a newer token is stored, and an expired one is never served. A token that
+    is valid for more than *min_remaining_s* serves only callers that presented none. The cooldown never
+    returns the generation that was presented. Spec: R5.
     """
-    if standing.state == "revoked":
+    if snapshot.state == "revoked":
         return Refuse("revoked")
-    if newer_than is not None and standing.generation > newer_than and _outlasts(standing.expires_in_s, 0):
+    if newer_than is not None and snapshot.generation > newer_than and _outlasts(snapshot.expires_in_s, 0):
         return Serve()
-    if newer_than is None and _outlasts(standing.expires_in_s, min_remaining_s):
+    if newer_than is None and _outlasts(snapshot.expires_in_s, min_remaining_s):
         return Serve()
-    if standing.state == "needs_reauth":
+    if snapshot.state == "needs_reauth":
         return Refuse("needs_reauth")
-    if not standing.refreshable:
+    if not snapshot.refreshable:
         return Refuse("no_refresh_token")
-    if standing.state == "unknown" and not standing.in_flight and _outlasts(standing.expires_in_s, 0):
-        return Refuse(
-            "unknown"
-        )  # imported so: when it was sent is not known, so it may be sent only when all else ends
-    return _plan_in_flight(standing.in_flight) or _plan_cooldown(standing, newer_than, cooldown_s) or Start()
+    if snapshot.state == "unknown" and not snapshot.in_flight and _outlasts(snapshot.expires_in_s, 0):
+        # It was imported as unknown: the time of its send is not known, so it must wait for the expiry.
+        return Refuse("unknown")
+    return _plan_in_flight(snapshot.in_flight) or _plan_cooldown(snapshot, newer_than, cooldown_s) or Start()
 
 
 def _outlasts(expires_in_s: float | None, s: float) -> bool:
     return expires_in_s is None or expires_in_s > s
 
 
-def _plan_in_flight(flight: InFlight | None) -> Plan | None:
-    if flight is None:
+def _plan_in_flight(in_flight: InFlight | None) -> Plan | None:
+    if in_flight is None:
         return None
-    if flight.phase == "unknown":
+    if in_flight.phase == "unknown":
         return ResolveUnknown()
-    if flight.owner_live and not flight.ours:
+    if in_flight.owner_live and not in_flight.ours:
         return Wait()
-    if flight.phase == "sent":
+    if in_flight.phase == "sent":
         return Recover()
-    return ResolveUnknown() if flight.sent_before else None  # an intent that never left may be taken over
+    return (
+        ResolveUnknown() if in_flight.sent_before else None
+    )  # an intent that was never sent may be taken over
 
 
-def _plan_cooldown(standing: CredentialSnapshot, newer_than: int | None, cooldown_s: float) -> Plan | None:
-    age_s = standing.refreshed_age_s
-    # A time that lies ahead counts as now; one farther ahead than the cool-down is of another clock.
+def _plan_cooldown(snapshot: CredentialSnapshot, newer_than: int | None, cooldown_s: float) -> Plan | None:
+    age_s = snapshot.refreshed_age_s
+    # A time in the future counts as now; one further ahead than the cool-down comes from another clock.
     if age_s is None or not -cooldown_s < age_s < cooldown_s:
         return None
-    if newer_than is None and _outlasts(standing.expires_in_s, 0):
+    if newer_than is None and _outlasts(snapshot.expires_in_s, 0):
         return Serve()
     return CoolDown(cooldown_s - max(0.0, age_s))

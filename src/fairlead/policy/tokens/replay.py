@@ -1,17 +1,18 @@
-"""May a refresh token be sent a second time after an outcome nobody knows? (reference/tokens.md §3.2, R7)
+"""Decides whether a refresh token may be sent again when the outcome of the first send is unknown.
 
-| policy                | answer                                                                            |
+| policy                | decision                                                                          |
 | --------------------- | --------------------------------------------------------------------------------- |
-| stable, assertion     | replay at once: nothing was spent                                                 |
+| stable, assertion     | replay at once: no token was spent                                                |
 | until_successor_used  | replay when the send before is over, while the old token is remembered (grace_s)  |
 | grace(N)              | replay when the send before is over, inside N less a margin; later give up        |
 | strict*               | wait until the access token is dead; then one replay if replay_at_expiry; give up |
 
 A send is over when its request can no longer be processed: one request deadline after its SENT mark (R9). A
-replay that is answered before would be overtaken: the provider then answers the earlier request with another
-successor, and forgets the one we hold.
-Under strict policies the access token is served meanwhile. A replay once it is dead costs nothing that is
-still held; before, it may revoke the family and with it a token that works.
+replay before that could be overtaken: the provider would answer the earlier request with another successor, and
+invalidate the stored one. Under strict policies the access token is served meanwhile: a replay after its expiry
+loses nothing, but an earlier one may revoke the whole family and with it a valid token.
+
+Spec: R7.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from typing import Literal
 from fairlead.policy.providers.profile_parts import ReplayPolicy
 
 _LARGEST_MARGIN_S = 15.0
-"""A replay may be under way for one HTTP deadline (R9), and must arrive inside the grace."""
+"""A replay may take one HTTP deadline (R9), and must arrive inside the grace."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayNow:
-    """Send the same token again now; it has to leave in *within_s* (None: whenever it can)."""
+    """Send the same token again now, within *within_s* seconds (None: no limit)."""
 
     within_s: float | None = None
 
@@ -58,12 +59,14 @@ def replay_decision(
     access_expires_in_s: float | None,
     replays_done: int,
 ) -> ReplayNow | Wait | GiveUp:
-    """What to do with a rotation in phase unknown.
+    """Return what to do with a rotation in phase unknown.
 
-    *age_since_sent_s* runs from the first SENT mark, *age_since_last_sent_s* from the latest,
-    *access_expires_in_s* to the end of the stored access token (zero or less: dead; None: it never expires);
-    *request_deadline_s* is how long a request may be under way, *replays_done* counts replays whose outcome
-    is unknown too.
+    Args:
+        age_since_sent_s: Seconds since the first SENT mark.
+        age_since_last_sent_s: Seconds since the latest SENT mark.
+        request_deadline_s: The most seconds that a request may take.
+        access_expires_in_s: Seconds until the stored access token expires; None: it never does.
+        replays_done: Replays with an unknown outcome so far.
     """
     over_in_s = request_deadline_s - age_since_last_sent_s
     if policy in {"stable", "assertion"}:
@@ -81,18 +84,20 @@ def replay_decision(
 
 
 def _inside_grace(left_s: float, wait_s: float) -> ReplayNow | Wait | GiveUp:
-    """*wait_s* is at most half of what was left of the grace at the latest send, or it would be missed."""
+    """Return whether to replay, *left_s* seconds before the grace ends.
+
+    *wait_s* is at most half of what was left of the grace at the latest send, or the replay would be too late.
+    """
     if left_s < 0:
         return GiveUp()
     return Wait(wait_s) if wait_s > 0 else ReplayNow(left_s)
 
 
 def defer_s(policy: ReplayPolicy, grace_s: float | None) -> float | None:
-    """For how long after the first send an answer gives way where the token was sent again since.
+    """Return the seconds after the first send for which a response defers to a later send; None: it never does.
 
-    The provider answers such a token with another successor, and the one before may be good for nothing then.
-    While it may be sent once more the newest is to be had; later what we have must do. None: never, as no
-    send makes another's answer worthless.
+    The provider answers the later send with another successor, and may invalidate the first. While the token
+    may still be replayed, the newest successor can be had; after that the stored response is used.
     """
     if policy not in {"until_successor_used", "grace"}:
         return None
@@ -100,5 +105,5 @@ def defer_s(policy: ReplayPolicy, grace_s: float | None) -> float | None:
 
 
 def replayable_s(grace_s: float) -> float:
-    """How long after the send a replay may leave so that it arrives inside *grace_s*."""
+    """Return the seconds after the send in which a replay must start to arrive inside *grace_s*."""
     return grace_s - min(_LARGEST_MARGIN_S, grace_s / 10)

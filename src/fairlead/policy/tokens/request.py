@@ -1,8 +1,8 @@
 """The requests that get, renew and end a grant, as values (S29).
 
 Credentials travel in a header or in the body, never in the address; whatever goes into a header is
-checked for characters that would end it (S04). Building is pure: time and ids are arguments, and signing
-an assertion is an adapter's work.
+checked for characters that would end it (S04). Building is pure: time and ids are arguments, and an adapter
+signs assertions.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class TokenRequest:
     form: Mapping[str, Secret] = field(default_factory=dict)
 
     def body(self) -> bytes:
-        """The form as application/x-www-form-urlencoded. Holds secrets in clear."""
+        """Return the form as application/x-www-form-urlencoded. Holds secrets in clear."""
         return urlencode({name: value.reveal() for name, value in self.form.items()}).encode()
 
 
@@ -57,21 +57,25 @@ def token_request(
     assertion: Secret | None = None,
     scopes: Sequence[str] = (),
 ) -> TokenRequest:
-    """The request that renews a token, by the profile's strategy.
+    """Return the request that renews a token, by the profile's strategy.
 
-    *refresh_token* for strategy refresh_token; *assertion*, the signed JWT, for strategy assertion. Raises
-    InvalidInputError where one is missing, malformed or of no use to the profile.
+    Args:
+        refresh_token: For the strategy refresh_token.
+        assertion: The signed JWT, for the strategy assertion.
+
+    Raises:
+        InvalidInputError: One of them is missing or malformed, or the profile has no use for it.
     """
     if profile.strategy == "refresh_token" and refresh_token:
         form = _words({"grant_type": "refresh_token", **profile.extra_fields.refresh})
         return _post(profile, endpoint, client, {"refresh_token": refresh_token, **form}, assertion)
     if profile.strategy == "assertion" and assertion:
         return _post(profile, endpoint, client, _assertion_form(profile, assertion, scopes), assertion)
-    wanted = {"refresh_token": "a refresh token", "assertion": "a signed assertion"}.get(profile.strategy)
+    needed = {"refresh_token": "a refresh token", "assertion": "a signed assertion"}.get(profile.strategy)
     raise InvalidInputError(
-        f"a token request needs {wanted}" if wanted else "a static key is never renewed",
+        f"a token request needs {needed}" if needed else "a static key is never renewed",
         provider=profile.label,
-        hint="reconnect the account" if wanted else "replace the key at the provider and import the new one",
+        hint="reconnect the account" if needed else "replace the key at the provider and import the new one",
     )
 
 
@@ -84,7 +88,7 @@ def code_request(
     redirect_uri: str,
     code_verifier: Secret | None,
 ) -> TokenRequest:
-    """The exchange of an authorization code for the first token."""
+    """Return the request that exchanges an authorization code for the first token."""
     fixed = {"grant_type": "authorization_code", "redirect_uri": redirect_uri, **profile.extra_fields.code}
     proof = {} if code_verifier is None else {"code_verifier": code_verifier}
     return _post(profile, endpoint, client, {"code": code, **proof, **_words(fixed)}, None)
@@ -100,8 +104,8 @@ def authorize_url(
     code_challenge: str,
     scopes: Sequence[str] = (),
 ) -> str:
-    """The address of the consent page, with PKCE S256. Holds no secret."""
-    wanted = tuple(scopes) or profile.scopes.default
+    """Return the address of the consent page, with PKCE S256. It holds no secret."""
+    asked_scopes = tuple(scopes) or profile.scopes.default
     query = {
         "response_type": "code",
         "client_id": client_id,
@@ -109,7 +113,7 @@ def authorize_url(
         "state": state,
         "code_challenge": code_challenge,
         "code_challenge_method": "S256",
-        **({"scope": profile.scopes.separator.join(wanted)} if wanted else {}),
+        **({"scope": profile.scopes.separator.join(asked_scopes)} if asked_scopes else {}),
         **profile.extra_fields.authorize,
     }
     return f"{profile.url('authorize', endpoint)}?{urlencode(query, quote_via=quote)}"
@@ -118,11 +122,15 @@ def authorize_url(
 def revoke_request(
     profile: Profile, endpoint: Mapping[str, str], client: Client, tokens: TokenSet
 ) -> TokenRequest:
-    """The request that ends the grant at the provider; InvalidInputError where the profile knows none."""
-    known = {**endpoint, "client_id": client.client_id}
+    """Return the request that ends the grant at the provider.
+
+    Raises:
+        InvalidInputError: The profile has no such endpoint.
+    """
+    params = {**endpoint, "client_id": client.client_id}
     if tokens.account_id is not None:
-        known["account_id"] = tokens.account_id
-    url = profile.url("revoke", known)
+        params["account_id"] = tokens.account_id
+    url = profile.url("revoke", params)
     facts = profile.revoke
     assert facts is not None  # url() refuses otherwise
     secret = {
@@ -140,7 +148,7 @@ def revoke_request(
 
 
 def api_headers(profile: Profile, secret: Secret) -> dict[str, Secret]:
-    """The headers with which an API call of this provider carries the token or key."""
+    """Return the headers that carry the token or key in an API call to this provider."""
     return _checked(profile, _api_headers(profile, secret))
 
 
@@ -158,15 +166,18 @@ def assertion_claims(
     endpoint: Mapping[str, str],
     *,
     client_id: str,
-    now_s: int,
+    unix_time: int,
     jti: str,
     subject: str | None = None,
     scopes: Sequence[str] = (),
     longest_s: int | None = None,
 ) -> dict[str, object]:
-    """The claims to sign. *now_s* is the Unix time, *jti* an id never used before.
+    """Return the claims to sign.
 
-    *longest_s* bounds the life of the assertion. Default the profile's `assertion.lifetime_s`.
+    Args:
+        unix_time: The time of issue in seconds.
+        jti: An id that was never used before.
+        longest_s: The longest life of the assertion. Default: the profile's `assertion.lifetime_s`.
     """
     facts = profile.assertion
     if facts is None:
@@ -175,15 +186,16 @@ def assertion_claims(
     claims: dict[str, object] = {
         "iss": client_id,
         "aud": audience,
-        "iat": now_s,
-        "exp": now_s + min(facts.lifetime_s, longest_s or facts.lifetime_s),
+        "iat": unix_time,
+        "exp": unix_time + min(facts.lifetime_s, longest_s or facts.lifetime_s),
     }
     acting_for = {"none": None, "client_id": client_id, "configured": subject}[facts.subject]
     if acting_for is not None:
         claims["sub"] = acting_for
-    wanted = list(scopes) or list(profile.scopes.default)
-    if wanted and facts.scope_claim != "none":
-        claims["scope"] = wanted if facts.scope_claim == "list" else profile.scopes.separator.join(wanted)
+    asked_scopes = list(scopes) or list(profile.scopes.default)
+    if asked_scopes and facts.scope_claim != "none":
+        is_list = facts.scope_claim == "list"
+        claims["scope"] = asked_scopes if is_list else profile.scopes.separator.join(asked_scopes)
     if facts.jti:
         claims["jti"] = jti
     return claims
@@ -205,7 +217,7 @@ def _assertion_form(profile: Profile, assertion: Secret, scopes: Sequence[str]) 
 
 
 def _word(value: str) -> Secret:
-    """What is no secret, or is made of one that is known already."""
+    """Return *value* as a Secret that need not be recognised: it is public, or made of a known secret."""
     return Secret(value, remember=False)
 
 
@@ -227,7 +239,7 @@ def _post(
 def _authenticated(
     profile: Profile, client: Client, form: Mapping[str, Secret], assertion: Secret | None
 ) -> tuple[dict[str, Secret], dict[str, Secret]]:
-    """Headers and form with the app's proof of itself, by profile.client_auth."""
+    """Return headers and form with the app's authentication, by profile.client_auth."""
     match profile.client_auth:
         case "basic":
             return {"authorization": _basic(profile, client)}, {**form}
@@ -240,7 +252,7 @@ def _authenticated(
             kind = _word(_JWT_BEARER_CLIENT)
             return {}, {**form, "client_assertion_type": kind, "client_assertion": assertion}
         case "none":
-            # A JWT bearer grant names its issuer inside; every other public client says who it is.
+            # A JWT bearer grant names its issuer inside; every other public client sends its client id.
             named = form.get("grant_type") == _word(_JWT_BEARER_GRANT)
             return {}, {**form, **({} if named else {"client_id": _word(client.client_id)})}
 
@@ -254,7 +266,7 @@ def _client_secret(profile: Profile, client: Client) -> Secret:
 
 
 def _basic(profile: Profile, client: Client) -> Secret:
-    """RFC 6749 §2.3.1: both parts are form-encoded before they are joined."""
+    """Return HTTP Basic credentials. Both parts are form-encoded before they are joined (RFC 6749 §2.3.1)."""
     client_id = _clean(profile, "client_id", _word(client.client_id))
     parts = (client_id, _client_secret(profile, client))
     pair = ":".join(quote_plus(part.reveal()) for part in parts)

@@ -48,7 +48,7 @@ class PublicToken:
     """Present it to `refresh` after a 401, so that only a newer token is handed back (R5)."""
 
     def as_dict(self) -> dict[str, str | None]:
-        """For a caller's JSON: the access token in clear, expires_at in ISO 8601."""
+        """Return values for JSON: the access token in clear, expires_at in ISO 8601."""
         return {
             "access_token": self.access_token.reveal(),
             "token_type": self.token_type,
@@ -59,9 +59,15 @@ class PublicToken:
 
 
 def merge(stored: TokenSet | None, granted: Granted, sent_at: datetime) -> TokenSet:
-    """The next generation (T7). *sent_at* is the database's time of the SENT mark (R10).
+    """Return the next generation of *stored*.
 
-    Absent keeps what is stored: refresh token with its end, scope, account id, other fields.
+    Fields that *granted* lacks keep their stored value: the refresh token with its expiry, scope, account id
+    and other fields.
+
+    Args:
+        sent_at: The time of the SENT mark by the database's clock.
+
+    Spec: T7, R10.
     """
     old = stored or TokenSet(access_token=granted.access_token)
     refresh_token = granted.refresh_token or old.refresh_token
@@ -81,7 +87,7 @@ def merge(stored: TokenSet | None, granted: Granted, sent_at: datetime) -> Token
 
 
 def _others(old: Secret, new: Secret) -> Secret:
-    """All unknown fields, the newest of each; those of the last answer alone where they outgrow the bound."""
+    """Return all unknown fields, the newest of each; only those of the last response if they are too large."""
     if old == new or old.reveal() == NO_FIELDS:
         return new
     if new.reveal() == NO_FIELDS:
@@ -100,12 +106,12 @@ def _object(text: Secret) -> dict[str, Any]:
 
 
 def account_mismatch(stored_account_id: str | None, granted: Granted) -> bool:
-    """Whether the answer is for another account (R12): both are known, in canonical form, and differ."""
+    """Return whether the response is for another account: both are known, in canonical form, and differ. Spec: R12."""
     return None not in (stored_account_id, granted.account_id) and stored_account_id != granted.account_id
 
 
 def sanitise(tokens: TokenSet, generation: int | None = None) -> PublicToken:
-    """The public part, built new from named fields: what is not named here cannot pass (S18)."""
+    """Return the public part, made of the fields that are named here and no others. Spec: S18."""
     return PublicToken(
         access_token=tokens.access_token,
         token_type=tokens.token_type,

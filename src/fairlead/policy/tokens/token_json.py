@@ -43,14 +43,14 @@ def _check_depth(text: str) -> None:
     if text.count("{") + text.count("[") <= DEEPEST:
         return
     depth = 0
-    for found in _STRING_OR_BRACKET.finditer(text):
-        depth += (found[0] in "[{") - (found[0] in "]}")
+    for token in _STRING_OR_BRACKET.finditer(text):
+        depth += (token[0] in "[{") - (token[0] in "]}")
         if depth > DEEPEST:
             raise Unreadable(f"JSON nested deeper than {DEEPEST}")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Python keeps the last of two equal keys, others the first: an answer that means both is refused."""
+    """Return the members of an object; Unreadable for a repeated key, of which readers keep the first or last."""
     fields = dict(pairs)
     if len(fields) != len(pairs):
         raise Unreadable("duplicate key in JSON")
@@ -58,7 +58,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _bounded_int(digits: str) -> int | float:
-    # int() raises from 4,300 digits on; nothing of ours needs more than a JavaScript number holds.
+    # int() raises from 4,300 digits on; no field needs more than a JavaScript number holds.
     return int(digits) if len(digits) <= 20 else math.nan
 
 

@@ -40,9 +40,13 @@ class Windows:
 
 
 def windows(profile: Profile, expires_in_s: float, jitter: float) -> Windows:
-    """The windows of a token that lives *expires_in_s*; *jitter* in [0, 1), from jitter_fraction().
+    """Return the windows of a token with a lifetime of *expires_in_s*.
 
-    Raises ValueError for a life that is not a positive finite number: a token without end has no windows.
+    Args:
+        jitter: A number in [0, 1), from `jitter_fraction`.
+
+    Raises:
+        ValueError: The lifetime is not a positive finite number: a token that never expires has no windows.
     """
     if not (math.isfinite(expires_in_s) and expires_in_s > 0):
         raise ValueError(f"expires_in_s {expires_in_s} is no life hint: only tokens that expire have windows")
@@ -60,29 +64,29 @@ def windows(profile: Profile, expires_in_s: float, jitter: float) -> Windows:
     )
 
 
-def _lengths(given: WindowSettings, ttl_s: float) -> tuple[float, float, float]:
-    """Lead, buffer and critical. A lead cut to TTL/2 takes the other explicit ones down with it."""
-    wanted_s = given.lead_s or min(_LONGEST_LEAD_S, max(_SHORTEST_LEAD_S, ttl_s / 6))
-    lead_s = min(wanted_s, ttl_s / 2)
-    cut = lead_s / wanted_s
-    buffer_s = given.buffer_s * cut if given.buffer_s else lead_s / 3
+def _lengths(settings: WindowSettings, ttl_s: float) -> tuple[float, float, float]:
+    """Return lead, buffer and critical. A lead cut to TTL/2 shortens the other explicit ones as well."""
+    ideal_s = settings.lead_s or min(_LONGEST_LEAD_S, max(_SHORTEST_LEAD_S, ttl_s / 6))
+    lead_s = min(ideal_s, ttl_s / 2)
+    cut = lead_s / ideal_s
+    buffer_s = settings.buffer_s * cut if settings.buffer_s else lead_s / 3
     critical_s = (
-        given.critical_s * cut
-        if given.critical_s
+        settings.critical_s * cut
+        if settings.critical_s
         else min(max(lead_s / 6, _SHORTEST_CRITICAL_S), lead_s / 3, buffer_s)
     )
     critical_s = min(critical_s, lead_s)
     return lead_s, min(max(buffer_s, critical_s), lead_s), critical_s
 
 
-def buffer_s(given: WindowSettings, lead_s: float) -> float:
-    """How long before expiry a read starts a refresh, for a token whose lead came out as *lead_s*."""
-    if given.buffer_s and given.lead_s:
-        return given.buffer_s * min(1.0, lead_s / given.lead_s)
-    return given.buffer_s or lead_s / 3
+def buffer_s(settings: WindowSettings, lead_s: float) -> float:
+    """Return how long before expiry a read starts a refresh, for a token with the lead *lead_s*."""
+    if settings.buffer_s and settings.lead_s:
+        return settings.buffer_s * min(1.0, lead_s / settings.lead_s)
+    return settings.buffer_s or lead_s / 3
 
 
 def jitter_fraction(connection_id: str) -> float:
-    """A number in [0, 1) that never changes for a connection and is even over many."""
+    """Return a number in [0, 1) that is constant for a connection and uniform over many."""
     digest = hashlib.blake2b(connection_id.encode(), digest_size=8).digest()
     return (int.from_bytes(digest, "big") >> 11) / 2**53

@@ -13,13 +13,17 @@ from fairlead.errors import InvalidConfigError
 
 
 class JoseSigner:
-    """RFC 7515 compact signatures with RSA and EC keys in PEM. Parsed keys are kept: parsing is slow."""
+    """A signer of compact JWTs (RFC 7515) with RSA and EC keys in PEM. It caches parsed keys: parsing is slow."""
 
     def __init__(self) -> None:
         self._keys: dict[Secret, RSAKey | ECKey] = {}
 
     def sign(self, claims: dict[str, object], alg: str, private_key: Secret, key_id: str | None) -> Secret:
-        """The signed JWT; InvalidConfigError, without the key, where *private_key* does not fit *alg*."""
+        """Return the signed JWT.
+
+        Raises:
+            InvalidConfigError: *private_key* does not fit *alg*. The message does not hold the key.
+        """
         header: dict[str, Any] = {"alg": alg, "typ": "JWT"}
         if key_id is not None:
             header["kid"] = key_id
