@@ -10,7 +10,7 @@ import pytest
 
 from fairlead._core.secret import Secret
 from fairlead.engine.base.background_refresh import BackgroundRefresh
-from fairlead.engine.limits.connection_cache import AHEAD_S, KNOWN_S, ConnectionCache
+from fairlead.engine.limits.connection_cache import AHEAD_S, FRESH_S, ConnectionCache
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.engine.tokens.reader import AHEAD_SHARE, TokenReader
 from fairlead.errors import DependencyUnavailableError, ReauthRequiredError
@@ -47,7 +47,7 @@ class Connections(Slow):
 
     def __init__(self) -> None:
         super().__init__()
-        self.known = ConnectionCache(self._read, clock=self.clock, emit=Recorder())
+        self.cache = ConnectionCache(self._read, clock=self.clock, emit=Recorder())
 
     async def _read(self, key: ConnectionKey) -> Connection | None:
         await self._answered()
@@ -58,51 +58,51 @@ class Connections(Slow):
 
 async def test_a_connection_in_use_is_read_behind_its_callers() -> None:
     store = Connections()
-    first = await store.known.connection(KEY)
-    await store.clock.advance(KNOWN_S - AHEAD_S)
+    first = await store.cache.connection(KEY)
+    await store.clock.advance(FRESH_S - AHEAD_S)
     store.answer.clear()
     for _ in range(3):
-        assert store.known.known(KEY) is first
+        assert store.cache.cached(KEY) is first
         await settled()
     assert store.asked == 2, "one look is under way, and nobody begins another"
     store.generation = 2
     store.answer.set()
     await settled()
     await store.clock.advance(AHEAD_S)
-    again = store.known.known(KEY)
+    again = store.cache.cached(KEY)
     assert again is not None
     assert again.version == 2, "its age counts from the look"
 
 
 async def test_unused_entry_is_not_refreshed() -> None:
     store = Connections()
-    await store.known.connection(KEY)
-    await store.clock.advance(KNOWN_S - AHEAD_S - 0.1)
-    assert store.known.known(KEY) is not None
-    await store.clock.advance(10 * KNOWN_S)
+    await store.cache.connection(KEY)
+    await store.clock.advance(FRESH_S - AHEAD_S - 0.1)
+    assert store.cache.cached(KEY) is not None
+    await store.clock.advance(10 * FRESH_S)
     assert store.asked == 1
 
 
 async def test_a_look_that_fails_has_found_the_database_away() -> None:
     store = Connections()
-    first = await store.known.connection(KEY)
-    await store.clock.advance(KNOWN_S - AHEAD_S)
+    first = await store.cache.connection(KEY)
+    await store.clock.advance(FRESH_S - AHEAD_S)
     store.away = True
-    assert store.known.known(KEY) is first
+    assert store.cache.cached(KEY) is first
     await settled()
     await store.clock.advance(AHEAD_S + 0.1)
-    assert store.known.known(KEY) is first, "nobody had to find that out by waiting"
+    assert store.cache.cached(KEY) is first, "nobody had to find that out by waiting"
     assert store.asked == 2
 
 
 async def test_removed_connection_leaves_the_cache_after_a_refresh() -> None:
     store = Connections()
-    await store.known.connection(KEY)
-    await store.clock.advance(KNOWN_S - AHEAD_S)
+    await store.cache.connection(KEY)
+    await store.clock.advance(FRESH_S - AHEAD_S)
     store.gone = True
-    assert store.known.known(KEY) is not None
+    assert store.cache.cached(KEY) is not None
     await settled()
-    assert store.known.known(KEY) is None
+    assert store.cache.cached(KEY) is None
 
 
 class Tokens(Slow):

@@ -134,7 +134,7 @@ async def test_calls_whose_time_is_short_find_out_too() -> None:
         await way.clock.advance(call_s)
         with pytest.raises(DeadlineExceededError):
             await waits
-        assert (way.call_admitter.known(way.key) is not None) is away
+        assert (way.call_admitter.cached_connection(way.key) is not None) is away
 
 
 async def test_uncached_connection_is_waited_for_until_the_deadline() -> None:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from fairlead.engine.limits.learned_limits import APART_S, LearnedLimitsWriter
+from fairlead.engine.limits.learned_limits import MIN_INTERVAL_S, LearnedLimitsWriter
 from fairlead.engine.limits.limit_plans import Plans
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.engine.ports.gate import Observation
@@ -60,7 +60,7 @@ async def test_observation_that_differs_from_the_plan_is_stored_once(world: Worl
         world.hears(FASTER)
     await world.learned_limits.write()
     world.hears(FASTER)
-    await world.clock.advance(APART_S)
+    await world.clock.advance(MIN_INTERVAL_S)
     await world.learned_limits.write()
     assert world.notes.batches == [[LearnedLimit(SHOP.connection_id, "points", 7, 2000, 100)]]
 
@@ -95,7 +95,7 @@ async def test_return_to_the_plan_is_stored(world: World) -> None:
     world.hears(FASTER)
     await world.learned_limits.write()
     world.hears(Observation(capacity=1000, per_s=50))
-    await world.clock.advance(APART_S)
+    await world.clock.advance(MIN_INTERVAL_S)
     await world.learned_limits.write()
     assert world.notes.written == [(2000, 100), (1000, 50)]
 
@@ -112,7 +112,7 @@ async def test_slots_are_kept_beside_the_limits(world: World) -> None:
 async def test_under_newer_settings_it_is_learnt_anew(world: World) -> None:
     world.hears(FASTER)
     await world.learned_limits.write()
-    await world.clock.advance(APART_S)
+    await world.clock.advance(MIN_INTERVAL_S)
     world.hears(FASTER, replace(SHOP, version=8))
     await world.learned_limits.write()
     assert [batch[0].version for batch in world.notes.batches] == [7, 8]

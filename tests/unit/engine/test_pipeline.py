@@ -81,7 +81,7 @@ class World:
     limited: bool = True
     settings: dict[str, Any] = field(default_factory=dict)
 
-    def known(self, key: ConnectionKey) -> Connection | None:
+    def cached_connection(self, key: ConnectionKey) -> Connection | None:
         return None
 
     async def connection(self, key: ConnectionKey) -> Connection:

@@ -209,7 +209,7 @@ class Pipeline:
 
         Raises NotFoundError, or DeadlineExceededError if it could not be read in time.
         """
-        connection = self._admitter.known(key)
+        connection = self._admitter.cached_connection(key)
         if connection is not None:
             return connection
         left_s, job = DEADLINE_S if deadline_s is None else deadline_s, current_job.get()
@@ -222,7 +222,7 @@ class Pipeline:
     async def _start(self, call: Call) -> CallState:
         """Return the state of a new call. In a job it ends early enough for the job to end. Spec: C6."""
         started_mono = self._clock.monotonic() if call.started_mono is None else call.started_mono
-        connection = self._admitter.known(call.key)
+        connection = self._admitter.cached_connection(call.key)
         if connection is None:
             connection = await self.connection(call.key, call.deadline_s, started_mono)
         config = self.config_for(connection)

@@ -1,8 +1,8 @@
-"""The way in for calls by connection: which limits, how long to wait, and what a job does meanwhile (C7).
+"""Admission of the calls of a connection: their limits, how long they wait, and what a job does meanwhile.
 
-Outside of a job the caller says how long it waits. Inside one it waits for a moment only; then it takes a
-turn, and LimitExceededError ends the run: the job goes back into its place, its group waits for that turn, and its
-worker is free for others.
+Outside a job the caller says how long to wait. Inside a job the call waits for a moment only. Then it makes a
+reservation, and LimitExceededError ends the run: the job goes back into its lane, its group waits until the
+reservation is due, and its worker is free for other jobs. Spec: C7.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from fairlead.policy.limits.retry_budget import RetryBudget
 from fairlead.policy.text.names import shown
 from fairlead.policy.text.number import number_of
 
-BOOK_AHEAD_S = 900.0
-"""How far ahead a job takes a turn, to come back for it."""
+RESERVE_AHEAD_S = 900.0
+"""How far ahead a job reserves units, to come back for them."""
 CALL_S = 60.0
 RETRY_AGAIN_S = 1.0
-"""When a retry that its budget refused is to come back, at the earliest; twice that at the latest."""
+"""The least delay after which a retry without budget may come back; the most is twice that."""
 _MASK = (1 << 63) - 1
-_MOST_TURNS = 10_000
-_WAITED_FOR = ("slot", "quota")
-"""Reasons of a refusal that put a call in line: a rate gives each its turn instead."""
+_MAX_ENTRIES = 10_000
+_QUEUE_REASONS = ("slot", "quota")
+"""Reasons of a refusal after which a call queues. A rate limit reserves units instead."""
 _CLASS = {Priority.CRITICAL: 1, Priority.URGENT: 1, Priority.NORMAL: 2, Priority.LOW: 3}
 
 T = TypeVar("T")
@@ -52,25 +52,25 @@ T = TypeVar("T")
 
 @dataclass(slots=True)  # not to be changed; frozen, each field would cost a call 0.1 us
 class CallRequest:
-    """What a caller wants to send. None: as its job has it, else the default."""
+    """A request for admission of one call. None means: as its job says, else the default."""
 
     key: ConnectionKey
     api: str | None = None
     host: str = ""
     cost: float | None = None
-    """Units of each limit that it meets; None: as calls of its *operation* cost before, one at first."""
+    """Units of each of its limits; None: as earlier calls of its *operation* cost, at first 1."""
     priority_class: int | None = None
     wait_s: float | None = None
     call_s: float = CALL_S
     retry: bool | None = None
-    """Whether the call was tried before; None: as the job was, of which it is a part."""
+    """Whether the call is a retry; None: whether its job is."""
     operation: str = ""
-    """Calls of one operation cost alike."""
+    """Calls of one operation are expected to cost the same."""
 
     def __post_init__(self) -> None:
-        """InvalidInputError for a cost or a wait that is none: less than nothing would fill the buckets."""
-        most = (("cost", self.cost, MAX_UNITS), ("wait_s", self.wait_s, MAX_LEASE_S))
-        for name, value, limit in most:
+        """Raise InvalidInputError for an impossible cost or wait: a negative cost would fill the buckets."""
+        bounds = (("cost", self.cost, MAX_UNITS), ("wait_s", self.wait_s, MAX_LEASE_S))
+        for name, value, limit in bounds:
             if value is not None and not 0 <= number_of(value) <= limit:  # NaN fails this comparison
                 text = f"{value:g}" if type(value) in (int, float) else shown(value)
                 raise InvalidInputError(
@@ -82,12 +82,12 @@ class CallRequest:
 
 
 class AdmissionContext:
-    """What `CallAdmitter.enter` gives: a block, and what is to be undone whatever way it ends."""
+    """The context manager of one call. It undoes what the call counted and took, however the block ends."""
 
     __slots__ = (
         "_call_admitter",
         "_request",
-        "_wait_end",
+        "_wait_for_release",
         "admitted_call",
         "connection",
         "counted",
@@ -95,10 +95,10 @@ class AdmissionContext:
         "retry",
     )
 
-    def __init__(self, call_admitter: CallAdmitter, request: CallRequest, wait_end: bool) -> None:
+    def __init__(self, call_admitter: CallAdmitter, request: CallRequest, wait_for_release: bool) -> None:
         self._call_admitter = call_admitter
         self._request = request
-        self._wait_end = wait_end
+        self._wait_for_release = wait_for_release
         self.admitted_call: AdmittedCall | None = None
         self.connection: Connection | None = None
         self.plan: Plan | None = None
@@ -108,22 +108,22 @@ class AdmissionContext:
         try:
             return await self._call_admitter.begin(self._request, self)
         except BaseException as error:
-            await self._leave(error)
+            await self._exit(error)
             raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._leave(error)
+        await self._exit(error)
 
-    async def _leave(self, error: BaseException | None) -> None:
+    async def _exit(self, error: BaseException | None) -> None:
         admitted_call, lost = self.admitted_call, None
         try:
-            self._call_admitter.over(self._request, self)
+            self._call_admitter.finish(self._request, self)
         finally:
             if admitted_call is not None:
                 lost = admitted_call.release_local(error)
-                if not self._wait_end:
+                if not self._wait_for_release:
                     admitted_call.release_soon()
                 else:
                     await admitted_call.release()
@@ -132,7 +132,7 @@ class AdmissionContext:
 
 
 class CallAdmitter:
-    """One per process."""
+    """Admits the calls of one process."""
 
     def __init__(
         self,
@@ -148,9 +148,8 @@ class CallAdmitter:
         emit: Emit,
     ) -> None:
         self._connections = ConnectionCache(read, clock=clock, emit=emit)
-        self.known = (
-            self._connections.known
-        )  # each call asks: another method around it would cost all of them
+        # Looked up by every call: a method around it would cost all of them.
+        self.cached_connection = self._connections.cached
         self.connection = self._connections.connection
         self._plans = plans
         self._admitter = admitter
@@ -160,109 +159,114 @@ class CallAdmitter:
         self._clock = clock
         self._draw = draw
         self._emit = emit
-        self._rapid = RefusalThrottle()
+        self._throttle = RefusalThrottle()
         self._retries = RetryBudget()
         self._costs = CostEstimates()
         self._ignored: dict[tuple[ConnectionKey, str], int] = {}
-        self._turns: dict[tuple[int, str], tuple[float, ...]] = {}
-        self._takes_part = False
+        self._reserved_costs: dict[tuple[int, str], tuple[float, ...]] = {}
+        self._is_ready = False
 
     def enter(self, request: CallRequest, *, wait_end: bool = True) -> AdmissionContext:
-        """The block runs admitted; see Admitter.enter. NotFoundError where there is no such connection.
+        """Return a context manager whose block runs admitted; see Admitter.enter.
 
-        What people switched by hand comes first, also for a connection that only observes. *wait_end*: leave
-        the block when the gate has said that what was taken is given back (default); else when that is on its
-        way, which is a round trip earlier; see AdmittedCall.end.
+        Overrides apply first, also for a connection that only observes.
+
+        Args:
+            request: The call.
+            wait_end: Whether to leave the block after the gate has confirmed the release (default), or a round
+                trip earlier; see AdmittedCall.release_soon.
+
+        Raises:
+            NotFoundError: There is no such connection.
         """
         return AdmissionContext(self, request, wait_end)
 
-    async def begin(self, request: CallRequest, entering: AdmissionContext) -> Admission:
-        """Get in, and note in *entering* what is to be undone at its end."""
+    async def begin(self, request: CallRequest, context: AdmissionContext) -> Admission:
+        """Admit the call, and record in *context* what to undo at its end."""
         key = request.key
-        if not self._takes_part:
+        if not self._is_ready:
             await self._in_time(self._ready(), request, "the gate")
-            self._takes_part = True
+            self._is_ready = True
         self._overrides.check(key)
-        connection = self.known(key)
+        connection = self.cached_connection(key)
         if connection is None:
             connection = await self._in_time(self.connection(key), request, "its connection")
         call = self._plans.of(connection, request.api, request.host)
-        context = current_job.get()
-        entry = self._entry(request, call, context)
+        job = current_job.get()
+        entry = self._entry(request, call, job)
         if self._overrides.bypasses(key):
             self._retries.count(key)
-            entering.counted = True
+            context.counted = True
             return _unlimited(entry, call)
         retry = request.retry
         if retry is None:
-            retry = context is not None and context.attempt > 1
+            retry = job is not None and job.attempt > 1
         self._check(request, entry, call, retry=retry)
         if retry:
             self._retries.count(key, retry=True)
-            entering.retry = True
+            context.retry = True
         admitted_call = await self._admitted(request, entry, call)
         if admitted_call is None:
             admission = _unlimited(entry, call)
         else:
-            admission, entering.admitted_call = admitted_call.admission, admitted_call
-            entering.connection, entering.plan = connection, call.plan
+            admission, context.admitted_call = admitted_call.admission, admitted_call
+            context.connection, context.plan = connection, call.plan
             admission.dialect, admission.doubts = call.dialect, call.doubts
             self._check_again(key, admission)
-            if context is not None:
-                context._call_waiting_since = None
+            if job is not None:
+                job._call_waiting_since = None
             if not retry:
                 self._retries.note_first(key, self._clock.monotonic())
         self._retries.count(key)
-        entering.counted = True
+        context.counted = True
         return admission
 
-    async def _in_time(self, asked: Awaitable[T], request: CallRequest, what: str) -> T:
-        """What is *asked* for, within the time of the call; DeadlineExceededError where it is not there then."""
+    async def _in_time(self, query: Awaitable[T], request: CallRequest, noun: str) -> T:
+        """Return the result of *query*; raise DeadlineExceededError if it takes longer than the call may."""
         late = partial(
             DeadlineExceededError,
-            f"{what} was not available before the call's deadline",
+            f"{noun} was not available before the call's deadline",
             tenant=request.key.tenant,
             provider=request.key.provider,
         )
-        return await with_deadline(asked, self._clock, request.call_s, late)
+        return await with_deadline(query, self._clock, request.call_s, late)
 
     async def _admitted(
         self, request: CallRequest, entry: AdmissionRequest, call: CallPlan
     ) -> AdmittedCall | None:
-        """None: it would have been refused, and is only observed."""
-        began_s = self._clock.monotonic()
+        """Return the admitted call; None if it would have been refused but its limits are only observed."""
+        began_mono = self._clock.monotonic()
         try:
             admitted_call = await self._admitter.begin(entry)
-            if self._turns:
-                self._turns.pop((entry.reservation_id, request.operation), None)
+            if self._reserved_costs:
+                self._reserved_costs.pop((entry.reservation_id, request.operation), None)
             return admitted_call
         except LimitExceededError as refused:
             if call.observe:
                 self._emit_observed(entry, refused)
                 return None
-            if (
-                entry.reservation_id and request.cost is None
-            ):  # a turn is identified by its cost, which changes
-                if len(self._turns) >= _MOST_TURNS:
-                    self._turns.clear()
-                self._turns[entry.reservation_id, request.operation] = entry.costs
-            if refused.reason in _WAITED_FOR:
-                _note_wait(began_s)
-            self._count(entry)
+            # A reservation is identified by its cost, and a learned cost may change.
+            if entry.reservation_id and request.cost is None:
+                if len(self._reserved_costs) >= _MAX_ENTRIES:
+                    self._reserved_costs.clear()
+                self._reserved_costs[entry.reservation_id, request.operation] = entry.costs
+            if refused.reason in _QUEUE_REASONS:
+                _record_wait(began_mono)
+            self._count_refusal(entry)
             raise
 
-    def over(self, request: CallRequest, entering: AdmissionContext) -> None:
-        """It runs no more: what was counted is uncounted, what was learnt is kept."""
-        if entering.counted:
+    def finish(self, request: CallRequest, context: AdmissionContext) -> None:
+        """Undo the counts of a call that has ended, and record what its response says."""
+        if context.counted:
             self._retries.uncount(request.key)
-        if entering.retry:
+        if context.retry:
             self._retries.uncount(request.key, retry=True)
-        admitted_call, plan, connection = entering.admitted_call, entering.plan, entering.connection
+        admitted_call, plan, connection = context.admitted_call, context.plan, context.connection
         if admitted_call is None or plan is None or connection is None:
             return
         admission = admitted_call.admission
         for limit in admission.ignored:
-            if len(self._ignored) >= _MOST_TURNS:
+            if len(self._ignored) >= _MAX_ENTRIES:
                 self._ignored.clear()
             self._ignored[request.key, limit] = total = self._ignored.get((request.key, limit), 0) + 1
             if total & (total - 1) == 0:  # the first one, then at growing intervals
@@ -274,11 +278,11 @@ class CallAdmitter:
             self._costs.record(_operation(request), bucket.name or bucket.key, cost)
 
     async def plan(self, key: ConnectionKey, api: str | None = None, host: str = "") -> CallPlan:
-        """The limits of such a call. NotFoundError where there is no such connection."""
+        """Return the limits of such a call; raise NotFoundError if there is no such connection."""
         return self._plans.of(await self.connection(key), api, host)
 
     def _check_again(self, key: ConnectionKey, admission: Admission) -> None:
-        """It may have waited while somebody stopped its calls."""
+        """Raise LimitExceededError if an override stopped the connection's calls while this one waited."""
         try:
             self._overrides.check(key)
         except LimitExceededError:
@@ -286,30 +290,33 @@ class CallAdmitter:
             raise
 
     def _check(self, request: CallRequest, entry: AdmissionRequest, call: CallPlan, *, retry: bool) -> None:
-        """LimitExceededError where there is no need to ask anybody."""
-        now_s = self._clock.monotonic()
-        throttled_s = self._rapid.throttled_s(entry.tenant, now_s)
+        """Raise LimitExceededError if this process can refuse the call by itself."""
+        now_mono = self._clock.monotonic()
+        throttled_s = self._throttle.throttled_s(entry.tenant, now_mono)
         if throttled_s is not None and not call.observe:
-            raise _too_rapid(entry, throttled_s)
-        if retry and not self._may_retry(request, now_s):
+            raise _throttled(entry, throttled_s)
+        if retry and not self._may_retry(request, now_mono):
             refused = _too_many_retries(entry, RETRY_AGAIN_S * (1 + self._draw()))
             if not call.observe:
                 raise refused
             self._emit_observed(entry, refused)
 
-    def _may_retry(self, request: CallRequest, now_s: float) -> bool:
-        """A job that was tried before makes many calls, each for the first time: their pace is no retry's."""
+    def _may_retry(self, request: CallRequest, now_mono: float) -> bool:
+        """Return whether the budget allows a retry.
+
+        A retried job makes many calls, each for the first time, so only an explicit retry is paced.
+        """
         if request.retry:
-            return self._retries.takes_retry(request.key, now_s)
+            return self._retries.takes_retry(request.key, now_mono)
         return self._retries.may_retry(request.key)
 
     def _emit_observed(self, entry: AdmissionRequest, refused: LimitExceededError) -> None:
         reason = refused.reason or "unknown"
         self._emit(GateWouldRefuse(entry.tenant, entry.provider, reason, refused.retry_after_s))
 
-    def _count(self, entry: AdmissionRequest) -> None:
-        if self._rapid.refused(entry.tenant, self._clock.monotonic()):
-            self._emit(TenantThrottled(entry.tenant, entry.provider, self._rapid.most))
+    def _count_refusal(self, entry: AdmissionRequest) -> None:
+        if self._throttle.refused(entry.tenant, self._clock.monotonic()):
+            self._emit(TenantThrottled(entry.tenant, entry.provider, self._throttle.most))
 
     def _entry(self, request: CallRequest, call: CallPlan, context: JobContext | None) -> AdmissionRequest:
         entry = AdmissionRequest(
@@ -329,42 +336,42 @@ class CallAdmitter:
             return entry._replace(wait_s=0.0)
         if context is None:
             return entry
-        job, since_s = context.job, context._call_waiting_since
+        job, waiting_since = context.job, context._call_waiting_since
         reservation_id = (job.job_id.int ^ call.mark) & _MASK or 1
         return entry._replace(
             costs=entry.costs
             if request.cost is not None
-            else self._turns.get((reservation_id, request.operation), entry.costs),
+            else self._reserved_costs.get((reservation_id, request.operation), entry.costs),
             job=str(job.job_id),
-            waited_s=0.0 if since_s is None else self._clock.monotonic() - since_s,
+            waited_s=0.0 if waiting_since is None else self._clock.monotonic() - waiting_since,
             priority_class=request.priority_class or _CLASS[Priority(job.priority)],
             wait_s=min(entry.wait_s, context.remaining_s),
-            reserve_ahead_s=BOOK_AHEAD_S,
+            reserve_ahead_s=RESERVE_AHEAD_S,
             reservation_id=reservation_id,
             call_s=min(entry.call_s, max(1.0, context.remaining_s)),
         )
 
     def _plan_now(self, request: CallRequest, call: CallPlan) -> Plan:
-        connection = self.known(request.key)
+        connection = self.cached_connection(request.key)
         return call.plan if connection is None else self._plans.of(connection, request.api, request.host).plan
 
     def _costs_of(self, request: CallRequest, call: CallPlan) -> tuple[float, ...]:
         if request.cost is not None:
             return (request.cost,) * len(call.plan.buckets)
-        known = self._costs.of(_operation(request))
-        if not known:
+        estimates = self._costs.of(_operation(request))
+        if not estimates:
             return call.unknown_costs
-        # Once the limit was larger: what it holds now must do.
+        # The limit may have been larger when the estimate was made.
         return tuple(
-            min(known.get(bucket.name or bucket.key, UNKNOWN), bucket.capacity)
+            min(estimates.get(bucket.name or bucket.key, UNKNOWN), bucket.capacity)
             for bucket in call.plan.buckets
         )
 
     def is_limited(self, key: ConnectionKey, api: str | None, host: str) -> bool:
-        """Whether a refusal would keep such a call out: its limits are not switched off, nor observed."""
+        """Return whether such a call can be refused: its limits are neither disabled nor only observed."""
         if not self._overrides.enforces(key):
             return False
-        connection = self.known(key)
+        connection = self.cached_connection(key)
         return connection is None or not self._plans.of(connection, api, host).observe
 
 
@@ -372,22 +379,22 @@ def _operation(request: CallRequest) -> Hashable:
     return request.key, request.api, request.operation
 
 
-def _note_wait(began_s: float) -> None:
-    """Record, within a job, that a call waits since *began_s* or since an earlier refusal."""
+def _record_wait(began_mono: float) -> None:
+    """Record, within a job, that a call waits since *began_mono* or since an earlier refusal."""
     context = current_job.get()
     if context is not None and context._call_waiting_since is None:
-        context._call_waiting_since = began_s
+        context._call_waiting_since = began_mono
 
 
 def _unlimited(entry: AdmissionRequest, call: CallPlan) -> Admission:
-    """A passage that holds nothing."""
+    """Return an admission that holds nothing."""
     nothing = Admitted(Plan(entry.plan.domain), None, 0, 0, (), ())
     return Admission(nothing, 0.0, dialect=call.dialect)
 
 
-def _too_rapid(entry: AdmissionRequest, wait_s: float) -> LimitExceededError:
-    what = "the tenant asks again and again without waiting as it is told"
-    return _refused(entry, what, wait_s, "rapid", "wait for retry_after_s before asking again")
+def _throttled(entry: AdmissionRequest, wait_s: float) -> LimitExceededError:
+    message = "the tenant asks again and again without waiting as it is told"
+    return _refused(entry, message, wait_s, "rapid", "wait for retry_after_s before asking again")
 
 
 def _too_many_retries(entry: AdmissionRequest, wait_s: float) -> LimitExceededError:
@@ -395,7 +402,9 @@ def _too_many_retries(entry: AdmissionRequest, wait_s: float) -> LimitExceededEr
     return _refused(entry, "too many of the connection's calls are retries already", wait_s, "retries", hint)
 
 
-def _refused(entry: AdmissionRequest, what: str, wait_s: float, reason: str, hint: str) -> LimitExceededError:
+def _refused(
+    entry: AdmissionRequest, message: str, wait_s: float, reason: str, hint: str
+) -> LimitExceededError:
     return LimitExceededError(
-        what, tenant=entry.tenant, provider=entry.provider, retry_after_s=wait_s, reason=reason, hint=hint
+        message, tenant=entry.tenant, provider=entry.provider, retry_after_s=wait_s, reason=reason, hint=hint
     )

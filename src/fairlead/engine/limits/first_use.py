@@ -1,10 +1,9 @@
-"""Whether nothing was ever granted here, so that a fresh installation begins at once (R23).
+"""The first use of an installation, so that a fresh one grants slots at once.
 
-The note that slots may be granted is in PostgreSQL before the first one is. Who writes it knows that none
-was, on any server: another process may begin only after that note, and where it finds an empty server it
-waits for one lease before it grants. So for the length of a lease what the writer knows stays true, whoever
-else begins and whatever becomes of Redis; if he dies before he has used it, the others wait for a lease,
-which is safe.
+PostgreSQL records that slots may be granted before the first one is. The process that writes the record knows
+that none was granted on any server. Another process starts only after that record, and if it finds an empty
+server it waits for one lease before it grants. So the writer's knowledge stays true for the length of a lease,
+whatever happens to Redis. If the writer dies before, the others wait for a lease, which is safe. Spec: R23.
 """
 
 from __future__ import annotations
@@ -14,21 +13,29 @@ from fairlead.engine.ports.gate_notes import GateNotes
 
 
 class FirstUse:
-    """One per process. *lease_s*: the longest lease of a slot; others wait for so long on an empty server."""
+    """The first use, as one process knows it.
+
+    Args:
+        lease_s: The longest lease of a slot: the time for which others wait on an empty server.
+    """
 
     def __init__(self, notes: GateNotes, prefix: str, *, clock: Clock, lease_s: float) -> None:
         self._notes = notes
         self._prefix = prefix
         self._clock = clock
         self._lease_s = lease_s
-        self._new_until_s: float | None = None
+        self._new_until_mono: float | None = None
 
     async def begin(self) -> None:
-        """To be done before anything is admitted. DependencyUnavailableError: not noted, so do not begin."""
-        asked_s = self._clock.monotonic()
+        """Record the first use, before anything is admitted.
+
+        Raises:
+            DependencyUnavailableError: It was not recorded, so nothing may be admitted.
+        """
+        requested_mono = self._clock.monotonic()
         if await self._notes.starts(self._prefix):
-            self._new_until_s = asked_s + self._lease_s
+            self._new_until_mono = requested_mono + self._lease_s
 
     def is_new(self) -> bool:
-        """True only while no slot can have been granted by anybody else."""
-        return self._new_until_s is not None and self._clock.monotonic() < self._new_until_s
+        """Return whether no other process can have granted a slot."""
+        return self._new_until_mono is not None and self._clock.monotonic() < self._new_until_mono

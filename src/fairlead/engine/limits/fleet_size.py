@@ -1,4 +1,4 @@
-"""How many processes there are, for the time in which each has only its share of a limit (R27)."""
+"""The number of processes, for the time in which each has only its share of a limit. Spec: R27."""
 
 from __future__ import annotations
 
@@ -17,38 +17,43 @@ LOOK_S = 5.0
 
 
 class FleetSize:
-    """The most processes that were alive at once during the last lease, and our place among the latest."""
+    """The most processes that were alive at once during the last lease, and this one's rank among the latest."""
 
     def __init__(
-        self, sessions: SessionStore, own: Callable[[], UUID | None], *, clock: Clock, lease_s: float = 30.0
+        self,
+        sessions: SessionStore,
+        session_id: Callable[[], UUID | None],
+        *,
+        clock: Clock,
+        lease_s: float = 30.0,
     ) -> None:
         self._sessions = sessions
-        self._own = own
+        self._session_id = session_id
         self._clock = clock
         self._lease_s = lease_s
         self._counts: deque[tuple[float, int]] = deque()
         self._rank = 0
-        self._since_s = math.inf
+        self._since_mono = math.inf
 
     @property
     def share(self) -> Share:
-        """Ours. What was seen last goes on counting while the database is away."""
+        """This process's share. The last count stays valid while the database is unavailable."""
         processes = max((count for _, count in self._counts), default=1)
-        steady = self._since_s <= self._clock.monotonic() - self._lease_s
+        steady = self._since_mono <= self._clock.monotonic() - self._lease_s
         return Share(processes, min(self._rank, processes - 1), steady)
 
     async def look(self) -> None:
-        """Count once."""
+        """Count the live processes."""
         alive = sorted(
             view.session_id for view in await self._sessions.search() if view.state in ("alive", "late")
         )
-        now_s, own = self._clock.monotonic(), self._own()
-        self._since_s = min(self._since_s, now_s)
-        self._counts.append((now_s, max(1, len(alive))))
-        while len(self._counts) > 1 and self._counts[0][0] < now_s - self._lease_s:
+        now_mono, session_id = self._clock.monotonic(), self._session_id()
+        self._since_mono = min(self._since_mono, now_mono)
+        self._counts.append((now_mono, max(1, len(alive))))
+        while len(self._counts) > 1 and self._counts[0][0] < now_mono - self._lease_s:
             self._counts.popleft()
-        self._rank = alive.index(own) if own in alive else len(alive)
+        self._rank = alive.index(session_id) if session_id in alive else len(alive)
 
     def service(self, *, draw: Draw, emit: Emit) -> Service:
-        """The looks, as a background service."""
+        """Return the counting as a background service."""
         return Service("gate-fleet", self.look, interval_s=LOOK_S, clock=self._clock, draw=draw, emit=emit)

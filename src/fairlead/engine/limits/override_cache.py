@@ -1,7 +1,7 @@
-"""What people switched by hand, known in this process without asking anybody (G6, G8, G12).
+"""The gate's overrides, cached in this process. Spec: G6, G8, G12.
 
-The table is small and read whole each second; a read that fails keeps what was read last, so that a switch
-holds while the database is away.
+The table is small and read whole every second. After a failed read the last one stays valid, so that an
+override holds while the database is unavailable.
 """
 
 from __future__ import annotations
@@ -24,46 +24,47 @@ from fairlead.policy.limits.override import (
 )
 
 LOOK_S = 1.0
-"""Every process heeds a switch within 2 s."""
+"""Every process applies an override within 2 s."""
 AGAIN_S = 30.0
-"""When who is isolated is to ask again."""
+"""When a call that an override stops may be tried again."""
 
 ForceDegraded = Callable[[str | None], Awaitable[None]]
-"""Told at each look why this process is to keep to its share; None: there is no such reason."""
+"""Called at each read with the reason why this process must keep to its share; None: there is none."""
 
 
 class Overrides:
-    """One per process. *stand_alone*: FailoverGate.stand_alone."""
+    """The overrides in force. *force_degraded* is FailoverGate.force_degraded."""
 
     def __init__(
         self, store: OverrideStore, force_degraded: ForceDegraded, *, clock: Clock, emit: Emit
     ) -> None:
         self._store = store
-        self._stand_alone = force_degraded
+        self._force_degraded = force_degraded
         self._clock = clock
         self._emit = emit
-        self._read_s = 0.0
-        self._known: dict[tuple[OverrideKind, Names], Override] = {}
+        self._read_mono = 0.0
+        self._in_force: dict[tuple[OverrideKind, Names], Override] = {}
         self._bypassed: Counter[str] = Counter()
 
     async def look(self) -> None:
-        """Read what is switched, heed it, and tell how many calls went past their limits meanwhile."""
+        """Read and apply the overrides, and report how many calls bypassed their limits meanwhile."""
         bypassed, self._bypassed = self._bypassed, Counter()
         for provider, calls in sorted(bypassed.items()):
             self._emit(GateBypassed(provider, calls))
-        began_s = self._clock.monotonic()
-        self._apply(await self._store.search(), began_s)
+        began_mono = self._clock.monotonic()
+        self._apply(await self._store.search(), began_mono)
         degraded = next(
-            (switch for (act, _), switch in self._known.items() if act is OverrideKind.DEGRADED), None
+            (override for (kind, _), override in self._in_force.items() if kind is OverrideKind.DEGRADED),
+            None,
         )
-        await self._stand_alone(None if degraded is None else f"{degraded.reason} ({degraded.actor})")
+        await self._force_degraded(None if degraded is None else f"{degraded.reason} ({degraded.actor})")
 
-    def _apply(self, found: Sequence[Override], read_s: float) -> None:
-        self._known = {(switch.act, switch.reach.names): switch for switch in found}
-        self._read_s = read_s
+    def _apply(self, overrides: Sequence[Override], read_mono: float) -> None:
+        self._in_force = {(override.act, override.reach.names): override for override in overrides}
+        self._read_mono = read_mono
 
     def service(self, *, draw: Draw) -> Service:
-        """The looks, as a background service."""
+        """Return the reads as a background service."""
         return Service(
             "gate-switches", self.look, interval_s=LOOK_S, clock=self._clock, draw=draw, emit=self._emit
         )
@@ -71,12 +72,12 @@ class Overrides:
     # ---- one call ------------------------------------------------------------------------------
 
     def check(self, key: ConnectionKey) -> None:
-        """LimitExceededError where calls of *key* are stopped by hand."""
-        if not self._known:
+        """Raise LimitExceededError if an override stops the calls of *key*."""
+        if not self._in_force:
             return
-        for switch in self._on(OverrideKind.ISOLATED, key):
+        for override in self._on(OverrideKind.ISOLATED, key):
             raise LimitExceededError(
-                f"calls are stopped by hand: {switch.reason} ({switch.actor}, {switch.reach})",
+                f"calls are stopped by hand: {override.reason} ({override.actor}, {override.reach})",
                 tenant=key.tenant,
                 provider=key.provider,
                 retry_after_s=AGAIN_S,
@@ -85,27 +86,27 @@ class Overrides:
             )
 
     def bypasses(self, key: ConnectionKey) -> bool:
-        """Whether no limit is applied to a call of *key*; then it is counted."""
+        """Return whether a call of *key* bypasses its limits; if so, count it."""
         if self.enforces(key):
             return False
         self._bypassed[key.provider] += 1
         return True
 
     def enforces(self, key: ConnectionKey) -> bool:
-        """Whether limits are applied to a call of *key*, as far as nobody counts it."""
-        return not self._known or all(
-            self._is_back(switch, key) for switch in self._on(OverrideKind.DISABLED, key)
+        """Return whether limits apply to calls of *key*, without counting."""
+        return not self._in_force or all(
+            self._is_restored(override, key) for override in self._on(OverrideKind.DISABLED, key)
         )
 
-    def _on(self, act: OverrideKind, key: ConnectionKey) -> Iterator[Override]:
+    def _on(self, kind: OverrideKind, key: ConnectionKey) -> Iterator[Override]:
         for names in scopes_covering(key.tenant, key.provider, key.account):
-            if (switch := self._known.get((act, names))) is not None:
-                yield switch
+            if (override := self._in_force.get((kind, names))) is not None:
+                yield override
 
-    def _is_back(self, switch: Override, key: ConnectionKey) -> bool:
-        if switch.rollout is None:
+    def _is_restored(self, override: Override, key: ConnectionKey) -> bool:
+        if override.rollout is None:
             return False
-        age_s = switch.rollout.age_s + self._clock.monotonic() - self._read_s
+        age_s = override.rollout.age_s + self._clock.monotonic() - self._read_mono
         return rollout_position(key.tenant, key.provider, key.account) < rollout_share(
-            age_s, switch.rollout.step_s
+            age_s, override.rollout.step_s
         )
