@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead.policy.failures.process_health import (
-    MOST_PLACES,
+    MOST_DESTINATIONS,
     TRIAL_S,
     WINDOW_S,
     ProcessHealth,
@@ -41,7 +41,7 @@ def test_other_kinds_make_nobody_sick(kind: str) -> None:
 
 def test_check_that_reaches_a_place_makes_it_well() -> None:
     sick = failed(failed(reached(NEW, "good"), "a", "resolver", 0.0), "b", "resolver", 0.0)
-    assert sick.places == ("a", "b", "good")
+    assert sick.destinations == ("a", "b", "good")
     assert reached(sick, "c").sick == "resolver", "only a check decides, so that nothing flaps"
     assert checked(sick, has_spare=True, is_connected=True, now_s=1.0) == ProcessHealth(reached=("good",))
     still = checked(sick, has_spare=False, is_connected=True, now_s=1.0)
@@ -61,4 +61,4 @@ def test_stored_faults_and_places_have_a_bound() -> None:
     health = NEW
     for number in range(99):
         health = failed(reached(health, f"good{number}"), f"bad{number}", "descriptors", 0.0)
-    assert (len(health.faults), len(health.reached)) == (MOST_PLACES, MOST_PLACES)
+    assert (len(health.faults), len(health.reached)) == (MOST_DESTINATIONS, MOST_DESTINATIONS)

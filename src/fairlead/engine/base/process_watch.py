@@ -95,6 +95,6 @@ class ProcessWatch:
     async def _is_connected(self, health: ProcessHealth) -> bool:
         if health.sick == "descriptors":  # only spare descriptors count, and connections would use them up
             return True
-        checks = map(self._reaches, health.places)
+        checks = map(self._reaches, health.destinations)
         results = await asyncio.gather(*checks, return_exceptions=True)  # no destination may end the checks
         return any(result is True for result in results)

@@ -1,8 +1,8 @@
-"""How long to wait before the next try: exponential, capped, jittered (SPEC T, DEFAULTS §2).
+"""The delay before the next attempt: exponential, capped, with jitter.
 
     d = min(cap, base · 2^attempt · factor)        attempt 0 is the first retry
 
-Jitter spreads callers that failed together. The random number is an argument, so a test can name it.
+Jitter spreads callers that failed together. The random number is an argument, so a test can choose it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _LARGEST_EXPONENT = 1000  # 2.0**1024 overflows; long before it every cap is rea
 
 
 class Jitter(StrEnum):
-    """How the wait is spread around the nominal delay d."""
+    """The ways to spread the delay around the nominal delay d."""
 
     FULL = "full"
     """uniform(0, d)"""
@@ -25,12 +25,19 @@ class Jitter(StrEnum):
 
 
 def nominal_delay_s(attempt: int, *, base_s: float, cap_s: float, factor: float = 1.0) -> float:
-    """The delay d before jitter, in seconds. *factor* scales the base (Mercado Libre 1.5; default 1).
-
-    Raises ValueError for a negative attempt and for a base, cap or factor that is negative or not finite.
+    """Return the delay d before jitter, in seconds.
 
     >>> [nominal_delay_s(n, base_s=5, cap_s=60) for n in range(5)]
     [5.0, 10.0, 20.0, 40.0, 60]
+
+    Args:
+        attempt: 0 is the first retry.
+        base_s: The first delay.
+        cap_s: The longest delay.
+        factor: Scales the base (Mercado Libre 1.5). Default 1.
+
+    Raises:
+        ValueError: *attempt* is negative, or another argument is negative or not finite.
     """
     if attempt < 0:
         raise ValueError(f"attempt {attempt} is negative hint: attempt 0 is the first retry")
@@ -41,7 +48,7 @@ def nominal_delay_s(attempt: int, *, base_s: float, cap_s: float, factor: float 
 
 
 def jittered_s(delay_s: float, jitter: Jitter, draw: float) -> float:
-    """*delay_s* spread by *jitter*; *draw* is a random number in [0, 1).
+    """Return *delay_s* spread by *jitter*; *draw* is a random number in [0, 1).
 
     >>> [jittered_s(8, jitter, 0.5) for jitter in Jitter]
     [4.0, 6.0, 8.0]
@@ -57,12 +64,12 @@ def jittered_s(delay_s: float, jitter: Jitter, draw: float) -> float:
 def backoff_s(
     attempt: int, *, base_s: float, cap_s: float, jitter: Jitter, draw: float, factor: float = 1.0
 ) -> float:
-    """The wait before retry number *attempt* (0 is the first), in seconds, jitter included."""
+    """Return the delay before retry number *attempt* (0 is the first), in seconds, with jitter."""
     return jittered_s(nominal_delay_s(attempt, base_s=base_s, cap_s=cap_s, factor=factor), jitter, draw)
 
 
 def checked_draw(draw: float) -> float:
-    """*draw* itself; ValueError where it is not in [0, 1)."""
+    """Return *draw*. Raise ValueError if it is not in [0, 1)."""
     if not 0 <= draw < 1:
         raise ValueError(f"draw {draw} is not in [0, 1) hint: hand in what random.random() gives")
     return draw

@@ -144,7 +144,7 @@ def classify_exception(error: Exception, transient: tuple[type[Exception], ...] 
 
 
 def job_timeout(ran_s: float, timeout_s: float) -> Failure:
-    """The failure of an attempt that our own timeout ended after *ran_s* seconds."""
+    """Return the failure of an attempt that its timeout ended after *ran_s* seconds."""
     reason = f"the attempt ran {ran_s:.1f} s and its timeout is {timeout_s:g} s"
     return Failure(Category.TRANSIENT_NETWORK, "job_timeout", reason, timed_out_after_s=ran_s)
 
@@ -190,7 +190,7 @@ def _classify_ours(error: FairleadError, reason: str) -> Failure:
 
 
 def _classify_call(error: CallFailedError, reason: str) -> Failure:
-    """Of a call the code is what the vendor said: that it was a call tells no two failures apart."""
+    """Return the failure of a call, with the provider's code, because the kind of error is always the same."""
     category = Category(error.category) if error.category in set(Category) else Category.TRANSIENT_SERVER
     is_unsafe = error.may_have_acted and not error.idempotent and category.transient
     return Failure(

@@ -44,13 +44,15 @@ _LONGEST = 256
 def parse_retry_after(
     values: Sequence[str], *, server_date: str | None, now_epoch_s: float | None
 ) -> float | None:
-    """Seconds to wait from now, or None where *values* hold nothing readable.
-
-    *values* are all Retry-After values of one response, *server_date* its Date header, *now_epoch_s* our own
-    clock, used for dates only where the server sent no readable Date. A date in the past asks for 0.
+    """Return the seconds to wait from now, or None if no value is readable.
 
     >>> parse_retry_after(["5.5"], server_date=None, now_epoch_s=None)
     6.0
+
+    Args:
+        values: All Retry-After values of one response. A date in the past requests 0.
+        server_date: The Date header of the response.
+        now_epoch_s: This process's clock, used for dates only if the response has no readable Date.
     """
     base_epoch_s = parse_http_date(server_date) if server_date is not None else None
     if base_epoch_s is None:
@@ -81,12 +83,12 @@ def server_hint(headers: Mapping[str, Sequence[str]], *, now_epoch_s: float | No
 
 
 def clamp_hint(hint_s: float, *, daily_limit: bool = False, cap_s: float = HINT_CAP_S) -> float:
-    """*hint_s* within 0 and *cap_s* (default 15 min); a known daily limit parks up to 24 h instead."""
+    """Return *hint_s* within 0 and *cap_s* (default 15 min); a known daily limit allows up to 24 h."""
     return max(0.0, min(hint_s, DAILY_PARK_CAP_S if daily_limit else cap_s))
 
 
 def hinted_delay(hint_s: float, cap_s: float, d: float, draw: float) -> float:
-    """min(hint, cap) + uniform(0, max(d, 10 % of it)): never earlier than the hint, never all at once.
+    """Return min(hint, cap) + uniform(0, max(d, 10 % of it)): never before the hint, never all at once.
 
     *d* is the nominal backoff of this attempt and *draw* a random number in [0, 1).
     """
@@ -95,7 +97,7 @@ def hinted_delay(hint_s: float, cap_s: float, d: float, draw: float) -> float:
 
 
 def _waits(value: str, base_epoch_s: float | None) -> Iterator[float]:
-    """What one header value asks for: one wait, several ("120, 5"), or nothing."""
+    """Yield the waits that one header value requests: one, several ("120, 5"), or none."""
     numbers = [_seconds(part.strip(" \t")) for part in value.split(",")]
     readable = [number for number in numbers if number is not None]
     if len(readable) == len(numbers):
@@ -111,7 +113,7 @@ def _waits(value: str, base_epoch_s: float | None) -> Iterator[float]:
 
 
 def _seconds(text: str) -> float | None:
-    found = _SECONDS.fullmatch(text)
-    if found is None:
+    match = _SECONDS.fullmatch(text)
+    if match is None:
         return None
-    return float(int(found[1]) + (1 if found[2] and int(found[2]) else 0))
+    return float(int(match[1]) + (1 if match[2] and int(match[2]) else 0))

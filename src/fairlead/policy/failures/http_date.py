@@ -31,7 +31,7 @@ _RFC_3339 = re.compile(
 
 
 def parse_http_date(text: str) -> float | None:
-    """Seconds since the epoch, or None where *text* is none of the three forms.
+    """Return the seconds since the epoch, or None if *text* is none of the three forms.
 
     The two-digit years of the RFC 850 form are read as POSIX does: 69–99 are 1969–1999, 00–68 are 2000–2068.
 
@@ -44,8 +44,8 @@ def parse_http_date(text: str) -> float | None:
     if len(text) > _LONGEST:
         return None
     for form in _FORMS:
-        if found := form.fullmatch(text):
-            return _epoch_s(found)
+        if match := form.fullmatch(text):
+            return _epoch_s(match)
     return None
 
 
@@ -59,14 +59,14 @@ def parse_rfc_3339(text: str) -> float | None:
         return None
 
 
-def _epoch_s(found: re.Match[str]) -> float | None:
-    year = int(found["year"])
-    if len(found["year"]) == 2:
+def _epoch_s(match: re.Match[str]) -> float | None:
+    year = int(match["year"])
+    if len(match["year"]) == 2:
         year += 1900 if year >= 69 else 2000
-    second = int(found["second"])
+    second = int(match["second"])
     leap_s = 1 if second == 60 else 0  # a leap second is legal here, and unknown to datetime
-    month = _MONTHS.index(found["month"]) + 1
-    day, hour, minute = (int(found[name]) for name in ("day", "hour", "minute"))
+    month = _MONTHS.index(match["month"]) + 1
+    day, hour, minute = (int(match[name]) for name in ("day", "hour", "minute"))
     try:
         moment = datetime(year, month, day, hour, minute, second - leap_s, tzinfo=UTC)
         moment += timedelta(seconds=leap_s)

@@ -1,9 +1,11 @@
 """Faults of this process and its host, as opposed to faults of a destination.
 
     descriptors, resources, resolver, proxy, pool     say nothing of the destination: no breaker counts them
-    descriptors once, or any but pool at two places   the process is sick: no jobs until a check passes
+    descriptors once, or any but pool at two          the process is sick: no jobs until a check passes
+    destinations
 
-One busy tenant can use up its own connections (pool) at any number of places: that alone makes nobody sick.
+One busy tenant can use up its own connections (pool) at any number of destinations, which alone does not make
+the process sick.
 """
 
 from __future__ import annotations
@@ -28,21 +30,20 @@ _KINDS: Mapping[int | None, str] = {
     **dict.fromkeys((errno.ENOMEM, errno.ENOBUFS, errno.EADDRNOTAVAIL), "resources"),
 }
 
-PLACES = 2
+SICK_FROM = 2
 """How many destinations must be out of reach before the process counts as sick."""
 WINDOW_S = 30.0
 """For how long a fault counts."""
 CHECK_FIRST_S, CHECK_MOST_S = 1.0, 10.0
 """How long after a process got sick it is checked, and the longest time between two checks."""
 TRIAL_S = 60.0
-"""After so long it claims again even if nothing was reached: all known destinations may be down, and only
-its jobs can tell."""
-MOST_PLACES = 8
+"""After so long it claims again even if nothing was reached, because all known destinations may be down."""
+MOST_DESTINATIONS = 8
 """How many destinations are remembered."""
 
 
 def own_fault_of(error: BaseException) -> str | None:
-    """Return the kind of fault of this process that *error* is, by its errno; None where it is none."""
+    """Return the kind of process fault that *error* is, by its errno; None if it is none."""
     return _KINDS.get(error.errno) if isinstance(error, OSError) else None
 
 
@@ -53,7 +54,7 @@ def is_own_fault(kind: str | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ProcessHealth:
-    """What is known of one process. Times are monotonic seconds.
+    """The health of one process. Times are monotonic seconds.
 
     Attributes:
         faults: The kind and the time of the latest fault of each destination since one was reached.
@@ -70,27 +71,27 @@ class ProcessHealth:
     checks: int = 0
 
     @property
-    def places(self) -> tuple[str, ...]:
+    def destinations(self) -> tuple[str, ...]:
         """The destinations to try in a check: those that failed, then those that were reached before."""
-        return (*self.faults, *(place for place in self.reached[-PLACES:] if place not in self.faults))
+        return (*self.faults, *(name for name in self.reached[-SICK_FROM:] if name not in self.faults))
 
 
-def failed(health: ProcessHealth, place: str, kind: str, now_s: float) -> ProcessHealth:
-    """Return *health* after a connection to *place* failed by a fault of *kind*."""
+def failed(health: ProcessHealth, destination: str, kind: str, now_s: float) -> ProcessHealth:
+    """Return *health* after a connection to *destination* failed by a fault of *kind*."""
     if not is_own_fault(kind) or kind == "pool":
         return health
-    recent = [(p, f) for p, f in health.faults.items() if p != place and now_s - f[1] < WINDOW_S]
-    faults = dict([*recent[1 - MOST_PLACES :], (place, (kind, now_s))])
+    recent = [(p, f) for p, f in health.faults.items() if p != destination and now_s - f[1] < WINDOW_S]
+    faults = dict([*recent[1 - MOST_DESTINATIONS :], (destination, (kind, now_s))])
     health = replace(health, faults=faults)
-    if health.sick or (kind != "descriptors" and len(faults) < PLACES):
+    if health.sick or (kind != "descriptors" and len(faults) < SICK_FROM):
         return health
     return replace(health, sick=kind, since_s=now_s, checks=0)
 
 
-def reached(health: ProcessHealth, place: str) -> ProcessHealth:
-    """Return *health* after a new connection to *place* was made. Only a check makes a sick process well."""
-    places = (*(each for each in health.reached if each != place), place)[-MOST_PLACES:]
-    return replace(health, reached=places, faults=health.faults if health.sick else {})
+def reached(health: ProcessHealth, destination: str) -> ProcessHealth:
+    """Return *health* after a new connection to *destination*. Only a check makes a sick process well."""
+    latest = (*(name for name in health.reached if name != destination), destination)[-MOST_DESTINATIONS:]
+    return replace(health, reached=latest, faults=health.faults if health.sick else {})
 
 
 def next_check_s(health: ProcessHealth) -> float:
@@ -104,7 +105,7 @@ def checked(health: ProcessHealth, *, has_spare: bool, is_connected: bool, now_s
     Args:
         health: That of a sick process.
         has_spare: Whether there are spare descriptors.
-        is_connected: Whether any of its places was reached.
+        is_connected: Whether any destination was reached.
         now_s: The time of the check.
     """
     may_try = is_connected or health.sick == "descriptors" or now_s - health.since_s >= TRIAL_S

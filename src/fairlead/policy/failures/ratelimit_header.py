@@ -1,9 +1,9 @@
-"""What a server says of its limits in RateLimit headers: read strictly, or ignored.
+"""The limits in a server's RateLimit headers: read strictly, or ignored.
 
 Three dialects are in use: draft-ietf-httpapi-ratelimit-headers 08 to 11 (``RateLimit: "default";r=0;t=30``),
 its draft 07 (``RateLimit: limit=100, remaining=0, reset=30``) and the three older headers
-(``RateLimit-Limit``, ``RateLimit-Remaining``, ``RateLimit-Reset``). These are advice: a header that cannot
-be read, or says something impossible, is as good as absent, and Retry-After wins over all of them.
+(``RateLimit-Limit``, ``RateLimit-Remaining``, ``RateLimit-Reset``). These are advice: a header that cannot be
+read, or is impossible, is ignored, and Retry-After takes precedence over all of them.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ class QuotaState:
     remaining: int
     """Quota units left in the window."""
     reset_s: float | None = None
-    """Seconds until quota comes back; None where not told."""
+    """Seconds until quota comes back; None: not stated."""
     quota: int | None = None
-    """Units per window; None where not told."""
+    """Units per window; None: not stated."""
     window_s: int | None = None
-    """Length of the window; None where not told."""
+    """Length of the window; None: not stated."""
 
 
 def parse_ratelimit(headers: Mapping[str, Sequence[str]]) -> tuple[QuotaState, ...]:
-    """All limits told by *headers* (lower-case names, each with its values), newest dialect first.
+    """Return all limits in *headers* (lower-case names, each with its values), newest dialect first.
 
-    Empty where there is none or none can be read. A limit told twice is kept at its tighter reading.
+    Empty if there is none or none can be read. Of a limit that appears twice the tighter reading is returned.
     """
     if _NAMES.isdisjoint(headers):  # as most answers are
         return ()
@@ -59,46 +59,46 @@ def parse_ratelimit(headers: Mapping[str, Sequence[str]]) -> tuple[QuotaState, .
 
 
 def ratelimit_wait_s(states: Sequence[QuotaState]) -> float | None:
-    """Seconds until every exhausted limit has quota again; None where none is exhausted or none tells."""
+    """Return the seconds until every exhausted limit has quota again, or None if that is not known."""
     waits = [state.reset_s for state in states if state.remaining == 0 and state.reset_s is not None]
     return max(waits, default=None)
 
 
 def _current(text: str, policy_text: str) -> tuple[QuotaState, ...]:
     policies = dict(_members(policy_text))
-    found: dict[str, QuotaState] = {}
-    for name, told in _members(text):
-        remaining = _whole(_COUNT, told.get("r"))
-        if remaining is None or ("t" in told and _whole(_SECONDS, told["t"]) is None):
+    states: dict[str, QuotaState] = {}
+    for name, parameters in _members(text):
+        remaining = _integer(_COUNT, parameters.get("r"))
+        if remaining is None or ("t" in parameters and _integer(_SECONDS, parameters["t"]) is None):
             continue  # r is required; an impossible t makes the whole item doubtful
         policy = policies.get(name, {})
         state = QuotaState(
             policy=name,
             remaining=remaining,
-            reset_s=_whole(_SECONDS, told.get("t")),
-            quota=_whole(_COUNT, policy.get("q")),
-            window_s=_whole(_SECONDS, policy.get("w")),
+            reset_s=_integer(_SECONDS, parameters.get("t")),
+            quota=_integer(_COUNT, policy.get("q")),
+            window_s=_integer(_SECONDS, policy.get("w")),
         )
-        found[name] = _tighter(found.get(name), state)
-    return tuple(found.values())
+        states[name] = _tighter(states.get(name), state)
+    return tuple(states.values())
 
 
 def _members(text: str) -> list[tuple[str, dict[str, str]]]:
-    """The (name, parameters) of a Structured Fields list; empty where the text is not one."""
+    """Return the (name, parameters) of a Structured Fields list; empty if *text* is not one."""
     members: list[tuple[str, dict[str, str]]] = []
     position, more = 0, len(text) <= _LONGEST
     while more:
-        found = _MEMBER.match(text, position)
-        if found is None:
+        match = _MEMBER.match(text, position)
+        if match is None:
             return []
-        members.append((_unquoted(found[1]), dict(_parameters(found[2]))))
-        position, more = found.end(), found[3] != ""
+        members.append((_unquoted(match[1]), dict(_parameters(match[2]))))
+        position, more = match.end(), match[3] != ""
     return members
 
 
 def _parameters(text: str) -> Iterator[tuple[str, str]]:
-    for found in _PARAMETER.finditer(text):
-        yield found[1], found[2] or ""
+    for match in _PARAMETER.finditer(text):
+        yield match[1], match[2] or ""
 
 
 def _unquoted(name: str) -> str:
@@ -107,37 +107,37 @@ def _unquoted(name: str) -> str:
 
 def _draft_07(text: str) -> tuple[QuotaState, ...]:
     pairs = [_PAIR.fullmatch(part.strip(" \t")) for part in text[:_LONGEST].split(",")]
-    told = {pair[1]: pair[2] for pair in pairs if pair}
-    if None in pairs or len(told) != len(pairs) or len(text) > _LONGEST:
+    values = {pair[1]: pair[2] for pair in pairs if pair}
+    if None in pairs or len(values) != len(pairs) or len(text) > _LONGEST:
         return ()
-    return _numbers(told.get("limit"), told.get("remaining"), told.get("reset"))
+    return _numbers(values.get("limit"), values.get("remaining"), values.get("reset"))
 
 
 def _three_headers(headers: Mapping[str, Sequence[str]]) -> tuple[QuotaState, ...]:
-    told = {}
+    fields = {}
     for name in ("limit", "remaining", "reset"):
         values = headers.get(f"ratelimit-{name}", ())
         if len(values) > 1:
-            return ()  # neither draft defines a list of them; which belongs to which cannot be told
-        told[name] = values[0].strip(" \t") if values else None
-    limit = told["limit"]
+            return ()  # neither draft defines a list of them, so their pairs are unknown
+        fields[name] = values[0].strip(" \t") if values else None
+    limit = fields["limit"]
     # the limit may be followed by its policies: "100, 100;w=60"
     first = re.split(r"[,;]", limit[:_LONGEST], maxsplit=1)[0].strip(" \t") if limit else None
-    return _numbers(first, told["remaining"], told["reset"])
+    return _numbers(first, fields["remaining"], fields["reset"])
 
 
 def _numbers(limit: str | None, remaining: str | None, reset: str | None) -> tuple[QuotaState, ...]:
-    left, reset_s = _whole(_COUNT, remaining), _whole(_SECONDS, reset)
-    if left is None or (reset is not None and reset_s is None):
+    units, reset_s = _integer(_COUNT, remaining), _integer(_SECONDS, reset)
+    if units is None or (reset is not None and reset_s is None):
         return ()
-    return (QuotaState(policy="", remaining=left, reset_s=reset_s, quota=_whole(_COUNT, limit)),)
+    return (QuotaState(policy="", remaining=units, reset_s=reset_s, quota=_integer(_COUNT, limit)),)
 
 
-def _whole(form: re.Pattern[str], text: str | None) -> int | None:
+def _integer(form: re.Pattern[str], text: str | None) -> int | None:
     return int(text) if text is not None and form.fullmatch(text) else None
 
 
-def _tighter(known: QuotaState | None, told: QuotaState) -> QuotaState:
-    if known is None:
-        return told
-    return min(known, told, key=lambda state: (state.remaining, -(state.reset_s or 0)))
+def _tighter(first: QuotaState | None, second: QuotaState) -> QuotaState:
+    if first is None:
+        return second
+    return min(first, second, key=lambda state: (state.remaining, -(state.reset_s or 0)))

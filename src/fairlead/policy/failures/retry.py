@@ -86,7 +86,7 @@ class RetryPolicy:
 
     @classmethod
     def uniform(cls, attempts: int, *, base_s: float, cap_s: float, jitter: Jitter) -> RetryPolicy:
-        """A policy that treats all transient failures alike, and errors of the handler; others are final."""
+        """Return a policy with one rule for all transient failures and errors of the handler; others are final."""
         row = RetryRule(attempts, base_s, cap_s, jitter)
         return cls({**DEFAULT_RULES, **dict.fromkeys(RETRIED, row)}, min(MAX_ATTEMPTS, attempts + 1))
 
@@ -104,7 +104,7 @@ class RetryAt:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """The job is over; *why* says which limit was reached, *then* what its entry asks for."""
+    """The job has failed for good; *why* names the limit that was reached, *then* what its dead letter needs."""
 
     streaks: Mapping[str, int]
     why: str
@@ -120,25 +120,29 @@ def decide(
     factor: float = 1.0,
     policy: RetryPolicy = DEFAULT_POLICY,
 ) -> RetryAt | DeadLetter:
-    """What becomes of a job after *failure*.
+    """Return what to do with a job after *failure*.
 
-    *streaks* are its earlier failures by category, *attempts_total* its attempts so far with the one that
-    just failed, *draw* a random number in [0, 1), *factor* the provider's scale of the base (default 1,
-    Mercado Libre 1.5).
+    Args:
+        failure: The failure of its last attempt.
+        streaks: Its earlier failures by category.
+        attempts_total: Its attempts so far, with the failed one.
+        draw: A random number in [0, 1).
+        factor: The provider's scale of the base. Default 1, Mercado Libre 1.5.
+        policy: The retry policy.
     """
     rule = policy.rules[failure.category]
-    before = streaks.get(failure.category, 0)
-    counted = {**streaks, failure.category.value: before + 1}
+    failures = streaks.get(failure.category, 0)
+    counted = {**streaks, failure.category.value: failures + 1}
     if rule.attempts == 0:
         return DeadLetter(counted, f"{failure.category} is not retried", rule.then)
     if failure.code == MAY_HAVE_ACTED:
         why = "the provider may have done what was asked, and the call is not idempotent"
         return DeadLetter(counted, why, NextStep.REVIEW)
-    if before >= rule.attempts:
+    if failures >= rule.attempts:
         return DeadLetter(counted, f"{failure.category} again after {rule.attempts} retries", rule.then)
     if attempts_total >= policy.ceiling:
         return DeadLetter(counted, f"{attempts_total} attempts in all, the ceiling", rule.then)
-    return RetryAt(_delay_s(failure, rule, before, draw, factor), counted)
+    return RetryAt(_delay_s(failure, rule, failures, draw, factor), counted)
 
 
 def _delay_s(failure: Failure, rule: RetryRule, attempt: int, draw: float, factor: float) -> float:

@@ -55,13 +55,18 @@ _SCALED = frozenset({StrategyName.EXPONENTIAL, StrategyName.LINEAR, StrategyName
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """One way to go on. *base_s* and *cap_s* serve the strategies that compute their delays.
+    """One way to continue after a failure.
 
-    *jitter* spreads delays that no server asked for: full by default, as for failures of network and server;
-    refusals for a limit take equal (SPEC T). *delays_s*: those of ``custom``. *later_s*: for those that come
-    back later, the wait where no hint was told; default 60 s, parked 15 min.
+    Attributes:
+        base_s: The base of computed delays.
+        cap_s: The longest computed delay.
+        jitter: Spreads delays that no server requested. Default full, as for failures of network and server;
+            refusals for a limit take equal.
+        delays_s: The delays of ``custom``.
+        later_s: The delay of a parked job without a hint. Default 60 s, parked 15 min.
 
-    Raises ValueError for delays that are no length of time.
+    Raises:
+        ValueError: A delay is not valid.
     """
 
     name: StrategyName = StrategyName.EXPONENTIAL
@@ -87,7 +92,7 @@ class Strategy:
         return Next.LATER if self.name in _LATER_S else Next.RETRY
 
     def nominal_s(self, attempt: int, *, factor: float = 1.0) -> float:
-        """The delay before jitter, in seconds; 0.0 for ``none``. *attempt* 0 is the first retry.
+        """Return the delay before jitter, in seconds; 0.0 for ``none``. *attempt* 0 is the first retry.
 
         *factor* scales the base of exponential, linear and constant (Mercado Libre 1.5; default 1).
 
@@ -118,10 +123,10 @@ class Strategy:
         daily: bool = False,
         factor: float = 1.0,
     ) -> float:
-        """Seconds until the next try, or until the job comes back (R15); 0.0 for ``none``.
+        """Return the seconds until the next attempt, or until the job runs again; 0.0 for ``none``.
 
-        *draw* is a random number in [0, 1), *hint_s* what the server asked for: never less than it, up to
-        15 min, or 24 h where it is the reset of a *daily* limit.
+        The delay is never below *hint_s*, which the server requested, up to 15 min, or up to 24 h for a *daily* limit.
+        *draw* is a random number in [0, 1). Spec: R15.
 
         >>> Strategy(StrategyName.STANDARD).delay_s(0, draw=0.0, hint_s=120.0)
         120.0

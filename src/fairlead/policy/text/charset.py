@@ -101,7 +101,7 @@ def charset_of(content_type: str | None) -> str | None:
 
 
 def declared_codec(headers: Mapping[str, Sequence[str]]) -> str | None:
-    """Return the codec of the last Content-Type in *headers*, whose names are in lower case."""
+    """Return the codec of the last Content-Type in *headers*, which have names in lower case."""
     values = headers.get("content-type")
     return charset_of(values[-1]) if values else None
 
@@ -150,7 +150,7 @@ def _table(codec: str) -> str:
     """Return the character of each byte; bytes from 0x80 to 0x9F that Python lacks are C1 controls."""
     plain = [bytes((byte,)).decode(codec, "ignore") for byte in range(256)]
     instead = (chr(byte) if 0x80 <= byte <= 0x9F else _UNDEFINED for byte in range(256))
-    return "".join(known or other for known, other in zip(plain, instead, strict=True))
+    return "".join(character or other for character, other in zip(plain, instead, strict=True))
 
 
 class _ByTable(codecs.IncrementalDecoder):
@@ -168,24 +168,24 @@ class _ByTable(codecs.IncrementalDecoder):
 async def as_utf_8(chunks: AsyncIterable[bytes], declared: str | None) -> AsyncIterator[bytes]:
     """Yield *chunks* in UTF-8 without a byte-order mark, each with the text of at most one of them."""
     decoder: codecs.IncrementalDecoder | None = None
-    start, begun = b"", False
+    start, has_started = b"", False
     async for chunk in chunks:
-        if not begun:
+        if not has_started:
             start += chunk  # a mark may be split between chunks
             if any(mark != start and mark.startswith(start) for mark, _codec in _MARKS):
                 continue
-            piece, decoder = _begun(start, declared)
-            begun = True
+            piece, decoder = _begin(start, declared)
+            has_started = True
         else:
             piece = chunk
         if text := piece if decoder is None else decoder.decode(piece).encode():
             yield text
-    rest, decoder = (b"", decoder) if begun else _begun(start, declared)
+    rest, decoder = (b"", decoder) if has_started else _begin(start, declared)
     if text := rest if decoder is None else decoder.decode(rest, final=True).encode():
         yield text
 
 
-def _begun(start: bytes, declared: str | None) -> tuple[bytes, codecs.IncrementalDecoder | None]:
+def _begin(start: bytes, declared: str | None) -> tuple[bytes, codecs.IncrementalDecoder | None]:
     """Return *start* without its mark, and its decoder; None if it is UTF-8 already."""
     codec, mark = codec_of(start, declared)
     if codec not in _SEVERAL_BYTES:

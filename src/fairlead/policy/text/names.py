@@ -1,6 +1,6 @@
-"""Names that come from outside, checked once where they enter (R36).
+"""Checks of external names, once where they enter. Spec: R36.
 
-Provider, account, queue and kind stand in file names, metrics and commands, so they are plain. Tenant ids are
+Provider, account, queue and kind appear in file names, metrics and commands, so they are plain. Tenant ids are
 the user's own and may be almost anything: they are hashed in keys and length-prefixed in associated data.
 """
 
@@ -15,17 +15,20 @@ from fairlead.errors import InvalidInputError
 
 MAX_TENANT_BYTES = 200
 SYSTEM_TENANT = "fairlead"
-"""Whose schedules are that are nobody's in particular."""
+"""The tenant of schedules and jobs that concern all tenants."""
 
 _PLAIN = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 _SHOWN = 60
 
 
 def check_name(noun: str, value: object, *, tenant: str | None = None) -> str:
-    """*value* if it is a name for a *noun* (provider, account, queue, kind); else InvalidInputError.
+    """Return *value* if it is a name for a *noun* (provider, account, queue, kind).
 
     >>> check_name("provider", "mercadolibre")
     'mercadolibre'
+
+    Raises:
+        InvalidInputError: It is not.
     """
     if isinstance(value, str) and _is_plain(value):
         return value
@@ -37,12 +40,12 @@ def check_name(noun: str, value: object, *, tenant: str | None = None) -> str:
 
 
 def check_tenant(value: object) -> str:
-    """*value* if it can be a tenant id: 1 to 200 bytes of UTF-8 without control characters."""
+    """Return *value* if it can be a tenant id: 1 to 200 bytes of UTF-8 without control characters."""
     return check_label("tenant id", value, MAX_TENANT_BYTES)
 
 
 def check_customer(value: object) -> str:
-    """The tenant id of somebody who has connections: not the one that schedules of all belong to."""
+    """Return *value* if it can be the tenant id of a customer, and so is not fairlead's own."""
     tenant = check_tenant(value)
     if tenant == SYSTEM_TENANT:
         raise InvalidInputError(
@@ -54,7 +57,11 @@ def check_customer(value: object) -> str:
 
 
 def check_label(noun: str, value: object, max_bytes: int, *, tenant: str | None = None) -> str:
-    """*value* if it is 1 to *max_bytes* bytes of UTF-8 without control characters; else InvalidInputError."""
+    """Return *value* if it is 1 to *max_bytes* bytes of UTF-8 without control characters.
+
+    Raises:
+        InvalidInputError: It is not.
+    """
     problem = _problem(value, max_bytes) if isinstance(value, str) else "it must be a text"
     if problem is None:
         assert isinstance(value, str)
@@ -77,7 +84,7 @@ def listed(names: Sequence[str], most: int = 3) -> str:
 
 
 def shown(value: object) -> str:
-    """*value* as an error may show it: ASCII only, short, and of foreign types the type alone."""
+    """Return *value* for an error message: ASCII only, short, and only the type of other objects."""
     if not isinstance(value, str):
         return f"a {type(value).__name__}"
     text = ascii(value[:_SHOWN])

@@ -1,12 +1,11 @@
-"""Takes secrets out of text on its way to people: logs above all (S13).
+"""Remove secrets from text for people, above all from logs. Spec: S13.
 
-Four nets, each for what the others let through: the secrets that this process holds (_core/known_secrets.py),
-names that secrets go by (``refresh_token=...``), forms that only secrets have (``Bearer ...``, JWTs, vendors'
-prefixes), and strings that look like chance. The last one is for free text: an honest tenant id may look like
-chance too.
+There are four filters, each for what the others miss: the secrets of this process (_core/known_secrets.py), names
+of secrets (``refresh_token=...``), forms that only secrets have (``Bearer ...``, JWTs, providers' prefixes), and
+strings that look random. The last one is for free text, because a tenant id may look random too.
 
-This is the last wall, not the first: secrets live in types that print as ``***`` (_core/secret.py). Every log
-line passes here, so each net first looks, cheaply, whether there is anything to catch.
+This is the last line of defence: secrets live in types that print as ``***`` (_core/secret.py). Every log line
+passes here, so each filter first checks cheaply whether there is anything to mask.
 """
 
 from __future__ import annotations
@@ -72,12 +71,13 @@ _CAPITALS = (0.3, 0.7)  # where there are no digits; CamelCase has fewer
 
 
 def redact(text: str, *, shapes: bool = True, known: bool = True) -> str:
-    """*text* with ``***`` for what is or looks like a secret.
+    """Return *text* with ``***`` for what is or looks like a secret.
 
     Args:
-        shapes: Mask what looks like chance, too. Default True.
-        known: Search it for the secrets of this process. False for names and codes of ours, and for what was
-            searched before. Default True.
+        text: The text.
+        shapes: Also mask what looks random. Default True.
+        known: Search for the secrets of this process. False for fairlead's own names and codes, and for text that
+            was searched before. Default True.
 
     >>> redact("POST failed: grant_type=refresh_token&refresh_token=TG-5b9032b4e23464aed1f959f-1234567")
     'POST failed: grant_type=refresh_token&refresh_token=***'
@@ -97,7 +97,7 @@ def redact(text: str, *, shapes: bool = True, known: bool = True) -> str:
 
 
 def redact_values(value: object, depth: int = 64) -> object:
-    """JSON's *value* with ``***`` for what has a secret's name or form; its shape stays, to a *depth* of 64.
+    """Return a JSON *value* with ``***`` for what has a secret's name or form, to a *depth* of 64.
 
     >>> redact_values({"refresh_token": "abc", "to": ["ada"], "auth": "Bearer q0Vx3mT8yKp2"})
     {'refresh_token': '***', 'to': ['ada'], 'auth': 'Bearer ***'}
@@ -114,14 +114,14 @@ def redact_values(value: object, depth: int = 64) -> object:
 
 
 def _redacted_item(key: str, item: object, depth: int) -> object:
-    """A text that a secret's name stands before goes whole; a number may be a count, as in ``max_tokens``."""
+    """Mask a text under a secret's name; a number may be a count, as in ``max_tokens``."""
     if isinstance(item, str) and _ENDS_AS_NAME.search(key):
         return MASK
     return redact_values(item, depth)
 
 
 def looks_like_chance(text: str) -> bool:
-    """Whether letters and digits change places in *text* as they do in random strings, not in words.
+    """Return whether letters and digits alternate in *text* as in random strings, not as in words.
 
     >>> looks_like_chance("q0Vx3mT8yKp2Rz7LwN5sB1dF"), looks_like_chance("tests/unit/policy/test_redact.py")
     (True, False)
@@ -144,7 +144,7 @@ def _kind(character: str) -> str:
 
 
 def _without_named(text: str, lowered: str) -> Iterator[str]:
-    """*text* in pieces, without what is assigned to a secret's name."""
+    """Yield *text* in pieces, without what is assigned to a secret's name."""
     done = 0
     for name in _NAME.finditer(lowered):
         if name.start() < done:
@@ -157,14 +157,14 @@ def _without_named(text: str, lowered: str) -> Iterator[str]:
 
 
 def _end_of(text: str, assigned: re.Match[str]) -> int:
-    """Where the value ends: one without quotes was looked at in part."""
+    """Return where the value ends, as one without quotes was matched in part."""
     bare = assigned["value"][0] not in "\"'\\"
     end = _BARE_END.search(text, assigned.end()) if bare else None
     return end.start() if end else assigned.end()
 
 
 def _is_prose(assigned: re.Match[str]) -> bool:
-    """ "the refresh token: none was sent" is a sentence; after a colon only a value with digits is none."""
+    """Return whether it is a sentence as "the refresh token: none was sent", not a value with digits."""
     value, separator = assigned["value"], assigned["separator"]
     if ":" not in separator or separator[0] in "\"'\\" or value[0] in "\"'\\":
         return False
@@ -180,25 +180,25 @@ def _masked_value(value: str) -> str:
     return f"{quote}{MASK}{quote if closed else ''}"
 
 
-def _masked_scheme(found: re.Match[str]) -> str:
-    """``Bearer x`` is a secret; "bearer authentication" is a phrase."""
-    if found["value"].isalpha() and found["value"].islower():
-        return found[0]
-    return f"{found['name']} {MASK}"
+def _masked_scheme(match: re.Match[str]) -> str:
+    """Mask ``Bearer x``, but not the phrase "bearer authentication"."""
+    if match["value"].isalpha() and match["value"].islower():
+        return match[0]
+    return f"{match['name']} {MASK}"
 
 
-def _masked_jwt(found: re.Match[str]) -> str:
-    """``eyJ...`` and what is joined to it by dots."""
+def _masked_jwt(match: re.Match[str]) -> str:
+    """Mask ``eyJ...`` and what is joined to it by dots."""
     done = 0
-    for part in found[0].split(".")[:-1]:
+    for part in match[0].split(".")[:-1]:
         begins = part.find("eyJ") if part.startswith("eyJ") else part.find("-eyJ") + 1
         if len(part) - begins >= 9 and part.startswith("eyJ", begins):
-            return f"{found[0][: done + begins]}{MASK}"
+            return f"{match[0][: done + begins]}{MASK}"
         done += len(part) + 1
-    return found[0]
+    return match[0]
 
 
-def _masked_shape(found: re.Match[str]) -> str:
-    """Of a path or a dotted name the random parts; the whole run if what is left still looks random."""
-    text = _PART.sub(lambda part: MASK if looks_like_chance(part[0]) else part[0], found[0])
+def _masked_shape(match: re.Match[str]) -> str:
+    """Mask the random parts of a path or a dotted name, or all of it if the rest still looks random."""
+    text = _PART.sub(lambda part: MASK if looks_like_chance(part[0]) else part[0], match[0])
     return MASK if looks_like_chance(text) else text

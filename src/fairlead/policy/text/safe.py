@@ -30,10 +30,10 @@ _INSTEAD = "\ufffd"
 
 
 def safe_text(value: object, max_bytes: int = MAX_SAFE_BYTES, *, known: bool = True) -> str:
-    """A text for *value* that can be stored and shown: valid UTF-8, printable, bounded, secrets masked.
+    """Return a text for *value* that can be stored and shown: valid UTF-8, printable, bounded, secrets masked.
 
-    An exception reads ``TypeName: message``; ours read as they are. Default bound 4 KiB;
-    *known* as in ``redact``.
+    An exception becomes ``TypeName: message``; fairlead's own become their message. Default bound 4 KiB; *known* as
+    in ``redact``.
 
     >>> safe_text(ValueError("bad value"))
     'ValueError: bad value'
@@ -95,7 +95,7 @@ def safe_json(value: object, max_bytes: int = MAX_SAFE_BYTES, *, marked: bool = 
 
 
 def clipped(text: str, max_bytes: int) -> str:
-    """*text* as valid UTF-8 of at most *max_bytes*; what was cut ends in "…".
+    """Return *text* as valid UTF-8 of at most *max_bytes*, with "…" at the end if it was cut.
 
     >>> clipped("señor", 5)
     'se…'
@@ -107,22 +107,22 @@ def clipped(text: str, max_bytes: int) -> str:
 
 
 class _Budget:
-    """Characters still to be had: a huge value is not walked to its end."""
+    """The number of characters left, so that a huge value is not read to its end."""
 
-    __slots__ = ("exceeded", "left", "marked")
+    __slots__ = ("exceeded", "marked", "remaining")
 
-    def __init__(self, left: int, *, marked: bool) -> None:
-        self.left = left
+    def __init__(self, size: int, *, marked: bool) -> None:
+        self.remaining = size
         self.marked = marked
         self.exceeded = False
 
     def spend(self, size: int) -> bool:
-        self.left -= size
-        self.exceeded = self.exceeded or self.left < 0
+        self.remaining -= size
+        self.exceeded = self.exceeded or self.remaining < 0
         return not self.exceeded
 
     def among(self, items: Iterable[_T]) -> Iterator[_T]:
-        """The *items*, until the budget is exceeded."""
+        """Yield *items* until the budget is exceeded."""
         for item in items:
             if self.exceeded:
                 return
@@ -130,7 +130,7 @@ class _Budget:
 
 
 def _plain(value: object, budget: _Budget, depth: int) -> object:
-    """*value* in plain JSON types. Numbers and texts are copied, so a subclass brings no code of its own."""
+    """Return *value* in plain JSON types. Numbers and texts are copied, so no subclass brings code of its own."""
     if depth == 0:
         budget.exceeded = True
     if not budget.spend(1):
@@ -157,7 +157,7 @@ def _instead(text: str, budget: _Budget) -> object:
 
 def _word(value: object, budget: _Budget) -> str:
     text = str.__str__(value) if isinstance(value, str) else safe_text(value)
-    text = _UNSTORABLE.sub(_INSTEAD, text[: max(0, budget.left) + 1])
+    text = _UNSTORABLE.sub(_INSTEAD, text[: max(0, budget.remaining) + 1])
     budget.spend(len(text))
     return text
 
@@ -172,12 +172,12 @@ def _truncated(text: str, max_bytes: int) -> str:
 
 
 def _text_of(value: object, max_bytes: int) -> str:
-    """Enough of the text of *value* to see that it is too long: an error may bring megabytes."""
+    """Return enough of the text of *value* to see that it is too long: an error may have megabytes."""
     try:
         return str.__getitem__(str(value), slice(max_bytes + 1))  # of a subclass, too, this gives a plain str
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # noqa: BLE001 (an error whose text fails to format is one to store all the same)
+    except BaseException as error:  # noqa: BLE001 (an error without a text is stored, too)
         return f"<its text failed with {type(error).__name__}>"
 
 

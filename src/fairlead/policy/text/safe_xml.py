@@ -1,7 +1,7 @@
-"""XML of strangers, read without what XML can do to its reader: no DTD, hence no entities, and no depth.
+"""Read untrusted XML without a DTD, and hence without entities, and with bounded depth.
 
-A document type brings entities that grow without bound or name files of this machine; no API needs one. How
-large a document may be is the bound of the answer that it came in.
+A document type brings entities that grow without bound or name local files; no API needs one. The size is bounded
+by the response that has the document.
 """
 
 from __future__ import annotations
@@ -14,14 +14,17 @@ DEEPEST = 200
 
 
 class XmlRefused(ValueError):
-    """It is no XML, or such as is not read here; the text says why, and nothing that it holds."""
+    """The text is not XML, or has a feature that is refused; the message has nothing of its content."""
 
 
 def read_xml(text: str | bytes) -> Element:
-    """The root of a document; names are ``{namespace}local``. Raises XmlRefused.
+    """Return the root of a document; names are ``{namespace}local``.
 
     >>> read_xml('<a xmlns="urn:x"><b c="1">2</b></a>').find("{urn:x}b").text
     '2'
+
+    Raises:
+        XmlRefused: It cannot be read.
     """
     return _Reader().read(text)
 
@@ -42,14 +45,14 @@ class _Reader:
             self._parser.Parse(text, True)
             return self._builder.close()
         except expat.ExpatError as error:
-            told = expat.ErrorString(error.code)
-            raise XmlRefused(f"line {error.lineno} is not well-formed ({told})") from None
+            reason = expat.ErrorString(error.code)
+            raise XmlRefused(f"line {error.lineno} is not well-formed ({reason})") from None
         except (LookupError, ValueError) as error:
             if isinstance(error, XmlRefused):
                 raise
             raise XmlRefused("its encoding is not known") from None
 
-    def _doctype(self, *_told: object) -> None:
+    def _doctype(self, *_arguments: object) -> None:
         raise XmlRefused("it has a document type")
 
     def _start(self, name: str, attributes: Mapping[str, str]) -> None:

@@ -7,7 +7,7 @@ linear time (back-references, looking around) it refuses. Three bounds of ours k
 well: \\w, \\d and \\s mean ASCII, counted repetitions come to at most 100 in all, and a text is looked at up
 to 4,096 characters.
 
-What matches the empty text matches every text, and is refused: whoever means any message names the status.
+What matches the empty text matches every text, and is refused: to match any message, name the status.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class PatternRefused(ValueError):
 
 
 class TextMatch:
-    """One pattern, ready to match; PatternRefused where it cannot be."""
+    """A compiled pattern. PatternRefused is raised if it is not valid."""
 
     __slots__ = ("_engine", "pattern")
 
@@ -55,7 +55,7 @@ class TextMatch:
         self._engine = _engine(pattern)
 
     def found_in(self, text: str) -> bool:
-        """Whether *text* says it, within its first 4,096 characters.
+        """Return whether the first 4,096 characters of *text* match.
 
         >>> TextMatch("rate*limit").found_in("API Rate-Limit reached"), TextMatch("re:^x").found_in("a x")
         (True, False)
@@ -65,7 +65,7 @@ class TextMatch:
 
 @lru_cache(maxsize=1024)
 def text_match(pattern: str) -> TextMatch:
-    """The one TextMatch of *pattern*; PatternRefused where it cannot be."""
+    """Return the cached TextMatch of *pattern*. Raise PatternRefused if it is not valid."""
     return TextMatch(pattern)
 
 
@@ -99,7 +99,7 @@ def _globbed(pattern: str) -> str:
 
 
 def _ascii(expression: str) -> str:
-    """*expression* with the ASCII meaning of its classes; PatternRefused where it repeats too much."""
+    """Return *expression* with the ASCII meaning of its classes. Raise PatternRefused for many repetitions."""
     parts: list[str] = []
     repeats = 1.0
     for token in _TOKEN.finditer(expression):
@@ -119,6 +119,6 @@ def _count(digits: str) -> float:
 
 
 def _reason(error: SchemaError) -> str:
-    """The engine's own last word, without the drawing of the pattern before it."""
+    """Return the last line of the engine's message, without the drawing of the pattern."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1].removeprefix("error: ") if lines else "it is malformed"
