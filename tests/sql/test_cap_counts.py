@@ -24,7 +24,7 @@ CAPS: dict[str, TenantShare | GroupCap] = {
     "of a group": GroupCap("g", "acme", CAP),
     "shared": GroupCap("g", None, CAP),
 }
-SLICE = 500
+SLICE = 100
 RUN_AND_END = """
 DO $$ DECLARE one uuid := (SELECT job_id FROM job LIMIT 1); BEGIN
     FOR ago_s IN REVERSE {first_ago_s}..{last_ago_s} LOOP
