@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fairlead.policy.calls.classify.classifier import judge
+from fairlead.policy.calls.classify.classifier import classify
 from fairlead.policy.calls.classify.rules import Rules, rules_of
 from fairlead.policy.calls.classify.verdict import Verdict
 from fairlead.policy.limits.feedback.raw_response import RawResponse
@@ -18,7 +18,7 @@ PLAIN = RULES["generic_oauth2"]
 
 def judged(reply: RawResponse, by: str | Rules = PLAIN, *, now_epoch_s: float | None = None) -> Verdict:
     """What *reply* means at a provider, or by rules of one's own."""
-    return judge(RULES[by] if isinstance(by, str) else by, reply, now_epoch_s=now_epoch_s)
+    return classify(RULES[by] if isinstance(by, str) else by, reply, now_epoch_s=now_epoch_s)
 
 
 def own(*patterns: dict[str, Any], provider: str = "generic_oauth2", **settings: Any) -> Rules:

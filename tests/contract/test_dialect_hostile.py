@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.policy.calls.classify.body import reply_of
-from fairlead.policy.calls.classify.classifier import judge
-from fairlead.policy.calls.classify.context import Finding
+from fairlead.policy.calls.classify.classifier import classify
+from fairlead.policy.calls.classify.context import TraceStep
 from fairlead.policy.calls.classify.verdict import Result, Verdict
 from fairlead.policy.limits.feedback.raw_response import RawResponse
 from fairlead.policy.text.text_match import PatternRefused, TextMatch
@@ -131,10 +131,10 @@ BODIES: dict[str, bytes] = {
 @pytest.mark.parametrize("provider", LIMITING)
 def test_no_body_breaks_the_judgement(provider: str, name: str) -> None:
     for status in (200, 207, 400, 429, 500, 503):
-        trail: list[Finding] = []
+        trace: list[TraceStep] = []
         reply = reply_of(status, {"content-type": "application/json"}, BODIES[name])
-        verdict = judge(RULES[provider], reply, now_epoch_s=None, trail=trail)
-        checked(verdict, trail)
+        verdict = classify(RULES[provider], reply, now_epoch_s=None, trace=trace)
+        checked(verdict, trace)
         if status == 429:
             assert verdict.category == "transient_rate_limit"
         if status == 200 and name in {"html", "empty", "brackets", "digits", "a long text"}:
@@ -146,9 +146,9 @@ def test_body_in_any_readable_encoding_is_classified() -> None:
         assert judged(reply_of(400, {}, BODIES[name])).rule == "rate_limit_errors"
 
 
-def checked(verdict: Verdict, trail: list[Finding]) -> None:
+def checked(verdict: Verdict, trace: list[TraceStep]) -> None:
     """What comes out can be shown, stored and acted on."""
-    for text in (verdict.why, verdict.rule, verdict.code, *(each.seen for each in trail)):
+    for text in (verdict.why, verdict.rule, verdict.code, *(each.seen for each in trace)):
         assert len(text) <= 700
         text.encode("utf-8")
         assert not CONTROL.search(text), text
@@ -197,11 +197,11 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 def test_any_answer_is_judged(
     provider: str, status: int, body: Any, text: str | None, headers: dict[str, list[str]]
 ) -> None:
-    trail: list[Finding] = []
+    trace: list[TraceStep] = []
     reply = RawResponse(status, headers, body=body, text=text)
-    told = judge(RULES[provider], reply, now_epoch_s=None, trail=trail)
-    checked(told, trail)
-    assert judge(RULES[provider], reply, now_epoch_s=None) == told, "to be watched changes nothing"
+    told = classify(RULES[provider], reply, now_epoch_s=None, trace=trace)
+    checked(told, trace)
+    assert classify(RULES[provider], reply, now_epoch_s=None) == told, "to be watched changes nothing"
 
 
 @pytest.mark.parametrize(
@@ -216,9 +216,9 @@ def test_a_secret_that_a_provider_echoes_does_not_come_out(secret: str) -> None:
     bare = secret.rpartition(" ")[2].rpartition("=")[2]
     for body in ({"error": {"message": f"no {secret}", "code": bare}}, {"errors": [{"message": secret}]}):
         for status in (200, 400, 401, 418, 500):
-            trail: list[Finding] = []
-            verdict = judge(RULES["stripe"], RawResponse(status, body=body), now_epoch_s=None, trail=trail)
-            assert bare not in f"{verdict} {trail}"
+            trace: list[TraceStep] = []
+            verdict = classify(RULES["stripe"], RawResponse(status, body=body), now_epoch_s=None, trace=trace)
+            assert bare not in f"{verdict} {trace}"
 
 
 @pytest.mark.parametrize(

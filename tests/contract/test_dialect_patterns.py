@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from fairlead.errors import InvalidConfigError
-from fairlead.policy.calls.classify.rules import rules_of, shipped
+from fairlead.policy.calls.classify.rules import builtin_rules, rules_of
 from fairlead.policy.calls.classify.verdict import Result, Scope, Step
 from fairlead.policy.failures.category import Category
 from fairlead.policy.failures.strategy import Next, StrategyName
@@ -254,7 +254,7 @@ def test_a_profile_with_a_bad_rule_does_not_start(tmp_path: Any) -> None:
 
 
 def test_shipped_patterns_are_the_documented_defaults() -> None:
-    assert [rule.name for rule in shipped()] == [
+    assert [rule.name for rule in builtin_rules()] == [
         "concurrency_errors",
         "api_limit_errors",
         "rate_limit_errors",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.policy.calls.classify.body import LARGEST_JUDGED, Unread
+from fairlead.policy.calls.classify.body import LARGEST_JUDGED, LazyResponse
 from fairlead.policy.calls.classify.verdict import Result, Step, Verdict
 from fairlead.policy.failures.category import Category
 from fairlead.policy.failures.strategy import Next
@@ -315,7 +315,7 @@ def test_an_item_is_judged_by_ones_own_rules_too() -> None:
 
 def came(text: str) -> RawResponse:
     """An answer with status 200, as the pipeline judges it."""
-    return Unread(200, {}, text.encode()).judged()
+    return LazyResponse(200, {}, text.encode()).judged()
 
 
 def is_unreadable_part(verdict: Verdict) -> bool:

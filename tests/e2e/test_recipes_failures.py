@@ -41,8 +41,8 @@ async def test_failures(shell: Shell) -> None:
 
 
 def test_the_page_names_every_rule_and_strategy() -> None:
-    from fairlead.policy.calls.classify.rules import shipped
+    from fairlead.policy.calls.classify.rules import builtin_rules
     from fairlead.policy.failures.strategy import StrategyName
 
-    for name in (*(rule.name for rule in shipped()), *StrategyName):
+    for name in (*(rule.name for rule in builtin_rules()), *StrategyName):
         assert f"`{name}`" in Page("how-to/failures.md").text, name

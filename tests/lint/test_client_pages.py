@@ -9,7 +9,6 @@ from typing import get_args
 import pytest
 
 from fairlead.app.client.options import CLASSES, CallOptions
-from fairlead.policy.calls.classify.rules import shipped
 from fairlead.policy.calls.next_step import IDEMPOTENT
 from fairlead.policy.providers.call_settings import CallSettings
 from fairlead.policy.providers.pagination import Pages
@@ -41,7 +40,7 @@ def test_the_status_that_is_not_sent_again_is_told() -> None:
     (row_text,) = re.findall(
         r"^\| ([0-9]+), and what a breaker's rule matches \| not here", page(CLIENT), re.MULTILINE
     )
-    later = [rule for rule in shipped() if rule.strategy == "circuit_breaker"]
+    later = [rule for rule in builtin_rules() if rule.strategy == "circuit_breaker"]
     assert [rule.alone for rule in later] == [(int(row_text),)]
 
 

@@ -28,7 +28,7 @@ from fairlead.assembly.settings import DatabaseTable, ProviderAppTable
 from fairlead.engine.ports import FailureRecord
 from fairlead.errors import CallFailedError
 from fairlead.events import TokenRefreshFailed
-from fairlead.policy.calls.classify.classifier import judge
+from fairlead.policy.calls.classify.classifier import classify
 from fairlead.policy.calls.classify.rules import rules_of
 from fairlead.policy.limits.feedback.raw_response import RawResponse
 from fairlead.policy.providers.profile_load import load_profiles
@@ -193,7 +193,9 @@ def test_a_key_that_is_a_word_of_ours_hides_no_code_and_changes_no_decision() ->
     record_of_job = FailureRecord("transient_server", "may_have_acted", "no", 0.1, 1, None)
     assert json.loads(failure_text(record_of_job))["code"] == "may_have_acted"
     reply = RawResponse(400, {}, {"code": "REQUEST_LIMIT_EXCEEDED"})
-    assert judge(rules_of(load_profiles()["xero"]), reply, now_epoch_s=None).code == "REQUEST_LIMIT_EXCEEDED"
+    assert (
+        classify(rules_of(load_profiles()["xero"]), reply, now_epoch_s=None).code == "REQUEST_LIMIT_EXCEEDED"
+    )
 
 
 def test_a_secret_that_a_provider_gives_for_its_code_is_no_code() -> None:
@@ -201,7 +203,7 @@ def test_a_secret_that_a_provider_gives_for_its_code_is_no_code() -> None:
     reply = RawResponse(
         400, {}, {"errors": [{"message": "no", "extensions": {"code": "correcthorsebattery"}}], "data": None}
     )
-    assert judge(rules_of(load_profiles()["shopify"]), reply, now_epoch_s=None).code == "http_400"
+    assert classify(rules_of(load_profiles()["shopify"]), reply, now_epoch_s=None).code == "http_400"
 
 
 def test_a_failed_call_leaves_its_answer_behind_when_it_is_pickled() -> None:

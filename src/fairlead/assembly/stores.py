@@ -66,7 +66,7 @@ def read_texts() -> None:
     """
     read_statements()
     read_scripts()
-    shipped()
+    builtin_rules()
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ from fairlead.app.client.response import Response
 from fairlead.engine.calls.request import CallResult
 from fairlead.engine.ports.http import HttpResponse
 from fairlead.errors import CallFailedError, DependencyUnavailableError, LimitExceededError, SlotLostError
-from fairlead.policy.calls.classify.classifier import judge
+from fairlead.policy.calls.classify.classifier import classify
 from fairlead.policy.calls.classify.rules import rules_of
 from fairlead.policy.calls.classify.verdict import Verdict
 from fairlead.policy.limits.feedback.raw_response import RawResponse
@@ -36,7 +36,7 @@ class Vendor:
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
-        verdict = judge(self.rules, answer, now_epoch_s=None)
+        verdict = classify(self.rules, answer, now_epoch_s=None)
         came = CallResult(HttpResponse(answer.status, {}, b"", 0.0), answer, verdict, 1, 0.0)
         return Response(came, tenant="acme", provider="shop")
 

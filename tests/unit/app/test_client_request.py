@@ -22,7 +22,7 @@ from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.engine.ports.http import HttpResponse
 from fairlead.errors import CallFailedError, InvalidConfigError, InvalidInputError, ResponseDecodingError
 from fairlead.policy.calls.classify.body import reply_of
-from fairlead.policy.calls.classify.classifier import judge
+from fairlead.policy.calls.classify.classifier import classify
 from fairlead.policy.calls.classify.rules import rules_of
 from fairlead.policy.providers.call_settings import CallSettings
 from fairlead.policy.providers.pagination import ByOffset, ByPageInfo, Pages
@@ -185,7 +185,7 @@ def test_plain_params_are_idempotent() -> None:
 def came(body: bytes, **headers: tuple[str, ...]) -> CallResult:
     reply = reply_of(200, headers, body)
     answer = HttpResponse(200, headers, body, 0.0)
-    return CallResult(answer, reply, judge(rules_of(STRIPE), reply, now_epoch_s=None), 2, 0.0)
+    return CallResult(answer, reply, classify(rules_of(STRIPE), reply, now_epoch_s=None), 2, 0.0)
 
 
 def test_headers_are_found_however_their_names_are_written() -> None:

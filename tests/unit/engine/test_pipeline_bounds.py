@@ -99,7 +99,7 @@ async def test_a_credential_that_is_at_hand_is_not_asked_for() -> None:
     assert world.clock.monotonic() == 0.0
 
 
-class Unread(World):
+class LazyResponse(World):
     """A database that takes a minute to tell of a connection."""
 
     async def connection(self, key: ConnectionKey) -> Connection:
@@ -111,14 +111,14 @@ class Unread(World):
 async def test_no_call_waits_for_its_connection_past_its_deadline(
     deadline_s: float | None, ends_s: float
 ) -> None:
-    world = Unread([answer(200)])
+    world = LazyResponse([answer(200)])
     with pytest.raises(DeadlineExceededError, match="connection"):
         await world.call(replace(GET, deadline_s=deadline_s))
     assert world.clock.monotonic() == ends_s
 
 
 async def test_in_a_job_no_connection_is_waited_for_past_the_time_of_the_job() -> None:
-    world = Unread([answer(200)])
+    world = LazyResponse([answer(200)])
     job: Any = SimpleNamespace(attempt=1, job_id=UUID(int=9))
     running = current_job.set(JobContext(job, lambda: 20.0 - world.clock.monotonic(), timeout_s=20.0))
     try:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from fairlead.policy.calls.classify import body as body_module
-from fairlead.policy.calls.classify.body import LARGEST_JUDGED, Unread, outer_members, reply_of
-from fairlead.policy.calls.classify.classifier import judge
+from fairlead.policy.calls.classify.body import LARGEST_JUDGED, LazyResponse, outer_members, reply_of
+from fairlead.policy.calls.classify.classifier import classify
 from fairlead.policy.calls.classify.rules import rules_of
 from fairlead.policy.calls.classify.verdict import Result, Verdict
 from fairlead.policy.limits.feedback.dialect import parse_limits
@@ -27,9 +27,9 @@ FAILED = [{"message": "no", "extensions": {"code": "INTERNAL_SERVER_ERROR"}}]
 
 
 def judged(raw: bytes, provider: str, status: int = 200) -> Verdict:
-    reply = Unread(status, {}, raw).judged()
+    reply = LazyResponse(status, {}, raw).judged()
     told = parse_limits(PROFILES[provider].limits.dialect, reply, now_epoch_s=None)
-    return judge(rules_of(PROFILES[provider]), reply, told, now_epoch_s=None)
+    return classify(rules_of(PROFILES[provider]), reply, told, now_epoch_s=None)
 
 
 @pytest.mark.parametrize("provider", list(PROFILES))
@@ -44,9 +44,9 @@ def test_the_json_of_a_success_is_read_when_somebody_asks(
         return given(raw, told)
 
     monkeypatch.setattr(body_module, "_read", reads)
-    reply = Unread(200, {}, b'{"items": [1, 2]}')
+    reply = LazyResponse(200, {}, b'{"items": [1, 2]}')
     told = parse_limits(PROFILES[provider].limits.dialect, reply.judged(), now_epoch_s=None)
-    assert judge(rules_of(PROFILES[provider]), reply.judged(), told, now_epoch_s=None).result is Result.OK
+    assert classify(rules_of(PROFILES[provider]), reply.judged(), told, now_epoch_s=None).result is Result.OK
     assert read == []
     assert (reply.body, reply.body, reply.text) == ({"items": [1, 2]}, {"items": [1, 2]}, None)
     assert len(read) == 1, "it is read once"
@@ -70,10 +70,10 @@ def test_the_json_of_a_success_is_read_when_somebody_asks(
 def test_nothing_is_missed_by_reading_late(raw: bytes, provider: str) -> None:
     dialect = PROFILES[provider].limits.dialect
     for status in (200, 207, 400, 429, 500):
-        late, eager = Unread(status, {}, raw), reply_of(status, {}, raw)
+        late, eager = LazyResponse(status, {}, raw), reply_of(status, {}, raw)
         assert parse_limits(dialect, late, now_epoch_s=None) == parse_limits(dialect, eager, now_epoch_s=None)
         rules = rules_of(PROFILES[provider])
-        assert judge(rules, late, now_epoch_s=None) == judge(rules, eager, now_epoch_s=None)
+        assert classify(rules, late, now_epoch_s=None) == classify(rules, eager, now_epoch_s=None)
         assert (late.body, late.text) == (eager.body, eager.text)
 
 
@@ -87,7 +87,7 @@ def test_of_a_large_answer_of_graphql_the_ends_are_read() -> None:
         found = outer_members(raw)
         assert (found["errors"], found["extensions"]) == (FAILED, COST)
         assert judged(raw, "shopify").result is Result.PARTIAL
-        reply = Unread(200, {}, raw)
+        reply = LazyResponse(200, {}, raw)
         points = parse_limits("shopify", reply.judged(), now_epoch_s=None)[0]
         assert (points.left, points.actual) == (90.0, 5.0)
         assert len(reply.body["data"]["orders"]) == len(LARGE)  # type: ignore[index]
@@ -180,10 +180,13 @@ def test_the_largest_batch_that_was_done_is_done() -> None:
 )
 def test_large_body_with_many_matches_needs_little_memory(provider: str, head: bytes, part: bytes) -> None:
     """P11: to know that it is there takes none of the memory that a list of all of it would, 50 MiB here."""
-    reply, rules = Unread(200, {}, head + part * ((15 << 20) // len(part))), rules_of(PROFILES[provider])
+    reply, rules = (
+        LazyResponse(200, {}, head + part * ((15 << 20) // len(part))),
+        rules_of(PROFILES[provider]),
+    )
     tracemalloc.start()
     try:
-        assert judge(rules, reply.judged(), now_epoch_s=None).result is Result.PARTIAL
+        assert classify(rules, reply.judged(), now_epoch_s=None).result is Result.PARTIAL
         assert tracemalloc.get_traced_memory()[1] < 4 << 20
     finally:
         tracemalloc.stop()

@@ -9,7 +9,7 @@ import ssl
 import pytest
 
 from fairlead import errors
-from fairlead.policy.calls.classify.classifier import judge
+from fairlead.policy.calls.classify.classifier import classify
 from fairlead.policy.calls.classify.rules import rules_of
 from fairlead.policy.calls.classify.verdict import Result, Step, Verdict
 from fairlead.policy.failures.category import Category, classify_exception
@@ -174,7 +174,7 @@ def test_a_deep_group_is_no_stack_overflow() -> None:
 
 @pytest.mark.parametrize("status", [418, 404])
 def test_a_call_that_no_rule_knew_is_flagged_and_no_other(status: int) -> None:
-    verdict = judge(rules_of(load_profiles()["stripe"]), RawResponse(status, {}), now_epoch_s=0.0)
+    verdict = classify(rules_of(load_profiles()["stripe"]), RawResponse(status, {}), now_epoch_s=0.0)
     failed = errors.CallFailedError("it failed", category=verdict.category, verdict=verdict)
     assert classify_exception(failed).unclassified is (status == 418)
     assert (

@@ -16,7 +16,7 @@ from fairlead.app.client.response import Response
 from fairlead.app.client.streaming import StreamedResponse
 from fairlead.engine.calls.request import CallResult
 from fairlead.engine.ports import HttpResponse
-from fairlead.policy.calls.classify.body import LARGEST_JUDGED, Unread, reply_of
+from fairlead.policy.calls.classify.body import LARGEST_JUDGED, LazyResponse, reply_of
 from fairlead.policy.calls.classify.verdict import Result, Step, Verdict
 from fairlead.policy.providers.profile_load import load_profiles
 from fairlead.policy.text.charset import CODECS, as_utf_8, charset_of, strict_text_of, text_of
@@ -28,7 +28,7 @@ CSV = "Straße;Größe\r\nMünchen;5 €\r\n"
 
 def response(body: bytes, *content_type: str) -> Response:
     headers = {"content-type": content_type} if content_type else {}
-    reply = Unread(200, headers, body)
+    reply = LazyResponse(200, headers, body)
     came = CallResult(
         HttpResponse(200, headers, body, 0.0), reply, Verdict(Result.OK, "ok", Step.STATUS, "ok"), 1, 0.0
     )
@@ -124,7 +124,7 @@ def test_xml_is_read_in_the_charset_of_its_content_type_before_that_of_its_decla
 def test_large_answer_is_judged_in_the_charset_that_it_tells() -> None:
     padding = "x" * LARGEST_JUDGED
     body = f'{{"errors": [{{"message": "größer"}}], "data": "{padding}"}}'.encode("latin-1")
-    judged = Unread(200, {"content-type": ("application/json; charset=iso-8859-1",)}, body).judged()
+    judged = LazyResponse(200, {"content-type": ("application/json; charset=iso-8859-1",)}, body).judged()
     assert judged.body["errors"][0]["message"] == "größer"  # type: ignore[index]
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from fairlead.engine.limits.observations import Doubts, observations_for
 from fairlead.engine.ports.gate import Observation
-from fairlead.policy.calls.classify.body import Unread
-from fairlead.policy.calls.classify.classifier import judge
+from fairlead.policy.calls.classify.body import LazyResponse
+from fairlead.policy.calls.classify.classifier import classify
 from fairlead.policy.calls.classify.rules import rules_of
 from fairlead.policy.failures.hint import DAILY_PARK_CAP_S, HINT_CAP_S
 from fairlead.policy.limits.feedback.dialect import DIALECTS, parse_limits
@@ -168,9 +168,9 @@ def judge_one(
     chance: random.Random, given: tuple[int, dict[str, tuple[str, ...]], bytes], dialect: str, doubts: Doubts
 ) -> None:
     status, headers, raw = given
-    reply = Unread(status, headers, raw).judged()
+    reply = LazyResponse(status, headers, raw).judged()
     told = parse_limits(dialect, reply, now_epoch_s=NOW_S)
-    verdict = judge(RULES[dialect], reply, told, now_epoch_s=NOW_S)
+    verdict = classify(RULES[dialect], reply, told, now_epoch_s=NOW_S)
     delay_s = verdict.strategy.delay_s(0, draw=0.0, hint_s=verdict.hint_s, daily=verdict.daily)
     assert 0 <= delay_s <= (DAILY_PARK_CAP_S if verdict.daily else HINT_CAP_S)
     before, slots = dict(doubts.ignored), doubts.slots

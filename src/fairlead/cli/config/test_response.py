@@ -48,8 +48,8 @@ def try_response(
     account: Account = "default",
 ) -> Exit | None:
     """Show how a recorded response would be judged, and why. Nothing is sent, and nothing is changed."""
-    from fairlead.policy.calls.classify.classifier import judge
-    from fairlead.policy.calls.classify.context import Finding
+    from fairlead.policy.calls.classify.classifier import classify
+    from fairlead.policy.calls.classify.context import TraceStep
 
     if provider and connection:
         raise InvalidInputError(
@@ -57,10 +57,10 @@ def try_response(
         )
     reply = _recorded(file)
     rules, factor = _of_connection(call, connection, account) if connection else _of_provider(call, provider)
-    trail: list[Finding] = []
-    verdict = judge(rules, reply, now_epoch_s=time.time(), trail=trail)
+    trace: list[TraceStep] = []
+    verdict = classify(rules, reply, now_epoch_s=time.time(), trace=trace)
     told = as_record(verdict, reply, factor)
-    steps = [{"place": each.place, "seen": each.seen} for each in trail]
+    steps = [{"place": each.place, "seen": each.seen} for each in trace]
     if call.out.as_json:
         call.out.record({**told, "steps": steps})
         return None

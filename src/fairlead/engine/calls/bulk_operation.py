@@ -28,7 +28,7 @@ from fairlead.engine.ports import ConnectionKey
 from fairlead.engine.ports.http import HttpRequest, NoResponse, StreamBroken, Transport
 from fairlead.errors import BulkLimitReachedError, BulkStillRunningError, CallFailedError
 from fairlead.policy.calls.bulk.protocol import BulkAsk, BulkDenied, BulkSeen, BulkState, BulkWay
-from fairlead.policy.calls.classify.status import is_success, meaning_of
+from fairlead.policy.calls.classify.status import category_of_status, is_success
 from fairlead.policy.calls.deadline import buffer_s, has_time
 from fairlead.policy.failures.backoff import Jitter, backoff_s
 from fairlead.policy.failures.category import Category
@@ -210,7 +210,7 @@ class BulkRun:
             if isinstance(came, NoResponse):
                 raise _FetchFailed(Category.TRANSIENT_NETWORK, came.kind, came.why)
             if not is_success(came.status):
-                category = meaning_of(came.status) or Category.TRANSIENT_NETWORK
+                category = category_of_status(came.status) or Category.TRANSIENT_NETWORK
                 raise _FetchFailed(category, f"http_{came.status}", f"status {came.status}")
             number = 0
             chunks = as_utf_8(steady(came, self._runs.clock, _IDLE_S), declared_codec(came.headers))

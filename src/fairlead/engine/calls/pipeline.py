@@ -45,8 +45,8 @@ from fairlead.engine.ports.http import (
 )
 from fairlead.errors import DeadlineExceededError, FairleadError, InvalidInputError, SlotLostError
 from fairlead.events import Emit
-from fairlead.policy.calls.classify.body import Unread
-from fairlead.policy.calls.classify.classifier import judge
+from fairlead.policy.calls.classify.body import LazyResponse
+from fairlead.policy.calls.classify.classifier import classify
 from fairlead.policy.calls.classify.status import is_success
 from fairlead.policy.calls.classify.verdict import DONE, Result, Verdict
 from fairlead.policy.calls.deadline import buffer_s, is_hurried
@@ -342,10 +342,10 @@ class Pipeline:
             )
             admission.record_no_response(verdict.health, outcome.kind, sent=outcome.sent, hurried=hurried)
             return AttemptResult(outcome, None, verdict)
-        response, now_epoch_s = Unread(outcome.status, outcome.headers, outcome.body), self._epoch_s()
+        response, now_epoch_s = LazyResponse(outcome.status, outcome.headers, outcome.body), self._epoch_s()
         excerpt = response.judged()
         observations = parse_limits(admission.dialect, excerpt, now_epoch_s=now_epoch_s)
-        verdict = judge(rules, excerpt, observations, now_epoch_s=now_epoch_s)
+        verdict = classify(rules, excerpt, observations, now_epoch_s=now_epoch_s)
         admission.apply_observations(observations, verdict.health, verdict.code)
         return AttemptResult(outcome, response, verdict)
 

@@ -17,8 +17,8 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from fairlead.policy.calls.classify.error_fields import Said, code
-from fairlead.policy.calls.classify.status import is_success, meaning_of
+from fairlead.policy.calls.classify.error_fields import BodyError, code
+from fairlead.policy.calls.classify.status import category_of_status, is_success
 from fairlead.policy.calls.classify.verdict import FailedItem
 from fairlead.policy.failures.category import Category
 from fairlead.policy.limits.feedback.raw_response import RawResponse
@@ -38,22 +38,22 @@ _FAILED_PART = (
 _ROLLED_BACK = "PROCESSING_HALTED"  # said of the parts of a graph that failed for another one's sake
 
 
-def batch(reply: RawResponse, dialect: str, by_code: Mapping[str, Category]) -> Said | None:
+def batch(response: RawResponse, dialect: str, by_code: Mapping[str, Category]) -> BodyError | None:
     """The failed items of a batch; None where *reply* answers no batch, or all of it was done.
 
     *by_code*: the categories that rules have for codes of the provider.
     """
-    if reply.status == 207:
-        failed = _multi_status(reply.body, by_code)
-    elif dialect == "salesforce" and reply.status == 200 and _may_be_salesforce(reply):
-        failed = None if _unread(reply) else _salesforce(reply.body, by_code)
+    if response.status == 207:
+        failed = _multi_status(response.body, by_code)
+    elif dialect == "salesforce" and response.status == 200 and _may_be_salesforce(response):
+        failed = None if _unread(response) else _salesforce(response.body, by_code)
     else:
         return None
     if failed is None:
-        return Said("batch", partial=True, readable=False)
+        return BodyError("batch", partial=True, readable=False)
     items = tuple(failed)
     codes = tuple(dict.fromkeys(item.code for item in items))
-    return Said("batch", codes, partial=True, items=items) if items else None
+    return BodyError("batch", codes, partial=True, items=items) if items else None
 
 
 def _multi_status(body: object, by_code: Mapping[str, Category]) -> list[FailedItem] | None:
@@ -77,7 +77,7 @@ def _multi_status(body: object, by_code: Mapping[str, Category]) -> list[FailedI
 def _failed(index: int | None, item: object, status: int, by_code: Mapping[str, Category]) -> FailedItem:
     words = [code(member(item, *path)) for path in (("code",), ("error", "code"), ("errorCode",), ("error",))]
     told = next((each for each in words if each and each != str(status)), "")
-    category = by_code.get(told) or meaning_of(status) or Category.TRANSIENT_NETWORK
+    category = by_code.get(told) or category_of_status(status) or Category.TRANSIENT_NETWORK
     return FailedItem(index, told or str(status), category, word(member(item, "id")) or None)
 
 
@@ -90,16 +90,16 @@ def _hubspot(error: object, by_code: Mapping[str, Category]) -> Iterator[FailedI
 
 
 def _may_be_salesforce(reply: RawResponse) -> bool:
-    return any(map(reply.may_contain, ("success", "httpStatusCode", "hasErrors", "isSuccessful")))
+    return any(map(response.may_contain, ("success", "httpStatusCode", "hasErrors", "isSuccessful")))
 
 
-def _unread(reply: RawResponse) -> bool:
+def _unread(response: RawResponse) -> bool:
     """Whether it tells of a failure, and its JSON was not read: it is large, or none."""
-    text = (reply.text or "").lstrip("\ufeff \t\r\n")
+    text = (response.text or "").lstrip("\ufeff \t\r\n")
     if text.startswith("["):
-        return reply.holds(b'"success"', _FALSE)
-    is_composite = any(map(reply.may_contain, ("compositeResponse", "hasErrors", "isSuccessful")))
-    return text.startswith("{") and is_composite and any(reply.holds(*part) for part in _FAILED_PART)
+        return response.holds(b'"success"', _FALSE)
+    is_composite = any(map(response.may_contain, ("compositeResponse", "hasErrors", "isSuccessful")))
+    return text.startswith("{") and is_composite and any(response.holds(*part) for part in _FAILED_PART)
 
 
 def _salesforce(body: object, by_code: Mapping[str, Category]) -> list[FailedItem]:
@@ -146,7 +146,7 @@ def _of_errors(
     """An item by the first error that is told of it."""
     told = next((code(member(error, key)) for error in errors for key in ("statusCode", "errorCode")
                  if code(member(error, key))), "")  # fmt: skip
-    by_status = meaning_of(status) if status is not None else None
+    by_status = category_of_status(status) if status is not None else None
     category = by_code.get(told) or by_status or Category.PERMANENT_REQUEST
     return FailedItem(index, told or str(status or "failed"), category, ref)
 

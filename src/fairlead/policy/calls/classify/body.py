@@ -37,12 +37,12 @@ def reply_of(status: int, headers: Mapping[str, str | Sequence[str]], body: byte
     >>> reply_of(429, {"Retry-After": "2"}, b'{"error": "slow down"}').body
     {'error': 'slow down'}
     """
-    reply = RawResponse(status, headers)
-    value, text = _read(body, declared_codec(reply.headers))
-    return replace(reply, body=value, text=text)
+    response = RawResponse(status, headers)
+    value, text = _read(body, declared_codec(response.headers))
+    return replace(response, body=value, text=text)
 
 
-class Unread(RawResponse):
+class LazyResponse(RawResponse):
     """An answer whose JSON is read when somebody asks for it: of most answers nobody judges more than status
     and headers, and their callers read them at a time of their own.
 
@@ -59,7 +59,7 @@ class Unread(RawResponse):
         put(self, "_value", None)
 
     def __repr__(self) -> str:
-        return f"Unread({self.status}, {len(self._raw)} bytes)"
+        return f"LazyResponse({self.status}, {len(self._raw)} bytes)"
 
     @property
     def body(self) -> object:
@@ -111,7 +111,7 @@ class Outline(RawResponse):
 
     __slots__ = ("_whole",)
 
-    def __init__(self, whole: Unread, body: object, text: str | None) -> None:
+    def __init__(self, whole: LazyResponse, body: object, text: str | None) -> None:
         super().__init__(whole.status, whole.headers, body, text)
         object.__setattr__(self, "_whole", whole)
 
@@ -127,14 +127,14 @@ class Outline(RawResponse):
         """How often *word* stands in its body as it came."""
         return self._whole._raw.count(word.encode())
 
-    _whole: Unread
+    _whole: LazyResponse
 
 
-def _outline(reply: Unread) -> Outline:
-    raw, declared = reply._raw, declared_codec(reply.headers)
-    if reply.is_markup or not (members := outer_members(raw, declared)):
-        return Outline(reply, None, _as_text(raw, declared))
-    return Outline(reply, members, None)
+def _outline(response: LazyResponse) -> Outline:
+    raw, declared = response._raw, declared_codec(response.headers)
+    if response.is_markup or not (members := outer_members(raw, declared)):
+        return Outline(response, None, _as_text(raw, declared))
+    return Outline(response, members, None)
 
 
 def outer_members(raw: bytes, declared: str | None = None) -> dict[str, object]:

@@ -14,13 +14,13 @@ import re
 from dataclasses import replace
 
 from fairlead.policy.calls.classify.batch import batch
-from fairlead.policy.calls.classify.context import SHOWN, Case, Finding
-from fairlead.policy.calls.classify.error_fields import Said
+from fairlead.policy.calls.classify.context import SHOWN, ClassificationContext, TraceStep
+from fairlead.policy.calls.classify.error_fields import BodyError
 from fairlead.policy.calls.classify.graphql import graphql
-from fairlead.policy.calls.classify.match import Match, found_in
+from fairlead.policy.calls.classify.match import Match, match_rules
 from fairlead.policy.calls.classify.rules import BUILT_IN, Rules, category_of
 from fairlead.policy.calls.classify.soap_fault import soap
-from fairlead.policy.calls.classify.status import is_success, meaning_of
+from fairlead.policy.calls.classify.status import category_of_status, is_success
 from fairlead.policy.calls.classify.user_errors import user_errors
 from fairlead.policy.calls.classify.verdict import DONE, NO_MORE, Result, Scope, Step, Verdict
 from fairlead.policy.failures.category import Category
@@ -47,82 +47,84 @@ _SHOULD_RETRY = ("x-should-retry", "stripe-should-retry")
 _CODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}")
 
 
-def judge(
+def classify(
     rules: Rules,
-    reply: RawResponse,
-    told: tuple[LimitObservation, ...] | None = None,
+    response: RawResponse,
+    observations: tuple[LimitObservation, ...] | None = None,
     *,
     now_epoch_s: float | None,
-    trail: list[Finding] | None = None,
+    trace: list[TraceStep] | None = None,
 ) -> Verdict:
     """What *reply* means by *rules*. Never raises, whatever the answer holds.
 
     *told*: what ``policy.feedback`` heard in it, where the caller has asked already. *now_epoch_s*: our
     clock, for moments in answers without a Date header. *trail*: takes the way to the verdict, step by step.
     """
-    if told is None:
-        told = parse_limits(rules.dialect, reply, now_epoch_s=now_epoch_s)
-    refusal = max((item for item in told if item.refused), key=_weight, default=None)
-    said = graphql(reply) or soap(reply) or batch(reply, rules.dialect, rules.by_code)
-    if said is None and refusal is None and rules.dialect == "shopify":
-        said = user_errors(reply, rules.by_code)
-    failed = refusal is not None or said is not None or not is_success(reply.status)
-    if not failed and not rules.in_successes and trail is None:
+    if observations is None:
+        observations = parse_limits(rules.dialect, response, now_epoch_s=now_epoch_s)
+    refusal = max((item for item in observations if item.refused), key=_weight, default=None)
+    body_error = graphql(response) or soap(response) or batch(response, rules.dialect, rules.by_code)
+    if body_error is None and refusal is None and rules.dialect == "shopify":
+        body_error = user_errors(response, rules.by_code)
+    failed = refusal is not None or body_error is not None or not is_success(response.status)
+    if not failed and not rules.in_successes and trace is None:
         return DONE
-    case = Case(reply, said, refusal, now_epoch_s, trail)
-    case.note_beginning(told)
-    if said is not None and said.partial:
-        return _partial(case, said, rules)
-    match = next(filter(None, (found_in(case, level) for level in rules.levels)), None)
+    context = ClassificationContext(response, body_error, refusal, now_epoch_s, trace)
+    context.note_beginning(observations)
+    if body_error is not None and body_error.partial:
+        return _partial(context, body_error, rules)
+    match = next(filter(None, (match_rules(context, level) for level in rules.levels)), None)
     if match is None and not failed:
-        case.note("result", "nothing tells of a failure")
+        context.note("result", "nothing tells of a failure")
         return DONE
-    verdict = _by_rule(case, match, rules) if match is not None else _by_meaning(case, rules)
-    verdict = _as_header_says(case, verdict, rules)
+    verdict = _by_rule(context, match, rules) if match is not None else _by_meaning(context, rules)
+    verdict = _as_header_says(context, verdict, rules)
     verdict = replace(verdict, scope=_scope(verdict, refusal), limit=refusal.limit if refusal else None)
-    case.note("result", verdict.why)
+    context.note("result", verdict.why)
     return verdict
 
 
-def _by_rule(case: Case, match: Match, rules: Rules) -> Verdict:
-    rule, refusal = match.rule, case.refusal
-    category = category_of(rule, _meaning(case))
+def _by_rule(context: ClassificationContext, match: Match, rules: Rules) -> Verdict:
+    rule, refusal = match.rule, context.refusal
+    category = category_of(rule, _meaning(context))
     strategy = rule.as_strategy()
     is_limit = strategy.name is StrategyName.PARKED and category is Category.TRANSIENT_RATE_LIMIT
     is_day = (
-        is_limit and (_hint_s(case) or strategy.nominal_s(0)) >= HINT_CAP_S
+        is_limit and (_hint_s(context) or strategy.nominal_s(0)) >= HINT_CAP_S
     )  # a daily limit pauses for longer
     if refusal is not None and refusal.limit == BULK and match.origin == BUILT_IN:
         strategy = Strategy(StrategyName.PARKED, later_s=_BULK_AGAIN_S)
-    named = match.sign if match.step in (Step.PROTOCOL_BODY, Step.PROVIDER_CODE) else ""
-    why = f"{rule.name} ({match.origin}), by {match.step}: {match.sign}"
+    named = match.evidence if match.step in (Step.PROTOCOL_BODY, Step.PROVIDER_CODE) else ""
+    why = f"{rule.name} ({match.origin}), by {match.step}: {match.evidence}"
     return Verdict(
         Result.FAILED,
         rule.name,
         match.step,
-        _why(case, why),
+        _why(context, why),
         category=category,
-        code=_code(case, named, is_ours=True),
+        code=_code(context, named, is_ours=True),
         strategy=strategy,
         max_attempts=min(rule.max_attempts, rules.most_retries) if strategy.next is Next.RETRY else 0,
         takes_slot=rule.slots,
-        hint_s=_hint_s(case),
+        hint_s=_hint_s(context),
         daily=is_day or (refusal is not None and refusal.daily),
-        health=_health(case, category),
-        refused_before_acting=_never_acted(case, category, match.step),
+        health=_health(context, category),
+        refused_before_acting=_never_acted(context, category, match.step),
     )
 
 
-def _by_meaning(case: Case, rules: Rules) -> Verdict:
-    meaning = _meaning(case)
+def _by_meaning(context: ClassificationContext, rules: Rules) -> Verdict:
+    meaning = _meaning(context)
     category = meaning or Category.TRANSIENT_NETWORK
-    by_body = case.said is not None and case.said.category is not None
+    by_body = context.body_error is not None and context.body_error.category is not None
     step = Step.PROTOCOL_BODY if by_body else Step.STATUS if meaning else Step.UNRECOGNISED
-    named = case.said.codes[0] if case.said is not None and case.said.codes else ""
-    name = case.said.protocol if case.said is not None else f"status {case.reply.status}"
+    named = context.body_error.codes[0] if context.body_error is not None and context.body_error.codes else ""
+    name = (
+        context.body_error.protocol if context.body_error is not None else f"status {context.response.status}"
+    )
     whole = f"{name} {named}".strip()
     words = (
-        f"{whole} means {category}{_redirect(case)}"
+        f"{whole} means {category}{_redirect(context)}"
         if meaning
         else f"no rule knows {whole}: it counts as {category}"
     )
@@ -131,91 +133,99 @@ def _by_meaning(case: Case, rules: Rules) -> Verdict:
         Result.FAILED,
         name,
         step,
-        _why(case, words),
+        _why(context, words),
         category=category,
-        code=_code(case, named),
+        code=_code(context, named),
         strategy=rules.strategy if retried else NO_MORE,
         max_attempts=rules.max_retries if retried and rules.strategy.next is Next.RETRY else 0,
-        hint_s=_hint_s(case),
-        health=_health(case, category),
-        refused_before_acting=_never_acted(case, category, step),
+        hint_s=_hint_s(context),
+        health=_health(context, category),
+        refused_before_acting=_never_acted(context, category, step),
         unclassified=meaning is None,
     )
 
 
-def _as_header_says(case: Case, verdict: Verdict, rules: Rules) -> Verdict:
+def _as_header_says(context: ClassificationContext, verdict: Verdict, rules: Rules) -> Verdict:
     """Return *verdict* with the retry that a header of the vendor sets, and the same category."""
-    told = next((case.reply.headers[name] for name in _SHOULD_RETRY if name in case.reply.headers), ())
-    if tuple(told) == ("false",):
+    observations = next(
+        (context.response.headers[name] for name in _SHOULD_RETRY if name in context.response.headers), ()
+    )
+    if tuple(observations) == ("false",):
         return replace(verdict, strategy=NO_MORE, max_attempts=0)
-    if tuple(told) == ("true",) and verdict.next is Next.OVER and rules.strategy.next is Next.RETRY:
+    if tuple(observations) == ("true",) and verdict.next is Next.OVER and rules.strategy.next is Next.RETRY:
         return replace(verdict, strategy=rules.strategy, max_attempts=rules.max_retries)
     return verdict
 
 
-def _partial(case: Case, said: Said, rules: Rules) -> Verdict:
+def _partial(context: ClassificationContext, body_error: BodyError, rules: Rules) -> Verdict:
     """Some was done: only items that may still succeed are sent again, and never the whole."""
-    again = [item.category for item in said.items if item.category.transient]
-    named = said.category or (said.items[0].category if said.items else Category.TRANSIENT_NETWORK)
-    counted = f"{len(said.items)} item(s) failed" if said.items else "a part failed"
-    why = counted if said.readable else "which items failed cannot be read"
+    again = [item.category for item in body_error.items if item.category.transient]
+    named = body_error.category or (
+        body_error.items[0].category if body_error.items else Category.TRANSIENT_NETWORK
+    )
+    counted = f"{len(body_error.items)} item(s) failed" if body_error.items else "a part failed"
+    why = counted if body_error.readable else "which items failed cannot be read"
     verdict = Verdict(
         Result.PARTIAL,
-        f"{said.protocol} in part",
+        f"{body_error.protocol} in part",
         Step.PROTOCOL_BODY,
-        _why(case, f"{said.protocol}: {why}"),
+        _why(context, f"{body_error.protocol}: {why}"),
         category=again[0] if again else named,
-        code=_code(case, said.codes[0] if said.codes else "partial"),
+        code=_code(context, body_error.codes[0] if body_error.codes else "partial"),
         strategy=rules.strategy if again else NO_MORE,
         max_attempts=rules.max_retries if again and rules.strategy.next is Next.RETRY else 0,
-        hint_s=_hint_s(case),
-        failed_items=said.items,
-        unclassified=not said.readable,
+        hint_s=_hint_s(context),
+        failed_items=body_error.items,
+        unclassified=not body_error.readable,
     )
-    case.note("result", verdict.why)
+    context.note("result", verdict.why)
     return verdict
 
 
-def _meaning(case: Case) -> Category | None:
+def _meaning(context: ClassificationContext) -> Category | None:
     """What the answer says by itself: its body's protocol, else its status."""
-    if case.said is not None:
-        return case.said.category
-    return meaning_of(case.reply.status)
+    if context.body_error is not None:
+        return context.body_error.category
+    return category_of_status(context.response.status)
 
 
-def _hint_s(case: Case) -> float | None:
+def _hint_s(context: ClassificationContext) -> float | None:
     """The wait that was asked for; None where there was none, or one of 0, which is no wait to keep to."""
-    told_s = case.refusal.wait_s if case.refusal is not None else None
-    return told_s or retry_after_s(case.reply, case.now_epoch_s) or None
+    told_s = context.refusal.wait_s if context.refusal is not None else None
+    return told_s or retry_after_s(context.response, context.now_epoch_s) or None
 
 
-def _health(case: Case, category: Category) -> DestinationHealth:
+def _health(context: ClassificationContext, category: Category) -> DestinationHealth:
     """Only what says that the destination is down counts: not a refusal, however worded, and no limit."""
     is_down = category is Category.TRANSIENT_SERVER or (
-        category is Category.TRANSIENT_NETWORK and case.reply.status >= 500 and case.said is None
+        category is Category.TRANSIENT_NETWORK
+        and context.response.status >= 500
+        and context.body_error is None
     )
     return DestinationHealth.UNHEALTHY if is_down else DestinationHealth.HEALTHY
 
 
-def _never_acted(case: Case, category: Category, step: Step) -> bool:
+def _never_acted(context: ClassificationContext, category: Category, step: Step) -> bool:
     """Return whether the provider refused before it ran anything.
 
     For a success or a 5xx only a code counts, because an error message may be about anything.
     """
-    if category not in (Category.TRANSIENT_RATE_LIMIT, Category.PERMANENT_AUTH) or _executed(case):
+    if category not in (Category.TRANSIENT_RATE_LIMIT, Category.PERMANENT_AUTH) or _executed(context):
         return False
     if step in _BY_CODE:
         return True
-    return case.reply.status < 500 and (case.reply.status >= 400 or case.said is not None)
+    return context.response.status < 500 and (
+        context.response.status >= 400 or context.body_error is not None
+    )
 
 
-def _executed(case: Case) -> bool:
+def _executed(context: ClassificationContext) -> bool:
     """Return whether the provider executed the request, at least in part."""
-    if case.said is not None:
-        return case.said.executed or case.said.partial
-    if case.refusal is None or case.refusal.limit != BULK:
+    if context.body_error is not None:
+        return context.body_error.executed or context.body_error.partial
+    if context.refusal is None or context.refusal.limit != BULK:
         return False
-    data = member(case.reply.body, "data")  # the other fields were run
+    data = member(context.response.body, "data")  # the other fields were run
     return isinstance(data, dict) and len(data) > 1
 
 
@@ -235,21 +245,23 @@ def _weight(item: LimitObservation) -> tuple[bool, float]:
 # ---- words
 
 
-def _code(case: Case, named: str, *, is_ours: bool = False) -> str:
+def _code(context: ClassificationContext, named: str, *, is_ours: bool = False) -> str:
     """Return a short code that can be stored and counted: the provider's own if it looks like a code.
 
     *is_ours*: a rule or a dialect names it, so it is not a secret that the provider echoes.
     """
-    told = safe_text(named, 64, known=not is_ours)
-    return told if _CODE.fullmatch(told) and named else f"http_{case.reply.status}"
+    observations = safe_text(named, 64, known=not is_ours)
+    return observations if _CODE.fullmatch(observations) and named else f"http_{context.response.status}"
 
 
-def _redirect(case: Case) -> str:
+def _redirect(context: ClassificationContext) -> str:
     """A redirect is an answer: where it leads, only the vendor says."""
-    return "; redirects are not followed" if 300 <= case.reply.status < 400 else ""
+    return "; redirects are not followed" if 300 <= context.response.status < 400 else ""
 
 
-def _why(case: Case, decided: str) -> str:
-    message = next(iter(case.messages), "")
-    told = f"status {case.reply.status}; {decided}"
-    return safe_text(f"{told}; it says {safe_text(message, SHOWN)!r}" if message else told, 600)
+def _why(context: ClassificationContext, decided: str) -> str:
+    message = next(iter(context.messages), "")
+    observations = f"status {context.response.status}; {decided}"
+    return safe_text(
+        f"{observations}; it says {safe_text(message, SHOWN)!r}" if message else observations, 600
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from fairlead.policy.calls.classify.error_fields import Said, codes_of, messages_of
+from fairlead.policy.calls.classify.error_fields import BodyError, codes_of, messages_of
 from fairlead.policy.limits.feedback.raw_response import LimitObservation, RawResponse
 from fairlead.policy.text.safe import safe_text
 
@@ -14,7 +14,7 @@ SHOWN = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class TraceStep:
     """One step on the way to a verdict, for people: where it looked, and what it saw."""
 
     place: str
@@ -22,44 +22,50 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Case:
+class ClassificationContext:
     """One answer under judgement. What is dear to read is read once, and only if some rule asks.
 
     *said*: what its body says by a protocol of its own. *refusal*: the limit that the provider's dialect
     heard refused. *trail*: takes the findings; None: nobody wants them.
     """
 
-    reply: RawResponse
-    said: Said | None
+    response: RawResponse
+    body_error: BodyError | None
     refusal: LimitObservation | None
     now_epoch_s: float | None
-    trail: list[Finding] | None = None
+    trace: list[TraceStep] | None = None
 
     @cached_property
     def codes(self) -> tuple[str, ...]:
         """Error codes, the one first that the dialect knows."""
         told = (self.refusal.code,) if self.refusal is not None and self.refusal.code else ()
-        return tuple(dict.fromkeys((*told, *codes_of(self.reply))))
+        return tuple(dict.fromkeys((*told, *codes_of(self.response))))
 
     @cached_property
     def messages(self) -> tuple[str, ...]:
         """What it says in words."""
-        return (*(self.said.messages if self.said is not None else ()), *messages_of(self.reply))
+        return (
+            *(self.body_error.messages if self.body_error is not None else ()),
+            *messages_of(self.response),
+        )
 
     def note(self, place: str, seen: str) -> None:
         """Tell of one step."""
-        if self.trail is not None:
-            self.trail.append(Finding(place, safe_text(seen, SHOWN)))
+        if self.trace is not None:
+            self.trace.append(TraceStep(place, safe_text(seen, SHOWN)))
 
     def note_beginning(self, told: tuple[LimitObservation, ...]) -> None:
         """Tell what the answer holds, before any rule is asked."""
-        if self.trail is None:
+        if self.trace is None:
             return
-        said = self.said
-        codes = ", ".join(said.codes) if said is not None else ""
+        body_error = self.body_error
+        codes = ", ".join(body_error.codes) if body_error is not None else ""
         limits = ", ".join(map(_limit, told))
-        self.note("answer", f"status {self.reply.status}")
-        self.note("protocol body", f"{said.protocol}: {codes or 'no code'}" if said is not None else "none")
+        self.note("answer", f"status {self.response.status}")
+        self.note(
+            "protocol body",
+            f"{body_error.protocol}: {codes or 'no code'}" if body_error is not None else "none",
+        )
         self.note("limits", limits or "nothing told")
         self.note("provider codes", ", ".join(self.codes) or "none")
         self.note("message", next(iter(self.messages), "none"))

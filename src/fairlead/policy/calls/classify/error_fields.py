@@ -71,7 +71,7 @@ _ENTRY_MESSAGES = (("message",), ("Message",), ("detail",), ("Detail",))
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class BodyError:
     """The failure that a body states by a protocol of its own, independent of the status.
 
     Attributes:
@@ -94,18 +94,18 @@ class Said:
     executed: bool = False
 
 
-def codes_of(reply: RawResponse) -> tuple[str, ...]:
+def codes_of(response: RawResponse) -> tuple[str, ...]:
     """Every error code in the body of *reply*, in the order of the places, each once."""
     found: dict[str, None] = {}
-    for code in _codes(reply):
+    for code in _codes(response):
         if code and len(found) < _MOST:
             found[code] = None
     return tuple(found)
 
 
-def messages_of(reply: RawResponse) -> tuple[str, ...]:
+def messages_of(response: RawResponse) -> tuple[str, ...]:
     """What the body says in words, each text bounded; a body that is no JSON as it is."""
-    found = [text[:LONGEST_TEXT] for text in _messages(reply) if text.strip()]
+    found = [text[:LONGEST_TEXT] for text in _messages(response) if text.strip()]
     return tuple(dict.fromkeys(found[:_MOST]))
 
 
@@ -140,19 +140,19 @@ def at(value: object, path: tuple[str, ...]) -> Iterator[object]:
             yield from at(entry, rest)
 
 
-def _codes(reply: RawResponse) -> Iterator[str]:
-    body = reply.body
+def _codes(response: RawResponse) -> Iterator[str]:
+    body = response.body
     for path in _CODES:
         yield code(member(body, *path))
     for entry in _entries(body):
         for path in _ENTRY_CODES:
             yield code(member(entry, *path))
-    if reply.text is not None and len(reply.text) <= _LONGEST_CODE:
-        yield code(reply.text)
+    if response.text is not None and len(response.text) <= _LONGEST_CODE:
+        yield code(response.text)
 
 
-def _messages(reply: RawResponse) -> Iterator[str]:
-    body = reply.body
+def _messages(response: RawResponse) -> Iterator[str]:
+    body = response.body
     for path in _MESSAGES:
         value = member(body, *path)
         yield value if isinstance(value, str) else ""
@@ -163,7 +163,7 @@ def _messages(reply: RawResponse) -> Iterator[str]:
     if isinstance(body, str):
         yield body
     yield from _field_errors(member(body, "errors"))
-    yield from _plain(reply.text or "")
+    yield from _plain(response.text or "")
 
 
 def _plain(text: str) -> Iterator[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fairlead.policy.calls.classify.error_fields import Said, code
+from fairlead.policy.calls.classify.error_fields import BodyError, code
 from fairlead.policy.failures.category import Category
 from fairlead.policy.limits.feedback.raw_response import RawResponse
 from fairlead.policy.limits.feedback.readers import entries, member
@@ -29,22 +29,22 @@ _MEANINGS: Mapping[str, Category] = {
 }
 
 
-def graphql(reply: RawResponse) -> Said | None:
+def graphql(response: RawResponse) -> BodyError | None:
     """What the errors of a GraphQL answer say; None where it is none, or tells of no error.
 
     It has no other members than data, errors and extensions. Other APIs have lists of errors, too: an answer
     that is one by status counts as GraphQL only if it also has ``data``, or codes in ``extensions``.
     """
-    if not reply.may_contain("errors"):
+    if not response.may_contain("errors"):
         return None
-    body = reply.body
+    body = response.body
     if not isinstance(body, dict) or not body.keys() <= _MEMBERS:
         return None
     errors = entries(body.get("errors"))
     if not errors or not all(isinstance(member(error, "message"), str) for error in errors):
         return None
     codes = tuple(filter(None, (code(member(error, "extensions", "code")) for error in errors)))
-    if reply.status >= 400 and not codes and "data" not in body:
+    if response.status >= 400 and not codes and "data" not in body:
         return None
     messages = tuple(str(member(error, "message")) for error in errors)
     # Shopify's own word where no code is told (community.shopify.com/t/8456).
@@ -53,7 +53,7 @@ def graphql(reply: RawResponse) -> Said | None:
     partial = isinstance(data, dict) and any(value is not None for value in data.values())
     category = _meaning(codes, "data" in body)
     executed = _executed(errors, "data" in body, codes)
-    return Said("GraphQL", codes, messages, category, partial, wordy=not codes, executed=executed)
+    return BodyError("GraphQL", codes, messages, category, partial, wordy=not codes, executed=executed)
 
 
 def _executed(errors: tuple[object, ...], has_data: bool, codes: tuple[str, ...]) -> bool:

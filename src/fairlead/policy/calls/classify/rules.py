@@ -27,7 +27,7 @@ _SUCCESSES: tuple[int | str, ...] = ("2xx", 304)
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class RuleSet:
     """Rules of one origin, in their order. *origin* names it for people."""
 
     origin: str
@@ -43,7 +43,7 @@ class Rules:
     the category of the first rule that names a code of the provider.
     """
 
-    levels: tuple[Level, ...]
+    levels: tuple[RuleSet, ...]
     dialect: str
     strategy: Strategy
     max_retries: int
@@ -64,11 +64,11 @@ def rules_of(
     """
     own = call_settings_of(profile, settings or {}, tenant=tenant)
     levels = tuple(
-        Level(origin, in_order(patterns))
+        RuleSet(origin, in_order(patterns))
         for origin, patterns in (
             ("the connection", own.patterns),
             (f"provider {profile.label}", profile.patterns),
-            (BUILT_IN, shipped()),
+            (BUILT_IN, builtin_rules()),
         )
         if patterns
     )
@@ -84,7 +84,7 @@ def rules_of(
 
 
 @cache
-def shipped() -> tuple[Pattern, ...]:
+def builtin_rules() -> tuple[Pattern, ...]:
     """The rules that ship for every provider (DEFAULTS §4)."""
     text = files("fairlead.policy.calls.classify").joinpath("patterns.toml").read_text("utf-8")
     return in_order([Pattern.model_validate(table) for table in tomllib.loads(text)["patterns"]])
@@ -103,7 +103,7 @@ def category_of(rule: Pattern, meaning: Category | None) -> Category:
     return meaning if meaning is not None and meaning.transient else Category.TRANSIENT_NETWORK
 
 
-def _by_code(levels: tuple[Level, ...]) -> dict[str, Category]:
+def _by_code(levels: tuple[RuleSet, ...]) -> dict[str, Category]:
     found: dict[str, Category] = {}
     for level in levels:
         for rule in level.patterns:

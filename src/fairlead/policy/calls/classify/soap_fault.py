@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 
-from fairlead.policy.calls.classify.error_fields import Said
+from fairlead.policy.calls.classify.error_fields import BodyError
 from fairlead.policy.calls.classify.verdict import FailedItem
 from fairlead.policy.failures.category import Category
 from fairlead.policy.limits.feedback.raw_response import RawResponse
@@ -31,21 +31,21 @@ _SENDER = ("client", "sender", "mustunderstand", "versionmismatch")
 _RECEIVER = ("server", "receiver")
 
 
-def soap(reply: RawResponse) -> Said | None:
+def soap(response: RawResponse) -> BodyError | None:
     """What a SOAP fault says, or an operation of NetSuite that failed; None where there is neither."""
-    if not reply.is_markup:
+    if not response.is_markup:
         return None
-    text = (reply.text or "")[:LONGEST_TEXT]
+    text = (response.text or "")[:LONGEST_TEXT]
     fault = _FAULT.search(text)
     if fault is not None:
         return _fault(text[fault.start() :])
-    if reply.status != 200 or not reply.may_contain(_FAILED):
+    if response.status != 200 or not response.may_contain(_FAILED):
         return None
-    unread = _unread(reply, text, _FAILED)
-    return _operation(text, reply, unread) if unread or _FAILED in text else None
+    unread = _unread(response, text, _FAILED)
+    return _operation(text, response, unread) if unread or _FAILED in text else None
 
 
-def _fault(text: str) -> Said:
+def _fault(text: str) -> BodyError:
     told = list(elements(text, "faultcode", "Value", "faultstring", "Text"))
     own = [value.rpartition(":")[2] for name, value in told if name in ("faultcode", "Value")]
     words = [value for name, value in told if name in ("faultstring", "Text")]
@@ -53,7 +53,7 @@ def _fault(text: str) -> Said:
     codes = [value.rpartition(":")[2] for name, value in detail if name in ("code", "exceptionCode")]
     named = [name[0].upper() + name[1:] for name in _NAMED.findall(text) if name.lower() != "fault"]
     words += [value for name, value in detail if name in ("message", "exceptionMessage")]
-    return Said("SOAP fault", _once(*codes, *named, *own), _once(*words), _blame(own))
+    return BodyError("SOAP fault", _once(*codes, *named, *own), _once(*words), _blame(own))
 
 
 def _blame(codes: list[str]) -> Category | None:
@@ -66,22 +66,22 @@ def _blame(codes: list[str]) -> Category | None:
     return None
 
 
-def _unread(reply: RawResponse, text: str, word: str) -> bool:
+def _unread(response: RawResponse, text: str, word: str) -> bool:
     """Whether *word* stands in the answer beyond *text*, its beginning."""
-    return reply.count(word) > text.count(word)
+    return response.count(word) > text.count(word)
 
 
-def _operation(text: str, reply: RawResponse, unread: bool) -> Said:
+def _operation(text: str, response: RawResponse, unread: bool) -> BodyError:
     """An operation that failed, or one on a list of records of which some did; *unread*: others, too."""
     starts = [found.start() for found in _RESPONSE.finditer(text)]
     records = [text[start:end] for start, end in pairwise([*starts, len(text)])]
     items = tuple(_failed(records))
     codes = _once(*(value for _, value in elements(text, "code")))
     messages = _once(*(value for _, value in elements(text, "message")))
-    partial = len(items) < len(records) or _unread(reply, text, _DONE) or (unread and not records)
+    partial = len(items) < len(records) or _unread(response, text, _DONE) or (unread and not records)
     told = items if partial and not unread else ()
     readable = not (partial and unread)
-    return Said("SOAP status", codes, messages, Category.PERMANENT_REQUEST, partial, told, readable)
+    return BodyError("SOAP status", codes, messages, Category.PERMANENT_REQUEST, partial, told, readable)
 
 
 def _failed(records: list[str]) -> Iterator[FailedItem]:

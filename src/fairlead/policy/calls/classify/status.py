@@ -10,7 +10,7 @@ _PERMISSION = frozenset({402, 403, 407, 451})
 _REQUEST = frozenset({400, 404, 405, 406, 410, 411, 412, 413, 414, 415, 416, 417, 421, 422, 426, 428, 431})
 
 
-def meaning_of(status: int) -> Category | None:
+def category_of_status(status: int) -> Category | None:
     """The category that *status* alone says; None: it is not known to mean a failure of any kind.
 
     >>> meaning_of(404).value, meaning_of(502).value, meaning_of(418)

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping
 from itertools import islice
 
-from fairlead.policy.calls.classify.error_fields import Said, code
+from fairlead.policy.calls.classify.error_fields import BodyError, code
 from fairlead.policy.calls.classify.verdict import FailedItem
 from fairlead.policy.failures.category import Category
 from fairlead.policy.limits.feedback.raw_response import RawResponse
@@ -25,22 +25,22 @@ _NOT_EMPTY = re.compile(rb"\s*+:\s*+\[\s*+[^\]]")
 _LONGEST_REF = 200
 
 
-def user_errors(reply: RawResponse, by_code: Mapping[str, Category]) -> Said | None:
+def user_errors(response: RawResponse, by_code: Mapping[str, Category]) -> BodyError | None:
     """What the mutations of an answer did not do; None where there is no user error.
 
     *by_code*: the categories that rules have for codes of the provider; others say that the request is wrong.
     """
-    if reply.status != 200 or not reply.may_contain("serErrors"):
+    if response.status != 200 or not response.may_contain("serErrors"):
         return None
-    errors = tuple(islice(_errors(member(reply.body, "data")), _MOST_ITEMS + 1))
-    if len(errors) > _MOST_ITEMS or (not errors and reply.holds(_TOLD, _NOT_EMPTY)):
-        return Said("user errors", partial=True, readable=False)
+    errors = tuple(islice(_errors(member(response.body, "data")), _MOST_ITEMS + 1))
+    if len(errors) > _MOST_ITEMS or (not errors and response.holds(_TOLD, _NOT_EMPTY)):
+        return BodyError("user errors", partial=True, readable=False)
     if not errors:
         return None
     items = tuple(_item(error, by_code) for error in errors)
     messages = tuple(filter(None, (word(member(error, "message")) for error in errors)))
     codes = tuple(dict.fromkeys(item.code for item in items))
-    return Said("user errors", codes, messages, items[0].category, partial=True, items=items)
+    return BodyError("user errors", codes, messages, items[0].category, partial=True, items=items)
 
 
 def _errors(data: object) -> Iterator[object]:
