@@ -111,12 +111,12 @@ async def test_each_fault_has_its_kind(monkeypatch: pytest.MonkeyPatch, error: O
         assert (answer.sent, answer.kind) == (False, kind), answer
         assert dials.told == [("http://localhost:9", kind)]
         assert not await transport.reaches("http://localhost:9")
-        assert connecting.current_flight.get(None) is None
+        assert connecting.current_request.get(None) is None
 
 
 async def test_want_of_local_ports_is_no_fault_of_the_destination(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_failures, "_has_local_port", lambda: False)
-    assert http_failures.never_left(OSError(errno.EADDRNOTAVAIL, "no port")) == "resources"
+    assert http_failures.not_sent_kind(OSError(errno.EADDRNOTAVAIL, "no port")) == "resources"
 
 
 @pytest.mark.parametrize(

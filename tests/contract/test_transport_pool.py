@@ -15,7 +15,7 @@ from aiohttp.client_proto import ResponseHandler
 
 from fairlead.adapters.http import AiohttpTransport
 from fairlead.adapters.http.client_session import TransportSettings
-from fairlead.adapters.http.connector import FitConnector
+from fairlead.adapters.http.connector import CheckedConnector
 from fairlead.engine.ports import HttpRequest, HttpResponse, NoResponse
 from tests.contract.calls import MIB, PRIVATE, answer_of, request_of
 from tests.contract.raw_server import OK, RawConnection, RawServer
@@ -134,9 +134,9 @@ async def test_after_a_101_the_connection_is_not_used_again(transport: AiohttpTr
 async def test_an_answer_that_comes_before_the_request_is_not_taken(
     transport: AiohttpTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    connect = FitConnector._create_connection
+    connect = CheckedConnector._create_connection
 
-    async def slow_to_wake(self: FitConnector, *args: Any) -> ResponseHandler:
+    async def slow_to_wake(self: CheckedConnector, *args: Any) -> ResponseHandler:
         made = await connect(self, *args)
         await asyncio.sleep(0.05)  # the loop is busy: the server speaks before the request is written
         return made
@@ -144,7 +144,7 @@ async def test_an_answer_that_comes_before_the_request_is_not_taken(
     async def speak_first(connection: RawConnection) -> None:
         await connection.say(STALE)
 
-    monkeypatch.setattr(FitConnector, "_create_connection", slow_to_wake)
+    monkeypatch.setattr(CheckedConnector, "_create_connection", slow_to_wake)
     async with RawServer(speak_first) as server:
         answer = await transport.send(request_of(server.url))
         lost = "connection lost before the request was written"

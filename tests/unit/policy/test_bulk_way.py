@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from fairlead.errors import InvalidInputError
-from fairlead.policy.calls.bulk import WAYS
+from fairlead.policy.calls.bulk import BULK_PROTOCOLS
 from fairlead.policy.calls.bulk.protocol import BulkDenied, BulkSeen, BulkState
 from fairlead.policy.limits.feedback.raw_response import RawResponse
 from fairlead.testing.api.graphql import read_query
 
-WAY = WAYS["shopify"]
+WAY = BULK_PROTOCOLS["shopify"]
 ID = "gid://shopify/BulkOperation/7"
 
 

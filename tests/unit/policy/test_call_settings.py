@@ -8,7 +8,7 @@ import pytest
 
 from fairlead.errors import InvalidConfigError
 from fairlead.policy.calls.classify.rules import rules_of
-from fairlead.policy.providers.connection_calls import call_settings_of, told_settings
+from fairlead.policy.providers.connection_calls import call_settings_of, describe_settings
 from fairlead.policy.providers.profile import Profile
 from fairlead.policy.providers.profile_load import load_profiles
 from fairlead.policy.providers.setting_names import check_names
@@ -37,7 +37,7 @@ def test_a_number_of_retries_that_somebody_gave_is_the_most_that_any_pattern_has
 
 
 def test_people_are_told_from_where_each_setting_is() -> None:
-    told = told_settings(HASTY, {"max_retries": 5}, tenant="acme")
+    told = describe_settings(HASTY, {"max_retries": 5}, tenant="acme")
     assert told["max_retries"] == {"value": 5, "from": "connection"}
     assert told["deadline_s"] == {"value": 9.0, "from": "profile"}
     assert told["inline_wait_s"] == {"value": 0.5, "from": "profile"}

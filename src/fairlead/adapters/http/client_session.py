@@ -16,8 +16,8 @@ from urllib.request import (  # type: ignore[attr-defined]  # typeshed does not 
 
 import aiohttp
 
-from fairlead.adapters.http.connector import FitConnector
-from fairlead.adapters.http.http_failures import never_left
+from fairlead.adapters.http.connector import CheckedConnector
+from fairlead.adapters.http.http_failures import not_sent_kind
 from fairlead.adapters.http.resolver import CheckedResolver
 from fairlead.engine.ports.http import DialObserver
 
@@ -89,16 +89,16 @@ def open_connector(
     *,
     reuse: bool = True,
     dials: DialObserver | None = None,
-) -> FitConnector:
+) -> CheckedConnector:
     """Connections for requests in a flight (see `connector`); without *reuse* each gets its own."""
 
     def observe(place: str, failure: Exception | None) -> None:
         if dials is not None and failure is None:
             dials.reached(place)
         elif dials is not None and failure is not None:
-            dials.failed(place, never_left(failure))
+            dials.failed(place, not_sent_kind(failure))
 
-    return FitConnector(
+    return CheckedConnector(
         observe=observe,
         resolver=resolver,
         ssl=tls or True,

@@ -28,27 +28,27 @@ _HEAD_PIECE = 16 << 10  # parsed in about 5 ms if it is full of 1xx responses
 _MOST_UNREAD = 100  # responses
 
 
-class ConnectionUnfit(aiohttp.ClientConnectionError):
+class StaleConnectionError(aiohttp.ClientConnectionError):
     """The connection was lost, or spoke out of turn, before the request was written."""
 
 
-class TooLate(aiohttp.ClientConnectionError):
+class DeadlinePassedError(aiohttp.ClientConnectionError):
     """The deadline passed before the request was written: somebody else may have taken over (R7)."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Flight:
+class InFlightRequest:
     """One request on its way. *dialled*: its connection is new, or it waits for one to be made. *left_s* is
     the loop's time when it was let go; None: nothing was sent."""
 
-    dialled: bool = False
+    is_dialled: bool = False
     protocol: ResponseHandler | None = None
-    left_s: float | None = None
+    sent_mono: float | None = None
 
     @property
-    def queued(self) -> bool:
+    def is_queued(self) -> bool:
         """Whether it still waits for a free place among our own connections."""
-        return not self.dialled and self.protocol is None
+        return not self.is_dialled and self.protocol is None
 
     def connected(self, connection: Connection) -> None:
         """It has got this one."""
@@ -57,10 +57,10 @@ class Flight:
     def check(self) -> None:
         """ConnectionUnfit unless its connection is open and has not spoken."""
         if self.protocol is None or not self.protocol.is_connected() or self.protocol.should_close:
-            raise ConnectionUnfit
+            raise StaleConnectionError
 
 
-current_flight: ContextVar[Flight] = ContextVar("fairlead_flight")
+current_request: ContextVar[InFlightRequest] = ContextVar("fairlead_flight")
 
 
 class BoundedHandler(ResponseHandler):
@@ -101,7 +101,7 @@ def _unobserved(_origin: str, _failure: Exception | None) -> None:
     return None
 
 
-class FitConnector(aiohttp.TCPConnector):
+class CheckedConnector(aiohttp.TCPConnector):
     """A connector that hands out connections which are open and have nothing to read.
 
     Args:
@@ -122,11 +122,11 @@ class FitConnector(aiohttp.TCPConnector):
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109
     ) -> Connection:
         """As aiohttp's own, for the flight in `current_flight`."""
-        flight = current_flight.get()
+        in_flight = current_request.get()
         while True:
             connection = await super().connect(req, traces, timeout)
-            flight.connected(connection)
-            if flight.dialled or _is_silent(connection.protocol):
+            in_flight.connected(connection)
+            if in_flight.is_dialled or _is_silent(connection.protocol):
                 return connection
             connection.close()
 
@@ -136,7 +136,7 @@ class FitConnector(aiohttp.TCPConnector):
         traces: list[Trace],
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109
     ) -> ResponseHandler:
-        current_flight.get().dialled = True
+        current_request.get().is_dialled = True
         origin = str(req.url.origin())
         try:
             protocol = await super()._create_connection(req, traces, timeout)

@@ -20,22 +20,27 @@ from aiohttp.http_writer import StreamWriter
 from yarl import URL
 
 from fairlead.adapters.http.connection_shares import TenantAtHost
-from fairlead.adapters.http.connector import FitConnector, Flight, TooLate, current_flight
+from fairlead.adapters.http.connector import (
+    CheckedConnector,
+    DeadlinePassedError,
+    InFlightRequest,
+    current_request,
+)
 
 _IN_ONE_PIECE = 256 << 10  # a larger body is written in parts, so that the loop runs on
 _PART_BYTES = 64 << 10
 _WITHOUT_LENGTH = frozenset({"GET", "HEAD", "OPTIONS"})  # where they have no body
 
 
-class Ground(NamedTuple):
+class ConnectionContext(NamedTuple):
     """What all exchanges share, by aiohttp's names: the *timeout* of connecting, the *bounds* of a head."""
 
-    connector: FitConnector
+    connector: CheckedConnector
     timeout: aiohttp.ClientTimeout
     bounds: Mapping[str, Any]
 
 
-class Outgoing(NamedTuple):
+class RawRequest(NamedTuple):
     """A request, checked and never shown. *fields*: its header lines, without those that frame it."""
 
     method: str
@@ -44,10 +49,10 @@ class Outgoing(NamedTuple):
     body: bytes | None
 
     def __repr__(self) -> str:
-        return f"Outgoing({self.method})"
+        return f"RawRequest({self.method})"
 
 
-class Origin(ClientRequest):
+class OriginTemplate(ClientRequest):
     """A scheme, host and port: what the connector asks of a request, once for all that go there.
 
     *refusal*: why none may.
@@ -67,7 +72,7 @@ class Origin(ClientRequest):
         """As aiohttp's own, which makes it anew each time."""
         return self._known_key
 
-    def head(self, request: Outgoing) -> bytes:
+    def head(self, request: RawRequest) -> bytes:
         """The head of *request*. To be made once connected: a proxy has had its say then."""
         method, target, fields, body = request
         told = ""
@@ -79,24 +84,26 @@ class Origin(ClientRequest):
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class CallFlight(Flight):
+class InFlightCall(InFlightRequest):
     """A request whose time ends at *due_s* of the loop."""
 
-    due_s: float
+    deadline_mono: float
     loop: asyncio.AbstractEventLoop
     held_connection: TenantAtHost | None = None
     """The host and tenant under which its connection is counted."""
 
-    def leave(self) -> None:
+    def mark_sent(self) -> None:
         """The last moment at which nothing was sent."""
         self.check()
         now_s = self.loop.time()
-        if now_s >= self.due_s:  # this process stood still, and its slot may be somebody else's by now
-            raise TooLate
-        self.left_s = now_s
+        if (
+            now_s >= self.deadline_mono
+        ):  # this process stood still, and its slot may be somebody else's by now
+            raise DeadlinePassedError
+        self.sent_mono = now_s
 
 
-class Incoming:
+class PendingResponse:
     """An answer whose head has come. *headers*: aiohttp's multidict, *content*: its body, still encoded.
 
     To be closed, read or not.
@@ -126,18 +133,20 @@ class Incoming:
             self._connection.close()
 
 
-async def exchanged(ground: Ground, origin: Origin, flight: CallFlight, request: Outgoing) -> Incoming:
+async def send_raw(
+    context: ConnectionContext, origin: OriginTemplate, in_flight: InFlightCall, request: RawRequest
+) -> PendingResponse:
     """Send *request* once, and return when the head of its answer has come. Raises what went wrong.
 
     Nothing was sent unless *flight* has left.
     """
-    timer = TimerContext(flight.loop)
-    due = flight.loop.call_at(flight.due_s, timer.timeout)
+    timer = TimerContext(in_flight.loop)
+    due = in_flight.loop.call_at(in_flight.deadline_mono, timer.timeout)
     connection: Connection | None = None
     upload = _Upload()
     try:
         with timer:
-            connection = await _connected(ground, origin, flight)
+            connection = await _connected(context, origin, in_flight)
             protocol = connection.protocol
             assert protocol is not None
             protocol.set_response_params(
@@ -145,15 +154,15 @@ async def exchanged(ground: Ground, origin: Origin, flight: CallFlight, request:
                 skip_payload=request.method == "HEAD",
                 read_until_eof=True,
                 auto_decompress=False,
-                **ground.bounds,
+                **context.bounds,
             )
             head = origin.head(request)
-            flight.leave()
-            upload.begin(protocol, head, request.body, flight.loop)
+            in_flight.mark_sent()
+            upload.begin(protocol, head, request.body, in_flight.loop)
             while True:
                 message, content = await protocol.read()
                 if message.code >= 200 or message.code == 101:  # else the answer is still to come
-                    return Incoming(connection, due, upload, message, content)
+                    return PendingResponse(connection, due, upload, message, content)
     except BaseException:
         due.cancel()
         upload.is_over()
@@ -162,14 +171,16 @@ async def exchanged(ground: Ground, origin: Origin, flight: CallFlight, request:
         raise
 
 
-async def _connected(ground: Ground, origin: Origin, flight: CallFlight) -> Connection:
-    token = current_flight.set(flight)
+async def _connected(
+    context: ConnectionContext, origin: OriginTemplate, in_flight: InFlightCall
+) -> Connection:
+    token = current_request.set(in_flight)
     try:
-        return await ground.connector.connect(origin, [], ground.timeout)
+        return await context.connector.connect(origin, [], context.timeout)
     except TimeoutError as late:
         raise aiohttp.ConnectionTimeoutError from late
     finally:
-        current_flight.reset(token)
+        current_request.reset(token)
 
 
 class _Upload:

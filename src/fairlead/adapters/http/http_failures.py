@@ -11,15 +11,15 @@ from aiohttp.http import HttpProcessingError
 from aiohttp.http_exceptions import LineTooLong
 
 from fairlead.adapters.http.body import BodyMalformed, BodyTooLarge
-from fairlead.adapters.http.connector import ConnectionUnfit, Flight, TooLate
+from fairlead.adapters.http.connector import DeadlinePassedError, InFlightRequest, StaleConnectionError
 from fairlead.adapters.http.resolver import NO_SUCH_NAME, AddressRefused, ProxyNotResolved
 from fairlead.engine.ports import NoResponse, NoResponseKind
 
 _KINDS: tuple[tuple[type[Exception], NoResponseKind, str], ...] = (  # the first that fits
     (AddressRefused, "refused_address", "address refused"),
     (ProxyNotResolved, "proxy", "name of the proxy not resolved"),
-    (ConnectionUnfit, "reset", "connection lost before the request was written"),
-    (TooLate, "timeout", "deadline passed before the request was written"),
+    (StaleConnectionError, "reset", "connection lost before the request was written"),
+    (DeadlinePassedError, "timeout", "deadline passed before the request was written"),
     (aiohttp.ClientConnectorDNSError, "dns", "name not resolved"),
     (aiohttp.ClientConnectorCertificateError, "tls", "TLS certificate not accepted"),
     (aiohttp.ClientConnectorSSLError, "tls", "TLS handshake failed"),
@@ -48,19 +48,19 @@ _OWN: Mapping[int | None, tuple[NoResponseKind, str]] = {
 _PROXY_LOGIN = 407
 
 
-def no_response(failure: Exception, flight: Flight, status: int | None = None) -> NoResponse:
+def no_response(failure: Exception, in_flight: InFlightRequest, status: int | None = None) -> NoResponse:
     """The verdict on *flight*, which ended in *failure*; *status* where the answer's head had come."""
-    sent = flight.left_s is not None
-    kind, why = _kind(failure, sent, flight.queued)
+    sent = in_flight.sent_mono is not None
+    kind, why = _kind(failure, sent, in_flight.is_queued)
     return NoResponse(sent=sent, kind=kind, why=why, status=status)
 
 
-def never_left(failure: Exception) -> NoResponseKind:
+def not_sent_kind(failure: Exception) -> NoResponseKind:
     """Why a request never left, which *failure* kept from being sent."""
-    return _kind(failure, sent=False, queued=False)[0]
+    return _kind(failure, sent=False, is_queued=False)[0]
 
 
-def _kind(failure: Exception, sent: bool, queued: bool) -> tuple[NoResponseKind, str]:
+def _kind(failure: Exception, sent: bool, is_queued: bool) -> tuple[NoResponseKind, str]:
     cause = getattr(failure, "os_error", None)
     if isinstance(cause, AddressRefused | ProxyNotResolved):
         failure = cause
@@ -69,7 +69,7 @@ def _kind(failure: Exception, sent: bool, queued: bool) -> tuple[NoResponseKind,
     if isinstance(failure.__cause__, LineTooLong):
         failure = failure.__cause__
     if isinstance(failure, TimeoutError):
-        if not sent and queued:
+        if not sent and is_queued:
             return "pool", "no free connection in time"
         if not isinstance(failure, aiohttp.ClientError):
             when = "no complete answer" if sent else "not connected"

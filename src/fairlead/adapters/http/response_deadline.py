@@ -22,23 +22,23 @@ class Deadline:
         self._loop = asyncio.get_running_loop()
         self._timeout = asyncio.timeout(None)
         self._timer: asyncio.TimerHandle
-        self._due_s: float
+        self._deadline_mono: float
 
     @property
     def passed(self) -> bool:
         """Whether the deadline is over, however long this process stood still."""
-        return self._loop.time() >= self._due_s
+        return self._loop.time() >= self._deadline_mono
 
     def restart(self) -> None:
         """Count the whole length anew from now."""
         self._timer.cancel()
-        self._due_s = self._loop.time() + self._limit_s
-        self._timer = self._loop.call_at(self._due_s, self._ring)
+        self._deadline_mono = self._loop.time() + self._limit_s
+        self._timer = self._loop.call_at(self._deadline_mono, self._ring)
 
     async def __aenter__(self) -> Deadline:
         await self._timeout.__aenter__()
-        self._due_s = self._loop.time() + self._limit_s
-        self._timer = self._loop.call_at(self._due_s, self._ring)
+        self._deadline_mono = self._loop.time() + self._limit_s
+        self._timer = self._loop.call_at(self._deadline_mono, self._ring)
         return self
 
     async def __aexit__(
@@ -49,7 +49,7 @@ class Deadline:
         await self._timeout.__aexit__(kind, error, trace)
 
     def _ring(self) -> None:
-        late_s = self._loop.time() - self._due_s
+        late_s = self._loop.time() - self._deadline_mono
         if late_s < FROZEN_S:
             self._end()
         else:

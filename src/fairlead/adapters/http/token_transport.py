@@ -22,7 +22,7 @@ from yarl import URL
 from fairlead._core.faultpoint import faultpoint
 from fairlead.adapters.http.body import BodyTooLarge, decoded
 from fairlead.adapters.http.client_session import Proxies, TransportSettings, open_session
-from fairlead.adapters.http.connector import Flight, TooLate, current_flight
+from fairlead.adapters.http.connector import DeadlinePassedError, InFlightRequest, current_request
 from fairlead.adapters.http.http_failures import no_response
 from fairlead.adapters.http.resolver import AddressPolicy, AddressRefused, CheckedResolver
 from fairlead.adapters.http.response_deadline import Deadline
@@ -41,7 +41,7 @@ _JSON = "application/json"
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class _TokenFlight(Flight):
+class _InFlightTokenRequest(InFlightRequest):
     """A request that a hook may still forbid."""
 
     before_sent: Callable[[], Awaitable[None]]
@@ -51,13 +51,15 @@ class _TokenFlight(Flight):
 
     def connected(self, connection: Connection) -> None:
         """It has got this one, and is looked at once more before anything else is sent on it."""
-        Flight.connected(self, connection)  # a dataclass with slots is another class than super() looks for
+        InFlightRequest.connected(
+            self, connection
+        )  # a dataclass with slots is another class than super() looks for
         connection.add_callback(self._look_back)
 
     def _look_back(self) -> None:
         transport = None if self.protocol is None else self.protocol.transport
-        if self.left_s is not None and transport is not None:
-            self.late_s = late_s(transport, self.left_s, asyncio.get_running_loop().time)
+        if self.sent_mono is not None and transport is not None:
+            self.late_s = late_s(transport, self.sent_mono, asyncio.get_running_loop().time)
 
     async def let_go(self) -> None:
         """Ask the hook; when this returns, aiohttp writes the request in one piece."""
@@ -69,10 +71,10 @@ class _TokenFlight(Flight):
             raise
         self.check()  # the hook took its time, and the server may have hung up meanwhile
         if self.deadline.passed:  # this process stood still between the mark and the first byte
-            raise TooLate
+            raise DeadlinePassedError
         # What the mark took of the time is not taken from the provider's: its answer may come once only.
         self.deadline.restart()
-        self.left_s = asyncio.get_running_loop().time()
+        self.sent_mono = asyncio.get_running_loop().time()
         faultpoint("token.before_write")
 
 
@@ -137,21 +139,21 @@ class AiohttpTokenTransport:
         url, content = checked_url(call.url, "the token endpoint"), _content(call)
         headers = _checked_headers(call, has_content=content is not None)
         deadline = Deadline(call.deadline_s)
-        flight = _TokenFlight(before_sent=before_sent, deadline=deadline)
-        token = current_flight.set(flight)
+        in_flight = _InFlightTokenRequest(before_sent=before_sent, deadline=deadline)
+        token = current_request.set(in_flight)
         failure: Exception
         try:
             async with deadline:
-                return await self._exchange(call, url, headers, content, flight)
+                return await self._exchange(call, url, headers, content, in_flight)
         except Exception as error:  # noqa: BLE001 (once it was let go, whatever happens is "unknown")
             failure = error
         finally:
-            current_flight.reset(token)
-        if flight.refused is not None:
-            raise flight.refused
-        if flight.left_s is None and not isinstance(failure, aiohttp.ClientError | OSError):
+            current_request.reset(token)
+        if in_flight.refused is not None:
+            raise in_flight.refused
+        if in_flight.sent_mono is None and not isinstance(failure, aiohttp.ClientError | OSError):
             raise failure
-        return no_response(failure, flight)
+        return no_response(failure, in_flight)
 
     async def _exchange(
         self,
@@ -159,7 +161,7 @@ class AiohttpTokenTransport:
         url: URL,
         headers: dict[str, str],
         content: bytes | None,
-        flight: _TokenFlight,
+        in_flight: _InFlightTokenRequest,
     ) -> HttpResponse:
         self._policy.check_literal(url.host or "")
         where = url.scheme, url.host or ""
@@ -176,13 +178,15 @@ class AiohttpTokenTransport:
             headers=headers,
             allow_redirects=False,
             proxy=self._proxies.proxy_of(*where),
-            trace_request_ctx=flight,
+            trace_request_ctx=in_flight,
         ) as response:
             body = await self._body(response)
-            assert flight.left_s is not None
-            took_s = asyncio.get_running_loop().time() - flight.left_s
+            assert in_flight.sent_mono is not None
+            took_s = asyncio.get_running_loop().time() - in_flight.sent_mono
             headers_in = lower(response.headers.items())
-            return HttpResponse(response.status, headers_in, body, took_s - flight.late_s, flight.late_s)
+            return HttpResponse(
+                response.status, headers_in, body, took_s - in_flight.late_s, in_flight.late_s
+            )
 
     async def _body(self, response: aiohttp.ClientResponse) -> bytes:
         """The whole body, within its bound before and after decoding."""

@@ -29,8 +29,15 @@ from fairlead.adapters.http.client_session import (
     timeout_of,
 )
 from fairlead.adapters.http.connection_shares import ConnectionShares
-from fairlead.adapters.http.connector import TooLate, current_flight
-from fairlead.adapters.http.exchange import CallFlight, Ground, Incoming, Origin, Outgoing, exchanged
+from fairlead.adapters.http.connector import DeadlinePassedError, current_request
+from fairlead.adapters.http.exchange import (
+    ConnectionContext,
+    InFlightCall,
+    OriginTemplate,
+    PendingResponse,
+    RawRequest,
+    send_raw,
+)
 from fairlead.adapters.http.http_failures import no_response
 from fairlead.adapters.http.resolver import AddressPolicy, CheckedResolver
 from fairlead.adapters.http.wire import PLAIN_URL, check_value, checked_url, is_token, lower
@@ -85,14 +92,14 @@ class AiohttpTransport:
         self._policy = policy
         self._tls = tls
         self._proxies = Proxies(trust_env)
-        self._ground: Ground | None = None
+        self._context: ConnectionContext | None = None
         self._resolver: CheckedResolver | None = None
-        self._origins: dict[str, Origin] = {}
+        self._origins: dict[str, OriginTemplate] = {}
         self._places = ConnectionShares(settings.max_connections, settings.max_per_host)
 
     async def close(self) -> None:
         """Close all connections; requests under way fail."""
-        ground, self._ground = self._ground, None
+        ground, self._context = self._context, None
         resolver, self._resolver = self._resolver, None
         if ground is not None:
             await ground.connector.close()
@@ -106,14 +113,14 @@ class AiohttpTransport:
         if origin.refusal is not None:
             return False
         ground = self._opened()
-        token = current_flight.set(CallFlight(due_s=loop.time() + at_most_s, loop=loop))
+        token = current_request.set(InFlightCall(deadline_mono=loop.time() + at_most_s, loop=loop))
         try:
             async with asyncio.timeout(at_most_s):
                 await ground.connector.dial(origin, ground.timeout)
         except (aiohttp.ClientError, OSError):  # a TimeoutError is an OSError
             return False
         finally:
-            current_flight.reset(token)
+            current_request.reset(token)
         return True
 
     async def __aenter__(self) -> AiohttpTransport:
@@ -124,70 +131,73 @@ class AiohttpTransport:
 
     async def send(self, request: HttpRequest) -> HttpResponse | NoResponse:
         """Send *request* once and read the whole answer; see the port."""
-        flight = _flight_of(request)
+        in_flight = _in_flight_of(request)
         try:
-            incoming = await self._begin(request, flight)
-            if isinstance(incoming, NoResponse):
-                return incoming
+            response = await self._begin(request, in_flight)
+            if isinstance(response, NoResponse):
+                return response
             try:
-                body = await _whole(incoming, request.max_body_bytes)
+                body = await _whole(response, request.max_body_bytes)
             except Exception as error:  # noqa: BLE001 (it was sent: whatever happens is "unknown")
-                return no_response(error, flight, incoming.status)
+                return no_response(error, in_flight, response.status)
             finally:
-                incoming.close()
+                response.close()
         finally:
-            if flight.held_connection is not None:
-                self._places.give_back(flight.held_connection)
-        assert flight.left_s is not None
+            if in_flight.held_connection is not None:
+                self._places.give_back(in_flight.held_connection)
+        assert in_flight.sent_mono is not None
         return HttpResponse(
-            incoming.status, lower(incoming.headers.items()), body, flight.loop.time() - flight.left_s
+            response.status,
+            lower(response.headers.items()),
+            body,
+            in_flight.loop.time() - in_flight.sent_mono,
         )
 
     @asynccontextmanager
     async def stream(self, request: HttpRequest) -> AsyncIterator[HttpStream | NoResponse]:
         """Send *request* once and hand out its answer as it comes; see the port."""
-        flight = _flight_of(request)
+        in_flight = _in_flight_of(request)
         try:
-            incoming = await self._begin(request, flight)
-            if isinstance(incoming, NoResponse):
-                yield incoming
+            response = await self._begin(request, in_flight)
+            if isinstance(response, NoResponse):
+                yield response
                 return
             try:
-                yield _Stream(incoming, flight, request.max_body_bytes)
+                yield _Stream(response, in_flight, request.max_body_bytes)
             finally:
-                incoming.close()
+                response.close()
         finally:
-            if flight.held_connection is not None:
-                self._places.give_back(flight.held_connection)
+            if in_flight.held_connection is not None:
+                self._places.give_back(in_flight.held_connection)
 
-    async def _begin(self, request: HttpRequest, flight: CallFlight) -> Incoming | NoResponse:
+    async def _begin(self, request: HttpRequest, in_flight: InFlightCall) -> PendingResponse | NoResponse:
         """Send *request*; the answer's head has come, its body not yet."""
-        origin, target = self._place(request.url, flight.loop)
+        origin, target = self._place(request.url, in_flight.loop)
         method, fields = _method(request), _fields(request)
         if origin.refusal is not None:
             return NoResponse(sent=False, kind="refused_address", why=f"address refused: {origin.refusal}")
         if request.deadline_s <= 0:
-            return no_response(TooLate(), flight)
+            return no_response(DeadlinePassedError(), in_flight)
         key = origin, request.holder
         if not self._places.take_at_once(key):
             at_most_s = min(request.deadline_s, self._settings.connect_timeout_s)
             if not await self._places.take(key, at_most_s):
-                return no_response(TimeoutError(), flight)
-        flight.held_connection = key
+                return no_response(TimeoutError(), in_flight)
+        in_flight.held_connection = key
         try:
-            incoming = await exchanged(
-                self._opened(), origin, flight, Outgoing(method, target, fields, request.body)
+            response = await send_raw(
+                self._opened(), origin, in_flight, RawRequest(method, target, fields, request.body)
             )
         except Exception as error:
-            if flight.left_s is None and not isinstance(error, aiohttp.ClientError | OSError):
+            if in_flight.sent_mono is None and not isinstance(error, aiohttp.ClientError | OSError):
                 raise
-            return no_response(error, flight)
-        if incoming.status < 200:  # 101: what follows is no HTTP
-            incoming.close()
-            return no_response(BodyMalformed("the server changed the protocol"), flight, incoming.status)
-        return incoming
+            return no_response(error, in_flight)
+        if response.status < 200:  # 101: what follows is no HTTP
+            response.close()
+            return no_response(BodyMalformed("the server changed the protocol"), in_flight, response.status)
+        return response
 
-    def _place(self, address: str, loop: asyncio.AbstractEventLoop) -> tuple[Origin, str]:
+    def _place(self, address: str, loop: asyncio.AbstractEventLoop) -> tuple[OriginTemplate, str]:
         """Whom to ask, and for what; InvalidInputError for what is no address."""
         plain = PLAIN_URL.fullmatch(address)
         if plain is not None and (known := self._origins.get(plain[1])) is not None:
@@ -201,29 +211,29 @@ class AiohttpTransport:
             refusal = self._policy.origin_refusal(scheme, host, url.port)
             if refusal is None and not self._policy.may_be_private(host):
                 refusal = self._proxies.refusal(scheme, host)
-            origin = Origin(url, loop, proxy=self._proxies.proxy_of(scheme, host), refusal=refusal)
+            origin = OriginTemplate(url, loop, proxy=self._proxies.proxy_of(scheme, host), refusal=refusal)
             if len(self._origins) >= _MOST_ORIGINS:
                 self._origins.clear()
             self._origins[name] = origin
         return origin, url.raw_path_qs
 
-    def _opened(self) -> Ground:
-        if self._ground is None:
+    def _opened(self) -> ConnectionContext:
+        if self._context is None:
             settings = self._settings
             self._resolver = CheckedResolver(self._policy, exempt=self._proxies.hosts)
             connector = open_connector(settings, self._resolver, self._tls, dials=self._dials)
-            self._ground = Ground(connector, timeout_of(settings, None), bounds_of(settings))
-        return self._ground
+            self._context = ConnectionContext(connector, timeout_of(settings, None), bounds_of(settings))
+        return self._context
 
 
 class _Stream:
     """See ``fairlead.engine.ports.HttpStream``."""
 
-    def __init__(self, incoming: Incoming, flight: CallFlight, max_body_bytes: int) -> None:
-        self.status: int = incoming.status
-        self.headers: Mapping[str, Sequence[str]] = lower(incoming.headers.items())
-        self._incoming = incoming
-        self._flight = flight
+    def __init__(self, response: PendingResponse, in_flight: InFlightCall, max_body_bytes: int) -> None:
+        self.status: int = response.status
+        self.headers: Mapping[str, Sequence[str]] = lower(response.headers.items())
+        self._incoming = response
+        self._flight = in_flight
         self._max_body_bytes = max_body_bytes
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -234,10 +244,10 @@ class _Stream:
             raise StreamBroken(no_response(error, self._flight, self.status), self) from None
 
 
-async def _whole(incoming: Incoming, max_bytes: int) -> bytes:
+async def _whole(response: PendingResponse, max_bytes: int) -> bytes:
     """The body, decoded."""
-    content, chunk = incoming.content, b""
-    if "Content-Encoding" not in incoming.headers:  # most come in one piece: a generator would cost 5 us
+    content, chunk = response.content, b""
+    if "Content-Encoding" not in response.headers:  # most come in one piece: a generator would cost 5 us
         chunk = content.read_nowait() if content.is_eof() else await content.readany()
         if len(chunk) > max_bytes:
             raise BodyTooLarge
@@ -245,7 +255,7 @@ async def _whole(incoming: Incoming, max_bytes: int) -> bytes:
             return chunk
     body, room = io.BytesIO(), _ROOM_BYTES  # a list that is joined would hold the body twice
     body.write(chunk)
-    async for piece in _pieces(incoming, max_bytes - len(chunk)):
+    async for piece in _pieces(response, max_bytes - len(chunk)):
         while body.tell() + len(piece) > room:
             room *= 4
             _make_room(body, min(room, max_bytes))
@@ -262,10 +272,10 @@ def _make_room(body: io.BytesIO, size: int) -> None:
     body.seek(place)
 
 
-async def _pieces(incoming: Incoming, max_bytes: int) -> AsyncIterator[bytes]:
+async def _pieces(response: PendingResponse, max_bytes: int) -> AsyncIterator[bytes]:
     """The body, decoded, as it comes; none of the pieces is empty."""
-    decoder = Decoder(",".join(incoming.headers.getall("Content-Encoding", ())), max_bytes)
-    content = incoming.content
+    decoder = Decoder(",".join(response.headers.getall("Content-Encoding", ())), max_bytes)
+    content = response.content
     while not content.at_eof():
         chunk = await content.readany()
         resting = False
@@ -278,14 +288,14 @@ async def _pieces(incoming: Incoming, max_bytes: int) -> AsyncIterator[bytes]:
     decoder.end()
 
 
-def _flight_of(request: HttpRequest) -> CallFlight:
+def _in_flight_of(request: HttpRequest) -> InFlightCall:
     """Its time runs from here."""
     if not (math.isfinite(request.deadline_s) and request.max_body_bytes >= 0):
         raise InvalidInputError(
             "a call needs a finite deadline, and a bound on its answer of 0 or more bytes"
         )
     loop = asyncio.get_running_loop()
-    return CallFlight(due_s=loop.time() + request.deadline_s, loop=loop)
+    return InFlightCall(deadline_mono=loop.time() + request.deadline_s, loop=loop)
 
 
 def _method(request: HttpRequest) -> str:

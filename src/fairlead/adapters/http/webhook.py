@@ -16,7 +16,7 @@ from yarl import URL
 
 from fairlead._core.secret import Secret
 from fairlead.adapters.http.client_session import Proxies, TransportSettings, open_session
-from fairlead.adapters.http.connector import Flight, current_flight
+from fairlead.adapters.http.connector import InFlightRequest, current_request
 from fairlead.adapters.http.http_failures import no_response
 from fairlead.adapters.http.resolver import AddressPolicy, CheckedResolver
 from fairlead.engine.ports import NoResponse, Webhook
@@ -34,7 +34,7 @@ WEBHOOK_SETTINGS = TransportSettings(max_connections=20, max_per_host=20)
 
 async def _sending(_session: aiohttp.ClientSession, context: Any, _params: object) -> None:
     """Trace hook on_request_headers_sent: awaited after connect and TLS, before the first byte."""
-    context.trace_request_ctx.left_s = asyncio.get_running_loop().time()
+    context.trace_request_ctx.sent_mono = asyncio.get_running_loop().time()
 
 
 class AiohttpWebhookSender:
@@ -78,20 +78,20 @@ class AiohttpWebhookSender:
 
     async def send(self, webhook: Webhook) -> None:
         """POST once; see the port for what is raised."""
-        flight = Flight()
-        token = current_flight.set(flight)
+        in_flight = InFlightRequest()
+        token = current_request.set(in_flight)
         try:
             async with asyncio.timeout(self._deadline_s):
-                status, hint_s = await self._post(webhook, flight)
+                status, hint_s = await self._post(webhook, in_flight)
         except (aiohttp.ClientError, OSError) as error:  # a TimeoutError is an OSError
-            raise self._unanswered(no_response(error, flight), webhook) from None
+            raise self._unanswered(no_response(error, in_flight), webhook) from None
         finally:
-            current_flight.reset(token)
+            current_request.reset(token)
         refused = refusal(status, retry_after_s=hint_s, tenant=webhook.tenant, provider=webhook.provider)
         if refused is not None:
             raise refused
 
-    async def _post(self, webhook: Webhook, flight: Flight) -> tuple[int, float | None]:
+    async def _post(self, webhook: Webhook, in_flight: InFlightRequest) -> tuple[int, float | None]:
         """Status, and the wait asked for. The body is never read: leaving the block closes the connection."""
         self._policy.check_literal(self._host)
         async with self._session.post(
@@ -100,7 +100,7 @@ class AiohttpWebhookSender:
             headers=self._headers(webhook),
             allow_redirects=False,
             proxy=self._proxy,
-            trace_request_ctx=flight,
+            trace_request_ctx=in_flight,
         ) as response:
             headers = {name.lower(): response.headers.getall(name) for name in set(response.headers)}
             return response.status, server_hint(headers, now_epoch_s=self._now())

@@ -8,7 +8,7 @@ from typing import Any
 from fairlead.engine.calls.bulk_operation import BulkOrder
 from fairlead.engine.ports import Connection
 from fairlead.errors import InvalidInputError
-from fairlead.policy.calls.bulk import WAYS
+from fairlead.policy.calls.bulk import BULK_PROTOCOLS
 from fairlead.policy.providers.connection_calls import call_settings_of
 from fairlead.policy.providers.profile import Profile
 
@@ -34,7 +34,7 @@ def bulk_order(
             provider=connection.key.provider,
             hint="begin them by hand, inside `fl.bulk`" if bulk else "page through the list instead",
         )
-    way = WAYS[bulk.way]
+    way = BULK_PROTOCOLS[bulk.way]
     told = profile.endpoint_values(connection.endpoint).get("api_version", bulk.api_version)
     version = told if bulk.at(told) else bulk.api_version
     kind = way.kind_of(text)

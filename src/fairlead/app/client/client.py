@@ -25,7 +25,7 @@ from fairlead.app.client.options import (
     class_of,
     graphql_options,
 )
-from fairlead.app.client.pagination import way_of
+from fairlead.app.client.pagination import resolve_pagination
 from fairlead.app.client.paginator import Bookmark, Cursor, Pagination, Paginator, bookmark_in, list_name
 from fairlead.app.client.request import body_of, full_url, headers_of, plain_params
 from fairlead.app.client.response import Response
@@ -270,7 +270,7 @@ class Client:
             url = full_url(self._base(connection, path, api), path, None)
             first = asked_again(told, self._key) if told else Asked(url, params, dict(variables or {}))
             own = self._pipeline.config_for(connection).settings.pages
-            way = way_of(pages, own, profile, api or profile.limits.api, items, self._key)
+            way = resolve_pagination(pages, own, profile, api or profile.limits.api, items, self._key)
             return self._pipeline.pages(self._key, fetch, way, first), first
 
         def bookmark() -> Bookmark | None:

@@ -15,7 +15,7 @@ from fairlead.policy.providers.profile import Profile
 _WAYS: TypeAdapter[Pages] = TypeAdapter(Pages)
 
 
-def way_of(
+def resolve_pagination(
     pages: Pages | Mapping[str, Any] | None,
     own: Mapping[str, Pages],
     profile: Profile,

@@ -60,7 +60,7 @@ def list_connections(
 @command(app, "show")
 def show(call: Invocation, tenant: Tenant, provider: Provider, account: Account = "default") -> Exit | None:
     """Show one connection: state, times, endpoint, settings, and where its customer reconnects. No secret."""
-    from fairlead.policy.providers.connection_calls import told_settings
+    from fairlead.policy.providers.connection_calls import describe_settings
 
     key = key_of(tenant, provider, account)
 

@@ -37,7 +37,7 @@ def set_settings(
 
     Each process heeds them within 5 s, and goes on with what it has counted.
     """
-    from fairlead.policy.providers.connection_calls import told_settings
+    from fairlead.policy.providers.connection_calls import describe_settings
     from fairlead.policy.providers.setting_text import settings_of_text
 
     key = key_of(tenant, provider, account)
@@ -55,7 +55,7 @@ def set_settings(
             change = await connections.configure(key, settings, unset or (), actor=call.actor)
             result = "set" if change.is_one else "as they were"
         profile = fairlead.runtime.profiles.profile(provider, change.connection.variant)
-        calls = told_settings(profile, change.after, tenant=tenant)
+        calls = describe_settings(profile, change.after, tenant=tenant)
         note = _note(change.after, fairlead.runtime.settings)
         return {**told, "result": result, "settings": dict(change.after), "calls": calls, "note": note}
 

@@ -27,7 +27,7 @@ from fairlead.engine.limits.bulk_slots import BulkAdmitter, BulkOperation, BulkR
 from fairlead.engine.ports import ConnectionKey
 from fairlead.engine.ports.http import HttpRequest, NoResponse, StreamBroken, Transport
 from fairlead.errors import BulkLimitReachedError, BulkStillRunningError, CallFailedError
-from fairlead.policy.calls.bulk.protocol import BulkAsk, BulkDenied, BulkSeen, BulkState, BulkWay
+from fairlead.policy.calls.bulk.protocol import BulkAsk, BulkDenied, BulkProtocol, BulkSeen, BulkState
 from fairlead.policy.calls.classify.status import category_of_status, is_success
 from fairlead.policy.calls.deadline import buffer_s, has_time
 from fairlead.policy.failures.backoff import Jitter, backoff_s
@@ -60,7 +60,7 @@ class BulkOrder:
     """What is to be run. *again_s*: how long a job waits that finds it running."""
 
     key: ConnectionKey
-    way: BulkWay
+    way: BulkProtocol
     kind: str
     version: str
     again_s: float

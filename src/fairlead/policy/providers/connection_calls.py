@@ -37,7 +37,9 @@ def call_settings_of(profile: Profile, settings: Mapping[str, Any], *, tenant: s
     return found
 
 
-def told_settings(profile: Profile, settings: Mapping[str, Any], *, tenant: str) -> dict[str, dict[str, Any]]:
+def describe_settings(
+    profile: Profile, settings: Mapping[str, Any], *, tenant: str
+) -> dict[str, dict[str, Any]]:
     """For people: each setting of calls with its value, and from which level it has it. Patterns by name."""
     found = call_settings_of(profile, settings, tenant=tenant)
     values = {**found.model_dump(mode="json"), "patterns": [pattern.name for pattern in found.patterns]}

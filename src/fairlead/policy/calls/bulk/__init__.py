@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fairlead.policy.calls.bulk.protocol import BulkWay
+from fairlead.policy.calls.bulk.protocol import BulkProtocol
 from fairlead.policy.calls.bulk.shopify_bulk import ShopifyBulk
 
-WAYS: Mapping[str, BulkWay] = {"shopify": ShopifyBulk()}
+BULK_PROTOCOLS: Mapping[str, BulkProtocol] = {"shopify": ShopifyBulk()}
 """By the word that a profile has for it (``limits.bulk.way``)."""

@@ -59,7 +59,7 @@ class BulkDenied:
     message: str
 
 
-class BulkWay(Protocol):
+class BulkProtocol(Protocol):
     """One vendor's way. *version*: of its API, where it has such."""
 
     @property
