@@ -1,11 +1,11 @@
-"""What one answer means: one way in, five places in their order, then what the status says (C3).
+"""Classification of one response: five steps in order, then the meaning of the status.
 
     protocol body → provider code → header → status → pattern → meaning of the status → unrecognised
 
-One HTTP code never classifies by itself: NetSuite refuses a limit with 400, Shopify with 200, and a 429 of
-Stripe may be the lock of one object. So what an answer says in its body stands before its status. In the step
-"status" a rule counts that names the status by number: with words of it found first, by the status alone
-else. The step "pattern" has the rules that name a class of statuses, by their words.
+No HTTP status classifies by itself: NetSuite refuses a limit with 400, Shopify with 200, and a 429 of Stripe may
+be the lock of one object. So what the body says comes before the status. The step "status" has the rules that
+name the status by number, those with a matching text first. The step "pattern" has the rules that name a class
+of statuses and need a matching text. Spec: C3.
 """
 
 from __future__ import annotations
@@ -55,10 +55,12 @@ def classify(
     now_epoch_s: float | None,
     trace: list[TraceStep] | None = None,
 ) -> Verdict:
-    """What *reply* means by *rules*. Never raises, whatever the answer holds.
+    """Return what *response* means by *rules*. Never raises, whatever the response contains.
 
-    *told*: what ``policy.feedback`` heard in it, where the caller has asked already. *now_epoch_s*: our
-    clock, for moments in answers without a Date header. *trail*: takes the way to the verdict, step by step.
+    Args:
+        observations: What `parse_limits` has found in the response, if the caller has parsed it already.
+        now_epoch_s: The Unix time, for instants in a response without a Date header.
+        trace: A list that receives the steps that lead to the verdict. None: they are not recorded.
     """
     if observations is None:
         observations = parse_limits(rules.dialect, response, now_epoch_s=now_epoch_s)
@@ -70,17 +72,17 @@ def classify(
     if not failed and not rules.in_successes and trace is None:
         return DONE
     context = ClassificationContext(response, body_error, refusal, now_epoch_s, trace)
-    context.note_beginning(observations)
+    context.trace_response(observations)
     if body_error is not None and body_error.partial:
         return _partial(context, body_error, rules)
     match = next(filter(None, (match_rules(context, level) for level in rules.levels)), None)
     if match is None and not failed:
-        context.note("result", "nothing tells of a failure")
+        context.add_step("result", "nothing tells of a failure")
         return DONE
-    verdict = _by_rule(context, match, rules) if match is not None else _by_meaning(context, rules)
-    verdict = _as_header_says(context, verdict, rules)
+    verdict = _by_rule(context, match, rules) if match is not None else _by_status_meaning(context, rules)
+    verdict = _apply_retry_header(context, verdict, rules)
     verdict = replace(verdict, scope=_scope(verdict, refusal), limit=refusal.limit if refusal else None)
-    context.note("result", verdict.why)
+    context.add_step("result", verdict.why)
     return verdict
 
 
@@ -113,7 +115,7 @@ def _by_rule(context: ClassificationContext, match: Match, rules: Rules) -> Verd
     )
 
 
-def _by_meaning(context: ClassificationContext, rules: Rules) -> Verdict:
+def _by_status_meaning(context: ClassificationContext, rules: Rules) -> Verdict:
     meaning = _meaning(context)
     category = meaning or Category.TRANSIENT_NETWORK
     by_body = context.body_error is not None and context.body_error.category is not None
@@ -122,11 +124,11 @@ def _by_meaning(context: ClassificationContext, rules: Rules) -> Verdict:
     name = (
         context.body_error.protocol if context.body_error is not None else f"status {context.response.status}"
     )
-    whole = f"{name} {named}".strip()
+    label = f"{name} {named}".strip()
     words = (
-        f"{whole} means {category}{_redirect(context)}"
+        f"{label} means {category}{_redirect(context)}"
         if meaning
-        else f"no rule knows {whole}: it counts as {category}"
+        else f"no rule knows {label}: it counts as {category}"
     )
     retried = category.transient and rules.strategy.next is not Next.OVER and rules.max_retries > 0
     return Verdict(
@@ -145,21 +147,20 @@ def _by_meaning(context: ClassificationContext, rules: Rules) -> Verdict:
     )
 
 
-def _as_header_says(context: ClassificationContext, verdict: Verdict, rules: Rules) -> Verdict:
+def _apply_retry_header(context: ClassificationContext, verdict: Verdict, rules: Rules) -> Verdict:
     """Return *verdict* with the retry that a header of the vendor sets, and the same category."""
-    observations = next(
-        (context.response.headers[name] for name in _SHOULD_RETRY if name in context.response.headers), ()
-    )
-    if tuple(observations) == ("false",):
+    headers = context.response.headers
+    values = next((headers[name] for name in _SHOULD_RETRY if name in headers), ())
+    if tuple(values) == ("false",):
         return replace(verdict, strategy=NO_MORE, max_attempts=0)
-    if tuple(observations) == ("true",) and verdict.next is Next.OVER and rules.strategy.next is Next.RETRY:
+    if tuple(values) == ("true",) and verdict.next is Next.OVER and rules.strategy.next is Next.RETRY:
         return replace(verdict, strategy=rules.strategy, max_attempts=rules.max_retries)
     return verdict
 
 
 def _partial(context: ClassificationContext, body_error: BodyError, rules: Rules) -> Verdict:
-    """Some was done: only items that may still succeed are sent again, and never the whole."""
-    again = [item.category for item in body_error.items if item.category.transient]
+    """Return the verdict of a partial failure: only the items that may still succeed are retried."""
+    retryable = [item.category for item in body_error.items if item.category.transient]
     named = body_error.category or (
         body_error.items[0].category if body_error.items else Category.TRANSIENT_NETWORK
     )
@@ -170,33 +171,33 @@ def _partial(context: ClassificationContext, body_error: BodyError, rules: Rules
         f"{body_error.protocol} in part",
         Step.PROTOCOL_BODY,
         _why(context, f"{body_error.protocol}: {why}"),
-        category=again[0] if again else named,
+        category=retryable[0] if retryable else named,
         code=_code(context, body_error.codes[0] if body_error.codes else "partial"),
-        strategy=rules.strategy if again else NO_MORE,
-        max_attempts=rules.max_retries if again and rules.strategy.next is Next.RETRY else 0,
+        strategy=rules.strategy if retryable else NO_MORE,
+        max_attempts=rules.max_retries if retryable and rules.strategy.next is Next.RETRY else 0,
         hint_s=_hint_s(context),
         failed_items=body_error.items,
         unclassified=not body_error.readable,
     )
-    context.note("result", verdict.why)
+    context.add_step("result", verdict.why)
     return verdict
 
 
 def _meaning(context: ClassificationContext) -> Category | None:
-    """What the answer says by itself: its body's protocol, else its status."""
+    """Return the category that the body's protocol gives, else that of the status."""
     if context.body_error is not None:
         return context.body_error.category
     return category_of_status(context.response.status)
 
 
 def _hint_s(context: ClassificationContext) -> float | None:
-    """The wait that was asked for; None where there was none, or one of 0, which is no wait to keep to."""
-    told_s = context.refusal.wait_s if context.refusal is not None else None
-    return told_s or retry_after_s(context.response, context.now_epoch_s) or None
+    """Return the wait that the response asks for; None if there is none, or if it is 0."""
+    refusal_s = context.refusal.wait_s if context.refusal is not None else None
+    return refusal_s or retry_after_s(context.response, context.now_epoch_s) or None
 
 
 def _health(context: ClassificationContext, category: Category) -> DestinationHealth:
-    """Only what says that the destination is down counts: not a refusal, however worded, and no limit."""
+    """Return UNHEALTHY only if the destination is down; a refusal or a limit does not count."""
     is_down = category is Category.TRANSIENT_SERVER or (
         category is Category.TRANSIENT_NETWORK
         and context.response.status >= 500
@@ -238,11 +239,11 @@ def _scope(verdict: Verdict, refusal: LimitObservation | None) -> Scope | None:
 
 
 def _weight(item: LimitObservation) -> tuple[bool, float]:
-    """Of two limits that refused the one that holds longer counts."""
+    """Return the sort key of a refusal: of two, the one that lasts longer counts."""
     return item.daily, item.wait_s or 0.0
 
 
-# ---- words
+# ---- texts
 
 
 def _code(context: ClassificationContext, named: str, *, is_ours: bool = False) -> str:
@@ -250,18 +251,16 @@ def _code(context: ClassificationContext, named: str, *, is_ours: bool = False) 
 
     *is_ours*: a rule or a dialect names it, so it is not a secret that the provider echoes.
     """
-    observations = safe_text(named, 64, known=not is_ours)
-    return observations if _CODE.fullmatch(observations) and named else f"http_{context.response.status}"
+    code = safe_text(named, 64, known=not is_ours)
+    return code if _CODE.fullmatch(code) and named else f"http_{context.response.status}"
 
 
 def _redirect(context: ClassificationContext) -> str:
-    """A redirect is an answer: where it leads, only the vendor says."""
+    """Return the note that a redirect was not followed."""
     return "; redirects are not followed" if 300 <= context.response.status < 400 else ""
 
 
 def _why(context: ClassificationContext, decided: str) -> str:
     message = next(iter(context.messages), "")
-    observations = f"status {context.response.status}; {decided}"
-    return safe_text(
-        f"{observations}; it says {safe_text(message, SHOWN)!r}" if message else observations, 600
-    )
+    text = f"status {context.response.status}; {decided}"
+    return safe_text(f"{text}; it says {safe_text(message, SHOWN)!r}" if message else text, 600)

@@ -1,4 +1,4 @@
-"""One answer with everything that rules may ask of it, and the way to its verdict."""
+"""One response with all that rules can ask of it, and the steps that lead to its verdict."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from fairlead.policy.limits.feedback.raw_response import LimitObservation, RawRe
 from fairlead.policy.text.safe import safe_text
 
 SHOWN = 300
-"""Characters of a message that are repeated to people."""
+"""Characters of a message that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceStep:
-    """One step on the way to a verdict, for people: where it looked, and what it saw."""
+    """One step of a classification: the place that was examined, and what was found."""
 
     place: str
     seen: str
@@ -23,10 +23,12 @@ class TraceStep:
 
 @dataclass(frozen=True)
 class ClassificationContext:
-    """One answer under judgement. What is dear to read is read once, and only if some rule asks.
+    """One response to classify. Costly parts are read once, and only if a rule needs them.
 
-    *said*: what its body says by a protocol of its own. *refusal*: the limit that the provider's dialect
-    heard refused. *trail*: takes the findings; None: nobody wants them.
+    Attributes:
+        body_error: The failure that the body states by a protocol of its own.
+        refusal: The limit that refused the call, as the provider's dialect reads it.
+        trace: Receives the steps. None: they are not recorded.
     """
 
     response: RawResponse
@@ -37,38 +39,38 @@ class ClassificationContext:
 
     @cached_property
     def codes(self) -> tuple[str, ...]:
-        """Error codes, the one first that the dialect knows."""
-        told = (self.refusal.code,) if self.refusal is not None and self.refusal.code else ()
-        return tuple(dict.fromkeys((*told, *codes_of(self.response))))
+        """The error codes; the one that the dialect has found comes first."""
+        refusal_codes = (self.refusal.code,) if self.refusal is not None and self.refusal.code else ()
+        return tuple(dict.fromkeys((*refusal_codes, *codes_of(self.response))))
 
     @cached_property
     def messages(self) -> tuple[str, ...]:
-        """What it says in words."""
+        """The error messages."""
         return (
             *(self.body_error.messages if self.body_error is not None else ()),
             *messages_of(self.response),
         )
 
-    def note(self, place: str, seen: str) -> None:
-        """Tell of one step."""
+    def add_step(self, place: str, seen: str) -> None:
+        """Append one step to the trace."""
         if self.trace is not None:
             self.trace.append(TraceStep(place, safe_text(seen, SHOWN)))
 
-    def note_beginning(self, told: tuple[LimitObservation, ...]) -> None:
-        """Tell what the answer holds, before any rule is asked."""
+    def trace_response(self, observations: tuple[LimitObservation, ...]) -> None:
+        """Append what the response contains, before any rule is applied."""
         if self.trace is None:
             return
         body_error = self.body_error
         codes = ", ".join(body_error.codes) if body_error is not None else ""
-        limits = ", ".join(map(_limit, told))
-        self.note("answer", f"status {self.response.status}")
-        self.note(
+        limits = ", ".join(map(_limit, observations))
+        self.add_step("answer", f"status {self.response.status}")
+        self.add_step(
             "protocol body",
             f"{body_error.protocol}: {codes or 'no code'}" if body_error is not None else "none",
         )
-        self.note("limits", limits or "nothing told")
-        self.note("provider codes", ", ".join(self.codes) or "none")
-        self.note("message", next(iter(self.messages), "none"))
+        self.add_step("limits", limits or "nothing told")
+        self.add_step("provider codes", ", ".join(self.codes) or "none")
+        self.add_step("message", next(iter(self.messages), "none"))
 
 
 def _limit(item: LimitObservation) -> str:

@@ -1,8 +1,9 @@
-"""The rules by which the answers of one connection are judged: connection over provider (C3, K2).
+"""The rules by which the responses of one connection are classified.
 
-A level is asked as a whole before the next: a rule of your own holds against everything that ships. Within a
-level the order is that of the steps (provider code, header, status, pattern) and there that of the rules. A
-tenant has no level: its rules are given to each of its connections.
+The rule set of the connection comes before that of the provider, and that before the built-in one; each is
+searched as a whole, so your own rule overrides all that ships. Within a rule set the order is that of the steps
+(provider code, header, status, pattern), and then that of the rules. A tenant has no rule set: its rules are
+given to each of its connections. Spec: C3, K2.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _SUCCESSES: tuple[int | str, ...] = ("2xx", 304)
 
 @dataclass(frozen=True, slots=True)
 class RuleSet:
-    """Rules of one origin, in their order. *origin* names it for people."""
+    """The rules of one origin, in order. *origin* is its name in verdicts."""
 
     origin: str
     patterns: tuple[Pattern, ...]
@@ -36,11 +37,13 @@ class RuleSet:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """All that judging an answer needs to know beforehand. Made once for a connection, by ``rules_of``.
+    """All rules and defaults that classification needs, made once for a connection by `rules_of`.
 
-    *strategy* and *max_retries* serve failures of network and server that no rule knows; *most_retries*: no
-    rule tries more often. *in_successes*: some rule wants to see answers that tell of no failure. *by_code*:
-    the category of the first rule that names a code of the provider.
+    Attributes:
+        strategy, max_retries: For failures of network and server that no rule matches.
+        most_retries: The bound on the retries of every rule.
+        in_successes: Whether some rule applies to responses without a failure.
+        by_code: The category of the first rule that names a code of the provider.
     """
 
     levels: tuple[RuleSet, ...]
@@ -58,9 +61,9 @@ def rules_of(
     *,
     tenant: str = "",
 ) -> Rules:
-    """The rules of a connection at the provider of *profile*, with its *settings* (default none).
+    """Return the rules of a connection at the provider of *profile*, with its *settings* (default none).
 
-    Raises InvalidConfigError for settings that cannot be.
+    Raises InvalidConfigError for invalid settings.
     """
     own = call_settings_of(profile, settings or {}, tenant=tenant)
     levels = tuple(
@@ -85,13 +88,13 @@ def rules_of(
 
 @cache
 def builtin_rules() -> tuple[Pattern, ...]:
-    """The rules that ship for every provider (DEFAULTS §4)."""
+    """Return the rules that ship for every provider. Spec: DEFAULTS §4."""
     text = files("fairlead.policy.calls.classify").joinpath("patterns.toml").read_text("utf-8")
     return in_order([Pattern.model_validate(table) for table in tomllib.loads(text)["patterns"]])
 
 
 def category_of(rule: Pattern, meaning: Category | None) -> Category:
-    """The category of a failure that *rule* matched; *meaning*: what the answer says by itself."""
+    """Return the category of a failure that *rule* matched; *meaning* is that of the status or body alone."""
     if rule.category is not None:
         return rule.category
     if rule.is_limit:
@@ -104,12 +107,12 @@ def category_of(rule: Pattern, meaning: Category | None) -> Category:
 
 
 def _by_code(levels: tuple[RuleSet, ...]) -> dict[str, Category]:
-    found: dict[str, Category] = {}
+    categories: dict[str, Category] = {}
     for level in levels:
         for rule in level.patterns:
             for code in rule.provider_codes:
-                found.setdefault(code, category_of(rule, None))
-    return found
+                categories.setdefault(code, category_of(rule, None))
+    return categories
 
 
 def _may_be_success(rule: Pattern) -> bool:

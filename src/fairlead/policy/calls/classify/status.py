@@ -1,4 +1,4 @@
-"""What a status says of a failure by itself, where no rule knows better (SPEC T, DEFAULTS §4)."""
+"""What a status means by itself, if no rule matches. Spec: T, DEFAULTS §4."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _REQUEST = frozenset({400, 404, 405, 406, 410, 411, 412, 413, 414, 415, 416, 417
 
 
 def category_of_status(status: int) -> Category | None:
-    """The category that *status* alone says; None: it is not known to mean a failure of any kind.
+    """Return the category that *status* alone means; None: it means no known failure.
 
     >>> meaning_of(404).value, meaning_of(502).value, meaning_of(418)
     ('permanent_request', 'transient_server', None)
@@ -30,5 +30,5 @@ def category_of_status(status: int) -> Category | None:
 
 
 def is_success(status: int) -> bool:
-    """Whether *status* says that the call did what it was sent for; 304: what is known still holds."""
+    """Return whether the call succeeded. A 304 confirms what the caller has."""
     return 200 <= status < 300 or status == 304
