@@ -9,6 +9,7 @@ from typing import get_args
 import pytest
 
 from fairlead.app.client.options import CLASSES, CallOptions
+from fairlead.policy.calls.classify.rules import builtin_rules
 from fairlead.policy.calls.next_step import IDEMPOTENT
 from fairlead.policy.providers.call_settings import CallSettings
 from fairlead.policy.providers.pagination import Pages

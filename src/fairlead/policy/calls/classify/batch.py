@@ -89,7 +89,7 @@ def _hubspot(error: object, by_code: Mapping[str, Category]) -> Iterator[FailedI
         yield FailedItem(None, told, category, ref or None)
 
 
-def _may_be_salesforce(reply: RawResponse) -> bool:
+def _may_be_salesforce(response: RawResponse) -> bool:
     return any(map(response.may_contain, ("success", "httpStatusCode", "hasErrors", "isSuccessful")))
 
 
