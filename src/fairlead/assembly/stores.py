@@ -25,6 +25,7 @@ from fairlead.adapters.redis.scripts import read_scripts
 from fairlead.adapters.vault import MasterKeyring, generate, load_ring
 from fairlead.assembly.settings import Settings
 from fairlead.engine.tokens.reencrypt import Reencryptor
+from fairlead.policy.calls.classify.rules import builtin_rules
 
 if TYPE_CHECKING:
     from fairlead.assembly.runtime import Runtime

@@ -78,7 +78,7 @@ def show(call: Invocation, tenant: Tenant, provider: Provider, account: Account 
             "refreshed_age_s": credential.refreshed_age_s,
             "endpoint": dict(credential.connection.endpoint),
             "settings": dict(credential.connection.settings),
-            "calls": told_settings(profile, credential.connection.settings, tenant=tenant),
+            "calls": describe_settings(profile, credential.connection.settings, tenant=tenant),
             "reauth_link": runtime.refresh_deps.reauth_link(key, view.connection_id),
         }
 
