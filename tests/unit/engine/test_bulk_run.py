@@ -18,7 +18,7 @@ from fairlead.engine.limits.bulk_slots import BulkOperation, BulkRequest
 from fairlead.engine.ports import ConnectionKey
 from fairlead.engine.ports.http import HttpRequest, NoResponse, StreamBroken
 from fairlead.errors import BulkLimitReachedError, BulkStillRunningError, CallFailedError
-from fairlead.policy.calls.bulk import WAYS
+from fairlead.policy.calls.bulk import BULK_PROTOCOLS
 from fairlead.policy.calls.bulk.protocol import BulkAsk
 from fairlead.policy.limits.bulk_token import BulkToken
 from fairlead.policy.limits.feedback.raw_response import RawResponse
@@ -113,7 +113,7 @@ class Vendor:
         world: Any = self
         runs = BulkRuns(world, world, clock=self.clock, draw=lambda: 0.5)
         key = order.pop("key", KEY)
-        way = WAYS["shopify"]
+        way = BULK_PROTOCOLS["shopify"]
         variables = {"stagedUploadPath": "tmp/x"} if way.kind_of(text) == "mutation" else {}
         known = {"version": "2026-01", "again_s": 30.0, "text": text, "variables": variables}
         async with runs.enter(BulkOrder(key, way, way.kind_of(text), **(known | order)), self.ask) as run:

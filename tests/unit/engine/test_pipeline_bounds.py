@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from fairlead.engine.calls.open_breakers import KNOWN_S, OpenBreakerCache
+from fairlead.engine.calls.open_breakers import CACHE_S, OpenBreakerCache
 from fairlead.engine.jobs.handler import JobContext, current_job
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.errors import CallFailedError, DeadlineExceededError, LimitExceededError
@@ -30,9 +30,9 @@ async def test_an_open_breaker_is_known_for_a_moment_only() -> None:
             await pipeline.send(GET)
     assert closed.value.retry_after_s == 600.0
     assert len(world.wishes) == 1
-    await world.clock.advance(KNOWN_S)
+    await world.clock.advance(CACHE_S)
     assert (await pipeline.send(GET)).attempts == 1
-    assert KNOWN_S <= 1.0
+    assert CACHE_S <= 1.0
 
 
 async def test_limits_that_are_switched_off_refuse_nothing_at_once() -> None:

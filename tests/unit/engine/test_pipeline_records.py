@@ -14,7 +14,7 @@ from uuid import UUID
 import pytest
 
 from fairlead.engine.calls.call_events import ALL_PER_S, FAILED_EACH_S, SAMPLE
-from fairlead.engine.calls.unclassified import TOLD_EACH_S, Unclassified
+from fairlead.engine.calls.unclassified import INTERVAL_S, Unclassified
 from fairlead.engine.jobs.handler import JobContext, current_job
 from fairlead.engine.limits.admission import Admission
 from fairlead.engine.limits.call_admitter import CallRequest
@@ -312,10 +312,10 @@ async def test_answers_that_no_rule_knows_are_counted_by_provider() -> None:
         await fails()
     provider = GET.key.provider
     assert unclassified(world) == [(provider, 418, "http_418", 1, 1)], "told soon, and not too often"
-    await world.clock.advance(TOLD_EACH_S)
+    await world.clock.advance(INTERVAL_S)
     await fails()
     assert unclassified(world)[1:] == [(provider, 418, "http_418", 4, 5)]
-    await world.clock.advance(TOLD_EACH_S)
+    await world.clock.advance(INTERVAL_S)
     await fails()
     assert len(unclassified(world)) == 2, "a rule knows a 404"
     assert ResponsesUnclassified.level == "warning"
@@ -326,7 +326,7 @@ async def test_suppressed_count_is_emitted_with_a_later_attempt() -> None:
     pipeline = world.pipeline()
     await pipeline.send(GET)
     assert sum(answers for *_, answers, _ in unclassified(world)) == 1
-    await world.clock.advance(TOLD_EACH_S)
+    await world.clock.advance(INTERVAL_S)
     await pipeline.send(GET)
     assert [(answers, total) for *_, answers, total in unclassified(world)] == [(1, 1), (2, 3)]
 
@@ -338,7 +338,7 @@ async def test_the_count_is_whole_where_records_are_sampled() -> None:
     for _ in range(many):
         await pipeline.send(GET)
     assert len(attempts(world)) < many
-    await world.clock.advance(TOLD_EACH_S)
+    await world.clock.advance(INTERVAL_S)
     await pipeline.send(GET)
     assert [(answers, total) for *_, answers, total in unclassified(world)] == [(1, 1), (many - 1, many)]
 
@@ -348,13 +348,13 @@ def test_each_provider_has_a_count_of_its_own_and_no_tenant_has_one() -> None:
     count = Unclassified(told.append)
     for provider in ("shopify", "stripe", "shopify"):
         count.count(provider, 418, "http_418")
-    count.tell(100.0)
+    count.emit_due(100.0)
     assert [(each.provider, each.responses) for each in told] == [("shopify", 2), ("stripe", 1)]
     count.count("stripe", 409, "busy")
-    assert count.due_s == 100.0 + TOLD_EACH_S
-    count.tell(105.0)
-    assert (len(told), count.due_s) == (2, 100.0 + TOLD_EACH_S), "not yet, and not forgotten"
-    count.tell(count.due_s)
+    assert count.due_mono == 100.0 + INTERVAL_S
+    count.emit_due(105.0)
+    assert (len(told), count.due_mono) == (2, 100.0 + INTERVAL_S), "not yet, and not forgotten"
+    count.emit_due(count.due_mono)
     assert told[-1] == ResponsesUnclassified("stripe", 409, "busy", 1, 2)
-    assert count.due_s == math.inf
+    assert count.due_mono == math.inf
     assert not {"tenant", "account", "host"} & {each.name for each in fields(ResponsesUnclassified)}

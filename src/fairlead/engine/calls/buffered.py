@@ -1,4 +1,4 @@
-"""An answer that was read whole, given piece by piece all the same."""
+"""Responses whose body is read before they are returned."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 from fairlead.engine.ports.http import HttpResponse, HttpStream, NoResponse, StreamBroken
 
 MOST_OF_A_FAILURE = 64 << 10
-"""Bytes of a failed answer that are read where the answer was to be streamed."""
+"""Bytes read of a failed response that was to be streamed."""
 
 
 class BufferedStream:
-    """See HttpStream: its body has come already, and cannot break off."""
+    """An `HttpStream` whose body is in memory."""
 
     def __init__(self, response: HttpResponse) -> None:
         self.status = response.status
@@ -24,19 +24,19 @@ class BufferedStream:
 
 
 def read_none(_stream: HttpStream) -> bool:
-    """No answer is read whole before it is given."""
+    """Return False: no response is read whole."""
     return False
 
 
 async def read(stream: HttpStream, *, whole: bool) -> HttpResponse | NoResponse:
-    """All of it, or the beginning: what is wrong stands there."""
+    """Read the whole *stream*, or its first 64 KiB, which say what is wrong."""
     body = bytearray()
-    most = None if whole else MOST_OF_A_FAILURE
+    max_bytes = None if whole else MOST_OF_A_FAILURE
     try:
         async for chunk in stream:
             body += chunk
-            if most is not None and len(body) >= most:
+            if max_bytes is not None and len(body) >= max_bytes:
                 break
     except StreamBroken as broken:
         return broken.no_response
-    return HttpResponse(stream.status, stream.headers, bytes(body[:most]), 0.0)
+    return HttpResponse(stream.status, stream.headers, bytes(body[:max_bytes]), 0.0)

@@ -1,4 +1,4 @@
-"""A call on its way, what one attempt came to, and how both are told."""
+"""The state of a call, the result of one attempt, and the events and errors made of them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _NOT_SENT_HINT = "check that this host can reach the provider's API; nothing was
 
 @dataclass(frozen=True, slots=True)
 class CallConfig:
-    """How calls of a connection are made and judged."""
+    """How the calls of one connection are made and classified."""
 
     rules: Rules
     profile: Profile
@@ -52,15 +52,15 @@ class CallConfig:
     _bases: dict[str | None, str] = field(default_factory=dict)
 
     def base(self, connection: Connection, api: str | None) -> str:
-        """The address that calls of *api* (default the profile's) begin with; see Profile.api_url."""
-        known = self._bases.get(api)
-        if known is None:
-            known = self.profile.api_url(api or self.profile.limits.api, connection.endpoint)
-            self._bases[api] = known
-        return known
+        """Return the base URL of *api* (default the profile's); see `Profile.api_url`."""
+        base = self._bases.get(api)
+        if base is None:
+            base = self.profile.api_url(api or self.profile.limits.api, connection.endpoint)
+            self._bases[api] = base
+        return base
 
     def host_of(self, call: Call) -> str:
-        """The host of *call*; InvalidInputError where the credential is not to be told to it."""
+        """Return the host of *call*; InvalidInputError if the credential must not be sent to it."""
         host = self.origins.host_of(call.url)
         if host is None:
             raise InvalidInputError(
@@ -93,7 +93,7 @@ class AttemptResult(NamedTuple):
 
 
 def gate_of(admitted: Admitted) -> str:
-    """What let a call through; see CallAttempted."""
+    """Return what admitted a call; see `CallAttempted.gate`."""
     plan = admitted.plan
     if plan.breaker is None and plan.pool is None and plan.quota is None and not plan.buckets:
         return "off"
@@ -102,7 +102,21 @@ def gate_of(admitted: Admitted) -> str:
 
 @dataclass(slots=True)
 class CallState:
-    """A call on its way. *ends_s*: its deadline, *inline_s*: the longest wait that may be spent here."""
+    """The progress of one call over all its attempts.
+
+    Attributes:
+        deadline_mono: When the call ends; in a job no later than the job allows.
+        max_inline_wait_s: The longest wait inside the call; in a job a longer one reschedules the job.
+        total_deadline_s: The deadline that the caller or the connection sets.
+        left_s: The time to the deadline when the attempt was prepared.
+        in_flight_s: How long all attempts were in flight, as of the last `update_timers`.
+        waited_s: How long the call waited for credentials, limits and retries, as of the last `update_timers`.
+        last: The last failed attempt.
+        may_have_acted: Whether the provider may have executed a failed attempt.
+        may_have_been_sent: Whether a failed attempt may have left this process.
+        headers_delivered: Whether the caller has the headers of a success and reads its body.
+        gate: What admitted the last attempt, or refused it.
+    """
 
     call: Call
     host: str
@@ -111,58 +125,47 @@ class CallState:
     deadline_mono: float
     max_inline_wait_s: float
     total_deadline_s: float
-    """Its deadline as its caller or its connection wants it; in a job less may be left."""
     token: PublicToken | None = None
     refreshed: bool = False
     may_have_acted: bool = False
-    """The provider may have done, at some attempt, what was asked of it."""
     may_have_been_sent: bool = False
-    """At some attempt that failed something may have been sent."""
     headers_delivered: bool = False
-    """Its caller has the head of a success, and reads."""
     last: AttemptResult | None = None
-    """The last attempt that failed."""
     retries: int = 0
     attempts: int = 0
     left_s: float = 0.0
-    """Until its deadline, when it was made ready."""
     attempt_timeout_s: float = 0.0
-    """The time that the attempt under way has."""
     in_flight_s: float = 0.0
-    """How long it was under way, all attempts together, until it was looked at."""
     attempt_started_mono: float | None = None
-    """When the attempt under way was sent."""
     gate: str = ""
-    """What let its last attempt through, or refused it."""
     job_id: UUID | None = None
     waited_s: float = 0.0
-    """For credentials, limits and retries, until it was looked at."""
 
-    def start_attempt(self, now_s: float, admitted: Admitted) -> float:
-        """It is sent once more; gives *now_s*."""
+    def start_attempt(self, now_mono: float, admitted: Admitted) -> float:
+        """Count one more attempt, sent at *now_mono*, and return that instant."""
         self.attempts += 1
-        self.attempt_started_mono = now_s
+        self.attempt_started_mono = now_mono
         self.gate = gate_of(admitted)
-        return now_s
+        return now_mono
 
-    def end_attempt(self, now_s: float) -> None:
-        """An attempt is over."""
-        self._count_sent(now_s)
+    def end_attempt(self, now_mono: float) -> None:
+        """Count the time of the attempt that has ended."""
+        self._add_in_flight(now_mono)
         self.attempt_started_mono = None
 
-    def update_timers(self, now_s: float) -> None:
-        """Reckon how long it has waited so far, and how long it was under way."""
-        self._count_sent(now_s)
-        self.waited_s = now_s - self.started_mono - self.in_flight_s
+    def update_timers(self, now_mono: float) -> None:
+        """Bring `waited_s` and `in_flight_s` up to date."""
+        self._add_in_flight(now_mono)
+        self.waited_s = now_mono - self.started_mono - self.in_flight_s
 
-    def _count_sent(self, now_s: float) -> None:
+    def _add_in_flight(self, now_mono: float) -> None:
         if self.attempt_started_mono is not None:
-            self.in_flight_s += now_s - self.attempt_started_mono
-            self.attempt_started_mono = now_s
+            self.in_flight_s += now_mono - self.attempt_started_mono
+            self.attempt_started_mono = now_mono
 
-    def attempt(self, now_s: float) -> Attempt:
-        """As far as what follows depends on it."""
-        left_s = min(self.deadline_mono, self.started_mono + MAX_RETRYING_S) - now_s
+    def attempt(self, now_mono: float) -> Attempt:
+        """Return the part of the state on which the next step depends."""
+        left_s = min(self.deadline_mono, self.started_mono + MAX_RETRYING_S) - now_mono
         return Attempt(
             self.retries,
             self.refreshed,
@@ -173,7 +176,7 @@ class CallState:
         )
 
     def record_failed_attempt(self, result: AttemptResult) -> None:
-        """It is tried once more."""
+        """Record a failed attempt after which the call is sent again."""
         self.last = result
         self.may_have_acted |= not result.verdict.refused_before_acting
         self.may_have_been_sent |= result.sent
@@ -215,7 +218,7 @@ class CallState:
         unclassified: bool = False,
         stands_for: int = 1,
     ) -> CallAttempted:
-        """What explains this attempt later (C11)."""
+        """Return the event of this attempt. Spec: C11."""
         return CallAttempted(
             self.call.key.tenant,
             self.call.key.provider,
@@ -259,27 +262,30 @@ class CallState:
         return failed
 
     def credential_rejected(self, error: FairleadError) -> FairleadError:
-        """Why there is no newer token after a 401. Where none can be had it is the vendor who refused the one
-        that there is, and only another one helps."""
+        """Return the error of a call that got a 401 and no newer token, because of *error*.
+
+        A connection that cannot refresh gets its own error: the provider rejected its only credential, and you
+        must supply a new one.
+        """
         if not isinstance(error, NoRefreshTokenError):
             return error
         keys_only = self.config.profile.endpoints.authorize is None
         credential = "API key" if keys_only else "access token, which cannot be renewed"
-        refused = NoRefreshTokenError(
+        rejected = NoRefreshTokenError(
             f"the provider refused the connection's {credential} (401)",
             tenant=self.call.key.tenant,
             provider=self.call.key.provider,
             reason=error.reason,
             hint=_NEW_KEY_HINT if keys_only else None,
         )
-        refused.account = self.call.key.account
-        return refused
+        rejected.account = self.call.key.account
+        return rejected
 
     def failed(self, result: AttemptResult, decision: Decision) -> CallFailedError | NotSentError:
-        """Why it is over."""
+        """Return the error of a call that ends with the failed attempt *result*."""
         if self.may_have_been_sent or result.sent:
             return self._failed(result, decision)
-        return NotSentError(  # without a time: a job that is told one comes back for ever
+        return NotSentError(  # without retry_after_s: a job would be rescheduled without end
             _why(result, decision),
             tenant=self.call.key.tenant,
             provider=self.call.key.provider,

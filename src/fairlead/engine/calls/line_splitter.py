@@ -1,4 +1,4 @@
-"""Lines out of pieces of any size, with a bound on what is kept of one."""
+"""Splits a stream of chunks into lines of bounded length."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LONGEST_LINE_BYTES = 16 << 20
 
 
 class LineTooLong(Exception):
-    """A line has not ended within *longest_bytes*."""
+    """A line is longer than *longest_bytes*."""
 
     def __init__(self, longest_bytes: int) -> None:
         super().__init__(f"a line of the answer is longer than {longest_bytes} bytes")
@@ -20,36 +20,36 @@ class LineTooLong(Exception):
 async def lines_of(
     chunks: AsyncIterable[bytes], longest_bytes: int = LONGEST_LINE_BYTES
 ) -> AsyncIterator[bytes]:
-    r"""The lines of *chunks* without their ends (``\n`` or ``\r\n``); the last one may have none.
+    r"""Yield the lines of *chunks* without their ends (``\n`` or ``\r\n``); the last one may have none.
 
     Raises LineTooLong before more than one line and one piece are held.
     """
-    kept = bytearray()
+    line = bytearray()
     async for chunk in chunks:
-        *ended, rest = chunk.split(b"\n")
-        for piece in ended:
-            kept += piece
-            _check(kept, longest_bytes)
-            yield bytes(kept.removesuffix(b"\r"))
-            kept.clear()
-        kept += rest
-        _check(kept, longest_bytes)
-    if kept:
-        yield bytes(kept.removesuffix(b"\r"))
+        *complete, rest = chunk.split(b"\n")
+        for piece in complete:
+            line += piece
+            _check(line, longest_bytes)
+            yield bytes(line.removesuffix(b"\r"))
+            line.clear()
+        line += rest
+        _check(line, longest_bytes)
+    if line:
+        yield bytes(line.removesuffix(b"\r"))
 
 
 async def steady(chunks: AsyncIterable[bytes], clock: Clock, idle_s: float) -> AsyncIterator[bytes]:
     """Yield *chunks*; raise TimeoutError once none has come for *idle_s*."""
-    coming = aiter(chunks)
+    iterator = aiter(chunks)
     while True:
         try:
             async with TimeLimit(clock, idle_s):
-                chunk = await anext(coming)
+                chunk = await anext(iterator)
         except StopAsyncIteration:
             return
         yield chunk
 
 
-def _check(kept: bytearray, longest_bytes: int) -> None:
-    if len(kept) > longest_bytes:
+def _check(line: bytearray, longest_bytes: int) -> None:
+    if len(line) > longest_bytes:
         raise LineTooLong(longest_bytes)

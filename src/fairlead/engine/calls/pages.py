@@ -30,11 +30,11 @@ from fairlead.policy.failures.backoff import Jitter, backoff_s
 from fairlead.policy.providers.pagination import Asked, NextPageError, Pages
 
 RETRIES, BASE_S, CAP_S = 3, 2.0, 30.0
-"""Of each page (DEFAULTS §2). A wait longer than the cap is none for a list: it ends with what there is."""
+"""Retries of each page. A wait longer than CAP_S ends the list with the pages so far. Spec: DEFAULTS §2."""
 MOST_PAGES = 10_000
 
 Fetch = Callable[[Asked], Awaitable[CallResult]]
-"""One page."""
+"""Requests one page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def time_of(job: JobContext | None) -> Callable[[float], bool]:
 
 
 class PageFailed(Exception):
-    """A page could not be had; *at* is the request that would go on from there, *cause* why."""
+    """A page failed; *at* is the request that continues the list there, *cause* the reason."""
 
     def __init__(self, at: Asked, cause: FairleadError) -> None:
         super().__init__(str(cause))
@@ -81,10 +81,14 @@ async def pages(
     draw: Draw,
     may_wait: Callable[[float], bool],
 ) -> AsyncIterator[Page]:
-    """Pages from *first* on, each fetched when it is asked for.
+    """Yield the pages from *first* on, each fetched when it is needed.
 
-    *may_wait*: whether there is time for a wait so long and a page after it; none is begun without. Raises
-    PageFailed where one could not be had, InvalidInputError where the vendor leads in a circle.
+    Args:
+        may_wait: Returns whether there is time for a wait of so many seconds and a page after it.
+
+    Raises:
+        PageFailed: A page failed for good.
+        InvalidInputError: The pages lead in a circle.
     """
     asked: Asked | None = first
     seen: set[tuple[str, str]] = set()
@@ -97,20 +101,20 @@ async def pages(
         seen.add(mark)
         if not may_wait(0.0):
             raise PageFailed(asked, _no_time(key))
-        came = await _fetched(fetch, asked, clock, draw, may_wait)
+        result = await _fetch_with_retries(fetch, asked, clock, draw, may_wait)
         items: Sequence[Any] | None = None
         try:
-            items = way.found(came.raw_response)
-            following = way.following(asked, came.raw_response)
+            items = way.found(result.raw_response)
+            following = way.following(asked, result.raw_response)
         except NextPageError as error:
             if items is not None:
                 yield Page(items, asked)
-            raise PageFailed(asked, _not_followed(key, error, came)) from None
-        yield Page(items, following, _incomplete(key, came))
+            raise PageFailed(asked, _not_followed(key, error, result)) from None
+        yield Page(items, following, _incomplete(key, result))
         asked = following
 
 
-async def _fetched(
+async def _fetch_with_retries(
     fetch: Fetch, asked: Asked, clock: Clock, draw: Draw, may_wait: Callable[[float], bool]
 ) -> CallResult:
     attempt = 0
@@ -131,22 +135,22 @@ def _no_time(key: ConnectionKey) -> DeadlineExceededError:
     return DeadlineExceededError(what, tenant=key.tenant, provider=key.provider)
 
 
-def _incomplete(key: ConnectionKey, came: CallResult) -> CallFailedError | None:
+def _incomplete(key: ConnectionKey, result: CallResult) -> CallFailedError | None:
     """Return why a partly answered page is incomplete, such as GraphQL data beside errors."""
-    if came.verdict.result is not Result.PARTIAL:
+    if result.verdict.result is not Result.PARTIAL:
         return None
-    what = f"a page is incomplete: {came.verdict.why}"
-    return _failed(key, came, what, came.verdict.code, "compare the items with what the provider has")
+    what = f"a page is incomplete: {result.verdict.why}"
+    return _failed(key, result, what, result.verdict.code, "compare the items with what the provider has")
 
 
-def _not_followed(key: ConnectionKey, error: NextPageError, came: CallResult) -> CallFailedError:
+def _not_followed(key: ConnectionKey, error: NextPageError, result: CallResult) -> CallFailedError:
     hint = (
         "check `pages` of the call or of the profile; the credential goes to no other host than the one asked"
     )
-    return _failed(key, came, str(error), error.reason, hint)
+    return _failed(key, result, str(error), error.reason, hint)
 
 
-def _failed(key: ConnectionKey, came: CallResult, what: str, reason: str, hint: str) -> CallFailedError:
+def _failed(key: ConnectionKey, result: CallResult, what: str, reason: str, hint: str) -> CallFailedError:
     return CallFailedError(
         what,
         tenant=key.tenant,
@@ -154,10 +158,10 @@ def _failed(key: ConnectionKey, came: CallResult, what: str, reason: str, hint: 
         category="permanent_request",
         reason=reason,
         hint=hint,
-        verdict=came.verdict,
-        response=came.response,
-        raw_response=came.raw_response,
-        attempts=came.attempts,
+        verdict=result.verdict,
+        response=result.response,
+        raw_response=result.raw_response,
+        attempts=result.attempts,
     )
 
 

@@ -1,4 +1,4 @@
-"""What a caller wants sent, what came of it, and where its credential is from."""
+"""A call, its result, and the source of its credential."""
 
 from __future__ import annotations
 
@@ -18,12 +18,16 @@ MAX_BODY_BYTES = 16 << 20
 
 @dataclass(slots=True)  # not to be changed; frozen, each field would cost a call 0.1 us
 class Call:
-    """One call through a connection. *url* is absolute; the token is added here.
+    """One call through a connection.
 
-    *api*, *operation*, *cost*, *priority_class*, *wait_s* as in CallRequest. *deadline_s*: for all of it, waits
-    and retries too; None: as the connection has it, 60 by default; in a job never past what it has left.
-    *idempotent*: it may be done twice; None: by its method and headers. *max_body_bytes* of the answer,
-    decoded; default 16 MiB.
+    Attributes:
+        url: Absolute. The credential is added later.
+        api, operation, cost, priority_class, wait_s: As in `CallRequest`.
+        deadline_s: For the whole call, with waits and retries. None: as the connection has it, 60 by default.
+            In a job never later than the job allows.
+        idempotent: Whether it may be executed twice. None: by its method and headers.
+        max_body_bytes: The bound on the decoded response. Default: 16 MiB.
+        started_mono: When it was requested, by `Pipeline.now_s`. None: when the pipeline gets it.
     """
 
     key: ConnectionKey
@@ -40,7 +44,6 @@ class Call:
     idempotent: bool | None = None
     max_body_bytes: int = MAX_BODY_BYTES
     started_mono: float | None = None
-    """When it was asked for, by ``Pipeline.now_s``; None: when it comes to the pipeline."""
 
     @property
     def is_idempotent(self) -> bool:
@@ -49,29 +52,30 @@ class Call:
 
 
 class CallResult(NamedTuple):
-    """What came of a call: its answer, read and judged. *attempts*: how often it was sent."""
+    """The result of a call: its response, parsed and classified. *attempts*: how often it was sent."""
 
     response: HttpResponse
     raw_response: RawResponse
     verdict: Verdict
     attempts: int
     waited_s: float
-    """For credentials, limits and retries."""
+    """The time spent waiting for credentials, limits and retries."""
 
 
 class TokenSource(Protocol):
-    """Where the pipeline gets its credentials."""
+    """The source of credentials."""
 
     def cached(self, key: ConnectionKey) -> PublicToken | None:
-        """One that is valid now, where nobody need be asked for it."""
+        """Return a valid token from memory, if there is one."""
         ...
 
     async def token(self, key: ConnectionKey) -> PublicToken:
-        """One that is valid now. NotFoundError where there is no such connection; else a Refused
-        (ReauthRequiredError...) where there is none to be had."""
+        """Return a valid token. Raises NotFoundError, or a RefusedError such as ReauthRequiredError."""
         ...
 
     async def refreshed_after(self, key: ConnectionKey, than: int | None) -> PublicToken:
-        """One of a later generation than *than*, which the provider refused; None: one that lasts for more
-        than a minute will do. Raises as `token`."""
+        """Return a token of a later generation than *than*, which the provider rejected.
+
+        None: a token that is valid for more than a minute is enough. Raises as `token`.
+        """
         ...

@@ -1,7 +1,7 @@
-"""How many answers no rule knew, by provider, so that somebody looks (DEFAULTS §2).
+"""The count of responses that no rule matched, by provider.
 
-Counted before anything is sampled. Told soon, and not too often; what was held back is told with a later
-attempt of this process, whatever it calls.
+Every response is counted; the event is emitted at a limited rate, with a later attempt of this process if need
+be. Spec: DEFAULTS §2.
 """
 
 from __future__ import annotations
@@ -11,43 +11,43 @@ from dataclasses import dataclass
 
 from fairlead.events import Emit, ResponsesUnclassified
 
-TOLD_EACH_S = 10.0
-"""How often it is told at most of a provider."""
+INTERVAL_S = 10.0
+"""The least time between two events about one provider."""
 
 
 @dataclass(slots=True)
 class _Count:
     total: int = 0
-    untold: int = 0
-    again_s: float = -math.inf
+    pending: int = 0
+    next_mono: float = -math.inf
     status: int | None = None
     code: str = ""
 
 
 class Unclassified:
-    """One per process; as many counts as it calls providers. *due_s*: when there is something to tell."""
+    """The counters of one process. *due_mono*: when the next event is due."""
 
     def __init__(self, emit: Emit) -> None:
         self._emit = emit
         self._counts: dict[str, _Count] = {}
-        self.due_s = math.inf
+        self.due_mono = math.inf
 
     def count(self, provider: str, status: int | None, code: str) -> None:
-        """One more, with *status* and *code*."""
+        """Count one response with *status* and *code*."""
         count = self._counts.setdefault(provider, _Count())
         count.total += 1
-        count.untold += 1
+        count.pending += 1
         count.status, count.code = status, code
-        self.due_s = min(self.due_s, count.again_s)
+        self.due_mono = min(self.due_mono, count.next_mono)
 
-    def tell(self, now_s: float) -> None:
-        """Tell what is due."""
-        self.due_s = math.inf
+    def emit_due(self, now_mono: float) -> None:
+        """Emit the events that are due."""
+        self.due_mono = math.inf
         for provider, count in self._counts.items():
-            if not count.untold:
+            if not count.pending:
                 continue
-            if now_s < count.again_s:
-                self.due_s = min(self.due_s, count.again_s)
+            if now_mono < count.next_mono:
+                self.due_mono = min(self.due_mono, count.next_mono)
                 continue
-            told, count.untold, count.again_s = count.untold, 0, now_s + TOLD_EACH_S
-            self._emit(ResponsesUnclassified(provider, count.status, count.code, told, count.total))
+            new_count, count.pending, count.next_mono = count.pending, 0, now_mono + INTERVAL_S
+            self._emit(ResponsesUnclassified(provider, count.status, count.code, new_count, count.total))
