@@ -19,7 +19,7 @@ from aiohttp.client_proto import ResponseHandler
 
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.http import connector as connector_module
-from fairlead.adapters.http.connector import Flight
+from fairlead.adapters.http.connector import InFlightRequest
 from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.app.client import Response
 from fairlead.errors import CallFailedError, FairleadError, ResponseDecodingError
@@ -138,7 +138,7 @@ async def test_E32_ablation_any_connection_will_do(
     """A kept connection is used again whatever it has said meanwhile."""
     figures = Figures("E32", ablation="careless_connections", sees="mixed_answers")
     monkeypatch.setattr(connector_module, "_is_silent", lambda _protocol: True)
-    monkeypatch.setattr(Flight, "check", lambda _flight: None)
+    monkeypatch.setattr(InFlightRequest, "check", lambda _flight: None)
     monkeypatch.setattr(ResponseHandler, "should_close", property(lambda _handler: False))
     async with _ground(servers, database_settings, tmp_path) as ground:
         await ground.lies("leftover", 5)

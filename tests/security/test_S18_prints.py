@@ -23,7 +23,7 @@ from pydantic import SecretStr
 
 import fairlead
 from fairlead._core.secret import Secret
-from fairlead.adapters.http.exchange import Outgoing
+from fairlead.adapters.http.exchange import RawRequest
 from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.assembly.settings import (
     DatabaseTable,
@@ -123,7 +123,7 @@ def holders() -> Iterator[Any]:
     answer, reply = HttpResponse(200, headers, raw, 0.1), RawResponse(200, headers, {"t": CANARY}, CANARY)
     url = f"https://api.example/{CANARY}"
     yield from (secret, answer, reply, CallResult(answer, reply, VERDICT, 1, 0.0))
-    yield Outgoing("GET", f"/{CANARY}", f"Authorization: {CANARY}\r\n", raw)
+    yield RawRequest("GET", f"/{CANARY}", f"Authorization: {CANARY}\r\n", raw)
     yield HttpRequest("GET", url, {"authorization": secret, "x": CANARY}, raw, 1.0, 1)
     yield Call(key, "GET", url, {"x": CANARY}, raw)
     yield TokenCall("https://t.example", {"a": secret}, {"f": secret}, 1.0, False)

@@ -29,17 +29,21 @@ _MOST_UNREAD = 100  # responses
 
 
 class StaleConnectionError(aiohttp.ClientConnectionError):
-    """The connection was lost, or spoke out of turn, before the request was written."""
+    """The connection was lost, or received unexpected bytes, before the request was written."""
 
 
 class DeadlinePassedError(aiohttp.ClientConnectionError):
-    """The deadline passed before the request was written: somebody else may have taken over (R7)."""
+    """The deadline passed before the request was written: another process may have taken over. Spec: R7."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class InFlightRequest:
-    """One request on its way. *dialled*: its connection is new, or it waits for one to be made. *left_s* is
-    the loop's time when it was let go; None: nothing was sent."""
+    """One request in flight.
+
+    Attributes:
+        is_dialled: Whether its connection is new, or being opened.
+        sent_mono: The loop's time when it was sent. None: nothing was sent.
+    """
 
     is_dialled: bool = False
     protocol: ResponseHandler | None = None
@@ -47,15 +51,15 @@ class InFlightRequest:
 
     @property
     def is_queued(self) -> bool:
-        """Whether it still waits for a free place among our own connections."""
+        """Whether it still waits for a free connection of this process."""
         return not self.is_dialled and self.protocol is None
 
     def connected(self, connection: Connection) -> None:
-        """It has got this one."""
+        """Record the connection that it got."""
         self.protocol = connection.protocol
 
     def check(self) -> None:
-        """ConnectionUnfit unless its connection is open and has not spoken."""
+        """Raise StaleConnectionError unless the connection is open and no byte has arrived on it."""
         if self.protocol is None or not self.protocol.is_connected() or self.protocol.should_close:
             raise StaleConnectionError
 

@@ -1,8 +1,7 @@
-"""One request on one connection: written once, its answer's head awaited, the connection given back.
+"""One request on one connection, without aiohttp's session.
 
-aiohttp opens the connections, keeps them and parses what comes over them. What its session does around that
-for anybody's needs (cookies, redirects, repeats, traces, a request and a response of many parts) costs a call
-as much again, so calls do without it.
+aiohttp opens, pools and parses the connections. Its session (cookies, redirects, resends, traces, multipart)
+would double the cost of a call.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _WITHOUT_LENGTH = frozenset({"GET", "HEAD", "OPTIONS"})  # where they have no bo
 
 
 class ConnectionContext(NamedTuple):
-    """What all exchanges share, by aiohttp's names: the *timeout* of connecting, the *bounds* of a head."""
+    """What all requests share: the connector, the connect timeout, and the bounds of response headers."""
 
     connector: CheckedConnector
     timeout: aiohttp.ClientTimeout
@@ -41,7 +40,7 @@ class ConnectionContext(NamedTuple):
 
 
 class RawRequest(NamedTuple):
-    """A request, checked and never shown. *fields*: its header lines, without those that frame it."""
+    """A checked request; never shown. *fields*: its header lines, without those that frame it."""
 
     method: str
     target: str
@@ -53,9 +52,9 @@ class RawRequest(NamedTuple):
 
 
 class OriginTemplate(ClientRequest):
-    """A scheme, host and port: what the connector asks of a request, once for all that go there.
+    """What the connector needs of a request, made once for each scheme, host and port.
 
-    *refusal*: why none may.
+    *refusal*: why nothing may be sent there.
     """
 
     def __init__(
@@ -69,23 +68,23 @@ class OriginTemplate(ClientRequest):
 
     @property
     def connection_key(self) -> ConnectionKey:
-        """As aiohttp's own, which makes it anew each time."""
+        """The cached key; aiohttp would compute it each time."""
         return self._known_key
 
     def head(self, request: RawRequest) -> bytes:
-        """The head of *request*. To be made once connected: a proxy has had its say then."""
+        """Return the head of *request*. Call it once connected, when the proxy's login is known."""
         method, target, fields, body = request
-        told = ""
+        framing = ""
         if body is not None or method not in _WITHOUT_LENGTH:
-            told = f"Content-Length: {len(body or b'')}\r\n"
+            framing = f"Content-Length: {len(body or b'')}\r\n"
         if self._prefix and (login := self.headers.get("Proxy-Authorization")) is not None:
-            told = f"{told}Proxy-Authorization: {login}\r\n"
-        return f"{method} {self._prefix}{target}{self._host_line}{fields}{told}\r\n".encode("ascii")
+            framing = f"{framing}Proxy-Authorization: {login}\r\n"
+        return f"{method} {self._prefix}{target}{self._host_line}{fields}{framing}\r\n".encode("ascii")
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class InFlightCall(InFlightRequest):
-    """A request whose time ends at *due_s* of the loop."""
+    """A request with a deadline, as an instant of the loop's clock."""
 
     deadline_mono: float
     loop: asyncio.AbstractEventLoop
@@ -93,20 +92,20 @@ class InFlightCall(InFlightRequest):
     """The host and tenant under which its connection is counted."""
 
     def mark_sent(self) -> None:
-        """The last moment at which nothing was sent."""
+        """Check the connection and the deadline, and mark the request as sent."""
         self.check()
         now_s = self.loop.time()
-        if (
-            now_s >= self.deadline_mono
-        ):  # this process stood still, and its slot may be somebody else's by now
+        if now_s >= self.deadline_mono:  # the process was suspended, and its slot may have been reassigned
             raise DeadlinePassedError
         self.sent_mono = now_s
 
 
 class PendingResponse:
-    """An answer whose head has come. *headers*: aiohttp's multidict, *content*: its body, still encoded.
+    """A response whose headers have arrived. It must be closed, read or not.
 
-    To be closed, read or not.
+    Attributes:
+        headers: aiohttp's multidict.
+        content: The body, still encoded.
     """
 
     __slots__ = ("_connection", "_due", "_upload", "content", "headers", "status")
@@ -122,9 +121,9 @@ class PendingResponse:
         self.content: aiohttp.StreamReader = content
 
     def close(self) -> None:
-        """Give the connection back; it is kept where both request and answer have come to their end.
+        """Release the connection; it is reused only if both request and response are complete.
 
-        After a 101 the answer proper may still come, and would be taken for the next request's.
+        After a 101 the real response may follow, and would be taken for that of the next request.
         """
         self._due.cancel()
         if self._upload.is_over() and self.status >= 200:
@@ -136,9 +135,9 @@ class PendingResponse:
 async def send_raw(
     context: ConnectionContext, origin: OriginTemplate, in_flight: InFlightCall, request: RawRequest
 ) -> PendingResponse:
-    """Send *request* once, and return when the head of its answer has come. Raises what went wrong.
+    """Send *request* once, and return when the response headers have arrived.
 
-    Nothing was sent unless *flight* has left.
+    After an error nothing was sent unless *in_flight* is marked as sent.
     """
     timer = TimerContext(in_flight.loop)
     due = in_flight.loop.call_at(in_flight.deadline_mono, timer.timeout)
@@ -161,7 +160,7 @@ async def send_raw(
             upload.begin(protocol, head, request.body, in_flight.loop)
             while True:
                 message, content = await protocol.read()
-                if message.code >= 200 or message.code == 101:  # else the answer is still to come
+                if message.code >= 200 or message.code == 101:  # else an interim response
                     return PendingResponse(connection, due, upload, message, content)
     except BaseException:
         due.cancel()
@@ -184,7 +183,7 @@ async def _connected(
 
 
 class _Upload:
-    """The request on its way out."""
+    """The writing of one request."""
 
     __slots__ = ("_rest", "_transport")
 
@@ -193,7 +192,7 @@ class _Upload:
         self._rest: asyncio.Task[None] | None = None
 
     def begin(self, protocol: Any, head: bytes, body: bytes | None, loop: asyncio.AbstractEventLoop) -> None:
-        """Write what can be written at once."""
+        """Write the head, and start to write the body."""
         if not body:
             protocol.transport.write(head)
             return
@@ -205,7 +204,7 @@ class _Upload:
         self._rest = loop.create_task(_in_parts(StreamWriter(protocol, loop), body))
 
     def is_over(self) -> bool:
-        """Whether all of it has gone; what has not is given up."""
+        """Return whether all of it is written; the rest is abandoned."""
         if self._transport is None:
             return True
         if self._rest is not None and not self._rest.done():
@@ -220,4 +219,4 @@ async def _in_parts(writer: StreamWriter, body: bytes) -> None:
             await writer.write(body[start : start + _PART_BYTES])
             await writer.drain()
     except (aiohttp.ClientError, OSError):
-        return  # the connection is lost: who waits for the answer is told so
+        return  # the connection is lost: reading the response fails

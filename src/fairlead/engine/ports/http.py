@@ -1,7 +1,7 @@
-"""One HTTP request, sent at most once, and what came of it (C10, D7).
+"""The transport of calls: one HTTP request, sent at most once, and its outcome.
 
-What came is a value: an answer of whatever status, or the fact that there is none, and why. Nothing here is
-tried again, followed or interpreted: that is the pipeline's.
+The outcome is a value: a response of any status, or the reason why there is none. A transport does not retry,
+follow redirects or interpret; the pipeline does. Spec: C10, D7.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ TRANSPORT_HEADERS = frozenset(
         "proxy-authorization", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
     }
 )  # fmt: skip
-"""Headers that frame a request or name its destination: the transport's own. In a request they are refused;
-a door that takes requests of other libraries leaves them out."""
+"""Headers that the transport sets itself. A request with one of them is refused; `Client.forward` drops them."""
 
 NoResponseKind = Literal[
     "refused_address",  # our address policy forbids the destination
@@ -62,11 +61,13 @@ class HttpRequest:
 
 @dataclass(slots=True)  # not to be changed; frozen, each field would cost a call 0.1 us
 class HttpResponse:
-    """A complete answer, whatever its status. Header names are lower case; *body* is decoded. What it says is
-    never shown.
+    """A complete response of any status. Its contents are never shown.
 
-    *took_s* counts from the moment the request left. Of a token request *late_s* tells how long after it was
-    let go that was, where its process stood still in between; else 0.0.
+    Attributes:
+        headers: Names are lower case.
+        body: Decoded.
+        took_s: The time since the request was sent.
+        late_s: Of a token request: how much later than allowed it was sent, because the process was suspended.
     """
 
     status: int
@@ -78,10 +79,12 @@ class HttpResponse:
 
 @dataclass(frozen=True, slots=True)
 class NoResponse:
-    """No complete answer. *sent* is False only if no byte of the request left this process.
+    """The lack of a complete response.
 
-    *why* is in plain words, without secrets, addresses or anything that the server said. *status* is that of
-    an answer whose head came whole and whose body did not.
+    Attributes:
+        sent: False only if no byte of the request left this process.
+        why: The reason, without secrets, addresses or any text of the server.
+        status: The status of a response whose headers were complete and whose body was not.
     """
 
     sent: bool
@@ -91,7 +94,7 @@ class NoResponse:
 
 
 class StreamBroken(Exception):
-    """An answer that was being streamed did not come to its end; *no_answer* says why, *stream* which."""
+    """The body of *stream* ended early; *no_response* says why."""
 
     def __init__(self, no_response: NoResponse, stream: HttpStream) -> None:
         super().__init__(no_response.why)
@@ -100,7 +103,7 @@ class StreamBroken(Exception):
 
 
 class HttpStream(Protocol):
-    """An answer whose body is taken as it comes, within the request's deadline and bounds.
+    """A response whose body is read as it arrives, within the request's deadline and bounds.
 
     Iterate once: ``async for chunk in stream``. Each chunk is decoded and not empty. Raises StreamBroken.
     """
@@ -127,16 +130,16 @@ class DialObserver(Protocol):
 
 
 class Transport(Protocol):
-    """Sends requests to providers' APIs, each at most once; knows exactly whether it left (D7).
+    """The sender of requests to providers' APIs, each at most once; it knows whether a request was sent.
 
-    Both methods raise InvalidInputError, with nothing sent, for a request that cannot be put into HTTP. A
-    cancellation passes up at any time, and the connection is not used again.
+    Both methods raise InvalidInputError, with nothing sent, for a request that is not valid HTTP. After a
+    cancellation the connection is not used again. Spec: D7.
     """
 
     async def send(self, request: HttpRequest) -> HttpResponse | NoResponse:
-        """The whole answer."""
+        """Send *request* and return the whole response."""
         ...
 
     def stream(self, request: HttpRequest) -> AbstractAsyncContextManager[HttpStream | NoResponse]:
-        """The answer's head, and its body as it comes. Whoever leaves before its end drops the connection."""
+        """Send *request* and yield the response once its headers are there; leaving early drops the connection."""
         ...

@@ -1,7 +1,7 @@
-"""What may still be begun in the time that is left (C6, DEFAULTS §2).
+"""What can still be started in the remaining time.
 
-A call inside a job ends before the job does, with a buffer in which its handler can note what it has. No wait
-is begun whose end, and the attempt after it, would come too late: it is said at once that there is no time.
+A call inside a job ends before the job does, so that its handler can save what it has. A wait is not started if
+it, and the attempt after it, could not end in time: the call fails at once. Spec: C6, DEFAULTS §2.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from __future__ import annotations
 import math
 
 NEXT_ATTEMPT_S = 5.0
-"""A further attempt is begun only with so much left for it, or a quarter of the whole where that is less."""
+"""The time that a further attempt needs, or a quarter of the whole deadline if that is less."""
 ENOUGH_S, LEAST_S = 5.0, 0.5
-"""What is a fair trial of a destination in any case, and what is none."""
+"""The time that is always, and never, enough to judge a destination by."""
 BUFFER_S, BUFFER_SHARE = 30.0, 0.25
-"""Before a job's end: so long, but at most this share of its timeout."""
+"""The time kept free before a job's end, and its largest share of the timeout."""
 PAGES_BUFFER_S = 15.0
-"""The same for one that collects pages: what it has must be kept, too."""
+"""The same for a job that collects pages."""
 
 
 def buffer_s(timeout_s: float, *, pages: bool = False) -> float:
-    """What a job with *timeout_s* keeps free before its end.
+    """Return the time that a job with *timeout_s* keeps free before its end.
 
     >>> buffer_s(60), buffer_s(600), buffer_s(600, pages=True)
     (15.0, 30.0, 15.0)
@@ -27,34 +27,33 @@ def buffer_s(timeout_s: float, *, pages: bool = False) -> float:
     return min(PAGES_BUFFER_S if pages else BUFFER_S, BUFFER_SHARE * timeout_s)
 
 
-def next_attempt_s(whole_s: float) -> float:
-    """What must be left for a further attempt of something that may take *whole_s* in all.
+def next_attempt_s(total_s: float) -> float:
+    """Return the time that a further attempt needs, of a call with *total_s* in all.
 
-    As the other buffers it is a share of a short time: else a call of 4 s would never be tried again.
+    It is a share of a short deadline, so that a call of 4 s can be retried, too.
 
     >>> next_attempt_s(60), next_attempt_s(4)
     (5.0, 1.0)
     """
-    return min(NEXT_ATTEMPT_S, BUFFER_SHARE * whole_s)
+    return min(NEXT_ATTEMPT_S, BUFFER_SHARE * total_s)
 
 
-def has_time(left_s: float, wait_s: float, whole_s: float = math.inf) -> bool:
-    """Whether a wait of *wait_s* and an attempt after it fit into *left_s*; *whole_s* as above.
+def has_time(left_s: float, wait_s: float, total_s: float = math.inf) -> bool:
+    """Return whether a wait of *wait_s* and an attempt after it fit into *left_s*.
 
-    >>> has_time(10, 4), has_time(10, 6), has_time(3, 1, whole_s=4)
+    >>> has_time(10, 4), has_time(10, 6), has_time(3, 1, total_s=4)
     (True, False, True)
     """
-    return wait_s + next_attempt_s(whole_s) <= left_s
+    return wait_s + next_attempt_s(total_s) <= left_s
 
 
-def is_hurried(given_s: float, whole_s: float) -> bool:
-    """Whether an attempt that has *given_s* of its call's *whole_s* has too little for a fair trial.
+def is_hurried(attempt_s: float, total_s: float) -> bool:
+    """Return whether an attempt with *attempt_s* of its call's *total_s* has too little time to judge by.
 
-    Under half of it, since the rest was waited away, unless it is 5 s; or under half a second, as its caller
-    wanted it. When that time is up it says nothing of the destination: after an outage, when calls wait for
-    their turn, such attempts would open its breaker again.
+    That is less than half of the total, unless it is 5 s, or less than half a second. A timeout then says nothing
+    about the destination: after an outage, when calls have waited long, it would open the breaker again.
 
     >>> is_hurried(2, 60), is_hurried(6, 60), is_hurried(0.9, 1), is_hurried(0.2, 0.2)
     (True, False, False, True)
     """
-    return given_s < min(ENOUGH_S, max(LEAST_S, whole_s / 2))
+    return attempt_s < min(ENOUGH_S, max(LEAST_S, total_s / 2))

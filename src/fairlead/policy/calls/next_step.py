@@ -1,8 +1,8 @@
-"""What follows one attempt of a call: give its answer, refresh and replay, try again, or say that it failed.
+"""The decision after one attempt of a call: return its response, refresh the token, retry, or fail.
 
-A request that may have been acted upon is sent again only where doing it twice is doing it once: by its
-method (RFC 9110, 9.2.2), by an idempotency key, or because the caller says so. Where the server surely did
-not act (it refused for a limit, it did not know the token, the request never left) anything may be.
+A request that the provider may have executed is sent again only if it is idempotent: by its method (RFC 9110,
+9.2.2), by an idempotency key, or because the caller says so. Any request may be sent again if the provider
+surely did not execute it: it refused for a limit or rejected the token, or the request was never sent.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from fairlead.policy.failures.category import Category
 from fairlead.policy.failures.strategy import Next
 
 IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
-"""Methods that may be repeated (RFC 9110, 9.2.2)."""
+"""Methods that are idempotent (RFC 9110, 9.2.2)."""
 MAX_RETRYING_S = 300.0
-"""From the beginning of a call to the end of its last retry, at most (DEFAULTS §2)."""
+"""The longest time from the start of a call to the end of its last retry. Spec: DEFAULTS §2."""
 _KEYS = frozenset({"idempotency-key", "x-idempotency-key", "paypal-request-id"})
 
 
 class NextAction(Enum):
-    """What follows."""
+    """What to do after an attempt."""
 
     RETURN = "return"
     REFRESH = "refresh"
-    """Get a newer token, and send the same again at once (C5)."""
+    """Get a newer token and send the same request at once. Spec: C5."""
     RETRY = "retry"
     FAIL = "fail"
     REFUSED = "refused"
-    """It was never sent; only records of calls say so."""
+    """It was never sent. Only events have this value."""
 
 
 class Decision(NamedTuple):
-    """What follows, after *delay_s*; *why* says what stood against another try."""
+    """An action, to be taken after *delay_s*; *why* says why there is no retry."""
 
     action: NextAction
     delay_s: float = 0.0
@@ -45,15 +45,19 @@ class Decision(NamedTuple):
 
 
 RETURN = Decision(NextAction.RETURN)
-"""After whatever is no failure, as `follow` says, too: most calls need not ask it."""
+"""The decision after every success."""
 
 
 class Attempt(NamedTuple):
-    """One attempt, as far as what follows depends on it.
+    """The facts about an attempt on which the decision depends.
 
-    *retries*: how often it was tried again before. *refreshed*: a newer token was already asked for.
-    *idempotent*: it may be sent twice. *left_s*: until its last retry must have ended, of *whole_s* that the
-    call wanted. *inline_s*: the longest wait that may be spent here; a job's worker is not kept longer (C7).
+    Attributes:
+        retries: How often the call was retried before.
+        refreshed: Whether a newer token was already requested.
+        idempotent: Whether it may be executed twice.
+        left_s: The time until the last retry must have ended.
+        max_inline_wait_s: The longest wait inside the call; a longer one reschedules the job. Spec: C7.
+        total_deadline_s: The deadline that the call had in all.
     """
 
     retries: int
@@ -65,7 +69,7 @@ class Attempt(NamedTuple):
 
 
 def is_idempotent(method: str, headers: Iterable[str]) -> bool:
-    """Whether a request of *method* with *headers* (names) may be sent twice.
+    """Return whether a request of *method* with *headers* (names) may be executed twice.
 
     >>> is_idempotent("GET", []), is_idempotent("POST", []), is_idempotent("POST", ["Idempotency-Key"])
     (True, False, True)
@@ -76,9 +80,12 @@ def is_idempotent(method: str, headers: Iterable[str]) -> bool:
 def decide_next(
     attempt: Attempt, verdict: Verdict, *, status: int | None, draw: float, factor: float
 ) -> Decision:
-    """What follows *attempt*, which came to *verdict*; *status* None: there was no answer.
+    """Return what to do after *attempt*, whose response was classified as *verdict*.
 
-    *draw* is a random number in [0, 1), *factor* the provider's scale of delays.
+    Args:
+        status: The HTTP status. None: there was no response.
+        draw: A random number in [0, 1).
+        factor: The provider's scale of delays.
     """
     if verdict.result is not Result.FAILED:
         return RETURN
@@ -86,29 +93,29 @@ def decide_next(
         if attempt.refreshed:
             return Decision(NextAction.FAIL, why="the newer token is not known either")
         return Decision(NextAction.REFRESH)
-    return _tried_again(attempt, verdict, draw, factor)
+    return _decide_retry(attempt, verdict, draw, factor)
 
 
 def decide_batch_retry(attempt: Attempt, verdict: Verdict, *, draw: float, factor: float) -> Decision:
-    """What follows a batch of which a part failed: AGAIN for the items that may still succeed, or GIVE."""
+    """Return RETRY for the failed items of a batch that may still succeed, or RETURN."""
     if verdict.result is not Result.PARTIAL or not verdict.items_to_retry:
         return Decision(NextAction.RETURN)
-    decision = _tried_again(attempt, verdict, draw, factor)
+    decision = _decide_retry(attempt, verdict, draw, factor)
     return decision if decision.action is NextAction.RETRY else Decision(NextAction.RETURN, why=decision.why)
 
 
-def _tried_again(attempt: Attempt, verdict: Verdict, draw: float, factor: float) -> Decision:
+def _decide_retry(attempt: Attempt, verdict: Verdict, draw: float, factor: float) -> Decision:
     delay_s = verdict.strategy.delay_s(
         attempt.retries, draw=draw, hint_s=verdict.hint_s, daily=verdict.daily, factor=factor
     )
     if verdict.next is not Next.RETRY:
         return Decision(NextAction.FAIL, delay_s if verdict.next is Next.LATER else 0.0)
-    against = _against(attempt, verdict, delay_s)
-    return Decision(NextAction.FAIL if against else NextAction.RETRY, delay_s, against)
+    reason = _reason_against(attempt, verdict, delay_s)
+    return Decision(NextAction.FAIL if reason else NextAction.RETRY, delay_s, reason)
 
 
-def _against(attempt: Attempt, verdict: Verdict, delay_s: float) -> str:
-    """What stands against another try after *delay_s*; empty: nothing."""
+def _reason_against(attempt: Attempt, verdict: Verdict, delay_s: float) -> str:
+    """Return why there is no retry after *delay_s*; empty: there may be one."""
     if attempt.retries >= verdict.max_attempts:
         return f"{attempt.retries} retries were made"
     if not (attempt.idempotent or verdict.refused_before_acting):

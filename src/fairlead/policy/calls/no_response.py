@@ -1,4 +1,4 @@
-"""A call that got no answer, judged like one that did (C3, R33)."""
+"""The classification of a call without a response. Spec: C3, R33."""
 
 from __future__ import annotations
 
@@ -20,20 +20,23 @@ _OURS: Mapping[str, Category] = MappingProxyType(
         "too_large": Category.PERMANENT_REQUEST,
     }
 )
-"""What a further try does not change."""
+"""Kinds that a retry does not change."""
 _NOT_ITS_FAULT = frozenset({"refused_address", "too_large", *HINTS})
-"""Kinds that say nothing of the destination."""
+"""Kinds that say nothing about the destination."""
 
 
 def classify_no_response(kind: str, *, sent: bool, why: str, rules: Rules, hurried: bool = False) -> Verdict:
-    """The verdict on a call without an answer. *kind*, *why*: the transport's; *sent*: it may have left.
+    """Return the verdict on a call without a response.
 
-    *hurried*: it had too little time for a timeout to tell anything of its destination.
+    Args:
+        kind, why: The reason, as the transport reports it.
+        sent: Whether a byte of the request may have left this process.
+        hurried: Whether it had so little time that a timeout says nothing about the destination.
     """
     ours = kind in _NOT_ITS_FAULT or (hurried and kind == "timeout")
     theirs = DestinationHealth.UNHEALTHY if sent else DestinationHealth.UNREACHED
     category = _OURS.get(kind, Category.TRANSIENT_NETWORK)
-    again = category.transient and rules.max_retries > 0
+    may_retry = category.transient and rules.max_retries > 0
     return Verdict(
         Result.FAILED,
         f"no answer: {kind}",
@@ -41,8 +44,8 @@ def classify_no_response(kind: str, *, sent: bool, why: str, rules: Rules, hurri
         why,
         category=category,
         code=kind,
-        strategy=rules.strategy if again else NO_MORE,
-        max_attempts=rules.max_retries if again and rules.strategy.next is Next.RETRY else 0,
+        strategy=rules.strategy if may_retry else NO_MORE,
+        max_attempts=rules.max_retries if may_retry and rules.strategy.next is Next.RETRY else 0,
         health=DestinationHealth.NEUTRAL if ours else theirs,
         refused_before_acting=not sent,
     )
