@@ -1,4 +1,4 @@
-"""Responses whose body is read before they are returned."""
+"""Responses that are read to their end before they are returned."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MOST_OF_A_FAILURE = 64 << 10
 
 
 class BufferedStream:
-    """An `HttpStream` whose body is in memory."""
+    """An `HttpStream` with its body in memory."""
 
     def __init__(self, response: HttpResponse) -> None:
         self.status = response.status

@@ -121,7 +121,7 @@ class BulkRun:
 
     @property
     def of_no_more_use(self) -> bool:
-        """Whether whoever wants its rows has to begin another one."""
+        """Whether its rows can only be had from a new operation."""
         return self.failed or self._rows_lost
 
     @property

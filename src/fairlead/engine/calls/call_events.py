@@ -72,7 +72,7 @@ class CallEvents:
         )
 
     def cancelled(self, state: CallState) -> None:
-        """Record an attempt whose caller was cancelled; its outcome is unknown."""
+        """Record that the caller of an attempt was cancelled; the outcome is unknown."""
         self._emit_ended(state, "cancelled", None, "cancelled")
 
     def _emit_ended(self, state: CallState, rule: str, category: str | None, code: str) -> CallAttempted:

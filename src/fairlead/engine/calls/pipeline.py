@@ -350,7 +350,7 @@ class Pipeline:
         return AttemptResult(outcome, response, verdict)
 
     def _record_headers(self, stream: HttpStream, state: CallState, admission: Admission) -> None:
-        """Record the success of a streamed response, whose body is not classified."""
+        """Record the success of a streamed response; its body is not classified."""
         response = RawResponse(stream.status, stream.headers)
         observations = parse_limits(admission.dialect, response, now_epoch_s=self._epoch_s())
         admission.apply_observations(observations, DONE.health)
