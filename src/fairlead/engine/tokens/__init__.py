@@ -1,9 +1,9 @@
-"""The refresh coordinator's engine room: one refresh per generation, through any crash (T4-T8, R5-R13).
+"""The refresh of credentials: one per generation, through any crash. Spec: T4-T8, R5-R13.
 
-reader       a caller asks for a token: serve, refresh in the background, or wait for one
-coordinator  single flight in this process, then the plan: serve, wait, start, recover, judge
-exchange     one send: preflight, INTENT, SENT, the answer and what it means
-settle       an answer becomes the new generation: journal, then compare-and-set
-unknown      sends without an answer: the journal first, then the provider's replay policy
-handlers     the jobs that keep every connection fresh
+reader            a caller asks for a token: return it, refresh in the background, or wait for a refresh
+coordinator       one refresh in flight per connection in this process, and the plan of its steps
+request_sender    one send: preflight, INTENT, SENT, the response and what it means
+settle            a response becomes the new generation: journal, then compare-and-set
+unknown_outcomes  sends without a response: the journal first, then the provider's replay policy
+refresh_jobs      the jobs that keep every connection fresh
 """

@@ -1,8 +1,8 @@
-"""One refresh per generation across all processes, as seen from one of them (T4-T6, R5).
+"""Runs one refresh per generation across all processes.
 
-In this process a connection has at most one *flight*: a task of its own, which no caller can cancel.
-Across processes the rotation row decides. A flight reads, plans, does one step and reads again, until
-there is a token to serve or a reason why not.
+In one process a connection has at most one refresh in flight: a task of its own, which no caller can cancel.
+Across processes the rotation row decides. The task reads, plans, does one step and reads again, until there
+is a token to serve or an error to raise. Spec: T4, T5, T6, R5.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from fairlead.events import ServiceFailed
 from fairlead.policy.tokens import refresh as policy
 
 MAX_STEPS = 200
-"""A flight that has not ended after so many steps is a bug; it says so instead of spinning."""
+"""A refresh that has not ended after so many steps is a bug: it raises an error and stops."""
 LOOK_AGAIN_S = 0.005
 REFUSED_S = 60.0
-"""For so long this process does not send again what was refused for good, unless the grant is replaced."""
+"""How long this process does not resend a rejected refresh, unless the grant is replaced."""
 MOST_REFUSED = 10_000
 
 
@@ -48,7 +48,7 @@ class _Refresh:
 
 
 class Coordinator:
-    """Refreshes credentials. Runs inline in whichever process asks; a refresh job is one more caller."""
+    """Refreshes credentials in the process that asks. A refresh job is a caller like any other."""
 
     def __init__(
         self,
@@ -78,16 +78,17 @@ class Coordinator:
     ) -> FreshToken:
         """Return a token newer than generation *newer_than* (None: any that lasts), refreshed if need be.
 
-        Callers share one flight. It goes on when a caller is cancelled or its wait ends, even after the
-        request was sent.
+        Callers share one task. It continues when a caller is cancelled or its wait ends, even after the request
+        was sent.
 
         Args:
             wait_s: The longest wait of this caller. Default `RefreshSettings.wait_s`.
-            others_s: The flight's longest wait for another process. Default *wait_s*.
+            others_s: The longest wait of the task for another process. Default *wait_s*.
 
-        Raises NotFoundError, RateLimitedError, RefreshInProgressError, EndpointUnavailableError,
-        EndpointPausedError, ReauthRequiredError,
-        OutcomeUnknownError, NotSentError, TransientFailureError, RequestRejectedError, or a SetupError.
+        Raises:
+            NotFoundError, RateLimitedError, RefreshInProgressError, EndpointUnavailableError,
+            EndpointPausedError, ReauthRequiredError, OutcomeUnknownError, NotSentError,
+            TransientFailureError, RequestRejectedError, SetupError: There is no such token.
         """
         wait_s = self._settings.wait_s if wait_s is None else wait_s
         until_s = self._deps.clock.monotonic() + wait_s
@@ -108,11 +109,11 @@ class Coordinator:
                 raise error
             elif refresh.newer_than == newer_than:
                 raise copy(error) from error  # a shared object would collect the frames of every caller
-            # That flight was for another generation; start our own now that it has landed.
+            # That refresh was for another generation, and has finished: start another one.
         raise self._in_progress_error(connection_id)
 
     async def _wait_for(self, refresh: asyncio.Task[FreshToken], until_s: float, connection_id: UUID) -> None:
-        """Wait for *flight* without owning it; raise RefreshInProgressError if it takes longer."""
+        """Wait for *refresh* without owning it; raise RefreshInProgressError if it takes longer."""
         left_s = until_s - self._deps.clock.monotonic()
         late = partial(self._in_progress_error, connection_id)
         await with_deadline(_ended(refresh), self._deps.clock, left_s, late)
@@ -120,7 +121,7 @@ class Coordinator:
             raise self._stopping() if self._closing else late()
 
     def start_background(self, connection_id: UUID, newer_than: int) -> None:
-        """Start a flight that nobody waits for, unless one is in the air or this process is stopping."""
+        """Start a refresh without waiting for it, unless one is in flight or this process is stopping."""
         if connection_id not in self._refreshes and not self._closing:
             self._start(connection_id, newer_than, 0.0, "fairlead")
 
@@ -209,7 +210,7 @@ class Coordinator:
     async def _step(
         self, plan: policy.Plan, credential: Credential, read_s: float, actor: str
     ) -> FreshToken | None:
-        """Do what the plan says of what was read at *read_s*; None means: look again."""
+        """Do what *plan* says of the credential that was read at *read_s*; None: read and plan again."""
         match plan:
             case policy.Serve():
                 return await self._settler.open(credential)
@@ -236,14 +237,14 @@ class Coordinator:
                 return None
 
     async def _send(self, credential: Credential, actor: str) -> FreshToken | None:
-        """Send; what was refused for good a moment ago is refused again without asking the provider."""
+        """Send a refresh, or raise the rejection of a moment ago again without a request."""
         connection_id = credential.connection.connection_id
         generation, until_s, refusal = self._refused.get(connection_id, (0, 0.0, None))
         if refusal is not None and generation == credential.generation:
             if self._deps.clock.monotonic() < until_s:
                 raise copy(refusal) from refusal
             del self._refused[connection_id]
-        # a fail-over or a restore may have lost the response, whose request spent the token (R11)
+        # a fail-over or a restore may have lost the response to a request that spent the token (R11)
         if not await self._unknown.may_start(credential):
             return None
         try:
@@ -273,11 +274,11 @@ class Coordinator:
         return RefreshInProgressError(what, retry_after_s=1.0)
 
     async def drain(self, grace_s: float) -> int:
-        """Refuse new flights and wait for the present ones; return how many were cancelled.
+        """Refuse new refreshes and wait for the present ones; return how many were cancelled.
 
-        After *grace_s* a flight whose request was sent still gets the whole time for its response, which is
-        the only copy of the next refresh token. The rotation of a cancelled flight stays in the database: an
-        unsent one is taken over, and a sent one is recovered from the journal or judged.
+        After *grace_s* a refresh that was sent still gets the whole time for its response, which is the only
+        copy of the next refresh token. The rotation of a cancelled one stays in the database: an unsent one is
+        taken over, and a sent one is recovered from the journal or resolved by the replay policy.
         """
         self._closing = True
         tasks = {refresh.task: connection_id for connection_id, refresh in self._refreshes.items()}
@@ -296,7 +297,7 @@ class Coordinator:
 
 
 async def _ended(refresh: asyncio.Task[FreshToken]) -> None:
-    """Wait until *flight* has ended in any way. It goes on if the caller is cancelled.
+    """Wait until *refresh* has ended in any way. It continues if the caller is cancelled.
 
     Does the same as asyncio.wait, which makes sets and iterators.
     """
@@ -304,7 +305,7 @@ async def _ended(refresh: asyncio.Task[FreshToken]) -> None:
         return
     ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def wake(_flight: asyncio.Task[FreshToken]) -> None:
+    def wake(_refresh: asyncio.Task[FreshToken]) -> None:
         if not ended.done():
             ended.set_result(None)
 

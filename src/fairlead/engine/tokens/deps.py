@@ -1,4 +1,4 @@
-"""What the rooms of the coordinator share: their ports, their numbers, and what they hand out."""
+"""The dependencies and settings that the parts of a refresh share, and the tokens that they return."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ PAYLOAD_FIELD = "credential"
 ANSWER_FIELD = "answer"
 """Field name of a raw answer in the journal."""
 UNKNOWN_APP = "none"
-"""Fingerprint of an app that the settings do not know."""
+"""The fingerprint of an app that the settings do not name."""
 
 
 @dataclass(frozen=True, slots=True)
 class RefreshSettings:
-    """Durations of DEFAULTS §1; all injected, so that tests run in milliseconds."""
+    """Durations and limits of refreshes. All are injected, so that tests run in milliseconds."""
 
     request_deadline_s: float = 15.0
     total_deadline_s: float = 50.0
@@ -74,32 +74,32 @@ class AppCredential:
 
 
 class Apps(Protocol):
-    """Apps by provider; a connection's own client id or secret goes before."""
+    """The apps of the settings, by provider. A connection's own client id or secret overrides them."""
 
     def app(self, provider: str, client_id: str) -> AppCredential:
-        """The app called *client_id*, or the provider's default for an empty one."""
+        """Return the app *client_id*; for an empty id, the provider's default."""
         ...
 
 
 class Profiles(Protocol):
-    """Provider profiles, with the user's changes laid over."""
+    """Provider profiles with the user's overrides."""
 
     def profile(self, provider: str, variant: str | None) -> Profile:
-        """Raises ProviderNotFoundError."""
+        """Return the profile of *provider*; ProviderNotFoundError if there is none."""
         ...
 
 
 class Signer(Protocol):
-    """Signs assertions (RFC 7515); the key never leaves its Secret but in here."""
+    """A signer of assertions (RFC 7515). Only here the key leaves its Secret."""
 
     def sign(self, claims: dict[str, object], alg: str, private_key: Secret, key_id: str | None) -> Secret:
-        """The compact JWS; raises InvalidConfigError for a key that does not fit *alg*."""
+        """Return the compact JWS; raise InvalidConfigError for a key that does not fit *alg*."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class RefreshDeps:
-    """Everything the coordinator needs of the outside world."""
+    """Everything that the parts of a refresh need from outside."""
 
     store: CredentialStore
     vault: Vault
@@ -119,7 +119,7 @@ class RefreshDeps:
 
 @dataclass(frozen=True, slots=True)
 class FreshToken:
-    """A usable token of one connection. *expires_in_s* counts from the moment this was made."""
+    """A valid token of one connection. *expires_in_s* counts from the creation of this object."""
 
     connection_id: UUID
     key: ConnectionKey
@@ -127,27 +127,27 @@ class FreshToken:
     tokens: TokenSet
     expires_in_s: float | None
     account_id: str | None
-    refreshed: bool = False  # by this very flight
+    refreshed: bool = False  # by this refresh, not by another process
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Leave to send again what was sent with unknown outcome, judged after *replays* of them.
+    """Permission to resend a request of unknown outcome, given after *replays* replays.
 
-    *leave_by_s*: the monotonic clock's time after which it may not leave any more (None: it always may).
+    *leave_by_mono*: the monotonic time after which it may not be sent; None: no limit.
     """
 
     replays: int
-    leave_by_s: float | None
+    leave_by_mono: float | None
 
 
 def payload_context(credential: Credential, generation: int) -> SealContext:
-    """What the stored secrets of *generation* are bound to."""
+    """Return the context that the stored secrets of *generation* are bound to."""
     return _context(credential, PAYLOAD_FIELD, generation)
 
 
 def answer_context(credential: Credential, generation: int) -> SealContext:
-    """What a raw answer that replaces *generation* is bound to."""
+    """Return the context of a raw response that replaces *generation*."""
     return _context(credential, ANSWER_FIELD, generation)
 
 
@@ -179,7 +179,7 @@ def error_of(kind: type[FairleadError], credential: Credential, what: str, **mor
 
 
 def profile_of(deps: RefreshDeps, credential: Credential) -> Profile:
-    """The profile of a stored connection; says whose it is where there is none any more."""
+    """Return the profile of a stored connection. The error for a missing one names tenant and provider."""
     key = credential.connection.key
     try:
         return deps.profiles.profile(key.provider, credential.connection.variant)

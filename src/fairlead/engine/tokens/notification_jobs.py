@@ -1,4 +1,4 @@
-"""The jobs that tell people: ``event.needs_reauth`` and ``event.token_expiring`` (T12).
+"""The jobs that notify people: ``event.needs_reauth`` and ``event.token_expiring``. Spec: T12.
 
 A notice job makes one event of what it was given, leaves its signed webhook to a job of its own
 (``event.webhook``), and calls the subscribers of this process. So the two cannot hold each other up: a
@@ -72,10 +72,10 @@ class NotificationJobs:
         self._jobs = jobs
         self._ids = ids
         self._reauth_link = reauth_link
-        self._heard = _Heard()
+        self._deliveries = _Deliveries()
 
     def handlers(self) -> list[Handler]:
-        """What a worker runs; the kind ``event.webhook`` only where a receiver is set."""
+        """Return the handlers for a worker; the kind ``event.webhook`` only if a receiver is set."""
         handlers = [
             Handler(NEEDS_REAUTH, self.needs_reauth, timeout_s=_TIMEOUT_S),
             Handler(TOKEN_EXPIRING, self.token_expiring, timeout_s=_TIMEOUT_S),
@@ -86,7 +86,7 @@ class NotificationJobs:
         return handlers
 
     async def needs_reauth(self, context: JobContext) -> Outcome:
-        """A connection needs its customer: one notice per loss, whoever noticed it."""
+        """Notify that a connection needs re-authorisation, once for each loss."""
         about = dict(context.args)
         if about.get("dead_letter_id"):
             credential = await self._connection_behind(context)
@@ -99,15 +99,15 @@ class NotificationJobs:
         return await self._deliver(context, _event("needs_reauth", context, about))
 
     async def token_expiring(self, context: JobContext) -> Outcome:
-        """A token that cannot be refreshed is about to expire."""
+        """Notify that a token which cannot be refreshed is about to expire."""
         return await self._deliver(context, _event("token_expiring", context, context.args))
 
     # ---- what a dead letter's notice is about --------------------------------------------------
 
     async def _connection_behind(self, context: JobContext) -> Credential | None:
-        """The connection that a dead job was about, or the lost one that it must have met.
+        """Return the connection of a dead job, or the lost one that it must have used.
 
-        A job's own verdict (code ``needs_reauth``) that names no connection is about none we know.
+        None for a handler's own outcome ``needs_reauth`` that names no connection.
         """
         if context.args.get("connection_id"):
             return await self._credentials.read_id(UUID(context.args["connection_id"]))
@@ -119,7 +119,7 @@ class NotificationJobs:
         return lost[0] if lost else None
 
     def _place(self, credential: Credential) -> dict[str, Json]:
-        """What a dead letter does not know."""
+        """Return the fields that a dead letter lacks."""
         connection = credential.connection
         return {
             "connection_id": str(connection.connection_id),
@@ -143,7 +143,7 @@ class NotificationJobs:
         return Retry(Failure(Category.TRANSIENT_NETWORK, "subscriber_failed", reason))
 
     async def _enqueue_webhook(self, context: JobContext, event: Mapping[str, Json]) -> str:
-        """The body is fixed here, so that every try sends the same."""
+        """Enqueue the webhook. Its body is fixed here, so that every attempt sends the same."""
         args: dict[str, Json] = {
             "event_id": event["event_id"],
             "body": {"type": event["event"], "timestamp": event["occurred_at"], "data": event},
@@ -169,10 +169,10 @@ class NotificationJobs:
     async def _call(
         self, subscribers: Sequence[Subscriber], event: Mapping[str, Json]
     ) -> list[BaseException]:
-        """Call all who have not heard it, at once, so that none waits for another; what went wrong."""
-        heard = self._heard.of(event["event_id"])
-        waiting = [turn for turn in range(len(subscribers)) if turn not in heard]
-        calls = [_one(subscribers[turn], dict(event), heard, turn) for turn in waiting]
+        """Call the remaining subscribers concurrently; return their errors."""
+        delivered = self._deliveries.of(event["event_id"])
+        waiting = [turn for turn in range(len(subscribers)) if turn not in delivered]
+        calls = [_call_subscriber(subscribers[turn], dict(event), delivered, turn) for turn in waiting]
         results = await asyncio.gather(*calls, return_exceptions=True)
         return [result for result in results if result is not None]
 
@@ -183,7 +183,9 @@ async def _post(webhook: WebhookSender, context: JobContext) -> Outcome:
     return Complete({"delivered": "webhook"})
 
 
-async def _one(subscriber: Subscriber, event: Mapping[str, Json], heard: set[int], turn: int) -> None:
+async def _call_subscriber(
+    subscriber: Subscriber, event: Mapping[str, Json], delivered: set[int], turn: int
+) -> None:
     try:
         if inspect.iscoroutinefunction(subscriber):
             await subscriber(event)
@@ -193,26 +195,26 @@ async def _one(subscriber: Subscriber, event: Mapping[str, Json], heard: set[int
                 await result
     except SystemExit:  # a task that ends by it ends the event loop
         raise RuntimeError("the subscriber tried to end the process") from None
-    heard.add(turn)
+    delivered.add(turn)
 
 
-class _Heard:
-    """Which subscribers have heard which event: spares them a repetition while another one fails."""
+class _Deliveries:
+    """Deliveries by event and subscriber, so that a retry for one subscriber does not repeat the others'."""
 
     def __init__(self) -> None:
-        self._heard: OrderedDict[str, set[int]] = OrderedDict()
+        self._by_event: OrderedDict[str, set[int]] = OrderedDict()
 
     def of(self, event_id: str) -> set[int]:
-        """Turns of those who have heard *event_id*; the oldest of 1024 events is forgotten."""
-        heard = self._heard.setdefault(event_id, set())
-        self._heard.move_to_end(event_id)
-        while len(self._heard) > _REMEMBERED:
-            self._heard.popitem(last=False)
-        return heard
+        """Return the indexes of the subscribers that got *event_id*. Only the latest 1024 events are kept."""
+        delivered = self._by_event.setdefault(event_id, set())
+        self._by_event.move_to_end(event_id)
+        while len(self._by_event) > _REMEMBERED:
+            self._by_event.popitem(last=False)
+        return delivered
 
 
 def _event(name: str, context: JobContext, about: Mapping[str, Json]) -> dict[str, Json]:
-    """What subscribers and receivers see; nothing secret. Fields that do not apply are None."""
+    """Return the event for subscribers and receivers. It holds no secret; fields that do not apply are None."""
     event: dict[str, Json] = {
         "event": name,
         "event_id": about.get("event_id") or str(context.job.job_id),

@@ -1,12 +1,12 @@
-"""A caller asks for a token: serve it, refresh it behind the caller's back, or wait for a fresh one (T2, T6).
+"""Returns tokens to callers: from memory, with a refresh in the background, or after a refresh.
 
     valid, outside the buffer    served, from memory for a few seconds; in use, it is read again before that
-    valid, inside the buffer     served, and a refresh starts that nobody waits for
+    valid, inside the buffer     served, and a refresh starts in the background
     expired                      refreshed first
     valid, database away         served from memory for five minutes
 
-A token that has expired is never handed out. A connection that needs its customer still serves its token
-while that lasts: the lead is the time in which a person can act.
+An expired token is never returned. A connection that needs re-authorisation still serves its token until that
+expires: the lead is the time in which a person can act. Spec: T2, T6.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ AHEAD_SHARE = 0.2
 @dataclass(slots=True)
 class _Cached:
     token: PublicToken
-    ahead_s: float  # monotonic; past it the store is asked again, and nobody waits for that
-    good_until_s: float  # past it whoever asks waits for the store
+    ahead_s: float  # monotonic; past it the store is read again in the background
+    good_until_s: float  # past it the caller waits for the store
     read_s: float
     ends_s: float  # past it the token is not served at all
 
 
 class TokenReader:
-    """Serves tokens to callers of this process."""
+    """A source of tokens for the callers of this process."""
 
     def __init__(self, deps: RefreshDeps, coordinator: Coordinator, settler: Settler, cache_s: float) -> None:
         self._deps = deps
@@ -54,7 +54,7 @@ class TokenReader:
         self._cache: dict[ConnectionKey, _Cached] = {}
 
     async def token(self, key: ConnectionKey) -> PublicToken:
-        """A token that is valid now. Raises NotFoundError, ReauthRequiredError, or what a refresh raises."""
+        """Return a valid token; raise NotFoundError, ReauthRequiredError, or the error of a refresh."""
         if (token := self.cached(key)) is not None:
             return token
         return await self._looked_up(key)
@@ -84,7 +84,7 @@ class TokenReader:
         return self._serve(await self._settler.open(credential), credential)
 
     def cached(self, key: ConnectionKey) -> PublicToken | None:
-        """A token that is valid now, where nobody need be asked for it."""
+        """Return a valid token from memory, if there is one."""
         cached = self._cache.get(key)
         if cached is None or (now_s := self._deps.clock.monotonic()) >= cached.good_until_s:
             return None
@@ -95,7 +95,7 @@ class TokenReader:
     async def refreshed_after(
         self, key: ConnectionKey, than: int | None, *, actor: str = "caller"
     ) -> PublicToken:
-        """A token newer than generation *than*; None: one that lasts for more than a minute will do (T6)."""
+        """Return a token newer than generation *than*; None: any that lasts over a minute. Spec: T6."""
         credential = await self._deps.store.read(key)
         if credential is None:
             raise _not_found(key)
@@ -159,7 +159,7 @@ class TokenReader:
 
 
 def _lead_s(credential: Credential) -> float | None:
-    """The lead that the answer's own life gave this token (T2); None where it never ends."""
+    """Return the lead of this token by its own lifetime; None if it never expires. Spec: T2."""
     if credential.expires_in_s is None or credential.urgent_in_s is None:
         return None
     return max(0.0, credential.expires_in_s - credential.urgent_in_s)

@@ -67,15 +67,15 @@ JITTER_SHARE = 0.1
 WAITABLE: Mapping[str, str] = {"connection": "backed_off", "busy": "busy"}
 """Reasons of the refusals that a caller may wait out, by guard. No other refusal has a reason."""
 PROGRAMS = frozenset({"fairlead", "caller"})
-"""Actors that wait for a connection's back-off. Others are people, who ask once."""
+"""Actors that wait for a connection's back-off. Other actors are people, and ask once."""
 
 
 class _SendForbidden(Exception):
-    """Raised inside the SENT hook: somebody else owns the rotation, or the time to send it is over."""
+    """Raised inside the SENT hook: another process owns the rotation, or the time to send is over."""
 
 
 class RefreshRequestSender:
-    """Sends one refresh and concludes it. Its only state between refreshes is *sent*."""
+    """Sends one refresh and handles its response. Its only state between refreshes is *sent*."""
 
     def __init__(
         self,
@@ -198,17 +198,17 @@ class RefreshRequestSender:
         return await self._handle_response(attempt, send, answer)
 
     def _is_late(self, attempt: RefreshAttempt) -> bool:
-        """Looked at last of all: whatever came before may have taken long, even the mark.
+        """Return whether it is too late to send. Checked last, as each earlier step may have taken long.
 
-        Past the lease others may take the rotation for one of unknown outcome, and replay it.
+        After the lease another process may treat the rotation as one of unknown outcome, and replay it.
         """
         now_s, replay = self._deps.clock.monotonic(), attempt.replay
         if now_s > attempt.asked_mono + self._settings.lease_s:
             return True
-        return replay is not None and replay.leave_by_s is not None and now_s > replay.leave_by_s
+        return replay is not None and replay.leave_by_mono is not None and now_s > replay.leave_by_mono
 
     async def _post(self, call: TokenCall, before_sent: BeforeSent) -> HttpResponse | NoResponse:
-        """POST; what provably never left is tried again after 1 s and 3 s, inside the same lease."""
+        """Send the request. If it provably never left, retry after 1 s and 3 s within the same lease."""
         clock = self._deps.clock
         deadline_s = clock.monotonic() + self._settings.total_deadline_s
         for delay_s in (*self._settings.not_sent_delays_s, None):
@@ -290,7 +290,7 @@ class RefreshRequestSender:
     async def _handle_refused_grant(
         self, attempt: RefreshAttempt, outcome: outcomes.Rejected
     ) -> FreshToken | None:
-        """invalid_grant: a newer generation or a journaled answer wins; else needs_reauth."""
+        """Require re-authorisation, unless there is a newer generation or a journalled response."""
         now = await self._deps.store.read_id(attempt.credential.connection.connection_id)
         if now is None or now.generation > attempt.credential.generation:
             return None
@@ -322,7 +322,7 @@ class RefreshRequestSender:
     async def _mark_outcome_unknown(
         self, attempt: RefreshAttempt, send: Send, why: str, category: str
     ) -> FairleadError:
-        """Sent, outcome unknown. Where the provider repeats itself freely there is nothing to remember."""
+        """Record that the outcome is unknown, unless the provider repeats its answers; return the error."""
         if attempt.is_repeatable:
             await self._release(attempt)
             return self._failure(attempt, TransientFailureError, why, category)
@@ -344,9 +344,9 @@ class RefreshRequestSender:
     # ---- small parts
 
     async def _release(self, attempt: RefreshAttempt) -> None:
-        """Say that this send changed nothing. Nobody else knows that, so ask until the store has heard it.
+        """Record that this send changed nothing. Retry until the store has it: no other process knows.
 
-        Past the lease others judge the rotation by the replay policy, as one whose owner is gone.
+        After the lease other processes resolve the rotation by the replay policy, as one without an owner.
         """
         clock, until_s = self._deps.clock, self._deps.clock.monotonic() + self._settings.lease_s
         while True:
@@ -381,7 +381,7 @@ class RefreshRequestSender:
     async def _record(
         self, attempt: RefreshAttempt, reach: blast_radius.Reach, why: str, hint_s: float = 0.0
     ) -> EndpointChange | None:
-        """Where the store is away the next answer will tell: health is never worth a refresh (E45)."""
+        """Record a response for the endpoint's health, which the next one corrects if the store is away."""
         attempt.recorded = True
         with suppress(DependencyUnavailableError):
             return await self._deps.gate.record(attempt.ask, attempt.claim.permit, reach, why, hint_s)

@@ -1,6 +1,6 @@
-"""Sends without an answer: the journal first, then the provider's replay policy (T5, R7, R12).
+"""Resolves sends of unknown outcome: the journal first, then the provider's replay policy. Spec: T5, R7, R12.
 
-Nobody sends here. A rotation left behind by its owner is settled from the journal of this host or marked
+Nothing is sent here. A rotation left behind by its owner is settled from the journal of this host or marked
 unknown; an unknown one waits, may be sent once more, or is given up, as the policy of its provider says.
 Meanwhile the stored token is served for as long as it lasts.
 """
@@ -59,7 +59,7 @@ class _SearchResult:
 
 
 class UnknownOutcomes:
-    """Judges sends of unknown outcome and condemns grants that are gone."""
+    """Resolves sends of unknown outcome, and requires re-authorisation for grants that are gone."""
 
     def __init__(self, deps: RefreshDeps, settings: RefreshSettings, settler: Settler) -> None:
         self._deps = deps
@@ -67,7 +67,7 @@ class UnknownOutcomes:
         self._settler = settler
 
     async def recover(self, credential: Credential) -> None:
-        """Settle the journaled answer of a send whose owner is gone, or mark it unknown; then look again."""
+        """Settle the journalled response of a send without an owner, or mark its outcome unknown."""
         if not await self.from_journal(credential):
             rotation = _rotation(credential)
             reason = "the process that sent it is gone"
@@ -110,7 +110,7 @@ class UnknownOutcomes:
         return Replay(rotation.replays, None if within_s is None else read_s + within_s)
 
     async def _judge(self, credential: Credential, history: SendHistory) -> ReplayNow | None:
-        """Judge a send whose response is lost; None: look again. Raise OutcomeUnknownError or ReauthRequiredError."""
+        """Decide on a send without a response; None: read again. Raise OutcomeUnknownError or ReauthRequiredError."""
         decision = self._decide(credential, history)
         if isinstance(decision, ReplayNow):
             return decision
@@ -138,7 +138,7 @@ class UnknownOutcomes:
         )
 
     async def require_reauth(self, credential: Credential, reason: str, *, rotation_id: UUID | None) -> bool:
-        """needs_reauth, once, by compare-and-set; False if a newer generation or another owner was there."""
+        """Set needs_reauth once, by compare-and-set; return False for a newer generation or another owner."""
         connection = credential.connection
         link = self._deps.reauth_link(connection.key, connection.connection_id)
         is_required = await self._deps.store.require_reauth(
@@ -169,8 +169,8 @@ class UnknownOutcomes:
         With *yields* the entry does not decide, because the token was sent again since. Responses to another
         grant, and those older than the stored token, stay in the journal.
         """
-        found = await self._look(credential, credential.generation, defers=defers)
-        return found.settled
+        result = await self._look(credential, credential.generation, defers=defers)
+        return result.settled
 
     async def may_start(self, credential: Credential) -> bool:
         """Return whether to send the stored token for the first time. False: look again.
@@ -210,7 +210,7 @@ class UnknownOutcomes:
         return _SearchResult(unusable=next(iter(unusable.values()), None))
 
     def _defers_to_later_send(self, credential: Credential, entry: JournalEntry) -> bool:
-        """As the store judges it, too; see Settlement."""
+        """Return whether *entry* defers to a later send. The store decides the same way; see Settlement."""
         rotation, within_s = credential.rotation, defer_to_later_send_s(profile_of(self._deps, credential))
         if rotation is None or within_s is None or rotation.from_generation != entry.from_generation:
             return False
@@ -302,8 +302,8 @@ class UnknownOutcomes:
         except FairleadError as error:
             assert credential is not None  # otherwise nothing was read
             key = credential.connection.key
-            whose = f"{key.tenant} {key.provider} {key.account}, connection {head.connection_id}"
-            self._deps.emit(ServiceFailed("journal", f"{whose}: {error}"))
+            where = f"{key.tenant} {key.provider} {key.account}, connection {head.connection_id}"
+            self._deps.emit(ServiceFailed("journal", f"{where}: {error}"))
         if credential is None or not is_newer(credential, head):
             self._deps.journal.settled(head.connection_id, head.epoch, just_now=False)
         return settled
