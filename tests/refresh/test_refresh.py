@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from fairlead.engine.ports import ConnectionKey
-from fairlead.engine.tokens.deps import Fresh
+from fairlead.engine.tokens.deps import FreshToken
 from fairlead.errors import (
     AccountMismatchError,
     EndpointPausedError,
@@ -356,7 +356,7 @@ async def test_what_was_sent_gets_its_answer_though_the_process_stops(fl, issuer
         await never
 
 
-async def never_claimed(fl: Refresher, connection_id: UUID) -> Fresh:
+async def never_claimed(fl: Refresher, connection_id: UUID) -> FreshToken:
     fl.deps.store.claim = lambda _intent: asyncio.Event().wait()
     return await fl.coordinator.refresh(connection_id, 1)
 
