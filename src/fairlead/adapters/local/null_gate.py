@@ -1,4 +1,4 @@
-"""In the place of a store that nobody set up: it never answers, so each process keeps to its share."""
+"""The gate without Redis: it is always unavailable, so each process keeps to its share of the limits."""
 
 from __future__ import annotations
 
@@ -18,45 +18,45 @@ from fairlead.errors import LimiterUnavailableError
 
 
 class NullFleetGate:
-    """See fairlead.engine.ports.gate.FleetGate."""
+    """A FleetGate that is never available."""
 
     async def admit(self, ask: AdmitRequest) -> AdmitResult:
-        """Raises LimiterUnavailableError."""
+        """Raise LimiterUnavailableError."""
         raise _absent()
 
     async def release(self, release: Release) -> Released:
-        """Raises LimiterUnavailableError."""
+        """Raise LimiterUnavailableError."""
         raise _absent()
 
-    def release_soon(self, release: Release, told: OnReleased) -> None:
-        """It has ended without anybody to tell."""
-        told(_absent())
+    def release_soon(self, release: Release, on_released: OnReleased) -> None:
+        """Report that no store took the release."""
+        on_released(_absent())
 
     async def cancel(self, ask: AdmitRequest) -> None:
-        """Raises LimiterUnavailableError."""
+        """Raise LimiterUnavailableError."""
         raise _absent()
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[Lease]:
-        """Raises LimiterUnavailableError."""
+        """Raise LimiterUnavailableError."""
         raise _absent()
 
     async def listen(self, wake: Wake) -> None:
-        """Nobody will ever be told of anything."""
+        """Subscribe to nothing."""
 
     async def ping(self) -> None:
-        """Raises LimiterUnavailableError."""
+        """Raise LimiterUnavailableError."""
         raise _absent()
 
     def abandon(self, error: LimiterUnavailableError) -> None:
-        """Nobody waits."""
+        """Do nothing: no request waits."""
 
     @property
     def is_settled(self) -> bool:
-        """Nothing was sent."""
+        """Whether nothing is under way: always."""
         return True
 
     async def close(self) -> None:
-        """There is nothing to close."""
+        """Close nothing."""
 
 
 def _absent() -> LimiterUnavailableError:

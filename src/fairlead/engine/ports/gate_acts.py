@@ -1,4 +1,4 @@
-"""What people do to the gate's store by hand (G12)."""
+"""Manual changes of the gate's store. Spec: G12."""
 
 from __future__ import annotations
 
@@ -9,20 +9,23 @@ from fairlead.policy.limits.limit import Plan
 
 
 class GateOperator(Protocol):
-    """Each raises LimiterUnavailableError where the store is away; with *dry_run* it only tells the same."""
+    """The operator's actions. Each raises LimiterUnavailableError if the store is unavailable.
+
+    With *dry_run* an action changes nothing and returns the same.
+    """
 
     async def reset_breaker(self, plan: Plan, *, dry_run: bool = False) -> Mode:
-        """Close the plan's breaker, its calls to come back step by step; the mode that it was in."""
+        """Close the plan's breaker, whose calls then ramp up; return the mode it was in."""
         ...
 
     async def promote(self, plan: Plan, lease_id: int, *, dry_run: bool = False) -> bool:
-        """Put who waits for a slot under *lease_id* before all others; False: nobody of it waits."""
+        """Move the waiter with *lease_id* to the front of the wait queue; return False if there is none."""
         ...
 
     async def clear(self, *, dry_run: bool = False) -> int:
-        """Delete all that this installation keeps there, and nothing else; how many keys that were.
+        """Delete all keys of this installation, and nothing else; return their number.
 
-        What stays, uncounted, is the word that it was: afterwards buckets begin empty, and slots are granted
-        once a lease has passed (R23).
+        One uncounted key stays, which records that the installation was in use: afterwards buckets begin
+        empty, and slots are granted once a lease has passed. Spec: R23.
         """
         ...

@@ -1,4 +1,4 @@
-"""What people switched by hand at the gate, kept where it is not lost (G6, G8, G12)."""
+"""Manual overrides of the gate, in durable storage. Spec: G6, G8, G12."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fairlead.policy.limits.override import OverrideKind, OverrideScope
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """Limits come back: since *age_s* seconds when it was read, a step each *step_s* seconds."""
+    """The gradual return of limits: begun *age_s* before it was read, one step every *step_s*."""
 
     age_s: float
     step_s: float
@@ -31,20 +31,20 @@ class Override:
 
 
 class OverrideStore(Protocol):
-    """Few rows, read whole by every process each second."""
+    """The overrides: few rows, read whole by every process every second."""
 
     async def search(self) -> Sequence[Override]:
-        """All switches in force, the widest reach first."""
+        """Return all overrides in force, the widest scope first."""
         ...
 
     async def put(self, act: OverrideKind, reach: OverrideScope, *, reason: str, actor: str) -> None:
-        """Switch it. Switched already: the newer reason and actor count, and nothing comes back of it."""
+        """Put an override in force. On a repeat the newer reason and actor count, and a rollout ends."""
         ...
 
     async def end(self, act: OverrideKind, reach: OverrideScope) -> bool:
-        """Take a switch back, named as it was made; False if there was none in force."""
+        """End the override of exactly this kind and scope; return False if none was in force."""
         ...
 
     async def fade(self, reach: OverrideScope, step_s: float) -> bool:
-        """Let the limits of what is disabled come back step by step; False if there is nothing to begin."""
+        """Start to restore disabled limits step by step; return False if there is nothing to start."""
         ...

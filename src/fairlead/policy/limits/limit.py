@@ -128,7 +128,7 @@ class PoolLimit:
         minimum: Slots reserved for a class.
         lease_s: A lease that is not renewed expires after it.
         claim_s: How long a slot that was handed over waits for its new holder.
-        promote_s: A call that waited longer goes first, whatever its class.
+        max_wait_s: A call that waited longer goes first, whatever its class.
         max_waiters: Further waiters are refused, except one of each tenant up to twice as many.
         fenced: Whether the fence of a later lease is larger even if Redis's clock was set back meanwhile,
             for locks whose fence is stored elsewhere.
