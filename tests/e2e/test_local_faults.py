@@ -245,13 +245,13 @@ async def test_one_sick_and_one_well_process_finish_1000_jobs_without_a_spent_at
         await sick.fairlead.enqueue_many(requests)
         told = await sick.event(ProcessUnhealthy)
         assert isinstance(told, ProcessUnhealthy)
-        assert (told.fault, len(told.places)) == ("resolver", 2)
+        assert (told.fault, len(told.destinations)) == ("resolver", 2)
         async with at_work(healthy), asyncio.timeout(300):
             shown: set[str | None] = set()
             while await rows(
                 database, "SELECT 1 FROM job WHERE kind = 'charge' AND state <> 'completed' LIMIT 1"
             ):
-                shown |= {view.trouble for view in await healthy.fairlead.assembly.runtime.sessions.search()}
+                shown |= {view.trouble for view in await healthy.fairlead.runtime.sessions.search()}
                 await asyncio.sleep(0.2)
         assert (sick.ran, healthy.ran) == (0, JOBS)
         assert any(word is not None and word.startswith("resolver: ") for word in shown)
