@@ -34,7 +34,7 @@ async def test_row_security_is_enabled_beside_work(empty: DatabaseSettings) -> N
     assert beside.longest_s < 2.0  # one wait of the migration for a lock, and no more
     await database.close()
     again = await Database.open(empty)
-    assert again.walled
+    assert again.row_security_enabled
     await again.close()
 
 

@@ -177,7 +177,7 @@ async def test_a_server_without_a_connection_is_asked_again(
     database = await Database.open(crowded)
     async with database.transaction():
         asked = asyncio.create_task(database.fetch(COUNT))
-        while not database._checkouts._line.locked():
+        while not database._checkouts._queue.locked():
             await asyncio.sleep(0.01)
         await run(notes, "ALTER ROLE crowded CONNECTION LIMIT 2")
         assert (await asked)[0]["n"] == 0
@@ -191,7 +191,7 @@ async def test_with_one_connection_for_many_they_take_turns_without_a_pause(
     async with asyncio.timeout(10):  # a pause each would be twice as long
         async with database.transaction():
             asked = [asyncio.create_task(database.fetch(COUNT)) for _ in range(200)]
-            while not database._checkouts._line.locked():
+            while not database._checkouts._queue.locked():
                 await asyncio.sleep(0.01)
         await asyncio.gather(*asked)
     await database.close()
@@ -211,7 +211,7 @@ async def test_a_full_server_is_asked_by_one_at_a_time(
     monkeypatch.setattr(database._pool, "_connect", counted)
     async with database.transaction():
         asked = [asyncio.create_task(database.fetch(COUNT))]
-        while not database._checkouts._line.locked():
+        while not database._checkouts._queue.locked():
             await asyncio.sleep(0.01)
         asked += [asyncio.create_task(database.fetch(COUNT)) for _ in range(100)]
         await asyncio.wait(asked)

@@ -152,10 +152,10 @@ async def test_on_a_full_server_the_urgent_one_is_served_first(
 
         async with narrow.transaction():
             asked = [asyncio.create_task(ask("other")) for _ in range(4)]
-            while not narrow._checkouts._line.locked():
+            while not narrow._checkouts._queue.locked():
                 await asyncio.sleep(PAUSE_S)
             asked.append(asyncio.create_task(ask("urgent")))
-            while not narrow._checkouts._before_it:
+            while not narrow._checkouts._urgent_waiting:
                 await asyncio.sleep(PAUSE_S)
         await asyncio.gather(*asked)
         await narrow.close()
