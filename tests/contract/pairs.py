@@ -34,16 +34,16 @@ BATCH = 50
 _TABLES = (
     *(
         "connection",
-        "rotation",
+        "refresh_attempt",
         "dead_letter",
         "job",
         "pause",
         "worker_session",
         "endpoint_gate",
         "refresh_backoff",
-        "sweep",
+        "maintenance_run",
     ),
-    *("lane_wake", "lane", "lane_name", "lane_floor", "schedule", "duty"),
+    *("lane_wake", "lane", "lane_name", "lane_floor", "schedule", "schedule_run"),
 )
 _EMPTY = f"WITH {', '.join(f'gone_{table} AS (DELETE FROM {table})' for table in _TABLES)} DELETE FROM audit"
 _NO_GUARD = "ALTER TABLE audit DISABLE TRIGGER audit_append_only"

@@ -188,7 +188,7 @@ async def test_a_process_works_polls_and_refreshes(pooled: Pooled, tmp_path: Pat
             assert await ran.get() == "Ada"
             while (await fl.token("acme", "mercadolibre")).generation == 1:
                 await asyncio.sleep(0.02)
-            while not await rows(fl.runtime.database, f"SELECT FROM {quoted(SCHEMA)}.duty"):
+            while not await rows(fl.runtime.database, f"SELECT FROM {quoted(SCHEMA)}.schedule_run"):
                 await asyncio.sleep(0.02)
         fl.stop()
         await working

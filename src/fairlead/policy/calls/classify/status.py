@@ -13,7 +13,7 @@ _REQUEST = frozenset({400, 404, 405, 406, 410, 411, 412, 413, 414, 415, 416, 417
 def category_of_status(status: int) -> Category | None:
     """Return the category that *status* alone means; None: it means no known failure.
 
-    >>> meaning_of(404).value, meaning_of(502).value, meaning_of(418)
+    >>> category_of_status(404).value, category_of_status(502).value, category_of_status(418)
     ('permanent_request', 'transient_server', None)
     """
     if status in _AUTH:
