@@ -19,7 +19,7 @@ from tests.support.rows import rows
 BLOCKED = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE $1"
 GOES_ON = "SELECT FROM refresh_attempt FOR UPDATE NOWAIT"
 WHAT_IS_LEFT = (
-    "SELECT credential.state, rotation.phase FROM credential LEFT JOIN refresh_attempt USING (connection_id)"
+    "SELECT credential.state, r.phase FROM credential LEFT JOIN refresh_attempt r USING (connection_id)"
 )
 
 

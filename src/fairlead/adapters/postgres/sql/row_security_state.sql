@@ -28,9 +28,9 @@ guarded AS (
         AND count(*) FILTER (WHERE p.polname <> 'tenants_see_theirs' AND p.polpermissive AND EXISTS (
             SELECT FROM unnest(p.polroles) AS whose  -- 0: everybody
             WHERE CASE whose WHEN 0 THEN true ELSE pg_has_role(tenant.oid, whose, 'USAGE') END)) = 0 AS is_so
-    FROM unnest(ARRAY['audit', 'connection', 'credential', 'data_key', 'dead_letter', 'gate_override', 'job', 'lane',
-                      'lane_name', 'observed_limit', 'pause', 'refresh_backoff', 'refresh_attempt', 'concurrency_cap',
-                      'tenant_setting']) AS walled (name)
+    FROM unnest(ARRAY['audit', 'concurrency_cap', 'connection', 'credential', 'data_key', 'dead_letter',
+                      'gate_override', 'job', 'lane', 'lane_name', 'observed_limit', 'pause', 'refresh_attempt',
+                      'refresh_backoff', 'tenant_setting']) AS walled (name)
     CROSS JOIN tenant
     LEFT JOIN pg_class c ON c.relnamespace = (SELECT namespace FROM named) AND c.relname = walled.name
     LEFT JOIN pg_policy p ON p.polrelid = c.oid
