@@ -36,14 +36,14 @@ MACHINES: dict[str, Machine[Any]] = {
     "lane.state": LANE,
     "job.state": JOB,
     "credential.state": CREDENTIAL,
-    "rotation.phase": ROTATION,
+    "refresh_attempt.phase": ROTATION,
     "dead_letter.status": DEAD_LETTER,
 }
 WORDS: dict[str, type[StrEnum]] = {
     "job.state": JobState,
     "lane.state": LaneState,
     "credential.state": CredentialState,
-    "rotation.phase": RotationPhase,
+    "refresh_attempt.phase": RotationPhase,
     "dead_letter.status": DeadLetterStatus,
     "dead_letter.resolution": Resolution,
     "dead_letter.category": Category,
