@@ -23,7 +23,7 @@ from fairlead.policy.limits.limit import BreakerRule, BucketLimit, Domain, Plan,
 from fairlead.policy.limits.pool import Holder
 from tests.contract.gates import STORES, client_of, store_of
 from tests.faults.support.fleet import parsed
-from tests.support.pool_verdict import check_pool_log
+from tests.support.pool_verdict import verify_pool_log
 
 DOMAIN = Domain(("tenant", "beta"))  # in a cluster of three on the last, and the second is asked
 POOL = PoolLimit("pool", 1, classes=2)
@@ -177,7 +177,7 @@ async def test_released_slot_is_free_at_once(place: Place) -> None:
     assert renewed is Lease.LOST
     assert first.holder == holder(1)
     base = place.keyspace.key(KeyKind.POOL, DOMAIN, "pool")
-    log = check_pool_log([parsed(fields) for _, fields in await place.redis.xrange(base + Part.EVENTS)])
+    log = verify_pool_log([parsed(fields) for _, fields in await place.redis.xrange(base + Part.EVENTS)])
     assert not log.violation
     assert (log.granted, log.held) == (2, 1)
 

@@ -20,7 +20,7 @@ from tests.faults.support.ground import own_ground
 from tests.faults.support.nursery import Nursery
 from tests.faults.support.report import Figures, quantiles, sized, tried
 from tests.faults.support.valkey import OwnValkey
-from tests.support.pool_verdict import check_pool_log
+from tests.support.pool_verdict import verify_pool_log
 
 pytestmark = pytest.mark.slow
 
@@ -56,7 +56,7 @@ async def _kills(fleet: Fleet, valkey: OwnValkey, kills: int, down_s: float) -> 
     for _ in range(kills):
         await fleet.served(len(fleet.upstream.calls) + PEAK_CALLS)
         before = len(fleet.upstream.calls)
-        verdict = check_pool_log(await pool_log(valkey.url))
+        verdict = verify_pool_log(await pool_log(valkey.url))
         figures.holds(not verdict.violation, f"before a kill: {verdict.violation}")
         struck_s = time.monotonic()
         noticed, back_s = await _kill(fleet, valkey, down_s)

@@ -27,7 +27,7 @@ from tests.faults.support.fleet import (
 from tests.faults.support.ground import own_ground
 from tests.faults.support.nursery import Nursery
 from tests.faults.support.report import Figures, quantiles, sized, tried
-from tests.support.pool_verdict import check_pool_log
+from tests.support.pool_verdict import verify_pool_log
 
 pytestmark = pytest.mark.slow
 
@@ -50,7 +50,7 @@ async def _flush(fleet: Fleet, url: str) -> float:
         flushed_s = time.monotonic() + ON_WAY_S
     finally:
         await client.aclose()
-    verdict = check_pool_log(parsed(fields) for _, fields in told)
+    verdict = verify_pool_log(parsed(fields) for _, fields in told)
     fleet.figures.holds(not verdict.violation, f"before a flush: {verdict.violation}")
     fleet.figures.note(told_again=fleet.figures.counters.get("told_again", 0) + verdict.adopted)
     return flushed_s

@@ -156,14 +156,14 @@ async def test_E31_ablation_time_is_not_kept(
     """The transport goes by another clock than the call's."""
     figures = Figures("E31", ablation="deadline_not_passed_on", sees="a call took")
 
-    given = transport_module._flight_of
+    given = transport_module._in_flight_of
 
     def longer(request: Any) -> Any:
         flight = given(request)
         flight.due_s += 4 * LATE_S
         return flight
 
-    monkeypatch.setattr(transport_module, "_flight_of", longer)
+    monkeypatch.setattr(transport_module, "_in_flight_of", longer)
     async with _ground(settings, figures) as ground:
         await ground.ready(0, ROOMY)
         await ground.crowd()

@@ -164,7 +164,7 @@ async def test_E34_ablation_redirects_are_followed(
                 break
             came.close()
             request = replace(request, url=urljoin(request.url, came.headers["Location"]))
-            came = await given(transport, request, transport_module._flight_of(request))
+            came = await given(transport, request, transport_module._in_flight_of(request))
         return came
 
     monkeypatch.setattr(transport_module.AiohttpTransport, "_begin", follows)

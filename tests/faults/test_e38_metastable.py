@@ -89,7 +89,7 @@ async def test_E38_metastable(servers: Endpoints, migrated_url: str, tmp_path: P
 @asynccontextmanager
 async def _storm(
     weather: Weather, servers: Endpoints, migrated_url: str, folder: Path, seed: int, size: bench.Size = SIZE
-) -> AsyncIterator[bench.Told]:
+) -> AsyncIterator[bench.StormResult]:
     async with bench.stripe(weather.kind, size) as api:
         if weather.ablation == "retries_only":
             async with bench.with_retries_only(api.url, size, seed) as call:
@@ -124,7 +124,7 @@ def _no_budget(fl: Fairlead) -> None:
 _ABLATIONS = {"no_breaker": _no_breaker, "no_budget": _no_budget}
 
 
-def _judge(figures: Figures, told: bench.Told) -> None:
+def _judge(figures: Figures, told: bench.StormResult) -> None:
     before = told.share(0, told.size.before_s - 1)  # later ones may end after it
     figures.note(triggers=1, n=told.calls.total(), sent=told.sent, requests=told.requests)
     figures.note(amplification=round(told.amplification, 3), good_before=round(before, 3))
@@ -133,7 +133,7 @@ def _judge(figures: Figures, told: bench.Told) -> None:
     figures.holds(told.amplification <= bench.MOST_AMPLIFIED, f"{told.amplification:.2f} requests a call")
 
 
-def _judge_recovery(figures: Figures, told: bench.Told, bound_s: float) -> None:
+def _judge_recovery(figures: Figures, told: bench.StormResult, bound_s: float) -> None:
     recovery_s = told.recovery_s
     figures.holds(recovery_s is not None and recovery_s <= bound_s, f"good again after {recovery_s} s")
 

@@ -18,7 +18,7 @@ from secrets import token_hex
 import pytest
 
 from fairlead.adapters.embedded import Endpoints
-from fairlead.policy.limits.event_log_check import check_bucket_log
+from fairlead.policy.limits.event_log_check import verify_bucket_log
 from fairlead.policy.limits.limit import MICRO
 from fairlead.testing.api.stripe import StripeApi
 from fairlead.testing.ledger.lines import posts_of
@@ -116,7 +116,7 @@ def _over(moments_s: Sequence[float]) -> float:
     """By how many requests the worst window passes the limit."""
     spends = ((round(at_s * MICRO), MICRO) for at_s in moments_s)
     rate = round(LIMIT / PER_S * MICRO)
-    return check_bucket_log(spends, capacity=LIMIT * MICRO, rate=rate).most_over
+    return verify_bucket_log(spends, capacity=LIMIT * MICRO, rate=rate).most_over
 
 
 async def test_E41_refresh_storm(stage: Stage, servers: Endpoints) -> None:

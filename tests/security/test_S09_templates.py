@@ -24,7 +24,7 @@ _LOADERS = {"pickle", "marshal", "shelve", "yaml", "jinja2", "mako"}
 SERVERS = {f"{PACKAGE}/adapters/redis/admin.py", f"{PACKAGE}/adapters/redis/keys.py"}  # EVAL of Redis
 OURS = {
     f"{PACKAGE}/policy/providers/setting_text.py",
-    f"{PACKAGE}/cli/jobs.py",
+    f"{PACKAGE}/cli/jobs/__init__.py",
 }  # texts of ours, one name each
 
 

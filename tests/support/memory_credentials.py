@@ -218,7 +218,7 @@ class MemoryCredentialStore(Rotations):
         }
 
     @statement
-    def abandoned(self, limit: int, cool_down_s: float) -> Sequence[DueConnection]:
+    def left_behind(self, limit: int, cool_down_s: float) -> Sequence[DueConnection]:
         now, connections = self.database.now, self.database.tokens.connections
         cooling = self._cooling(cool_down_s)
         left = [

@@ -163,7 +163,7 @@ _ACTS: Mapping[str, Callable[[_Replay, PoolEvent], None]] = {
 }
 
 
-def check_pool_log(
+def verify_pool_log(
     events: Iterable[PoolEvent],
     *,
     holding: Collection[str] | None = None,

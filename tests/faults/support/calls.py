@@ -118,8 +118,8 @@ def echoed(came: Response | FairleadError, path: str) -> bool:
 
 def taken(callers: Callers) -> int:
     """Connections of ours that are in use."""
-    ground = callers.fl.runtime.wires.calls._ground
-    return len(ground.connector._acquired) if ground is not None else 0
+    context = callers.fl.runtime.wires.calls._context
+    return len(context.connector._acquired) if context is not None else 0
 
 
 def starved_s() -> float:

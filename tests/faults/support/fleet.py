@@ -27,7 +27,7 @@ from tests.faults.support.nursery import Nursery
 from tests.faults.support.rate import most_over
 from tests.faults.support.report import Figures
 from tests.faults.support.upstream import Upstream, upstream
-from tests.support.pool_verdict import PoolCheck, PoolEvent, check_pool_log
+from tests.support.pool_verdict import PoolCheck, PoolEvent, verify_pool_log
 from tests.support.standstill import passed, patience, ran_s
 
 LEASE_S = 1.0
@@ -302,7 +302,7 @@ class Fleet:
 
     async def note_log(self, *, holding: bool = False, **expected: Any) -> PoolCheck:
         """The pool's log since the last loss."""
-        verdict = check_pool_log(await pool_log(self.url), holding=None if holding else (), **expected)
+        verdict = verify_pool_log(await pool_log(self.url), holding=None if holding else (), **expected)
         self.figures.note(
             log={
                 name: getattr(verdict, name)

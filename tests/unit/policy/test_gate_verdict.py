@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.policy.limits.event_log_check import check_bucket_log
+from fairlead.policy.limits.event_log_check import verify_bucket_log
 from fairlead.policy.limits.limit import MICRO
-from tests.support.pool_verdict import PoolCheck, PoolEvent, check_pool_log
+from tests.support.pool_verdict import PoolCheck, PoolEvent, verify_pool_log
 
 Line = tuple[str, str, int]  # kind, holder, in use after it
 
@@ -40,7 +40,7 @@ def broken(verdict: PoolCheck) -> set[str]:
 
 
 def test_a_good_log_is_counted() -> None:
-    verdict = check_pool_log(log(*GOOD), holding=(), in_order_within_us=0)
+    verdict = verify_pool_log(log(*GOOD), holding=(), in_order_within_us=0)
     assert verdict.violation == ""
     assert broken(verdict) == set()
     assert (verdict.granted, verdict.handed, verdict.promoted, verdict.claimed) == (4, 1, 1, 1)
@@ -48,7 +48,7 @@ def test_a_good_log_is_counted() -> None:
 
 
 def test_an_empty_log_proves_nothing_bad() -> None:
-    assert check_pool_log([], holding=()).violation == ""
+    assert verify_pool_log([], holding=()).violation == ""
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_an_empty_log_proves_nothing_bad() -> None:
     ],
 )
 def test_a_bad_log_is_found(lines: list[Line], what: str) -> None:
-    verdict = check_pool_log(log(*lines), holding=())
+    verdict = verify_pool_log(log(*lines), holding=())
     assert what in broken(verdict)
     assert verdict.violation
 
@@ -80,19 +80,19 @@ def test_after_a_shrink_nothing_is_granted_until_there_is_room() -> None:
         PoolEvent("grant", 2, 2, 2, "b"),
         PoolEvent("release", 3, 1, 1, "a"),
     ]
-    over = check_pool_log([*begun, PoolEvent("grant", 4, 2, 1, "c")])
+    over = verify_pool_log([*begun, PoolEvent("grant", 4, 2, 1, "c")])
     assert over.over_admissions == 1
     assert over.violation == "2 slots of 1: grant at 4 of 'c'"
     ended = [*begun, PoolEvent("release", 4, 0, 1, "b"), PoolEvent("grant", 5, 1, 1, "c")]
-    assert check_pool_log(ended, holding="c").violation == ""
+    assert verify_pool_log(ended, holding="c").violation == ""
 
 
 def test_adopted_slots_may_exceed_the_capacity_but_no_grant_on_top() -> None:
     begun: list[Line] = [("grant", "a", 1), ("again", "b", 2)]
-    verdict = check_pool_log(log(*begun, capacity=1))
+    verdict = verify_pool_log(log(*begun, capacity=1))
     assert (verdict.over_adopted, verdict.over_admissions, verdict.adopted) == (1, 0, 1)
     assert (
-        check_pool_log(log(*begun, ("release", "a", 1), ("grant", "c", 2), capacity=1)).over_admissions == 1
+        verify_pool_log(log(*begun, ("release", "a", 1), ("grant", "c", 2), capacity=1)).over_admissions == 1
     )
 
 
@@ -104,30 +104,30 @@ def timed_log(*lines: str, capacity: int = 1) -> list[PoolEvent]:
 
 def test_order_of_waiters_is_kept_within_the_tolerance() -> None:
     lines = timed_log("grant 0 1 a", "wait 10 1 b", "wait 30 1 c", "release 40 0 a", "hand 40 1 c")
-    assert check_pool_log(lines, in_order_within_us=19).out_of_order == 1
-    assert check_pool_log(lines, in_order_within_us=20).out_of_order == 0
-    assert check_pool_log(lines).violation == ""
+    assert verify_pool_log(lines, in_order_within_us=19).out_of_order == 1
+    assert verify_pool_log(lines, in_order_within_us=20).out_of_order == 0
+    assert verify_pool_log(lines).violation == ""
     gone = [*lines[:3], PoolEvent("absent", 35, 1, 1, "b"), *lines[3:]]
-    assert check_pool_log(gone, in_order_within_us=0).violation == ""
+    assert verify_pool_log(gone, in_order_within_us=0).violation == ""
 
 
 def test_whose_grant_ended_unclaimed_keeps_his_place() -> None:
     begun = ("grant 0 1 a", "wait 10 1 b", "wait 20 1 c", "release 30 0 a", "hand 30 1 b")
     lines = timed_log(*begun, "expire 40 0 b", "wait 41 0 b", "hand 41 1 b")
-    assert check_pool_log(lines, in_order_within_us=0).violation == ""
+    assert verify_pool_log(lines, in_order_within_us=0).violation == ""
 
 
 def test_grant_past_a_waiter_is_out_of_order() -> None:
     lines = timed_log("grant 0 1 a", "wait 10 1 b", "grant 30 2 c", capacity=2)
-    assert check_pool_log(lines, in_order_within_us=0).out_of_order == 1
+    assert verify_pool_log(lines, in_order_within_us=0).out_of_order == 1
 
 
 def test_an_orphan_is_timed_and_never_early() -> None:
     begun = PoolEvent("grant", 0, 1, 1, "a")
     assert (
-        check_pool_log([begun, PoolEvent("expire", 1_500_000, 0, 1, "a", 1_000_000)]).longest_orphan_s == 0.5
+        verify_pool_log([begun, PoolEvent("expire", 1_500_000, 0, 1, "a", 1_000_000)]).longest_orphan_s == 0.5
     )
-    assert check_pool_log([begun, PoolEvent("expire", 999_999, 0, 1, "a", 1_000_000)]).unmatched == 1
+    assert verify_pool_log([begun, PoolEvent("expire", 999_999, 0, 1, "a", 1_000_000)]).unmatched == 1
 
 
 # ---- buckets
@@ -135,20 +135,20 @@ def test_an_orphan_is_timed_and_never_early() -> None:
 
 def test_a_bucket_may_give_its_burst_and_its_rate() -> None:
     spends = [(0, 5 * MICRO), *((second * MICRO, 2 * MICRO) for second in range(1, 10))]
-    verdict = check_bucket_log(spends, capacity=5 * MICRO, rate=2 * MICRO)
+    verdict = verify_bucket_log(spends, capacity=5 * MICRO, rate=2 * MICRO)
     assert (verdict.calls, verdict.spent, verdict.most_over, verdict.violation) == (10, 23.0, 0.0, "")
 
 
 def test_excess_of_a_micro_unit_is_found() -> None:
-    verdict = check_bucket_log([(0, 5 * MICRO), (MICRO, 2 * MICRO + 1)], capacity=5 * MICRO, rate=2 * MICRO)
+    verdict = verify_bucket_log([(0, 5 * MICRO), (MICRO, 2 * MICRO + 1)], capacity=5 * MICRO, rate=2 * MICRO)
     assert verdict.violation
     assert verdict.most_over == pytest.approx(1e-6)
 
 
 def test_a_clock_that_is_set_back_gives_nothing() -> None:
     spends = [(10 * MICRO, MICRO), (0, MICRO), (MICRO, MICRO)]
-    assert check_bucket_log(spends, capacity=2 * MICRO, rate=MICRO).violation == ""
-    assert check_bucket_log([*spends, (MICRO, MICRO)], capacity=2 * MICRO, rate=MICRO).violation
+    assert verify_bucket_log(spends, capacity=2 * MICRO, rate=MICRO).violation == ""
+    assert verify_bucket_log([*spends, (MICRO, MICRO)], capacity=2 * MICRO, rate=MICRO).violation
 
 
 @given(
@@ -173,6 +173,6 @@ def test_single_replay_agrees_with_all_windows(
         ),
         default=0,
     )
-    verdict = check_bucket_log(spends, capacity=capacity, rate=rate)
+    verdict = verify_bucket_log(spends, capacity=capacity, rate=rate)
     assert verdict.most_over == max(0, over) / MICRO / MICRO
     assert bool(verdict.violation) == (over > 0)

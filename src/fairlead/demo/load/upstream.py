@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.demo.load.plan import Load
-from fairlead.policy.limits.event_log_check import check_bucket_log
+from fairlead.policy.limits.event_log_check import verify_bucket_log
 from fairlead.policy.limits.limit import MICRO
 
 Told = Mapping[str, Any]
@@ -123,7 +123,7 @@ class Upstream:
         """What arrived against the limits. *turn_s*: the longest that the gate took to say yes."""
         bucket = self.load.bucket
         verdicts = [
-            check_bucket_log(
+            verify_bucket_log(
                 ((at_us, MICRO) for at_us in times), capacity=bucket.capacity_micro, rate=bucket.rate_micro
             )
             for times in self._arrivals.values()

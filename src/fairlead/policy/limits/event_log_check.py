@@ -19,7 +19,7 @@ class BucketCheck:
     violation: str
 
 
-def check_bucket_log(spends: Iterable[tuple[int, int]], *, capacity: int, rate: int) -> BucketCheck:
+def verify_bucket_log(spends: Iterable[tuple[int, int]], *, capacity: int, rate: int) -> BucketCheck:
     """Replay (time in us, cost in micro-units) against a full bucket: all windows are judged at once.
 
     A sum passes *capacity* + *rate* · window somewhere exactly where this bucket goes below 0. A time that

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from fairlead.policy.limits.event_log_check import check_bucket_log
+from fairlead.policy.limits.event_log_check import verify_bucket_log
 from fairlead.policy.limits.limit import MICRO
 
 MOST_KEPT = 1_000_000
@@ -121,7 +121,9 @@ class Ledger:
         All requests count, refused ones too: they were sent.
         """
         spends = ((round(one.begun_s * MICRO), MICRO) for one in self.of(account))
-        return check_bucket_log(spends, capacity=round(capacity * MICRO), rate=round(per_s * MICRO)).most_over
+        return verify_bucket_log(
+            spends, capacity=round(capacity * MICRO), rate=round(per_s * MICRO)
+        ).most_over
 
     def _sum(self, account: str | None, what: str) -> int:
         return sum(
