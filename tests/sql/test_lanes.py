@@ -343,6 +343,6 @@ async def test_sql_and_python_know_our_kinds_alike(database: Database) -> None:
         "clean_up.x",
     ]
     found = await rows(
-        database, "SELECT kind, is_own(kind) AS own FROM unnest($1::text[]) AS k (kind)", kinds
+        database, "SELECT kind, is_internal_kind(kind) AS own FROM unnest($1::text[]) AS k (kind)", kinds
     )
     assert [row["own"] for row in found] == [is_internal_kind(kind) for kind in kinds]

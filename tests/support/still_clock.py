@@ -9,10 +9,13 @@ from __future__ import annotations
 from datetime import datetime
 
 import asyncpg
+import pytest
 
+from fairlead.adapters.postgres import installation
 from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.migrate import Migrator
+from fairlead.adapters.postgres.statements import Statement, statement
 from fairlead.testing._memory.database import STARTED
 from tests.support.databases import without_public
 from tests.support.rows import run
@@ -46,8 +49,18 @@ async def still_database(admin_url: str) -> DatabaseSettings:
         search_path=f"{_SCHEMA}, pg_catalog",
         application_name="fairlead-test",
     )
-    await Migrator(settings).apply()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(installation, "statement", _with_clock_first)
+        await Migrator(settings).apply()
     return settings
+
+
+def _with_clock_first(name: str) -> Statement:
+    """Return the statement *name*; functions and defaults are created with the clock before the server's."""
+    if name == "migration_path":
+        path = f"{_SCHEMA}, pg_catalog, pg_temp"
+        return Statement(name, f"SELECT set_config('search_path', '{path}', true)", ())
+    return statement(name)
 
 
 async def set_clock(database: Database, at: datetime) -> None:
