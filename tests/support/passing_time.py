@@ -5,7 +5,7 @@ from __future__ import annotations
 from fairlead.adapters.postgres.database import Database
 from tests.support.rows import rows, run
 
-_NOT_MOVED = {("sweep", "server_started_at")}  # which server it was, not when something happened
+_NOT_MOVED = {("maintenance_run", "server_started_at")}  # which server it was, not when something happened
 _APPEND_ONLY = {"audit", "migration"}
 _MOMENTS = """
 SELECT c.relname::text AS table, a.attname::text AS column
