@@ -126,7 +126,7 @@ async def _die(stage: Stage, desk: Child, cell: Cell, first: int, folder: Path, 
     """One process for one cell, dead at the end."""
     numbers = {"concurrency": cell.at_once, "queues": [cell.queue], "lease_s": LEASE_S, "poll_s": 0.05}
     await PostgresLaneStore(stage.database).set_tenant(TenantShare(cell.queue, max_running=cell.at_once))
-    order: dict[str, Any] = {"worker": numbers | {"grace_s": 1.0}, "unsafe": unsafe}
+    order: dict[str, Any] = {"worker": numbers | {"shutdown_grace_s": 1.0}, "unsafe": unsafe}
     order |= {"sink": str(folder / "sink.ndjson"), "fault": f"{cell.point}:{cell.nth}:kill"}
     child = await stage.born(**order)
     await _feed(desk, cell, first, folder / "gate")

@@ -59,7 +59,12 @@ class _Fleet:
     held: int = 0
 
     async def start(self, count: int = 1, **order: Any) -> None:
-        numbers = {"concurrency": self.slots, "lease_s": LEASE_S, "grace_s": self.grace_s, "poll_s": 0.1}
+        numbers = {
+            "concurrency": self.slots,
+            "lease_s": LEASE_S,
+            "shutdown_grace_s": self.grace_s,
+            "poll_s": 0.1,
+        }
         order |= {
             "child": "command",
             "timeout_s": 2.5 * self.grace_s,

@@ -108,7 +108,7 @@ async def _fall_silent(stage: Stage, child: Child, wire: TcpWire, how: str) -> _
 async def _silence(stage: Stage, sink: Path, how: str) -> Figures:
     """Two processes on a road of their own, one of which is told to end in the silence."""
     figures, queue = Figures("E16"), how.replace(" ", "-")
-    numbers = {"lease_s": 30.0 * SCALE, "poll_s": 0.1, "grace_s": GRACE_S, "queues": [queue]}
+    numbers = {"lease_s": 30.0 * SCALE, "poll_s": 0.1, "shutdown_grace_s": GRACE_S, "queues": [queue]}
     async with postgres_over_tcp(stage.database.settings.dsn) as (wire, url):
         child, leaving = await stage.all_born(2, url=url, sink=str(sink), worker=numbers, **NUMBERS)
         silence = await _fall_silent(stage, child, wire, how)

@@ -179,7 +179,7 @@ async def _ground(stage: Stage, figures: Figures, folder: Path, *unsafe: str) ->
                 "every_s": 0.2,
                 "refreshes": [],
                 "refresh_every_s": 0.3,
-                "worker": {"concurrency": SLOTS, "lease_s": LEASE_S, "poll_s": 0.2, "grace_s": 10.0},
+                "worker": {"concurrency": SLOTS, "lease_s": LEASE_S, "poll_s": 0.2, "shutdown_grace_s": 10.0},
             }
             soak = _Soak(stage, figures, folder, api, load, order)
             await soak.prepare()
