@@ -243,7 +243,7 @@ from pathlib import Path
 from uuid import uuid4
 from fairlead.adapters.journal import FileJournal
 from fairlead.adapters.journal.journal import JournalSettings
-from fairlead.errors import Refused
+from fairlead.errors import RefusedError
 
 async def main():
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))  # the kernel says EFBIG
@@ -251,7 +251,7 @@ async def main():
     async with FileJournal(Path(sys.argv[1]), uuid4(), settings) as journal:
         try:
             journal.preflight()
-        except Refused as refused:
+        except RefusedError as refused:
             print(refused)
 
 asyncio.run(main())
