@@ -208,7 +208,7 @@ async def test_80_calls_in_a_process_with_12_free_descriptors_hold_up_no_other_p
     printed = await ends_with_few_descriptors(configuration)
     ends = printed["ends"]
     assert sum(ends.values()) == 80
-    assert ends["NotSent descriptors"] > 0
+    assert ends["NotSentError descriptors"] > 0
     ours = {"NoneType", "NotSentError", "LimiterUnavailableError", "DependencyUnavailableError"}
     assert {each.partition(" ")[0] for each in ends} <= ours, "no bare OSError"
     assert printed["opened"] == 0
