@@ -1,6 +1,6 @@
 -- fifo_claim: hand due jobs to one worker, the most urgent first.
 -- Takes   queues (in the order of their turns), providers (empty: any), demand, session_id, lease_seed (random)
--- Gives   the claimed jobs, in no promised order
+-- Returns the claimed jobs, in no promised order
 -- Locks   the claimed rows only; never waits for another worker
 -- Needs   job_ready_idx for (queue, priority, run_at, job_id): each pair of priority and queue is one index
 --         range, read until the demand is met. An open session: a process that was declared lost gets

@@ -31,6 +31,7 @@ from tests.faults.support.report import Figures, quantiles, sized
 from tests.faults.support.server import OwnServer, own_server
 from tests.faults.support.stage import Stage, staged, until
 from tests.support.databases import settings_of
+from tests.support.servers import close_admin_connections
 from tests.support.standstill import all_ran_s, ran_s
 
 T = TypeVar("T")
@@ -64,7 +65,9 @@ def small() -> Iterator[OwnServer]:
 
 @pytest.fixture
 async def crowded(nursery: Nursery, small: OwnServer, tmp_path: Path) -> AsyncIterator[Stage]:
-    database = await Database.open(settings_of(await small.fresh_database(), min_size=1, max_size=1))
+    url = await small.fresh_database()
+    close_admin_connections()
+    database = await Database.open(settings_of(url, min_size=1, max_size=1))
     async with staged(nursery, database, tmp_path) as stage:
 
         async def alone() -> bool:

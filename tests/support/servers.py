@@ -101,6 +101,12 @@ _admins: dict[str, psycopg.Connection] = {}
 """One connection per server, for all event loops: a new one costs more than what it would be used for."""
 
 
+def close_admin_connections() -> None:
+    """Close the connections that `fresh_database` and `drop_database` keep, where a test counts all of a server."""
+    while _admins:
+        _admins.popitem()[1].close()
+
+
 def _admin(url: str, statement: str) -> None:
     """Run *statement*, on a new connection where the server has restarted."""
     for is_last in (False, True):
