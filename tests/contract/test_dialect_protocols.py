@@ -1,4 +1,7 @@
-"""GraphQL, SOAP and batches: what their bodies say stands before the status (C3, C9)."""
+"""GraphQL, SOAP and batches: what their bodies say stands before the status (C3, C9).
+
+Over 400 lines because it is one table of protocols.
+"""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tests.lint.tree import PACKAGE, Source, findings, planted
 
 FOLDERS = (PACKAGE, "tests", "bench", "tools")
-MAX_FILE = 420
+MAX_FILE = 400
 MAX_FUNCTION = 60
 REASON = "Over 400 lines because "
 

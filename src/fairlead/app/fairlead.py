@@ -1,4 +1,7 @@
-"""`Fairlead`: declares jobs, stores them, hands out tokens, and works."""
+"""`Fairlead`: declares jobs, stores them, hands out tokens, and works.
+
+Over 400 lines because the class is the whole public API and its docstrings are the reference.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The rows of a bulk operation: fetched once more where they break off, without the credential, bounded."""
+"""The rows of a bulk operation: fetched once more where they break off, without the credential, bounded.
+
+Over 400 lines because it is one scenario in many ends.
+"""
 
 from __future__ import annotations
 

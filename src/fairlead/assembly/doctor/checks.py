@@ -2,6 +2,8 @@
 
 The checks are independent, so that one failure hides no other. They change nothing, except that embedded servers
 are started. A ``fail`` keeps fairlead from working; a ``warn`` will cause trouble later.
+
+Over 400 lines because each check is a few lines and all are read as one list.
 """
 
 from __future__ import annotations

@@ -12,6 +12,8 @@ retry could not be admitted, or the database was unavailable for it, that error 
 executes nothing: if there is no newer token, the reason is raised itself (ReauthRequiredError, ...).
 
 Spec: R31.
+
+Over 400 lines because the way of one call is read in one place.
 """
 
 from __future__ import annotations

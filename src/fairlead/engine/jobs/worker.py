@@ -9,6 +9,8 @@ A process has one worker. A job that was running when its process crashed is ret
 running, so that a second crash costs no other job; see `suspects`. A job's task is cancelled for three
 reasons only. After a lost lease or a drain the job goes back with its attempt restored, and a job that a
 person cancelled ends (R3). Everything else that ends a run is an outcome under the lease id of its claim.
+
+Over 400 lines because claim loop, drain and suspects have not been split yet.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 Outside a job the caller says how long to wait. Inside a job the call waits for a moment only. Then it makes a
 reservation, and LimitExceededError ends the run: the job goes back into its lane, its group waits until the
 reservation is due, and its worker is free for other jobs. Spec: C7.
+
+Over 400 lines because buffered and streamed calls do not share one admission path yet.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Reconnecting keeps the id and moves the generation, so whatever refresh was in flight has lost. Names and
 endpoint parameters are checked before anything is sealed; bad input changes nothing.
+
+Over 400 lines because all changes to a connection are read in one place.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@
 
 The order is the design: every refusal comes before INTENT, and every harmless failure before SENT. After SENT
 a request is only repeated by the provider's replay policy.
+
+Over 400 lines because one send and the handling of its response are read in one place.
 """
 
 from __future__ import annotations
