@@ -117,8 +117,11 @@ async def test_a_slow_issuer_after_a_401_does_not_either(at: Shell, issuer: Issu
         hold = issuer.hold("arrived")
         async with fl.client("acme", "mercadolibre") as client:
             with pytest.raises(DeadlineExceededError, match="newer credential"):
-                await client.get("/items", deadline_s=0.5)
-            await hold.reached(1)
+                await client.get(
+                    "/items", deadline_s=2.0
+                )  # ends with the refresh held, also on a slow machine
+            async with asyncio.timeout(30):
+                await hold.reached(1)
             hold.release()
             assert (await client.get("/items")).status_code == 200
         assert api.tokens[-1] == issuer.grant("mercadolibre", "acme").access_token != first
