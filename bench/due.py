@@ -17,16 +17,16 @@ _LONG_AGO = datetime(1, 1, 1, tzinfo=UTC)
 _FIRST = UUID(int=0)
 DUE = 50
 SEED_CONNECTIONS = """
-INSERT INTO connection (connection_id, tenant_id, provider, bucket)
+INSERT INTO connection (connection_id, tenant_id, provider, account)
 SELECT ('00000000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, 't' || n % 5000, 'p', 'b' || n
 FROM generate_series(1, $1::int) n
 """
 SEED_CREDENTIALS = """
-INSERT INTO credential (connection_id, tenant_id, provider, bucket, sealed, key_id, refreshable, expires_at,
+INSERT INTO credential (connection_id, tenant_id, provider, account, sealed, key_id, refreshable, expires_at,
                         urgent_at, critical_at, due_at)
-SELECT connection_id, tenant_id, provider, bucket, decode(repeat('ab', 600), 'hex'), connection_id, true,
+SELECT connection_id, tenant_id, provider, account, decode(repeat('ab', 600), 'hex'), connection_id, true,
        at + interval '30 min', at + interval '1 min', at + interval '20 min', at
-FROM (SELECT connection_id, tenant_id, provider, bucket,
+FROM (SELECT connection_id, tenant_id, provider, account,
              now() + CASE WHEN row_number() OVER (ORDER BY md5(connection_id::text)) <= $1
                           THEN -random() ELSE 1 + random() * 6 END * interval '1 hour' AS at
       FROM connection) c

@@ -66,7 +66,7 @@ def _entry(number: int, answer_bytes: int) -> JournalEntry:
         connection_id=UUID(bytes=bytes(8) + os.urandom(8)),
         tenant="tenant",
         provider="provider",
-        rotation_id=uuid4(),
+        attempt_id=uuid4(),
         from_generation=number,
         epoch=int(now * 1e6),
         sent_at=datetime.fromtimestamp(now, UTC),

@@ -108,7 +108,7 @@ async def sent(stores: Stores, wish: Intent) -> Settlement:
 
 async def marked(stores: Stores, wish: Intent, granted: int) -> Settlement:
     """What was granted is sent; its answer."""
-    mark = await stores.credentials.mark_sent(wish.connection_id, wish.rotation_id)
+    mark = await stores.credentials.mark_sent(wish.connection_id, wish.attempt_id)
     assert mark is not None
     return answer(wish, mark, granted)
 
@@ -117,7 +117,7 @@ def answer(wish: Intent, mark: SentMark, epoch: int) -> Settlement:
     """Of what was sent."""
     return Settlement(
         connection_id=wish.connection_id,
-        rotation_id=wish.rotation_id,
+        attempt_id=wish.attempt_id,
         from_generation=wish.from_generation,
         epoch=epoch,
         sealed=Sealed(IDS.uuid7(), b"refreshed"),
@@ -132,7 +132,7 @@ def answer(wish: Intent, mark: SentMark, epoch: int) -> Settlement:
 
 def unknown(wish: Intent, due_in_s: float | None = 0.0, reason: str = "cut") -> Unknown:
     """Its outcome is not known."""
-    return Unknown(wish.connection_id, wish.rotation_id, reason, due_in_s, IDS.uuid7())
+    return Unknown(wish.connection_id, wish.attempt_id, reason, due_in_s, IDS.uuid7())
 
 
 async def unknown_rotation(stores: Stores) -> tuple[Credential, Intent]:
@@ -144,12 +144,12 @@ async def unknown_rotation(stores: Stores) -> tuple[Credential, Intent]:
     return credential, wish
 
 
-def reauth_requirement(credential: Credential, rotation_id: UUID | None = None) -> ReauthRequirement:
+def reauth_requirement(credential: Credential, attempt_id: UUID | None = None) -> ReauthRequirement:
     """The grant is dead."""
     return ReauthRequirement(
         connection_id=credential.connection.connection_id,
         from_generation=credential.generation,
-        rotation_id=rotation_id,
+        attempt_id=attempt_id,
         reason="invalid_grant",
         notice_id=IDS.uuid7(),
         notice_args={"why": "invalid_grant"},

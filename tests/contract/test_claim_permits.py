@@ -53,7 +53,7 @@ async def test_without_a_permit_nothing_is_claimed(stores: Stores) -> None:
     assert isinstance(await stores.endpoints.admit(ask_of(other)), EndpointPermit)
     assert isinstance(await stores.credentials.claim(wish, ask_of(wish)), EndpointRefusal)
     assert (await found(stores)).rotation is None
-    assert await stores.credentials.mark_sent(wish.connection_id, wish.rotation_id) is None
+    assert await stores.credentials.mark_sent(wish.connection_id, wish.attempt_id) is None
 
 
 async def test_claims_of_one_moment_share_the_permits_of_their_endpoint(stores: Stores) -> None:

@@ -224,7 +224,7 @@ async def test_removed_is_gone_with_all_that_hung_on_it(stores: Stores) -> None:
     assert await stores.credentials.read(KEY) is None
     assert await stores.credentials.read_id(connection_id) is None
     assert await stores.credentials.settle(answer) == "superseded"
-    assert not await stores.credentials.release(connection_id, wish.rotation_id)
+    assert not await stores.credentials.release(connection_id, wish.attempt_id)
     assert await claim(stores.credentials, intent(credential, owner)) is None
     assert await stores.credentials.counts() == {}
     assert (await stores.trail())[-1].act == "connection.removed"

@@ -47,7 +47,7 @@ async def test_work_goes_on_with_an_answer_that_comes_late(stores: Stores) -> No
     answer = await sent(stores, first)
     waits = new_job(provider=KEY.provider, tenant_id=KEY.tenant, group_key=GROUP)
     await stores.jobs.enqueue([waits])
-    assert await stores.credentials.require_reauth(reauth_requirement(credential, first.rotation_id))
+    assert await stores.credentials.require_reauth(reauth_requirement(credential, first.attempt_id))
     assert len(await stores.lanes.pauses(10)) == 1
     await stores.pass_time(5)
     assert await stores.credentials.settle(answer) == "settled"
@@ -213,9 +213,9 @@ async def test_each_act_leaves_one_line(stores: Stores) -> None:
     replay = intent(credential, first.session_id)
     granted = await stores.credentials.claim_replay(replay, 0)
     assert granted is not None
-    sent_at = await stores.credentials.mark_sent(replay.connection_id, replay.rotation_id)
+    sent_at = await stores.credentials.mark_sent(replay.connection_id, replay.attempt_id)
     assert sent_at is not None
-    assert await stores.credentials.require_reauth(reauth_requirement(credential, replay.rotation_id))
+    assert await stores.credentials.require_reauth(reauth_requirement(credential, replay.attempt_id))
     assert await stores.credentials.replace(again(credential, actor="ann"))
     trail = await stores.trail()
     assert [(record.act, record.actor) for record in trail] == [

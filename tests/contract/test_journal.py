@@ -38,7 +38,7 @@ async def journal(folder: Path) -> AsyncIterator[FileJournal]:
 
 def heads_of(*entries: JournalEntry) -> list[JournalHead]:
     return [
-        JournalHead(e.connection_id, e.rotation_id, e.from_generation, e.epoch, e.sent_at) for e in entries
+        JournalHead(e.connection_id, e.attempt_id, e.from_generation, e.epoch, e.sent_at) for e in entries
     ]
 
 
@@ -76,7 +76,7 @@ async def test_many_at_once_share_files_and_all_are_found(journal: FileJournal, 
 async def test_the_newest_send_of_a_generation_is_found(journal: FileJournal) -> None:
     entry = entry_number(1)
     for epoch in (5, 9, 7):
-        await journal.append(replace(entry, epoch=epoch, rotation_id=uuid4()))
+        await journal.append(replace(entry, epoch=epoch, attempt_id=uuid4()))
     found = await journal.find(entry.connection_id, 1)
     assert found is not None
     assert found.epoch == 9
@@ -85,7 +85,7 @@ async def test_the_newest_send_of_a_generation_is_found(journal: FileJournal) ->
 async def test_the_newest_send_that_fits_is_found(journal: FileJournal) -> None:
     entry = entry_number(1)
     for epoch in (5, 9, 7):
-        await journal.append(replace(entry, epoch=epoch, rotation_id=uuid4()))
+        await journal.append(replace(entry, epoch=epoch, attempt_id=uuid4()))
     found = await journal.find(entry.connection_id, 1, lambda entry: entry.epoch < 8)
     assert found is not None
     assert found.epoch == 7
@@ -94,7 +94,7 @@ async def test_the_newest_send_that_fits_is_found(journal: FileJournal) -> None:
 
 async def test_places_that_look_alike_are_told_apart(journal: FileJournal) -> None:
     one = entry_number(1)
-    other = replace(one, connection_id=UUID(int=1 << 100 | 1), rotation_id=uuid4())
+    other = replace(one, connection_id=UUID(int=1 << 100 | 1), attempt_id=uuid4())
     await journal.append(one)
     await journal.append(other)
     assert await journal.find(one.connection_id, 1) == one

@@ -326,7 +326,7 @@ class Host:
         entry = replace(
             entry_number(number, bytes(self.random.randrange(1_200))),
             from_generation=self.random.randrange(3),
-            rotation_id=uuid4(),
+            attempt_id=uuid4(),
             epoch=epoch,
         )
         await self.random.choice(self.live).append(entry)

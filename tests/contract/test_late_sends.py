@@ -27,7 +27,7 @@ async def test_a_send_that_left_late_comes_after_those_that_were_marked_before(s
     first, replay, granted = await about_to_replay(stores)
     late = partial(stores.credentials.mark_late, first.connection_id, 1)
     assert await late(NEVER) is None, "that one is about to go, and will be the newer"
-    mark = await stores.credentials.mark_sent(replay.connection_id, replay.rotation_id)
+    mark = await stores.credentials.mark_sent(replay.connection_id, replay.attempt_id)
     assert mark is not None
     assert await late(mark.at - MOMENT) is None, "the replay was marked since"
     epoch = await late(mark.at + 2 * MOMENT)
@@ -44,7 +44,7 @@ async def test_a_send_that_left_late_comes_after_those_that_were_marked_before(s
 async def test_a_send_that_left_late_finds_the_answer_of_another_stored(stores: Stores) -> None:
     first, replay, granted = await about_to_replay(stores)
     late = partial(stores.credentials.mark_late, first.connection_id, 1)
-    mark = await stores.credentials.mark_sent(replay.connection_id, replay.rotation_id)
+    mark = await stores.credentials.mark_sent(replay.connection_id, replay.attempt_id)
     assert mark is not None
     assert await stores.credentials.settle(answer(replay, mark, granted)) == "settled"
     assert await late(mark.at - MOMENT) is None, "the one that is stored was marked since"
@@ -60,6 +60,6 @@ async def test_where_no_send_of_that_token_is_known_there_is_no_place(stores: St
     credential, first = await unknown_rotation(stores)
     late = partial(stores.credentials.mark_late, first.connection_id)
     assert await late(2, NEVER) is None
-    assert await stores.credentials.release(first.connection_id, first.rotation_id)
+    assert await stores.credentials.release(first.connection_id, first.attempt_id)
     assert await late(1, NEVER) is None
     assert credential.generation == 1

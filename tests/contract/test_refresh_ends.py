@@ -82,7 +82,7 @@ async def test_a_late_answer_does_not_end_the_refresh_of_a_later_generation(stor
     assert await stores.credentials.settle(late) == "superseded"
     rotation = (await found(stores)).rotation
     assert rotation is not None
-    assert rotation.rotation_id == wish.rotation_id
+    assert rotation.attempt_id == wish.attempt_id
 
 
 @pytest.mark.parametrize("verdict", ["unknown", "needs_reauth"])
@@ -93,7 +93,7 @@ async def test_a_late_answer_heals(stores: Stores, verdict: str) -> None:
     if verdict == "unknown":
         assert await stores.credentials.mark_unknown(unknown(wish, due_in_s=None))
     else:
-        assert await stores.credentials.require_reauth(reauth_requirement(credential, wish.rotation_id))
+        assert await stores.credentials.require_reauth(reauth_requirement(credential, wish.attempt_id))
     assert (await found(stores)).state == verdict
     assert await stores.credentials.settle(answer) == "settled"
     now = await found(stores)
@@ -105,8 +105,8 @@ async def test_unknown_keeps_the_token_and_says_when_to_look(stores: Stores) -> 
     wish = intent(credential, owner)
     await claimed(stores, wish)
     assert not await stores.credentials.mark_unknown(unknown(wish)), "it was not sent"
-    await stores.credentials.mark_sent(wish.connection_id, wish.rotation_id)
-    assert not await stores.credentials.mark_unknown(replace(unknown(wish), rotation_id=IDS.uuid7()))
+    await stores.credentials.mark_sent(wish.connection_id, wish.attempt_id)
+    assert not await stores.credentials.mark_unknown(replace(unknown(wish), attempt_id=IDS.uuid7()))
     assert await stores.credentials.mark_unknown(unknown(wish, due_in_s=30.0))
     assert not await stores.credentials.mark_unknown(unknown(wish)), "it is unknown already"
     now = await found(stores)
@@ -131,8 +131,8 @@ async def test_rotation_that_changed_nothing_is_released_without_a_trace(stores:
     wish = intent(credential, owner)
     await (claimed if phase == "intent" else sent)(stores, wish)
     assert not await stores.credentials.release(wish.connection_id, IDS.uuid7())
-    assert await stores.credentials.release(wish.connection_id, wish.rotation_id)
-    assert not await stores.credentials.release(wish.connection_id, wish.rotation_id)
+    assert await stores.credentials.release(wish.connection_id, wish.attempt_id)
+    assert not await stores.credentials.release(wish.connection_id, wish.attempt_id)
     now = await found(stores)
     assert (now.state, now.rotation) == ("active", None)
     assert await claim(stores.credentials, intent(credential, owner)) is not None
@@ -140,7 +140,7 @@ async def test_rotation_that_changed_nothing_is_released_without_a_trace(stores:
 
 async def test_the_sender_knows_better_than_who_found_it_unknown(stores: Stores) -> None:
     credential, first = await unknown_rotation(stores)
-    assert await stores.credentials.release(first.connection_id, first.rotation_id)
+    assert await stores.credentials.release(first.connection_id, first.attempt_id)
     now = await found(stores)
     assert (now.state, now.state_reason, now.rotation) == ("active", None, None)
     assert now.due_in_s is not None
@@ -156,13 +156,13 @@ async def test_a_replay_that_changed_nothing_stays_unknown(stores: Stores, phase
     assert granted is not None
     if phase == "sent":
         await marked(stores, replay, granted)
-    assert await stores.credentials.release(replay.connection_id, replay.rotation_id)
-    assert not await stores.credentials.release(replay.connection_id, replay.rotation_id)
-    assert not await stores.credentials.release(first.connection_id, first.rotation_id)
+    assert await stores.credentials.release(replay.connection_id, replay.attempt_id)
+    assert not await stores.credentials.release(replay.connection_id, replay.attempt_id)
+    assert not await stores.credentials.release(first.connection_id, first.attempt_id)
     now = await found(stores)
     assert now.rotation is not None
     assert (now.state, now.rotation.phase, now.rotation.replays) == ("unknown", "unknown", 0)
-    assert now.rotation.rotation_id not in (first.rotation_id, replay.rotation_id)
+    assert now.rotation.attempt_id not in (first.attempt_id, replay.attempt_id)
     assert await claim(stores.credentials, intent(credential, first.session_id)) is None
     assert await stores.credentials.claim_replay(intent(credential, first.session_id), 0) is not None
 
@@ -174,7 +174,7 @@ async def test_a_replay_of_unknown_outcome_stays_so(stores: Stores) -> None:
     assert granted is not None
     await marked(stores, replay, granted)
     assert await stores.credentials.mark_unknown(unknown(replay, reason="cut again"))
-    assert not await stores.credentials.release(replay.connection_id, replay.rotation_id)
+    assert not await stores.credentials.release(replay.connection_id, replay.attempt_id)
     now = await found(stores)
     assert now.rotation is not None
     assert (now.state_reason, now.rotation.phase, now.rotation.replays) == ("cut again", "unknown", 1)
@@ -189,7 +189,7 @@ async def test_a_loser_cannot_condemn_a_winner(stores: Stores) -> None:
         "a refresh is in flight"
     )
     assert await stores.credentials.settle(answer) == "settled"
-    assert not await stores.credentials.require_reauth(reauth_requirement(credential, wish.rotation_id))
+    assert not await stores.credentials.require_reauth(reauth_requirement(credential, wish.attempt_id))
     assert not await stores.credentials.require_reauth(reauth_requirement(credential)), "the generation moved"
     assert (await found(stores)).state == "active"
 
@@ -198,7 +198,7 @@ async def test_the_owner_condemns_and_ends_its_refresh(stores: Stores) -> None:
     credential, owner = await connected(stores), await a_session(stores)
     wish = intent(credential, owner)
     await sent(stores, wish)
-    assert await stores.credentials.require_reauth(reauth_requirement(credential, wish.rotation_id))
+    assert await stores.credentials.require_reauth(reauth_requirement(credential, wish.attempt_id))
     now = await found(stores)
     assert (now.state, now.state_reason, now.due_in_s) == ("needs_reauth", "invalid_grant", None)
     assert now.rotation is None
@@ -211,7 +211,7 @@ async def test_of_an_answer_and_a_verdict_one_stands(stores: Stores) -> None:
     answer = await sent(stores, wish)
     verdict, condemned = await asyncio.gather(
         stores.credentials.settle(answer),
-        stores.peer().require_reauth(reauth_requirement(credential, wish.rotation_id)),
+        stores.peer().require_reauth(reauth_requirement(credential, wish.attempt_id)),
     )
     now = await found(stores)
     assert verdict == "settled", "an answer of the generation that stands always settles"

@@ -38,7 +38,7 @@ async def test_rotation_has_one_intent_at_a_time_across_processes(stores: Stores
     rotation = (await found(stores)).rotation
     assert rotation is not None
     [(winner, answer)] = [(wish, one) for wish, one in zip(wishes, granted, strict=True) if one is not None]
-    assert (rotation.rotation_id, rotation.epoch) == (winner.rotation_id, answer)
+    assert (rotation.attempt_id, rotation.epoch) == (winner.attempt_id, answer)
 
 
 async def test_an_intent_is_shown_with_its_owner(stores: Stores) -> None:
@@ -47,7 +47,7 @@ async def test_an_intent_is_shown_with_its_owner(stores: Stores) -> None:
     granted = await claimed(stores, wish)
     rotation = (await found(stores)).rotation
     assert rotation is not None
-    assert (rotation.rotation_id, rotation.session_id) == (wish.rotation_id, owner)
+    assert (rotation.attempt_id, rotation.session_id) == (wish.attempt_id, owner)
     assert (rotation.from_generation, rotation.epoch, rotation.phase) == (1, granted, "intent")
     assert (rotation.owner_lost, rotation.expired) == (False, False)
     assert (rotation.age_sent_s, rotation.age_last_sent_s, rotation.replays) == (None, None, 0)
@@ -79,7 +79,7 @@ async def test_epochs_follow_time_and_stay_above_what_is_known(stores: Stores) -
     assert rotation is not None
     seconds = rotation.epoch / 1e6 - (await found(stores)).read_at.timestamp()
     assert -60 < seconds <= 0
-    replay = replace(wish, rotation_id=IDS.uuid7())
+    replay = replace(wish, attempt_id=IDS.uuid7())
     granted = await stores.credentials.claim_replay(replay, 0)
     assert granted is not None
     assert granted > rotation.epoch
@@ -97,7 +97,7 @@ async def test_a_send_of_before_the_stored_token_was_got_is_superseded(stores: S
     credential, owner = await connected(stores), await a_session(stores)
     lost = await sent(stores, intent(credential, owner))
     lost = replace(lost, from_generation=2, epoch=lost.epoch - 1)
-    assert await stores.credentials.release(lost.connection_id, lost.rotation_id)
+    assert await stores.credentials.release(lost.connection_id, lost.attempt_id)
     assert await stores.credentials.settle(await sent(stores, intent(credential, owner))) == "settled"
     assert await stores.credentials.settle(lost) == "superseded"
     assert (await found(stores)).generation == 2
@@ -108,7 +108,7 @@ async def test_asked_again_after_a_lost_answer_it_is_granted_again(stores: Store
     wish = intent(credential, owner)
     first, second = await claimed(stores, wish), await claimed(stores, wish)
     assert second > first
-    assert await stores.credentials.mark_sent(wish.connection_id, wish.rotation_id) is not None
+    assert await stores.credentials.mark_sent(wish.connection_id, wish.attempt_id) is not None
     assert await claim(stores.credentials, wish) is None, "it was sent meanwhile"
 
 
@@ -117,7 +117,7 @@ async def test_a_stale_generation_gets_no_intent_and_no_mark(stores: Stores) -> 
     wish = intent(credential, owner)
     await claimed(stores, wish)
     assert await stores.credentials.replace(again(credential))
-    assert await stores.credentials.mark_sent(wish.connection_id, wish.rotation_id) is None
+    assert await stores.credentials.mark_sent(wish.connection_id, wish.attempt_id) is None
     assert await claim(stores.credentials, intent(credential, owner)) is None
     ahead = replace(intent(credential, owner), from_generation=3)
     assert await claim(stores.credentials, ahead) is None
@@ -137,9 +137,9 @@ async def test_time_takes_over_what_was_never_sent(stores: Stores) -> None:
     await stores.pass_time(20)
     second = intent(credential, peer)
     await claimed(stores, second)
-    assert await stores.credentials.mark_sent(first.connection_id, first.rotation_id) is None
-    assert not await stores.credentials.release(first.connection_id, first.rotation_id)
-    assert await stores.credentials.mark_sent(second.connection_id, second.rotation_id) is not None
+    assert await stores.credentials.mark_sent(first.connection_id, first.attempt_id) is None
+    assert not await stores.credentials.release(first.connection_id, first.attempt_id)
+    assert await stores.credentials.mark_sent(second.connection_id, second.attempt_id) is not None
 
 
 async def test_a_lost_owner_makes_room_before_it_sent(stores: Stores) -> None:
@@ -155,7 +155,7 @@ async def test_a_process_takes_over_its_own_intent(stores: Stores) -> None:
     first, second = intent(credential, owner), intent(credential, owner)
     await claimed(stores, first)
     await claimed(stores, second)
-    assert await stores.credentials.mark_sent(first.connection_id, first.rotation_id) is None
+    assert await stores.credentials.mark_sent(first.connection_id, first.attempt_id) is None
 
 
 @pytest.mark.parametrize("phase", ["sent", "unknown"])
@@ -194,8 +194,8 @@ async def test_an_intent_to_replay_is_no_unsent_one(stores: Stores) -> None:
     assert await claim(stores.credentials, intent(credential, peer)) is None
     over = intent(credential, peer)
     assert await stores.credentials.claim_replay(over, 0) is not None
-    assert await stores.credentials.mark_sent(replay.connection_id, replay.rotation_id) is None
-    assert await stores.credentials.mark_sent(over.connection_id, over.rotation_id) is not None
+    assert await stores.credentials.mark_sent(replay.connection_id, replay.attempt_id) is None
+    assert await stores.credentials.mark_sent(over.connection_id, over.attempt_id) is not None
     assert await stores.credentials.claim_replay(intent(credential, first.session_id), 0) is None
 
 
@@ -235,13 +235,13 @@ async def test_a_lost_replayer_makes_room_for_another(stores: Stores) -> None:
 async def test_sent_mark_is_set_once(stores: Stores) -> None:
     credential, owner = await connected(stores), await a_session(stores)
     wish = intent(credential, owner)
-    assert await stores.credentials.mark_sent(wish.connection_id, wish.rotation_id) is None
+    assert await stores.credentials.mark_sent(wish.connection_id, wish.attempt_id) is None
     await claimed(stores, wish)
     assert await stores.credentials.mark_sent(wish.connection_id, IDS.uuid7()) is None
-    assert await stores.credentials.mark_sent(NOBODY, wish.rotation_id) is None
+    assert await stores.credentials.mark_sent(NOBODY, wish.attempt_id) is None
     marks = await asyncio.gather(
-        stores.credentials.mark_sent(wish.connection_id, wish.rotation_id),
-        stores.peer().mark_sent(wish.connection_id, wish.rotation_id),
+        stores.credentials.mark_sent(wish.connection_id, wish.attempt_id),
+        stores.peer().mark_sent(wish.connection_id, wish.attempt_id),
     )
     assert sum(mark is not None for mark in marks) == 1
     await stores.pass_time(20)
@@ -358,11 +358,11 @@ async def test_an_answer_may_be_lost_on_its_way() -> None:
     stores.credentials.link.after = None
     rotation = (await found(stores)).rotation
     assert rotation is not None
-    assert rotation.rotation_id == wish.rotation_id, "it had been done"
+    assert rotation.attempt_id == wish.attempt_id, "it had been done"
     assert await claim(stores.credentials, wish) is not None
     stores.credentials.link.away = True
     with pytest.raises(DependencyUnavailableError):
-        await stores.credentials.mark_sent(wish.connection_id, wish.rotation_id)
+        await stores.credentials.mark_sent(wish.connection_id, wish.attempt_id)
     stores.credentials.link.away = False
     rotation = (await found(stores)).rotation
     assert rotation is not None

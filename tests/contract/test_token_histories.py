@@ -92,9 +92,9 @@ class ForgetsTheFirstSend(MemoryCredentialStore):
     """A replay that changed nothing ends the rotation, though the first send may have spent the token."""
 
     @statement
-    def release(self, connection_id: UUID, rotation_id: UUID) -> bool:
+    def release(self, connection_id: UUID, attempt_id: UUID) -> bool:
         return (
-            self._held(connection_id, rotation_id) is not None
+            self._held(connection_id, attempt_id) is not None
             and self.database.tokens.rotations.pop(connection_id, None) is not None
         )
 
@@ -105,7 +105,7 @@ class CondemnsWithoutProof(MemoryCredentialStore):
     @statement
     def require_reauth(self, reauth_requirement: ReauthRequirement) -> bool:
         held = self.database.tokens.rotations.get(reauth_requirement.connection_id)
-        proof = replace(reauth_requirement, rotation_id=None if held is None else held.rotation_id)
+        proof = replace(reauth_requirement, attempt_id=None if held is None else held.attempt_id)
         done: bool = plain(MemoryCredentialStore.require_reauth)(self, proof)
         return done
 

@@ -214,8 +214,8 @@ class Side(Names):
         known = self._read.get((process, connection))
         if known is None:
             return None
-        connection_id, rotation_id = known.connection.connection_id, self.id("rotation")
-        intent = Intent(connection_id, rotation_id, known.generation, self._session(process), lease_s)
+        connection_id, attempt_id = known.connection.connection_id, self.id("rotation")
+        intent = Intent(connection_id, attempt_id, known.generation, self._session(process), lease_s)
         self._wishes[refresh] = (intent, known)
         replays = known.rotation.replays if known.rotation else 0
         granted = await (self._store.claim_replay(intent, replays) if again else claim(self._store, intent))
@@ -236,7 +236,7 @@ class Side(Names):
         if refresh not in self._wishes:
             return None
         intent, _ = self._wishes[refresh]
-        mark = await self._store.mark_sent(intent.connection_id, intent.rotation_id)
+        mark = await self._store.mark_sent(intent.connection_id, intent.attempt_id)
         if mark is not None:
             self._marks[refresh] = mark
         return mark
@@ -256,7 +256,7 @@ class Side(Names):
         if refresh not in self._wishes:
             return None
         intent, _ = self._wishes[refresh]
-        return await self._store.release(intent.connection_id, intent.rotation_id)
+        return await self._store.release(intent.connection_id, intent.attempt_id)
 
     async def settle(self, refresh: int, lifetime: int, number: int) -> object:
         if refresh not in self._marks:  # nobody answers what was never sent
@@ -265,7 +265,7 @@ class Side(Names):
         return await self._store.settle(
             Settlement(
                 connection_id=intent.connection_id,
-                rotation_id=intent.rotation_id,
+                attempt_id=intent.attempt_id,
                 from_generation=intent.from_generation,
                 epoch=self._granted[refresh],
                 sealed=Sealed(self.id("key"), b"answer %d" % number),
@@ -284,7 +284,7 @@ class Side(Names):
             return None
         intent, _ = self._wishes[refresh]
         return await self._store.mark_unknown(
-            Unknown(intent.connection_id, intent.rotation_id, f"cut {refresh}", due_in_s, self.id("audit"))
+            Unknown(intent.connection_id, intent.attempt_id, f"cut {refresh}", due_in_s, self.id("audit"))
         )
 
     async def require_reauth(self, refresh: int, in_flight: bool) -> object:
@@ -296,7 +296,7 @@ class Side(Names):
             ReauthRequirement(
                 connection_id=intent.connection_id,
                 from_generation=known.generation,
-                rotation_id=intent.rotation_id if in_flight else None,
+                attempt_id=intent.attempt_id if in_flight else None,
                 reason="invalid_grant",
                 notice_id=self.id("notice"),
                 notice_args={"refresh": refresh},

@@ -157,8 +157,8 @@ class LockByTime(MemoryCredentialStore):
     """A lock with an end in the place of intent and SENT mark: whoever comes after its end sends."""
 
     @statement
-    def mark_sent(self, connection_id: UUID, rotation_id: UUID) -> SentMark | None:
-        held, now = self._held(connection_id, rotation_id), self.database.now
+    def mark_sent(self, connection_id: UUID, attempt_id: UUID) -> SentMark | None:
+        held, now = self._held(connection_id, attempt_id), self.database.now
         return None if held is None else SentMark(now, now)
 
 

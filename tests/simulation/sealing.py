@@ -132,7 +132,7 @@ class SimJournal:
         newest = {kept.entry.connection_id: kept for kept in in_order}
         ours = [kept.entry for kept in newest.values() if kept.owner is self._process]
         return _OnePage(
-            [JournalHead(e.connection_id, e.rotation_id, e.from_generation, e.epoch, e.sent_at) for e in ours]
+            [JournalHead(e.connection_id, e.attempt_id, e.from_generation, e.epoch, e.sent_at) for e in ours]
         )
 
 

@@ -23,7 +23,7 @@ ENTRY = JournalEntry(
     connection_id=UUID(int=7),
     tenant="acme",
     provider="strict",
-    rotation_id=UUID(int=8),
+    attempt_id=UUID(int=8),
     from_generation=1,
     epoch=3,
     sent_at=datetime(2026, 1, 1, tzinfo=UTC),

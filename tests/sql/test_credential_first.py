@@ -31,17 +31,17 @@ async def store(database: Database) -> AsyncIterator[PostgresCredentialStore]:
 
 
 async def is_unknown(store: PostgresCredentialStore, sent: Intent) -> bool:
-    return await store.mark_unknown(Unknown(sent.connection_id, sent.rotation_id, "cut", 0.0, uuid4()))
+    return await store.mark_unknown(Unknown(sent.connection_id, sent.attempt_id, "cut", 0.0, uuid4()))
 
 
 async def releases(store: PostgresCredentialStore, sent: Intent) -> bool:
-    return await store.release(sent.connection_id, sent.rotation_id)
+    return await store.release(sent.connection_id, sent.attempt_id)
 
 
 async def requires_reauth(store: PostgresCredentialStore, sent: Intent) -> bool:
     credential = await store.read_id(sent.connection_id)
     assert credential is not None
-    return await store.require_reauth(reauth_requirement(credential, sent.rotation_id))
+    return await store.require_reauth(reauth_requirement(credential, sent.attempt_id))
 
 
 async def removes(store: PostgresCredentialStore, sent: Intent) -> bool:
@@ -61,7 +61,7 @@ async def sent_once(store: PostgresCredentialStore, database: Database) -> Inten
     """A send on its way."""
     wish = intent(await connected(store), await session(database))
     assert await claim(store, wish) is not None
-    assert await store.mark_sent(wish.connection_id, wish.rotation_id) is not None
+    assert await store.mark_sent(wish.connection_id, wish.attempt_id) is not None
     return wish
 
 
@@ -101,7 +101,7 @@ async def test_a_settlement_that_was_first_stands(
 
 
 async def marks(store: PostgresCredentialStore, sent: Intent) -> object:
-    return await store.mark_sent(sent.connection_id, sent.rotation_id)
+    return await store.mark_sent(sent.connection_id, sent.attempt_id)
 
 
 async def settles(store: PostgresCredentialStore, sent: Intent) -> object:

@@ -83,7 +83,7 @@ def intent(credential: Credential, session_id: UUID, lease_s: float = 60.0) -> I
 def settlement(wish: Intent, epoch: int, sent_at: datetime) -> Settlement:
     return Settlement(
         connection_id=wish.connection_id,
-        rotation_id=wish.rotation_id,
+        attempt_id=wish.attempt_id,
         from_generation=wish.from_generation,
         epoch=epoch,
         sealed=Sealed(uuid4(), b"secret 2"),
@@ -97,7 +97,7 @@ def settlement(wish: Intent, epoch: int, sent_at: datetime) -> Settlement:
 
 
 async def answer(store: PostgresCredentialStore, wish: Intent, epoch: int) -> Settlement:
-    mark = await store.mark_sent(wish.connection_id, wish.rotation_id)
+    mark = await store.mark_sent(wish.connection_id, wish.attempt_id)
     assert mark is not None
     return settlement(wish, epoch, mark.first_at)
 
@@ -129,10 +129,10 @@ async def test_time_takes_over_only_what_was_never_sent(store, database) -> None
     assert await claim(store, first) is not None
     second = intent(credential, peer, lease_s=-1.0)
     assert await claim(store, second) is not None, "an intent that ran out may be taken over"
-    assert await store.mark_sent(first.connection_id, first.rotation_id) is None, (
+    assert await store.mark_sent(first.connection_id, first.attempt_id) is None, (
         "its first owner must not send"
     )
-    assert await store.mark_sent(second.connection_id, second.rotation_id) is not None
+    assert await store.mark_sent(second.connection_id, second.attempt_id) is not None
     assert await claim(store, intent(credential, owner)) is None, "what was sent is never taken over by time"
 
 
@@ -150,7 +150,7 @@ async def test_a_stale_generation_gets_no_intent_and_no_mark(store, database) ->
     assert await claim(store, wish) is not None
     moved = replace(new(generation=2), connection_id=credential.connection.connection_id)
     assert await store.replace(moved)
-    assert await store.mark_sent(wish.connection_id, wish.rotation_id) is None
+    assert await store.mark_sent(wish.connection_id, wish.attempt_id) is None
     assert await claim(store, intent(credential, owner)) is None
 
 
@@ -219,8 +219,8 @@ async def test_a_released_intent_leaves_nothing(store, database) -> None:
     credential, owner = await connected(store), await session(database)
     wish = intent(credential, owner)
     await claim(store, wish)
-    assert await store.release(wish.connection_id, wish.rotation_id)
-    assert not await store.release(wish.connection_id, wish.rotation_id)
+    assert await store.release(wish.connection_id, wish.attempt_id)
+    assert not await store.release(wish.connection_id, wish.attempt_id)
     assert await claim(store, intent(credential, owner)) is not None
 
 
@@ -228,8 +228,8 @@ async def unknown_rotation(store, database, *, reason: str = "cut") -> tuple[Cre
     credential, owner = await connected(store), await session(database)
     wish = intent(credential, owner)
     await claim(store, wish)
-    assert await store.mark_sent(wish.connection_id, wish.rotation_id) is not None
-    assert await store.mark_unknown(Unknown(wish.connection_id, wish.rotation_id, reason, 0.0, uuid4()))
+    assert await store.mark_sent(wish.connection_id, wish.attempt_id) is not None
+    assert await store.mark_unknown(Unknown(wish.connection_id, wish.attempt_id, reason, 0.0, uuid4()))
     return credential, wish
 
 
@@ -256,12 +256,12 @@ async def test_a_replay_that_was_not_processed_stays_unknown(store, database) ->
     credential, first = await unknown_rotation(store, database)
     again = intent(credential, first.session_id)
     assert await store.claim_replay(again, 0) is not None
-    assert await store.mark_sent(again.connection_id, again.rotation_id) is not None
+    assert await store.mark_sent(again.connection_id, again.attempt_id) is not None
     sent = await store.read(KEY)
     assert sent is not None
     assert sent.rotation is not None
     assert sent.rotation.replays == 1
-    assert await store.release(again.connection_id, again.rotation_id)
+    assert await store.release(again.connection_id, again.attempt_id)
     back = await store.read(KEY)
     assert back is not None
     assert back.rotation is not None
@@ -274,18 +274,18 @@ async def test_a_late_answer_heals_what_was_unknown(store, database) -> None:
     granted = await claim(store, wish)
     assert granted is not None
     settlement = await answer(store, wish, granted)
-    assert await store.mark_unknown(Unknown(wish.connection_id, wish.rotation_id, "frozen", None, uuid4()))
+    assert await store.mark_unknown(Unknown(wish.connection_id, wish.attempt_id, "frozen", None, uuid4()))
     assert await store.settle(settlement) == "settled"
     now = await store.read(KEY)
     assert now is not None
     assert (now.state, now.rotation) == ("active", None)
 
 
-def reauth_requirement(credential: Credential, rotation_id: UUID | None) -> ReauthRequirement:
+def reauth_requirement(credential: Credential, attempt_id: UUID | None) -> ReauthRequirement:
     return ReauthRequirement(
         connection_id=credential.connection.connection_id,
         from_generation=credential.generation,
-        rotation_id=rotation_id,
+        attempt_id=attempt_id,
         reason="invalid_grant",
         notice_id=uuid4(),
         notice_args={"reason": "invalid_grant"},
@@ -303,7 +303,7 @@ async def test_a_loser_cannot_condemn_a_winner(store, database) -> None:
     )
     assert not await store.require_reauth(reauth_requirement(credential, None)), "a refresh is in flight"
     await store.settle(await answer(store, wish, granted))
-    assert not await store.require_reauth(reauth_requirement(credential, wish.rotation_id)), (
+    assert not await store.require_reauth(reauth_requirement(credential, wish.attempt_id)), (
         "the generation moved"
     )
     now = await store.read(KEY)
@@ -315,7 +315,7 @@ async def test_condemning_tells_once(store, database) -> None:
     credential, owner = await connected(store), await session(database)
     wish = intent(credential, owner)
     await claim(store, wish)
-    assert await store.require_reauth(reauth_requirement(credential, wish.rotation_id))
+    assert await store.require_reauth(reauth_requirement(credential, wish.attempt_id))
     assert not await store.require_reauth(reauth_requirement(credential, None))
     jobs = await rows(database, "SELECT kind, tenant_id, provider FROM job")
     assert [tuple(job.values()) for job in jobs] == [("event.needs_reauth", "acme", "mercadolibre")]
@@ -349,7 +349,7 @@ async def test_refreshes_left_behind_are_found(store, database) -> None:
     credential, owner = await connected(store), await session(database)
     wish = intent(credential, owner)
     await claim(store, wish)
-    await store.mark_sent(wish.connection_id, wish.rotation_id)
+    await store.mark_sent(wish.connection_id, wish.attempt_id)
     assert not await store.left_behind(10, 0.0)
     await run(database, "UPDATE worker_session SET lost_at = now() WHERE session_id = $1", owner)
     found = await store.left_behind(10, 0.0)

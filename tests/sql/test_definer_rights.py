@@ -103,7 +103,7 @@ async def test_enqueue_uses_nothing_that_was_planted(database: Database, maker: 
     for sql in planted():
         await maker.execute(sql)
     every = (
-        "'k', 'acme', provider => 'shopify', bucket => 'eu', tags => ARRAY['a'], delay_s => 1,"
+        "'k', 'acme', provider => 'shopify', account => 'eu', tags => ARRAY['a'], delay_s => 1,"
         " expires_in_s => 9, notify => true"
     )
     for arguments in (

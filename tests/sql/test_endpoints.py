@@ -98,7 +98,7 @@ async def test_a_locked_row_holds_up_no_other_provider(gates, database) -> None:
 async def test_breaker_and_rate_of_a_removed_connection_are_gone_with_it(gates, database) -> None:
     await run(
         database,
-        "INSERT INTO connection (connection_id, tenant_id, provider, bucket, client_id)"
+        "INSERT INTO connection (connection_id, tenant_id, provider, account, client_id)"
         " VALUES ($1, 't', 'p', 'b', 'app')",
         UUID(int=7),
     )

@@ -71,7 +71,7 @@ async def test_two_words_are_enough(database: Database, admin: Any) -> None:
 
 
 async def test_the_group_is_the_account_unless_another_is_named(database: Database, admin: Any) -> None:
-    for more in ("", ", bucket => 'eu'", ", group_key => 'mine'", ", group_key => ''"):
+    for more in ("", ", account => 'eu'", ", group_key => 'mine'", ", group_key => ''"):
         await enqueue(admin, f"'k', 'acme', provider => 'shopify'{more}")
     found = await rows(database, "SELECT group_key FROM job ORDER BY job_id")
     assert sorted(row["group_key"] for row in found) == ["", "mine", "shopify/default", "shopify/eu"]
@@ -167,7 +167,7 @@ BAD = {
     "args": ["'[]'", "'1'", "'null'", "NULL", """jsonb_build_object('a', repeat('x', 200000))"""],
     "queue": ["'No'", "NULL"],
     "provider": ["'No'", "''"],
-    "bucket": ["'No'"],
+    "account": ["'No'"],
     "group_key": ["E'a\\tb'", f"'{'g' * 401}'"],
     "priority": ["4", "-1", "NULL"],
     "delay_s": ["-1", "'NaN'", "'Infinity'", "31622401", "NULL"],
@@ -184,7 +184,7 @@ async def test_values_that_python_refuses_are_refused_with_their_parameter(
 ) -> None:
     for value in BAD[parameter]:
         given = {"kind": "'k'", "tenant": "'acme'"} | {parameter: value}
-        if parameter == "bucket":
+        if parameter == "account":
             given["provider"] = "'shopify'"
         with pytest.raises(asyncpg.InvalidParameterValueError, match=f"refuses {parameter}: "):
             await enqueue(admin, ", ".join(f"{name} => {text}" for name, text in given.items()))
@@ -194,7 +194,7 @@ async def test_values_that_python_refuses_are_refused_with_their_parameter(
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ("bucket => 'eu'", "bucket: give the provider"),
+        ("account => 'eu'", "account: give the provider"),
         ("unique_for_s => 60", "unique_for_s: give a unique_key"),
         ("delay_s => 60, expires_in_s => 60", "expires_in_s: it must be longer"),
     ],

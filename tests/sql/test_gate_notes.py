@@ -21,7 +21,7 @@ from tests.support.rows import rows, run
 
 KEY = ConnectionKey("acme", "shopify")
 CONNECTION = """
-INSERT INTO connection (connection_id, tenant_id, provider, bucket, account_id, client_id, endpoint, settings)
+INSERT INTO connection (connection_id, tenant_id, provider, account, account_id, client_id, endpoint, settings)
 VALUES ($1, $2, 'shopify', 'default', 'shop-1', 'app-1', '{"shop": "shop-1"}', '{"observe": true}')
 """
 
@@ -86,7 +86,7 @@ async def test_slots_are_read_apart_with_a_version_above_the_connections(
 # ---- its age ---------------------------------------------------------------------------------------
 
 ANOTHER = """
-INSERT INTO connection (connection_id, tenant_id, provider, bucket, account_id, created_at)
+INSERT INTO connection (connection_id, tenant_id, provider, account, account_id, created_at)
 SELECT gen_random_uuid(), 'acme', 'shopify', 'other-' || n, $1, now() - $2::interval
 FROM generate_series(1, $3) AS n
 """
@@ -115,7 +115,7 @@ async def test_account_is_as_old_as_its_first_connection(
     await connected(database)
     await run(database, ANOTHER, "shop-2", timedelta(days=2), 1)
     assert 0.0 <= await age_s(notes) < 60.0
-    await run(database, "UPDATE connection SET account_id = 'shop-1' WHERE bucket = 'other-1'")
+    await run(database, "UPDATE connection SET account_id = 'shop-1' WHERE account = 'other-1'")
     assert await age_s(notes) >= 2 * 86_400
 
 
@@ -214,7 +214,7 @@ async def test_a_door_sees_what_was_learnt_of_its_tenant_alone(
 async def test_a_read_goes_by_indexes_however_many_connections_there_are(database: Database) -> None:
     await run(
         database,
-        "INSERT INTO connection (connection_id, tenant_id, provider, bucket, client_id, endpoint, settings) "
+        "INSERT INTO connection (connection_id, tenant_id, provider, account, client_id, endpoint, settings) "
         "SELECT gen_random_uuid(), 'tenant' || i, 'shopify', 'default', 'app', '{}', '{}' "
         "FROM generate_series(1, 5000) AS i",
     )
@@ -227,7 +227,7 @@ async def test_a_read_goes_by_indexes_however_many_connections_there_are(databas
     await run(database, "ANALYZE connection, observed_limit")
     names = ["tenant7", "tenant4000", "nobody"]
     plan = await explained(
-        database, "gate_connection", tenants=names, providers=["shopify"] * 3, buckets=["default"] * 3
+        database, "gate_connection", tenants=names, providers=["shopify"] * 3, accounts=["default"] * 3
     )
     assert plan.rows == 2
     assert plan.scanned_whole() == set()

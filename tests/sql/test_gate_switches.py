@@ -32,7 +32,7 @@ async def put(
 
 
 async def in_force(store: PostgresOverrideStore) -> list[tuple[OverrideKind, OverrideScope]]:
-    return [(switch.act, switch.reach) for switch in await store.search()]
+    return [(switch.kind, switch.scope) for switch in await store.search()]
 
 
 async def test_switches_are_read_as_stored(store: PostgresOverrideStore) -> None:
@@ -40,7 +40,7 @@ async def test_switches_are_read_as_stored(store: PostgresOverrideStore) -> None
     await put(store, OverrideKind.DISABLED, PROVIDER)
     await put(store, OverrideKind.DEGRADED, EVERYTHING)
     found = await store.search()
-    assert [(each.act, each.reach) for each in found] == [
+    assert [(each.kind, each.scope) for each in found] == [
         (OverrideKind.DEGRADED, EVERYTHING),
         (OverrideKind.DISABLED, PROVIDER),
         (OverrideKind.ISOLATED, CONNECTION),
@@ -74,9 +74,9 @@ async def test_fading_switch_follows_the_clock_of_the_database_and_ends(
     store: PostgresOverrideStore, database: Database
 ) -> None:
     await put(store, OverrideKind.DISABLED, EVERYTHING)
-    assert not await store.fade(PROVIDER, 60)
-    assert await store.fade(EVERYTHING, 60)
-    assert not await store.fade(EVERYTHING, 1), "it goes on at its pace"
+    assert not await store.start_rollout(PROVIDER, 60)
+    assert await store.start_rollout(EVERYTHING, 60)
+    assert not await store.start_rollout(EVERYTHING, 1), "it goes on at its pace"
     await run(database, "UPDATE gate_override SET on_since = now() - interval '179 s'")
     (rollout,) = await store.search()
     assert rollout.rollout is not None
@@ -90,7 +90,7 @@ async def test_fading_switch_follows_the_clock_of_the_database_and_ends(
 async def test_disabled_again_nothing_comes_back(store: PostgresOverrideStore, database: Database) -> None:
     await put(store, OverrideKind.DISABLED, EVERYTHING)
     (first,) = await store.search()
-    await store.fade(EVERYTHING, 60)
+    await store.start_rollout(EVERYTHING, 60)
     await run(database, "UPDATE gate_override SET on_since = now() - interval '1 day'")
     await put(store, OverrideKind.DISABLED, EVERYTHING)
     (again,) = await store.search()
@@ -111,7 +111,7 @@ async def test_disabled_again_nothing_comes_back(store: PostgresOverrideStore, d
     ],
 )
 async def test_no_row_says_what_is_none(database: Database, values: str) -> None:
-    columns = "act, tenant_id, provider, bucket, reason, actor"
+    columns = "act, tenant_id, provider, account, reason, actor"
     with pytest.raises(asyncpg.CheckViolationError):
         await run(database, f"INSERT INTO gate_override ({columns}) VALUES {values}")
 

@@ -31,7 +31,7 @@ async def sent(store: PostgresCredentialStore, database: Database, key: Connecti
     wish = intent(await connected(store, key=key), await session(database))
     granted = await claim(store, wish)
     assert granted is not None
-    marked = await store.mark_sent(wish.connection_id, wish.rotation_id)
+    marked = await store.mark_sent(wish.connection_id, wish.attempt_id)
     assert marked is not None
     return settlement(wish, granted, marked.first_at)
 
@@ -71,7 +71,7 @@ async def test_a_locked_row_delays_only_its_own_release(
     locked, free = [await sent(store, database, key) for key in KEYS]
 
     def release(answer: Settlement) -> object:
-        return store.release(answer.connection_id, answer.rotation_id)
+        return store.release(answer.connection_id, answer.attempt_id)
 
     async with database.transaction() as transaction:
         await transaction._connection.execute(LOCK, locked.connection_id)
@@ -87,4 +87,4 @@ async def test_a_connection_that_is_gone_is_not_taken_for_locked(
     answer = await sent(store, database, KEYS[0])
     await store.remove(answer.connection_id, "acme", actor="test", audit_id=UUID(int=7))
     assert await store.settle(answer) == "superseded"
-    assert not await store.release(answer.connection_id, answer.rotation_id)
+    assert not await store.release(answer.connection_id, answer.attempt_id)

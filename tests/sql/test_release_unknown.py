@@ -23,7 +23,7 @@ async def store(database: Database):
 
 async def test_the_sender_knows_better(store, database) -> None:
     credential, first = await unknown_rotation(store, database)
-    assert await store.release(first.connection_id, first.rotation_id)
+    assert await store.release(first.connection_id, first.attempt_id)
     now = await store.read(KEY)
     assert now is not None
     assert (now.state, now.state_reason, now.rotation) == ("active", None, None)
@@ -44,9 +44,9 @@ async def test_released_twice_a_replay_still_leaves_the_first_send_unknown(store
     credential, first = await unknown_rotation(store, database)
     replay = intent(credential, first.session_id)
     assert await store.claim_replay(replay, 0) is not None
-    assert await store.release(replay.connection_id, replay.rotation_id)
-    assert not await store.release(replay.connection_id, replay.rotation_id), "a commit had been in doubt"
-    assert not await store.release(first.connection_id, first.rotation_id), "its sender is long gone"
+    assert await store.release(replay.connection_id, replay.attempt_id)
+    assert not await store.release(replay.connection_id, replay.attempt_id), "a commit had been in doubt"
+    assert not await store.release(first.connection_id, first.attempt_id), "its sender is long gone"
     left = await rows(database, "SELECT phase, replays FROM refresh_attempt")
     assert left == [{"phase": "unknown", "replays": 0}]
     assert await claim(store, intent(credential, first.session_id)) is None
@@ -56,10 +56,10 @@ async def test_a_replay_of_unknown_outcome_stays_so(store, database) -> None:
     credential, owner = await connected(store), await session(database)
     first, replay = intent(credential, owner), intent(credential, owner)
     await claim(store, first)
-    await store.mark_sent(first.connection_id, first.rotation_id)
-    await store.mark_unknown(Unknown(first.connection_id, first.rotation_id, "cut", 0.0, uuid4()))
+    await store.mark_sent(first.connection_id, first.attempt_id)
+    await store.mark_unknown(Unknown(first.connection_id, first.attempt_id, "cut", 0.0, uuid4()))
     await store.claim_replay(replay, 0)
-    await store.mark_sent(replay.connection_id, replay.rotation_id)
-    await store.mark_unknown(Unknown(replay.connection_id, replay.rotation_id, "cut", 0.0, uuid4()))
-    assert not await store.release(replay.connection_id, replay.rotation_id)
+    await store.mark_sent(replay.connection_id, replay.attempt_id)
+    await store.mark_unknown(Unknown(replay.connection_id, replay.attempt_id, "cut", 0.0, uuid4()))
+    assert not await store.release(replay.connection_id, replay.attempt_id)
     assert [row["phase"] for row in await rows(database, "SELECT phase FROM refresh_attempt")] == ["unknown"]

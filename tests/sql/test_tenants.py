@@ -45,11 +45,11 @@ WITH c AS (
     INSERT INTO connection (connection_id, tenant_id, provider) VALUES (gen_random_uuid(), $1, 'p')
     RETURNING *
 ), s AS (
-    INSERT INTO credential (connection_id, tenant_id, provider, bucket, sealed, key_id, refreshable)
-    SELECT connection_id, tenant_id, provider, bucket, '', gen_random_uuid(), true FROM c
+    INSERT INTO credential (connection_id, tenant_id, provider, account, sealed, key_id, refreshable)
+    SELECT connection_id, tenant_id, provider, account, '', gen_random_uuid(), true FROM c
 ), r AS (
     INSERT INTO refresh_attempt
-        (connection_id, tenant_id, rotation_id, from_generation, epoch, phase, session_id, lease_until)
+        (connection_id, tenant_id, attempt_id, from_generation, epoch, phase, session_id, lease_until)
     SELECT connection_id, tenant_id, gen_random_uuid(), 1, 1, 'intent', gen_random_uuid(), now() FROM c
 )
 INSERT INTO data_key (key_id, tenant_id, master_id, wrapped) VALUES (gen_random_uuid(), $1, 'm', '')

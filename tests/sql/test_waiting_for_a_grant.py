@@ -99,7 +99,7 @@ async def test_waiting_job_resumes_after_a_late_token_answer(stage: Stage) -> No
     assert granted is not None
     settlement = await answer(stage.credentials, wish, granted)
     job_id = await stage.enqueued()
-    assert await stage.credentials.require_reauth(reauth_requirement(credential, wish.rotation_id))
+    assert await stage.credentials.require_reauth(reauth_requirement(credential, wish.attempt_id))
     assert await stage.claimed() == set()
     assert await stage.credentials.settle(settlement) == "settled"
     assert await stage.lanes.pauses(10) == []

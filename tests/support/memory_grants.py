@@ -74,7 +74,7 @@ def _connection_view(row: ConnectionRow) -> Connection:
 def _rotation_view(database: MemoryDatabase, row: RotationRow) -> Rotation:
     now = database.now
     return Rotation(
-        rotation_id=row.rotation_id,
+        attempt_id=row.attempt_id,
         from_generation=row.from_generation,
         epoch=row.epoch,
         phase=row.phase,

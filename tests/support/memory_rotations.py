@@ -59,7 +59,7 @@ class Rotations(MemoryStore):
         epoch = self.database.tokens.next_epoch(now, before)
         self.database.tokens.rotations[intent.connection_id] = RotationRow(
             connection_id=intent.connection_id,
-            rotation_id=intent.rotation_id,
+            attempt_id=intent.attempt_id,
             from_generation=intent.from_generation,
             epoch=epoch,
             session_id=intent.session_id,
@@ -75,7 +75,7 @@ class Rotations(MemoryStore):
         if held.phase != "intent":
             return False
         unsent = held.sent_at is None
-        return held.rotation_id == intent.rotation_id or (unsent and self._is_free(held, intent.session_id))
+        return held.attempt_id == intent.attempt_id or (unsent and self._is_free(held, intent.session_id))
 
     def _is_free(self, held: RotationRow, session_id: UUID) -> bool:
         """True where its owner has had his time, is gone, or is the one who asks."""
@@ -92,14 +92,14 @@ class Rotations(MemoryStore):
         replaying = held.phase == "intent" and held.sent_at is not None
         if held.phase != "unknown" and not (replaying and self._is_free(held, intent.session_id)):
             return None
-        held.rotation_id, held.session_id = intent.rotation_id, intent.session_id
+        held.attempt_id, held.session_id = intent.attempt_id, intent.session_id
         held.epoch, held.phase = self.database.tokens.next_epoch(now, held.epoch), "intent"
         held.lease_until = now + seconds(intent.lease_s)
         return held.epoch
 
     @statement
-    def mark_sent(self, connection_id: UUID, rotation_id: UUID) -> SentMark | None:
-        held = self._held(connection_id, rotation_id)
+    def mark_sent(self, connection_id: UUID, attempt_id: UUID) -> SentMark | None:
+        held = self._held(connection_id, attempt_id)
         credential = self.database.tokens.credentials.get(connection_id)
         if held is None or held.phase != "intent" or credential is None:
             return None
@@ -128,8 +128,8 @@ class Rotations(MemoryStore):
         return tokens.next_epoch(self.database.now, before) if earlier else None
 
     @statement
-    def release(self, connection_id: UUID, rotation_id: UUID) -> bool:
-        held, now = self._held(connection_id, rotation_id), self.database.now
+    def release(self, connection_id: UUID, attempt_id: UUID) -> bool:
+        held, now = self._held(connection_id, attempt_id), self.database.now
         if held is None:
             return False
         first = held.phase in ("sent", "unknown") and held.replays == 0
@@ -144,7 +144,7 @@ class Rotations(MemoryStore):
         if held.phase == "unknown":
             return False
         held.replays -= held.phase == "sent"
-        held.phase, held.rotation_id = "unknown", self.database.ids.uuid7()
+        held.phase, held.attempt_id = "unknown", self.database.ids.uuid7()
         return True
 
     @statement
@@ -191,7 +191,7 @@ class Rotations(MemoryStore):
 
     @statement
     def mark_unknown(self, unknown: Unknown) -> bool:
-        held, now = self._held(unknown.connection_id, unknown.rotation_id), self.database.now
+        held, now = self._held(unknown.connection_id, unknown.attempt_id), self.database.now
         if held is None or held.phase != "sent":
             return False
         held.phase, held.reason = "unknown", unknown.reason
@@ -206,11 +206,11 @@ class Rotations(MemoryStore):
 
     @statement
     def require_reauth(self, reauth_requirement: ReauthRequirement) -> bool:
-        connection_id, rotation_id = reauth_requirement.connection_id, reauth_requirement.rotation_id
-        if rotation_id is None:
+        connection_id, attempt_id = reauth_requirement.connection_id, reauth_requirement.attempt_id
+        if attempt_id is None:
             may = connection_id not in self.database.tokens.rotations
         else:  # it ends the rotation even where the credential has moved on
-            may = self._held(connection_id, rotation_id) is not None
+            may = self._held(connection_id, attempt_id) is not None
             if may:
                 del self.database.tokens.rotations[connection_id]
         row = self.database.tokens.credentials.get(connection_id)
@@ -227,7 +227,7 @@ class Rotations(MemoryStore):
         audit(self.database, audit_id, act, "fairlead", connection_id, details)
         return True
 
-    def _held(self, connection_id: UUID, rotation_id: UUID) -> RotationRow | None:
+    def _held(self, connection_id: UUID, attempt_id: UUID) -> RotationRow | None:
         """The refresh in flight, if it is this one."""
         held = self.database.tokens.rotations.get(connection_id)
-        return held if held is not None and held.rotation_id == rotation_id else None
+        return held if held is not None and held.attempt_id == attempt_id else None

@@ -318,7 +318,7 @@ async def _end_switch(world: World) -> object:
 
 
 async def _fade(world: World) -> object:
-    return await world.overrides.fade(OverrideScope(*HERE), 60.0)
+    return await world.overrides.start_rollout(OverrideScope(*HERE), 60.0)
 
 
 async def _share(world: World) -> object:
@@ -375,7 +375,7 @@ ACTS: dict[str, tuple[DoneAct, ...]] = {
     "dead_letter_resolve": (_resolve,),
     "gate_connection": (_read_for_the_gate, _age_for_the_gate),
     "gate_override_end": (_end_switch,),
-    "gate_override_expire": (_fade,),
+    "gate_override_rollout": (_fade,),
     "gate_override_set": (_switch,),
     "grant_await": (_await_grant,),
     "group_cap_clear": (_uncap_group,),

@@ -91,30 +91,28 @@ class _TtlLock(_Around):
             " RETURNING (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS epoch"
         )
         while not (
-            taken := await rows(
-                self._database, take, intent.connection_id, intent.rotation_id, intent.lease_s
-            )
+            taken := await rows(self._database, take, intent.connection_id, intent.attempt_id, intent.lease_s)
         ):
             await asyncio.sleep(_PAUSE_S)
         now = await self._inner.read_id(intent.connection_id)
         if now is not None and now.generation == intent.from_generation:
             return Claim(int(taken[0]["epoch"]), EndpointPermit())
-        await self.release(intent.connection_id, intent.rotation_id)
+        await self.release(intent.connection_id, intent.attempt_id)
         return None
 
-    async def mark_sent(self, connection_id: UUID, rotation_id: UUID) -> SentMark | None:
+    async def mark_sent(self, connection_id: UUID, attempt_id: UUID) -> SentMark | None:
         ours = "SELECT now() FROM unsafe_lock WHERE connection_id = $1 AND owner = $2 AND until > now()"
-        held = await rows(self._database, ours, connection_id, rotation_id)
+        held = await rows(self._database, ours, connection_id, attempt_id)
         return SentMark(held[0]["now"], held[0]["now"]) if held else None
 
     async def settle(self, settlement: Settlement) -> str:
         verdict: str = await self._inner.settle(settlement)
-        await self.release(settlement.connection_id, settlement.rotation_id)
+        await self.release(settlement.connection_id, settlement.attempt_id)
         return verdict
 
-    async def release(self, connection_id: UUID, rotation_id: UUID) -> bool:
+    async def release(self, connection_id: UUID, attempt_id: UUID) -> bool:
         gone = "DELETE FROM unsafe_lock WHERE connection_id = $1 AND owner = $2"
-        await run(self._database, gone, connection_id, rotation_id)
+        await run(self._database, gone, connection_id, attempt_id)
         return True
 
 
@@ -136,7 +134,7 @@ class _LateUntold(_Around):
 
 class _CutIsNothing(_Around):
     async def mark_unknown(self, unknown: Unknown) -> bool:
-        return bool(await self._inner.release(unknown.connection_id, unknown.rotation_id))
+        return bool(await self._inner.release(unknown.connection_id, unknown.attempt_id))
 
 
 class _SettleOnce(_Around):
@@ -183,7 +181,7 @@ class _NoJournal(_Around):
     async def append(self, entry: JournalEntry) -> None:
         return
 
-    def settled(self, rotation_id: UUID, epoch: int) -> None:
+    def settled(self, attempt_id: UUID, epoch: int) -> None:
         return
 
 

@@ -388,7 +388,7 @@ class EntryIndex:
 
 def _heads_of(searches: Iterable[Search]) -> list[JournalHead]:
     return [
-        JournalHead(e.connection_id, e.rotation_id, e.from_generation, e.epoch, e.sent_at)
+        JournalHead(e.connection_id, e.attempt_id, e.from_generation, e.epoch, e.sent_at)
         for e in (search.result for search in searches)
         if e is not None
     ]

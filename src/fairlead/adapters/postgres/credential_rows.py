@@ -17,7 +17,7 @@ def named_columns(keys: Sequence[ConnectionKey]) -> dict[str, object]:
     return {
         "tenants": [key.tenant for key in keys],
         "providers": [key.provider for key in keys],
-        "buckets": [key.account for key in keys],
+        "accounts": [key.account for key in keys],
     }
 
 
@@ -28,7 +28,7 @@ def is_asked_for(row: Row, keys: Sequence[ConnectionKey]) -> bool:
     another connection than was asked for.
     """
     asked: ConnectionKey = keys[row["ord"] - 1]
-    return asked == (row["tenant_id"], row["provider"], row["bucket"])
+    return asked == (row["tenant_id"], row["provider"], row["account"])
 
 
 def connection_of(
@@ -40,7 +40,7 @@ def connection_of(
     """The part of a row that is about the connection."""
     return Connection(
         connection_id=row["connection_id"],
-        key=ConnectionKey(row["tenant_id"], row["provider"], row["bucket"]),
+        key=ConnectionKey(row["tenant_id"], row["provider"], row["account"]),
         variant=row["variant"],
         account_id=row["account_id"],
         client_id=row["client_id"],
@@ -75,14 +75,14 @@ def credential_of(row: Row) -> Credential:
         due_in_s=row["due_in_s"],
         refreshed_age_s=row["refreshed_age_s"],
         expires_at=row["expires_at"],
-        rotation=None if row["rotation_id"] is None else _rotation_of(row),
+        rotation=None if row["attempt_id"] is None else _rotation_of(row),
         granted_at=row["granted_at"],
     )
 
 
 def _rotation_of(row: Row) -> Rotation:
     return Rotation(
-        rotation_id=row["rotation_id"],
+        attempt_id=row["attempt_id"],
         from_generation=row["from_generation"],
         epoch=row["epoch"],
         phase=row["phase"],
@@ -100,7 +100,7 @@ def due_of(row: Row, priority: int) -> DueConnection:
     columns = dict(row.items())
     return DueConnection(
         connection_id=row["connection_id"],
-        key=ConnectionKey(row["tenant_id"], row["provider"], row["bucket"]),
+        key=ConnectionKey(row["tenant_id"], row["provider"], row["account"]),
         generation=row["generation"],
         priority=priority,
         refreshable=columns.get("refreshable", True),

@@ -92,34 +92,34 @@ class PostgresCredentialStore:
             return taken
         return None if taken.epoch is None else Claim(taken.epoch, taken.permit)
 
-    async def mark_sent(self, connection_id: UUID, rotation_id: UUID) -> SentMark | None:
-        return await self._sents((connection_id, rotation_id))
+    async def mark_sent(self, connection_id: UUID, attempt_id: UUID) -> SentMark | None:
+        return await self._sents((connection_id, attempt_id))
 
     async def _mark_many(self, marks: Sequence[tuple[UUID, UUID]]) -> list[SentMark | None]:
         rows = await self._database.fetch(
             statement("refresh_attempt_sent"),
             connection_ids=[connection_id for connection_id, _ in marks],
-            rotation_ids=[rotation_id for _, rotation_id in marks],
+            attempt_ids=[attempt_id for _, attempt_id in marks],
         )
-        sent = {row["rotation_id"]: SentMark(row["sent_at"], row["started_at"]) for row in rows}
-        return [sent.get(rotation_id) for _, rotation_id in marks]
+        sent = {row["attempt_id"]: SentMark(row["sent_at"], row["started_at"]) for row in rows}
+        return [sent.get(attempt_id) for _, attempt_id in marks]
 
-    async def release(self, connection_id: UUID, rotation_id: UUID) -> bool:
-        return await _once_free(lambda: self._releases((connection_id, rotation_id)))
+    async def release(self, connection_id: UUID, attempt_id: UUID) -> bool:
+        return await _once_free(lambda: self._releases((connection_id, attempt_id)))
 
     async def _release_many(self, given_up: Sequence[tuple[UUID, UUID]]) -> list[bool | Exception]:
         rows = await self._database.resolve_doubt(
             lambda: self._database.fetch(
                 statement("refresh_attempt_release"),
                 connection_ids=[connection_id for connection_id, _ in given_up],
-                rotation_ids=[rotation_id for _, rotation_id in given_up],
+                attempt_ids=[attempt_id for _, attempt_id in given_up],
             ),
             within_s=IN_DOUBT_S,
         )
         ours, busy = ({row["id"] for row in rows if row["busy"] is wanted} for wanted in (False, True))
         return [
-            _locked(connection_id) if connection_id in busy else rotation_id in ours
-            for connection_id, rotation_id in given_up
+            _locked(connection_id) if connection_id in busy else attempt_id in ours
+            for connection_id, attempt_id in given_up
         ]
 
     async def settle(self, settlement: Settlement) -> SettleVerdict:
@@ -163,7 +163,7 @@ class PostgresCredentialStore:
             statement("connection_insert"),
             tenant_id=new.key.tenant,
             provider=new.key.provider,
-            bucket=new.key.account,
+            account=new.key.account,
             **_grant_columns(new),
         )
         return row is not None
@@ -179,7 +179,7 @@ class PostgresCredentialStore:
         row = await self._database.first(
             statement("refresh_attempt_replay"),
             connection_id=intent.connection_id,
-            rotation_id=intent.rotation_id,
+            attempt_id=intent.attempt_id,
             generation=intent.from_generation,
             replays=replays,
             session_id=intent.session_id,
@@ -203,7 +203,7 @@ class PostgresCredentialStore:
             statement("credential_require_reauth"),
             connection_id=requirement.connection_id,
             generation=requirement.from_generation,
-            rotation_id=requirement.rotation_id,
+            attempt_id=requirement.attempt_id,
             reason=requirement.reason,
             audit_id=requirement.audit_id,
             job_id=requirement.notice_id,
@@ -214,7 +214,7 @@ class PostgresCredentialStore:
 
     async def await_grant(self, key: ConnectionKey) -> GrantState | None:
         row = await self._database.for_tenants(key.tenant).first(
-            statement("grant_await"), tenant_id=key.tenant, provider=key.provider, bucket=key.account
+            statement("grant_await"), tenant_id=key.tenant, provider=key.provider, account=key.account
         )
         return None if row is None else GrantState(row["connection_id"], row["is_gone"], row["changed_s"])
 

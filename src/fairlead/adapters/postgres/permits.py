@@ -118,7 +118,7 @@ def _columns(requests: Sequence[PermitRequest]) -> dict[str, list[object]]:
         "connection_ids": [ask.connection_id for ask, _ in requests],
         "generations": [intent.from_generation if intent else ask.generation for ask, intent in requests],
         "at_onces": [ask.at_once for ask, _ in requests],
-        "rotation_ids": [intent and intent.rotation_id for intent in intents],
+        "attempt_ids": [intent and intent.attempt_id for intent in intents],
         "session_ids": [intent and intent.session_id for intent in intents],
         "leases_s": [intent and intent.lease_s for intent in intents],
     }

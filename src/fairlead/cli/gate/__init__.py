@@ -118,7 +118,7 @@ async def _overrides(store: OverrideStore, key: ConnectionKey) -> list[Record]:
     from fairlead.policy.limits.override import scopes_covering
 
     names = scopes_covering(key.tenant, key.provider, key.account)
-    return [overrides.switch_record(each) for each in await store.search() if each.reach.names in names]
+    return [overrides.switch_record(each) for each in await store.search() if each.scope.names in names]
 
 
 def _record(view: GateView, lease_s: float, overrides: list[Record]) -> Record:

@@ -32,7 +32,7 @@ def isolations(call: Invocation) -> Exit | None:
     from fairlead.policy.limits.override import OverrideKind
 
     found = call.with_fairlead(lambda fairlead: fairlead.runtime.gate.override_store.search())
-    rows = (switch_record(each) for each in found if each.act is OverrideKind.ISOLATED)
+    rows = (switch_record(each) for each in found if each.kind is OverrideKind.ISOLATED)
     call.out.rows(rows, COLUMNS, none="no breaker is held open by hand")
     return None
 

@@ -127,7 +127,7 @@ def enable(
             return {**told, "result": "not disabled" if found is None else "on its way already"}
         if dry_run:
             return {**told, "result": "would be enabled step by step"}
-        await runtime.gate.override_store.fade(reach, step_s)
+        await runtime.gate.override_store.start_rollout(reach, step_s)
         await record_switch(call, runtime, "gate.enabled", reach, step_s=step_s)
         return {**told, "result": "enabled step by step"}
 
@@ -163,8 +163,8 @@ def switch_record(switch: Override) -> Record:
 
     rollout = switch.rollout
     return {
-        "act": switch.act.value,
-        **named(switch.reach),
+        "act": switch.kind.value,
+        **named(switch.scope),
         "on_again": None if rollout is None else rollout_share(rollout.age_s, rollout.step_s),
         "actor": switch.actor,
         "since": switch.since,
@@ -218,7 +218,7 @@ def _end(call: Invocation, act: OverrideKind, reach: OverrideScope, *, dry_run: 
 async def find(runtime: Runtime, act: OverrideKind, reach: OverrideScope) -> Override | None:
     """The switch of this name, if it is in force."""
     found = await runtime.gate.override_store.search()
-    return next((each for each in found if each.act is act and each.reach == reach), None)
+    return next((each for each in found if each.kind is act and each.scope == reach), None)
 
 
 async def _check_known(runtime: Runtime, reach: OverrideScope) -> None:

@@ -60,7 +60,7 @@ class Overrides:
         await self._force_degraded(None if degraded is None else f"{degraded.reason} ({degraded.actor})")
 
     def _apply(self, overrides: Sequence[Override], read_mono: float) -> None:
-        self._in_force = {(override.act, override.reach.names): override for override in overrides}
+        self._in_force = {(override.kind, override.scope.names): override for override in overrides}
         self._read_mono = read_mono
 
     def service(self, *, draw: Draw) -> Service:
@@ -77,7 +77,7 @@ class Overrides:
             return
         for override in self._on(OverrideKind.ISOLATED, key):
             raise LimitExceededError(
-                f"calls are stopped by hand: {override.reason} ({override.actor}, {override.reach})",
+                f"calls are stopped by hand: {override.reason} ({override.actor}, {override.scope})",
                 tenant=key.tenant,
                 provider=key.provider,
                 retry_after_s=AGAIN_S,

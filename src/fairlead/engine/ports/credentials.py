@@ -96,7 +96,7 @@ CredentialState = Literal["active", "unknown", "needs_reauth", "revoked"]
 class Rotation:
     """A refresh in flight. *expired* and *age_s* are judged by the database's clock."""
 
-    rotation_id: UUID
+    attempt_id: UUID
     from_generation: int
     epoch: int
     phase: Literal["intent", "sent", "unknown"]
@@ -167,7 +167,7 @@ class Intent:
     """'About to send generation g': committed before anything leaves."""
 
     connection_id: UUID
-    rotation_id: UUID
+    attempt_id: UUID
     from_generation: int
     session_id: UUID
     lease_s: float
@@ -197,7 +197,7 @@ class Settlement:
     """
 
     connection_id: UUID
-    rotation_id: UUID
+    attempt_id: UUID
     from_generation: int
     epoch: int
     sealed: Sealed
@@ -219,7 +219,7 @@ class Unknown:
     """A send whose outcome is not known, and when something can be done about it."""
 
     connection_id: UUID
-    rotation_id: UUID
+    attempt_id: UUID
     reason: str
     due_in_s: float | None
     audit_id: UUID
@@ -227,11 +227,11 @@ class Unknown:
 
 @dataclass(frozen=True, slots=True)
 class ReauthRequirement:
-    """needs_reauth for one generation. *rotation_id* None: no refresh may be in flight."""
+    """needs_reauth for one generation. *attempt_id* None: no refresh may be in flight."""
 
     connection_id: UUID
     from_generation: int
-    rotation_id: UUID | None
+    attempt_id: UUID | None
     reason: str
     notice_id: UUID
     notice_args: Mapping[str, Json]
@@ -311,7 +311,7 @@ class CredentialStore(Protocol):
         """
         ...
 
-    async def mark_sent(self, connection_id: UUID, rotation_id: UUID) -> SentMark | None:
+    async def mark_sent(self, connection_id: UUID, attempt_id: UUID) -> SentMark | None:
         """Batched. SENT by compare-and-set, the database's now; None: not ours any more, so do not send."""
         ...
 
@@ -323,7 +323,7 @@ class CredentialStore(Protocol):
         """
         ...
 
-    async def release(self, connection_id: UUID, rotation_id: UUID) -> bool:
+    async def release(self, connection_id: UUID, attempt_id: UUID) -> bool:
         """Batched. Give up a rotation whose send changed nothing (not sent, or 'not processed')."""
         ...
 

@@ -20,10 +20,10 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """One switch in force. *fading* None: nothing of it comes back by itself."""
+    """A manual change of the gate in force. *rollout* None: its limits do not return by themselves."""
 
-    act: OverrideKind
-    reach: OverrideScope
+    kind: OverrideKind
+    scope: OverrideScope
     reason: str
     actor: str
     since: datetime
@@ -37,14 +37,14 @@ class OverrideStore(Protocol):
         """Return all overrides in force, the widest scope first."""
         ...
 
-    async def put(self, act: OverrideKind, reach: OverrideScope, *, reason: str, actor: str) -> None:
+    async def put(self, kind: OverrideKind, scope: OverrideScope, *, reason: str, actor: str) -> None:
         """Put an override in force. On a repeat the newer reason and actor count, and a rollout ends."""
         ...
 
-    async def end(self, act: OverrideKind, reach: OverrideScope) -> bool:
+    async def end(self, kind: OverrideKind, scope: OverrideScope) -> bool:
         """End the override of exactly this kind and scope; return False if none was in force."""
         ...
 
-    async def fade(self, reach: OverrideScope, step_s: float) -> bool:
+    async def start_rollout(self, scope: OverrideScope, step_s: float) -> bool:
         """Start to restore disabled limits step by step; return False if there is nothing to start."""
         ...

@@ -151,7 +151,7 @@ class JournalHead:
     """The send that a journal entry is the response to."""
 
     connection_id: UUID
-    rotation_id: UUID
+    attempt_id: UUID
     from_generation: int
     epoch: int
     sent_at: datetime
@@ -164,7 +164,7 @@ class JournalEntry:
     connection_id: UUID
     tenant: str
     provider: str
-    rotation_id: UUID
+    attempt_id: UUID
     from_generation: int
     epoch: int
     sent_at: datetime

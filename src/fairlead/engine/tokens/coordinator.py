@@ -264,7 +264,7 @@ class Coordinator:
             reason = credential.state_reason or why
             return error_of(ReauthRequiredError, credential, f"the grant is gone ({reason})", reason=reason)
         if credential.expires_in_s is not None and credential.expires_in_s <= 0:
-            await self._unknown.require_reauth(credential, "no_refresh_token", rotation_id=None)
+            await self._unknown.require_reauth(credential, "no_refresh_token", attempt_id=None)
         return error_of(
             NoRefreshTokenError, credential, "there is no refresh token", reason="no_refresh_token"
         )

@@ -28,7 +28,7 @@ class RefreshAttempt:
     stored: Stored
     ask: EndpointAsk
     claim: Claim
-    rotation_id: UUID
+    attempt_id: UUID
     replay: Replay | None
     asked_mono: float
     actor: str

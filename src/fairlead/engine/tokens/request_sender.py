@@ -116,7 +116,7 @@ class RefreshRequestSender:
         if isinstance(claim, EndpointRefusal):
             raise self._refusal_error(credential, claim)
         attempt = RefreshAttempt(
-            credential, profile, stored, ask, claim, intent.rotation_id, replay, asked_mono, actor
+            credential, profile, stored, ask, claim, intent.attempt_id, replay, asked_mono, actor
         )
         attempt.issuer_s = issuer_s
         try:
@@ -129,7 +129,7 @@ class RefreshRequestSender:
     def _intent(self, credential: Credential) -> Intent:
         return Intent(
             connection_id=credential.connection.connection_id,
-            rotation_id=self._deps.ids.uuid7(),
+            attempt_id=self._deps.ids.uuid7(),
             from_generation=credential.generation,
             session_id=self._deps.session_id(),
             lease_s=self._settings.lease_s,
@@ -167,7 +167,7 @@ class RefreshRequestSender:
 
         async def before_sent() -> None:
             mark = await self._deps.store.mark_sent(
-                attempt.credential.connection.connection_id, attempt.rotation_id
+                attempt.credential.connection.connection_id, attempt.attempt_id
             )
             if mark is None or self._is_late(attempt):
                 raise _SendForbidden
@@ -190,7 +190,7 @@ class RefreshRequestSender:
         mark, marked_mono = marks[0]
         send = Send(
             attempt.credential,
-            attempt.rotation_id,
+            attempt.attempt_id,
             attempt.claim.epoch,
             *mark,
             attempt.asked_mono,
@@ -275,7 +275,7 @@ class RefreshRequestSender:
             send = await self._settler.late(send, answer)
         if account_mismatch(attempt.credential.connection.account_id, granted):
             await self._unknown.require_reauth(
-                attempt.credential, "account_mismatch", rotation_id=attempt.rotation_id
+                attempt.credential, "account_mismatch", attempt_id=attempt.attempt_id
             )
             await self._apply_outcome(attempt, granted)
             raise self._failure(attempt, AccountMismatchError, "account_mismatch", "permanent_auth")
@@ -299,9 +299,7 @@ class RefreshRequestSender:
         if await self._unknown.from_journal(now, defers=False):  # no later answer will come
             return None
         reason = outcome.code if attempt.replay is None else "lost_rotation"
-        if not await self._unknown.require_reauth(
-            attempt.credential, reason, rotation_id=attempt.rotation_id
-        ):
+        if not await self._unknown.require_reauth(attempt.credential, reason, attempt_id=attempt.attempt_id):
             return None
         raise self._failure(attempt, ReauthRequiredError, outcome.code, "permanent_auth", reason=reason)
 
@@ -329,7 +327,7 @@ class RefreshRequestSender:
             await self._release(attempt)
             return self._failure(attempt, TransientFailureError, why, category)
         wait_s = await self._unknown.mark(
-            attempt.credential, attempt.rotation_id, why, attempt.history(send, self._deps.clock.monotonic())
+            attempt.credential, attempt.attempt_id, why, attempt.history(send, self._deps.clock.monotonic())
         )
         if wait_s is None:
             return self._failure(attempt, TransientFailureError, why, category)
@@ -354,7 +352,7 @@ class RefreshRequestSender:
         while True:
             try:
                 await self._deps.store.release(
-                    attempt.credential.connection.connection_id, attempt.rotation_id
+                    attempt.credential.connection.connection_id, attempt.attempt_id
                 )
                 return
             except DependencyUnavailableError:

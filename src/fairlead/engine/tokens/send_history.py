@@ -24,7 +24,7 @@ def is_of_grant(credential: Credential, sent: Sent) -> bool:
     set back.
     """
     rotation, generation = credential.rotation, credential.generation
-    if rotation and (rotation.from_generation, rotation.rotation_id) == (generation, sent.rotation_id):
+    if rotation and (rotation.from_generation, rotation.attempt_id) == (generation, sent.attempt_id):
         return True
     return credential.granted_at is None or sent.sent_at >= credential.granted_at
 

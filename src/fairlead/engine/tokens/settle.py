@@ -52,7 +52,7 @@ class Send:
     """
 
     credential: Credential
-    rotation_id: UUID
+    attempt_id: UUID
     epoch: int
     sent_at: datetime
     marked_at: datetime
@@ -177,7 +177,7 @@ class Settler:
             connection_id=credential.connection.connection_id,
             tenant=credential.connection.key.tenant,
             provider=credential.connection.key.provider,
-            rotation_id=send.rotation_id,
+            attempt_id=send.attempt_id,
             from_generation=credential.generation,
             epoch=send.epoch,
             sent_at=send.sent_at,
@@ -278,7 +278,7 @@ class Settler:
         unnamed = connection.account_id is None
         return Settlement(
             connection_id=connection.connection_id,
-            rotation_id=send.rotation_id,
+            attempt_id=send.attempt_id,
             from_generation=spent,
             seen=credential.sealed,
             epoch=send.epoch,

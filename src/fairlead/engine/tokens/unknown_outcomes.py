@@ -71,10 +71,10 @@ class UnknownOutcomes:
         if not await self.from_journal(credential):
             rotation = _rotation(credential)
             reason = "the process that sent it is gone"
-            await self.mark(credential, rotation.rotation_id, reason, _send_history(rotation))
+            await self.mark(credential, rotation.attempt_id, reason, _send_history(rotation))
 
     async def mark(
-        self, credential: Credential, rotation_id: UUID, reason: str, history: SendHistory
+        self, credential: Credential, attempt_id: UUID, reason: str, history: SendHistory
     ) -> float | None:
         """Mark a sent rotation unknown; returns seconds until something can be done, None: at once."""
         decision = self._decide(credential, history)
@@ -83,7 +83,7 @@ class UnknownOutcomes:
         marked = await self._deps.store.mark_unknown(
             Unknown(
                 connection_id=connection.connection_id,
-                rotation_id=rotation_id,
+                attempt_id=attempt_id,
                 reason=reason,
                 due_in_s=due_in_s,
                 audit_id=self._deps.ids.uuid7(),
@@ -117,7 +117,7 @@ class UnknownOutcomes:
         if isinstance(decision, WaitUntil):
             what = "a refresh was sent and its response never arrived"
             raise error_of(OutcomeUnknownError, credential, what, retry_after_s=decision.delay_s)
-        if not await self.require_reauth(credential, decision.reason, rotation_id=_held_by(credential)):
+        if not await self.require_reauth(credential, decision.reason, attempt_id=_held_by(credential)):
             return None
         what = "the response of a refresh was lost and the provider does not repeat it"
         raise error_of(ReauthRequiredError, credential, what, reason=decision.reason)
@@ -137,7 +137,7 @@ class UnknownOutcomes:
             replays_done=history.replays,
         )
 
-    async def require_reauth(self, credential: Credential, reason: str, *, rotation_id: UUID | None) -> bool:
+    async def require_reauth(self, credential: Credential, reason: str, *, attempt_id: UUID | None) -> bool:
         """Set needs_reauth once, by compare-and-set; return False for a newer generation or another owner."""
         connection = credential.connection
         link = self._deps.reauth_link(connection.key, connection.connection_id)
@@ -145,7 +145,7 @@ class UnknownOutcomes:
             ReauthRequirement(
                 connection_id=connection.connection_id,
                 from_generation=credential.generation,
-                rotation_id=rotation_id,
+                attempt_id=attempt_id,
                 reason=reason,
                 notice_id=self._deps.ids.uuid7(),
                 notice_args={
@@ -240,10 +240,10 @@ class UnknownOutcomes:
         if not isinstance(outcome, Granted):
             return False
         if account_mismatch(credential.connection.account_id, outcome):
-            return await self.require_reauth(credential, "account_mismatch", rotation_id=_held_by(credential))
+            return await self.require_reauth(credential, "account_mismatch", attempt_id=_held_by(credential))
         send = Send(
             credential=credential,
-            rotation_id=entry.rotation_id,
+            attempt_id=entry.attempt_id,
             epoch=entry.epoch,
             sent_at=entry.sent_at,
             marked_at=entry.sent_at,
@@ -310,7 +310,7 @@ class UnknownOutcomes:
 
 
 def _held_by(credential: Credential) -> UUID | None:
-    return credential.rotation.rotation_id if credential.rotation else None
+    return credential.rotation.attempt_id if credential.rotation else None
 
 
 def _rotation(credential: Credential) -> Rotation:

@@ -94,7 +94,7 @@ class RotationRow:
     """Table ``refresh_attempt``."""
 
     connection_id: UUID
-    rotation_id: UUID
+    attempt_id: UUID
     from_generation: int
     epoch: int
     session_id: UUID

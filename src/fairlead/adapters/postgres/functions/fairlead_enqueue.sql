@@ -24,7 +24,7 @@ CREATE FUNCTION fairlead_enqueue(
     args jsonb DEFAULT '{}',
     queue text DEFAULT 'default',
     provider text DEFAULT NULL,
-    bucket text DEFAULT NULL,
+    account text DEFAULT NULL,
     group_key text DEFAULT NULL,
     priority integer DEFAULT 2,
     delay_s double precision DEFAULT 0,
@@ -93,7 +93,7 @@ BEGIN
     new_job.queue := fairlead_enqueue.queue;
     new_job.provider := fairlead_enqueue.provider;
     new_job.group_key := coalesce(fairlead_enqueue.group_key,
-        fairlead_enqueue.provider || '/' || coalesce(fairlead_enqueue.bucket, 'default'), '');
+        fairlead_enqueue.provider || '/' || coalesce(fairlead_enqueue.account, 'default'), '');
     new_job.priority := fairlead_enqueue.priority;
     new_job.run_at := moment + fairlead_enqueue.delay_s * second;
     new_job.args := fairlead_enqueue.args;

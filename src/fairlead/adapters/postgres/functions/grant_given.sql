@@ -1,23 +1,23 @@
 -- grant_given: resume the work of a connection that has a grant again, or that is removed.
--- Takes   of_tenant, of_provider, of_bucket: the key of the connection
+-- Takes   of_tenant, of_provider, of_account: the key of the connection
 -- Returns nothing
 -- Locks   the pause of the connection; its lanes in the order of their ids
 -- Needs   nothing. Lanes that another pause holds stay parked
-CREATE FUNCTION grant_given(of_tenant text, of_provider text, of_bucket text) RETURNS void LANGUAGE plpgsql
+CREATE FUNCTION grant_given(of_tenant text, of_provider text, of_account text) RETURNS void LANGUAGE plpgsql
 SET search_path FROM CURRENT
 AS $$
 BEGIN
     DELETE FROM pause
-    WHERE scope = 'group' AND tenant_id = of_tenant AND key = of_provider || '/' || of_bucket
+    WHERE scope = 'group' AND tenant_id = of_tenant AND key = of_provider || '/' || of_account
         AND reason = 'needs_reauth' AND paused_by = 'fairlead';
     IF NOT FOUND THEN
         RETURN;
     END IF;
     PERFORM FROM lane_name n JOIN lane l ON l.lane_id = n.lane_id
-    WHERE n.tenant_id = of_tenant AND n.group_key = of_provider || '/' || of_bucket
+    WHERE n.tenant_id = of_tenant AND n.group_key = of_provider || '/' || of_account
     ORDER BY l.lane_id FOR UPDATE OF l;
     UPDATE lane SET wake_at = clock_timestamp()
     FROM lane_name n
-    WHERE n.tenant_id = of_tenant AND n.group_key = of_provider || '/' || of_bucket AND lane.lane_id = n.lane_id
+    WHERE n.tenant_id = of_tenant AND n.group_key = of_provider || '/' || of_account AND lane.lane_id = n.lane_id
         AND lane.park_reason = 'pause';
 END $$;

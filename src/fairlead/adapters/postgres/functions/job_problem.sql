@@ -1,6 +1,6 @@
 -- job_problem: the first mistake in the arguments of fairlead_enqueue, as text; NULL if there is none.
 CREATE FUNCTION job_problem(
-    kind text, tenant text, args jsonb, queue text, provider text, bucket text, group_key text, priority integer,
+    kind text, tenant text, args jsonb, queue text, provider text, account text, group_key text, priority integer,
     delay_s double precision, unique_key text, unique_for_s double precision, expires_in_s double precision,
     tags text[]
 ) RETURNS text LANGUAGE sql IMMUTABLE
@@ -14,8 +14,8 @@ BEGIN ATOMIC
         WHEN octet_length(args::text) > 131072 THEN 'args: they are larger than 64 KiB; give a reference'
         WHEN is_name(queue) IS NOT TRUE THEN 'queue: use 1 to 64 of a-z, 0-9, _, ., -'
         WHEN NOT is_name(provider) THEN 'provider: use 1 to 64 of a-z, 0-9, _, ., -'
-        WHEN NOT is_name(bucket) THEN 'bucket: use 1 to 64 of a-z, 0-9, _, ., -'
-        WHEN bucket IS NOT NULL AND provider IS NULL THEN 'bucket: give the provider, too'
+        WHEN NOT is_name(account) THEN 'account: use 1 to 64 of a-z, 0-9, _, ., -'
+        WHEN account IS NOT NULL AND provider IS NULL THEN 'account: give the provider, too'
         WHEN group_key <> '' AND NOT is_label(group_key, 400)
             THEN 'group_key: use 1 to 400 bytes without control characters'
         WHEN priority NOT BETWEEN 0 AND 3 OR priority IS NULL

@@ -4,7 +4,7 @@ CREATE TABLE connection (
     connection_id uuid PRIMARY KEY,
     tenant_id text NOT NULL,
     provider text NOT NULL,
-    bucket text NOT NULL DEFAULT 'default',
+    account text NOT NULL DEFAULT 'default',
     variant text,
     account_id text,
     client_id text NOT NULL DEFAULT '',
@@ -12,7 +12,7 @@ CREATE TABLE connection (
     settings jsonb NOT NULL DEFAULT '{}',
     created_at timestamptz NOT NULL DEFAULT now(),
     updated_at timestamptz NOT NULL DEFAULT now(),
-    UNIQUE (tenant_id, provider, bucket)
+    UNIQUE (tenant_id, provider, account)
 );
 ALTER TABLE connection ENABLE ROW LEVEL SECURITY;
 ALTER TABLE connection FORCE ROW LEVEL SECURITY;
@@ -30,7 +30,7 @@ CREATE TABLE credential (
     -- a copy of the connection's key, which never changes: scans of what is due read this table alone
     tenant_id text NOT NULL,
     provider text NOT NULL,
-    bucket text NOT NULL,
+    account text NOT NULL,
     state text NOT NULL DEFAULT 'active'
         CHECK (state IN ('active', 'unknown', 'needs_reauth', 'revoked')),
     state_reason text,
@@ -64,7 +64,7 @@ CREATE POLICY door_sees_its_tenant ON credential TO fairlead_door
     WITH CHECK (tenant_id = current_setting('fairlead.tenant_id', true));
 GRANT SELECT, INSERT, UPDATE, DELETE ON credential TO fairlead_engine;
 -- a door reads no sealed secret, and not the id of its key
-GRANT SELECT (connection_id, tenant_id, provider, bucket, state, state_reason, generation, settled_epoch, refreshable,
+GRANT SELECT (connection_id, tenant_id, provider, account, state, state_reason, generation, settled_epoch, refreshable,
               expires_at, urgent_at, critical_at, due_at, refreshed_at, state_at, granted_at, last_sent_at)
     ON credential TO fairlead_door;
 
@@ -79,7 +79,7 @@ GRANT USAGE, SELECT, UPDATE ON SEQUENCE send_epoch TO fairlead_engine;
 CREATE TABLE refresh_attempt (
     connection_id uuid PRIMARY KEY,
     tenant_id text NOT NULL,
-    rotation_id uuid NOT NULL,
+    attempt_id uuid NOT NULL,
     from_generation bigint NOT NULL,
     epoch bigint NOT NULL,
     phase text NOT NULL CHECK (phase IN ('intent', 'sent', 'unknown')),
@@ -116,7 +116,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON refresh_backoff TO fairlead_engine;
 
 -- A connection with its credential and the refresh in flight; moments are seconds from now.
 CREATE VIEW credential_detail WITH (security_invoker = true) AS
-SELECT c.connection_id, c.tenant_id, c.provider, c.bucket, c.variant, c.account_id, c.client_id,
+SELECT c.connection_id, c.tenant_id, c.provider, c.account, c.variant, c.account_id, c.client_id,
        c.endpoint, c.settings, cr.state, cr.state_reason, cr.generation, cr.settled_epoch, cr.sealed,
        cr.key_id, cr.refreshable, cr.expires_at, now() AS read_at,
        extract(epoch FROM cr.expires_at - now())::float8 AS expires_in_s,
@@ -124,7 +124,7 @@ SELECT c.connection_id, c.tenant_id, c.provider, c.bucket, c.variant, c.account_
        extract(epoch FROM cr.critical_at - now())::float8 AS critical_in_s,
        extract(epoch FROM cr.due_at - now())::float8 AS due_in_s,
        extract(epoch FROM now() - cr.refreshed_at)::float8 AS refreshed_age_s,
-       r.rotation_id, r.from_generation, r.epoch, r.phase, r.session_id, r.replays,
+       r.attempt_id, r.from_generation, r.epoch, r.phase, r.session_id, r.replays,
        extract(epoch FROM now() - r.sent_at)::float8 AS age_sent_s,
        r.lease_until < now() AS expired,
        s.session_id IS NULL OR s.lost_at IS NOT NULL OR s.stopped_at IS NOT NULL AS owner_lost,

@@ -2,22 +2,22 @@
 
 -- '' stands for all: no name is everything, a provider alone all of its connections, all three names one
 -- connection. A process counts in Redis or by its share, never both, so only everything can be degraded.
--- on_since, step_s: limits are enforced again for a growing share of the connections, one step each step_s
+-- rollout_since, step_s: limits are enforced again for a growing share of the connections, one step each step_s
 -- (policy/gate/overrides.py); NULL: they are not.
 CREATE TABLE gate_override (
-    act text NOT NULL CHECK (act IN ('isolated', 'disabled', 'degraded')),
+    kind text NOT NULL CHECK (kind IN ('isolated', 'disabled', 'degraded')),
     tenant_id text NOT NULL DEFAULT '',
     provider text NOT NULL DEFAULT '',
-    bucket text NOT NULL DEFAULT '',
+    account text NOT NULL DEFAULT '',
     reason text NOT NULL CHECK (reason <> ''),
     actor text NOT NULL,
     since timestamptz NOT NULL DEFAULT now(),
-    on_since timestamptz,
+    rollout_since timestamptz,
     step_s float8 CHECK (step_s > 0),
-    PRIMARY KEY (act, tenant_id, provider, bucket),
-    CHECK ((tenant_id = '') = (bucket = '') AND (tenant_id = '' OR provider <> '')),
-    CHECK (act <> 'degraded' OR provider = ''),
-    CHECK ((on_since IS NULL) = (step_s IS NULL) AND (on_since IS NULL OR act = 'disabled'))
+    PRIMARY KEY (kind, tenant_id, provider, account),
+    CHECK ((tenant_id = '') = (account = '') AND (tenant_id = '' OR provider <> '')),
+    CHECK (kind <> 'degraded' OR provider = ''),
+    CHECK ((rollout_since IS NULL) = (step_s IS NULL) AND (rollout_since IS NULL OR kind = 'disabled'))
 );
 ALTER TABLE gate_override ENABLE ROW LEVEL SECURITY;
 ALTER TABLE gate_override FORCE ROW LEVEL SECURITY;

@@ -2,19 +2,19 @@
 -- Takes   the columns of connection and credential, offsets in seconds from now, state, state_reason, actor, audit_id
 -- Returns the connection_id; no row if a connection of this name exists
 -- Locks   the new rows
--- Needs   connection's unique index (tenant_id, provider, bucket)
+-- Needs   connection's unique index (tenant_id, provider, account)
 WITH made AS (
-    INSERT INTO connection (connection_id, tenant_id, provider, bucket, variant, account_id, client_id,
+    INSERT INTO connection (connection_id, tenant_id, provider, account, variant, account_id, client_id,
                             endpoint, settings)
-    VALUES (:connection_id, :tenant_id, :provider, :bucket, :variant, :account_id, :client_id,
+    VALUES (:connection_id, :tenant_id, :provider, :account, :variant, :account_id, :client_id,
             :endpoint, :settings)
-    ON CONFLICT (tenant_id, provider, bucket) DO NOTHING
-    RETURNING connection_id, tenant_id, provider, bucket
+    ON CONFLICT (tenant_id, provider, account) DO NOTHING
+    RETURNING connection_id, tenant_id, provider, account
 ),
 sealed AS (
-    INSERT INTO credential (connection_id, tenant_id, provider, bucket, sealed, key_id, refreshable,
+    INSERT INTO credential (connection_id, tenant_id, provider, account, sealed, key_id, refreshable,
                             state, state_reason, granted_at, expires_at, urgent_at, critical_at, due_at)
-    SELECT connection_id, tenant_id, provider, bucket, :sealed::bytea, :key_id::uuid, :refreshable::boolean,
+    SELECT connection_id, tenant_id, provider, account, :sealed::bytea, :key_id::uuid, :refreshable::boolean,
            :state::text, :state_reason::text, now(),
            now() + :expires_in_s::float8 * interval '1 second',
            now() + :urgent_in_s::float8 * interval '1 second',

@@ -10,12 +10,12 @@ WITH held AS MATERIALIZED (
 gone AS (
     DELETE FROM connection USING (SELECT count(*) FROM held) AS first
     WHERE connection_id = :connection_id AND tenant_id = :tenant_id
-    RETURNING connection_id, tenant_id, provider, bucket
+    RETURNING connection_id, tenant_id, provider, account
 ),
 freed AS (
     DELETE FROM refresh_attempt USING gone WHERE refresh_attempt.connection_id = gone.connection_id
 ),
-goes_on AS MATERIALIZED (SELECT grant_given(tenant_id, provider, bucket) FROM gone)
+goes_on AS MATERIALIZED (SELECT grant_given(tenant_id, provider, account) FROM gone)
 INSERT INTO audit (audit_id, tenant_id, actor, act, provider, connection_id)
 SELECT :audit_id::uuid, tenant_id, :actor::text, 'connection.removed', provider, connection_id
 FROM gone, goes_on

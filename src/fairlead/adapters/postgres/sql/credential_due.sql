@@ -5,7 +5,7 @@
 -- Locks   nothing
 -- Needs   credential_due_idx (due_at, connection_id) WHERE due_at IS NOT NULL
 --         A refresh that died stays out until its dead letter has cooled down (R14).
-SELECT cr.connection_id, cr.tenant_id, cr.provider, cr.bucket, cr.generation, cr.refreshable, cr.due_at,
+SELECT cr.connection_id, cr.tenant_id, cr.provider, cr.account, cr.generation, cr.refreshable, cr.due_at,
        CASE WHEN cr.critical_at <= now() THEN 0 WHEN cr.urgent_at <= now() THEN 1 ELSE 2 END AS priority,
        coalesce(cr.expires_at <= now(), false) AS expired
 FROM credential cr

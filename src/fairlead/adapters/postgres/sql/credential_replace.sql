@@ -24,7 +24,7 @@ described AS (
         client_id = :client_id, endpoint = :endpoint, settings = :settings,
         updated_at = greatest(now(), connection.updated_at + interval '1 microsecond')
     FROM moved WHERE connection.connection_id = moved.connection_id
-    RETURNING connection.provider, connection.bucket
+    RETURNING connection.provider, connection.account
 ),
 ended AS (
     DELETE FROM refresh_attempt USING moved WHERE refresh_attempt.connection_id = moved.connection_id
@@ -46,7 +46,7 @@ unblocked AS (  -- dead_letter.process retries work that lacked the grant; other
 ),
 goes_on AS MATERIALIZED (
     SELECT CASE WHEN :state::text = 'active'
-        THEN grant_given(moved.tenant_id, described.provider, described.bucket) END FROM moved, described
+        THEN grant_given(moved.tenant_id, described.provider, described.account) END FROM moved, described
 )
 INSERT INTO audit (audit_id, tenant_id, actor, act, provider, connection_id, details)
 SELECT :audit_id::uuid, moved.tenant_id, :actor::text, 'connection.reauthorised', described.provider,

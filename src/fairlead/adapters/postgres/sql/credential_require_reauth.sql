@@ -1,6 +1,6 @@
 -- credential_require_reauth: needs_reauth by compare-and-set, with its dead letter, audit record and notice job;
 -- other work of the connection waits.
--- Takes   connection_id, generation, rotation_id (NULL: no refresh may be in flight), reason, audit_id,
+-- Takes   connection_id, generation, attempt_id (NULL: no refresh may be in flight), reason, audit_id,
 --         job_id, job_args (of the notice, which is told once per loss), unique_key
 -- Returns connection_id; no row if a winner was there: a loser can never disable it
 -- Locks   the credential's row, as settle does first; then the refresh attempt's, the job's lane if that is not ready,
@@ -11,14 +11,14 @@ WITH held AS MATERIALIZED (
 ),
 over AS (
     DELETE FROM refresh_attempt USING (SELECT count(*) FROM held) AS first
-    WHERE connection_id = :connection_id AND rotation_id = :rotation_id::uuid
+    WHERE connection_id = :connection_id AND attempt_id = :attempt_id::uuid
     RETURNING connection_id
 ),
 required AS (
     UPDATE credential SET
         state = 'needs_reauth', state_reason = :reason, state_at = now(), due_at = NULL
     WHERE connection_id = :connection_id AND generation = :generation AND state IN ('active', 'unknown')
-        AND CASE WHEN :rotation_id::uuid IS NULL
+        AND CASE WHEN :attempt_id::uuid IS NULL
                  THEN NOT EXISTS (SELECT FROM refresh_attempt r WHERE r.connection_id = :connection_id)
                  ELSE EXISTS (SELECT FROM over) END
     RETURNING connection_id, tenant_id, expires_at
@@ -52,7 +52,7 @@ lanes AS MATERIALIZED (
     SELECT lane_touch(array_agg(lane_id), array_agg(run_at)) FROM told HAVING count(*) > 0
 ),
 waits AS MATERIALIZED (
-    SELECT await_grant(required.tenant_id, connection.provider, connection.bucket)
+    SELECT await_grant(required.tenant_id, connection.provider, connection.account)
     FROM required JOIN connection USING (connection_id)
 )
 INSERT INTO audit (audit_id, tenant_id, actor, act, provider, connection_id, details)

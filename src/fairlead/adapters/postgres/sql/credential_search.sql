@@ -1,6 +1,6 @@
 -- credential_search: connections for people, by tenant, provider and state.
 -- Takes   tenant_id, provider, state (each NULL for any), limit
--- Returns credential_detail, by tenant, provider, bucket
+-- Returns credential_detail, by tenant, provider, account
 -- Locks   nothing
 -- Needs   connection's unique index for a tenant; without one it reads the table up to the limit
 SELECT 0 AS ord, d.*
@@ -8,5 +8,5 @@ FROM credential_detail d
 WHERE (:tenant_id::text IS NULL OR d.tenant_id = :tenant_id)
     AND (:provider::text IS NULL OR d.provider = :provider)
     AND (:state::text IS NULL OR d.state = :state)
-ORDER BY d.tenant_id, d.provider, d.bucket
+ORDER BY d.tenant_id, d.provider, d.account
 LIMIT :limit;

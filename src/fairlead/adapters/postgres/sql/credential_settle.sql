@@ -50,7 +50,7 @@ settled AS (
             WHERE r.connection_id = answer.connection_id AND r.from_generation = answer.generation
                 AND r.replays > 0 AND r.epoch > answer.epoch
                 AND extract(epoch FROM now() - r.sent_at)::float8 <= answer.yields_s)
-    RETURNING cr.connection_id, cr.tenant_id, cr.provider, cr.bucket, cr.generation, cr.state_at, answer.epoch,
+    RETURNING cr.connection_id, cr.tenant_id, cr.provider, cr.account, cr.generation, cr.state_at, answer.epoch,
               answer.account_id, answer.actor, answer.audit_id
 ),
 ended AS (
@@ -79,7 +79,7 @@ told AS (
     FROM settled JOIN connection USING (connection_id)
 ),
 goes_on AS MATERIALIZED (  -- of those that were not active just now
-    SELECT grant_given(tenant_id, provider, bucket) FROM settled WHERE state_at = now()
+    SELECT grant_given(tenant_id, provider, account) FROM settled WHERE state_at = now()
 )
 SELECT connection_id, epoch, false AS busy FROM settled CROSS JOIN (SELECT count(*) FROM goes_on) AS done
 UNION ALL

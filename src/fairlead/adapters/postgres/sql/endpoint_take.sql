@@ -2,7 +2,7 @@
 --         to send generation g", of those that get it: mutex, double-check and write-ahead of a refresh in one write.
 -- Takes   provider, app, place, bucket (the names of the app's, the host's and the rate's row, which may be one); arrays
 --         of one length, in the order in which permits are given: connection_ids, generations, at_onces (no back-off
---         holds it), rotation_ids (NULL: no INTENT is wanted), session_ids, leases_s;
+--         holds it), attempt_ids (NULL: no INTENT is wanted), session_ids, leases_s;
 --         per_s (NULL: no rate), burst, probe_s (a probe's time), secret_fingerprint (a pause is for the secret that was refused; others pass,
 --         and it stays refused; NULL: the secret is the connection's own, which no pause applies to)
 -- Returns for each asked: held_s (its own back-off), turn among those without, granted (permits), level (permits left
@@ -16,15 +16,15 @@
 --         the statement: a row that was inserted between the two could be read, but not written. The join leaves it out.
 --         Time alone takes over only what was never sent (R7): phase intent without a sent_at.
 --         A process takes over its own intent too: it has one flight per connection at most.
---         Asked again with the same rotation_id (a commit in doubt) it grants again, for one more permit.
+--         Asked again with the same attempt_id (a commit in doubt) it grants again, for one more permit.
 --         The epoch is the time of the send in microseconds (trigger send_epoch_of_time), raised above every earlier
 --         epoch of the connection and the sequence: that counts from before again after a restore, and time goes on (R51).
 WITH asked AS MATERIALIZED (
     SELECT a.*, b.reason, extract(epoch FROM b.retry_at - now())::float8 AS held_s,
         (count(*) FILTER (WHERE b.retry_at IS NULL) OVER (ORDER BY a.ord))::integer - 1 AS turn
-    FROM unnest(:connection_ids::uuid[], :generations::bigint[], :at_onces::boolean[], :rotation_ids::uuid[],
+    FROM unnest(:connection_ids::uuid[], :generations::bigint[], :at_onces::boolean[], :attempt_ids::uuid[],
                 :session_ids::uuid[], :leases_s::float8[]) WITH ORDINALITY
-        AS a (connection_id, generation, at_once, rotation_id, session_id, lease_s, ord)
+        AS a (connection_id, generation, at_once, attempt_id, session_id, lease_s, ord)
     LEFT JOIN refresh_backoff b ON b.connection_id = a.connection_id AND b.generation = a.generation
         AND b.retry_at > now() AND NOT a.at_once
 ),
@@ -67,32 +67,32 @@ idle AS MATERIALIZED (  -- rotations that nobody else holds at the moment
     ORDER BY r.connection_id FOR UPDATE OF r SKIP LOCKED
 ),
 claimed AS (
-    INSERT INTO refresh_attempt AS held (connection_id, tenant_id, rotation_id, from_generation, epoch, phase,
+    INSERT INTO refresh_attempt AS held (connection_id, tenant_id, attempt_id, from_generation, epoch, phase,
                                   session_id, lease_until)
-    SELECT DISTINCT ON (cr.connection_id) cr.connection_id, cr.tenant_id, a.rotation_id, a.generation,
+    SELECT DISTINCT ON (cr.connection_id) cr.connection_id, cr.tenant_id, a.attempt_id, a.generation,
            greatest(nextval('send_epoch'), cr.settled_epoch + 1), 'intent', a.session_id,
            now() + a.lease_s * interval '1 second'
     FROM admitted a
     JOIN credential cr USING (connection_id)
     LEFT JOIN refresh_attempt r USING (connection_id)
     LEFT JOIN idle USING (connection_id)
-    WHERE a.rotation_id IS NOT NULL AND cr.generation = a.generation AND cr.state IN ('active', 'unknown')
+    WHERE a.attempt_id IS NOT NULL AND cr.generation = a.generation AND cr.state IN ('active', 'unknown')
         AND (r.connection_id IS NULL OR idle.connection_id IS NOT NULL)
     ORDER BY cr.connection_id, a.ord
     ON CONFLICT (connection_id) DO UPDATE SET
-        rotation_id = excluded.rotation_id, from_generation = excluded.from_generation,
+        attempt_id = excluded.attempt_id, from_generation = excluded.from_generation,
         epoch = excluded.epoch, phase = 'intent', session_id = excluded.session_id,
         lease_until = excluded.lease_until, started_at = now(), sent_at = NULL, replays = 0, reason = NULL
     WHERE held.from_generation < excluded.from_generation
-        OR (held.phase = 'intent' AND held.rotation_id = excluded.rotation_id)
+        OR (held.phase = 'intent' AND held.attempt_id = excluded.attempt_id)
         OR (held.phase = 'intent' AND held.sent_at IS NULL
             AND (held.lease_until < now() OR held.session_id = excluded.session_id OR NOT EXISTS (
                 SELECT FROM worker_session s
                 WHERE s.session_id = held.session_id AND s.lost_at IS NULL AND s.stopped_at IS NULL)))
-    RETURNING held.rotation_id, held.epoch
+    RETURNING held.attempt_id, held.epoch
 ),
 used AS MATERIALIZED (
-    SELECT (SELECT count(*) FROM claimed) + count(*) FILTER (WHERE rotation_id IS NULL) AS permits FROM admitted
+    SELECT (SELECT count(*) FROM claimed) + count(*) FILTER (WHERE attempt_id IS NULL) AS permits FROM admitted
 ),
 taken AS (
     UPDATE endpoint_gate g SET
@@ -111,5 +111,5 @@ taken AS (
 SELECT asked.ord, asked.held_s, asked.turn, d.granted, d.level, d.probing AS probe, d.dirty, d.retry_after_s,
     CASE WHEN d.halted THEN 'pause' WHEN d.closed THEN 'breaker' ELSE 'rate' END AS guard,
     coalesce(asked.reason, d.reason) AS reason, claimed.epoch
-FROM decided d, asked LEFT JOIN claimed USING (rotation_id)
+FROM decided d, asked LEFT JOIN claimed USING (attempt_id)
 ORDER BY asked.ord;

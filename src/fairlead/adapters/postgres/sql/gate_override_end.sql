@@ -1,8 +1,9 @@
--- gate_override_end: take a switch back at once.
--- Takes   act, tenant_id, provider, bucket; steps, as gate_override_list
--- Returns one row: in_force (it still did something); no row if there was none
+-- gate_override_end: end an override at once.
+-- Takes   kind, tenant_id, provider, account; steps, as gate_override_list
+-- Returns one row: in_force (it still had an effect); no row if there was none
 -- Locks   its row
 -- Needs   the primary key
 DELETE FROM gate_override
-WHERE act = :act AND tenant_id = :tenant_id AND provider = :provider AND bucket = :bucket
-RETURNING on_since IS NULL OR now() < on_since + (:steps::int - 1) * step_s * interval '1 second' AS in_force
+WHERE kind = :kind AND tenant_id = :tenant_id AND provider = :provider AND account = :account
+RETURNING rollout_since IS NULL
+    OR now() < rollout_since + (:steps::int - 1) * step_s * interval '1 second' AS in_force

@@ -1,5 +1,5 @@
 -- refresh_attempt_unknown: a send whose outcome is not known; the token is still served, recovery comes at due_in_s.
--- Takes   connection_id, rotation_id, reason, due_in_s (seconds from now until something can be done), audit_id
+-- Takes   connection_id, attempt_id, reason, due_in_s (seconds from now until something can be done), audit_id
 -- Returns connection_id; no row if the refresh attempt is not ours or not in phase sent
 -- Locks   the credential's row, as settle does first; then the refresh attempt's
 -- Needs   the primary keys
@@ -9,7 +9,7 @@ WITH held AS MATERIALIZED (
 lost AS (
     UPDATE refresh_attempt SET phase = 'unknown', reason = :reason
     FROM (SELECT count(*) FROM held) AS first
-    WHERE connection_id = :connection_id AND rotation_id = :rotation_id AND phase = 'sent'
+    WHERE connection_id = :connection_id AND attempt_id = :attempt_id AND phase = 'sent'
     RETURNING connection_id, tenant_id, from_generation
 ),
 told AS (

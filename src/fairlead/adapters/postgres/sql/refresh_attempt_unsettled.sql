@@ -4,7 +4,7 @@
 -- Locks   nothing
 -- Needs   refresh_attempt holds only what is in flight, so it is small and read whole.
 --         A refresh that died stays out until its dead letter has cooled down (R14), as in credential_due
-SELECT r.connection_id, c.tenant_id, c.provider, c.bucket, r.from_generation AS generation
+SELECT r.connection_id, c.tenant_id, c.provider, c.account, r.from_generation AS generation
 FROM refresh_attempt r
 JOIN connection c USING (connection_id)
 LEFT JOIN worker_session s ON s.session_id = r.session_id
