@@ -30,7 +30,7 @@ LOST = 0.12
 """Of all acts, so many meet a loss."""
 RESOLVED = (
     *("enqueue", "claim", "claim_suspect", "acknowledge", "acknowledge_all"),
-    *("begin", "begin_again", "sync", "tick", "pause", "resume", "drop", "redrive"),
+    *("begin", "begin_again", "sync", "fire", "pause", "resume", "drop", "redrive"),
 )
 """What a store asks once more by itself where an answer was lost."""
 TOLD = ("end", "heartbeat", "rescue", "cancel", "retry_now", "resolve", "expire", "prune")
@@ -135,7 +135,7 @@ class Draft:
         self._do(self._draw.choice(["heartbeat", "heartbeat", "local_sessions"]), self._who())
 
     def duty(self) -> None:
-        """A tick is taken, by what its process knows; or a person has a hand in it."""
+        """A run is taken, by what its process knows; or a person has a hand in it."""
         draw, name = self._draw, self._draw.choice(SCHEDULES)
         kind = draw.random()
         if kind < 0.75:
@@ -145,7 +145,7 @@ class Draft:
                 fields: dict[str, object] = {"delay_s": draw.choice([0.0, 0.0, 3.0])}
                 if draw.random() < 0.5:
                     fields["unique_key"] = f"key{draw.randrange(3)}"
-                self._do("tick", self._who(), name, draw.choice([-5.0, 1.0, 60.0, 3600.0]), fields)
+                self._do("fire", self._who(), name, draw.choice([-5.0, 1.0, 60.0, 3600.0]), fields)
         elif kind < 0.85:
             self._do("sync", draw.randrange(4), draw.random() < 0.4)
         elif kind < 0.9:
@@ -162,7 +162,7 @@ class Draft:
 
     def upkeep(self) -> None:
         """What sweeps do."""
-        act = self._draw.choice(["expire", "expire", "prune", "forget_sessions", "forget_ticks"])
+        act = self._draw.choice(["expire", "expire", "prune", "forget_sessions", "forget_runs"])
         self._do(act, *([] if act == "expire" else [self._draw.choice([0.0, 50.0, 1e6])]))
 
     def time(self) -> None:

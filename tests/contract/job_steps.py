@@ -58,7 +58,7 @@ class Side:
         """Of each process, its own."""
         self._asked: list[list[NewJob]] = []
         self._seen: dict[tuple[int, str], datetime] = {}
-        """The last tick of a schedule as a process knows it."""
+        """The last run of a schedule as a process knows it."""
         self._jobs: list[UUID] = []
         self._held: dict[tuple[int, UUID], Job] = {}
         self._unstarted: set[int] = set()
@@ -102,14 +102,14 @@ class Side:
         own = [{"dead_letter_id": 0, "history": len(one.history)} for one in letters]
         shown = [_shown(one) | its for one, its in zip(letters, own, strict=True)]
         sessions = sorted(await self._stores.sessions.search(), key=lambda session: session.session_id)
-        ticks = [await self._stores.schedule_store.runs(name, MOST) for name in SCHEDULES]
+        run_times = [await self._stores.schedule_store.runs(name, MOST) for name in SCHEDULES]
         return [
             shown,
             await self._stores.jobs.counts(),
             await self._stores.dead_letters.counts(),
             [_shown(session) for session in sessions],
             await self._stores.schedule_store.schedules(),
-            ticks,
+            run_times,
         ]
 
     async def _letters(self) -> Sequence[DeadLetter]:
@@ -261,20 +261,22 @@ class Side:
     async def look(self, process: int) -> object:
         """What a process knows of schedules it knows from here."""
         found = await self._stores.schedule_store.schedules()
-        self._seen |= {(process, state.schedule.name): state.last_tick for state in found}
+        self._seen |= {(process, state.schedule.name): state.last_run_at for state in found}
         return found
 
-    async def tick(self, process: int, name: str, step_s: float, fields: dict[str, Any]) -> object:
+    async def fire(self, process: int, name: str, step_s: float, fields: dict[str, Any]) -> object:
         """One so long after the last that it knows of."""
         seen = self._seen.get((process, name))
         if seen is None:
             return None
         job = new_job(KINDS[0], tenant_id=TENANTS[0], job_id=self._ids.uuid7(), **fields)
         self._jobs.append(job.job_id)
-        tick = seen + timedelta(seconds=step_s)
-        took = await self._stores.schedule_store.record_run(name, seen, tick, 1, self._session(process), job)
+        run_at = seen + timedelta(seconds=step_s)
+        took = await self._stores.schedule_store.record_run(
+            name, seen, run_at, 1, self._session(process), job
+        )
         if took:
-            self._seen[process, name] = tick
+            self._seen[process, name] = run_at
         return took
 
     async def pause(self, name: str) -> object:
@@ -286,7 +288,7 @@ class Side:
     async def drop(self, name: str) -> object:
         return await self._stores.schedule_store.remove(name)
 
-    async def forget_ticks(self, older_than_s: float) -> object:
+    async def forget_runs(self, older_than_s: float) -> object:
         return await self._stores.schedule_store.prune(older_than_s, MOST)
 
     # ---- dead letters --------------------------------------------------------------------------

@@ -93,17 +93,19 @@ class IsPatient(MemorySessionStore):
         return 0
 
 
-class TakesATickTwice(MemoryScheduleStore):
+class TakesARunTwice(MemoryScheduleStore):
     """No compare-and-set."""
 
     @statement
     def record_run(
-        self, name: str, seen: datetime, tick: datetime, coalesced: int, session_id: UUID, job: NewJob
+        self, name: str, seen: datetime, run_at: datetime, coalesced: int, session_id: UUID, job: NewJob
     ) -> bool:
         row = self.database.schedules.get(name)
         if row is not None:
-            seen = row.last_tick
-        took: bool = plain(MemoryScheduleStore.record_run)(self, name, seen, tick, coalesced, session_id, job)
+            seen = row.last_run_at
+        took: bool = plain(MemoryScheduleStore.record_run)(
+            self, name, seen, run_at, coalesced, session_id, job
+        )
         return took
 
 
@@ -114,7 +116,7 @@ MISTAKES: list[dict[str, Any]] = [
     {"sessions": CrashesAreFree},
     {"sessions": MindsNoGap},
     {"sessions": IsPatient},
-    {"schedule_store": TakesATickTwice},
+    {"schedule_store": TakesARunTwice},
 ]
 
 

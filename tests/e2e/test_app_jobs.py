@@ -185,15 +185,15 @@ async def test_inside_a_transaction_it_is_there_with_the_commit(
 
 
 async def test_what_is_scheduled_is_written_at_start(fl: Fairlead, database: Database) -> None:
-    ticked = asyncio.Event()
+    fired = asyncio.Event()
 
     @fl.cron("@every 100ms", name="often", jitter_s=0)
     async def beat(ctx: JobContext) -> None:
-        ticked.set()
+        fired.set()
 
     fl.schedule("nightly", "0 3 * * *", beat, timezone="Europe/Madrid", tenant="acme", paused=True)
     async with at_work(fl):
-        await ticked.wait()
+        await fired.wait()
     found = await rows(
         database,
         "SELECT name, kind, timezone, tenant_id, paused FROM schedule WHERE kind = 'beat' ORDER BY name",

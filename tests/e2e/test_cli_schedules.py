@@ -41,7 +41,7 @@ async def test_schedules_are_listed_and_shown(shell: Shell, database: Database) 
         ("nightly.report", "active"),
         ("off", "paused"),
     ]
-    assert (listed.rows[0]["jitter_s"], listed.rows[0]["overdue_s"], listed.rows[1]["next_tick"]) == (
+    assert (listed.rows[0]["jitter_s"], listed.rows[0]["overdue_s"], listed.rows[1]["next_run_at"]) == (
         600,
         0,
         None,
@@ -49,14 +49,14 @@ async def test_schedules_are_listed_and_shown(shell: Shell, database: Database) 
     people = await shell("schedules", "list")
     assert len(people.out.splitlines()) == 3
     (state, _) = await schedule_store.schedules()
-    tick = state.last_tick + timedelta(seconds=1)
+    run_at = state.last_run_at + timedelta(seconds=1)
     job, session_id = new_job("report"), await a_session(database)
-    assert await schedule_store.record_run("nightly.report", state.last_tick, tick, 4, session_id, job)
+    assert await schedule_store.record_run("nightly.report", state.last_run_at, run_at, 4, session_id, job)
     shown = await shell("schedules", "show", "nightly.report", "--count", "3", "--json")
     assert shown.record["args"] == {"deep": True}
     assert len(shown.record["upcoming"]) == 3
-    assert shown.record["next_tick"] == shown.record["upcoming"][0]["tick"]
-    assert shown.record["upcoming"][0]["tick"] <= shown.record["upcoming"][0]["run_at"]
+    assert shown.record["next_run_at"] == shown.record["upcoming"][0]["run_at"]
+    assert shown.record["upcoming"][0]["run_at"] <= shown.record["upcoming"][0]["due_at"]
     (taken,) = shown.record["taken"]
     assert (taken["coalesced"], taken["job_id"]) == (4, str(job.job_id))
     assert "acme \\u202e" in (await shell("schedules", "show", "nightly.report")).out
@@ -134,7 +134,7 @@ async def test_a_schedule_that_cannot_be_computed_is_told(shell: Shell, database
     assert (await shell("schedules", "show", "nightly.report", "--json")).record["upcoming"] == []
     sick = await shell("status", "--json")
     assert sick.code == 4
-    assert any("takes no ticks" in problem for problem in sick.record["problems"])
+    assert any("takes no runs" in problem for problem in sick.record["problems"])
 
 
 async def test_an_impossible_schedule_of_the_settings_never_starts(shell: Shell) -> None:

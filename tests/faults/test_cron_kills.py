@@ -1,8 +1,8 @@
-"""Cron: processes that take the ticks of a schedule are killed at it, again and again (Q8, R4, T3).
+"""Cron: processes that take the runs of a schedule are killed at it, again and again (Q8, R4, T3).
 
 Each dies at a taking: before it, after it, or at some moment within, its statement unsent, under way or
-answered. Others are at the same ticks. What the duty table and the jobs say in the end is the truth: each
-tick of the expression was taken once, with its job; a missed one was made up, by a job of its own
+answered. Others are at the same runs. What the duty table and the jobs say in the end is the truth: each
+run of the expression was taken once, with its job; a missed one was made up, by a job of its own
 (``catch_up``) or by one for all (``coalesce``).
 """
 
@@ -21,7 +21,7 @@ import pytest
 
 from fairlead.adapters.postgres.schedule_runs import PostgresScheduleStore
 from fairlead.engine.ports import Schedule
-from fairlead.policy.jobs.cron import ticks_between
+from fairlead.policy.jobs.cron import run_times_between
 from tests.faults.support.duty import OURS
 from tests.faults.support.report import Figures, sized
 from tests.faults.support.sink import Runs
@@ -38,17 +38,15 @@ DAWDLE_S = 0.05
 PLACES = ("before", "within", "within", "after")
 QUIET_S = 600.0  # a whole fleet may be dead for a while, not for ever
 EVERY = "@every 70ms"
-NAME = f"{OURS}ticks"
+NAME = f"{OURS}runs"
 LEASE_S = 5.0
 AT_WORK = timedelta(seconds=1.0)  # from a statement's begin to its writing, on a busy machine
 
 DUTIES = (
-    "SELECT tick, taken_at, coalesced, job_id, session_id::text AS session FROM schedule_run"
-    " WHERE schedule = $1 ORDER BY tick"
+    "SELECT run_at, taken_at, coalesced, job_id, session_id::text AS session FROM schedule_run"
+    " WHERE schedule = $1 ORDER BY run_at"
 )
-JOBS = (
-    "SELECT job_id, args->>'tick' AS tick, state, created_at, finished_at FROM job WHERE kind = 'fault.work'"
-)
+JOBS = "SELECT job_id, args->>'run_at' AS run_at, state, created_at, finished_at FROM job WHERE kind = 'fault.work'"
 
 
 @dataclass
@@ -95,16 +93,16 @@ class _Duty:
         if place == "within":
             within_s = self.figures.draw.uniform(*self.figures.draw.choice(WITHIN_S))
             return order | {"dies": {"take": take, "within_s": within_s}}
-        return order | {"fault": f"tick.{place}_take:{take}:kill"}
+        return order | {"fault": f"schedule_run.{place}_take:{take}:kill"}
 
 
 async def _experiment(
     stage: Stage, figures: Figures, folder: Path, missed: str, kills: int, *unsafe: str
 ) -> tuple[_Duty, datetime]:
-    """A fleet that dies, and a worker that nobody kills; the last tick before it began."""
+    """A fleet that dies, and a worker that nobody kills; the last run before it began."""
     store, sink = PostgresScheduleStore(stage.database), folder / "sink.ndjson"
     await store.sync_schedules([Schedule(NAME, EVERY, "fault.work", "acme", missed=missed, args={"n": 0})])
-    began = await _last_tick(stage)
+    began = await _last_run_at(stage)
     hand = await stage.born(sink=str(sink), worker={"concurrency": 16, "poll_s": 0.05, "lease_s": LEASE_S})
     duty = _Duty(stage, figures, folder / "takes.ndjson", unsafe)
     if "two_transactions" in unsafe:
@@ -124,13 +122,13 @@ async def _experiment(
 
 async def _judge(duty: _Duty, missed: str, began: datetime, folder: Path) -> None:
     stage, figures = duty.stage, duty.figures
-    last = await _last_tick(stage)
-    expected = ticks_between(EVERY, "UTC", began, last, 10**6)
+    last = await _last_run_at(stage)
+    expected = run_times_between(EVERY, "UTC", began, last, 10**6)
     taken, made = await stage.rows(DUTIES, NAME), await stage.rows(JOBS)
     judged = coalesced if missed == "coalesce" else caught_up
     lost, doubled = judged(expected, taken, made)
     runs = Counter(run.job_id for run in Runs(folder / "sink.ndjson").by_lease.values())
-    figures.note(ticks=len(expected), taken=len(taken), jobs=len(made))
+    figures.note(run_times=len(expected), taken=len(taken), jobs=len(made))
     figures.note(
         made_up_by_another=sum(row["coalesced"] for row in taken), late_ends=by_a_late_end(taken, made)
     )
@@ -143,32 +141,32 @@ async def _judge(duty: _Duty, missed: str, began: datetime, folder: Path) -> Non
     )
 
 
-async def _last_tick(stage: Stage) -> datetime:
-    found = await stage.rows("SELECT last_tick FROM schedule WHERE name = $1", NAME)
-    last: datetime = found[0]["last_tick"]
+async def _last_run_at(stage: Stage) -> datetime:
+    found = await stage.rows("SELECT last_run_at FROM schedule WHERE name = $1", NAME)
+    last: datetime = found[0]["last_run_at"]
     return last
 
 
 def caught_up(
     expected: list[datetime], taken: list[dict[str, Any]], made: list[dict[str, Any]]
 ) -> tuple[int, int]:
-    """A record and a job for each tick; (missed, doubled)."""
-    ticks, jobs = Counter(row["tick"] for row in taken), Counter(row["tick"] for row in made)
+    """A record and a job for each run; (missed, doubled)."""
+    run_times, jobs = Counter(row["run_at"] for row in taken), Counter(row["run_at"] for row in made)
     of_record = {row["job_id"] for row in taken}
-    missed = sum(tick not in ticks or tick.isoformat() not in jobs for tick in expected)
-    strange = sum(row["job_id"] not in of_record for row in made) + len(ticks.keys() - set(expected))
-    return missed, sum(count - 1 for count in (*ticks.values(), *jobs.values())) + strange
+    missed = sum(run_at not in run_times or run_at.isoformat() not in jobs for run_at in expected)
+    strange = sum(row["job_id"] not in of_record for row in made) + len(run_times.keys() - set(expected))
+    return missed, sum(count - 1 for count in (*run_times.values(), *jobs.values())) + strange
 
 
 def coalesced(
     expected: list[datetime], taken: list[dict[str, Any]], made: list[dict[str, Any]]
 ) -> tuple[int, int]:
-    """A record stands for the ticks since the one before it, and has a job, or one that was open then."""
-    places = {tick: place for place, tick in enumerate(expected)}
+    """A record stands for the runs since the one before it, and has a job, or one that was open then."""
+    places = {run_at: place for place, run_at in enumerate(expected)}
     jobs = {row["job_id"]: row for row in made}
-    missed, doubled, before = 0, len(made) - len({row["tick"] for row in made}), -1
+    missed, doubled, before = 0, len(made) - len({row["run_at"] for row in made}), -1
     for row in taken:
-        place = places.get(row["tick"], before)
+        place = places.get(row["run_at"], before)
         missed += place - before - 1 - row["coalesced"] if place > before else 0
         doubled += place <= before
         before = place
@@ -181,20 +179,20 @@ def coalesced(
 
 def _was_open(job: dict[str, Any], moment: datetime, late: timedelta = AT_WORK) -> bool:
     """Both moments are those at which a statement began. That a job's end began first, and was carried out
-    after a tick had met the job open, is no miss; so *late* it may be."""
+    after a run had met the job open, is no miss; so *late* it may be."""
     return bool(job["created_at"] <= moment <= job["finished_at"] + late)
 
 
 def by_a_late_end(taken: list[dict[str, Any]], made: list[dict[str, Any]]) -> int:
-    """Ticks without a job, of which a late end alone says that one was open: rare, or ticks are missed."""
+    """Runs without a job, of which a late end alone says that one was open: rare, or runs are missed."""
     without = [row["taken_at"] for row in taken if row["job_id"] is None]
     return sum(not any(_was_open(job, moment, timedelta(0)) for job in made) for moment in without)
 
 
 async def _deaths_within(duty: _Duty) -> None:
-    """Of those that died within a taking: whose tick was taken all the same."""
-    last = {line["session"]: line["tick"] for line in map(json.loads, duty.takes.read_text().splitlines())}
-    kept = {(row["session"], row["tick"].isoformat()) for row in await duty.stage.rows(DUTIES, NAME)}
+    """Of those that died within a taking: whose run was taken all the same."""
+    last = {line["session"]: line["run_at"] for line in map(json.loads, duty.takes.read_text().splitlines())}
+    kept = {(row["session"], row["run_at"].isoformat()) for row in await duty.stage.rows(DUTIES, NAME)}
     taken = sum((session, last[session]) in kept for session in duty.within)
     duty.figures.note(died_within_and_took_it=taken, died_within_and_did_not=len(duty.within) - taken)
     duty.figures.holds(0 < taken < len(duty.within), "deaths came on both sides of the commit")

@@ -1,8 +1,8 @@
 """E02: a process dies at each named point of the product, on its first, second and third pass (P1-P3, P6).
 
-Jobs of each outcome, hand-backs, refreshes and ticks; what the next process makes of it is legal from every
+Jobs of each outcome, hand-backs, refreshes and runs; what the next process makes of it is legal from every
 point: each job has ended as it was ordered, with as many runs as that point costs; no slot of a tenant's cap
-is missing; each connection has one live token, or has lost it where it must; each tick was taken once.
+is missing; each connection has one live token, or has lost it where it must; each run was taken once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fairlead.adapters.postgres.lanes import PostgresLaneStore
 from fairlead.adapters.postgres.schedule_runs import PostgresScheduleStore
 from fairlead.engine.ports import Schedule
 from fairlead.engine.ports.lanes import TenantShare
-from fairlead.policy.jobs.cron import ticks_between
+from fairlead.policy.jobs.cron import run_times_between
 from fairlead.testing.ledger import posts_of
 from tests.faults.support.child import Child, Gone
 from tests.faults.support.refreshes import die_at, expected, proven, recover
@@ -306,37 +306,37 @@ async def _judge_refreshes(stage: Stage, figures: Figures, heir: Child, cells: d
     figures.zero(illegal_states=len(wrong), violations=len(stage.verdict().violations))
 
 
-# ---- ticks
+# ---- runs
 
 
-async def test_E02_crash_points_of_ticks(stage: Stage) -> None:
+async def test_E02_crash_points_of_runs(stage: Stage) -> None:
     figures, deaths = Figures("E02"), 0
     store = PostgresScheduleStore(stage.database)
     await store.sync_schedules([Schedule(TICKS, EVERY, "fault.work", "acme", missed="catch_up")])
-    began = await _last_tick(stage)
-    points = sorted(point for point in POINTS if point.startswith("tick."))
+    began = await _last_run_at(stage)
+    points = sorted(point for point in POINTS if point.startswith("schedule_run."))
     for point, nth in [(point, nth) for point in points for nth in PASSES] * TIMES:
         child = await stage.born(scheduler=True, fault=f"{point}:{nth}:kill")
         await child.died()
         assert child.code == -9, child.words()
         deaths += 1
     heir = await stage.born(scheduler=True)
-    last = await _last_tick(stage)
+    last = await _last_run_at(stage)
 
     async def goes_on() -> bool:
-        return await _last_tick(stage) > last
+        return await _last_run_at(stage) > last
 
-    await until(goes_on, "another takes the ticks")
+    await until(goes_on, "another takes the runs")
     await heir.stop()
-    due = ticks_between(EVERY, "UTC", began, await _last_tick(stage), 10**6)
-    made = await stage.rows("SELECT job_id, args->>'tick' AS tick FROM job WHERE kind = 'fault.work'")
+    due = run_times_between(EVERY, "UTC", began, await _last_run_at(stage), 10**6)
+    made = await stage.rows("SELECT job_id, args->>'run_at' AS run_at FROM job WHERE kind = 'fault.work'")
     missed, doubled = caught_up(due, await stage.rows(DUTIES, TICKS), made)
-    figures.note(what="ticks", n=deaths, points=len(points), ticks=len(due))
+    figures.note(what="runs", n=deaths, points=len(points), run_times=len(due))
     figures.zero(missed=missed, doubled=doubled)
     figures.conclude()
 
 
-async def _last_tick(stage: Stage) -> datetime:
-    found = await stage.rows("SELECT last_tick FROM schedule WHERE name = $1", TICKS)
-    last: datetime = found[0]["last_tick"]
+async def _last_run_at(stage: Stage) -> datetime:
+    found = await stage.rows("SELECT last_run_at FROM schedule WHERE name = $1", TICKS)
+    last: datetime = found[0]["last_run_at"]
     return last

@@ -1,6 +1,6 @@
 """E52: everything at once for half an hour, and every minute something breaks; then every promise is checked.
 
-Three processes run jobs, call an API, refresh tokens and take ticks. What breaks is drawn by chance
+Three processes run jobs, call an API, refresh tokens and take runs. What breaks is drawn by chance
 (support/weather.py). In the end the ledgers are read: of the jobs, of the issuer and of the API; and what one
 process, which nobody kills, and the database hold must not have grown. `make soak` runs it for half an hour,
 or for FAIRLEAD_SOAK_S; a shorter one is not of full size. Below ten minutes, as in a smoke run, growth is
@@ -24,7 +24,7 @@ import pytest
 
 from fairlead.adapters.postgres.schedule_runs import PostgresScheduleStore
 from fairlead.engine.ports import Schedule
-from fairlead.policy.jobs.cron import ticks_between
+from fairlead.policy.jobs.cron import run_times_between
 from fairlead.testing.api.stripe import StripeApi
 from tests.faults.support.child import Asked, Child
 from tests.faults.support.faultproxy import postgres_proxy
@@ -134,12 +134,12 @@ class _Soak:
         self.order["refreshes"] = list(self.connections)
         schedule = Schedule(TICKS, EVERY, "soak.tick", TENANT, missed="catch_up")
         await PostgresScheduleStore(self.stage.database).sync_schedules([schedule])
-        self.began = await self.last_tick()
+        self.began = await self.last_run_at()
         self.workers = list(await asyncio.gather(*(self.born() for _ in range(PROCESSES))))
 
-    async def last_tick(self) -> datetime:
-        found = await self.stage.rows("SELECT last_tick FROM schedule WHERE name = $1", TICKS)
-        last: datetime = found[0]["last_tick"]
+    async def last_run_at(self) -> datetime:
+        found = await self.stage.rows("SELECT last_run_at FROM schedule WHERE name = $1", TICKS)
+        last: datetime = found[0]["last_run_at"]
         return last
 
     async def ask_for_calls(self) -> None:
@@ -245,12 +245,12 @@ def _judge_runs(figures: Figures, runs: Runs, faults: list[Fault]) -> None:
     figures.zero(extra_runs_without_a_fault=again.count(None))
 
 
-async def _judge_ticks(soak: _Soak) -> None:
+async def _judge_schedule_runs(soak: _Soak) -> None:
     assert soak.began is not None
-    due = ticks_between(EVERY, "UTC", soak.began, await soak.last_tick(), 10**6)
-    made = await soak.stage.rows("SELECT job_id, args->>'tick' AS tick FROM job WHERE kind = 'soak.tick'")
+    due = run_times_between(EVERY, "UTC", soak.began, await soak.last_run_at(), 10**6)
+    made = await soak.stage.rows("SELECT job_id, args->>'run_at' AS run_at FROM job WHERE kind = 'soak.tick'")
     missed, doubled = caught_up(due, await soak.stage.rows(DUTIES, TICKS), made)
-    soak.figures.note(ticks=len(due))
+    soak.figures.note(run_times=len(due))
     soak.figures.zero(ticks_missed=missed, ticks_doubled=doubled)
 
 
@@ -316,12 +316,12 @@ async def _settled(soak: _Soak) -> None:
         return not await soak.stage.rows(UNSETTLED)
 
     await until(none_open, "the jobs that call have ended, or wait for their turn", WITHIN_S)
-    last = await soak.last_tick()
+    last = await soak.last_run_at()
 
     async def goes_on() -> bool:
-        return await soak.last_tick() > last
+        return await soak.last_run_at() > last
 
-    await until(goes_on, "ticks are taken", WITHIN_S)
+    await until(goes_on, "runs are taken", WITHIN_S)
 
 
 async def test_E52_soak(stage: Stage, tmp_path: Path) -> None:
@@ -335,7 +335,7 @@ async def test_E52_soak(stage: Stage, tmp_path: Path) -> None:
         await _settled(soak)
         await _judge_jobs(soak)
         await asyncio.gather(*(child.stop() for child in soak.workers))
-        await _judge_ticks(soak)
+        await _judge_schedule_runs(soak)
         await _judge_refreshes(soak)
         _judge_limits(soak)
         _judge_growth(figures, growth)

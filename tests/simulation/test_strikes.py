@@ -26,7 +26,13 @@ def test_all_that_happened_is_no_complaint() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["kill", "redis_away one", "pass job.after_claim", "kill tick.after_take", "stop token.after_sent"],
+    [
+        "kill",
+        "redis_away one",
+        "pass job.after_claim",
+        "kill schedule_run.after_take",
+        "stop token.after_sent",
+    ],
 )
 def test_what_never_happened_is_found(name: str) -> None:
     struck = everything()

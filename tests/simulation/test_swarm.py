@@ -96,8 +96,8 @@ def test_more_passes_kill_where_there_are_few() -> None:
     with points.armed(points.Dice(Random(1), 0.05, 0.0), lambda place, action: killed.append(place)):
         for _ in range(1000):
             faultpoint.faultpoint("job.after_claim")
-            faultpoint.faultpoint("tick.after_take")
-    assert 150 <= killed.count("tick.after_take") <= 250
+            faultpoint.faultpoint("schedule_run.after_take")
+    assert 150 <= killed.count("schedule_run.after_take") <= 250
     assert 20 <= killed.count("job.after_claim") <= 100
 
 

@@ -77,12 +77,12 @@ async def test_fading_switch_follows_the_clock_of_the_database_and_ends(
     assert not await store.start_rollout(PROVIDER, 60)
     assert await store.start_rollout(EVERYTHING, 60)
     assert not await store.start_rollout(EVERYTHING, 1), "it goes on at its pace"
-    await run(database, "UPDATE gate_override SET on_since = now() - interval '179 s'")
+    await run(database, "UPDATE gate_override SET rollout_since = now() - interval '179 s'")
     (rollout,) = await store.search()
     assert rollout.rollout is not None
     assert rollout.rollout.step_s == 60
     assert rollout.rollout.age_s == pytest.approx(179, abs=1)
-    await run(database, "UPDATE gate_override SET on_since = now() - interval '180 s'")
+    await run(database, "UPDATE gate_override SET rollout_since = now() - interval '180 s'")
     assert await in_force(store) == []
     assert not await store.end(OverrideKind.DISABLED, EVERYTHING), "it had ended by itself"
 
@@ -91,7 +91,7 @@ async def test_disabled_again_nothing_comes_back(store: PostgresOverrideStore, d
     await put(store, OverrideKind.DISABLED, EVERYTHING)
     (first,) = await store.search()
     await store.start_rollout(EVERYTHING, 60)
-    await run(database, "UPDATE gate_override SET on_since = now() - interval '1 day'")
+    await run(database, "UPDATE gate_override SET rollout_since = now() - interval '1 day'")
     await put(store, OverrideKind.DISABLED, EVERYTHING)
     (again,) = await store.search()
     assert again.rollout is None
@@ -111,7 +111,7 @@ async def test_disabled_again_nothing_comes_back(store: PostgresOverrideStore, d
     ],
 )
 async def test_no_row_says_what_is_none(database: Database, values: str) -> None:
-    columns = "act, tenant_id, provider, account, reason, actor"
+    columns = "kind, tenant_id, provider, account, reason, actor"
     with pytest.raises(asyncpg.CheckViolationError):
         await run(database, f"INSERT INTO gate_override ({columns}) VALUES {values}")
 
@@ -119,4 +119,4 @@ async def test_no_row_says_what_is_none(database: Database, values: str) -> None
 async def test_only_limits_come_back_step_by_step(store: PostgresOverrideStore, database: Database) -> None:
     await put(store, OverrideKind.ISOLATED, EVERYTHING)
     with pytest.raises(asyncpg.CheckViolationError):
-        await run(database, "UPDATE gate_override SET on_since = now(), step_s = 60")
+        await run(database, "UPDATE gate_override SET rollout_since = now(), step_s = 60")

@@ -205,15 +205,15 @@ async def test_an_outcome_that_stays_in_doubt_is_recognised_later(wire: Wire, da
     assert await wire.jobs.acknowledge([done]) == set()
 
 
-async def test_take_tick(wire: Wire, database: Database) -> None:
+async def test_take_run(wire: Wire, database: Database) -> None:
     schedule_store = PostgresScheduleStore(wire.database)
     session_id = await a_session(database)
     await schedule_store.sync_schedules([Schedule("scan", "* * * * *", "token.scan", "fairlead")])
     (state,) = await schedule_store.schedules()
-    tick = state.last_tick + timedelta(minutes=1)
+    run_at = state.last_run_at + timedelta(minutes=1)
     wire.cut()
     assert await schedule_store.record_run(
-        "scan", state.last_tick, tick, 0, session_id, new_job("token.scan")
+        "scan", state.last_run_at, run_at, 0, session_id, new_job("token.scan")
     )
     assert wire.proxy.cuts == 1
     assert (
@@ -222,7 +222,7 @@ async def test_take_tick(wire: Wire, database: Database) -> None:
         == 1
     )
     assert not await schedule_store.record_run(
-        "scan", state.last_tick, tick, 0, session_id, new_job("token.scan")
+        "scan", state.last_run_at, run_at, 0, session_id, new_job("token.scan")
     )
 
 

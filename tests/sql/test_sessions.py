@@ -1,4 +1,4 @@
-"""Rescue, suspects and ticks across processes: once, exactly, and never of the living (R1-R4)."""
+"""Rescue, suspects and runs across processes: once, exactly, and never of the living (R1-R4)."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ async def test_closing_frees_leases_at_once_and_is_no_crash(database: Database) 
     assert {(job.attempt, job.crash_count) for job in again} == {(1, 0)}
 
 
-async def test_each_tick_is_taken_by_one_of_eight_processes(
+async def test_each_run_is_taken_by_one_of_eight_processes(
     database: Database, databases: list[Database]
 ) -> None:
     session_id = await opened_session(database)
@@ -234,31 +234,31 @@ async def test_each_tick_is_taken_by_one_of_eight_processes(
         *(store.sync_schedules([Schedule("scan", "* * * * *", "token.scan", "fairlead")]) for store in stores)
     )
     (state,) = await stores[0].schedules()
-    seen = state.last_tick
+    seen = state.last_run_at
     for n in range(1, 31):
-        tick = state.last_tick + timedelta(minutes=n)
+        run_at = state.last_run_at + timedelta(minutes=n)
         taken = await asyncio.gather(
-            *(s.record_run("scan", seen, tick, 0, session_id, new_job("token.scan")) for s in stores)
+            *(s.record_run("scan", seen, run_at, 0, session_id, new_job("token.scan")) for s in stores)
         )
         assert sum(taken) == 1
-        seen = tick
+        seen = run_at
     (row,) = await rows(
         database,
-        "SELECT count(*) AS duties, count(DISTINCT tick) AS ticks, count(DISTINCT job_id) AS jobs,"
+        "SELECT count(*) AS duties, count(DISTINCT run_at) AS runs, count(DISTINCT job_id) AS jobs,"
         " (SELECT count(*) FROM job) AS stored FROM schedule_run",
     )
-    assert row == {"duties": 30, "ticks": 30, "jobs": 30, "stored": 30}
+    assert row == {"duties": 30, "runs": 30, "jobs": 30, "stored": 30}
 
 
-async def test_a_paused_schedule_takes_no_tick(database: Database) -> None:
+async def test_a_paused_schedule_takes_no_run(database: Database) -> None:
     schedule_store = PostgresScheduleStore(database)
     await schedule_store.sync_schedules(
         [Schedule("scan", "* * * * *", "token.scan", "fairlead", paused=True)]
     )
     (state,) = await schedule_store.schedules()
-    tick = state.last_tick + timedelta(minutes=1)
+    run_at = state.last_run_at + timedelta(minutes=1)
     assert not await schedule_store.record_run(
-        "scan", state.last_tick, tick, 0, IDS.uuid7(), new_job("token.scan")
+        "scan", state.last_run_at, run_at, 0, IDS.uuid7(), new_job("token.scan")
     )
     assert await rows(database, "SELECT FROM job") == []
 

@@ -62,7 +62,7 @@ SELECT gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), 'default', 'kind
 FROM generate_series(1, $1::integer) AS i
 """
 DUTIES = """
-INSERT INTO schedule_run (schedule, tick, session_id, taken_at)
+INSERT INTO schedule_run (schedule, run_at, session_id, taken_at)
 SELECT 'schedule' || i % 5, moment, gen_random_uuid(), moment
 FROM generate_series(1, $1::integer) AS i
     CROSS JOIN LATERAL (SELECT now() - i * interval '5 seconds' AS moment) AS m

@@ -1,4 +1,4 @@
-"""The judge of killed cron processes sees a tick that was missed, and counts the ends that came late."""
+"""The judge of killed cron processes sees a run that was missed, and counts the ends that came late."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ TICKS = [at(second) for second in range(4)]
 
 
 def record(second: int, job: str | None, made_up: int = 0) -> dict[str, Any]:
-    return {"tick": at(second), "taken_at": at(second), "coalesced": made_up, "job_id": job}
+    return {"run_at": at(second), "taken_at": at(second), "coalesced": made_up, "job_id": job}
 
 
 def a_job(id: str, second: int, ended: float) -> dict[str, Any]:
     return {
         "job_id": id,
-        "tick": at(second).isoformat(),
+        "run_at": at(second).isoformat(),
         "created_at": at(second),
         "finished_at": at(ended),
     }
 
 
-def test_every_tick_with_a_record_and_a_job_is_no_harm() -> None:
+def test_every_run_with_a_record_and_a_job_is_no_harm() -> None:
     taken = [record(second, str(second)) for second in range(4)]
     made = [a_job(str(second), second, second + 0.1) for second in range(4)]
     assert caught_up(TICKS, taken, made) == (0, 0)
@@ -38,7 +38,7 @@ def test_every_tick_with_a_record_and_a_job_is_no_harm() -> None:
     assert by_a_late_end(taken, made) == 0
 
 
-def test_a_tick_that_was_missed_is_seen() -> None:
+def test_a_run_that_was_missed_is_seen() -> None:
     taken = [record(second, str(second)) for second in (0, 1, 3)]
     made = [a_job(str(second), second, second + 0.1) for second in (0, 1, 3)]
     assert caught_up(TICKS, taken, made) == (1, 0)
@@ -47,7 +47,7 @@ def test_a_tick_that_was_missed_is_seen() -> None:
     assert coalesced(TICKS, taken, made) == (0, 0), "it was made up by the next"
 
 
-def test_a_tick_without_a_job_is_missed_unless_one_was_open() -> None:
+def test_a_run_without_a_job_is_missed_unless_one_was_open() -> None:
     taken = [record(0, "0"), record(1, None), record(2, "2"), record(3, "3")]
     made = [a_job("0", 0, 1.5), a_job("2", 2, 2.1), a_job("3", 3, 3.1)]
     assert coalesced(TICKS, taken, made) == (0, 0)
@@ -55,7 +55,7 @@ def test_a_tick_without_a_job_is_missed_unless_one_was_open() -> None:
     assert coalesced(TICKS, taken, made) == (1, 0)
 
 
-def test_a_late_end_excuses_its_tick_and_is_counted() -> None:
+def test_a_late_end_excuses_its_run_and_is_counted() -> None:
     taken = [record(0, "0"), record(1, None), record(2, "2"), record(3, "3")]
     made = [a_job("0", 0, 0.5), a_job("2", 2, 2.1), a_job("3", 3, 3.1)]
     assert coalesced(TICKS, taken, made) == (0, 0)
@@ -64,7 +64,7 @@ def test_a_late_end_excuses_its_tick_and_is_counted() -> None:
     assert by_a_late_end(taken, made) == 0, "it was open at that moment"
 
 
-def test_a_tick_taken_twice_is_seen() -> None:
+def test_a_run_taken_twice_is_seen() -> None:
     taken = [record(second, str(second)) for second in (0, 1, 1, 2, 3)]
     made = [a_job(str(second), second, second + 0.1) for second in range(4)]
     assert caught_up(TICKS, taken, made) == (0, 1)

@@ -24,8 +24,8 @@ POINTS = frozenset(
         "token.after_answer",
         "token.after_journal",
         "token.after_settle",
-        "tick.before_take",
-        "tick.after_take",
+        "schedule_run.before_take",
+        "schedule_run.after_take",
     }
 )
 

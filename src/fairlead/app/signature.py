@@ -32,7 +32,7 @@ from fairlead.engine.jobs.handler import JobContext
 from fairlead.errors import InvalidConfigError, InvalidInputError
 from fairlead.policy.text.redact import redact
 
-TICK_ARGS = ("schedule", "tick", "coalesced")
+RUN_ARGS = ("schedule", "run_at", "coalesced")
 """What a schedule adds to its jobs' args; a handler need not take it."""
 
 _MOST_SHOWN = 3
@@ -203,7 +203,7 @@ class _Named:
         return (), {**(read.model_extra or {}), **values}
 
     def _is_left_out(self, name: str) -> bool:
-        return self._rest is None and name in TICK_ARGS and name not in self._names.values()
+        return self._rest is None and name in RUN_ARGS and name not in self._names.values()
 
 
 # ---- reading a function ------------------------------------------------------------------------

@@ -80,7 +80,7 @@ Subscribers = Mapping[str, Sequence[Callable[[Mapping[str, Any]], object]]]
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """What a process does besides answering: run jobs, take the ticks of schedules. Rescue runs always."""
+    """What a process does besides answering: run jobs, take the runs of schedules. Rescue runs always."""
 
     worker: bool = True
     scheduler: bool = True

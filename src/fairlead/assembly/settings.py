@@ -172,7 +172,7 @@ class SchedulesTable(Table):
 
     @field_validator("*")
     @classmethod
-    def _ticks(cls, expression: str) -> str:
+    def _run_times(cls, expression: str) -> str:
         try:
             parse_schedule(expression)
         except (
@@ -190,7 +190,7 @@ class RetentionTable(Table):
     discarded_s: Seconds = Field(
         30 * 86_400.0, description="Dead jobs and closed dead letters. Default 30 days."
     )
-    schedule_runs_s: Seconds = Field(30 * 86_400.0, description="The record of ticks. Default 30 days.")
+    schedule_runs_s: Seconds = Field(30 * 86_400.0, description="The record of runs. Default 30 days.")
     dead_letter_bound: int = Field(10_000, ge=1, description="Open dead letters of a queue. Default 10,000.")
 
 

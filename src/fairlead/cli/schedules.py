@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 app = group("Schedules: what comes by itself, and when.")
 
-COLUMNS = ("schedule", "state", "expression", "timezone", "kind", "last_tick", "next_tick", "overdue_s")
+COLUMNS = ("schedule", "state", "expression", "timezone", "kind", "last_run_at", "next_run_at", "overdue_s")
 NONE = "no schedules: the first `fairlead run` brings them"
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of a schedule.")]
@@ -34,10 +34,10 @@ Names = Annotated[
 
 @command(app, "list")
 def list_schedules(call: Invocation) -> Exit | None:
-    """List schedules with their last and next ticks.
+    """List schedules with their last and next runs.
 
     Programs declare them, each `fairlead run` brings its own. The state is active, paused, or broken where
-    the ticks cannot be computed.
+    the runs cannot be computed.
     """
     found = call.with_fairlead(lambda fairlead: fairlead.runtime.schedules.views())
     call.out.rows(map(as_record, found), COLUMNS, none=NONE)
@@ -48,10 +48,10 @@ def list_schedules(call: Invocation) -> Exit | None:
 def show(
     call: Invocation,
     name: Name,
-    count: Annotated[int, typer.Option("--count", min=0, max=1000, help="So many ticks to come.")] = 5,
+    count: Annotated[int, typer.Option("--count", min=0, max=1000, help="So many runs to come.")] = 5,
     taken: Annotated[int, typer.Option("--taken", min=0, max=1000, help="So many of the past.")] = 5,
 ) -> Exit | None:
-    """Show one schedule: what it makes, who paused it and why, its ticks to come and those taken."""
+    """Show one schedule: what it makes, who paused it and why, its runs to come and those taken."""
 
     async def work(fairlead: Fairlead) -> tuple[ScheduleView, list[ScheduleRun]]:
         schedules = fairlead.runtime.schedules
@@ -70,7 +70,7 @@ def pause(
     why: Annotated[str, typer.Option("--reason", help="Why; kept with the schedule.")] = "paused by hand",
     dry_run: DryRun = False,
 ) -> Exit | None:
-    """Take no more ticks of these, through any restart, until they are resumed.
+    """Take no more runs of these, through any restart, until they are resumed.
 
     Jobs that they have made run all the same.
     """
@@ -92,11 +92,11 @@ def resume(
     call: Invocation,
     names: Names,
     make_up: Annotated[
-        bool, typer.Option("--make-up", help="Ticks that fell into the pause count as missed.")
+        bool, typer.Option("--make-up", help="Runs that fell into the pause count as missed.")
     ] = False,
     dry_run: DryRun = False,
 ) -> Exit | None:
-    """Lift the pause of these; ticks that fell into it are let go, unless they shall be made up.
+    """Lift the pause of these; runs that fell into it are let go, unless they shall be made up.
 
     One that its program declares as paused stays so.
     """
@@ -115,7 +115,7 @@ def resume(
 
 @command(app, "run")
 def run(call: Invocation, names: Names, dry_run: DryRun = False) -> Exit | None:
-    """Make the jobs of these now, apart from their ticks, paused or not.
+    """Make the jobs of these now, apart from their runs, paused or not.
 
     Where a schedule coalesces and its last job has not ended, that one stands for this run too.
     """
@@ -138,7 +138,7 @@ def run(call: Invocation, names: Names, dry_run: DryRun = False) -> Exit | None:
 def remove(call: Invocation, names: Names, dry_run: DryRun = False, yes: Yes = False) -> Exit | None:
     """Forget schedules that no program declares any more; one that is still declared comes back.
 
-    The record of their ticks stays until the clean-up takes it.
+    The record of their runs stays until the clean-up takes it.
     """
     if not dry_run:
         call.confirm(f"Remove {len(names)} schedule(s)?", yes=yes)
@@ -171,8 +171,8 @@ def as_record(view: ScheduleView) -> Record:
         "tenant": schedule.tenant_id,
         "priority": schedule.priority,
         "args": schedule.args,
-        "last_tick": view.state.last_tick,
-        "next_tick": view.next_tick,
+        "last_run_at": view.state.last_run_at,
+        "next_run_at": view.next_run_at,
         "overdue_s": view.overdue_s,
         "problem": view.problem,
         "paused_by_program": schedule.paused,
@@ -183,20 +183,20 @@ def as_record(view: ScheduleView) -> Record:
 
 
 def _upcoming(view: ScheduleView, count: int) -> list[Record]:
-    """The ticks to come, and when the job of each is due."""
+    """Return the next runs, with when the job of each is due."""
     from fairlead.engine.jobs.schedules import upcoming
-    from fairlead.policy.jobs.schedule import tick_delay_s
+    from fairlead.policy.jobs.schedule import run_delay_s
 
     schedule = view.state.schedule
     return [
-        {"tick": tick, "run_at": tick + timedelta(seconds=tick_delay_s(schedule, tick))}
-        for tick in upcoming(view.state, count)
+        {"run_at": run_at, "due_at": run_at + timedelta(seconds=run_delay_s(schedule, run_at))}
+        for run_at in upcoming(view.state, count)
     ]
 
 
 def _taken(taken: ScheduleRun) -> Record:
     return {
-        "tick": taken.tick,
+        "run_at": taken.run_at,
         "taken_at": taken.taken_at,
         "coalesced": taken.coalesced,
         "job_id": taken.job_id,

@@ -24,7 +24,7 @@ app = single()
 
 MOST_SHOWN = 20
 OVERDUE_S = 60.0
-"""A tick that nobody took for this long means that no scheduler runs."""
+"""A run that nobody took for this long means that no scheduler runs."""
 WITHOUT_REDIS = "no Redis is set, so each process has breakers of its own"
 """Why breakers are not shown, where that is no fault."""
 
@@ -116,8 +116,8 @@ def _schedule(view: ScheduleView) -> Record:
     return {
         "schedule": view.state.schedule.name,
         "expression": view.state.schedule.expression,
-        "last_tick": view.state.last_tick,
-        "next_tick": view.next_tick,
+        "last_run_at": view.state.last_run_at,
+        "next_run_at": view.next_run_at,
         "overdue_s": view.overdue_s,
         "paused": view.state.paused,
         "stopped": stopped_because(view.state),
@@ -173,7 +173,7 @@ def _schedule_problems(overview: Mapping[str, Any]) -> Iterator[str]:
             problem = f"schedule {schedule['schedule']} is paused: {schedule['stopped']}"
             yield f"{problem} (hint: it resumes once one does, or `fairlead schedules remove` it)"
         if schedule["problem"]:
-            yield f"schedule {schedule['schedule']} takes no ticks: {schedule['problem']}"
+            yield f"schedule {schedule['schedule']} takes no runs: {schedule['problem']}"
 
 
 def _show(out: Output, overview: Mapping[str, Any]) -> None:
@@ -189,7 +189,7 @@ def _show(out: Output, overview: Mapping[str, Any]) -> None:
         out,
         "schedules",
         overview["schedules"],
-        ("schedule", "expression", "last_tick", "next_tick", "overdue_s"),
+        ("schedule", "expression", "last_run_at", "next_run_at", "overdue_s"),
     )
     _list(out, "unhandled", overview["unhandled"], ("queue", "kind", "jobs"))
     _list(out, "pauses", overview["pauses"], PAUSES)

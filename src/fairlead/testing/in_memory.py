@@ -41,7 +41,7 @@ from fairlead.engine.ports import (
 from fairlead.engine.ports.lanes import PauseView
 from fairlead.errors import InvalidConfigError, NotFoundError
 from fairlead.events import Event
-from fairlead.policy.jobs.cron import next_tick
+from fairlead.policy.jobs.cron import next_run_at
 from fairlead.policy.tokens.token import PublicToken
 from fairlead.testing._kit.clock import ManualClock
 from fairlead.testing._kit.ids import CountedIds
@@ -135,7 +135,7 @@ class MemoryFairlead:
     ) -> list[JobView]:
         """Run what is due, and what becomes due by that; the jobs as each run left them, in order.
 
-        With *within_s* the clock goes on from one due job, retry or tick to the next, up to that many seconds
+        With *within_s* the clock goes on from one due job, retry or run to the next, up to that many seconds
         (default 0: it stands still). *raise_errors*: raise what a handler raised where it counted as a
         failure (default False: it is in the job's ``failures``). *max_runs* bounds the runs, default 10,000;
         beyond it AssertionError, since jobs that make jobs may never end. Kinds without a handler stay.
@@ -145,7 +145,7 @@ class MemoryFairlead:
         ends_at = self._clock.monotonic() + within_s
         ran: list[JobView] = []
         while True:
-            await self._take_ticks(session_id)
+            await self._take_runs(session_id)
             await self._jobs.expire_due(MOST_SHOWN)
             claimed = await self._jobs.claim(wanted, 1, session_id) if wanted.kinds else []
             if claimed:
@@ -238,7 +238,7 @@ class MemoryFairlead:
 
         return replace(handler, run=run)
 
-    async def _take_ticks(self, session_id: UUID) -> None:
+    async def _take_runs(self, session_id: UUID) -> None:
         heartbeat = cast(Heartbeat, _Alive(session_id))
         scheduler = Scheduler(self._schedule_store, heartbeat, ids=self._ids, emit=self.events.append)
         await scheduler.one_pass()
@@ -249,14 +249,14 @@ class MemoryFairlead:
         if left_s <= 0:
             return False
         waits = [await self._jobs.next_due_s(wanted)] if wanted.kinds else []
-        waits += [self._until_tick_s(schedule) for schedule in self._fairlead.schedules]
+        waits += [self._until_run_s(schedule) for schedule in self._fairlead.schedules]
         wait_s = min([wait_s for wait_s in waits if wait_s is not None], default=left_s)
         await self._clock.advance(min(wait_s if wait_s > 0 else HELD_LOOK_S, left_s))
         return True
 
-    def _until_tick_s(self, schedule: Schedule) -> float | None:
-        tick = None if schedule.paused else next_tick(schedule.expression, schedule.timezone, self.now)
-        return None if tick is None else (tick - self.now).total_seconds()
+    def _until_run_s(self, schedule: Schedule) -> float | None:
+        run_at = None if schedule.paused else next_run_at(schedule.expression, schedule.timezone, self.now)
+        return None if run_at is None else (run_at - self.now).total_seconds()
 
 
 # ---- in the place of a runtime's rooms -----------------------------------------------------------

@@ -1,13 +1,13 @@
-"""A child that takes the ticks of schedules, and dies of it.
+"""A child that takes the runs of schedules, and dies of it.
 
 Its order says ``dies``: {"take": n, "within_s": s}: SIGKILL to itself, s seconds into its n-th taking of a
-tick of a schedule that a test made. (Fault points before and after a taking are armed by ``fault``.) Each
+run of a schedule that a test made. (Fault points before and after a taking are armed by ``fault``.) Each
 taking is told to the sink named by ``takes`` before it begins, and begins up to ``dawdle_s`` late: by then
 others may have been at it.
 
 Among what is ``unsafe``:
-no_compare         a tick is taken whatever tick was seen last, recorded or not
-two_transactions   the tick is recorded first, and its job stored after
+no_compare         a run is taken whatever run was seen last, recorded or not
+two_transactions   the run is recorded first, and its job stored after
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from tests.faults.support.unsafe import FaultRuntime, _alter
 OURS = "kills."
 """What the names of a test's schedules begin with."""
 
-_COMPARE = "AND last_tick = $3::timestamptz"
+_COMPARE = "AND last_run_at = $3::timestamptz"
 _UNRECORDED = (
-    "WHERE NOT EXISTS (SELECT FROM schedule_run WHERE schedule = $2::text AND tick = $1::timestamptz)"
+    "WHERE NOT EXISTS (SELECT FROM schedule_run WHERE schedule = $2::text AND run_at = $1::timestamptz)"
 )
 _RECORD = "FROM fresh LEFT JOIN stored ON true"
 
@@ -72,7 +72,7 @@ class _DutyRuntime(FaultRuntime):
 
 
 class _Mortal(Around):
-    """Tells of each taking of our ticks, and dies in one of them."""
+    """Tells of each taking of our runs, and dies in one of them."""
 
     def __init__(self, inner: Any, order: dict[str, Any]) -> None:
         super().__init__(inner)
@@ -82,13 +82,13 @@ class _Mortal(Around):
         self._count = 0
 
     async def record_run(
-        self, name: str, seen: datetime, tick: datetime, coalesced: int, session_id: UUID, job: NewJob
+        self, name: str, seen: datetime, run_at: datetime, coalesced: int, session_id: UUID, job: NewJob
     ) -> bool:
-        given = (name, seen, tick, coalesced, session_id, job)
+        given = (name, seen, run_at, coalesced, session_id, job)
         if not name.startswith(OURS):
             return bool(await self._inner.record_run(*given))
         await asyncio.sleep(self._draw.uniform(0.0, self._dawdle_s))
-        self._takes.write(tick=tick.isoformat(), session=str(session_id))
+        self._takes.write(run_at=run_at.isoformat(), session=str(session_id))
         self._count += 1
         if self._count != self._dies["take"]:
             return bool(await self._inner.record_run(*given))
@@ -101,7 +101,7 @@ class _Mortal(Around):
 
 
 class _Apart(Around):
-    """The record of a tick here, its job there."""
+    """The record of a run here, its job there."""
 
     def __init__(self, inner: Any, jobs: Any) -> None:
         super().__init__(inner)

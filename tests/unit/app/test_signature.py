@@ -136,7 +136,7 @@ def test_a_model_that_may_be_absent_is_a_parameter_like_others() -> None:
 def test_any_name_will_do_and_what_is_left_over_goes_where_it_is_taken() -> None:
     names = {"json": 1, "copy": 2, "model_dump": 3, "_hidden": 4, "schedule": "x"}
     assert back_and_forth(odd_names, **names) == (names, ((), names))
-    assert back_and_forth(open_ended, 1, b=2, tick="x")[1] == ((), {"first": 1, "b": 2, "tick": "x"})
+    assert back_and_forth(open_ended, 1, b=2, run_at="x")[1] == ((), {"first": 1, "b": 2, "run_at": "x"})
 
 
 def test_a_handler_of_the_context_alone_takes_anything() -> None:
@@ -148,8 +148,8 @@ def test_a_handler_of_the_context_alone_takes_anything() -> None:
 
 
 def test_handler_may_omit_the_args_that_a_schedule_adds() -> None:
-    ticked = {"order_id": 1, "schedule": "nightly", "tick": "2026-01-01T00:00:00+00:00", "coalesced": 0}
-    assert signature(several).call_for(ticked, tenant="acme") == ((), {"order_id": 1})
+    fired = {"order_id": 1, "schedule": "nightly", "run_at": "2026-01-01T00:00:00+00:00", "coalesced": 0}
+    assert signature(several).call_for(fired, tenant="acme") == ((), {"order_id": 1})
 
 
 @pytest.mark.parametrize(

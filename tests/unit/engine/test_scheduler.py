@@ -1,4 +1,4 @@
-"""Ticks: none missed and none doubled, through any number of deaths (T3, R4)."""
+"""Runs: none missed and none doubled, through any number of deaths (T3, R4)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from fairlead.engine.jobs.schedules import stopped_because
 from fairlead.engine.ports import Completed, Job, Schedule
 from fairlead.events import ScheduleFired, ServiceFailed
-from fairlead.policy.jobs.cron import ticks_between
-from fairlead.policy.jobs.schedule import tick_delay_s
+from fairlead.policy.jobs.cron import run_times_between
+from fairlead.policy.jobs.schedule import run_delay_s
 from tests.support.process import FOREVER, Fleet, Process
 
 
@@ -20,13 +20,13 @@ def schedule(name: str, expression: str, **fields: object) -> Schedule:
 
 
 async def done(fleet: Fleet) -> list[Job]:
-    """The jobs that ticks made; they are completed by this."""
+    """The jobs that runs made; they are completed by this."""
     jobs = await fleet.claim()
     await fleet.jobs.acknowledge([Completed(job.job_id, job.lease_id) for job in jobs])
     return jobs
 
 
-async def test_a_tick_makes_its_job_on_time(fleet: Fleet) -> None:
+async def test_a_run_makes_its_job_on_time(fleet: Fleet) -> None:
     await fleet.schedule_store.sync_schedules(
         [schedule("scan", "* * * * *", priority=1, args={"deep": True})]
     )
@@ -40,7 +40,7 @@ async def test_a_tick_makes_its_job_on_time(fleet: Fleet) -> None:
     assert dict(job.args) == {
         "deep": True,
         "schedule": "scan",
-        "tick": "2026-01-01T00:01:00+00:00",
+        "run_at": "2026-01-01T00:01:00+00:00",
         "coalesced": 0,
     }
 
@@ -52,7 +52,7 @@ async def test_seconds_work_too(fleet: Fleet) -> None:
     assert len(process.emit.of(ScheduleFired)) == 12
 
 
-async def test_missed_ticks_coalesce_into_one(fleet: Fleet) -> None:
+async def test_missed_runs_coalesce_into_one(fleet: Fleet) -> None:
     await fleet.schedule_store.sync_schedules([schedule("scan", "* * * * *")])
     await fleet.advance(600)
     process = await fleet.start()
@@ -67,8 +67,8 @@ async def test_or_by_all_of_them(fleet: Fleet) -> None:
     process = await fleet.start()
     await fleet.advance(1)
     assert len(process.emit.of(ScheduleFired)) == 250  # more than one pass takes
-    ticks = [job.args["tick"] for job in await done(fleet)]
-    assert len(set(ticks)) == 250
+    run_times = [job.args["run_at"] for job in await done(fleet)]
+    assert len(set(run_times)) == 250
 
 
 async def test_a_paused_schedule_takes_nothing(fleet: Fleet) -> None:
@@ -98,9 +98,9 @@ async def test_a_person_s_pause_holds_until_it_is_lifted(fleet: Fleet) -> None:
     assert len(process.emit.of(ScheduleFired)) == 10
 
 
-async def test_a_clock_that_was_set_back_is_told_and_ticks_go_on(fleet: Fleet) -> None:
+async def test_a_clock_that_was_set_back_is_told_and_runs_go_on(fleet: Fleet) -> None:
     await fleet.schedule_store.sync_schedules([schedule("scan", "* * * * *")])
-    fleet.database.schedules["scan"].last_tick += timedelta(hours=3)
+    fleet.database.schedules["scan"].last_run_at += timedelta(hours=3)
     process = await fleet.start()
     await fleet.advance(300)
     assert len(process.emit.of(ScheduleFired)) == 5
@@ -108,7 +108,7 @@ async def test_a_clock_that_was_set_back_is_told_and_ticks_go_on(fleet: Fleet) -
     assert "'scan'" in told.reason
 
 
-async def test_jobs_are_spread_after_their_ticks(fleet: Fleet) -> None:
+async def test_jobs_are_spread_after_their_runs(fleet: Fleet) -> None:
     spread = [schedule(f"scan{n}", "@every 30s", jitter_s=10.0, missed="catch_up") for n in range(20)]
     await fleet.schedule_store.sync_schedules(spread)
     await fleet.start()
@@ -118,10 +118,10 @@ async def test_jobs_are_spread_after_their_ticks(fleet: Fleet) -> None:
     assert len(rows) == 20 * 10
     waits_s = []
     for row in rows:
-        tick = datetime.fromisoformat(row.args["tick"])
-        assert (tick - began).total_seconds() % 30 == 0
-        expected_s = tick_delay_s(spread[int(row.args["schedule"].removeprefix("scan"))], tick)
-        waits_s.append((row.run_at - tick).total_seconds())
+        run_at = datetime.fromisoformat(row.args["run_at"])
+        assert (run_at - began).total_seconds() % 30 == 0
+        expected_s = run_delay_s(spread[int(row.args["schedule"].removeprefix("scan"))], run_at)
+        waits_s.append((row.run_at - run_at).total_seconds())
         assert waits_s[-1] == pytest.approx(expected_s, abs=1e-6)
     assert 0 <= min(waits_s) < 1 < 9 < max(waits_s) < 10
 
@@ -159,7 +159,7 @@ async def test_a_schedule_that_cannot_be_read_stops_no_other_and_is_told_once(fl
     assert "'bad'" in told.reason
 
 
-async def test_an_open_job_stands_for_later_ticks(fleet: Fleet) -> None:
+async def test_an_open_job_stands_for_later_runs(fleet: Fleet) -> None:
     await fleet.schedule_store.sync_schedules([schedule("scan", "* * * * *")])
     process = await fleet.start()
     await fleet.advance(300)
@@ -241,7 +241,7 @@ class Deaths:
 @pytest.mark.slow
 @pytest.mark.parametrize("missed", ["coalesce", "catch_up"])
 @pytest.mark.parametrize("seed", range(3))
-async def test_no_tick_is_missed_or_doubled_through_many_deaths(missed: str, seed: int) -> None:
+async def test_no_run_is_missed_or_doubled_through_many_deaths(missed: str, seed: int) -> None:
     fleet = Fleet()
     deaths = Deaths(fleet, seed)
     expression = "@every 20s"
@@ -254,14 +254,14 @@ async def test_no_tick_is_missed_or_doubled_through_many_deaths(missed: str, see
     ended = fleet.database.now
     made = deaths.made + await done(fleet)
     await fleet.close()
-    expected = ticks_between(expression, "UTC", began, ended, 100_000)
-    taken = sorted(fleet.database.schedule_runs.values(), key=lambda duty: duty.tick)
+    expected = run_times_between(expression, "UTC", began, ended, 100_000)
+    taken = sorted(fleet.database.schedule_runs.values(), key=lambda duty: duty.run_at)
     assert len(fleet.processes) > 80
-    assert {duty.tick for duty in taken} <= set(expected)
+    assert {duty.run_at for duty in taken} <= set(expected)
     assert sum(1 + duty.coalesced for duty in taken) == len(expected)
     assert {duty.job_id for duty in taken if duty.job_id} == {job.job_id for job in made}
     if missed == "catch_up":
-        assert [duty.tick for duty in taken] == expected
-        assert sorted(job.args["tick"] for job in made) == [tick.isoformat() for tick in expected]
+        assert [duty.run_at for duty in taken] == expected
+        assert sorted(job.args["run_at"] for job in made) == [run_at.isoformat() for run_at in expected]
     else:
         assert any(duty.coalesced for duty in taken)

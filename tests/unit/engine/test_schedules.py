@@ -42,27 +42,27 @@ async def test_a_name_that_another_program_has_is_told(schedules: Schedules) -> 
     assert emit.events == [ScheduleReplaced("scan", "work", "other.work")]
 
 
-async def test_a_view_tells_the_next_tick_and_what_is_overdue(fleet: Fleet, schedules: Schedules) -> None:
+async def test_a_view_tells_the_next_run_and_what_is_overdue(fleet: Fleet, schedules: Schedules) -> None:
     await schedules.declare([HOURLY])
     await fleet.advance(600)
     early = await schedules.get("scan")
     assert (early.overdue_s, early.problem) == (0.0, None)
-    assert early.next_tick == early.state.now + timedelta(seconds=3000)
+    assert early.next_run_at == early.state.now + timedelta(seconds=3000)
     await fleet.advance(3100)
     late = await schedules.get("scan")
     assert late.overdue_s == 100
-    assert late.next_tick == late.state.now + timedelta(seconds=3500)
-    assert upcoming(late.state, 3) == [late.next_tick + timedelta(hours=n) for n in range(3)]
+    assert late.next_run_at == late.state.now + timedelta(seconds=3500)
+    assert upcoming(late.state, 3) == [late.next_run_at + timedelta(hours=n) for n in range(3)]
     await schedules.pause("scan", by="ann", why="not now")
     paused = await schedules.get("scan")
-    assert (paused.next_tick, paused.overdue_s, paused.state.paused) == (None, 0.0, True)
+    assert (paused.next_run_at, paused.overdue_s, paused.state.paused) == (None, 0.0, True)
     assert len(upcoming(paused.state, 2)) == 2
 
 
 async def test_invalid_schedule_hides_no_other(fleet: Fleet, schedules: Schedules) -> None:
     await fleet.schedule_store.sync_schedules([replace(HOURLY, name="bad", expression="often"), HOURLY])
     bad, good = await schedules.views()
-    assert (bad.next_tick, upcoming(bad.state, 3)) == (None, [])
+    assert (bad.next_run_at, upcoming(bad.state, 3)) == (None, [])
     assert "is no schedule" in (bad.problem or "")
     assert good.problem is None
 
@@ -74,7 +74,7 @@ async def test_run_makes_the_job_now_once_while_it_is_open(fleet: Fleet, schedul
     assert (first.inserted, second.inserted, second.job_id) == (True, False, first.job_id)
     (job,) = await fleet.claim()
     assert (job.kind, job.tenant_id, job.args["schedule"], job.args["deep"]) == ("work", "acme", "scan", True)
-    assert await schedules.runs("scan") == []  # it is no tick
+    assert await schedules.runs("scan") == []  # it is no run
 
 
 async def test_run_of_one_that_catches_up_makes_a_job_each_time(fleet: Fleet, schedules: Schedules) -> None:

@@ -1,4 +1,4 @@
-"""Ticks: the same for all wherever they begin, right through clock changes, none missed or doubled."""
+"""Runs: the same for all wherever they begin, right through clock changes, none missed or doubled."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from fairlead.errors import InvalidInputError
 from fairlead.policy.jobs.cron import (
     EPOCH,
     Cron,
-    DueTicks,
+    DueRuns,
     Every,
-    due_ticks,
-    latest_tick,
+    due_runs,
+    latest_run_at,
     parse_schedule,
-    ticks_between,
+    run_times_between,
 )
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -33,10 +33,10 @@ def utc(text: str) -> datetime:
 
 
 def walls(expr: str, day: str, tz: str = "Europe/Berlin", days: int = 1) -> list[str]:
-    """The ticks of local *day* as UTC times of day, with the local time shown then."""
+    """The runs of local *day* as UTC times of day, with the local time shown then."""
     start = datetime.fromisoformat(day).replace(tzinfo=ZoneInfo(tz)).astimezone(UTC)
     end = (datetime.fromisoformat(day) + timedelta(days=days)).replace(tzinfo=ZoneInfo(tz)).astimezone(UTC)
-    moments = ticks_between(expr, tz, start - timedelta(seconds=1), end - timedelta(seconds=1), 1000)
+    moments = run_times_between(expr, tz, start - timedelta(seconds=1), end - timedelta(seconds=1), 1000)
     return [f"{moment:%H:%M}Z={moment.astimezone(ZoneInfo(tz)):%H:%M}" for moment in moments]
 
 
@@ -45,24 +45,24 @@ def walls(expr: str, day: str, tz: str = "Europe/Berlin", days: int = 1) -> list
 
 def test_the_schedules_of_the_main_job() -> None:
     after, until = utc("2026-11-20T12:00"), utc("2026-11-20T13:00")
-    assert len(ticks_between("*/5 * * * *", "UTC", after, until, 100)) == 12
-    assert len(ticks_between("* * * * *", "UTC", after, until, 100)) == 60
-    assert ticks_between("*/15 * * * *", "UTC", after, until, 2) == [
+    assert len(run_times_between("*/5 * * * *", "UTC", after, until, 100)) == 12
+    assert len(run_times_between("* * * * *", "UTC", after, until, 100)) == 60
+    assert run_times_between("*/15 * * * *", "UTC", after, until, 2) == [
         utc("2026-11-20T12:15"),
         utc("2026-11-20T12:30"),
     ]
-    assert ticks_between("30 * * * *", "UTC", after, until, 100) == [utc("2026-11-20T12:30")]
+    assert run_times_between("30 * * * *", "UTC", after, until, 100) == [utc("2026-11-20T12:30")]
 
 
 def test_after_is_out_and_until_is_in() -> None:
-    tick = utc("2026-11-20T12:05")
-    assert ticks_between("*/5 * * * *", "UTC", tick, tick, 9) == []
-    assert ticks_between("*/5 * * * *", "UTC", tick - timedelta(microseconds=1), tick, 9) == [tick]
-    assert ticks_between("*/5 * * * *", "UTC", tick, tick + timedelta(minutes=5), 9) == [
-        tick + timedelta(minutes=5)
+    run_at = utc("2026-11-20T12:05")
+    assert run_times_between("*/5 * * * *", "UTC", run_at, run_at, 9) == []
+    assert run_times_between("*/5 * * * *", "UTC", run_at - timedelta(microseconds=1), run_at, 9) == [run_at]
+    assert run_times_between("*/5 * * * *", "UTC", run_at, run_at + timedelta(minutes=5), 9) == [
+        run_at + timedelta(minutes=5)
     ]
-    assert ticks_between("*/5 * * * *", "UTC", tick, tick - HOUR, 9) == []
-    assert ticks_between("*/5 * * * *", "UTC", tick, tick + HOUR, 0) == []
+    assert run_times_between("*/5 * * * *", "UTC", run_at, run_at - HOUR, 9) == []
+    assert run_times_between("*/5 * * * *", "UTC", run_at, run_at + HOUR, 0) == []
 
 
 @pytest.mark.parametrize(
@@ -80,9 +80,9 @@ def test_after_is_out_and_until_is_in() -> None:
 )
 def test_aliases(alias: str, expression: str) -> None:
     until = NEW_YEAR + 400 * DAY
-    ticks = ticks_between(alias, "UTC", NEW_YEAR, until, 20)
-    assert ticks
-    assert ticks == ticks_between(expression, "UTC", NEW_YEAR, until, 20)
+    run_times = run_times_between(alias, "UTC", NEW_YEAR, until, 20)
+    assert run_times
+    assert run_times == run_times_between(expression, "UTC", NEW_YEAR, until, 20)
 
 
 # ---- @every ------------------------------------------------------------------------------------
@@ -102,17 +102,17 @@ def test_aliases(alias: str, expression: str) -> None:
 )
 def test_every(text: str, seconds: float) -> None:
     period = timedelta(seconds=seconds)
-    ticks = ticks_between(f"@every {text}", "UTC", NEW_YEAR, NEW_YEAR + 3 * period, 10)
-    assert len(ticks) == 3
-    assert all((tick - EPOCH) % period == timedelta(0) for tick in ticks)
+    run_times = run_times_between(f"@every {text}", "UTC", NEW_YEAR, NEW_YEAR + 3 * period, 10)
+    assert len(run_times) == 3
+    assert all((run_at - EPOCH) % period == timedelta(0) for run_at in run_times)
 
 
 def test_every_is_counted_from_the_epoch_so_that_all_processes_agree() -> None:
     until = NEW_YEAR + timedelta(minutes=1)
-    whole = ticks_between("@every 7s", "UTC", NEW_YEAR, until, 100)
+    whole = run_times_between("@every 7s", "UTC", NEW_YEAR, until, 100)
     for offset_ms in (1, 3_333, 6_999, 20_000):
         after = NEW_YEAR + timedelta(milliseconds=offset_ms)
-        assert ticks_between("@every 7s", "Europe/Berlin", after, until, 100) == [
+        assert run_times_between("@every 7s", "Europe/Berlin", after, until, 100) == [
             t for t in whole if t > after
         ]
 
@@ -160,8 +160,8 @@ def test_an_hourly_job_runs_25_times_on_the_long_day_and_23_on_the_short_one() -
 
 def test_a_process_that_starts_in_the_second_pass_does_not_run_the_first_again() -> None:
     second_pass = utc("2026-10-25T01:10")  # 02:10 shown for the second time
-    assert ticks_between("30 2 * * *", "Europe/Berlin", second_pass, second_pass + HOUR, 9) == []
-    assert latest_tick("30 2 * * *", "Europe/Berlin", second_pass - DAY, second_pass) == utc(
+    assert run_times_between("30 2 * * *", "Europe/Berlin", second_pass, second_pass + HOUR, 9) == []
+    assert latest_run_at("30 2 * * *", "Europe/Berlin", second_pass - DAY, second_pass) == utc(
         "2026-10-25T00:30"
     )
 
@@ -181,11 +181,13 @@ def test_a_change_at_midnight_and_one_of_half_an_hour() -> None:
 def test_ticks_agree_with_cronsim_over_a_year(expr: str) -> None:
     start = datetime(2026, 1, 1, tzinfo=BERLIN)
     theirs = []
-    for tick in CronSim(expr, start):
-        if tick.year > 2026:
+    for run_at in CronSim(expr, start):
+        if run_at.year > 2026:
             break
-        theirs.append(tick.astimezone(UTC))
-    ours = ticks_between(expr, "Europe/Berlin", start, datetime(2026, 12, 31, 23, 59, tzinfo=BERLIN), 10**6)
+        theirs.append(run_at.astimezone(UTC))
+    ours = run_times_between(
+        expr, "Europe/Berlin", start, datetime(2026, 12, 31, 23, 59, tzinfo=BERLIN), 10**6
+    )
     assert ours == theirs
 
 
@@ -221,16 +223,16 @@ offsets = st.integers(-26 * 3600, 26 * 3600)
         ("Antarctica/Troll", "2026-10-25T01:00"),
     ],
 )
-def test_each_cut_around_a_change_gives_the_same_ticks(expr: str, tz: str, change: str) -> None:
+def test_each_cut_around_a_change_gives_the_same_runs(expr: str, tz: str, change: str) -> None:
     start, end = utc(change) - 4 * HOUR, utc(change) + 4 * HOUR
-    whole = ticks_between(expr, tz, start, end, 100)
+    whole = run_times_between(expr, tz, start, end, 100)
     for minutes in range(0, 480, 11):
         cut = start + timedelta(minutes=minutes)
         before, later = [t for t in whole if t <= cut], [t for t in whole if t > cut]
-        assert ticks_between(expr, tz, start, cut, 100) == before
-        assert ticks_between(expr, tz, cut, end, 100) == later
-        assert ticks_between(expr, tz, cut, end, 2) == later[:2]
-        assert ticks_between(expr, tz, cut, end, 3) == later[:3]
+        assert run_times_between(expr, tz, start, cut, 100) == before
+        assert run_times_between(expr, tz, cut, end, 100) == later
+        assert run_times_between(expr, tz, cut, end, 2) == later[:2]
+        assert run_times_between(expr, tz, cut, end, 3) == later[:3]
 
 
 @settings(max_examples=40, deadline=None)
@@ -239,15 +241,15 @@ def test_none_missed_none_doubled_wherever_the_time_is_cut(
     expr: str, tz: str, day: datetime, cuts: tuple[int, int, int]
 ) -> None:
     first, middle, last = (day + timedelta(seconds=offset_s) for offset_s in sorted(cuts))
-    whole = ticks_between(expr, tz, first, last, 10**6)
-    assert whole == ticks_between(expr, tz, first, middle, 10**6) + ticks_between(
+    whole = run_times_between(expr, tz, first, last, 10**6)
+    assert whole == run_times_between(expr, tz, first, middle, 10**6) + run_times_between(
         expr, tz, middle, last, 10**6
     )
     assert whole == sorted(set(whole))
-    assert all(first < tick <= last for tick in whole)
-    assert latest_tick(expr, tz, first, last) == (whole[-1] if whole else None)
-    assert ticks_between(expr, tz, first, last, 3) == whole[:3]
-    assert due_ticks(expr, tz, "coalesce", first, last).coalesced == max(0, len(whole) - 1)
+    assert all(first < run_at <= last for run_at in whole)
+    assert latest_run_at(expr, tz, first, last) == (whole[-1] if whole else None)
+    assert run_times_between(expr, tz, first, last, 3) == whole[:3]
+    assert due_runs(expr, tz, "coalesce", first, last).coalesced == max(0, len(whole) - 1)
 
 
 @given(st.text(max_size=60) | st.text(alphabet="0123456789*/,-#L W@everymsh", max_size=30))
@@ -262,30 +264,30 @@ def test_any_text_is_a_schedule_or_is_refused(text: str) -> None:
 
 def test_coalesce_takes_the_latest_and_counts_the_rest() -> None:
     after, now = utc("2026-11-20T12:00"), utc("2026-11-20T13:02")
-    assert due_ticks("*/5 * * * *", "UTC", "coalesce", after, now) == DueTicks(
+    assert due_runs("*/5 * * * *", "UTC", "coalesce", after, now) == DueRuns(
         (utc("2026-11-20T13:00"),), coalesced=11
     )
-    assert due_ticks("@every 10s", "UTC", "coalesce", after, now) == DueTicks((now,), coalesced=371)
-    assert due_ticks("*/5 * * * *", "UTC", "coalesce", now, now + timedelta(seconds=1)) == DueTicks(())
+    assert due_runs("@every 10s", "UTC", "coalesce", after, now) == DueRuns((now,), coalesced=371)
+    assert due_runs("*/5 * * * *", "UTC", "coalesce", now, now + timedelta(seconds=1)) == DueRuns(())
 
 
 def test_catch_up_takes_all_oldest_first_a_limited_number_at_a_time() -> None:
     after, now = utc("2026-11-20T12:00"), utc("2026-11-20T13:02")
     taken: list[datetime] = []
-    while ticks := due_ticks("*/5 * * * *", "UTC", "catch_up", after, now, limit=5).ticks:
-        assert len(ticks) <= 5
-        taken += ticks
-        after = ticks[-1]
-    assert taken == ticks_between("*/5 * * * *", "UTC", utc("2026-11-20T12:00"), now, 100)
+    while run_times := due_runs("*/5 * * * *", "UTC", "catch_up", after, now, limit=5).run_times:
+        assert len(run_times) <= 5
+        taken += run_times
+        after = run_times[-1]
+    assert taken == run_times_between("*/5 * * * *", "UTC", utc("2026-11-20T12:00"), now, 100)
 
 
 @pytest.mark.parametrize("expr", ["* * * * *", "@every 10ms", "* * * 1 *", "0 0 29 2 *", "0 0 1 1 *"])
 def test_ten_years_away_cost_little_and_the_count_is_bounded(expr: str) -> None:
     after, now = utc("2016-11-20T12:00"), utc("2026-11-20T12:34:56.789")
-    due = due_ticks(expr, "Europe/Berlin", "coalesce", after, now)
+    due = due_runs(expr, "Europe/Berlin", "coalesce", after, now)
     assert due.coalesced <= 10_000
-    (latest,) = due.ticks
-    assert ticks_between(expr, "Europe/Berlin", latest, now, 1) == []
+    (latest,) = due.run_times
+    assert run_times_between(expr, "Europe/Berlin", latest, now, 1) == []
     assert after < latest <= now
 
 
@@ -348,6 +350,6 @@ def test_no_time_zone(tz: str) -> None:
 
 def test_a_moment_without_a_zone_is_refused() -> None:
     with pytest.raises(ValueError, match="hint:"):
-        ticks_between("* * * * *", "UTC", NEW_YEAR.replace(tzinfo=None), NEW_YEAR, 1)
+        run_times_between("* * * * *", "UTC", NEW_YEAR.replace(tzinfo=None), NEW_YEAR, 1)
     with pytest.raises(ValueError, match="hint:"):
-        latest_tick("* * * * *", "UTC", NEW_YEAR, (NEW_YEAR + DAY).replace(tzinfo=None))
+        latest_run_at("* * * * *", "UTC", NEW_YEAR, (NEW_YEAR + DAY).replace(tzinfo=None))

@@ -1,4 +1,4 @@
-"""What a schedule may be, and where within its spread a tick's job stands."""
+"""What a schedule may be, and where within its spread a run's job stands."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from hypothesis import strategies as st
 
 from fairlead.engine.ports import Schedule
 from fairlead.errors import InvalidInputError
-from fairlead.policy.jobs.cron import next_tick, ticks_between
-from fairlead.policy.jobs.schedule import check_schedule, tick_delay_s
+from fairlead.policy.jobs.cron import next_run_at, run_times_between
+from fairlead.policy.jobs.schedule import check_schedule, run_delay_s
 
 HOURLY = Schedule("scan", "0 * * * *", "token.scan", "acme")
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def delays_s(schedule: Schedule, count: int = 500) -> list[float]:
-    """Of its first ticks in 2026."""
+    """Of its first runs in 2026."""
     until = NEW_YEAR + timedelta(days=366)
-    ticks = ticks_between(schedule.expression, schedule.timezone, NEW_YEAR, until, count)
-    return [tick_delay_s(schedule, tick) for tick in ticks]
+    run_times = run_times_between(schedule.expression, schedule.timezone, NEW_YEAR, until, count)
+    return [run_delay_s(schedule, run_at) for run_at in run_times]
 
 
 # ---- jitter ------------------------------------------------------------------------------------
 
 
-def test_without_jitter_a_job_is_due_at_its_tick() -> None:
+def test_without_jitter_a_job_is_due_at_its_run() -> None:
     assert set(delays_s(HOURLY)) == {0.0}
 
 
@@ -42,7 +42,7 @@ def test_jitter_is_even_within_its_bound_and_stable() -> None:
     assert all(25 <= count <= 80 for count in tenths)
 
 
-def test_each_tick_and_each_schedule_has_its_own() -> None:
+def test_each_run_and_each_schedule_has_its_own() -> None:
     spread = replace(HOURLY, jitter_s=600.0)
     assert len(set(delays_s(spread))) == 500
     one, other = delays_s(spread), delays_s(replace(spread, name="other"))
@@ -52,7 +52,7 @@ def test_each_tick_and_each_schedule_has_its_own() -> None:
 def test_tick_delay_depends_on_the_instant_not_its_timezone() -> None:
     spread = replace(HOURLY, jitter_s=600.0)
     here = NEW_YEAR.astimezone(None)
-    assert tick_delay_s(spread, here) == tick_delay_s(spread, NEW_YEAR)
+    assert run_delay_s(spread, here) == run_delay_s(spread, NEW_YEAR)
 
 
 @given(
@@ -62,18 +62,18 @@ def test_tick_delay_depends_on_the_instant_not_its_timezone() -> None:
     jitter_s=st.floats(0.0, 86_400.0),
     offset_s=st.integers(0, 2 * 366 * 86_400),
 )
-def test_tick_delay_stays_within_its_bound_and_before_the_next_tick(
+def test_tick_delay_stays_within_its_bound_and_before_the_next_run(
     expression: str, jitter_s: float, offset_s: int
 ) -> None:
     spread = replace(HOURLY, expression=expression, timezone="Europe/Berlin", jitter_s=jitter_s)
-    tick = next_tick(expression, "Europe/Berlin", NEW_YEAR + timedelta(seconds=offset_s))
-    assert tick is not None
-    following = next_tick(expression, "Europe/Berlin", tick)
+    run_at = next_run_at(expression, "Europe/Berlin", NEW_YEAR + timedelta(seconds=offset_s))
+    assert run_at is not None
+    following = next_run_at(expression, "Europe/Berlin", run_at)
     assert following is not None
-    delay_s = tick_delay_s(spread, tick)
+    delay_s = run_delay_s(spread, run_at)
     assert 0 <= delay_s <= jitter_s
-    assert timedelta(seconds=delay_s) < following - tick
-    assert tick + timedelta(seconds=delay_s) == tick + timedelta(microseconds=round(delay_s * 1e6))
+    assert timedelta(seconds=delay_s) < following - run_at
+    assert run_at + timedelta(seconds=delay_s) == run_at + timedelta(microseconds=round(delay_s * 1e6))
 
 
 @pytest.mark.parametrize(
@@ -84,11 +84,11 @@ def test_tick_delay_stays_within_its_bound_and_before_the_next_tick(
         ("2026-10-25T00:30", 25 * 3600),
     ],
 )
-def test_the_next_tick_is_that_of_the_zone(day: str, room_s: float) -> None:
+def test_the_next_run_is_that_of_the_zone(day: str, room_s: float) -> None:
     spread = replace(HOURLY, expression="30 2 * * *", timezone="Europe/Berlin", jitter_s=86_400.0)
-    tick = datetime.fromisoformat(day).replace(tzinfo=UTC)
-    whole = tick_delay_s(replace(spread, expression="0 0 1 1 *", jitter_s=86_400.0), tick)
-    assert tick_delay_s(spread, tick) == pytest.approx(whole * min(1.0, room_s / 86_400), abs=1e-5)
+    run_at = datetime.fromisoformat(day).replace(tzinfo=UTC)
+    whole = run_delay_s(replace(spread, expression="0 0 1 1 *", jitter_s=86_400.0), run_at)
+    assert run_delay_s(spread, run_at) == pytest.approx(whole * min(1.0, room_s / 86_400), abs=1e-5)
 
 
 # ---- what is refused ---------------------------------------------------------------------------

@@ -127,19 +127,19 @@ async def test_a_paused_group_waits_and_the_others_run_on(fl: Fairlead) -> None:
         assert await mem.pauses() == []
 
 
-async def test_schedules_tick_by_the_clock_of_the_test(fl: Fairlead) -> None:
+async def test_schedules_run_by_the_clock_of_the_test(fl: Fairlead) -> None:
     seen: list[tuple[str, bool]] = []
 
     @fl.cron("0 3 * * *", timezone="Europe/Madrid")
     async def nightly(ctx: JobContext, dry: bool = False) -> None:
-        seen.append((str(ctx.args["tick"]), dry))
+        seen.append((str(ctx.args["run_at"]), dry))
 
     fl.schedule("hourly", "@hourly", nightly, args={"dry": True}, tenant="acme")
     async with MemoryFairlead(fl) as mem:
         await mem.drain(86_400)
         await mem.drain()
-    assert [tick for tick, dry in seen if not dry] == ["2026-01-01T02:00:00+00:00"]
-    assert len([tick for tick, dry in seen if dry]) == 24
+    assert [run_at for run_at, dry in seen if not dry] == ["2026-01-01T02:00:00+00:00"]
+    assert len([run_at for run_at, dry in seen if dry]) == 24
 
 
 async def test_tokens_are_those_that_were_given(fl: Fairlead) -> None:

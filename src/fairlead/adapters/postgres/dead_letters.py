@@ -14,7 +14,7 @@ from uuid import UUID
 
 from fairlead.adapters.postgres.database import Database, Transaction
 from fairlead.adapters.postgres.driver import Row
-from fairlead.adapters.postgres.job_rows import TICK_FIELDS, cancel_text, job_values, with_values
+from fairlead.adapters.postgres.job_rows import RUN_JOB_FIELDS, cancel_text, job_values, with_values
 from fairlead.adapters.postgres.statements import statement
 from fairlead.engine.ports import DeadLetter, DeadLetterFilter, DeadLetterGroup, NewJob
 from fairlead.errors import RefusedError
@@ -27,7 +27,7 @@ class Bound:
     """Refuses new work of a kind, or of one tenant, that has too many open dead letters.
 
     Each enqueue checks this, so the result of the query is cached for 5 s per queue. The number of entries is
-    thus bounded by *bound* and the failures within these seconds. Ticks of schedules and redrives are exempt,
+    thus bounded by *bound* and the failures within these seconds. Runs of schedules and redrives are exempt,
     because they empty a full queue. So are fairlead's own kinds: a tenant's dead letters must not stop the
     refreshes of others, and each connection has only one open job of these kinds. Spec: Q10, R19.
     """
@@ -135,7 +135,7 @@ class PostgresDeadLetterStore:
             last_at=last_at,
             notify=self._notify,
             replayed_by=by,
-            **job_values(job, f"{TICK_FIELDS} provider group_key expires_in_s tags"),
+            **job_values(job, f"{RUN_JOB_FIELDS} provider group_key expires_in_s tags"),
         )
         return row is not None
 

@@ -17,7 +17,7 @@ from fairlead.policy.text.safe import safe_text
 
 ARGS, STREAKS = 10, 11
 """Among the columns of a claimed job."""
-TICK_FIELDS = "job_id kind tenant_id queue priority delay_s unique_key"
+RUN_JOB_FIELDS = "job_id kind tenant_id queue priority delay_s unique_key"
 """What a schedule says of its jobs."""
 MAX_CODE_BYTES = 200
 MAX_DETAILS_BYTES = 4 * 1024

@@ -1,4 +1,4 @@
-"""Cron entries and their ticks, on PostgreSQL: see fairlead.engine.ports.ScheduleStore."""
+"""Cron entries and their runs, on PostgreSQL: see fairlead.engine.ports.ScheduleStore."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from uuid import UUID
 
 from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.driver import Row
-from fairlead.adapters.postgres.job_rows import TICK_FIELDS, args_text, job_values, with_values
+from fairlead.adapters.postgres.job_rows import RUN_JOB_FIELDS, args_text, job_values, with_values
 from fairlead.adapters.postgres.statements import statement
 from fairlead.engine.ports import NewJob, Pause, Schedule, ScheduleRun, ScheduleState
 
@@ -60,17 +60,17 @@ class PostgresScheduleStore:
         return sorted(row["name"] for row in rows)
 
     async def record_run(
-        self, name: str, seen: datetime, tick: datetime, coalesced: int, session_id: UUID, job: NewJob
+        self, name: str, seen: datetime, run_at: datetime, coalesced: int, session_id: UUID, job: NewJob
     ) -> bool:
-        """See the port. Where an open job holds the job's unique key, that one covers the tick."""
+        """See the port. Where an open job holds the job's unique key, that one covers the run."""
         values = {
             "name": name,
             "seen": seen,
-            "tick": tick,
+            "run_at": run_at,
             "coalesced": coalesced,
             "session_id": session_id,
             "notify": self._notify,
-            **job_values(job, TICK_FIELDS),
+            **job_values(job, RUN_JOB_FIELDS),
         }
 
         async def take() -> bool:
@@ -78,7 +78,7 @@ class PostgresScheduleStore:
 
         async def take_or_taken() -> bool:
             """Taking waits for a first try that is still under way, so then it is known."""
-            who = {"name": name, "tick": tick, "session_id": session_id}
+            who = {"name": name, "run_at": run_at, "session_id": session_id}
             return (
                 await take() or await self._database.first(statement("schedule_run_taken"), **who) is not None
             )
@@ -98,8 +98,8 @@ class PostgresScheduleStore:
 
 def _state(row: Row) -> ScheduleState:
     fields = with_values(row, "args")
-    last_tick, now, unhandled_s = (fields.pop(name) for name in ("last_tick", "now", "unhandled_s"))
+    last_run_at, now, unhandled_s = (fields.pop(name) for name in ("last_run_at", "now", "unhandled_s"))
     at, by, why = fields.pop("pause_at"), fields.pop("pause_by"), fields.pop("pause_why")
     return ScheduleState(
-        Schedule(**fields), last_tick, now, None if at is None else Pause(at, by, why), unhandled_s
+        Schedule(**fields), last_run_at, now, None if at is None else Pause(at, by, why), unhandled_s
     )

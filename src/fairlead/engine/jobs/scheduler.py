@@ -25,9 +25,9 @@ from fairlead.engine.jobs.schedules import STOPPED_BY, run_job, stopped_because
 from fairlead.engine.ports import ScheduleState, ScheduleStore
 from fairlead.errors import SetupError
 from fairlead.events import Emit, ScheduleFired, ServiceFailed
-from fairlead.policy.jobs.cron import DueTicks, due_ticks, ticks_between
+from fairlead.policy.jobs.cron import DueRuns, due_runs, run_times_between
 from fairlead.policy.jobs.explain import NO_HANDLER
-from fairlead.policy.jobs.schedule import COALESCE_AFTER_S, made_without_handler, tick_delay_s
+from fairlead.policy.jobs.schedule import COALESCE_AFTER_S, made_without_handler, run_delay_s
 from fairlead.policy.text.safe import safe_text
 
 LOOK_EVERY_S = 15.0
@@ -66,9 +66,9 @@ class Scheduler:
             return 1.0
         wait_s = LOOK_EVERY_S
         states = await self._store.schedules()
-        if any(state.last_tick > state.now for state in states):
+        if any(state.last_run_at > state.now for state in states):
             for name in await self._store.rewind():
-                message = f"schedule {name!r} begins now: the clock was set back behind its last tick"
+                message = f"schedule {name!r} begins now: the clock was set back behind its last run"
                 self._emit(ServiceFailed("scheduler", message))
         for state in states:
             wait_s = min(wait_s, await self._with_handler(state, session_id))
@@ -91,7 +91,7 @@ class Scheduler:
         return await self._one_schedule(replace(state, schedule=replace(schedule, missed=missed)), session_id)
 
     async def _continue(self, state: ScheduleState) -> None:
-        """Resume a schedule paused for lack of a handler once there is one; skip the ticks it missed."""
+        """Resume a schedule paused for lack of a handler once there is one; skip the runs it missed."""
         if stopped_because(state) is not None and state.unhandled_s < COALESCE_AFTER_S:
             await self._store.resume(state.schedule.name, make_up=False)
 
@@ -111,22 +111,22 @@ class Scheduler:
             self._report_unreadable(name, safe_text(error))
             return LOOK_EVERY_S
         self._unreadable.pop(name, None)
-        return 0.0 if len(due.ticks) == MOST_AT_ONCE else wait_s
+        return 0.0 if len(due.run_times) == MOST_AT_ONCE else wait_s
 
-    async def _fire(self, state: ScheduleState, due: DueTicks, session_id: UUID) -> None:
+    async def _fire(self, state: ScheduleState, due: DueRuns, session_id: UUID) -> None:
         """Record *due* runs one by one, until another process has recorded one: it does the later ones."""
-        schedule, last_tick = state.schedule, state.last_tick
-        for tick in due.ticks:
-            delay_s = tick_delay_s(schedule, tick)
-            job = run_job(schedule, tick, due.coalesced, self._ids.uuid7(), delay_s=delay_s)
-            faultpoint("tick.before_take")
+        schedule, last_run_at = state.schedule, state.last_run_at
+        for run_at in due.run_times:
+            delay_s = run_delay_s(schedule, run_at)
+            job = run_job(schedule, run_at, due.coalesced, self._ids.uuid7(), delay_s=delay_s)
+            faultpoint("schedule_run.before_take")
             if not await self._store.record_run(
-                schedule.name, last_tick, tick, due.coalesced, session_id, job
+                schedule.name, last_run_at, run_at, due.coalesced, session_id, job
             ):
                 break
-            faultpoint("tick.after_take")
+            faultpoint("schedule_run.after_take")
             self._emit(ScheduleFired(schedule.name, due.coalesced))
-            last_tick = tick
+            last_run_at = run_at
 
     def _report_unreadable(self, name: str, reason: str) -> None:
         """Emit an event once for each schedule and reason, not once a pass."""
@@ -135,16 +135,16 @@ class Scheduler:
             self._emit(ServiceFailed("scheduler", f"schedule {name!r} is left out: {reason}"))
 
 
-def _due(state: ScheduleState) -> DueTicks:
+def _due(state: ScheduleState) -> DueRuns:
     schedule = state.schedule
     missed = cast(Literal["coalesce", "catch_up"], schedule.missed)
-    return due_ticks(
-        schedule.expression, schedule.timezone, missed, state.last_tick, state.now, limit=MOST_AT_ONCE
+    return due_runs(
+        schedule.expression, schedule.timezone, missed, state.last_run_at, state.now, limit=MOST_AT_ONCE
     )
 
 
 def _next_s(state: ScheduleState) -> float:
     schedule, now = state.schedule, state.now
     until = now + timedelta(seconds=LOOK_EVERY_S)
-    ahead = ticks_between(schedule.expression, schedule.timezone, now, until, limit=1)
+    ahead = run_times_between(schedule.expression, schedule.timezone, now, until, limit=1)
     return (ahead[0] - now).total_seconds() if ahead else LOOK_EVERY_S

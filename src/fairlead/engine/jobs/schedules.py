@@ -23,7 +23,7 @@ from fairlead.engine.ports import (
 )
 from fairlead.errors import InvalidInputError, NotFoundError
 from fairlead.events import Emit, ScheduleReplaced
-from fairlead.policy.jobs.cron import next_tick, ticks_between
+from fairlead.policy.jobs.cron import next_run_at, run_times_between
 from fairlead.policy.jobs.explain import NO_HANDLER
 from fairlead.policy.jobs.job import check_new_job
 from fairlead.policy.jobs.schedule import check_schedule
@@ -38,7 +38,7 @@ class ScheduleView:
     """A schedule and its state. *problem* explains why its runs cannot be computed, else None."""
 
     state: ScheduleState
-    next_tick: datetime | None
+    next_run_at: datetime | None
     """None while it is paused, if no run is left, or with a problem."""
     overdue_s: float
     """For how long its oldest missed run has been due; 0.0 without one."""
@@ -54,7 +54,7 @@ class Schedules:
         self._ids = ids
 
     async def declare(self, schedules: Sequence[Schedule], emit: Emit | None = None) -> None:
-        """Insert or update these schedules; others, last ticks and operators' pauses stay as they are.
+        """Insert or update these schedules; others, last runs and operators' pauses stay as they are.
 
         Args:
             schedules: The schedules of this program.
@@ -153,8 +153,8 @@ def view(state: ScheduleState) -> ScheduleView:
     try:
         if state.paused:
             return ScheduleView(state, None, 0.0)
-        ahead = next_tick(schedule.expression, schedule.timezone, state.now)
-        due = ticks_between(schedule.expression, schedule.timezone, state.last_tick, state.now, limit=1)
+        ahead = next_run_at(schedule.expression, schedule.timezone, state.now)
+        due = run_times_between(schedule.expression, schedule.timezone, state.last_run_at, state.now, limit=1)
     except Exception as error:  # noqa: BLE001 (one that cannot be computed hides no other)
         return ScheduleView(state, None, 0.0, safe_text(error))
     return ScheduleView(state, ahead, (state.now - due[0]).total_seconds() if due else 0.0)
@@ -170,32 +170,32 @@ def stopped_because(state: ScheduleState) -> str | None:
 
 def upcoming(state: ScheduleState, count: int) -> list[datetime]:
     """Return its next *count* runs from now on, as if it were not paused; none if they cannot be computed."""
-    schedule, ticks = state.schedule, [state.now]
+    schedule, run_times = state.schedule, [state.now]
     with suppress(InvalidInputError):
-        while len(ticks) <= count:
-            tick = next_tick(schedule.expression, schedule.timezone, ticks[-1])
-            if tick is None:
+        while len(run_times) <= count:
+            run_at = next_run_at(schedule.expression, schedule.timezone, run_times[-1])
+            if run_at is None:
                 break
-            ticks.append(tick)
-    return ticks[1:]
+            run_times.append(run_at)
+    return run_times[1:]
 
 
 def run_job(
     schedule: Schedule,
-    tick: datetime,
+    run_at: datetime,
     coalesced: int,
     job_id: UUID,
     *,
     delay_s: float = 0.0,
     by_hand: bool = False,
 ) -> NewJob:
-    """Return the job of one run, due *delay_s* after *tick*.
+    """Return the job of one run, due *delay_s* after *run_at*.
 
     A coalescing schedule has one open job: a job that has not ended stands for later runs too.
     """
     unique_key: str | None = f"schedule:{schedule.name}"
     if schedule.missed == "catch_up":
-        unique_key = None if by_hand else f"{unique_key}:{tick.isoformat()}"
+        unique_key = None if by_hand else f"{unique_key}:{run_at.isoformat()}"
     return NewJob(
         job_id=job_id,
         kind=schedule.kind,
@@ -203,7 +203,12 @@ def run_job(
         queue=schedule.queue,
         priority=schedule.priority,
         delay_s=delay_s,
-        args={**schedule.args, "schedule": schedule.name, "tick": tick.isoformat(), "coalesced": coalesced},
+        args={
+            **schedule.args,
+            "schedule": schedule.name,
+            "run_at": run_at.isoformat(),
+            "coalesced": coalesced,
+        },
         unique_key=unique_key,
     )
 

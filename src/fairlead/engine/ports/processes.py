@@ -152,12 +152,12 @@ class Schedule:
     tenant_id: str
     timezone: str = "UTC"
     missed: str = "coalesce"
-    """``coalesce`` (one job stands for all missed ticks) or ``catch_up`` (a job for each)."""
+    """``coalesce`` (one job stands for all missed runs) or ``catch_up`` (a job for each)."""
     queue: str = "default"
     priority: int = 2
     args: Mapping[str, Json] = field(default_factory=dict)
     jitter_s: float = 0.0
-    """The most by which a job is delayed, never past the next tick; default 0."""
+    """The most by which a job is delayed, never past the next run; default 0."""
     paused: bool = False
     """Paused by the program, beside any pause of an operator; either suffices."""
 
@@ -176,7 +176,7 @@ class ScheduleState:
     """A schedule with its last run and the database's time."""
 
     schedule: Schedule
-    last_tick: datetime
+    last_run_at: datetime
     now: datetime
     pause: Pause | None = None
     unhandled_s: float = 0.0
@@ -192,7 +192,7 @@ class ScheduleState:
 class ScheduleRun:
     """The record of one run. *job_id* None: an open job stood for it, and none was enqueued."""
 
-    tick: datetime
+    run_at: datetime
     taken_at: datetime
     session_id: UUID
     coalesced: int
@@ -237,11 +237,17 @@ class ScheduleStore(Protocol):
         ...
 
     async def record_run(
-        self, name: str, last_tick: datetime, tick: datetime, coalesced: int, session_id: UUID, job: NewJob
+        self,
+        name: str,
+        last_run_at: datetime,
+        run_at: datetime,
+        coalesced: int,
+        session_id: UUID,
+        job: NewJob,
     ) -> bool:
-        """Move the last run from *last_tick* to *tick*, record the run and enqueue *job*, all or nothing.
+        """Move the last run from *last_run_at* to *run_at*, record the run and enqueue *job*, all or nothing.
 
-        The job is due ``job.delay_s`` after *tick*, at the latest that long from now.
+        The job is due ``job.delay_s`` after *run_at*, at the latest that long from now.
 
         Returns:
             False if another process was first.

@@ -1,6 +1,6 @@
 """The times of schedules: cron expressions in a time zone, and ``@every 5s``.
 
-All processes must compute the same ticks whenever they start, so a tick never depends on where the
+All processes must compute the same runs whenever they start, so a run never depends on where the
 computation began. ``@every`` counts from the epoch. A cron expression is matched against wall clock times,
 which are then converted to instants of the zone. When the clock changes, the rule is cron's:
 
@@ -31,7 +31,7 @@ SHORTEST_PERIOD = timedelta(milliseconds=10)
 LONGEST_PERIOD = timedelta(days=366)
 MOST_COUNTED = 10_000
 FURTHEST = timedelta(days=36_525)
-"""How far ahead a tick is searched: 29 February on a Monday comes once in 28 years, or in 40."""
+"""How far ahead a run is searched: 29 February on a Monday comes once in 28 years, or in 40."""
 
 _LONGEST_EXPRESSION = 200
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -46,7 +46,7 @@ _ALIASES = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
-# No zone changes its clock by more at once in our time; ticks are looked for this far around a moment.
+# No zone changes its clock by more at once in our time; runs are looked for this far around a moment.
 _CHANGE = timedelta(hours=3)
 _WALKED = timedelta(hours=2)
 _PROBE = datetime(2024, 1, 1)  # noqa: DTZ001 (a wall clock time; any will do to see whether there is a match)
@@ -69,10 +69,10 @@ class Cron:
 
 
 @dataclass(frozen=True, slots=True)
-class DueTicks:
-    """Ticks to fire now, oldest first. The one of ``coalesce`` stands for *coalesced* (at most 10,000) earlier ones."""
+class DueRuns:
+    """Runs to fire now, oldest first. The one of ``coalesce`` stands for *coalesced* (at most 10,000) earlier ones."""
 
-    ticks: tuple[datetime, ...]
+    run_times: tuple[datetime, ...]
     coalesced: int = 0
 
 
@@ -105,60 +105,60 @@ def parse_schedule(expression: str, tz: str = "UTC") -> Every | Cron:
     return Cron(text, zone, fixed=not (minute.startswith("*") or hour.startswith("*")))
 
 
-def ticks_between(expr: str, tz: str, since: datetime, until: datetime, limit: int) -> list[datetime]:
-    """Return the first *limit* ticks in (since, until], in UTC and in order. Both must have a time zone."""
+def run_times_between(expr: str, tz: str, since: datetime, until: datetime, limit: int) -> list[datetime]:
+    """Return the first *limit* runs in (since, until], in UTC and in order. Both must have a time zone."""
     schedule = parse_schedule(expr, tz)
     since, until = _utc(since), _utc(until)
     if until <= since or limit <= 0:
         return []
     if isinstance(schedule, Every):
         return list(islice(_periods(schedule.period, since, until), limit))
-    return _cron_ticks(schedule, since, until, limit)
+    return _cron_run_times(schedule, since, until, limit)
 
 
-def next_tick(expr: str, tz: str, since: datetime) -> datetime | None:
-    """Return the first tick after *since*, or None if there is none in the next hundred years."""
-    ahead = ticks_between(expr, tz, since, since + FURTHEST, limit=1)
+def next_run_at(expr: str, tz: str, since: datetime) -> datetime | None:
+    """Return the first run after *since*, or None if there is none in the next hundred years."""
+    ahead = run_times_between(expr, tz, since, since + FURTHEST, limit=1)
     return ahead[0] if ahead else None
 
 
-def latest_tick(expr: str, tz: str, since: datetime, now: datetime) -> datetime | None:
-    """Return the last tick in (since, now], or None. Cheap however long ago *since* is."""
+def latest_run_at(expr: str, tz: str, since: datetime, now: datetime) -> datetime | None:
+    """Return the last run in (since, now], or None. Cheap however long ago *since* is."""
     schedule = parse_schedule(expr, tz)
     since, now = _utc(since), _utc(now)
     if isinstance(schedule, Every):
-        tick = EPOCH + (now - EPOCH) // schedule.period * schedule.period
-        return tick if tick > since else None
+        run_at = EPOCH + (now - EPOCH) // schedule.period * schedule.period
+        return run_at if run_at > since else None
     start, end = since, now
     while end - start > _WALKED:  # halve first, so that a dense schedule is not walked from its beginning
         middle = start + (end - start) / 2
-        if _cron_ticks(schedule, middle, end, limit=1):
+        if _cron_run_times(schedule, middle, end, limit=1):
             start = middle
         else:
             end = middle
-    ticks = _cron_ticks(schedule, start, end, MOST_COUNTED)
-    return ticks[-1] if ticks else None
+    run_times = _cron_run_times(schedule, start, end, MOST_COUNTED)
+    return run_times[-1] if run_times else None
 
 
-def due_ticks(
+def due_runs(
     expr: str,
     tz: str,
     missed: Literal["coalesce", "catch_up"],
     since: datetime,
     now: datetime,
     limit: int = 100,
-) -> DueTicks:
-    """Return the ticks due at *now* of a schedule with its last tick at *since*.
+) -> DueRuns:
+    """Return the runs due at *now* of a schedule with its last run at *since*.
 
-    ``coalesce`` fires the latest tick, which stands for the earlier ones. ``catch_up`` fires them all, up to
+    ``coalesce`` fires the latest run, which stands for the earlier ones. ``catch_up`` fires them all, up to
     *limit* (default 100) at a time.
     """
     if missed == "catch_up":
-        return DueTicks(tuple(ticks_between(expr, tz, since, now, limit)))
-    latest = latest_tick(expr, tz, since, now)
+        return DueRuns(tuple(run_times_between(expr, tz, since, now, limit)))
+    latest = latest_run_at(expr, tz, since, now)
     if latest is None:
-        return DueTicks(())
-    return DueTicks((latest,), coalesced=_count(expr, tz, since, latest) - 1)
+        return DueRuns(())
+    return DueRuns((latest,), coalesced=_count(expr, tz, since, latest) - 1)
 
 
 def _count(expr: str, tz: str, since: datetime, latest: datetime) -> int:
@@ -167,17 +167,17 @@ def _count(expr: str, tz: str, since: datetime, latest: datetime) -> int:
         return min(
             (latest - EPOCH) // schedule.period - (_utc(since) - EPOCH) // schedule.period, MOST_COUNTED
         )
-    return len(ticks_between(expr, tz, since, latest, MOST_COUNTED))
+    return len(run_times_between(expr, tz, since, latest, MOST_COUNTED))
 
 
 def _periods(period: timedelta, since: datetime, until: datetime) -> Iterator[datetime]:
-    tick = EPOCH + ((since - EPOCH) // period + 1) * period
-    while tick <= until:
-        yield tick
-        tick += period
+    run_at = EPOCH + ((since - EPOCH) // period + 1) * period
+    while run_at <= until:
+        yield run_at
+        run_at += period
 
 
-def _cron_ticks(cron: Cron, since: datetime, until: datetime, limit: int) -> list[datetime]:
+def _cron_run_times(cron: Cron, since: datetime, until: datetime, limit: int) -> list[datetime]:
     start, end = (moment.astimezone(cron.zone).replace(tzinfo=None) for moment in (since, until))
     around = timedelta(0) if cron.zone is UTC else _CHANGE
     end += around

@@ -1,8 +1,8 @@
 """The checks of a schedule, and the delay of each run's job within its jitter.
 
-Jitter only delays a job, and is stable for each schedule and tick: whichever process fires it, and however
-often it tries, the job is due at the same time. It ends before the next tick, so jobs keep the order of
-ticks.
+Jitter only delays a job, and is stable for each schedule and run: whichever process fires it, and however
+often it tries, the job is due at the same time. It ends before the next run, so jobs keep the order of
+runs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from fairlead.errors import InvalidInputError
-from fairlead.policy.jobs.cron import parse_schedule, ticks_between
+from fairlead.policy.jobs.cron import parse_schedule, run_times_between
 from fairlead.policy.jobs.job import parse_priority
 from fairlead.policy.jobs.payload import encode_args
 from fairlead.policy.text.names import check_name, check_tenant, shown
@@ -69,7 +69,7 @@ def check_schedule(schedule: ScheduleFields) -> None:
     parse_priority(schedule.priority)
     if schedule.missed not in MISSED:
         hint = f"one of: {', '.join(MISSED)}"
-        raise InvalidInputError(f"{shown(schedule.missed)} is no way to make up for missed ticks", hint=hint)
+        raise InvalidInputError(f"{shown(schedule.missed)} is no way to make up for missed runs", hint=hint)
     _check_jitter(schedule.jitter_s)
     if not isinstance(schedule.paused, bool):  # "false" would pause it
         raise InvalidInputError(f"paused is {shown(schedule.paused)}", hint="give True or False")
@@ -91,19 +91,19 @@ def made_without_handler(missed: str, unhandled_s: float, watched_s: float) -> s
     return "coalesce" if without_s >= COALESCE_AFTER_S else missed
 
 
-def tick_delay_s(schedule: ScheduleFields, tick: datetime) -> float:
-    """Return the seconds from *tick* to its job: below ``jitter_s`` and before the next tick."""
+def run_delay_s(schedule: ScheduleFields, run_at: datetime) -> float:
+    """Return the seconds from *run_at* to its job: below ``jitter_s`` and before the next run."""
     if schedule.jitter_s <= 0:
         return 0.0
     bound = timedelta(seconds=schedule.jitter_s)
-    following = ticks_between(schedule.expression, schedule.timezone, tick, tick + bound, limit=1)
-    room_us = (following[0] - tick if following else bound) // timedelta(microseconds=1)
-    return (room_us * _chance(schedule.name, tick) >> _CHANCE_BITS) / 1e6
+    following = run_times_between(schedule.expression, schedule.timezone, run_at, run_at + bound, limit=1)
+    room_us = (following[0] - run_at if following else bound) // timedelta(microseconds=1)
+    return (room_us * _chance(schedule.name, run_at) >> _CHANCE_BITS) / 1e6
 
 
-def _chance(name: str, tick: datetime) -> int:
-    """Return a number of 64 bits that is stable for each tick of each schedule."""
-    of = f"{name} {tick.astimezone(UTC).isoformat()}"
+def _chance(name: str, run_at: datetime) -> int:
+    """Return a number of 64 bits that is stable for each run of each schedule."""
+    of = f"{name} {run_at.astimezone(UTC).isoformat()}"
     return int.from_bytes(hashlib.blake2b(of.encode(), digest_size=_CHANCE_BITS // 8).digest(), "big")
 
 

@@ -143,7 +143,7 @@ class ScheduleRow:
     """Table ``schedule``."""
 
     schedule: Schedule
-    last_tick: datetime
+    last_run_at: datetime
     declared_at: datetime
     pause: Pause | None = None
 
@@ -153,7 +153,7 @@ class ScheduleRunRow:
     """Table ``schedule_run``."""
 
     schedule: str
-    tick: datetime
+    run_at: datetime
     session_id: UUID
     coalesced: int
     job_id: UUID | None  # None: an open job stood for it

@@ -1,4 +1,4 @@
-"""Schedules and their ticks in memory; see ``fairlead.engine.ports.ScheduleStore``."""
+"""Schedules and their runs in memory; see ``fairlead.engine.ports.ScheduleStore``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class MemoryScheduleStore(MemoryStore):
                 before = row.schedule
                 moved = (before.expression, before.timezone) != (schedule.expression, schedule.timezone)
                 if moved or (before.paused and not schedule.paused):
-                    row.last_tick = max(row.last_tick, self.database.now)
+                    row.last_run_at = max(row.last_run_at, self.database.now)
                 row.schedule, row.declared_at = schedule, self.database.now
 
     @statement
@@ -35,7 +35,7 @@ class MemoryScheduleStore(MemoryStore):
         now = self.database.now
         rows = sorted(self.database.schedules.items())
         return [
-            ScheduleState(row.schedule, row.last_tick, now, row.pause, self._unhandled_s(row))
+            ScheduleState(row.schedule, row.last_run_at, now, row.pause, self._unhandled_s(row))
             for _, row in rows
         ]
 
@@ -56,7 +56,7 @@ class MemoryScheduleStore(MemoryStore):
         row = self.database.schedules.get(name)
         if row is not None and row.pause is not None:
             row.pause = None
-            row.last_tick = row.last_tick if make_up else max(row.last_tick, self.database.now)
+            row.last_run_at = row.last_run_at if make_up else max(row.last_run_at, self.database.now)
         return row is not None
 
     @statement
@@ -66,22 +66,22 @@ class MemoryScheduleStore(MemoryStore):
     @statement
     def rewind(self) -> list[str]:
         now, rows = self.database.now, sorted(self.database.schedules.items())
-        ahead = [(name, row) for name, row in rows if row.last_tick > now + seconds(60)]
+        ahead = [(name, row) for name, row in rows if row.last_run_at > now + seconds(60)]
         for _, row in ahead:
-            row.last_tick = now
+            row.last_run_at = now
         return [name for name, _ in ahead]
 
     @statement
     def record_run(
-        self, name: str, seen: datetime, tick: datetime, coalesced: int, session_id: UUID, job: NewJob
+        self, name: str, seen: datetime, run_at: datetime, coalesced: int, session_id: UUID, job: NewJob
     ) -> bool:
         row = self.database.schedules.get(name)
-        if row is None or row.last_tick != seen or row.schedule.paused or row.pause is not None:
+        if row is None or row.last_run_at != seen or row.schedule.paused or row.pause is not None:
             return False
-        row.last_tick = tick
-        if (name, tick) in self.database.schedule_runs:  # from before the clock was set back
+        row.last_run_at = run_at
+        if (name, run_at) in self.database.schedule_runs:  # from before the clock was set back
             return True
-        late_s = max(0.0, (self.database.now - tick).total_seconds())
+        late_s = max(0.0, (self.database.now - run_at).total_seconds())
         holder = covering(self.database, job)
         if holder is None:
             insert(
@@ -90,19 +90,19 @@ class MemoryScheduleStore(MemoryStore):
         elif not holder.attempt and not holder.settled_lease_id and holder.follow_at is None:
             holder.run_at = min(
                 holder.run_at, self.database.now
-            )  # the waiting job runs in place of the tick's
+            )  # the waiting job runs in place of the run's
         job_id = job.job_id if holder is None else None
-        self.database.schedule_runs[name, tick] = ScheduleRunRow(
-            name, tick, session_id, coalesced, job_id, self.database.now
+        self.database.schedule_runs[name, run_at] = ScheduleRunRow(
+            name, run_at, session_id, coalesced, job_id, self.database.now
         )
         return True
 
     @statement
     def runs(self, name: str, limit: int) -> list[ScheduleRun]:
         found = [duty for duty in self.database.schedule_runs.values() if duty.schedule == name]
-        found.sort(key=lambda duty: duty.tick, reverse=True)
+        found.sort(key=lambda duty: duty.run_at, reverse=True)
         return [
-            ScheduleRun(duty.tick, duty.taken_at, duty.session_id, duty.coalesced, duty.job_id)
+            ScheduleRun(duty.run_at, duty.taken_at, duty.session_id, duty.coalesced, duty.job_id)
             for duty in found[:limit]
         ]
 

@@ -11,9 +11,9 @@ CREATE TABLE schedule (
     priority smallint NOT NULL DEFAULT 2 CHECK (priority BETWEEN 0 AND 3),
     args jsonb NOT NULL DEFAULT '{}',
     paused boolean NOT NULL DEFAULT false,
-    last_tick timestamptz NOT NULL DEFAULT now(),
+    last_run_at timestamptz NOT NULL DEFAULT now(),
     updated_at timestamptz NOT NULL DEFAULT now(),
-    -- a job runs at most this much later than its tick
+    -- the most by which a job is delayed after the time of its run
     jitter interval NOT NULL DEFAULT '0' CHECK (jitter >= '0'),
     -- an operator's pause; `paused` is what the program declares, and each start writes it again
     pause_at timestamptz,
@@ -26,12 +26,12 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON schedule TO fairlead_engine;
 -- Each run of a schedule, once: the record that none was missed and none doubled.
 CREATE TABLE schedule_run (
     schedule text NOT NULL,
-    tick timestamptz NOT NULL,
+    run_at timestamptz NOT NULL,
     session_id uuid NOT NULL,
     coalesced integer NOT NULL DEFAULT 0,
     job_id uuid,
     taken_at timestamptz NOT NULL DEFAULT now(),
-    PRIMARY KEY (schedule, tick)
+    PRIMARY KEY (schedule, run_at)
 );
 CREATE INDEX schedule_run_taken_idx ON schedule_run (taken_at);
 GRANT SELECT, INSERT, UPDATE, DELETE ON schedule_run TO fairlead_engine;

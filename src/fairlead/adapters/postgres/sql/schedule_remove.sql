@@ -1,4 +1,4 @@
--- schedule_remove: forget a schedule; the record of its ticks stays until it is pruned.
+-- schedule_remove: forget a schedule; the record of its runs stays until it is pruned.
 -- Takes   name
 -- Returns name, or no row if it was gone
 -- Locks   its row

@@ -4,7 +4,7 @@
 -- Locks   its row
 -- Needs   the primary key; done again, it changes nothing
 UPDATE schedule SET
-    last_tick = CASE WHEN pause_at IS NULL OR :make_up::boolean THEN last_tick ELSE greatest(last_tick, now()) END,
+    last_run_at = CASE WHEN pause_at IS NULL OR :make_up::boolean THEN last_run_at ELSE greatest(last_run_at, now()) END,
     pause_at = NULL, pause_by = NULL, pause_why = NULL
 WHERE name = :name::text
 RETURNING name

@@ -1,4 +1,4 @@
--- schedule_run_prune: forget ticks that were taken long ago.
+-- schedule_run_prune: forget runs that were taken long ago.
 -- Takes   older_than_s, limit
 -- Returns one row: deleted
 -- Locks   the rows deleted; never waits for another process
@@ -10,6 +10,6 @@ WITH old AS MATERIALIZED (
     LIMIT :limit::bigint FOR UPDATE SKIP LOCKED
 ),
 gone AS (
-    DELETE FROM schedule_run WHERE ctid = ANY(ARRAY(SELECT tid FROM old)) RETURNING tick
+    DELETE FROM schedule_run WHERE ctid = ANY(ARRAY(SELECT tid FROM old)) RETURNING run_at
 )
 SELECT count(*) AS deleted FROM gone

@@ -1,10 +1,10 @@
--- schedule_run_search: the latest ticks of one schedule, the newest first.
+-- schedule_run_search: the latest runs of one schedule, the newest first.
 -- Takes   schedule, limit
--- Returns the columns of TakenTick
+-- Returns the columns of ScheduleRun
 -- Locks   nothing
 -- Needs   the primary key, read backwards
-SELECT tick, taken_at, session_id, coalesced, job_id
+SELECT run_at, taken_at, session_id, coalesced, job_id
 FROM schedule_run
 WHERE schedule = :schedule
-ORDER BY tick DESC
+ORDER BY run_at DESC
 LIMIT :limit::bigint

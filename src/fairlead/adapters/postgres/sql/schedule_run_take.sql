@@ -1,18 +1,18 @@
--- schedule_run_take: take one tick of a schedule: its record and its job, or nothing (R4).
--- Takes   name, seen (the last tick as the caller knows it), tick, coalesced, session_id, job_id, kind, tenant_id,
---         queue, priority, delay_s (from the tick to the job, at the latest from now), args, unique_key, notify
+-- schedule_run_take: take one run of a schedule: its record and its job, or nothing (R4).
+-- Takes   name, seen (the last run as the caller knows it), run_at, coalesced, session_id, job_id, kind, tenant_id,
+--         queue, priority, delay_s (from the run to the job, at the latest from now), args, unique_key, notify
 -- Returns name, or no row if another process was faster, or the schedule is paused or gone
 -- Locks   the schedule's row, a job that can no longer answer for its key, and the job's lane if that is not ready
--- Needs   the compare-and-set on last_tick; the primary key of schedule_run is the proof that no tick is taken twice. Where the
---         unique key is held by an open job the tick is covered by that one: schedule_run.job_id is then NULL. One
---         that waits for its turn runs now instead. A tick that was taken before the clock was set back is passed over
+-- Needs   the compare-and-set on last_run_at; the primary key of schedule_run is the proof that no run is taken twice. Where the
+--         unique key is held by an open job the run is covered by that one: schedule_run.job_id is then NULL. One
+--         that waits for its turn runs now instead. A run that was taken before the clock was set back is passed over
 WITH moved AS (
-    UPDATE schedule SET last_tick = :tick::timestamptz
-    WHERE name = :name::text AND last_tick = :seen::timestamptz AND NOT paused AND pause_at IS NULL
+    UPDATE schedule SET last_run_at = :run_at::timestamptz
+    WHERE name = :name::text AND last_run_at = :seen::timestamptz AND NOT paused AND pause_at IS NULL
     RETURNING name
 ),
 fresh AS MATERIALIZED (
-    SELECT name FROM moved WHERE NOT EXISTS (SELECT FROM schedule_run WHERE schedule = :name::text AND tick = :tick::timestamptz)
+    SELECT name FROM moved WHERE NOT EXISTS (SELECT FROM schedule_run WHERE schedule = :name::text AND run_at = :run_at::timestamptz)
 ),
 hurried AS (
     UPDATE job SET run_at = now()
@@ -33,7 +33,7 @@ lapsed AS (  -- it will not run, so the key is free
 stored AS (
     INSERT INTO job (job_id, kind, tenant_id, queue, priority, run_at, args, unique_key, unique_live)
     SELECT :job_id::uuid, :kind::text, :tenant_id::text, :queue::text, :priority::smallint,
-           greatest(now(), least(now(), :tick::timestamptz) + :delay_s::float8 * interval '1 second'),
+           greatest(now(), least(now(), :run_at::timestamptz) + :delay_s::float8 * interval '1 second'),
            :args::jsonb, :unique_key::text, :unique_key::text IS NOT NULL
     FROM fresh
     WHERE (SELECT count(*) FROM lapsed) >= 0  -- it must be out of the index first
@@ -48,7 +48,7 @@ told AS MATERIALIZED (
     SELECT count(pg_notify('fairlead_job', queue)) FROM ready WHERE :notify::boolean AND run_at <= now()
 ),
 noted AS (
-    INSERT INTO schedule_run (schedule, tick, session_id, coalesced, job_id)
-    SELECT fresh.name, :tick::timestamptz, :session_id::uuid, :coalesced::integer, stored.job_id FROM fresh LEFT JOIN stored ON true
+    INSERT INTO schedule_run (schedule, run_at, session_id, coalesced, job_id)
+    SELECT fresh.name, :run_at::timestamptz, :session_id::uuid, :coalesced::integer, stored.job_id FROM fresh LEFT JOIN stored ON true
 )
 SELECT moved.name, told.count FROM moved CROSS JOIN told LEFT JOIN lanes ON true

@@ -1,4 +1,4 @@
--- schedule_sync: insert or update cron entries; their last ticks and people's pauses stay as they are.
+-- schedule_sync: insert or update cron entries; their last runs and people's pauses stay as they are.
 -- Takes   arrays of one length: names, expressions, kinds, tenant_ids, timezones, missed, queues, priorities,
 --         args, jitters_s, paused
 -- Returns nothing
@@ -18,8 +18,8 @@ ON CONFLICT (name) DO UPDATE SET
     expression = excluded.expression, kind = excluded.kind, tenant_id = excluded.tenant_id,
     timezone = excluded.timezone, missed = excluded.missed, queue = excluded.queue, priority = excluded.priority,
     args = excluded.args, jitter = excluded.jitter, paused = excluded.paused, updated_at = now(),
-    last_tick = CASE WHEN s.paused AND NOT excluded.paused
-                         OR (s.expression, s.timezone) IS DISTINCT FROM (excluded.expression, excluded.timezone) THEN greatest(s.last_tick, now()) ELSE s.last_tick END
+    last_run_at = CASE WHEN s.paused AND NOT excluded.paused
+                         OR (s.expression, s.timezone) IS DISTINCT FROM (excluded.expression, excluded.timezone) THEN greatest(s.last_run_at, now()) ELSE s.last_run_at END
 WHERE (s.expression, s.kind, s.tenant_id, s.timezone, s.missed, s.queue, s.priority, s.args, s.jitter, s.paused)
     IS DISTINCT FROM (excluded.expression, excluded.kind, excluded.tenant_id, excluded.timezone, excluded.missed,
                       excluded.queue, excluded.priority, excluded.args, excluded.jitter, excluded.paused)
