@@ -128,7 +128,7 @@ async def _judge(duty: _Duty, missed: str, began: datetime, folder: Path) -> Non
     judged = coalesced if missed == "coalesce" else caught_up
     lost, doubled = judged(expected, taken, made)
     runs = Counter(run.job_id for run in Runs(folder / "sink.ndjson").by_lease.values())
-    figures.note(run_times=len(expected), taken=len(taken), jobs=len(made))
+    figures.note(ticks=len(expected), taken=len(taken), jobs=len(made))
     figures.note(
         made_up_by_another=sum(row["coalesced"] for row in taken), late_ends=by_a_late_end(taken, made)
     )

@@ -331,7 +331,7 @@ async def test_E02_crash_points_of_runs(stage: Stage) -> None:
     due = run_times_between(EVERY, "UTC", began, await _last_run_at(stage), 10**6)
     made = await stage.rows("SELECT job_id, args->>'run_at' AS run_at FROM job WHERE kind = 'fault.work'")
     missed, doubled = caught_up(due, await stage.rows(DUTIES, TICKS), made)
-    figures.note(what="runs", n=deaths, points=len(points), run_times=len(due))
+    figures.note(what="ticks", n=deaths, points=len(points), ticks=len(due))
     figures.zero(missed=missed, doubled=doubled)
     figures.conclude()
 

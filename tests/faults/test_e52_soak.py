@@ -250,7 +250,7 @@ async def _judge_schedule_runs(soak: _Soak) -> None:
     due = run_times_between(EVERY, "UTC", soak.began, await soak.last_run_at(), 10**6)
     made = await soak.stage.rows("SELECT job_id, args->>'run_at' AS run_at FROM job WHERE kind = 'soak.tick'")
     missed, doubled = caught_up(due, await soak.stage.rows(DUTIES, TICKS), made)
-    soak.figures.note(run_times=len(due))
+    soak.figures.note(ticks=len(due))
     soak.figures.zero(ticks_missed=missed, ticks_doubled=doubled)
 
 
