@@ -15,8 +15,8 @@ from typing import Any
 import typer
 
 from fairlead.cli.entry import root
-from fairlead.cli.kit.exits import MEANINGS, Exit, exit_of
-from fairlead.cli.registry import Later
+from fairlead.cli.kit.exits import MEANINGS, Exit, exit_code
+from fairlead.cli.registry import LazyCommand
 from fairlead.errors import FairleadError, all_errors
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs/reference"
@@ -58,7 +58,7 @@ def cli_page() -> str:
 def _commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
     yield path, command
     for name, inner in getattr(command, "commands", {}).items():
-        yield from _commands(inner.real() if isinstance(inner, Later) else inner, (*path, name))
+        yield from _commands(inner.load() if isinstance(inner, LazyCommand) else inner, (*path, name))
 
 
 def _shared() -> list[Any]:
@@ -115,7 +115,7 @@ def exits_page() -> str:
 
 def _errors_of(code: Exit) -> str:
     ours: list[type[FairleadError]] = [kind for kind in all_errors() if kind.__module__ == "fairlead.errors"]
-    return ", ".join(f"`{kind.code}`" for kind in ours if exit_of(kind("what")) == code) or "–"
+    return ", ".join(f"`{kind.code}`" for kind in ours if exit_code(kind("what")) == code) or "–"
 
 
 # ---- pages -------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ import pytest
 import fairlead
 from fairlead.cli import main
 from fairlead.cli.entry import root
-from fairlead.cli.registry import COMMANDS, Later
+from fairlead.cli.registry import COMMANDS, LazyCommand
 from tests.support.cli import ANSI, BOXES, Shell
 
 FAIRLEAD = (sys.executable, "-m", "fairlead")
@@ -30,7 +30,7 @@ def all_commands(command: Any = None, path: tuple[str, ...] = ()) -> Iterator[tu
     command = command or root()
     yield path, command
     for name, inner in getattr(command, "commands", {}).items():
-        yield from all_commands(inner.real() if isinstance(inner, Later) else inner, (*path, name))
+        yield from all_commands(inner.load() if isinstance(inner, LazyCommand) else inner, (*path, name))
 
 
 PATHS = [path for path, _ in all_commands()]

@@ -102,7 +102,7 @@ async def test_doctor_on_sound_ground(shell: Shell, servers: Endpoints) -> None:
     assert done.code == 0, done.out
     sound = ["settings", "profiles", "master key", "database", "durability", "clock", "migrations"]
     assert {
-        found[name]["status"] for name in [*sound, "database role", "tenant wall", "sealed data", "redis"]
+        found[name]["status"] for name in [*sound, "database role", "row security", "sealed data", "redis"]
     } == {"ok"}
     assert "noeviction" in found["redis"]["detail"]
     assert found["journal"]["status"] in {"ok", "warn"}  # the tests may lie in memory

@@ -37,8 +37,8 @@ async def test_without_roles_migrate_doctor_and_status_say_that_row_security_is_
     assert "have an administrator run CREATE ROLE fairlead_tenant_" in migrated.err
 
     checks = {row["check"]: row for row in (await rented("doctor", "--json")).rows}
-    assert (checks["tenant wall"]["status"], checks["database role"]["status"]) == ("warn", "ok")
-    assert checks["tenant wall"]["detail"].startswith("row security is off")
+    assert (checks["row security"]["status"], checks["database role"]["status"]) == ("warn", "ok")
+    assert checks["row security"]["detail"].startswith("row security is off")
 
     status = await rented("status", "--json")
     assert status.record["row_security"] == "off"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fairlead.cli import entry
-from fairlead.cli.kit.invocation import Manner
+from fairlead.cli.kit.invocation import GlobalOptions
 from fairlead.errors import FairleadError, all_errors
 from fairlead.policy.text.safe import safe_text
 from tests.support.cli import Shell
@@ -42,7 +42,7 @@ async def test_S30_a_broken_database_is_told_without_its_insides(
 
 
 def raised(error: Exception, capsys: pytest.CaptureFixture[str]) -> str:
-    entry._told(error, Manner(as_json=True).output())
+    entry._told(error, GlobalOptions(as_json=True).output())
     return capsys.readouterr().err
 
 

@@ -172,7 +172,7 @@ def test_every_act_of_the_command_line_is_among_them() -> None:
 def commands() -> set[Words]:
     """The commands that take --dry-run."""
 
-    from fairlead.cli.registry import COMMANDS, Later
+    from fairlead.cli.registry import COMMANDS, LazyCommand
 
     found: set[Words] = set()
 
@@ -184,5 +184,5 @@ def commands() -> set[Words]:
             found.add(tuple(words))
 
     for name, entry in COMMANDS.items():
-        walk(Later(name, entry).real(), (name,))
+        walk(LazyCommand(name, entry).load(), (name,))
     return found

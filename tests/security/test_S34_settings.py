@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from fairlead.assembly.config import load
 from fairlead.assembly.settings import Settings
-from fairlead.cli.registry import COMMANDS, Later
+from fairlead.cli.registry import COMMANDS, LazyCommand
 from fairlead.errors import InvalidConfigError
 from tests.security.figures import tell
 
@@ -106,7 +106,7 @@ def options() -> Iterator[tuple[str, str, str]]:
             yield from walk(inner, f"{words} {name}")
 
     for name, entry in COMMANDS.items():
-        yield from walk(Later(name, entry).real(), name)
+        yield from walk(LazyCommand(name, entry).load(), name)
 
 
 def test_no_secret_is_a_word_of_a_command_line() -> None:

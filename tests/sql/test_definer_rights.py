@@ -13,7 +13,7 @@ from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.migrate import Migrator
 from fairlead.adapters.postgres.postgres_info import server_facts
-from fairlead.assembly.doctor.checks import role_check
+from fairlead.assembly.doctor.database_checks import role_check
 from fairlead.errors import InvalidConfigError
 from tests.support.databases import SCHEMA
 from tests.support.rows import rows, run

@@ -17,7 +17,7 @@ from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.migrate import Migrator
 from fairlead.adapters.postgres.postgres_info import server_facts
 from fairlead.adapters.postgres.statements import Statement
-from fairlead.assembly.doctor.checks import role_check, wall_check
+from fairlead.assembly.doctor.database_checks import role_check, row_security_check
 from fairlead.errors import InvalidConfigError
 from tests.sql.test_tenants import a_day_of_work, login
 from tests.support.rows import rows
@@ -117,7 +117,7 @@ async def test_without_roles_row_security_is_off_until_the_printed_sql_was_run(
 ) -> None:
     managed = await customer(admin, servers, SERVICES["heroku"], url, USER)
     await Migrator(managed.settings).apply()
-    told = wall_check((await server_facts(managed.settings)).wall)
+    told = row_security_check((await server_facts(managed.settings)).wall)
     assert told.status == "warn"
     assert told.detail.startswith("row security is off: there is no role fairlead_tenant_")
     assert told.hint is not None
@@ -125,7 +125,7 @@ async def test_without_roles_row_security_is_off_until_the_printed_sql_was_run(
     assert then == "run `fairlead migrate`"
     await admin.execute(printed)
     await Migrator(managed.settings).apply()
-    assert wall_check((await server_facts(managed.settings)).wall).status == "ok"
+    assert row_security_check((await server_facts(managed.settings)).wall).status == "ok"
     database = await Database.open(managed.settings)
     world = await two_tenants(database)
     await world.close()

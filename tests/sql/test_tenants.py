@@ -21,7 +21,7 @@ from fairlead.adapters.postgres.lanes import PostgresLaneStore
 from fairlead.adapters.postgres.migrate import Migrator
 from fairlead.adapters.postgres.postgres_info import server_facts
 from fairlead.adapters.postgres.worker_sessions import PostgresSessionStore
-from fairlead.assembly.doctor.checks import wall_check
+from fairlead.assembly.doctor.database_checks import row_security_check
 from fairlead.engine.ports import AuditRecord, ClaimFilter, Completed, Discarded, FailureRecord
 from fairlead.engine.ports.lanes import GroupCap, TenantShare, Tier
 from fairlead.policy.jobs.lane import Scope, ScopeKind
@@ -270,7 +270,7 @@ async def test_where_the_role_of_the_wall_cannot_be_made_it_is_told(new_cluster:
     await admin.execute("CREATE ROLE shopkeeper LOGIN CREATEDB IN ROLE fairlead_engine, fairlead_door")
     settings = settings_of(await fresh_database(login(new_cluster.database_url, "shopkeeper")))
     await Migrator(settings).apply()
-    told = wall_check((await server_facts(settings)).wall)
+    told = row_security_check((await server_facts(settings)).wall)
     assert told.detail.startswith("row security is off: there is no role fairlead_tenant")
     database = await Database.open(settings)
     assert not database.row_security_enabled
@@ -279,16 +279,16 @@ async def test_where_the_role_of_the_wall_cannot_be_made_it_is_told(new_cluster:
     await admin.execute("CREATE ROLE fairlead_tenant NOLOGIN")
     assert not (await server_facts(settings)).wall.guarded
     await run(database, "CALL row_security_enable()")
-    told = wall_check((await server_facts(settings)).wall)
+    told = row_security_check((await server_facts(settings)).wall)
     assert told.hint == "have an administrator run GRANT fairlead_tenant TO fairlead_engine;"
     await admin.execute(told.hint.removeprefix("have an administrator run "))
-    assert wall_check((await server_facts(settings)).wall).status == "ok"
+    assert row_security_check((await server_facts(settings)).wall).status == "ok"
     await database.close()
     database = await Database.open(settings)
     assert database.row_security_enabled
     assert len(await PostgresAuditStore(database).search(tenant="acme", limit=9)) == 1
     await admin.execute("ALTER ROLE fairlead_tenant BYPASSRLS")
-    assert wall_check((await server_facts(settings)).wall).status == "warn"
+    assert row_security_check((await server_facts(settings)).wall).status == "warn"
     await admin.close()
     await database.close()
 

@@ -9,7 +9,7 @@ import pytest
 from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.row_security import RowSecurityState, wall_state
 from fairlead.adapters.postgres.statements import statement
-from fairlead.assembly.doctor.checks import wall_check
+from fairlead.assembly.doctor.database_checks import row_security_check
 from tests.support.rows import run
 from tests.support.two_tenants import TABLES
 
@@ -41,9 +41,9 @@ def test_the_tables_that_are_looked_at_are_all_that_have_tenants() -> None:
 
 @pytest.mark.parametrize("table", TABLES)
 async def test_a_table_whose_row_level_security_is_off_has_no_wall(database: Database, table: str) -> None:
-    assert wall_check(await state(database)).status == "ok"
+    assert row_security_check(await state(database)).status == "ok"
     await run(database, f"ALTER TABLE {table} DISABLE ROW LEVEL SECURITY")
-    told = wall_check(await state(database))
+    told = row_security_check(await state(database))
     assert (told.status, "a table of tenants lacks" in told.detail) == ("warn", True)
 
 

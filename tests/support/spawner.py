@@ -20,7 +20,7 @@ from pathlib import Path
 
 LOADED = (
     "fairlead.app",
-    "fairlead.assembly.doctor.checks",
+    "fairlead.assembly.doctor.checkup",
     "fairlead.cli.connections",
     "fairlead.cli.dlq",
     "fairlead.cli.entry",

@@ -12,7 +12,7 @@ from fairlead.cli.kit.invocation import Invocation, command, single
 from fairlead.errors import InvalidConfigError
 
 if TYPE_CHECKING:
-    from fairlead.assembly.doctor.checks import Check
+    from fairlead.assembly.doctor.check import Check
 
 app = single()
 
@@ -27,7 +27,8 @@ def doctor(call: Invocation) -> Exit | None:
 
 
 def _all_checks(call: Invocation) -> Sequence[Check]:
-    from fairlead.assembly.doctor.checks import Check, checkup
+    from fairlead.assembly.doctor.check import Check
+    from fairlead.assembly.doctor.checkup import checkup
 
     try:
         settings = call.config().settings

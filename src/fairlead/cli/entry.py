@@ -12,15 +12,15 @@ import typer
 from typer.main import get_command
 
 from fairlead._version import __version__
-from fairlead.cli.kit.exits import Exit, exit_of
+from fairlead.cli.kit.exits import Exit, exit_code
 from fairlead.cli.kit.invocation import (
+    Aborted,
     ConfigFile,
-    Declined,
+    GlobalOptions,
     Json,
-    Manner,
     NoColor,
+    OutputClosed,
     Quiet,
-    ReaderLeft,
     Verbose,
     markup,
 )
@@ -49,7 +49,7 @@ def run(arguments: Sequence[str]) -> int:
         completion_init()
     try:
         return int(root().main(args=list(arguments), prog_name=PROGRAM, standalone_mode=False) or Exit.OK)
-    except ReaderLeft:
+    except OutputClosed:
         return _reader_left()
     except (KeyboardInterrupt, typer.Abort):
         out.say("interrupted")
@@ -88,13 +88,13 @@ def _every_command(
     if version:
         print(f"{PROGRAM} {__version__}")
         raise typer.Exit
-    context.obj = Manner(as_json, quiet, verbose, no_color, config_file)
+    context.obj = GlobalOptions(as_json, quiet, verbose, no_color, config_file)
 
 
-def _manner_of(arguments: Sequence[str]) -> Manner:
+def _manner_of(arguments: Sequence[str]) -> GlobalOptions:
     """How to speak before anything is parsed, or where nothing can be: read from the bare words."""
     options = set(arguments)
-    return Manner(
+    return GlobalOptions(
         as_json="--json" in options,
         quiet=bool({"--quiet", "-q"} & options),
         verbose=bool({"--verbose", "-v"} & options),
@@ -107,10 +107,10 @@ def _told(error: Exception, out: Output) -> int:
         error = error.exceptions[0]
     if isinstance(error, FairleadError):
         out.problem(error)
-        return exit_of(error)
+        return exit_code(error)
     if isinstance(error, UsageError):
         return _usage(error, out)
-    if isinstance(error, Declined):
+    if isinstance(error, Aborted):
         out.say("nothing was changed")
         return Exit.FAILED
     if isinstance(error, PermissionError):

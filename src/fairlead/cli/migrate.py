@@ -78,13 +78,13 @@ async def _plan(call: Invocation) -> tuple[list[Migration], None]:
 
 async def _apply(call: Invocation, upto: Phase) -> tuple[list[Migration], str | None]:
     """Return the applied migrations, and the SQL an administrator must run if row security is off."""
-    from fairlead.assembly.doctor.checks import wall_check
+    from fairlead.assembly.doctor.database_checks import row_security_check
     from fairlead.assembly.stores import migrator
 
     async with migrator(call.config().settings) as opened:
         with call.out.progress("migrating"):
             done = await opened.apply("pre" if upto is Phase.PRE else "post")
-        check = wall_check(await opened.wall())
+        check = row_security_check(await opened.wall())
     return done, None if check.status == "ok" else f"{check.detail} (hint: {check.hint})"
 
 

@@ -50,26 +50,26 @@ COMMANDS: dict[str, Entry] = {
 }
 
 
-class Later(TyperCommand):
+class LazyCommand(TyperCommand):
     """Stands for a command until somebody uses it."""
 
     def __init__(self, name: str, entry: Entry) -> None:
         super().__init__(name, help=entry.line, add_help_option=False)
         self._entry = entry
 
-    def real(self) -> Any:
+    def load(self) -> Any:
         """The command itself."""
         module, attribute = self._entry.home.split(":")
         found: typer.Typer = getattr(importlib.import_module(module), attribute)
         loaded: Any = get_command(found)
         loaded.name = self.name
         for name, entry in self._entry.commands.items():
-            loaded.commands[name] = Later(name, entry)
+            loaded.commands[name] = LazyCommand(name, entry)
         return loaded
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """A context of the real command: parsing and running go on there."""
-        return self.real().make_context(info_name, args, parent=parent, **extra)
+        return self.load().make_context(info_name, args, parent=parent, **extra)
 
 
 class Commands(TyperGroup):
@@ -77,4 +77,4 @@ class Commands(TyperGroup):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**{**attributes, "commands": {}})
-        self.commands = {name: Later(name, entry) for name, entry in COMMANDS.items()}
+        self.commands = {name: LazyCommand(name, entry) for name, entry in COMMANDS.items()}

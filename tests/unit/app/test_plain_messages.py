@@ -10,7 +10,7 @@ import pytest
 import fairlead
 from fairlead import Fairlead, JobContext
 from fairlead.assembly.config import load
-from fairlead.assembly.doctor.checks import migrations_check
+from fairlead.assembly.doctor.database_checks import migrations_check
 from fairlead.assembly.settings import HttpTable
 from fairlead.cli.init import settings_text
 from fairlead.errors import InvalidConfigError, InvalidInputError, JobFailedError, NotFoundError

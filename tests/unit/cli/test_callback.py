@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from fairlead._core.secret import Secret
-from fairlead.cli.connections.callback import Callback, answer_of
+from fairlead.cli.connections.callback import Callback, callback_fields
 from fairlead.errors import InvalidConfigError, InvalidInputError, RefusedError
 from fairlead.policy.tokens.consent import is_loopback
 from tests.support.issuer import begin, fetch
@@ -76,10 +76,10 @@ def test_which_addresses_lead_here(address: str, here: bool) -> None:
 
 
 def test_a_pasted_address() -> None:
-    assert answer_of("https://app.example/cb?state=s&code=c%20d#x") == {"state": "s", "code": "c d"}
+    assert callback_fields("https://app.example/cb?state=s&code=c%20d#x") == {"state": "s", "code": "c d"}
     for address in ("https://x/?a=1&a=2", f"https://x/?{'&'.join(f'a{n}=1' for n in range(40))}"):
         with pytest.raises(InvalidInputError):
-            answer_of(address)
+            callback_fields(address)
 
 
 async def test_a_target_that_is_no_address_is_refused() -> None:

@@ -16,18 +16,17 @@ from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.postgres_info import PostgresInfo, RowSecurityState, server_facts
 from fairlead.adapters.postgres.statements import Statement
 from fairlead.adapters.redis import RedisInfo, redis_facts
-from fairlead.assembly.doctor.checks import (
+from fairlead.assembly.doctor.data_checks import issuer_clocks_check
+from fairlead.assembly.doctor.database_checks import (
     clock_check,
     durability_check,
-    embedded_check,
-    issuer_clocks_check,
     migrations_check,
-    redis_check,
     role_check,
+    row_security_check,
     snapshot_check,
     version_check,
-    wall_check,
 )
+from fairlead.assembly.doctor.server_checks import embedded_check, redis_check
 from fairlead.errors import DependencyUnavailableError, InvalidConfigError
 from tests.support.rows import run
 from tests.support.servers import drop_database, fresh_database
@@ -74,7 +73,7 @@ def test_servers_that_lose_data_or_are_too_old() -> None:
     }
     assert states == {"on": "ok", "local": "warn", "off": "fail"}
     assert role_check(replace(SERVER, is_engine=False)).status == "fail"
-    assert wall_check(WALL).status == "ok"
+    assert row_security_check(WALL).status == "ok"
 
 
 @pytest.mark.parametrize(
@@ -88,7 +87,7 @@ def test_servers_that_lose_data_or_are_too_old() -> None:
 )
 def test_missing_part_of_the_wall_is_a_warning_with_a_hint(missing: str, way_out: str) -> None:
     """Not a failure: the statements go on saying whose rows they mean."""
-    check = wall_check(replace(WALL, **{missing: False}))
+    check = row_security_check(replace(WALL, **{missing: False}))
     assert check.status == "warn"
     assert check.hint is not None
     assert way_out in check.hint

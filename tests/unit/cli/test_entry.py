@@ -9,14 +9,14 @@ import typer
 
 from fairlead.cli import entry
 from fairlead.cli.kit.exits import Exit
-from fairlead.cli.kit.invocation import Declined, Manner
+from fairlead.cli.kit.invocation import Aborted, GlobalOptions
 from fairlead.errors import MasterKeyMismatchError, NotFoundError
 
 TOKEN = "TG-5b9032b4e23464aed1f959f-1234567"
 
 
 def told(error: Exception, capsys: pytest.CaptureFixture[str], **manner: bool) -> tuple[int, str]:
-    code = entry._told(error, Manner(**manner).output())
+    code = entry._told(error, GlobalOptions(**manner).output())
     seen = capsys.readouterr()
     assert seen.out == ""
     return code, seen.err
@@ -30,7 +30,7 @@ def told(error: Exception, capsys: pytest.CaptureFixture[str], **manner: bool) -
             Exit.FORBIDDEN,
             "master.key: Permission denied",
         ),
-        (Declined(), Exit.FAILED, "nothing was changed"),
+        (Aborted(), Exit.FAILED, "nothing was changed"),
         (MasterKeyMismatchError("it does not open"), Exit.CONFIG, "hint: set FAIRLEAD_MASTER_KEY"),
         (
             ExceptionGroup("tasks", [ExceptionGroup("inner", [NotFoundError("no such thing")])]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead import errors
-from fairlead.cli.kit.exits import Exit, exit_of
+from fairlead.cli.kit.exits import Exit, exit_code
 
 TABLE = {
     "FairleadError": 1,
@@ -51,7 +51,7 @@ TABLE = {
 
 @pytest.mark.parametrize("name", sorted(TABLE))
 def test_each_error_has_its_code(name: str) -> None:
-    assert exit_of(getattr(errors, name)("what happened")) == TABLE[name]
+    assert exit_code(getattr(errors, name)("what happened")) == TABLE[name]
 
 
 def test_the_table_is_whole() -> None:
@@ -61,10 +61,10 @@ def test_the_table_is_whole() -> None:
 
 def test_permanent_failure_is_not_an_exit_for_later() -> None:
     never = errors.NotSentError("the certificate is not accepted", category="permanent_config", reason="tls")
-    assert exit_of(never) is Exit.FAILED
-    assert exit_of(errors.NotSentError("no such name", category="transient_network")) is Exit.LATER
+    assert exit_code(never) is Exit.FAILED
+    assert exit_code(errors.NotSentError("no such name", category="transient_network")) is Exit.LATER
 
 
 def test_a_missing_right_is_told_apart() -> None:
     refused = errors.RequestRejectedError("scope missing", category="permanent_permission")
-    assert exit_of(refused) == Exit.FORBIDDEN
+    assert exit_code(refused) == Exit.FORBIDDEN

@@ -9,7 +9,7 @@ import pytest
 from fairlead.adapters.postgres.postgres_info import PostgresInfo, RowSecurityState
 from fairlead.adapters.redis import RedisInfo
 from fairlead.adapters.redis.probe import ClusterState, RedisProbe
-from fairlead.assembly.doctor.checks import Check
+from fairlead.assembly.doctor.check import Check
 from fairlead.assembly.doctor.gate_checks import (
     clock_check,
     eviction_check,

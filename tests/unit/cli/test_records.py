@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead._core.secret import Secret
-from fairlead.cli.connections.files import Entry, OwnRow, UnfitRow, nango_entry, own_entry, rows_of
+from fairlead.cli.connections.files import Entry, OwnRow, UnfitRow, nango_entry, own_entry, read_rows
 from fairlead.errors import InvalidInputError
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -46,30 +46,30 @@ def nango(row: Mapping[str, Any], tenant_at: str | None = None, **providers: str
     ],
 )
 def test_the_same_rows_in_every_form(text: str) -> None:
-    _, rows = rows_of(text, "auto")
+    _, rows = read_rows(text, "auto")
     assert rows == [{"tenant": "a"}, {"tenant": "b"}]
 
 
 def test_json_line_is_not_cut_at_u2028() -> None:
     lines = ['{"tenant": "a\u2028b\x85c\u2029d"}', '{"tenant": "e"}']
-    form, rows = rows_of("\r\n".join(lines) + "\n", "auto")
+    form, rows = read_rows("\r\n".join(lines) + "\n", "auto")
     assert (form, rows) == ("json", [{"tenant": "a\u2028b\x85c\u2029d"}, {"tenant": "e"}])
 
 
 def test_the_form_is_recognised_or_named() -> None:
-    assert rows_of("tenant\na", "auto")[0] == "csv"
-    assert rows_of('[{"tenant": "a"}]', "auto")[0] == "json"
-    assert rows_of(json.dumps([theirs()]), "auto")[0] == "nango"
-    assert rows_of('[{"tenant": "a"}]', "nango")[0] == "nango"
+    assert read_rows("tenant\na", "auto")[0] == "csv"
+    assert read_rows('[{"tenant": "a"}]', "auto")[0] == "json"
+    assert read_rows(json.dumps([theirs()]), "auto")[0] == "nango"
+    assert read_rows('[{"tenant": "a"}]', "nango")[0] == "nango"
     with pytest.raises(InvalidInputError, match="no format"):
-        rows_of("", "yaml")
+        read_rows("", "yaml")
 
 
 @given(st.text())
 def test_no_text_is_more_than_an_error_of_ours(text: str) -> None:
     for form in ("auto", "json", "csv"):
         try:
-            rows_of(text, form)
+            read_rows(text, form)
         except InvalidInputError:
             continue
 
@@ -161,7 +161,7 @@ def test_nango_credentials() -> None:
 @pytest.mark.parametrize("token", ["APP_USR-canary", "canary", "eyJ.canary.x", "canary_of_the_secret"])
 def test_where_the_head_line_is_missing_no_secret_is_repeated(token: str) -> None:
     """What stands first is taken for the names then."""
-    _, rows = rows_of(f"acme,mercadolibre,{token}\nglobex,mercadolibre,other\n", "csv")
+    _, rows = read_rows(f"acme,mercadolibre,{token}\nglobex,mercadolibre,other\n", "csv")
     with pytest.raises(InvalidInputError, match="are names missing") as told:
         own_entry(rows[0], NOW)
     assert "canary" not in str(told.value)
@@ -241,7 +241,7 @@ def test_no_row_is_more_than_an_error_of_ours(row: Mapping[str, Any]) -> None:
     ],
 )
 def test_a_row_that_cannot_be_read_stops_no_other(text: str) -> None:
-    _, rows = rows_of(text, "auto")
+    _, rows = read_rows(text, "auto")
     assert [isinstance(row, UnfitRow) for row in rows] == [True, False]
     assert rows[1]["tenant"] == "last"
 
@@ -258,4 +258,4 @@ def test_a_row_that_cannot_be_read_stops_no_other(text: str) -> None:
 )
 def test_a_file_that_says_two_things_or_has_no_end_is_refused(text: str, said: str) -> None:
     with pytest.raises(InvalidInputError, match=said):
-        rows_of(text, "auto")
+        read_rows(text, "auto")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.cli.kit.times import seconds_of
+from fairlead.cli.kit.times import parse_duration
 from fairlead.errors import InvalidInputError
 
 
@@ -21,7 +21,7 @@ from fairlead.errors import InvalidInputError
     ],
 )
 def test_duration_is_parsed(text: str, length_s: float) -> None:
-    assert seconds_of(text, "--for") == length_s
+    assert parse_duration(text, "--for") == length_s
 
 
 @pytest.mark.parametrize(
@@ -46,4 +46,4 @@ def test_duration_is_parsed(text: str, length_s: float) -> None:
 )
 def test_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(InvalidInputError, match="--for"):
-        seconds_of(text, "--for")
+        parse_duration(text, "--for")

@@ -19,7 +19,7 @@ from fairlead.adapters.redis import APPEND_ADVICE, RedisInfo, facts_of_each
 from fairlead.adapters.redis.keys import RedisKeys
 from fairlead.adapters.redis.probe import RedisProbe, probe_redis
 from fairlead.adapters.redis.redis_gate import RedisGate
-from fairlead.assembly.doctor.checks import Check, Status
+from fairlead.assembly.doctor.check import Check, Status
 from fairlead.assembly.settings import Settings
 from fairlead.assembly.stores import database_settings, resolve_stores
 from fairlead.engine.ports.gate import AdmitRequest, Admitted, Release

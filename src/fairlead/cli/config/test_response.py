@@ -11,7 +11,7 @@ import typer
 
 from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import Invocation
-from fairlead.cli.kit.names import Account, key_of, provider_and_variant
+from fairlead.cli.kit.names import Account, connection_key, provider_and_variant
 from fairlead.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def _of_connection(call: Invocation, named: str, account: str) -> tuple[Rules, f
     tenant, slash, provider = named.rpartition("/")
     if not slash:
         raise InvalidInputError("--connection is not TENANT/PROVIDER", hint="write --connection acme/stripe")
-    key = key_of(tenant, provider, account)
+    key = connection_key(tenant, provider, account)
 
     async def work(fairlead: Fairlead) -> tuple[Rules, float]:
         runtime = fairlead.runtime

@@ -13,7 +13,7 @@ from fairlead.cli.connections.set_settings import set_settings
 from fairlead.cli.connections.transfer import export, import_connections
 from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import DryRun, Invocation, Limit, Yes, command, group
-from fairlead.cli.kit.names import Account, Provider, Tenant, key_of
+from fairlead.cli.kit.names import Account, Provider, Tenant, connection_key
 from fairlead.cli.kit.output import Record
 from fairlead.errors import InvalidInputError
 
@@ -62,7 +62,7 @@ def show(call: Invocation, tenant: Tenant, provider: Provider, account: Account 
     """Show one connection: state, times, endpoint, settings, and where its customer reconnects. No secret."""
     from fairlead.policy.providers.connection_calls import describe_settings
 
-    key = key_of(tenant, provider, account)
+    key = connection_key(tenant, provider, account)
 
     async def work(fairlead: Fairlead) -> dict[str, Any]:
         runtime = fairlead.runtime
@@ -92,7 +92,7 @@ command(app, "set")(set_settings)
 @command(app, "test")
 def probe(call: Invocation, tenant: Tenant, provider: Provider, account: Account = "default") -> Exit | None:
     """Call the provider's test endpoint with a valid token. Ends with 1 if refused, 75 without an answer."""
-    key = key_of(tenant, provider, account)
+    key = connection_key(tenant, provider, account)
 
     async def work(fairlead: Fairlead) -> Probed:
         return await fairlead.runtime.accounts.test(key)
@@ -117,7 +117,7 @@ def refresh(
     call: Invocation, tenant: Tenant, provider: Provider, account: Account = "default"
 ) -> Exit | None:
     """Get a newer token now, as a refresh job would: once, whoever else asks."""
-    key = key_of(tenant, provider, account)
+    key = connection_key(tenant, provider, account)
 
     async def work(fairlead: Fairlead) -> dict[str, Any]:
         before = await fairlead.runtime.connections.get(key)
@@ -143,7 +143,7 @@ def revoke(
     yes: Yes = False,
 ) -> Exit | None:
     """End the grant, here and at the provider where it offers that. The connection stays, as revoked."""
-    key = key_of(tenant, provider, account)
+    key = connection_key(tenant, provider, account)
     if not dry_run:
         call.confirm(f"Revoke the grant of {tenant!r} at {provider}?", yes=yes)
 
@@ -172,7 +172,7 @@ def remove(
     yes: Yes = False,
 ) -> Exit | None:
     """Delete a connection and its secrets here. The grant at the provider stays: revoke it first."""
-    key = key_of(tenant, provider, account)
+    key = connection_key(tenant, provider, account)
     if not dry_run:
         call.confirm(f"Delete the connection of {tenant!r} at {provider} with its secrets?", yes=yes)
 

@@ -10,7 +10,7 @@ from fairlead.cli.connections.files import Entry
 from fairlead.cli.connections.rows import as_record
 from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import DryRun, Invocation
-from fairlead.cli.kit.names import Account, Endpoint, Provider, Tenant, Variant, key_of, pairs
+from fairlead.cli.kit.names import Account, Endpoint, Provider, Tenant, Variant, connection_key, parse_pairs
 from fairlead.cli.kit.secret_input import SecretSources, read_secrets
 from fairlead.engine.tokens.connections import Grant
 from fairlead.errors import InvalidInputError, NotFoundError
@@ -59,7 +59,7 @@ def add(  # noqa: PLR0913 - one parameter an option
     """
     from fairlead.policy.providers.setting_text import settings_of_text
 
-    key = key_of(tenant, provider, account)
+    key = connection_key(tenant, provider, account)
     secrets: dict[str, Any] = read_secrets(secret, _needed(call, provider, variant))
     grant = Grant(
         variant=variant,
@@ -67,8 +67,8 @@ def add(  # noqa: PLR0913 - one parameter an option
         client_id=client_id,
         key_id=key_id,
         scope=scope,
-        endpoint=pairs(endpoint, "--endpoint"),
-        settings=settings_of_text(pairs(setting, "--setting")) or None,
+        endpoint=parse_pairs(endpoint, "--endpoint"),
+        settings=settings_of_text(parse_pairs(setting, "--setting")) or None,
         expires_in_s=expires_in,
         **secrets,
     )
@@ -86,7 +86,7 @@ def add(  # noqa: PLR0913 - one parameter an option
 
 async def store(runtime: Runtime, entry: Entry, actor: str, *, replace: bool, dry_run: bool) -> str:
     """Check and store *entry*; what was done, in a word. A connection that is there needs *replace*."""
-    key, grant = key_of(entry.tenant, entry.provider, entry.account), entry.grant
+    key, grant = connection_key(entry.tenant, entry.provider, entry.account), entry.grant
     runtime.connections.check(key, grant)
     known = await _is_known(runtime, key)
     if known and not replace:

@@ -9,11 +9,11 @@ from uuid import UUID
 
 import typer
 
-from fairlead.cli.connections.callback import Callback, answer_of
+from fairlead.cli.connections.callback import Callback, callback_fields
 from fairlead.cli.connections.rows import as_record
 from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import Invocation
-from fairlead.cli.kit.names import Account, Endpoint, Provider, Tenant, Variant, key_of, pairs
+from fairlead.cli.kit.names import Account, Endpoint, Provider, Tenant, Variant, connection_key, parse_pairs
 from fairlead.errors import InvalidConfigError, InvalidInputError, NotFoundError
 from fairlead.policy.tokens.consent import is_loopback
 
@@ -57,8 +57,8 @@ def authorize(
     Uses the authorization code flow with PKCE and a one-time state. Needs client_id (and client_secret) of
     your app in the settings.
     """
-    key = key_of(tenant, provider, account)
-    given = pairs(endpoint, "--endpoint")
+    key = connection_key(tenant, provider, account)
+    given = parse_pairs(endpoint, "--endpoint")
 
     async def work(fairlead: Fairlead) -> dict[str, Any]:
         runtime = fairlead.runtime
@@ -88,7 +88,7 @@ def reauthorize(
     ] = False,
 ) -> Exit | None:
     """Give a connection a new grant through its owner's consent; its id, variant, endpoint and app stay."""
-    key = key_of(tenant, provider, account)
+    key = connection_key(tenant, provider, account)
 
     async def work(fairlead: Fairlead) -> dict[str, Any]:
         runtime = fairlead.runtime
@@ -147,7 +147,7 @@ async def _consented(
     else:
         url, consent = begin(redirect_uri)
         _ask(call, url, "then paste the address that the browser ended on")
-        answer = answer_of(_pasted())
+        answer = callback_fields(_pasted())
     view = await runtime.consents.finish(consent, answer, actor=call.actor)
     runtime.reader.forget(key)
     return as_record(view)

@@ -33,7 +33,7 @@ _HEADERS = (
 )
 
 
-def answer_of(address: str) -> dict[str, str]:
+def callback_fields(address: str) -> dict[str, str]:
     """The query of the address that the browser was sent to; InvalidInputError if it names a field twice."""
     try:
         fields = parse_qsl(urlsplit(address).query, keep_blank_values=True, max_num_fields=MAX_FIELDS)
@@ -106,7 +106,7 @@ class Callback:
         method, _, rest = request_line.partition(" ")
         address = rest.partition(" ")[0]
         try:
-            path, fields = urlsplit(address).path, answer_of(address)
+            path, fields = urlsplit(address).path, callback_fields(address)
         except (ValueError, InvalidInputError):
             return 400
         if method != "GET" or path != self._path or self._answer is None:

@@ -82,7 +82,7 @@ class Entry:
     config: Mapping[str, str] = field(default_factory=dict)
 
 
-def rows_of(text: str, form: str) -> tuple[str, list[Row]]:
+def read_rows(text: str, form: str) -> tuple[str, list[Row]]:
     """The rows of a file and the form they have; InvalidInputError where it cannot be read at all."""
     if form not in FORMATS:
         raise InvalidInputError(f"{form!r} is no format", hint=f"one of: {', '.join(FORMATS)}")

@@ -9,7 +9,7 @@ import typer
 from fairlead.cli.connections.add import SETTING_HELP
 from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import DryRun, Invocation
-from fairlead.cli.kit.names import Account, Provider, Tenant, key_of, pairs
+from fairlead.cli.kit.names import Account, Provider, Tenant, connection_key, parse_pairs
 from fairlead.cli.kit.output import Record
 from fairlead.errors import InvalidInputError
 
@@ -40,8 +40,8 @@ def set_settings(
     from fairlead.policy.providers.connection_calls import describe_settings
     from fairlead.policy.providers.setting_text import settings_of_text
 
-    key = key_of(tenant, provider, account)
-    settings = settings_of_text(pairs(setting, "--setting"))
+    key = connection_key(tenant, provider, account)
+    settings = settings_of_text(parse_pairs(setting, "--setting"))
     if not settings and not unset:
         raise InvalidInputError("no setting is named", hint="give --setting NAME=VALUE, or --unset NAME")
 

@@ -14,11 +14,11 @@ import typer
 
 from fairlead._checked_file import read_checked
 from fairlead.cli.connections.add import Replace, store
-from fairlead.cli.connections.files import FORMATS, Entry, Row, UnfitRow, nango_entry, own_entry, rows_of
+from fairlead.cli.connections.files import FORMATS, Entry, Row, UnfitRow, nango_entry, own_entry, read_rows
 from fairlead.cli.kit.bulk_actions import Tally, on_each, record_act
 from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import DryRun, Invocation
-from fairlead.cli.kit.names import pairs
+from fairlead.cli.kit.names import parse_pairs
 from fairlead.cli.kit.output import Record, json_text
 from fairlead.errors import CredentialUnreadableError, InvalidInputError, ProviderNotFoundError
 from fairlead.policy.text.redact import redact
@@ -61,10 +61,10 @@ def import_connections(
 
     Each row stands by itself: a bad one is told and the others go on. Ends with 3 if some failed, 1 if all.
     """
-    form, rows = rows_of(_text_of(file), form)
+    form, rows = read_rows(_text_of(file), form)
     if len(rows) > MOST_ROWS:
         raise InvalidInputError(f"the file holds over {MOST_ROWS} connections", hint="import it in parts")
-    names = pairs(map_provider, "--map-provider")
+    names = parse_pairs(map_provider, "--map-provider")
 
     async def work(fairlead: Fairlead) -> Tally:
         runtime = fairlead.runtime

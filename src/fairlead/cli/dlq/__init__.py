@@ -14,7 +14,7 @@ from fairlead.cli.kit.bulk_actions import record_act
 from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import DryRun, Invocation, Limit, Yes, command, group
 from fairlead.cli.kit.output import Record
-from fairlead.cli.kit.times import seconds_of
+from fairlead.cli.kit.times import parse_duration
 
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
@@ -104,7 +104,7 @@ def prune(
 
     The clean-up does so by itself, after the retention of the settings.
     """
-    older_than_s = seconds_of(older_than, "--older-than")
+    older_than_s = parse_duration(older_than, "--older-than")
 
     async def work(fairlead: Fairlead) -> Record:
         letters = fairlead.runtime.dead_letters

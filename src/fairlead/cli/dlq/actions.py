@@ -13,7 +13,7 @@ from fairlead.cli.dlq.options import OPEN, Fitting, entry_of, record_entry
 from fairlead.cli.kit.bulk_actions import Tally, on_each
 from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import DryRun, Invocation, Limit, Yes
-from fairlead.cli.kit.times import seconds_of
+from fairlead.cli.kit.times import parse_duration
 from fairlead.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def redrive(
     new job succeeds; a failure reopens it. Each retains its history and counts its replays.
     """
     chosen = _Chosen(entry_ids, fitting, limit, at_rest=True)
-    spread_s = 0.0 if spread is None else seconds_of(spread, "--spread")
+    spread_s = 0.0 if spread is None else parse_duration(spread, "--spread")
 
     async def act(runtime: Runtime, entry: DeadLetter, place: float) -> str:
         from fairlead.engine.jobs.dead_letter import replay_of

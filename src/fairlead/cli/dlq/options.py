@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fairlead.cli.kit.bulk_actions import parsed_id, record_act
+from fairlead.cli.kit.bulk_actions import parse_id, record_act
 from fairlead.cli.kit.invocation import Invocation
 from fairlead.cli.kit.output import Record
-from fairlead.cli.kit.times import seconds_of
+from fairlead.cli.kit.times import parse_duration
 from fairlead.errors import InvalidInputError, NotFoundError
 
 if TYPE_CHECKING:
@@ -67,13 +67,13 @@ class Fitting:
             provider=self.provider,
             kind=self.kind,
             queue=self.queue,
-            older_than_s=None if self.older_than is None else seconds_of(self.older_than, "--older-than"),
+            older_than_s=None if self.older_than is None else parse_duration(self.older_than, "--older-than"),
         )
 
 
 async def entry_of(runtime: Runtime, entry_id: str) -> DeadLetter:
     """The entry of this id; NotFoundError if there is none."""
-    entry = await runtime.dead_letters.get(parsed_id(entry_id, "dead letter"))
+    entry = await runtime.dead_letters.get(parse_id(entry_id, "dead letter"))
     if entry is None:
         raise NotFoundError(
             f"there is no dead letter {entry_id}", hint="see `fairlead dlq list --status any`"

@@ -9,7 +9,7 @@ import typer
 from fairlead.cli.gate import actions, breakers, overrides, store
 from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import Invocation, command, group, listing
-from fairlead.cli.kit.names import Account, Provider, Tenant, key_of
+from fairlead.cli.kit.names import Account, Provider, Tenant, connection_key
 from fairlead.cli.kit.output import Record
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def status(
     failure in the last day is closed, and is not shown.
     """
 
-    key = key_of(tenant, provider, account)
+    key = connection_key(tenant, provider, account)
 
     async def work(fairlead: Fairlead) -> Record:
         gate = fairlead.runtime.gate

@@ -12,7 +12,7 @@ from fairlead.cli.gate.store import no_redis
 from fairlead.cli.kit.bulk_actions import record_act
 from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import DryRun, Invocation
-from fairlead.cli.kit.names import Account, Provider, Tenant, key_of
+from fairlead.cli.kit.names import Account, Provider, Tenant, connection_key
 from fairlead.cli.kit.output import Record
 from fairlead.errors import InvalidInputError, NotFoundError
 
@@ -103,7 +103,7 @@ async def _close_breakers(
     if runtime.gate.operator is None:
         return closed
     for destination in await _open_destinations(runtime, reach, host):
-        key = key_of(destination.tenant, destination.provider, destination.account)
+        key = connection_key(destination.tenant, destination.provider, destination.account)
         if await runtime.connections.described(key) is None:  # a breaker may outlive its connection
             continue
         planned = await runtime.gate.call_admitter.plan(key, host=destination.host)
@@ -137,7 +137,7 @@ def promote(
     dry_run: DryRun = False,
 ) -> Exit | None:
     """Put one who waits for a slot before all others: it gets the next one that comes free."""
-    key, lease_id = key_of(tenant, provider, account), _lease_id(lease)
+    key, lease_id = connection_key(tenant, provider, account), _lease_id(lease)
 
     async def work(fairlead: Fairlead) -> Record:
         runtime = fairlead.runtime

@@ -14,9 +14,9 @@ import typer
 from fairlead.cli.kit.bulk_actions import record_act
 from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import DryRun, Invocation, Yes
-from fairlead.cli.kit.names import key_of
+from fairlead.cli.kit.names import connection_key
 from fairlead.cli.kit.output import Record
-from fairlead.cli.kit.times import seconds_of
+from fairlead.cli.kit.times import parse_duration
 from fairlead.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def enable(
     """Apply limits again: the end of `fairlead gate disable`, named as it was made."""
     from fairlead.policy.limits.override import OverrideKind
 
-    reach, step_s = what.reach(), seconds_of(step, "--step")
+    reach, step_s = what.reach(), parse_duration(step, "--step")
     if not gradual:
         return _end(call, OverrideKind.DISABLED, reach, dry_run=dry_run)
 
@@ -224,7 +224,7 @@ async def find(runtime: Runtime, act: OverrideKind, reach: OverrideScope) -> Ove
 async def _check_known(runtime: Runtime, reach: OverrideScope) -> None:
     """NotFoundError where nothing is of that name: a switch that reaches nothing would go unnoticed."""
     if reach.is_connection:
-        await runtime.gate.call_admitter.plan(key_of(*reach.names))
+        await runtime.gate.call_admitter.plan(connection_key(*reach.names))
     elif reach.provider is not None:
         runtime.profiles.profile(reach.provider, None)
 

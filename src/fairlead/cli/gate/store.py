@@ -12,12 +12,12 @@ from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.findings import show
 from fairlead.cli.kit.invocation import DryRun, Invocation, Yes
 from fairlead.cli.kit.output import Record
-from fairlead.cli.kit.times import seconds_of
+from fairlead.cli.kit.times import parse_duration
 from fairlead.errors import DependencyUnavailableError
 
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
-    from fairlead.assembly.doctor.checks import Check
+    from fairlead.assembly.doctor.check import Check
     from fairlead.engine.limits.orphaned_leases import Found, Orphan, OrphanSearch
     from fairlead.engine.ports.gate_keys import KeySurvey
 
@@ -108,7 +108,7 @@ def orphans(
     renews a lease of 30 s within 14 s. Slots with longer leases (locks of bulk work) are renewed less often:
     watch those for a third of their lease, and be sure that their process is gone.
     """
-    watch_s = seconds_of(watch, "--watch")
+    watch_s = parse_duration(watch, "--watch")
 
     async def work(fairlead: Fairlead) -> tuple[Found, dict[str, str]]:
         search = fairlead.runtime.gate.orphans

@@ -10,7 +10,7 @@ import typer
 
 from fairlead.cli.jobs.explain import explain
 from fairlead.cli.jobs.pauses import pause, pauses, resume
-from fairlead.cli.kit.bulk_actions import Tally, on_each, parsed_id, record_act
+from fairlead.cli.kit.bulk_actions import Tally, on_each, parse_id, record_act
 from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import DryRun, Invocation, Limit, Yes, command, group
 from fairlead.cli.kit.output import Record
@@ -70,7 +70,7 @@ def show(
     call: Invocation, job_id: Annotated[str, typer.Argument(metavar="ID", help="Id of a job.")]
 ) -> Exit | None:
     """Show one job: what it is to do, and what happened to it, attempt by attempt."""
-    wanted = parsed_id(job_id, "job")
+    wanted = parse_id(job_id, "job")
 
     async def work(fairlead: Fairlead) -> JobView:
         return await _job(fairlead.runtime, str(wanted))
@@ -257,7 +257,7 @@ def _on_jobs(call: Invocation, wanted: _Wanted, act: Act, *, ask: str | None) ->
 
 
 async def _job(runtime: Runtime, job_id: str) -> JobView:
-    job = await runtime.jobs.get(parsed_id(job_id, "job"))
+    job = await runtime.jobs.get(parse_id(job_id, "job"))
     if job is None:
         raise NotFoundError(
             f"there is no job {job_id}", hint="it may have been pruned; see `fairlead jobs list`"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fairlead.cli.kit.bulk_actions import parsed_id
+from fairlead.cli.kit.bulk_actions import parse_id
 from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import Invocation
 from fairlead.cli.kit.output import Record
@@ -29,7 +29,7 @@ def explain(
     key), expired, paused, capped, no_worker, no_handler (no worker takes its kind), suspect, turn (other jobs
     are ahead of it), unseen (the next sweep makes its lane ready). Counts stop at 1,000.
     """
-    wanted = parsed_id(job_id, "job")
+    wanted = parse_id(job_id, "job")
 
     async def work(fairlead: Fairlead) -> Explanation:
         runtime = fairlead.runtime

@@ -11,7 +11,7 @@ from fairlead.cli.kit.bulk_actions import record_act
 from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import DryRun, Invocation, Limit, Yes
 from fairlead.cli.kit.output import Record
-from fairlead.cli.kit.times import seconds_of
+from fairlead.cli.kit.times import parse_duration
 from fairlead.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def pause(
     Paused again, the later end counts. A pause ends by itself after --for, or with `fairlead jobs resume`.
     """
     scope = what.scope()
-    for_s = None if for_ is None else seconds_of(for_, "--for")
+    for_s = None if for_ is None else parse_duration(for_, "--for")
 
     async def work(fairlead: Fairlead) -> Record:
         runtime = fairlead.runtime

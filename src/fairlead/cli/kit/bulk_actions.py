@@ -80,7 +80,7 @@ def _error_fields(error: FairleadError) -> Record:
     return {"error": redact(error.message), "code": error.code, "hint": redact(error.hint)}
 
 
-def parsed_id(text: str, noun: str) -> UUID:
+def parse_id(text: str, noun: str) -> UUID:
     """The id of a *noun*; InvalidInputError if *text* is none."""
     try:
         return UUID(text)

@@ -49,7 +49,7 @@ MEANINGS: dict[Exit, str] = {
 """What each means, for docs/reference/exit-codes.md."""
 
 
-def exit_of(error: FairleadError) -> Exit:
+def exit_code(error: FairleadError) -> Exit:
     """The exit code of *error*: the first rule that fits."""
     if isinstance(error, DependencyUnavailableError):
         return Exit.UNAVAILABLE

@@ -9,7 +9,7 @@ from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import Invocation
 
 if TYPE_CHECKING:
-    from fairlead.assembly.doctor.checks import Check
+    from fairlead.assembly.doctor.check import Check
 
 
 def show(call: Invocation, checks: Sequence[Check]) -> Exit:

@@ -37,7 +37,7 @@ _NONE = inspect.Parameter.empty
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
+class GlobalOptions:
     """How a command is to behave, whatever it does."""
 
     as_json: bool = False
@@ -46,9 +46,9 @@ class Manner:
     no_color: bool = False
     config_file: Path | None = None
 
-    def over(self, other: Manner) -> Manner:
+    def over(self, other: GlobalOptions) -> GlobalOptions:
         """These options where they were given, else those of *other*."""
-        return Manner(
+        return GlobalOptions(
             as_json=self.as_json or other.as_json,
             quiet=self.quiet or other.quiet,
             verbose=self.verbose or other.verbose,
@@ -61,11 +61,11 @@ class Manner:
         return Output(as_json=self.as_json, quiet=self.quiet, verbose=self.verbose, color=not self.no_color)
 
 
-class Declined(Exception):
+class Aborted(Exception):
     """A person said no."""
 
 
-class ReaderLeft(Exception):
+class OutputClosed(Exception):
     """Nobody reads our output any more; a name of our own, since typer makes a failure of a broken pipe."""
 
 
@@ -73,7 +73,7 @@ class ReaderLeft(Exception):
 class Invocation:
     """One run of one command."""
 
-    manner: Manner
+    manner: GlobalOptions
     out: Output
     flags: Mapping[tuple[str, ...], Any] = field(default_factory=dict)
 
@@ -110,7 +110,7 @@ class Invocation:
         from fairlead.cli.kit.output import printable
 
         if not typer.confirm(printable(question), err=True):
-            raise Declined
+            raise Aborted
 
     @property
     def actor(self) -> str:
@@ -218,8 +218,8 @@ def _runner(function: Command) -> Command:
 
     @functools.wraps(function)
     def run(context: typer.Context, **given: Any) -> Exit | None:
-        manner = Manner(**{shared: given.pop(shared) for shared in _SHARED})
-        if isinstance(context.obj, Manner):
+        manner = GlobalOptions(**{shared: given.pop(shared) for shared in _SHARED})
+        if isinstance(context.obj, GlobalOptions):
             manner = manner.over(context.obj)
         if context.invoked_subcommand is not None:  # a group on the way to one of its commands
             context.obj = manner
@@ -231,7 +231,7 @@ def _runner(function: Command) -> Command:
         try:
             return function(Invocation(manner, manner.output()), **given, **made)
         except BrokenPipeError:
-            raise ReaderLeft from None
+            raise OutputClosed from None
 
     parameters = [_parameter("context", typer.Context)]
     for each in own:

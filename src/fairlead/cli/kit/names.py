@@ -27,7 +27,7 @@ Endpoint = Annotated[
 ]
 
 
-def key_of(tenant: str, provider: str, account: str = "default") -> ConnectionKey:
+def connection_key(tenant: str, provider: str, account: str = "default") -> ConnectionKey:
     """The connection's name, checked before anything is opened."""
     from fairlead.engine.ports import ConnectionKey
     from fairlead.policy.text.names import check_name, check_tenant
@@ -39,7 +39,7 @@ def key_of(tenant: str, provider: str, account: str = "default") -> ConnectionKe
     )
 
 
-def pairs(given: Iterable[str] | None, option: str) -> dict[str, str]:
+def parse_pairs(given: Iterable[str] | None, option: str) -> dict[str, str]:
     """``NAME=VALUE`` options as a mapping. An error never repeats a value: it may be a secret by mistake."""
     found: dict[str, str] = {}
     for item in given or ():

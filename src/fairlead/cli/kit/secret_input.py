@@ -20,7 +20,7 @@ import typer
 
 from fairlead._checked_file import read_checked
 from fairlead._core.secret import Secret
-from fairlead.cli.kit.names import pairs
+from fairlead.cli.kit.names import parse_pairs
 from fairlead.errors import InvalidInputError
 
 NAMES = ("access_token", "refresh_token", "api_key", "client_secret", "private_key")
@@ -40,7 +40,7 @@ SecretSources = Annotated[
 
 def read_secrets(given: Sequence[str] | None, needed: str | None) -> dict[str, Secret]:
     """The secrets by name; *needed* is asked for where none was given (None: nothing is needed)."""
-    sources = pairs(given, "--secret")
+    sources = parse_pairs(given, "--secret")
     if set(sources) - set(NAMES):  # not repeated: it may be the beginning of a secret
         raise InvalidInputError("--secret gives no name of a secret", hint=f"one of: {', '.join(NAMES)}")
     if list(sources.values()).count("-") > 1:

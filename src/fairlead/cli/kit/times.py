@@ -11,7 +11,7 @@ _PART = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)([smhdw])")
 _BARE = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,6})?")
 
 
-def seconds_of(text: str, option: str) -> float:
+def parse_duration(text: str, option: str) -> float:
     """The seconds of *text*, above 0 and at most 366 days; InvalidInputError names the *option*.
 
     >>> [seconds_of(text, "--for") for text in ("90", "10m", "1h30m", "1.5h", "7d")]

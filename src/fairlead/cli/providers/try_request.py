@@ -11,7 +11,14 @@ import typer
 from fairlead._core.secret import Secret
 from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import Invocation
-from fairlead.cli.kit.names import Account, Endpoint, ProviderName, key_of, pairs, provider_and_variant
+from fairlead.cli.kit.names import (
+    Account,
+    Endpoint,
+    ProviderName,
+    connection_key,
+    parse_pairs,
+    provider_and_variant,
+)
 from fairlead.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -52,14 +59,14 @@ def try_out(
     if connection is None:
         if send:
             raise InvalidInputError("--send needs a connection to refresh", hint="add --connection TENANT")
-        known = _of_settings(call, provider, variant, pairs(endpoint, "--endpoint"), client_id)
+        known = _of_settings(call, provider, variant, parse_pairs(endpoint, "--endpoint"), client_id)
         call.out.record(_shown(*known, scope or ()))
         return None
     if endpoint or client_id or scope or variant:
         raise InvalidInputError(
             "a connection brings its own endpoint, client id and variant", hint="leave them out"
         )
-    key = key_of(connection, provider, account)
+    key = connection_key(connection, provider, account)
 
     async def work(fairlead: Fairlead) -> dict[str, Any]:
         return {
