@@ -223,7 +223,7 @@ def test_worse_package_is_found_and_a_better_one_is_not() -> None:
 def test_packages_are_two_folders_below_fairlead() -> None:
     assert package("src/fairlead/policy/calls/deep/x.py") == "src/fairlead/policy/calls"
     assert package("src/fairlead/app/door.py") == "src/fairlead/app"
-    assert package("src/fairlead/errors.py") == "src/fairlead/errors.py"
+    assert package("src/fairlead/httpx.py") == "src/fairlead/httpx.py"
     assert package("docs/how-to/x.md") == "docs/how-to"
     assert package("README.md") == "README.md"
     assert total({"a": count("a.md", "you are"), "b": count("b.md", "yours")}).you == 2
