@@ -39,7 +39,7 @@ from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.adapters.postgres.migrate import Migrator
 from fairlead.assembly.config import load
 from fairlead.errors import FairleadError
-from fairlead.testing.api.process import ApiProcess
+from fairlead.testing.api.api_process import ApiProcess
 
 TENANT = "acme"
 LOAD = 0.8

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from fairlead.testing.api import LIES, LiarApi
+from fairlead.testing.api import MALFORMED_RESPONSES, MalformedApi
 
 
 class Line:
@@ -40,13 +40,13 @@ class Line:
 
 
 @pytest.fixture
-async def api() -> AsyncIterator[LiarApi]:
-    async with LiarApi() as running:
+async def api() -> AsyncIterator[MalformedApi]:
+    async with MalformedApi() as running:
         yield running
 
 
 @pytest.fixture
-async def line(api: LiarApi) -> AsyncIterator[Line]:
+async def line(api: MalformedApi) -> AsyncIterator[Line]:
     reader, writer = await asyncio.open_connection("127.0.0.1", api.port, limit=1 << 26)
     yield Line(reader, writer)
     writer.close()
@@ -86,11 +86,13 @@ OTHERS = {
 
 
 def test_each_lie_is_looked_at_here() -> None:
-    assert set(LIES) == HONEST | CUT | OTHERS
+    assert set(MALFORMED_RESPONSES) == HONEST | CUT | OTHERS
 
 
 @pytest.mark.parametrize("lie", sorted(HONEST))
-async def test_a_lie_in_an_honest_frame_leaves_the_line_usable(api: LiarApi, line: Line, lie: str) -> None:
+async def test_a_lie_in_an_honest_frame_leaves_the_line_usable(
+    api: MalformedApi, line: Line, lie: str
+) -> None:
     first = await whole(line, lie)
     assert await whole(line, lie) == first
     assert [one.authorization for one in api.ledger.arrivals] == ["Bearer t"] * 2
@@ -167,7 +169,7 @@ async def test_bytes_of_another_answer_are_left_over(line: Line) -> None:
     assert (await line.until(b'"}')).endswith(b'{"tenant":"another"}')
 
 
-async def test_endless_goes_on_until_the_client_leaves(api: LiarApi, line: Line) -> None:
+async def test_endless_goes_on_until_the_client_leaves(api: MalformedApi, line: Line) -> None:
     await line.ask("endless")
     await line.until(b"\r\n\r\n")
     assert len(await line.exactly(4 << 20)) == 4 << 20
@@ -176,7 +178,9 @@ async def test_endless_goes_on_until_the_client_leaves(api: LiarApi, line: Line)
 
 
 @pytest.mark.parametrize("lie", ["slow_head", "slow_body"])
-async def test_slow_comes_byte_by_byte_and_ends_with_the_client(api: LiarApi, line: Line, lie: str) -> None:
+async def test_slow_comes_byte_by_byte_and_ends_with_the_client(
+    api: MalformedApi, line: Line, lie: str
+) -> None:
     await line.ask(f"{lie}?pace_s=0")
     polite = await line.until(b'{"ok":true}')
     await line.ask(f"{lie}?pace_s=0.01")
@@ -185,7 +189,7 @@ async def test_slow_comes_byte_by_byte_and_ends_with_the_client(api: LiarApi, li
     await api.quiet()
 
 
-async def test_silence_ends_with_the_client(api: LiarApi, line: Line) -> None:
+async def test_silence_ends_with_the_client(api: MalformedApi, line: Line) -> None:
     await line.ask("silent")
     await api.connected.wait()
     line.close()

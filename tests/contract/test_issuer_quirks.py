@@ -12,7 +12,7 @@ from urllib.parse import parse_qs
 import pytest
 
 from fairlead.testing import Issuer, IssuerConfig, ManualClock, ProviderConfig, Quirk, judge
-from fairlead.testing.issuer import QUIRKS, Grant
+from fairlead.testing.issuer import QUIRKS, IssuedGrant
 from fairlead.testing.issuer.quirks import HUGE_TOKEN_BYTES
 from tests.support.issuer import FetchedResponse, begin, fetch, refresh_form
 
@@ -30,7 +30,7 @@ async def issuer(clock: ManualClock) -> AsyncIterator[Issuer]:
 
 
 @pytest.fixture
-def grant(issuer: Issuer) -> Grant:
+def grant(issuer: Issuer) -> IssuedGrant:
     return issuer.register("p", "acme", account_id=42)
 
 
@@ -38,7 +38,7 @@ async def refresh(issuer: Issuer, token: str) -> FetchedResponse:
     return await fetch(f"{issuer.url}/p/token", refresh_form(token))
 
 
-async def rude(issuer: Issuer, grant: Grant, quirk: Quirk | str) -> FetchedResponse:
+async def rude(issuer: Issuer, grant: IssuedGrant, quirk: Quirk | str) -> FetchedResponse:
     """The answer to one refresh that meets *quirk*."""
     issuer.be_rude(quirk, times=1)
     return await refresh(issuer, grant.refresh_token)
@@ -66,7 +66,7 @@ def generation(issuer: Issuer) -> int:
         ("true", "true"),
     ],
 )
-async def test_expires_in(issuer: Issuer, grant: Grant, value: str, raw: str | None) -> None:
+async def test_expires_in(issuer: Issuer, grant: IssuedGrant, value: str, raw: str | None) -> None:
     reply = await rude(issuer, grant, f"expires_in_{value}")
     found = re.search(rb'"expires_in":([^,}]+)', reply.body)
     assert (None if found is None else found[1].decode()) == raw
@@ -77,7 +77,9 @@ async def test_expires_in(issuer: Issuer, grant: Grant, value: str, raw: str | N
 @pytest.mark.parametrize(
     ("value", "raw"), [("absent", None), ("empty", '""'), ("null", "null"), ("same", "same")]
 )
-async def test_refresh_token_not_renewed(issuer: Issuer, grant: Grant, value: str, raw: str | None) -> None:
+async def test_refresh_token_not_renewed(
+    issuer: Issuer, grant: IssuedGrant, value: str, raw: str | None
+) -> None:
     reply = await rude(issuer, grant, f"refresh_token_{value}")
     expected = json.dumps(grant.refresh_token) if raw == "same" else raw
     found = re.search(rb'"refresh_token":("[^"]*"|null)', reply.body)
@@ -87,7 +89,7 @@ async def test_refresh_token_not_renewed(issuer: Issuer, grant: Grant, value: st
     assert judge(issuer.ledger()).violations == ()
 
 
-async def test_a_refresh_token_of_a_mebibyte_works(issuer: Issuer, grant: Grant) -> None:
+async def test_a_refresh_token_of_a_mebibyte_works(issuer: Issuer, grant: IssuedGrant) -> None:
     reply = await rude(issuer, grant, "refresh_token_huge")
     token = str(reply.json["refresh_token"])
     assert len(token) > HUGE_TOKEN_BYTES
@@ -96,13 +98,13 @@ async def test_a_refresh_token_of_a_mebibyte_works(issuer: Issuer, grant: Grant)
 
 
 @pytest.mark.parametrize(("value", "odd"), [("crlf", "\r\n"), ("nul", "\x00"), ("non_ascii", "é")])
-async def test_odd_access_tokens(issuer: Issuer, grant: Grant, value: str, odd: str) -> None:
+async def test_odd_access_tokens(issuer: Issuer, grant: IssuedGrant, value: str, odd: str) -> None:
     reply = await rude(issuer, grant, f"access_token_{value}")
     assert odd in str(reply.json["access_token"])
     assert odd.encode() not in reply.body, "escaped, as JSON must be"
 
 
-async def test_the_same_access_token_early(issuer: Issuer, grant: Grant, clock: ManualClock) -> None:
+async def test_the_same_access_token_early(issuer: Issuer, grant: IssuedGrant, clock: ManualClock) -> None:
     await clock.advance(100)
     reply = await rude(issuer, grant, "same_access_token")
     assert (reply.json["access_token"], reply.json["expires_in"]) == (grant.access_token, 21500)
@@ -110,11 +112,11 @@ async def test_the_same_access_token_early(issuer: Issuer, grant: Grant, clock: 
     assert generation(issuer) == 1
 
 
-async def test_an_odd_token_type(issuer: Issuer, grant: Grant) -> None:
+async def test_an_odd_token_type(issuer: Issuer, grant: IssuedGrant) -> None:
     assert (await rude(issuer, grant, "odd_token_type")).json["token_type"] == "urn:odd"
 
 
-async def test_token_of_another_account(issuer: Issuer, grant: Grant) -> None:
+async def test_token_of_another_account(issuer: Issuer, grant: IssuedGrant) -> None:
     assert (await rude(issuer, grant, "other_account")).json["account_id"] == 43
     assert generation(issuer) == 2
     named = issuer.register("p", "named", account_id="shop-a")
@@ -122,13 +124,13 @@ async def test_token_of_another_account(issuer: Issuer, grant: Grant) -> None:
     assert (await refresh(issuer, named.refresh_token)).json["account_id"] == "shop-a-other"
 
 
-async def test_duplicate_keys(issuer: Issuer, grant: Grant) -> None:
+async def test_duplicate_keys(issuer: Issuer, grant: IssuedGrant) -> None:
     reply = await rude(issuer, grant, "duplicate_keys")
     assert reply.body.count(b'"access_token"') == reply.body.count(b'"refresh_token"') == 2
     assert reply.json["refresh_token"] == issuer.grant("p", "acme").refresh_token, "the last is true"
 
 
-async def test_a_form_encoded_answer(issuer: Issuer, grant: Grant) -> None:
+async def test_a_form_encoded_answer(issuer: Issuer, grant: IssuedGrant) -> None:
     reply = await rude(issuer, grant, "form_encoded")
     assert reply.headers["content-type"] == "application/x-www-form-urlencoded"
     fields = parse_qs(reply.body.decode())
@@ -137,7 +139,7 @@ async def test_a_form_encoded_answer(issuer: Issuer, grant: Grant) -> None:
 
 
 @pytest.mark.parametrize("wording", ["message", "both"])
-async def test_the_description_under_another_name(issuer: Issuer, grant: Grant, wording: str) -> None:
+async def test_the_description_under_another_name(issuer: Issuer, grant: IssuedGrant, wording: str) -> None:
     issuer.be_rude(Quirk.model_validate({"wording": wording}))
     body = (await refresh(issuer, "rt_unknown")).json
     assert "message" in body
@@ -164,7 +166,9 @@ _INSTEAD = {
 
 
 @pytest.mark.parametrize("name", sorted(_INSTEAD))
-async def test_an_answer_in_place_leaves_the_token_as_it_was(issuer: Issuer, grant: Grant, name: str) -> None:
+async def test_an_answer_in_place_leaves_the_token_as_it_was(
+    issuer: Issuer, grant: IssuedGrant, name: str
+) -> None:
     status, text = _INSTEAD[name]
     reply = await rude(issuer, grant, name)
     assert (reply.status, text in reply.body) == (status, True)
@@ -176,7 +180,7 @@ async def test_an_answer_in_place_leaves_the_token_as_it_was(issuer: Issuer, gra
 
 @pytest.mark.parametrize("name", ["html_200", "status_500", "no_content"])
 async def test_the_same_after_processing_burns_a_strict_token(
-    issuer: Issuer, grant: Grant, name: str
+    issuer: Issuer, grant: IssuedGrant, name: str
 ) -> None:
     reply = await rude(issuer, grant, QUIRKS[name].model_copy(update={"processed": True}))
     assert reply.status == _INSTEAD[name][0]
@@ -186,7 +190,7 @@ async def test_the_same_after_processing_burns_a_strict_token(
     assert [burn.cause for burn in verdict.burns] == ["lost_answer"]
 
 
-async def test_retry_after_in_every_form(issuer: Issuer, grant: Grant) -> None:
+async def test_retry_after_in_every_form(issuer: Issuer, grant: IssuedGrant) -> None:
     assert "retry-after" not in (await rude(issuer, grant, "rate_limited")).headers
     assert (await rude(issuer, grant, "rate_limited_seconds")).headers["retry-after"] == "2"
     assert (await rude(issuer, grant, "rate_limited_decimal")).headers["retry-after"] == "1.5"
@@ -198,7 +202,7 @@ async def test_retry_after_in_every_form(issuer: Issuer, grant: Grant) -> None:
     assert (await rude(issuer, grant, arabic)).raw.count(b"Retry-After: ") == 2
 
 
-async def test_client_that_follows_the_redirect_is_counted(issuer: Issuer, grant: Grant) -> None:
+async def test_client_that_follows_the_redirect_is_counted(issuer: Issuer, grant: IssuedGrant) -> None:
     location = (await rude(issuer, grant, "redirect")).headers["location"]
     assert (await fetch(issuer.url + location, refresh_form(grant.refresh_token))).status == 404
     assert judge(issuer.ledger()).strays == 1
@@ -207,7 +211,7 @@ async def test_client_that_follows_the_redirect_is_counted(issuer: Issuer, grant
 # ---- on the wire -----------------------------------------------------------------------------------
 
 
-async def test_cut_before_processing(issuer: Issuer, grant: Grant) -> None:
+async def test_cut_before_processing(issuer: Issuer, grant: IssuedGrant) -> None:
     assert (await rude(issuer, grant, "cut_before")).raw == b""
     assert generation(issuer) == 1
     verdict = judge(issuer.ledger())
@@ -216,7 +220,7 @@ async def test_cut_before_processing(issuer: Issuer, grant: Grant) -> None:
     assert len(judge(issuer.ledger()).violations) == 1, "the client could not know"
 
 
-async def test_cut_after_processing(issuer: Issuer, grant: Grant) -> None:
+async def test_cut_after_processing(issuer: Issuer, grant: IssuedGrant) -> None:
     assert (await rude(issuer, grant, "cut_after")).raw == b""
     assert generation(issuer) == 2
 
@@ -234,13 +238,13 @@ async def test_cut_at_each_byte(issuer: Issuer) -> None:
     assert verdict.lost_answers == verdict.burnt == len(range(0, size, 7)) + (size % 7 != 1)
 
 
-async def test_cut_before_the_last_byte(issuer: Issuer, grant: Grant) -> None:
+async def test_cut_before_the_last_byte(issuer: Issuer, grant: IssuedGrant) -> None:
     reply = await rude(issuer, grant, "cut_last_byte")
     assert len(reply.body) == int(reply.headers["content-length"]) - 1
 
 
 async def test_a_slow_head_and_a_slow_body_take_the_issuers_time(
-    issuer: Issuer, grant: Grant, clock: ManualClock
+    issuer: Issuer, grant: IssuedGrant, clock: ManualClock
 ) -> None:
     issuer.be_rude(Quirk(slow_head_s=10, slow_body_s=20), times=1)
     reader, writer = await begin(f"{issuer.url}/p/token", refresh_form(grant.refresh_token))
@@ -262,7 +266,7 @@ async def test_a_slow_head_and_a_slow_body_take_the_issuers_time(
 
 @pytest.mark.parametrize(("name", "reached"), [("hang_before", 1), ("hang_after", 2)])
 async def test_hanging_ends_when_the_client_leaves(
-    issuer: Issuer, grant: Grant, name: str, reached: int
+    issuer: Issuer, grant: IssuedGrant, name: str, reached: int
 ) -> None:
     issuer.be_rude(name, times=1)
     hold = issuer.hold("arrived")
@@ -289,7 +293,9 @@ async def test_rules_choose_by_provider_connection_and_number(issuer: Issuer) ->
     assert statuses == [403, 200, 403, 200]
 
 
-async def test_a_spell_begins_and_ends_by_the_clock(issuer: Issuer, grant: Grant, clock: ManualClock) -> None:
+async def test_a_spell_begins_and_ends_by_the_clock(
+    issuer: Issuer, grant: IssuedGrant, clock: ManualClock
+) -> None:
     issuer.be_rude("rate_limited", start_s=5, for_s=10)
     statuses, token = [], grant.refresh_token
     for _ in range(5):
@@ -315,7 +321,7 @@ async def test_chance_comes_from_the_seed() -> None:
     assert 8 <= first.count(503) <= 32
 
 
-async def test_quirks_add_up_and_the_older_rule_wins(issuer: Issuer, grant: Grant) -> None:
+async def test_quirks_add_up_and_the_older_rule_wins(issuer: Issuer, grant: IssuedGrant) -> None:
     issuer.be_rude("expires_in_zero")
     issuer.be_rude("expires_in_negative")
     issuer.be_rude("odd_token_type")
@@ -323,7 +329,7 @@ async def test_quirks_add_up_and_the_older_rule_wins(issuer: Issuer, grant: Gran
     assert (body["expires_in"], body["token_type"]) == (0, "urn:odd")
 
 
-async def test_a_rule_can_be_taken_back(issuer: Issuer, grant: Grant) -> None:
+async def test_a_rule_can_be_taken_back(issuer: Issuer, grant: IssuedGrant) -> None:
     number = issuer.be_rude("html_400")
     assert (await refresh(issuer, grant.refresh_token)).status == 400
     issuer.be_polite(number)
@@ -333,7 +339,7 @@ async def test_a_rule_can_be_taken_back(issuer: Issuer, grant: Grant) -> None:
     assert (await refresh(issuer, issuer.grant("p", "acme").refresh_token)).status == 200
 
 
-async def test_revoke_and_resource_can_be_rude_too(issuer: Issuer, grant: Grant) -> None:
+async def test_revoke_and_resource_can_be_rude_too(issuer: Issuer, grant: IssuedGrant) -> None:
     issuer.be_rude("status_503", endpoint="revoke", times=1)
     issuer.be_rude("rate_limited", endpoint="resource", times=1)
     bearer = {"Authorization": f"Bearer {grant.access_token}"}

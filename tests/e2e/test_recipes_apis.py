@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from fairlead.adapters.embedded import Endpoints
-from fairlead.testing.api import APIS, LIES, LiarApi, Switches
+from fairlead.testing.api import APIS, MALFORMED_RESPONSES, MalformedApi, Switches
 from tests.e2e.test_recipes import program, written
 from tests.support.cli import Shell
 from tests.support.pages import Page
@@ -49,6 +49,6 @@ async def test_its_process_does_what_it_says() -> None:
 
 
 def test_all_are_named() -> None:
-    assert {*APIS, LiarApi.name} == set(re.findall(r"^\| `\w+Api`, `(\w+)`", PAGE.text, re.MULTILINE))
+    assert {*APIS, MalformedApi.name} == set(re.findall(r"^\| `\w+Api`, `(\w+)`", PAGE.text, re.MULTILINE))
     assert set(Switches.model_fields) == set(re.findall(r"^\| `(\w+)=", PAGE.text, re.MULTILINE))
-    assert set(re.findall(r"/liar/(\w+)", PAGE.text)) <= set(LIES)
+    assert set(re.findall(r"/liar/(\w+)", PAGE.text)) <= set(MALFORMED_RESPONSES)

@@ -25,7 +25,7 @@ from fairlead.adapters.http import transport as transport_module
 from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.app.client import Response
 from fairlead.errors import CallFailedError, DeadlineExceededError, LimitExceededError, NotSentError
-from fairlead.testing.api import LiarApi
+from fairlead.testing.api import MalformedApi
 from tests.faults.support.calls import Callers, calling, settings_of, starved_s, taken
 from tests.faults.support.report import Figures, quantiles, sized
 from tests.support.standstill import all_ran_s
@@ -44,7 +44,7 @@ ROOMY, NARROW = AT_ONCE // len(HOSTS), 10
 class _Ground:
     """One tenant for each host."""
 
-    def __init__(self, callers: Callers, liars: list[LiarApi], figures: Figures) -> None:
+    def __init__(self, callers: Callers, liars: list[MalformedApi], figures: Figures) -> None:
         self.callers, self.liars, self.figures = callers, liars, figures
         self.calls: list[tuple[float, float]] = []
         self.others_s: list[float] = []
@@ -124,7 +124,7 @@ class _Ground:
 @asynccontextmanager
 async def _ground(settings: dict[str, Any], figures: Figures) -> AsyncIterator[_Ground]:
     async with AsyncExitStack() as stack:
-        liars = [await stack.enter_async_context(LiarApi(host=host)) for host in HOSTS]
+        liars = [await stack.enter_async_context(MalformedApi(host=host)) for host in HOSTS]
         callers = await stack.enter_async_context(calling(settings))
         yield _Ground(callers, liars, figures)
 

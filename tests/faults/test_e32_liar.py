@@ -23,7 +23,7 @@ from fairlead.adapters.http.connector import InFlightRequest
 from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.app.client import Response
 from fairlead.errors import CallFailedError, FairleadError, ResponseDecodingError
-from fairlead.testing.api import LIES
+from fairlead.testing.api import MALFORMED_RESPONSES
 from fairlead.testing.api.raw import RawConnection, RawServer
 from tests.faults.support.calls import KEY, Callers, calling, echo, echoed, settings_of, taken
 from tests.faults.support.report import Figures, sized
@@ -47,7 +47,7 @@ async def _liar(connection: RawConnection) -> None:
         target = urlsplit(request.split(b" ", 2)[1].decode())
         before, _, name = target.path.rpartition("/")
         if before.endswith("/liar"):
-            await LIES[name](connection, dict(parse_qsl(target.query)))
+            await MALFORMED_RESPONSES[name](connection, dict(parse_qsl(target.query)))
         else:
             await echo(connection, request)
 
@@ -91,7 +91,7 @@ class _Ground:
         self.spoilt += isinstance(came, FairleadError)
 
     def note(self, figures: Figures) -> None:
-        figures.note(n=self.calls, lies=len(LIES), outcomes=dict(sorted(self.told.items())))
+        figures.note(n=self.calls, lies=len(MALFORMED_RESPONSES), outcomes=dict(sorted(self.told.items())))
         figures.zero(mixed_answers=self.mixed, honest_failed=self.spoilt, crashes=self.crashes)
         figures.zero(unnamed=len(self.unnamed))
         said = b"".join(bytes(connection.received) for connection in self.server.connections)
@@ -124,7 +124,7 @@ async def _ground(servers: Endpoints, database: DatabaseSettings, folder: Path) 
 async def test_E32_liar(servers: Endpoints, database_settings: DatabaseSettings, tmp_path: Path) -> None:
     figures = Figures("E32")
     async with _ground(servers, database_settings, tmp_path) as ground:
-        for name in LIES:
+        for name in MALFORMED_RESPONSES:
             await ground.lies(name, HUGE_TIMES if name in HUGE else TIMES)
         figures.zero(slots_stuck=await ground.callers.stuck("acme", AT_ONCE))
         figures.zero(connections_taken=taken(ground.callers))

@@ -14,7 +14,7 @@ from secrets import token_hex
 import pytest
 
 from fairlead.adapters.embedded import Endpoints
-from fairlead.testing.api.ledger import Arrival
+from fairlead.testing.api.request_log import Arrival
 from fairlead.testing.api.stripe import StripeApi
 from tests.faults.support.report import Figures, quantiles, sized
 from tests.faults.support.stage import Stage, until

@@ -22,9 +22,9 @@ from typing import Any
 import pytest
 
 from fairlead.adapters.embedded import Endpoints
-from fairlead.testing.api.base import Answer, Call, Handler, Route
-from fairlead.testing.api.ledger import Arrival
+from fairlead.testing.api.request_log import Arrival
 from fairlead.testing.api.stripe import StripeApi
+from fairlead.testing.api.vendor_api import ApiRequest, ApiResponse, Handler, Route
 from tests.faults.support.child import Child
 from tests.faults.support.report import Figures, conclude, sized
 from tests.faults.support.stage import Stage, until
@@ -72,10 +72,10 @@ class _Api(StripeApi):
         return [(method, path, self._or_fails(handler)) for method, path, handler in super().routes()]
 
     def _or_fails(self, handler: Handler) -> Handler:
-        async def answer(call: Call) -> Answer:
+        async def answer(call: ApiRequest) -> ApiResponse:
             fails = self._has_bad_turn(call.account)
             told = await handler(call)
-            return Answer(status=500) if fails else told
+            return ApiResponse(status=500) if fails else told
 
         return answer
 

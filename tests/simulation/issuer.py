@@ -17,10 +17,10 @@ from urllib.parse import urlsplit
 
 from fairlead._core.faultpoint import faultpoint
 from fairlead.engine.ports import HttpResponse, NoResponse, TokenCall
-from fairlead.testing.issuer.entries import Entries
-from fairlead.testing.issuer.families import Families, Family, Granted, RefreshRefused
-from fairlead.testing.issuer.visit import Visit
-from fairlead.testing.ledger import Entry, Ledger
+from fairlead.testing.issuer.entries import LedgerRecorder
+from fairlead.testing.issuer.families import Families, Family, RefreshGranted, RefreshRefused
+from fairlead.testing.issuer.token_request import TokenRequestInfo
+from fairlead.testing.ledger import Ledger, LedgerEntry
 from tests.simulation.process import SimProcess
 from tests.simulation.providers import ACCESS_TTL_S, RULES
 from tests.simulation.wire import HowItEnded, Wire, WireResponse
@@ -81,12 +81,12 @@ class _Lines:
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self.entries: list[Entry] = []
+        self.entries: list[LedgerEntry] = []
 
     def write(self, ev: str, **told: object) -> None:
         """Add one; what is None is left out."""
         known = {name: value for name, value in told.items() if value is not None}
-        self.entries.append(Entry(1, self._now(), len(self.entries) + 1, ev, known))
+        self.entries.append(LedgerEntry(1, self._now(), len(self.entries) + 1, ev, known))
 
 
 class SimIssuer:
@@ -97,7 +97,7 @@ class SimIssuer:
         self._now = now
         self._draw = draw
         self._lines = _Lines(now)
-        self._entries = Entries(self._lines)
+        self._entries = LedgerRecorder(self._lines)
         self._minted = 0
         self.families = Families(self._mint)
         self.manner = IssuerManner()
@@ -182,16 +182,16 @@ class SimIssuer:
             return self._reply(visit, _answer(503, {"error": "temporarily_unavailable"}))
         return self._process(visit)
 
-    def _visit(self, call: TokenCall) -> Visit:
+    def _visit(self, call: TokenCall) -> TokenRequestInfo:
         provider = urlsplit(call.url).path.split("/")[1]
         form = {name: value.reveal() for name, value in call.form.items()}
-        visit = Visit(len(self.senders) + 1, "token", provider, form, form.get("client_id"), None)
+        visit = TokenRequestInfo(len(self.senders) + 1, "token", provider, form, form.get("client_id"), None)
         visit.generation = self.families.find(form.get("refresh_token", ""))
         if visit.generation is not None:
             visit.connection = visit.generation.family.connection
         return visit
 
-    def _process(self, visit: Visit) -> WireResponse[HttpResponse]:
+    def _process(self, visit: TokenRequestInfo) -> WireResponse[HttpResponse]:
         if visit.generation is None:
             self._entries.processed(visit, RefreshRefused("unknown"))
             return self._reply(visit, _answer(400, {"error": "invalid_grant"}))
@@ -203,7 +203,12 @@ class SimIssuer:
         return self._reply(visit, answer, outcome, lost=self.chance("lost"))
 
     def _reply(
-        self, visit: Visit, answer: HttpResponse | None, granted: Granted | None = None, *, lost: bool = False
+        self,
+        visit: TokenRequestInfo,
+        answer: HttpResponse | None,
+        granted: RefreshGranted | None = None,
+        *,
+        lost: bool = False,
     ) -> WireResponse[HttpResponse]:
         def ended(how: HowItEnded) -> None:
             self.ends[visit.number] = how
@@ -272,7 +277,7 @@ class IssuerRoad:
         return NoResponse(sent=True, kind=came, why="the answer did not come")
 
 
-def _token(granted: Granted) -> dict[str, object]:
+def _token(granted: RefreshGranted) -> dict[str, object]:
     told: dict[str, object] = {
         "access_token": granted.access.text,
         "token_type": "Bearer",

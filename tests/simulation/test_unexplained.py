@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.errors import DependencyUnavailableError
 from fairlead.events import DeadLetterFailed, Event, JobFinished, ServiceFailed, TokenRefreshFailed
-from fairlead.testing.ledger import Entry, Ledger
+from fairlead.testing.ledger import Ledger, LedgerEntry
 from tests.simulation.program import Program
 from tests.simulation.run import Options, run_seed
 from tests.simulation.stores import Parts
@@ -102,8 +102,8 @@ def test_in_a_calm_seed_nothing_happens(seen: Seen) -> None:
 
 
 def test_in_a_calm_seed_no_generation_is_sent_twice() -> None:
-    def arrived(request: int, generation: int) -> Entry:
-        return Entry(
+    def arrived(request: int, generation: int) -> LedgerEntry:
+        return LedgerEntry(
             1,
             float(request),
             request,

@@ -19,7 +19,7 @@ import typer
 
 from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import Invocation, command, single, until_terminated
-from fairlead.demo.plan import LONGEST_S, SHORTEST_S, Plan
+from fairlead.demo.demo_plan import LONGEST_S, SHORTEST_S, DemoPlan
 
 app = single()
 
@@ -40,10 +40,10 @@ def demo(
     Everything happens in a temporary folder, on servers of its own. Ends with 0 only if no token was burnt
     but by the kill itself, no expired token was served, and every connection stands as it should.
     """
+    from fairlead.demo.demo_view import show_report
     from fairlead.demo.perform import perform
-    from fairlead.demo.view import show_report
 
-    plan = Plan(float(seconds), seed)
+    plan = DemoPlan(float(seconds), seed)
     try:
         report, home = asyncio.run(until_terminated(perform(plan, call.out, keep=keep)))
     except asyncio.CancelledError:

@@ -5,21 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 
 from fairlead.cli.kit.output import Output
-from fairlead.demo.plan import Plan
-from fairlead.demo.stage import Stage
-from fairlead.demo.verdict import Report
-from fairlead.demo.view import DemoView, Scene
-from fairlead.demo.world import World
+from fairlead.demo.demo_plan import DemoPlan
+from fairlead.demo.demo_run import DemoRun
+from fairlead.demo.demo_view import DemoState, DemoView
+from fairlead.demo.environment import DemoEnvironment
+from fairlead.demo.report import DemoReport
 
 
-async def perform(plan: Plan, out: Output, *, keep: bool) -> tuple[Report, Path]:
+async def perform(plan: DemoPlan, out: Output, *, keep: bool) -> tuple[DemoReport, Path]:
     """Play *plan*; the report, and the folder where it happened (gone by then, unless *keep*)."""
-    scene = Scene(plan)
+    scene = DemoState(plan)
     with DemoView(scene, out) as view:
         view.tell("starting PostgreSQL and the rude provider")
         try:
-            async with World(plan, keep=keep) as world:
-                report = await Stage(world, scene, view).play()
+            async with DemoEnvironment(plan, keep=keep) as world:
+                report = await DemoRun(world, scene, view).play()
                 view.tell("putting everything away")
         except BaseExceptionGroup as group:
             raise _first(group) from None

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fairlead.demo.plan import CAST, GRACE_S, Role, client_secret
+from fairlead.demo.demo_plan import GRACE_S, PROVIDERS, DemoProvider, client_secret
 from fairlead.testing.issuer import Policy
 
 REQUEST_DEADLINE_S = 5.0
@@ -67,18 +67,18 @@ def settings(home: Path, issuer_url: str) -> dict[str, Any]:
         "notifications": {"reauth_link": "https://app.example.com/reconnect/{tenant}/{provider}"},
         "http": {"allow_private_addresses": True},
         "log": {"format": "json"},
-        "providers": {role.provider: _app(role, issuer_url) for role in CAST},
+        "providers": {role.provider: _app(role, issuer_url) for role in PROVIDERS},
     }
 
 
-def _app(role: Role, issuer_url: str) -> dict[str, Any]:
+def _app(role: DemoProvider, issuer_url: str) -> dict[str, Any]:
     app: dict[str, Any] = {"client_id": role.client_id, "overlay": overlay(role, issuer_url)}
     if role.policy is not Policy.ASSERTION:
         app["client_secret"] = client_secret(role)
     return app
 
 
-def overlay(role: Role, issuer_url: str) -> dict[str, Any]:
+def overlay(role: DemoProvider, issuer_url: str) -> dict[str, Any]:
     """What the demo changes of a built-in profile."""
     changes: dict[str, Any] = {
         "allow_http": True,

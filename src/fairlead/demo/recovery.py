@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from fairlead.assembly.runtime import Runtime
-from fairlead.demo.plan import ANSWER_S
+from fairlead.demo.demo_plan import ANSWER_S
 from fairlead.demo.watch import Tell, everyone
 from fairlead.engine.ports import ConnectionKey, Credential
 

@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from fairlead.assembly.runtime import Runtime
-from fairlead.demo.tail import Provider
+from fairlead.demo.file_tail import IssuerTraffic
 from fairlead.engine.ports import ConnectionKey, Credential, SessionView
 
 Tell = Callable[[str], None]
@@ -21,7 +21,7 @@ RATE_OVER_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class ConnectionSample:
     """One look. *generations* counts refreshes since the start; *sessions* are the processes."""
 
     at_s: float
@@ -34,22 +34,22 @@ class Sample:
     gates: Sequence[Mapping[str, Any]]
 
 
-NOTHING = Sample(0.0, {}, frozenset(), 0, {}, {}, (), ())
+NOTHING = ConnectionSample(0.0, {}, frozenset(), 0, {}, {}, (), ())
 
 
 @dataclass(slots=True)
-class Watch:
+class ConnectionWatch:
     """Looks, remembers, and tells what has changed. *samples* are the last few."""
 
     runtime: Runtime
-    provider: Provider
+    provider: IssuerTraffic
     tell: Tell
-    samples: list[Sample] = field(default_factory=lambda: [NOTHING])
+    samples: list[ConnectionSample] = field(default_factory=lambda: [NOTHING])
     _standing: dict[UUID, str] = field(default_factory=dict)
     _gates: dict[str, str] = field(default_factory=dict)
 
     @property
-    def last(self) -> Sample:
+    def last(self) -> ConnectionSample:
         """The newest look."""
         return self.samples[-1]
 
@@ -60,11 +60,11 @@ class Watch:
         length_s = last.at_s - first.at_s
         return (last.generations - first.generations) / length_s if first.at_s and length_s > 0 else 0.0
 
-    async def look(self) -> Sample:
+    async def look(self) -> ConnectionSample:
         """Look once, and tell what changed since the last time."""
         runtime = self.runtime
         found = await everyone(runtime)
-        sample = Sample(
+        sample = ConnectionSample(
             at_s=time.monotonic(),
             states=Counter(each.state for each in found),
             needs_reauth=frozenset(each.connection.key for each in found if each.state == "needs_reauth"),
@@ -82,7 +82,7 @@ class Watch:
         self._tell_changes(found, sample)
         return sample
 
-    def _tell_changes(self, found: Sequence[Credential], sample: Sample) -> None:
+    def _tell_changes(self, found: Sequence[Credential], sample: ConnectionSample) -> None:
         for each in found:
             identity, before = (
                 each.connection.connection_id,

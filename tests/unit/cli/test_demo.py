@@ -15,19 +15,19 @@ import pytest
 
 from fairlead.assembly.config import load
 from fairlead.assembly.providers import ProfileRegistry
-from fairlead.demo.calls import Rejected, Tally, expired_when_served
-from fairlead.demo.plan import ACCOUNTS, CAST, TENANTS, Account, Plan
+from fairlead.demo.demo_plan import ACCOUNTS, PROVIDERS, TENANTS, DemoAccount, DemoPlan
+from fairlead.demo.file_tail import IssuerTraffic, RetryCounts, Tail
 from fairlead.demo.profile import settings, write_settings
 from fairlead.demo.recovery import Recovery
-from fairlead.demo.tail import Provider, Retries, Tail
-from fairlead.demo.verdict import Books, Judge, Run
+from fairlead.demo.report import DemoJudge, FinalState, RunNotes
+from fairlead.demo.token_callers import CallTally, RejectedToken, expired_when_served
 from fairlead.demo.worker import child_environment
 from fairlead.engine.ports import Connection, Credential, Sealed
 from fairlead.testing.issuer import Policy
 from fairlead.testing.ledger import Ledger, parse_ledger
 
 KILLED_S = 100.0
-PLAN = Plan(30.0, 1)
+PLAN = DemoPlan(30.0, 1)
 STAYING = [account for account in ACCOUNTS if account not in PLAN.leaving()]
 STRICT = next(each for each in STAYING if each.role.policy is Policy.STRICT)
 GRACE = next(each for each in STAYING if each.role.policy is Policy.GRACE)
@@ -38,7 +38,7 @@ GRACE = next(each for each in STAYING if each.role.policy is Policy.GRACE)
 
 def test_twenty_tenants_hold_ten_connections_each_under_all_six_policies() -> None:
     assert Counter(account.key.tenant for account in ACCOUNTS) == dict.fromkeys(TENANTS, 10)
-    assert {role.policy for role in CAST} == set(Policy)
+    assert {role.policy for role in PROVIDERS} == set(Policy)
     for naming in (
         lambda account: account.key,
         lambda account: (account.role, account.name),
@@ -49,14 +49,14 @@ def test_twenty_tenants_hold_ten_connections_each_under_all_six_policies() -> No
 
 @pytest.mark.parametrize("seed", range(20))
 def test_three_customers_of_three_providers_leave_the_same_ones_for_a_seed(seed: int) -> None:
-    left = Plan(15.0, seed).leaving()
+    left = DemoPlan(15.0, seed).leaving()
     assert len({account.role for account in left}) == 3
-    assert left == Plan(60.0, seed).leaving()
+    assert left == DemoPlan(60.0, seed).leaving()
 
 
 @pytest.mark.parametrize("seconds", [15.0, 60.0, 600.0])
 def test_acts_do_not_overlap(seconds: float) -> None:
-    plan = Plan(seconds, 1)
+    plan = DemoPlan(seconds, 1)
     acts = [
         *plan.revoke_at_s,
         plan.limited_at_s,
@@ -101,7 +101,7 @@ def test_workers_do_not_see_the_settings_of_the_user() -> None:
 def test_half_a_line_waits_for_its_rest(tmp_path: Path) -> None:
     file = tmp_path / "ledger"
     file.write_text('{"ev":"arrived"}\n{"ev":"answered","status":4')
-    provider = Provider(file)
+    provider = IssuerTraffic(file)
     provider.look()
     assert (provider.posts, provider.statuses) == (1, {})
     with file.open("a") as opened:
@@ -115,7 +115,7 @@ def test_retries_are_read_from_the_logs_of_all_workers(tmp_path: Path) -> None:
     logs = [tmp_path / "1.log", tmp_path / "2.log"]
     for log in logs:
         log.write_text(f"a word of the interpreter\n{json.dumps(line)}\n")
-    retries = Retries()
+    retries = RetryCounts()
     retries.look(logs)
     retries.look(logs)
     assert retries.by_category == {"transient_server": 2}
@@ -131,7 +131,7 @@ def lines_of(*entries: dict[str, Any]) -> Ledger:
     return parse_ledger(f"{json.dumps(entry)}\n" for entry in numbered)
 
 
-def begun(account: Account, **more: Any) -> dict[str, Any]:
+def begun(account: DemoAccount, **more: Any) -> dict[str, Any]:
     known = {"provider": account.key.provider, "connection": account.name, "generation": 1}
     return (
         {"t": 90.0, "ev": "family", "change": "registered", "policy": account.role.policy.value}
@@ -141,7 +141,7 @@ def begun(account: Account, **more: Any) -> dict[str, Any]:
 
 
 def post(
-    account: Account, request: int, at_s: float, processed: dict[str, Any], **answered: Any
+    account: DemoAccount, request: int, at_s: float, processed: dict[str, Any], **answered: Any
 ) -> list[dict[str, Any]]:
     """Generation 1 is presented and answered 0.1 s later."""
     known = {"req": request, "provider": account.key.provider, "connection": account.name, "generation": 1}
@@ -155,7 +155,7 @@ def post(
 STARTED, STOPPED = {"t": 80.0, "ev": "started"}, {"t": 130.0, "ev": "stopped"}
 
 
-def credential(account: Account, state: str = "active", reason: str | None = None) -> Credential:
+def credential(account: DemoAccount, state: str = "active", reason: str | None = None) -> Credential:
     nobody = UUID(int=0)
     return Credential(
         connection=Connection(nobody, account.key, None, None, "", {}, {}),
@@ -178,11 +178,11 @@ def credential(account: Account, state: str = "active", reason: str | None = Non
 
 def judged(
     ledger: Ledger,
-    standing: dict[Account, str] | None = None,
+    standing: dict[DemoAccount, str] | None = None,
     *,
-    in_flight: Iterable[Account] = (),
+    in_flight: Iterable[DemoAccount] = (),
     **more: Any,
-) -> Judge:
+) -> DemoJudge:
     """A run with one kill; *standing* are the connections in needs_reauth, besides the customers who left."""
     reasons = {**dict.fromkeys(PLAN.leaving(), "invalid_grant"), **(standing or {})}
     connections = [
@@ -191,9 +191,9 @@ def judged(
     ]
     recovery = Recovery(UUID(int=1), KILLED_S, seen={each.key for each in in_flight})
     recovery.recovered_s, recovery.settled_s = 1.0, 2.0
-    given = {"tally": Tally(), "exit_codes": {"worker 2": 0}} | more
-    run = Run(plan=PLAN, left=PLAN.leaving(), recovery=recovery, killed=1, took_s=30.0, **given)
-    return Judge(run, Books(connections, [], []), ledger)
+    given = {"tally": CallTally(), "exit_codes": {"worker 2": 0}} | more
+    run = RunNotes(plan=PLAN, left=PLAN.leaving(), recovery=recovery, killed=1, took_s=30.0, **given)
+    return DemoJudge(run, FinalState(connections, [], []), ledger)
 
 
 LOST = post(STRICT, 1, KILLED_S, {"kind": "rotated", "successor": 2}, delivered=False)
@@ -256,13 +256,13 @@ def test_a_worker_that_does_not_stop_well_is_a_violation() -> None:
 def test_only_tokens_that_were_dead_when_handed_out_count(late_s: float, counted: bool) -> None:
     known = {"provider": STRICT.key.provider, "connection": STRICT.name, "status": 401, "why": "expired"}
     ledger = lines_of(STARTED, {"t": 95.2, "ev": "resource", "late_s": late_s, **known}, STOPPED)
-    rejected = Rejected(STRICT, handed_out_s=95.1, answered_s=95.3)
+    rejected = RejectedToken(STRICT, handed_out_s=95.1, answered_s=95.3)
     assert expired_when_served([rejected], ledger) == ([rejected] if counted else [])
-    report = judged(ledger, tally=Tally(expired=[rejected])).report()
+    report = judged(ledger, tally=CallTally(expired=[rejected])).report()
     assert bool(report.violations) is counted
 
 
 def test_another_connections_expired_token_is_not_taken_for_ours() -> None:
     known = {"provider": GRACE.key.provider, "connection": GRACE.name, "status": 401, "why": "expired"}
     ledger = lines_of(STARTED, {"t": 95.2, "ev": "resource", "late_s": 9.0, **known}, STOPPED)
-    assert expired_when_served([Rejected(STRICT, 95.1, 95.3)], ledger) == []
+    assert expired_when_served([RejectedToken(STRICT, 95.1, 95.3)], ledger) == []

@@ -12,8 +12,8 @@ from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.output import Output
 from fairlead.demo.load import judged
 from fairlead.demo.load.chart import chart
-from fairlead.demo.load.plan import Load
-from fairlead.demo.load.series import Report, Series, percentile
+from fairlead.demo.load.load_plan import Load
+from fairlead.demo.load.series import LoadReport, LoadSeries, percentile
 from fairlead.demo.load.upstream import Upstream
 from fairlead.policy.limits.limit import MICRO
 
@@ -29,8 +29,8 @@ def upstream(*arrivals_s: float, load: Load = LOAD, most: int = 1, lag_s: float 
     return Upstream(load, lambda _rank, _told: None, most=most, lag_s=lag_s, _arrivals={"t1": times})
 
 
-def report(at: Upstream) -> Report:
-    return Report(at.load, Series(at.load), at.judge(turn_s=0.0), "Valkey")
+def report(at: Upstream) -> LoadReport:
+    return LoadReport(at.load, LoadSeries(at.load), at.judge(turn_s=0.0), "Valkey")
 
 
 def test_as_many_as_the_limit_lets_through_is_no_violation() -> None:
@@ -63,7 +63,7 @@ def test_more_in_flight_than_slots_is_a_violation_whatever_the_rate() -> None:
 
 
 def test_each_sample_is_of_its_own_time() -> None:
-    series = Series(LOAD)
+    series = LoadSeries(LOAD)
     figures = {"refused": {"rate": 2}, "turn_s": 0.01, "waiting": 3}
     series.hear(
         0, {**figures, "counts": {"offered": 6, "admitted": 4, "refused": 2}, "waits_ms": [1, 2, 3, 9]}

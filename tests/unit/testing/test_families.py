@@ -12,11 +12,11 @@ from fairlead.testing.issuer.families import (
     Families,
     Family,
     Generation,
-    Granted,
     Policy,
+    QuirkEffect,
+    RefreshGranted,
     RefreshRefused,
     ReplayRules,
-    Wish,
 )
 
 TTL = 100.0
@@ -36,13 +36,13 @@ class Desk:
         self.first = self.family.current
 
     def present(
-        self, generation: Generation, now: float = 1.0, wish: Wish | None = None
-    ) -> Granted | RefreshRefused:
-        return self.families.refresh(generation, now=now, ttl_s=TTL, wish=wish or Wish())
+        self, generation: Generation, now: float = 1.0, wish: QuirkEffect | None = None
+    ) -> RefreshGranted | RefreshRefused:
+        return self.families.refresh(generation, now=now, ttl_s=TTL, wish=wish or QuirkEffect())
 
     def rotate(self, generation: Generation, now: float = 1.0) -> Generation:
         granted = self.present(generation, now)
-        assert isinstance(granted, Granted)
+        assert isinstance(granted, RefreshGranted)
         assert granted.successor is not None
         return granted.successor
 
@@ -61,7 +61,7 @@ def test_a_live_token_rotates_and_counts_up(policy: Policy) -> None:
 def test_policy_without_rotation_mints_without_end(policy: Policy) -> None:
     desk = Desk(policy)
     granted = [desk.present(desk.first, now) for now in (1.0, 2.0, 3.0)]
-    assert [(one.kind, one.successor) for one in granted if isinstance(one, Granted)] == [
+    assert [(one.kind, one.successor) for one in granted if isinstance(one, RefreshGranted)] == [
         ("minted", None)
     ] * 3
     assert desk.first.state == "live"
@@ -82,7 +82,7 @@ def test_strict_burns_the_replayed_token_and_nothing_else() -> None:
     refused = desk.present(desk.first)
     assert isinstance(refused, RefreshRefused)
     assert refused.burnt == 1
-    assert isinstance(desk.present(second), Granted)
+    assert isinstance(desk.present(second), RefreshGranted)
 
 
 def test_family_revoke_kills_tokens_and_access_of_the_whole_family() -> None:
@@ -104,14 +104,14 @@ def test_an_allowed_replay_replaces_the_successor(policy: Policy) -> None:
     desk = Desk(policy)
     lost = desk.rotate(desk.first, 1.0)
     granted = desk.present(desk.first, 5.0)
-    assert isinstance(granted, Granted)
+    assert isinstance(granted, RefreshGranted)
     assert granted.kind == "replayed"
     assert granted.successor is not None
     assert (granted.successor.number, lost.state) == (3, "superseded")
     stale = desk.present(lost, 6.0)
     assert isinstance(stale, RefreshRefused)
     assert stale.reason == "superseded"
-    assert isinstance(desk.present(granted.successor, 6.0), Granted)
+    assert isinstance(desk.present(granted.successor, 6.0), RefreshGranted)
 
 
 def test_an_issuer_may_hand_out_the_same_successor_again() -> None:
@@ -134,7 +134,7 @@ def test_no_replay_once_the_successor_was_used(policy: Policy) -> None:
 def test_grace_counts_from_the_first_use(now: float, allowed: bool) -> None:
     desk = Desk(Policy.GRACE, grace_s=10.0)
     desk.rotate(desk.first, 1.0)
-    assert isinstance(desk.present(desk.first, now), Granted) is allowed
+    assert isinstance(desk.present(desk.first, now), RefreshGranted) is allowed
 
 
 def test_grace_is_not_prolonged_by_replays() -> None:
@@ -147,7 +147,7 @@ def test_grace_is_not_prolonged_by_replays() -> None:
 def test_until_successor_used_knows_no_time() -> None:
     desk = Desk(Policy.UNTIL_SUCCESSOR_USED)
     desk.rotate(desk.first, 1.0)
-    assert isinstance(desk.present(desk.first, 1e9), Granted)
+    assert isinstance(desk.present(desk.first, 1e9), RefreshGranted)
 
 
 @pytest.mark.parametrize("policy", list(Policy))
@@ -168,23 +168,23 @@ def test_consent_given_again_starts_a_new_family(policy: Policy) -> None:
     assert renewed.current.number == 3
     assert isinstance(desk.present(second, 3.0), RefreshRefused)
     desk.present(desk.first, 3.0)  # not even a replay of the old family harms the new one
-    assert isinstance(desk.present(renewed.current, 4.0), Granted)
+    assert isinstance(desk.present(renewed.current, 4.0), RefreshGranted)
 
 
 @pytest.mark.parametrize("policy", ROTATING)
 def test_a_kept_refresh_token_is_not_spent(policy: Policy) -> None:
     desk = Desk(policy)
-    granted = desk.present(desk.first, 1.0, Wish(keep_refresh=True))
-    assert isinstance(granted, Granted)
+    granted = desk.present(desk.first, 1.0, QuirkEffect(keep_refresh=True))
+    assert isinstance(granted, RefreshGranted)
     assert (granted.kind, granted.successor, desk.first.state) == ("minted", None, "live")
 
 
 def test_the_same_access_token_is_returned_early_but_not_when_dead() -> None:
     desk = Desk(Policy.STRICT)
-    wish = Wish(same_access=True)
+    wish = QuirkEffect(same_access=True)
     early, late = desk.present(desk.first, 1.0, wish), desk.present(desk.first, TTL + 1, wish)
-    assert isinstance(early, Granted)
-    assert isinstance(late, Granted)
+    assert isinstance(early, RefreshGranted)
+    assert isinstance(late, RefreshGranted)
     assert (early.kind, early.access.text) == ("unchanged", "access-1")
     assert (late.kind, late.access.text != early.access.text) == ("minted", True)
 
@@ -210,7 +210,7 @@ def test_at_most_one_token_lives_after_any_history(
         now += pause
         chosen = seen[pick % len(seen)]
         outcome = desk.present(chosen, now)
-        if isinstance(outcome, Granted):
+        if isinstance(outcome, RefreshGranted):
             assert not dead, "a dead family grants nothing"
             assert outcome.successor is not None
             granted_for.append(chosen.number)

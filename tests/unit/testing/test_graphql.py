@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.testing.api.graphql import Field, QueryUnreadable, cost, cut, read_query
+from fairlead.testing.api.graphql import Field, QuerySyntaxError, cost, cut, read_query
 
 
 def test_names_aliases_arguments_and_variables() -> None:
@@ -39,7 +39,7 @@ def test_a_block_text_keeps_its_quotes() -> None:
      "{ a " * 50 + "}" * 50, '{ a(b: "\\x") }'],
 )  # fmt: skip
 def test_invalid_query_is_refused(text: str) -> None:
-    with pytest.raises(QueryUnreadable):
+    with pytest.raises(QuerySyntaxError):
         read_query(text)
 
 

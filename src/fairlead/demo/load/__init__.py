@@ -22,15 +22,15 @@ from fairlead.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from fairlead.cli.kit.output import Output
-    from fairlead.demo.load.plan import Load
-    from fairlead.demo.load.series import Report
+    from fairlead.demo.load.load_plan import Load
+    from fairlead.demo.load.series import LoadReport
 
 
 app = single()
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class LoadOptions:
     """The options that say how much of what."""
 
     seconds: Annotated[float, typer.Option("--seconds", min=1, max=600, help="Length of the load.")] = 20.0
@@ -60,7 +60,7 @@ class Wanted:
 
     def load(self) -> Load:
         """The load they ask for; InvalidInputError where it is more than can be judged."""
-        from fairlead.demo.load.plan import MOST_CALLS, Load
+        from fairlead.demo.load.load_plan import MOST_CALLS, Load
 
         if self.seconds * self.rate > MOST_CALLS:
             told = f"{self.seconds * self.rate:,.0f} calls are more than {MOST_CALLS:,}"
@@ -80,7 +80,7 @@ class Wanted:
 
 
 @command(app, "simulate-load")
-def simulate_load(call: Invocation, wanted: Wanted) -> Exit | None:
+def simulate_load(call: Invocation, wanted: LoadOptions) -> Exit | None:
     """Put a load on a real gate, watch it, and judge at the upstream whether the limit held.
 
     It runs on the Redis of the settings, or on the embedded Valkey, under a prefix of its own that is
@@ -95,32 +95,32 @@ def simulate_load(call: Invocation, wanted: Wanted) -> Exit | None:
     if call.out.as_json:
         call.out.record(report.as_json())
     else:
-        from fairlead.demo.load.view import show_report
+        from fairlead.demo.load.load_view import show_report
 
         show_report(report, call.out)
     return judged(call.out, report)
 
 
-def judged(out: Output, report: Report) -> Exit:
+def judged(out: Output, report: LoadReport) -> Exit:
     """How the command ends; where the limit did not hold it is said how."""
     if report.held:
         return Exit.OK
-    from fairlead.demo.load.view import verdict
+    from fairlead.demo.load.load_view import verdict
 
     out.error(verdict(report), hint="run it again with --json, and see `fairlead gate doctor`")
     return Exit.FAILED
 
 
-async def _play(call: Invocation, load: Load) -> Report:
+async def _play(call: Invocation, load: Load) -> LoadReport:
     from secrets import token_hex
 
     from fairlead.assembly.stores import redis_server
-    from fairlead.demo.load.stage import Stage
-    from fairlead.demo.load.view import LoadView
+    from fairlead.demo.load.load_run import LoadRun
+    from fairlead.demo.load.load_view import LoadView
 
     settings = call.config().settings
     async with redis_server(settings) as place:
         prefix = f"{settings.redis.prefix[:40]}-load-{token_hex(4)}"
         with LoadView(load, call.out) as view:
-            stage = Stage(load, place.url, prefix, view)
+            stage = LoadRun(load, place.url, prefix, view)
             return await stage.play(place.server)

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fairlead.demo.load.plan import Load
-from fairlead.demo.load.upstream import Judgement
+from fairlead.demo.load.load_plan import Load
+from fairlead.demo.load.upstream import LimitCheck
 from fairlead.engine.ports.gate_view import GateView
 
 
@@ -25,7 +25,7 @@ def percentile(values: Iterable[float], share: float) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class LoadSample:
     """One moment. *level* and *held* are of the tenants looked at: the mean bucket, the slots of them all.
 
     Waits are of the calls admitted since the sample before; None where none was.
@@ -45,11 +45,11 @@ class Sample:
 
 
 @dataclass
-class Series:
+class LoadSeries:
     """Gathers what the processes tell, and makes a sample of it now and then."""
 
     load: Load
-    samples: list[Sample] = field(default_factory=list)
+    samples: list[LoadSample] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
     events: Counter[str] = field(default_factory=Counter)
@@ -76,7 +76,7 @@ class Series:
         recent, waits = self._recent, self._recent_ms
         levels = [view.buckets[0].level for view in views]
         self.samples.append(
-            Sample(
+            LoadSample(
                 at_s=round(at_s, 3),
                 offered_per_s=round(recent["offered"] / took_s, 2),
                 admitted_per_s=round(recent["admitted"] / took_s, 2),
@@ -94,12 +94,12 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class LoadReport:
     """A run that is over."""
 
     load: Load
-    series: Series
-    judgement: Judgement
+    series: LoadSeries
+    judgement: LimitCheck
     server: str
 
     @property
@@ -138,6 +138,6 @@ class Report:
     def as_json(self) -> dict[str, Any]:
         """Everything."""
         load = {name: getattr(self.load, name) for name in self.load.__dataclass_fields__}
-        names = Sample.__dataclass_fields__
+        names = LoadSample.__dataclass_fields__
         samples = [{name: getattr(sample, name) for name in names} for sample in self.series.samples]
         return {"load": load, "summary": self.summary(), "series": samples}

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fairlead.demo.load.plan import Load
+from fairlead.demo.load.load_plan import Load
 from fairlead.policy.limits.event_log_check import verify_bucket_log
 from fairlead.policy.limits.limit import MICRO
 
@@ -24,7 +24,7 @@ Told = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class LimitCheck:
     """Whether the limits held, by what arrived."""
 
     arrived: int
@@ -119,7 +119,7 @@ class Upstream:
         """Calls so far."""
         return sum(len(times) for times in self._arrivals.values())
 
-    def judge(self, turn_s: float) -> Judgement:
+    def judge(self, turn_s: float) -> LimitCheck:
         """What arrived against the limits. *turn_s*: the longest that the gate took to say yes."""
         bucket = self.load.bucket
         verdicts = [
@@ -128,7 +128,7 @@ class Upstream:
             )
             for times in self._arrivals.values()
         ]
-        return Judgement(
+        return LimitCheck(
             arrived=self.arrived,
             over_units=max((verdict.most_over for verdict in verdicts), default=0.0),
             allowed_units=bucket.per_s * (self.lag_s + turn_s),

@@ -13,21 +13,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from fairlead.testing.api.base import Answer, Api, Call
+from fairlead.testing.api.api_process import ApiProcess
 from fairlead.testing.api.hubspot import HubSpotApi
 from fairlead.testing.api.leaky import LeakyBucket, RollingWindow
-from fairlead.testing.api.ledger import Arrival, Ledger
-from fairlead.testing.api.malformed import LIES
-from fairlead.testing.api.malformed_api import LiarApi
+from fairlead.testing.api.malformed import MALFORMED_RESPONSES
+from fairlead.testing.api.malformed_api import MalformedApi
 from fairlead.testing.api.mercadolibre import MercadoLibreApi
 from fairlead.testing.api.netsuite import NetSuiteApi
-from fairlead.testing.api.process import ApiProcess
+from fairlead.testing.api.request_log import Arrival, RequestLog
 from fairlead.testing.api.salesforce import SalesforceApi
 from fairlead.testing.api.shopify import ShopifyApi, ShopLimits
 from fairlead.testing.api.stripe import StripeApi
 from fairlead.testing.api.switches import Switches
+from fairlead.testing.api.vendor_api import ApiRequest, ApiResponse, VendorApi
 
-APIS: Mapping[str, type[Api]] = MappingProxyType(
+APIS: Mapping[str, type[VendorApi]] = MappingProxyType(
     {
         api.name: api
         for api in (HubSpotApi, MercadoLibreApi, NetSuiteApi, SalesforceApi, ShopifyApi, StripeApi)
@@ -37,22 +37,22 @@ APIS: Mapping[str, type[Api]] = MappingProxyType(
 
 __all__ = [
     "APIS",
-    "LIES",
-    "Answer",
-    "Api",
+    "MALFORMED_RESPONSES",
     "ApiProcess",
+    "ApiRequest",
+    "ApiResponse",
     "Arrival",
-    "Call",
     "HubSpotApi",
     "LeakyBucket",
-    "Ledger",
-    "LiarApi",
+    "MalformedApi",
     "MercadoLibreApi",
     "NetSuiteApi",
+    "RequestLog",
     "RollingWindow",
     "SalesforceApi",
     "ShopLimits",
     "ShopifyApi",
     "StripeApi",
     "Switches",
+    "VendorApi",
 ]

@@ -14,7 +14,7 @@ from typing import Any
 
 from fairlead.errors import FairleadError, InvalidConfigError
 from fairlead.testing._kit.process import run, until_told
-from fairlead.testing.api import APIS, Api, LiarApi, ShopifyApi, ShopLimits
+from fairlead.testing.api import APIS, MalformedApi, ShopifyApi, ShopLimits, VendorApi
 
 
 def main() -> int:
@@ -32,7 +32,7 @@ def main() -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m fairlead.testing.api", description=__doc__)
-    parser.add_argument("name", choices=sorted((*APIS, LiarApi.name)), help="whose API to play")
+    parser.add_argument("name", choices=sorted((*APIS, MalformedApi.name)), help="whose API to play")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
     parser.add_argument("--port", type=int, default=0, help="port to listen on (default 0: a free one)")
     parser.add_argument("--options", default="{}", help="JSON object of what its class takes")
@@ -52,8 +52,8 @@ async def _serve(told: argparse.Namespace) -> int:
     return await until_told(api.__aenter__, stop, ready, die_with_parent=told.die_with_parent)
 
 
-def _api(name: str, options: dict[str, Any]) -> Api | LiarApi:
-    made = LiarApi if name == LiarApi.name else APIS[name]
+def _api(name: str, options: dict[str, Any]) -> VendorApi | MalformedApi:
+    made = MalformedApi if name == MalformedApi.name else APIS[name]
     try:
         if made is ShopifyApi and "limits" in options:
             options["limits"] = ShopLimits(**options["limits"])

@@ -20,7 +20,7 @@ _TOKEN = re.compile(
 _TRANSPARENT = frozenset({"nodes", "edges", "node", "pageInfo"})
 
 
-class QueryUnreadable(ValueError):
+class QuerySyntaxError(ValueError):
     """The text is no query, as far as this reader goes."""
 
 
@@ -67,7 +67,7 @@ class _Reader:
 
     def _selection(self, depth: int) -> tuple[Field, ...]:
         if depth > _DEEPEST:
-            raise QueryUnreadable("too deep")
+            raise QuerySyntaxError("too deep")
         self._take("{")
         found: list[Field] = []
         while not self._next_is("}"):
@@ -136,10 +136,10 @@ class _Reader:
 
     def _take(self, wanted: str | None = None) -> str:
         if self._at >= len(self._tokens):
-            raise QueryUnreadable("unexpected end of file")
+            raise QuerySyntaxError("unexpected end of file")
         token = self._tokens[self._at]
         if wanted is not None and token != wanted:
-            raise QueryUnreadable(f"expected {wanted} and found {token[:40]}")
+            raise QuerySyntaxError(f"expected {wanted} and found {token[:40]}")
         self._at += 1
         return token
 
@@ -149,12 +149,12 @@ def _tokens(text: str) -> Iterator[str]:
     while at < len(text):
         found = _TOKEN.match(text, at)
         if found is None:
-            raise QueryUnreadable(f"unexpected character {text[at]!r}")
+            raise QuerySyntaxError(f"unexpected character {text[at]!r}")
         at = found.end()
         if found.lastindex is not None:
             yield found[found.lastindex]
         elif at < len(text):  # the end was matched, but there is more
-            raise QueryUnreadable("unexpected text")
+            raise QuerySyntaxError("unexpected text")
 
 
 def _scalar(token: str) -> object:
@@ -164,7 +164,7 @@ def _scalar(token: str) -> object:
         try:
             return json.loads(token)
         except ValueError:
-            raise QueryUnreadable("a text that cannot be read") from None
+            raise QuerySyntaxError("a text that cannot be read") from None
     if token[0] in "-0123456789":
         return float(token) if "." in token else int(token)
     return {"true": True, "false": False, "null": None}.get(token, token)  # else a word of an enum

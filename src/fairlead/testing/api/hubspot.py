@@ -16,15 +16,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fairlead.policy.limits.feedback.raw_response import DAY_S
-from fairlead.testing.api.base import Answer, Api, Call, Route
 from fairlead.testing.api.catalogue import ORDERS, Order
 from fairlead.testing.api.leaky import RollingWindow
+from fairlead.testing.api.vendor_api import ApiRequest, ApiResponse, Route, VendorApi
 
 _PAGE, _LARGEST_PAGE = 10, 100
 _LARGEST_BATCH = 100
 
 
-class HubSpotApi(Api):
+class HubSpotApi(VendorApi):
     """One running API; each app has limits of its own. *limit*: calls in any 10 s (default 100). *daily*:
     calls of a day (default 250,000). *search*: searches in any second (default 4)."""
 
@@ -44,14 +44,14 @@ class HubSpotApi(Api):
             ("*", objects + "/{id}", self._one),
         )
 
-    def unauthorised(self, call: Call) -> Answer:
+    def unauthorised(self, call: ApiRequest) -> ApiResponse:
         """As HubSpot says it."""
         told = "The OAuth token used to make this call expired."
-        return Answer(_error(told, category="EXPIRED_AUTHENTICATION"), 401)
+        return ApiResponse(_error(told, category="EXPIRED_AUTHENTICATION"), 401)
 
-    async def absent(self, call: Call) -> Answer:
+    async def absent(self, call: ApiRequest) -> ApiResponse:
         """As HubSpot says it."""
-        return Answer(_error("resource not found", category="OBJECT_NOT_FOUND"), 404)
+        return ApiResponse(_error("resource not found", category="OBJECT_NOT_FOUND"), 404)
 
     def _rolling(self, app: str) -> RollingWindow:
         return self.window(app, "rolling", self._limit, 10.0)
@@ -59,7 +59,7 @@ class HubSpotApi(Api):
     def _day(self, app: str) -> RollingWindow:
         return self.window(app, "daily", self._daily, DAY_S)
 
-    def _refusal(self, call: Call) -> Answer | None:
+    def _refusal(self, call: ApiRequest) -> ApiResponse | None:
         """None: the call has taken its part of the window and of the day."""
         if not self._day(call.account).left:
             return self._refused(call, "daily", "DAILY")
@@ -68,14 +68,14 @@ class HubSpotApi(Api):
         self._day(call.account).take()
         return None
 
-    def _refused(self, call: Call, limit: str, policy: str) -> Answer:
+    def _refused(self, call: ApiRequest, limit: str, policy: str) -> ApiResponse:
         told = _error(
             f"You have reached your {policy.lower()} limit.", category="RATE_LIMITS", policyName=policy
         )
         headers = {} if limit == "search" else self._headers(call)
-        return Answer(told, 429, headers, refused=limit)
+        return ApiResponse(told, 429, headers, refused=limit)
 
-    def _headers(self, call: Call) -> Mapping[str, str]:
+    def _headers(self, call: ApiRequest) -> Mapping[str, str]:
         rolling, day = self._rolling(call.account), self._day(call.account)
         return {
             "X-HubSpot-RateLimit-Max": str(rolling.limit_now),
@@ -85,15 +85,15 @@ class HubSpotApi(Api):
             "X-HubSpot-RateLimit-Daily-Remaining": str(day.left),
         }
 
-    async def _list(self, call: Call) -> Answer:
+    async def _list(self, call: ApiRequest) -> ApiResponse:
         if refusal := self._refusal(call):
             return refusal
         await self.serve(call)
         after = call.number("after", 0, most=1 << 31)
-        return Answer(_page(call, after, call.number("limit", _PAGE, most=_LARGEST_PAGE), self.url),
+        return ApiResponse(_page(call, after, call.number("limit", _PAGE, most=_LARGEST_PAGE), self.url),
                       headers=self._headers(call))  # fmt: skip
 
-    async def _search(self, call: Call) -> Answer:
+    async def _search(self, call: ApiRequest) -> ApiResponse:
         told = call.json if isinstance(call.json, dict) else {}
         if not self.window(call.account, "search", self._search_limit, 1.0).take():
             return self._refused(call, "search", "SECONDLY")
@@ -101,33 +101,35 @@ class HubSpotApi(Api):
         after, limit = (str(told.get(name, "")) for name in ("after", "limit"))
         page = _page(call, int(after) if after.isdigit() else 0, int(limit) if limit.isdigit() else _PAGE,
                      self.url)  # fmt: skip
-        return Answer({"total": len(ORDERS), **page})
+        return ApiResponse({"total": len(ORDERS), **page})
 
-    async def _one(self, call: Call) -> Answer:
+    async def _one(self, call: ApiRequest) -> ApiResponse:
         if refusal := self._refusal(call):
             return refusal
         name = call.part("id")
         if self.locked(name):
-            return Answer(_error("The object is locked.", category="LOCKED"), 423, self._headers(call),
+            return ApiResponse(_error("The object is locked.", category="LOCKED"), 423, self._headers(call),
                           refused="object")  # fmt: skip
         await self.serve(call)
         found = _order(name)
-        return Answer(_shown(found), headers=self._headers(call)) if found else await self.absent(call)
+        return ApiResponse(_shown(found), headers=self._headers(call)) if found else await self.absent(call)
 
-    async def _batch(self, call: Call) -> Answer:
+    async def _batch(self, call: ApiRequest) -> ApiResponse:
         if refusal := self._refusal(call):
             return refusal
         told = call.json if isinstance(call.json, dict) else {}
         inputs = [str(one.get("id", "")) for one in told.get("inputs", []) if isinstance(one, dict)]
         if not 0 < len(inputs) <= _LARGEST_BATCH:
-            return Answer(_error("Invalid input JSON", category="VALIDATION_ERROR"), 400, self._headers(call))
+            return ApiResponse(
+                _error("Invalid input JSON", category="VALIDATION_ERROR"), 400, self._headers(call)
+            )
         await self.serve(call)
         results = [_shown(found) for name in inputs if not self.locked(name) and (found := _order(name))]
         errors = [self._item_error(name) for name in inputs if self.locked(name) or not _order(name)]
         body: dict[str, object] = {"status": "COMPLETE", "results": results}
         if errors:
             body |= {"numErrors": len(errors), "errors": errors}
-        return Answer(body, 207 if errors else 200, self._headers(call))
+        return ApiResponse(body, 207 if errors else 200, self._headers(call))
 
     def _item_error(self, name: str) -> dict[str, object]:
         locked = self.locked(name)
@@ -135,7 +137,7 @@ class HubSpotApi(Api):
         return _error(told, category="LOCKED" if locked else "OBJECT_NOT_FOUND", context={"ids": [name]})
 
 
-def _page(call: Call, after: int, limit: int, url: str) -> dict[str, object]:
+def _page(call: ApiRequest, after: int, limit: int, url: str) -> dict[str, object]:
     rows = ORDERS[after : after + limit]
     body: dict[str, object] = {"results": [_shown(one) for one in rows]}
     if after + limit < len(ORDERS):

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from fairlead.testing.api.raw import OK, RawConnection
 
 Asked = Mapping[str, str]
-Lie = Callable[[RawConnection, Asked], Awaitable[None]]
+MalformedResponse = Callable[[RawConnection, Asked], Awaitable[None]]
 """Answers one request on a connection; *asked* are the parameters of its query."""
 
 _BODY = b'{"ok":true}'
@@ -30,7 +30,7 @@ def answer(body: bytes, *headers: str, status: str = "200 OK", kind: str = "appl
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
-def _says(data: bytes, *, hangs_up: bool = False) -> Lie:
+def _says(data: bytes, *, hangs_up: bool = False) -> MalformedResponse:
     async def lie(connection: RawConnection, asked: Asked) -> None:
         await connection.say(data)
         if hangs_up:
@@ -39,11 +39,11 @@ def _says(data: bytes, *, hangs_up: bool = False) -> Lie:
     return lie
 
 
-def _json(text: str) -> Lie:
+def _json(text: str) -> MalformedResponse:
     return _says(answer(text.encode()))
 
 
-def _zipped(body: bytes, *headers: str) -> Lie:
+def _zipped(body: bytes, *headers: str) -> MalformedResponse:
     return _says(answer(body, *(headers or ("Content-Encoding: gzip",))))
 
 
@@ -85,7 +85,7 @@ async def reset(connection: RawConnection, asked: Asked) -> None:
     connection.hang_up(reset=True)
 
 
-def _bomb(block: bytes, begin: bytes = b"", end: bytes = b"") -> Lie:
+def _bomb(block: bytes, begin: bytes = b"", end: bytes = b"") -> MalformedResponse:
     """``mib`` MiB of *block* (10), a few thousandths of that on the wire: one packed MiB again and again."""
 
     async def lie(connection: RawConnection, asked: Asked) -> None:
@@ -143,7 +143,7 @@ def _head(length: str, body: bytes = _BODY) -> bytes:
     return f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n{length}\r\n\r\n".encode() + body
 
 
-def _headers(count: int, size: int) -> Lie:
+def _headers(count: int, size: int) -> MalformedResponse:
     async def lie(connection: RawConnection, asked: Asked) -> None:
         await connection.say(b"HTTP/1.1 200 OK\r\nContent-Length: 11\r\n")
         for first in range(0, count, _AT_ONCE):
@@ -156,7 +156,7 @@ def _headers(count: int, size: int) -> Lie:
     return lie
 
 
-LIES: Mapping[str, Lie] = MappingProxyType(
+MALFORMED_RESPONSES: Mapping[str, MalformedResponse] = MappingProxyType(
     {
         # V6: bodies and framing
         "slow_head": slow_head,

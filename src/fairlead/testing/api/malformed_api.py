@@ -15,21 +15,21 @@ from urllib.parse import parse_qsl, urlsplit
 
 from fairlead._core.clock import Clock
 from fairlead.testing._kit.clock import SystemClock
-from fairlead.testing.api.ledger import Ledger
-from fairlead.testing.api.malformed import LIES, answer
+from fairlead.testing.api.malformed import MALFORMED_RESPONSES, answer
 from fairlead.testing.api.raw import OK, RawConnection, RawServer
+from fairlead.testing.api.request_log import RequestLog
 
 _UNKNOWN = answer(b'{"error":"there is no such lie"}', status="404 Not Found")
 
 
-class LiarApi(RawServer):
+class MalformedApi(RawServer):
     """One running liar on 127.0.0.1. *clock* (default: the real one) times its ledger."""
 
     name: ClassVar[str] = "liar"
 
     def __init__(self, *, clock: Clock | None = None, host: str = "127.0.0.1", port: int = 0) -> None:
         super().__init__(self._answer_all, host=host, port=port)
-        self.ledger = Ledger((clock or SystemClock()).monotonic)
+        self.ledger = RequestLog((clock or SystemClock()).monotonic)
 
     async def _answer_all(self, connection: RawConnection) -> None:
         while (request := await connection.request()) is not None and not connection.gone:
@@ -46,8 +46,8 @@ class LiarApi(RawServer):
         try:
             if not before.endswith("/liar"):
                 await connection.say(OK)
-            elif name in LIES:
-                await LIES[name](connection, asked)
+            elif name in MALFORMED_RESPONSES:
+                await MALFORMED_RESPONSES[name](connection, asked)
             else:
                 await connection.say(_UNKNOWN)
         finally:

@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from fairlead.testing.api.base import Answer, Api, Call, Route
 from fairlead.testing.api.catalogue import ORDERS, amount
+from fairlead.testing.api.vendor_api import ApiRequest, ApiResponse, Route, VendorApi
 
 _CODE = "local_rate_limited"
 _PAGE, _LARGEST_PAGE = 50, 50
 
 
-class MercadoLibreApi(Api):
+class MercadoLibreApi(VendorApi):
     """One running API. *calls* at once and *per_s* a second of each application (defaults 50 and 10).
     *refuses_in*: text, as its proxy does, or JSON, as its gateway does."""
 
@@ -35,28 +35,28 @@ class MercadoLibreApi(Api):
         """Who I am, and my orders."""
         return (("GET", "/users/me", self._me), ("GET", "/orders/search", self._orders))
 
-    def unauthorised(self, call: Call) -> Answer:
+    def unauthorised(self, call: ApiRequest) -> ApiResponse:
         """As Mercado Libre says it."""
-        return Answer(_error(401, "invalid access token", "unauthorized"), 401)
+        return ApiResponse(_error(401, "invalid access token", "unauthorized"), 401)
 
-    async def absent(self, call: Call) -> Answer:
+    async def absent(self, call: ApiRequest) -> ApiResponse:
         """As Mercado Libre says it."""
-        return Answer(_error(404, "resource not found", "not_found"), 404)
+        return ApiResponse(_error(404, "resource not found", "not_found"), 404)
 
-    def _refusal(self, call: Call) -> Answer | None:
+    def _refusal(self, call: ApiRequest) -> ApiResponse | None:
         if self.bucket(call.account, "calls", self._calls, self._per_s).take():
             return None
         if self._refuses_in == "json":
-            return Answer(_error(429, _CODE, _CODE), 429, refused="calls")
-        return Answer(_CODE, 429, content_type="text/plain", refused="calls")
+            return ApiResponse(_error(429, _CODE, _CODE), 429, refused="calls")
+        return ApiResponse(_CODE, 429, content_type="text/plain", refused="calls")
 
-    async def _me(self, call: Call) -> Answer:
+    async def _me(self, call: ApiRequest) -> ApiResponse:
         if refusal := self._refusal(call):
             return refusal
         await self.serve(call)
-        return Answer({"id": 1, "nickname": call.account})
+        return ApiResponse({"id": 1, "nickname": call.account})
 
-    async def _orders(self, call: Call) -> Answer:
+    async def _orders(self, call: ApiRequest) -> ApiResponse:
         if refusal := self._refusal(call):
             return refusal
         await self.serve(call)
@@ -66,7 +66,7 @@ class MercadoLibreApi(Api):
             {"id": one.number, "total_amount": amount(one.cents)} for one in ORDERS[offset : offset + limit]
         ]
         paging = {"total": len(ORDERS), "offset": offset, "limit": limit}
-        return Answer({"results": rows, "paging": paging})
+        return ApiResponse({"results": rows, "paging": paging})
 
 
 def _error(status: int, message: str, error: str) -> dict[str, object]:

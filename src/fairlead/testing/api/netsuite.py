@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Literal
 
-from fairlead.testing.api.base import Answer, Api, Call, Route
 from fairlead.testing.api.catalogue import ORDERS
+from fairlead.testing.api.vendor_api import ApiRequest, ApiResponse, Route, VendorApi
 
 XML = "text/xml; charset=utf-8"
 _CODE = "SSS_REQUEST_LIMIT_EXCEEDED"
@@ -35,7 +35,7 @@ _ENVELOPE = (
 SoapFault = Literal["ExceededConcurrentRequestLimitFault", "ExceededRequestLimitFault"]
 
 
-class NetSuiteApi(Api):
+class NetSuiteApi(VendorApi):
     """One running API. *limit*: calls in flight of each account (default 5). *rest_status*: of a refusal over
     REST, 429 or 400. *soap_fault*: the first for tokens, the second for sign-in by password."""
 
@@ -63,19 +63,19 @@ class NetSuiteApi(Api):
             ("POST", "/services/NetSuitePort_{version}", self._soap),
         )
 
-    def unauthorised(self, call: Call) -> Answer:
+    def unauthorised(self, call: ApiRequest) -> ApiResponse:
         """As REST says it."""
         headers = {"WWW-Authenticate": 'Bearer realm="api", error="invalid_token"'}
-        return Answer(_problem(401, "INVALID_LOGIN", "Invalid login attempt."), 401, headers)
+        return ApiResponse(_problem(401, "INVALID_LOGIN", "Invalid login attempt."), 401, headers)
 
-    async def absent(self, call: Call) -> Answer:
+    async def absent(self, call: ApiRequest) -> ApiResponse:
         """As REST says it."""
-        return Answer(_problem(404, "NONEXISTENT_ID", "The record does not exist."), 404)
+        return ApiResponse(_problem(404, "NONEXISTENT_ID", "The record does not exist."), 404)
 
-    def _full(self, call: Call) -> bool:
+    def _full(self, call: ApiRequest) -> bool:
         return self.ledger.in_flight(call.account) >= self.slots(self._limit)
 
-    async def _records(self, call: Call) -> Answer:
+    async def _records(self, call: ApiRequest) -> ApiResponse:
         if self._full(call):
             return self._rest_refusal()
         await self.serve(call)
@@ -90,7 +90,7 @@ class NetSuiteApi(Api):
             {"id": str(one.number), "links": [{"rel": "self", "href": f"{here}/{one.number}"}]}
             for one in page
         ]
-        return Answer(
+        return ApiResponse(
             {
                 "links": links,
                 "count": len(page),
@@ -101,12 +101,12 @@ class NetSuiteApi(Api):
             }
         )
 
-    async def _governance(self, call: Call) -> Answer:
+    async def _governance(self, call: ApiRequest) -> ApiResponse:
         if self._full(call):
             return self._rest_refusal()
         await self.serve(call)
         limit = self.slots(self._limit)
-        return Answer(
+        return ApiResponse(
             {
                 "accountConcurrencyLimit": limit,
                 "accountUnallocatedConcurrencyLimit": limit,
@@ -114,32 +114,32 @@ class NetSuiteApi(Api):
             }
         )
 
-    def _rest_refusal(self) -> Answer:
+    def _rest_refusal(self) -> ApiResponse:
         body = _problem(self._rest_status, _CODE, _MESSAGE)
-        return Answer(body, self._rest_status, refused="concurrency")
+        return ApiResponse(body, self._rest_status, refused="concurrency")
 
-    async def _restlet(self, call: Call) -> Answer:
+    async def _restlet(self, call: ApiRequest) -> ApiResponse:
         plain = call.request.content_type == "text/plain"
         if self._full(call):
             if plain:
                 text = f"error code: {_CODE}\nerror message: {_MESSAGE}"
-                return Answer(text, 400, content_type="text/plain", refused="concurrency")
+                return ApiResponse(text, 400, content_type="text/plain", refused="concurrency")
             error = {"error": {"code": _CODE, "message": _MESSAGE}}
-            return Answer(error, 400, refused="concurrency")
+            return ApiResponse(error, 400, refused="concurrency")
         await self.serve(call)
         if plain:
-            return Answer("ok", content_type="text/plain")
-        return Answer({"success": True, "script": call.asked("script"), "told": call.json})
+            return ApiResponse("ok", content_type="text/plain")
+        return ApiResponse({"success": True, "script": call.asked("script"), "told": call.json})
 
-    async def _soap(self, call: Call) -> Answer:
+    async def _soap(self, call: ApiRequest) -> ApiResponse:
         if self._full(call):
-            return Answer(self._fault(), 500, content_type=XML, refused="concurrency")
+            return ApiResponse(self._fault(), 500, content_type=XML, refused="concurrency")
         await self.serve(call)
         told = (
             '<getResponse xmlns="urn:messages_2024_2.platform.webservices.netsuite.com"><readResponse>'
             '<status isSuccess="true"/></readResponse></getResponse>'
         )
-        return Answer(_ENVELOPE.format(told), content_type=XML)
+        return ApiResponse(_ENVELOPE.format(told), content_type=XML)
 
     def _fault(self) -> str:
         name = self._soap_fault

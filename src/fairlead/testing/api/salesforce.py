@@ -15,16 +15,16 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fairlead.policy.limits.feedback.raw_response import DAY_S
-from fairlead.testing.api.base import Answer, Api, Call, Route
 from fairlead.testing.api.catalogue import ORDERS
 from fairlead.testing.api.leaky import RollingWindow
+from fairlead.testing.api.vendor_api import ApiRequest, ApiResponse, Route, VendorApi
 
 _CODE = "REQUEST_LIMIT_EXCEEDED"
 _PAGE = 2000
 _BATCH = re.compile(r"batchSize=([0-9]{1,4})")
 
 
-class SalesforceApi(Api):
+class SalesforceApi(VendorApi):
     """One running API. *daily*: calls of 24 hours (default 100,000). *long_calls*: how many calls may be in
     flight that have taken *long_s* or longer (defaults 25 and 20 s)."""
 
@@ -45,22 +45,22 @@ class SalesforceApi(Api):
             ("*", f"{data}/composite/sobjects", self._collection),
         )
 
-    def unauthorised(self, call: Call) -> Answer:
+    def unauthorised(self, call: ApiRequest) -> ApiResponse:
         """As Salesforce says it."""
-        return Answer(_errors("INVALID_SESSION_ID", "Session expired or invalid"), 401)
+        return ApiResponse(_errors("INVALID_SESSION_ID", "Session expired or invalid"), 401)
 
-    async def absent(self, call: Call) -> Answer:
+    async def absent(self, call: ApiRequest) -> ApiResponse:
         """As Salesforce says it."""
-        return Answer(_errors("NOT_FOUND", "The requested resource does not exist"), 404)
+        return ApiResponse(_errors("NOT_FOUND", "The requested resource does not exist"), 404)
 
     def _day(self, org: str) -> RollingWindow:
         return self.window(org, "daily", self._daily, DAY_S)
 
-    def _headers(self, call: Call) -> Mapping[str, str]:
+    def _headers(self, call: ApiRequest) -> Mapping[str, str]:
         day = self._day(call.account)
         return {"Sforce-Limit-Info": f"api-usage={day.limit_now - day.left}/{day.limit_now}"}
 
-    def _refusal(self, call: Call) -> Answer | None:
+    def _refusal(self, call: ApiRequest) -> ApiResponse | None:
         if self._long_running(call.account) >= self.slots(self._long_calls):
             told = "ConcurrentRequests (Concurrent API Requests) Limit exceeded."
             return self._refused(call, "concurrency", told)
@@ -68,8 +68,8 @@ class SalesforceApi(Api):
             return self._refused(call, "daily", "TotalRequests Limit exceeded.")
         return None
 
-    def _refused(self, call: Call, limit: str, message: str) -> Answer:
-        return Answer(_errors(_CODE, message), 403, self._headers(call), refused=limit)
+    def _refused(self, call: ApiRequest, limit: str, message: str) -> ApiResponse:
+        return ApiResponse(_errors(_CODE, message), 403, self._headers(call), refused=limit)
 
     def _long_running(self, org: str) -> int:
         """Calls that count: the vendor overlooks those that have just begun."""
@@ -81,7 +81,7 @@ class SalesforceApi(Api):
             for one in self.ledger.of(org)
         )
 
-    async def _query(self, call: Call) -> Answer:
+    async def _query(self, call: ApiRequest) -> ApiResponse:
         if refusal := self._refusal(call):
             return refusal
         await self.serve(call)
@@ -98,16 +98,18 @@ class SalesforceApi(Api):
         body: dict[str, object] = {"totalSize": len(ORDERS), "done": end >= len(ORDERS), "records": rows}
         if end < len(ORDERS):
             body["nextRecordsUrl"] = f"/services/data/{version}/query/01g000000000001-{end}"
-        return Answer(body, headers=self._headers(call))
+        return ApiResponse(body, headers=self._headers(call))
 
-    async def _collection(self, call: Call) -> Answer:
+    async def _collection(self, call: ApiRequest) -> ApiResponse:
         """Each record for itself: 200 although some fail, unless allOrNone."""
         if refusal := self._refusal(call):
             return refusal
         await self.serve(call)
         told = call.json if isinstance(call.json, dict) else {}
         records = [one for one in told.get("records", []) if isinstance(one, dict)]
-        return Answer([self._result(str(one.get("id", ""))) for one in records], headers=self._headers(call))
+        return ApiResponse(
+            [self._result(str(one.get("id", ""))) for one in records], headers=self._headers(call)
+        )
 
     def _result(self, name: str) -> dict[str, object]:
         known = {str(one.number) for one in ORDERS}

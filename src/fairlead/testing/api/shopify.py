@@ -19,12 +19,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fairlead.testing.api.base import Answer, Api, Call, Route
 from fairlead.testing.api.catalogue import ORDERS, PRODUCTS, amount
-from fairlead.testing.api.graphql import QueryUnreadable, cost, cut, read_query
+from fairlead.testing.api.graphql import QuerySyntaxError, cost, cut, read_query
 from fairlead.testing.api.leaky import LeakyBucket
-from fairlead.testing.api.shopify_bulk import FIVE_SINCE, BulkOperation, BulkOperations, result_lines
+from fairlead.testing.api.shopify_bulk import (
+    FIVE_SINCE,
+    ShopifyBulkOperation,
+    ShopifyBulkOperations,
+    result_lines,
+)
 from fairlead.testing.api.shopify_schema import product_update, roots
+from fairlead.testing.api.vendor_api import ApiRequest, ApiResponse, Route, VendorApi
 
 LATEST = "2026-10"
 _DEAREST = 1000.0  # points of one query
@@ -43,7 +48,7 @@ class ShopLimits:
     points_per_s: float = 100
 
 
-class ShopifyApi(Api):
+class ShopifyApi(VendorApi):
     """One running API; every shop exists, under its name as the first part of the path.
 
     *limits*: of each shop. *throttled_status*: of a throttled query, 200 or 429. *bulk_s*: how long a bulk
@@ -65,7 +70,7 @@ class ShopifyApi(Api):
         self._shop_limits = limits or ShopLimits()
         self._throttled_status = throttled_status
         self._bulk_s = bulk_s
-        self._bulk: dict[str, BulkOperations] = {}
+        self._bulk: dict[str, ShopifyBulkOperations] = {}
 
     def routes(self) -> Iterable[Route]:
         """REST, GraphQL with and without a version, and the files of bulk operations."""
@@ -78,18 +83,18 @@ class ShopifyApi(Api):
             ("GET", "/bulk/{file}", self._file),
         )
 
-    def unauthorised(self, call: Call) -> Answer:
+    def unauthorised(self, call: ApiRequest) -> ApiResponse:
         """As Shopify says it."""
         told = "[API] Invalid API key or access token (unrecognized login or wrong password)"
-        return Answer({"errors": told}, 401)
+        return ApiResponse({"errors": told}, 401)
 
-    async def absent(self, call: Call) -> Answer:
+    async def absent(self, call: ApiRequest) -> ApiResponse:
         """As Shopify says it."""
-        return Answer({"errors": "Not Found"}, 404)
+        return ApiResponse({"errors": "Not Found"}, 404)
 
-    def bulk(self, shop: str) -> BulkOperations:
+    def bulk(self, shop: str) -> ShopifyBulkOperations:
         """The bulk operations of *shop*."""
-        return self._bulk.setdefault(shop, BulkOperations(self.clock.monotonic, self._bulk_s))
+        return self._bulk.setdefault(shop, ShopifyBulkOperations(self.clock.monotonic, self._bulk_s))
 
     def limits(self, account: str) -> Mapping[str, Mapping[str, float]]:
         """Where a shop's limits stand: ``rest`` in calls, ``graphql`` in points."""
@@ -109,71 +114,71 @@ class ShopifyApi(Api):
 
     # ---- REST --------------------------------------------------------------------------------------
 
-    async def _rest(self, call: Call) -> Answer:
-        return await self._counted(call, Answer({"shop": call.account}))
+    async def _rest(self, call: ApiRequest) -> ApiResponse:
+        return await self._counted(call, ApiResponse({"shop": call.account}))
 
-    async def _orders(self, call: Call) -> Answer:
+    async def _orders(self, call: ApiRequest) -> ApiResponse:
         rows = [
             {"id": one.number, "name": f"#{one.number}", "email": one.email, "total_price": amount(one.cents)}
             for one in ORDERS
         ]
         return await self._counted(call, self._page(call, "orders", rows))
 
-    async def _products(self, call: Call) -> Answer:
+    async def _products(self, call: ApiRequest) -> ApiResponse:
         rows = [{"id": one.number, "title": one.title} for one in PRODUCTS]
         return await self._counted(call, self._page(call, "products", rows))
 
-    async def _counted(self, call: Call, answer: Answer) -> Answer:
+    async def _counted(self, call: ApiRequest, answer: ApiResponse) -> ApiResponse:
         bucket = self._calls(call.account)
         allowed = bucket.take()
         told = {"X-Shopify-Shop-Api-Call-Limit": f"{_used(bucket)}/{bucket.capacity_now:.0f}"}
         if not allowed:
             told["Retry-After"] = f"{max(1.0, bucket.wait_s()):.1f}"
             errors = {"errors": "Exceeded 2 calls per second for api client."}
-            return Answer(errors, 429, told, refused="rest")
+            return ApiResponse(errors, 429, told, refused="rest")
         await self.serve(call)
-        return Answer(answer.body, answer.status, {**answer.headers, **told})
+        return ApiResponse(answer.body, answer.status, {**answer.headers, **told})
 
-    def _page(self, call: Call, name: str, rows: list[dict[str, object]]) -> Answer:
+    def _page(self, call: ApiRequest, name: str, rows: list[dict[str, object]]) -> ApiResponse:
         """A page after the id in ``page_info``, and a Link to the next one."""
         count = call.number("limit", _PAGE, most=_LARGEST_PAGE)
         after = call.number("page_info", 0, most=1 << 62)
         left = [row for row in rows if isinstance(row["id"], int) and row["id"] > after]
         page = left[:count]
         if len(left) <= count:
-            return Answer({name: page})
+            return ApiResponse({name: page})
         link = f"{self.url}{call.request.path}?limit={count}&page_info={page[-1]['id']}"
-        return Answer({name: page}, headers={"Link": f'<{link}>; rel="next"'})
+        return ApiResponse({name: page}, headers={"Link": f'<{link}>; rel="next"'})
 
     # ---- GraphQL -----------------------------------------------------------------------------------
 
-    async def _graphql(self, call: Call) -> Answer:
+    async def _graphql(self, call: ApiRequest) -> ApiResponse:
         told = call.json if isinstance(call.json, dict) else {}
         variables = told.get("variables") or {}
         try:
             query = read_query(str(told.get("query", "")), variables)
-        except QueryUnreadable as error:
-            return Answer({"errors": [{"message": f"syntax error, {error}"}]})
+        except QuerySyntaxError as error:
+            return ApiResponse({"errors": [{"message": f"syntax error, {error}"}]})
         source = self._source(call)
         unknown = [field.name for field in query.fields if field.name not in source]
         if unknown:
-            return Answer({"errors": [_undefined(query.kind, unknown[0])]})
+            return ApiResponse({"errors": [_undefined(query.kind, unknown[0])]})
         requested = float(variables.get("cost", cost(query)))
         if requested > _DEAREST:
-            return Answer({"errors": [_too_dear(requested)]})
+            return ApiResponse({"errors": [_too_dear(requested)]})
         bucket = self._points(call.account)
         if not bucket.take(requested):
             throttled = {"message": "Throttled", "extensions": {"code": "THROTTLED"}}
             body = {"errors": [throttled], "extensions": _cost(bucket, requested, None)}
-            return Answer(body, self._throttled_status, refused="graphql")
+            return ApiResponse(body, self._throttled_status, refused="graphql")
         await self.serve(call)
         result = cut(source, query.fields)
         actual = min(requested, float(variables.get("actual", variables.get("cost", cost(query, result)))))
         bucket.refill()
         bucket.give_back(requested - actual)
-        return Answer({"data": result, "extensions": _cost(bucket, requested, actual)})
+        return ApiResponse({"data": result, "extensions": _cost(bucket, requested, actual)})
 
-    def _source(self, call: Call) -> dict[str, object]:
+    def _source(self, call: ApiRequest) -> dict[str, object]:
         """All that can be asked for."""
         version = call.request.match_info.get("version", LATEST)
         shop = {"__typename": "Shop", "id": "gid://shopify/Shop/1", "name": call.account}
@@ -182,20 +187,23 @@ class ShopifyApi(Api):
     def _bulk_fields(self, shop: str, version: str) -> dict[str, object]:
         bulk, files = self.bulk(shop), f"{self.url}/{shop}/bulk"
 
-        def shown(one: BulkOperation | None) -> object:
+        def shown(one: ShopifyBulkOperation | None) -> object:
             return bulk.shown(one, files)
 
         def begin(kind: str, text: object) -> object:
             lines = _lines(kind, str(text))
             if lines is None:
-                told: BulkOperation | dict[str, str] = {"code": "INVALID", "message": "Invalid bulk query"}
+                told: ShopifyBulkOperation | dict[str, str] = {
+                    "code": "INVALID",
+                    "message": "Invalid bulk query",
+                }
             else:
                 told = bulk.begin(kind, str(text), lines, version)
-            if isinstance(told, BulkOperation):
+            if isinstance(told, ShopifyBulkOperation):
                 return {"bulkOperation": shown(told), "userErrors": []}
             return {"bulkOperation": None, "userErrors": [{"field": None, **told}]}
 
-        def cancel(found: BulkOperation | None) -> object:
+        def cancel(found: ShopifyBulkOperation | None) -> object:
             if found is None:
                 return {"bulkOperation": None, "userErrors": [{"field": ["id"], "message": "does not exist"}]}
             found.canceled = found.status(self.clock.monotonic()) == "RUNNING" or found.canceled
@@ -214,23 +222,23 @@ class ShopifyApi(Api):
             fields["bulkOperations"] = lambda told: {"nodes": [shown(one) for one in reversed(bulk.all)]}
         return fields
 
-    async def _file(self, call: Call) -> Answer:
+    async def _file(self, call: ApiRequest) -> ApiResponse:
         number = call.part("file").removesuffix(".jsonl")
         found = self.bulk(call.account).find(f"gid://shopify/BulkOperation/{number}")
         if found is None:
             return await self.absent(call)
         if call.arrival.authorization:
-            return Answer(_TWO_PERMISSIONS, 400, content_type="application/xml", refused="credential")
+            return ApiResponse(_TWO_PERMISSIONS, 400, content_type="application/xml", refused="credential")
         await self.serve(call)
         text = "".join(f"{line}\n" for line in found.lines)
-        return Answer(text, content_type="application/jsonl")
+        return ApiResponse(text, content_type="application/jsonl")
 
 
 def _lines(kind: str, text: str) -> list[str] | None:
     """The result of a bulk operation; None where its text is no query."""
     try:
         query = read_query(text)
-    except QueryUnreadable:
+    except QuerySyntaxError:
         return None
     return list(result_lines(query, roots())) if kind == "QUERY" else []
 

@@ -21,7 +21,7 @@ _GID = "gid://shopify/BulkOperation/"
 
 
 @dataclass(slots=True)
-class BulkOperation:
+class ShopifyBulkOperation:
     """One of them. *type*: QUERY or MUTATION."""
 
     number: int
@@ -44,17 +44,17 @@ class BulkOperation:
         return "RUNNING" if now_s < self.ends_s else "COMPLETED"
 
 
-class BulkOperations:
+class ShopifyBulkOperations:
     """All of one shop. *takes_s*: how long each runs."""
 
     def __init__(self, now_s: Callable[[], float], takes_s: float) -> None:
         self._now_s = now_s
         self._takes_s = takes_s
-        self.all: list[BulkOperation] = []
+        self.all: list[ShopifyBulkOperation] = []
 
     def begin(
         self, kind: str, query: str, lines: Sequence[str], version: str
-    ) -> BulkOperation | dict[str, str]:
+    ) -> ShopifyBulkOperation | dict[str, str]:
         """The operation, or the user error that refuses it."""
         now_s = self._now_s()
         running = [one for one in self.all if one.status(now_s) == "RUNNING"]
@@ -69,7 +69,9 @@ class BulkOperations:
                 f"A bulk {kind.lower()} operation for this app and shop is already in progress: {same[0].id}."
             )
             return {"code": "OPERATION_IN_PROGRESS", "message": told}
-        made = BulkOperation(len(self.all) + 1, kind, query, now_s, now_s + self._takes_s, tuple(lines))
+        made = ShopifyBulkOperation(
+            len(self.all) + 1, kind, query, now_s, now_s + self._takes_s, tuple(lines)
+        )
         self.all.append(made)
         return made
 
@@ -78,11 +80,11 @@ class BulkOperations:
         for one in self.all:
             one.ends_s = min(one.ends_s, self._now_s())
 
-    def find(self, gid: object) -> BulkOperation | None:
+    def find(self, gid: object) -> ShopifyBulkOperation | None:
         """The one of this id."""
         return next((one for one in self.all if one.id == gid), None)
 
-    def latest(self, kind: object) -> BulkOperation | None:
+    def latest(self, kind: object) -> ShopifyBulkOperation | None:
         """What currentBulkOperation gives: the last of this type."""
         return next((one for one in reversed(self.all) if one.type == kind), None)
 
@@ -90,7 +92,7 @@ class BulkOperations:
         """How many run."""
         return sum(one.status(self._now_s()) == "RUNNING" for one in self.all)
 
-    def shown(self, one: BulkOperation | None, files: str) -> dict[str, object] | None:
+    def shown(self, one: ShopifyBulkOperation | None, files: str) -> dict[str, object] | None:
         """As the API tells of it; *files*: where results are fetched from."""
         if one is None:
             return None

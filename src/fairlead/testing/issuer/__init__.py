@@ -12,16 +12,16 @@ from fairlead.testing.issuer.config import (
     load,
 )
 from fairlead.testing.issuer.families import Policy
-from fairlead.testing.issuer.process import IssuerProcess
+from fairlead.testing.issuer.issuer_process import IssuerProcess
 from fairlead.testing.issuer.quirks import QUIRKS, Quirk, Rule
-from fairlead.testing.issuer.world import Grant
+from fairlead.testing.issuer.state import IssuedGrant
 
 __all__ = [
     "QUIRKS",
     "ConnectionConfig",
-    "Grant",
     "Hold",
     "Hook",
+    "IssuedGrant",
     "Issuer",
     "IssuerConfig",
     "IssuerProcess",

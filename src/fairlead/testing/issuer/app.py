@@ -34,16 +34,16 @@ from aiohttp.web_protocol import RequestHandler
 from fairlead._core.clock import Clock
 from fairlead.testing._kit.clock import SystemClock
 from fairlead.testing._kit.request_barrier import Hold, Hook
-from fairlead.testing.issuer.authorize import Codes
+from fairlead.testing.issuer.authorize import AuthorizationCodes
 from fairlead.testing.issuer.config import ConnectionConfig, IssuerConfig, ProviderConfig
-from fairlead.testing.issuer.control import Control
-from fairlead.testing.issuer.entries import Entries
+from fairlead.testing.issuer.entries import LedgerRecorder
 from fairlead.testing.issuer.flow import TokenFlow
+from fairlead.testing.issuer.issuer_control import IssuerControl
 from fairlead.testing.issuer.quirks import Quirk, Rule
 from fairlead.testing.issuer.record import LedgerWriter
-from fairlead.testing.issuer.server import Front
+from fairlead.testing.issuer.router import RequestRouter
+from fairlead.testing.issuer.state import IssuedGrant, IssuerState
 from fairlead.testing.issuer.token import TokenEndpoint
-from fairlead.testing.issuer.world import Grant, World
 from fairlead.testing.ledger import Ledger, read_ledger
 
 _MAX_BODY_BYTES = 4 << 20  # a refresh token of 1 MiB, percent-encoded, comes back
@@ -66,13 +66,13 @@ class Issuer:
         self._temporary = self._config.ledger is None
         self.ledger_path = self._config.ledger or _temporary_file()
         self._file = LedgerWriter(self.ledger_path, sync=self._config.sync, monotonic=self._clock.monotonic)
-        self._entries = Entries(self._file)
-        self.world = World(self._config, self._clock, self._entries)
-        self._control = Control(self.world, self._hooks, self._file.flush)
-        codes = Codes(Random(f"{self._config.seed}:codes"))
+        self._entries = LedgerRecorder(self._file)
+        self.world = IssuerState(self._config, self._clock, self._entries)
+        self._control = IssuerControl(self.world, self._hooks, self._file.flush)
+        codes = AuthorizationCodes(Random(f"{self._config.seed}:codes"))
         self._endpoint = TokenEndpoint(self.world, codes)
         flow = TokenFlow(self.world, self._endpoint, self._hooks)
-        self._front = Front(self.world, flow, codes, self._control, self._stopping)
+        self._front = RequestRouter(self.world, flow, codes, self._control, self._stopping)
         self.url = ""
 
     # ---- life ------------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ class Issuer:
         """Play one more provider, or another policy for a known one (grants keep the one they have)."""
         self.world.play(provider, config)
 
-    def register(self, provider: str, connection: str, **fields: object) -> Grant:
+    def register(self, provider: str, connection: str, **fields: object) -> IssuedGrant:
         """Give a connection its first tokens; *fields* as in `ConnectionConfig`.
 
         A connection that is known gets a new grant (the customer consented again); the old one dies.
@@ -150,7 +150,7 @@ class Issuer:
         """The customer withdraws the grant."""
         self.world.revoke(provider, connection, reason)
 
-    def grant(self, provider: str, connection: str) -> Grant:
+    def grant(self, provider: str, connection: str) -> IssuedGrant:
         """How a connection stands: what a correct vault holds."""
         return self.world.grant(provider, connection)
 

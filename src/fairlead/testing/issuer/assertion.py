@@ -31,7 +31,7 @@ _ALGORITHMS = [
 
 
 @dataclass(frozen=True, slots=True)
-class Speaker:
+class ClientIdentity:
     """Who may speak for a connection: a client id, and its key unless any signature will do."""
 
     connection: str
@@ -39,7 +39,7 @@ class Speaker:
     key: Key | None = None
 
 
-class AssertionRefused(Exception):
+class InvalidAssertionError(Exception):
     """The assertion does not hold; the text says which check failed."""
 
 
@@ -61,13 +61,13 @@ def claims_of(assertion: str) -> dict[str, object]:
     try:
         claims = json.loads(jws.extract_compact(assertion.encode()).payload or b"")
     except (JoseError, ValueError) as error:
-        raise AssertionRefused(f"not a JWT ({type(error).__name__})") from None
+        raise InvalidAssertionError(f"not a JWT ({type(error).__name__})") from None
     if not isinstance(claims, dict):
-        raise AssertionRefused("the claims are no JSON object")
+        raise InvalidAssertionError("the claims are no JSON object")
     return claims
 
 
-def check(assertion: str, speaker: Speaker, *, audiences: list[str], wall_s: float) -> None:
+def check(assertion: str, speaker: ClientIdentity, *, audiences: list[str], wall_s: float) -> None:
     """Hold *assertion* against *speaker* at wall-clock time *wall_s*; raises AssertionRefused.
 
     ``iss`` must be the speaker's client id, ``aud`` one of *audiences*, ``exp`` in the future.
@@ -82,4 +82,4 @@ def check(assertion: str, speaker: Speaker, *, audiences: list[str], wall_s: flo
             exp={"essential": True},
         ).validate(claims_of(assertion))
     except (JoseError, ValueError) as error:
-        raise AssertionRefused(str(error)) from None
+        raise InvalidAssertionError(str(error)) from None

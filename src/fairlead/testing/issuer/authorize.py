@@ -20,7 +20,7 @@ from fairlead.testing.issuer.config import ConnectionConfig
 _OPEN_CODES = 10_000
 
 
-class CodeRefused(Exception):
+class InvalidCodeError(Exception):
     """The code cannot be redeemed; the text says why."""
 
 
@@ -32,7 +32,7 @@ class _Code:
     challenge: str
 
 
-class Codes:
+class AuthorizationCodes:
     """Codes that are out and not yet redeemed (the oldest goes when there are 10,000)."""
 
     def __init__(self, draw: Random) -> None:
@@ -44,9 +44,9 @@ class Codes:
         """Where the browser goes next; raises CodeRefused when the request is not a sane one."""
         redirect_uri = query.get("redirect_uri", "")
         if not redirect_uri or query.get("response_type") != "code":
-            raise CodeRefused("response_type=code and redirect_uri are required")
+            raise InvalidCodeError("response_type=code and redirect_uri are required")
         if query.get("code_challenge_method", "S256") != "S256":
-            raise CodeRefused("only the PKCE method S256 is spoken here")
+            raise InvalidCodeError("only the PKCE method S256 is spoken here")
         account = query.get("login_hint") or f"authorized-{next(self._numbers)}"
         wanted = ConnectionConfig(provider=provider, connection=account, scope=query.get("scope", ""))
         code = f"code_test_{self._draw.getrandbits(128):032x}"
@@ -62,11 +62,11 @@ class Codes:
         """The connection this code was given for; a second try is refused."""
         code = self._open.pop(form.get("code", ""), None)
         if code is None or code.wanted.provider != provider:
-            raise CodeRefused("the code is unknown, was used before, or belongs to another provider")
+            raise InvalidCodeError("the code is unknown, was used before, or belongs to another provider")
         if form.get("redirect_uri", "") != code.redirect_uri or (client_id or "") != code.client_id:
-            raise CodeRefused("redirect_uri and client_id must be those of the authorization request")
+            raise InvalidCodeError("redirect_uri and client_id must be those of the authorization request")
         if code.challenge and _s256(form.get("code_verifier", "")) != code.challenge:
-            raise CodeRefused("the code_verifier does not fit the code_challenge")
+            raise InvalidCodeError("the code_verifier does not fit the code_challenge")
         return code.wanted
 
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Literal
 
 from fairlead.testing.issuer.quirks import Quirk
-from fairlead.testing.issuer.wire import Answer, encode
+from fairlead.testing.issuer.wire import WireResponse, encode
 
 _PIECES = 10  # a slow head or body goes out in so many parts
 _LOOK_S = 0.02  # how often a hung request looks whether its client has left
@@ -16,7 +16,7 @@ _LOOK_S = 0.02  # how often a hung request looks whether its client has left
 Pause = Callable[[float], Awaitable[None]]
 
 
-class Line:
+class ResponseWriter:
     """One client's connection, for one answer.
 
     *transport* is None when the client has left; `began` tells that some byte went out. *pause* waits
@@ -37,7 +37,7 @@ class Line:
         """Whether the client can still be written to, as far as the kernel has told."""
         return self._transport is not None and not self._transport.is_closing()
 
-    async def send(self, answer: Answer, quirk: Quirk | None) -> bool:
+    async def send(self, answer: WireResponse, quirk: Quirk | None) -> bool:
         """Write *answer* as *quirk* wants; True when its last byte went to an open connection."""
         head, body = encode(answer, keep_alive=self.keep_alive)
         if quirk is None:

@@ -23,11 +23,11 @@ import os
 import time
 from typing import Protocol
 
-from fairlead.testing.issuer.families import Access, Family, Granted, RefreshRefused
-from fairlead.testing.issuer.visit import Visit
+from fairlead.testing.issuer.families import Access, Family, RefreshGranted, RefreshRefused
+from fairlead.testing.issuer.token_request import TokenRequestInfo
 
 
-class Lines(Protocol):
+class LineSink(Protocol):
     """Where lines go: a file (record.LedgerWriter), or a list."""
 
     def write(self, ev: str, **fields: object) -> None:
@@ -35,10 +35,10 @@ class Lines(Protocol):
         ...
 
 
-class Entries:
+class LedgerRecorder:
     """Writes each event to *file*."""
 
-    def __init__(self, file: Lines) -> None:
+    def __init__(self, file: LineSink) -> None:
         self._file = file
         self._write = file.write
 
@@ -74,7 +74,7 @@ class Entries:
             reason=reason,
         )
 
-    def arrived(self, visit: Visit, now: float, *, query: bool, complete: bool) -> None:
+    def arrived(self, visit: TokenRequestInfo, now: float, *, query: bool, complete: bool) -> None:
         """A request is here; nothing was done with it yet."""
         generation = visit.generation
         self._write(
@@ -91,7 +91,7 @@ class Entries:
             incomplete=None if complete else True,
         )
 
-    def processed(self, visit: Visit, outcome: Granted | RefreshRefused) -> None:
+    def processed(self, visit: TokenRequestInfo, outcome: RefreshGranted | RefreshRefused) -> None:
         """The token was presented; this is what became of it."""
         where = {
             "req": visit.number,
@@ -99,7 +99,7 @@ class Entries:
             "connection": visit.connection,
             "generation": visit.presented,
         }
-        if isinstance(outcome, Granted):
+        if isinstance(outcome, RefreshGranted):
             successor = None if outcome.successor is None else outcome.successor.number
             self._write("processed", **where, kind=outcome.kind, successor=successor)
             return
@@ -112,7 +112,13 @@ class Entries:
             self._write("burnt", **{**where, "generation": outcome.burnt}, cause="replay")
 
     def answered(
-        self, visit: Visit, *, status: int | None, delivered: bool, granted: Granted | None, whole: bool
+        self,
+        visit: TokenRequestInfo,
+        *,
+        status: int | None,
+        delivered: bool,
+        granted: RefreshGranted | None,
+        whole: bool,
     ) -> None:
         """The issuer is done with the request. *whole*: what was granted stood in the answer."""
         tokens = None if granted is None else delivered and whole

@@ -97,7 +97,7 @@ class Family:
 
 
 @dataclass(frozen=True, slots=True)
-class Granted:
+class RefreshGranted:
     """A refresh that succeeded. *successor* is None when the refresh token did not change."""
 
     kind: Literal["rotated", "minted", "replayed", "unchanged"]
@@ -123,7 +123,7 @@ class RefreshRefused:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class QuirkEffect:
     """What a quirk asks of one refresh: keep the refresh token, hand out the same access token
     again, or end the new texts in an odd way."""
 
@@ -133,7 +133,7 @@ class Wish:
     refresh_suffix: str = ""
 
 
-PLAIN = Wish()
+NO_EFFECT = QuirkEffect()
 
 
 class Families:
@@ -203,8 +203,8 @@ class Families:
     # ---- refreshing ------------------------------------------------------------------------------
 
     def refresh(
-        self, generation: Generation, *, now: float, ttl_s: float, wish: Wish = PLAIN
-    ) -> Granted | RefreshRefused:
+        self, generation: Generation, *, now: float, ttl_s: float, wish: QuirkEffect = NO_EFFECT
+    ) -> RefreshGranted | RefreshRefused:
         """Present *generation* (for an assertion: the family's only one) at *now*."""
         family = generation.family
         if generation.state == "spent":
@@ -213,15 +213,15 @@ class Families:
             reason: RefusalReason = "superseded" if generation.state == "superseded" else "revoked"
             return RefreshRefused(reason, family, generation.number)
         if wish.same_access and now < generation.access.expires_at:
-            return Granted("unchanged", family, generation.number, None, generation.access)
+            return RefreshGranted("unchanged", family, generation.number, None, generation.access)
         if wish.keep_refresh or wish.same_access or not family.rules.policy.rotates:
             return self._mint_only(generation, now, ttl_s, wish)
         generation.state, generation.first_used_at = "spent", now
         return self._succeed("rotated", generation, now, ttl_s, wish)
 
     def _replay(
-        self, generation: Generation, now: float, ttl_s: float, wish: Wish
-    ) -> Granted | RefreshRefused:
+        self, generation: Generation, now: float, ttl_s: float, wish: QuirkEffect
+    ) -> RefreshGranted | RefreshRefused:
         family = generation.family
         if self.replay_allowed(generation, now):
             if wish.keep_refresh:
@@ -247,10 +247,12 @@ class Families:
             return generation.first_used_at is not None and now - generation.first_used_at <= rules.grace_s
         return True
 
-    def _mint_only(self, generation: Generation, now: float, ttl_s: float, wish: Wish) -> Granted:
+    def _mint_only(
+        self, generation: Generation, now: float, ttl_s: float, wish: QuirkEffect
+    ) -> RefreshGranted:
         family = generation.family
         generation.access = self._access(family, now, ttl_s, self._mint("access") + wish.access_suffix)
-        return Granted("minted", family, generation.number, None, generation.access)
+        return RefreshGranted("minted", family, generation.number, None, generation.access)
 
     def _succeed(
         self,
@@ -258,18 +260,18 @@ class Families:
         generation: Generation,
         now: float,
         ttl_s: float,
-        wish: Wish,
-    ) -> Granted:
+        wish: QuirkEffect,
+    ) -> RefreshGranted:
         family, rival = generation.family, generation.successor
         access = self._access(family, now, ttl_s, self._mint("access") + wish.access_suffix)
         if rival is not None and family.rules.on_replay == "same":
             rival.access = access
-            return Granted(kind, family, generation.number, rival, access)
+            return RefreshGranted(kind, family, generation.number, rival, access)
         if rival is not None:
             rival.state = "superseded"
         text = self._mint("refresh") + wish.refresh_suffix
         generation.successor = self._generation(family, family.current.number + 1, text, access)
-        return Granted(kind, family, generation.number, generation.successor, access)
+        return RefreshGranted(kind, family, generation.number, generation.successor, access)
 
     # ---- making ----------------------------------------------------------------------------------
 

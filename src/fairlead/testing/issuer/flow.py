@@ -14,26 +14,26 @@ import time
 from aiohttp import web
 
 from fairlead.testing._kit.request_barrier import Hook, Moment, Point
-from fairlead.testing.issuer.delivery import Line
-from fairlead.testing.issuer.families import Granted
+from fairlead.testing.issuer.delivery import ResponseWriter
+from fairlead.testing.issuer.families import RefreshGranted
 from fairlead.testing.issuer.forms import client_of, read_form
 from fairlead.testing.issuer.quirks import Endpoint, Quirk
+from fairlead.testing.issuer.state import IssuerState
 from fairlead.testing.issuer.token import TokenDecision, TokenEndpoint
-from fairlead.testing.issuer.visit import Visit
-from fairlead.testing.issuer.wire import Answer
-from fairlead.testing.issuer.world import World
+from fairlead.testing.issuer.token_request import TokenRequestInfo
+from fairlead.testing.issuer.wire import WireResponse
 
 
 class TokenFlow:
     """Takes requests through the steps; *hooks* are awaited at each named point."""
 
-    def __init__(self, world: World, endpoint: TokenEndpoint, hooks: list[Hook]) -> None:
+    def __init__(self, world: IssuerState, endpoint: TokenEndpoint, hooks: list[Hook]) -> None:
         self._world = world
         self._endpoint = endpoint
         self._hooks = hooks
         self._numbers = itertools.count(1)
 
-    async def take(self, request: web.BaseRequest, line: Line, name: str, provider: str) -> None:
+    async def take(self, request: web.BaseRequest, line: ResponseWriter, name: str, provider: str) -> None:
         """Serve *request*; *name* is ``token`` or ``revoke``."""
         visit = await self._arrive(request, name, provider)
         if visit is None:
@@ -50,13 +50,13 @@ class TokenFlow:
             await self._reach("processed", visit)
         await self._reach("answering", visit)
         delivered = await line.send(reply.answer, quirk)
-        granted = reply.outcome if isinstance(reply.outcome, Granted) else None
+        granted = reply.outcome if isinstance(reply.outcome, RefreshGranted) else None
         status = reply.answer.status if line.began else None
         self._world.entries.answered(
             visit, status=status, delivered=delivered, granted=granted, whole=reply.whole
         )
 
-    async def _arrive(self, request: web.BaseRequest, name: str, provider: str) -> Visit | None:
+    async def _arrive(self, request: web.BaseRequest, name: str, provider: str) -> TokenRequestInfo | None:
         """The recorded visit, or None when its body never came (that is recorded too)."""
         try:
             body, complete = await request.read(), True
@@ -64,20 +64,20 @@ class TokenFlow:
             body, complete = b"", False
         form = read_form(body)
         client_id, secret = client_of(form, request.headers.get("Authorization"))
-        visit = Visit(next(self._numbers), name, provider, form, client_id, secret)
+        visit = TokenRequestInfo(next(self._numbers), name, provider, form, client_id, secret)
         self._endpoint.recognise(visit)
         now = self._world.clock.monotonic()
         self._world.entries.arrived(visit, now, query="?" in request.raw_path, complete=complete)
         return visit if complete else None
 
-    def _quirk(self, visit: Visit) -> Quirk | None:
+    def _quirk(self, visit: TokenRequestInfo) -> Quirk | None:
         if not self._world.rules:
             return None
         endpoint: Endpoint = "revoke" if visit.endpoint == "revoke" else "token"
         now = self._world.clock.monotonic()
         return self._world.rules.pick(endpoint, visit.provider, visit.connection, now)
 
-    def _unprocessed(self, visit: Visit, quirk: Quirk | None) -> TokenDecision | None:
+    def _unprocessed(self, visit: TokenRequestInfo, quirk: Quirk | None) -> TokenDecision | None:
         """A complete answer that leaves every token as it was, or None."""
         if quirk is not None and not quirk.processed:
             answer = quirk.instead(time.time())
@@ -86,16 +86,16 @@ class TokenFlow:
         refusal = self._endpoint.refuse_client(visit)
         return None if refusal is None else TokenDecision(refusal)
 
-    def _process(self, visit: Visit, quirk: Quirk | None) -> TokenDecision:
+    def _process(self, visit: TokenRequestInfo, quirk: Quirk | None) -> TokenDecision:
         if visit.endpoint == "revoke":
             return TokenDecision(self._endpoint.revoke(visit))
         reply = self._endpoint.process(visit, quirk)
         if reply.outcome is not None:
             self._world.entries.processed(visit, reply.outcome)
-        answer: Answer | None = None if quirk is None else quirk.instead(time.time())
+        answer: WireResponse | None = None if quirk is None else quirk.instead(time.time())
         return reply if answer is None else TokenDecision(answer, reply.outcome, whole=False)
 
-    async def _reach(self, point: Point, visit: Visit) -> None:
+    async def _reach(self, point: Point, visit: TokenRequestInfo) -> None:
         if not self._hooks:
             return
         moment = Moment(

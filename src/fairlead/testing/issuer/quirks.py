@@ -18,8 +18,8 @@ from pydantic import BeforeValidator, Field
 from fairlead.errors import InvalidConfigError
 from fairlead.testing._kit.model import Model
 from fairlead.testing.issuer.dialects import Fields
-from fairlead.testing.issuer.families import PLAIN, Wish
-from fairlead.testing.issuer.wire import HTML, Answer
+from fairlead.testing.issuer.families import NO_EFFECT, QuirkEffect
+from fairlead.testing.issuer.wire import HTML, WireResponse
 
 HUGE_TOKEN_BYTES = 1 << 20
 
@@ -73,19 +73,19 @@ class Quirk(Model):
         return self.model_copy(update={name: getattr(older, name) for name in set_there})
 
     @property
-    def wish(self) -> Wish:
+    def wish(self) -> QuirkEffect:
         """What this quirk asks of the refresh itself."""
         if self.refresh_token is None and self.access_token is None:
-            return PLAIN
+            return NO_EFFECT
         suffix = {"crlf": "\r\nX-Evil: 1", "nul": "\x00", "non_ascii": "\u00e9\u20ac"}
-        return Wish(
+        return QuirkEffect(
             keep_refresh=self.refresh_token in ("absent", "empty", "same", "null"),
             same_access=self.access_token == "same",
             access_suffix=suffix.get(self.access_token or "", ""),
             refresh_suffix="x" * HUGE_TOKEN_BYTES if self.refresh_token == "huge" else "",
         )
 
-    def instead(self, wall_s: float) -> Answer | None:
+    def instead(self, wall_s: float) -> WireResponse | None:
         """The answer given in place of a token answer, or None; *wall_s* is the wall clock, for dates."""
         if self.status is None:
             return None
@@ -94,7 +94,7 @@ class Quirk(Model):
             headers.append(("Retry-After", self.retry_after))
         if self.retry_after_date_s is not None:
             headers.append(("Retry-After", formatdate(wall_s + self.retry_after_date_s, usegmt=True)))
-        return Answer(self.status, self.body.encode(), self.content_type, tuple(headers))
+        return WireResponse(self.status, self.body.encode(), self.content_type, tuple(headers))
 
     def spoil(self, fields: Fields, presented_text: str) -> Fields:
         """The token answer's *fields* with this quirk's changes."""
@@ -243,7 +243,7 @@ class _Active:
     left: float
 
 
-class RuleBook:
+class ActiveRules:
     """The rules in force, oldest first."""
 
     def __init__(self, draw: Random) -> None:

@@ -6,14 +6,14 @@ import time
 from dataclasses import dataclass
 
 from fairlead.testing.issuer import assertion
-from fairlead.testing.issuer.authorize import CodeRefused, Codes
+from fairlead.testing.issuer.authorize import AuthorizationCodes, InvalidCodeError
 from fairlead.testing.issuer.config import ProviderConfig
 from fairlead.testing.issuer.dialects import error_body, to_form, to_json, token_fields
-from fairlead.testing.issuer.families import PLAIN, Generation, Granted, RefreshRefused
+from fairlead.testing.issuer.families import NO_EFFECT, Generation, RefreshGranted, RefreshRefused
 from fairlead.testing.issuer.quirks import QUIRKS, Quirk
-from fairlead.testing.issuer.visit import Visit
-from fairlead.testing.issuer.wire import Answer
-from fairlead.testing.issuer.world import World
+from fairlead.testing.issuer.state import IssuerState
+from fairlead.testing.issuer.token_request import TokenRequestInfo
+from fairlead.testing.issuer.wire import WireResponse
 
 _ASSERTIVE = ("client_credentials", assertion.BEARER_GRANT)
 
@@ -23,22 +23,22 @@ class TokenDecision:
     """What the endpoint decided: the answer, what became of the tokens (None: nothing), and whether
     the tokens that were granted stand in the answer."""
 
-    answer: Answer
-    outcome: Granted | RefreshRefused | None = None
+    answer: WireResponse
+    outcome: RefreshGranted | RefreshRefused | None = None
     whole: bool = True
 
 
 class TokenEndpoint:
     """Decides about tokens; *issuer_url* is the server's base URL, once it has one."""
 
-    def __init__(self, world: World, codes: Codes) -> None:
+    def __init__(self, world: IssuerState, codes: AuthorizationCodes) -> None:
         self._world = world
         self._codes = codes
         self.issuer_url = ""
 
     # ---- arrival: nothing changes ----------------------------------------------------------------
 
-    def recognise(self, visit: Visit) -> None:
+    def recognise(self, visit: TokenRequestInfo) -> None:
         """Find whose token *visit* presents."""
         families = self._world.families
         if visit.endpoint == "revoke":
@@ -53,12 +53,12 @@ class TokenEndpoint:
             visit.generation = generation
             visit.connection = generation.family.connection
 
-    def _by_assertion(self, visit: Visit) -> Generation | None:
+    def _by_assertion(self, visit: TokenRequestInfo) -> Generation | None:
         names: list[object] = [visit.client_id]
         if visit.assertion:
             try:
                 claims = assertion.claims_of(visit.assertion)
-            except assertion.AssertionRefused:
+            except assertion.InvalidAssertionError:
                 return None
             names = [claims.get("sub"), claims.get("iss"), visit.client_id]
         visit.speaker = self._world.speaker(visit.provider, *names)
@@ -69,7 +69,7 @@ class TokenEndpoint:
 
     # ---- decision --------------------------------------------------------------------------------
 
-    def refuse_client(self, visit: Visit) -> Answer | None:
+    def refuse_client(self, visit: TokenRequestInfo) -> WireResponse | None:
         """invalid_client, before any token is looked at; None when the client is in order."""
         clients = self._world.provider(visit.provider).clients
         in_order = (
@@ -81,7 +81,7 @@ class TokenEndpoint:
             return None
         return QUIRKS["invalid_client"].instead(0.0)
 
-    def process(self, visit: Visit, quirk: Quirk | None) -> TokenDecision:
+    def process(self, visit: TokenRequestInfo, quirk: Quirk | None) -> TokenDecision:
         """Present the token; from here on the families have changed."""
         provider = self._world.provider(visit.provider)
         if visit.grant_type == "refresh_token":
@@ -92,28 +92,30 @@ class TokenEndpoint:
             return self._exchange(visit, provider)
         return _error(provider, "unsupported_grant_type", "This grant type is not supported", quirk)
 
-    def revoke(self, visit: Visit) -> Answer:
+    def revoke(self, visit: TokenRequestInfo) -> WireResponse:
         """RFC 7009: the family of this token dies; an unknown token is answered alike."""
         if visit.generation is not None:
             self._world.revoke_family(visit.generation.family, "revoke endpoint")
-        return Answer(200, b"{}")
+        return WireResponse(200, b"{}")
 
-    def _refresh(self, visit: Visit, provider: ProviderConfig, quirk: Quirk | None) -> TokenDecision:
+    def _refresh(
+        self, visit: TokenRequestInfo, provider: ProviderConfig, quirk: Quirk | None
+    ) -> TokenDecision:
         if visit.generation is None:
             return _refused(provider, RefreshRefused("unknown"), quirk)
         outcome = self._world.families.refresh(
             visit.generation,
             now=self._world.clock.monotonic(),
             ttl_s=self._world.life_s(provider),
-            wish=PLAIN if quirk is None else quirk.wish,
+            wish=NO_EFFECT if quirk is None else quirk.wish,
         )
         if isinstance(outcome, RefreshRefused):
             return _refused(provider, outcome, quirk)
         return TokenDecision(self._granted(visit, provider, outcome, quirk), outcome)
 
     def _granted(
-        self, visit: Visit, provider: ProviderConfig, granted: Granted, quirk: Quirk | None
-    ) -> Answer:
+        self, visit: TokenRequestInfo, provider: ProviderConfig, granted: RefreshGranted, quirk: Quirk | None
+    ) -> WireResponse:
         access = granted.access
         left_s = access.life_s
         if granted.kind == "unchanged":
@@ -127,13 +129,15 @@ class TokenEndpoint:
             account=granted.family.account_id,
         )
         if quirk is None:
-            return Answer(200, to_json(fields))
+            return WireResponse(200, to_json(fields))
         fields = quirk.spoil(fields, visit.form.get("refresh_token", ""))
         if quirk.encoding == "form":
-            return Answer(200, to_form(fields), "application/x-www-form-urlencoded")
-        return Answer(200, to_json(fields))
+            return WireResponse(200, to_form(fields), "application/x-www-form-urlencoded")
+        return WireResponse(200, to_json(fields))
 
-    def _assert(self, visit: Visit, provider: ProviderConfig, quirk: Quirk | None) -> TokenDecision:
+    def _assert(
+        self, visit: TokenRequestInfo, provider: ProviderConfig, quirk: Quirk | None
+    ) -> TokenDecision:
         code, status = ("invalid_client", 401)
         if visit.grant_type == assertion.BEARER_GRANT:
             code, status = ("invalid_grant", 400)
@@ -142,14 +146,14 @@ class TokenEndpoint:
         audience = provider.audience or f"{self.issuer_url}/{visit.provider}/token"
         try:
             assertion.check(visit.assertion, visit.speaker, audiences=[audience], wall_s=time.time())
-        except assertion.AssertionRefused as refusal:
+        except assertion.InvalidAssertionError as refusal:
             return _error(provider, code, str(refusal), quirk, status)
         return self._refresh(visit, provider, quirk)
 
-    def _exchange(self, visit: Visit, provider: ProviderConfig) -> TokenDecision:
+    def _exchange(self, visit: TokenRequestInfo, provider: ProviderConfig) -> TokenDecision:
         try:
             wanted = self._codes.redeem(visit.provider, visit.form, visit.client_id)
-        except CodeRefused as refusal:
+        except InvalidCodeError as refusal:
             return _error(provider, "invalid_grant", str(refusal), None)
         grant = self._world.register(wanted, "authorized")
         fields = token_fields(
@@ -160,7 +164,7 @@ class TokenEndpoint:
             scope=grant.scope,
             account=grant.account_id,
         )
-        return TokenDecision(Answer(200, to_json(fields)))
+        return TokenDecision(WireResponse(200, to_json(fields)))
 
 
 def _refused(provider: ProviderConfig, refusal: RefreshRefused, quirk: Quirk | None) -> TokenDecision:
@@ -173,4 +177,4 @@ def _error(
     provider: ProviderConfig, code: str, description: str, quirk: Quirk | None, status: int = 400
 ) -> TokenDecision:
     wording = "error_description" if quirk is None else quirk.wording
-    return TokenDecision(Answer(status, error_body(provider.wording, code, description, wording)))
+    return TokenDecision(WireResponse(status, error_body(provider.wording, code, description, wording)))

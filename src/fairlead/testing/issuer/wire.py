@@ -10,7 +10,7 @@ HTML = "text/html; charset=utf-8"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class WireResponse:
     """One complete HTTP answer."""
 
     status: int
@@ -19,7 +19,7 @@ class Answer:
     headers: tuple[tuple[str, str], ...] = ()
 
 
-def encode(answer: Answer, *, keep_alive: bool) -> tuple[bytes, bytes]:
+def encode(answer: WireResponse, *, keep_alive: bool) -> tuple[bytes, bytes]:
     """The head (with its blank line) and the body of *answer* as they go on the wire."""
     lines = [f"HTTP/1.1 {answer.status} {_phrase(answer.status)}"]
     if answer.status != HTTPStatus.NO_CONTENT:

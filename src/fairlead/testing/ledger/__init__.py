@@ -8,17 +8,17 @@ The rules of the judgement stand in ``fairlead.testing.ledger.verdict``.
 
 from __future__ import annotations
 
-from fairlead.testing.ledger.history import Burn, GenerationCount, Rotation
-from fairlead.testing.ledger.lines import Entry, Ledger, Post, parse_ledger, posts_of, read_ledger
+from fairlead.testing.ledger.history import Burn, GenerationCount, LedgerRotation
+from fairlead.testing.ledger.lines import Ledger, LedgerEntry, Post, parse_ledger, posts_of, read_ledger
 from fairlead.testing.ledger.verdict import Verdict, judge
 
 __all__ = [
     "Burn",
-    "Entry",
     "GenerationCount",
     "Ledger",
+    "LedgerEntry",
+    "LedgerRotation",
     "Post",
-    "Rotation",
     "Verdict",
     "judge",
     "parse_ledger",

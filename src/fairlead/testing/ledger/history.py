@@ -17,7 +17,7 @@ _NO_WAY_BACK = ("strict", "strict_family_revoke")
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class ReplayAllowance:
     """What a connection's client was allowed; times in seconds, *t_end* is when the ledger ends."""
 
     policy: str
@@ -28,7 +28,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Rotation:
+class LedgerRotation:
     """One processed post that made a successor (or handed it out again). *delivered*: the new tokens
     left in full, or were presented later, which proves it. Times are the issuer's monotonic clock."""
 
@@ -51,7 +51,7 @@ class Burn:
     generation: int
     cause: Literal["lost_answer", "replay", "superseded"]
     t: float
-    rotation: Rotation | None
+    rotation: LedgerRotation | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class GenerationCount:
 class History:
     """All posts of one connection, in order of arrival."""
 
-    def __init__(self, rules: Rules, posts: list[Post]) -> None:
+    def __init__(self, rules: ReplayAllowance, posts: list[Post]) -> None:
         self._rules = rules
         self._by_generation: defaultdict[int, list[Post]] = defaultdict(list)
         for post in posts:
@@ -149,13 +149,13 @@ class History:
 
     # ---- what became of it -----------------------------------------------------------------------
 
-    def rotations(self) -> Iterator[Rotation]:
+    def rotations(self) -> Iterator[LedgerRotation]:
         """Every post that gave a successor."""
         for posts in self._by_generation.values():
             yield from (self._rotation(post) for post in posts if post.rotated)
 
-    def _rotation(self, post: Post) -> Rotation:
-        return Rotation(
+    def _rotation(self, post: Post) -> LedgerRotation:
+        return LedgerRotation(
             provider=post.provider,
             connection=post.connection or "",
             generation=post.generation or 0,

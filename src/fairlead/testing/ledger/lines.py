@@ -19,7 +19,7 @@ _REFRESHES = (None, "client_credentials", "urn:ietf:params:oauth:grant-type:jwt-
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LedgerEntry:
     """One line: its run (an issuer that appends to an old file begins a new one), time in seconds of
     the issuer's monotonic clock, number within the run, event, and its other fields as they stand."""
 
@@ -34,14 +34,14 @@ class Entry:
 class Ledger:
     """The lines of a ledger file in order."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[LedgerEntry, ...]
 
     @property
     def complete(self) -> bool:
         """Whether the issuer ended by itself; otherwise the last moments may not be recorded."""
         return bool(self.entries) and self.entries[-1].event == "stopped"
 
-    def of(self, event: str) -> Iterator[Entry]:
+    def of(self, event: str) -> Iterator[LedgerEntry]:
         """The lines of one event."""
         return (entry for entry in self.entries if entry.event == event)
 
@@ -101,7 +101,7 @@ def read_ledger(path: Path) -> Ledger:
 
 def parse_ledger(lines: Iterable[str]) -> Ledger:
     """As `read_ledger`, from lines with their newlines."""
-    entries: list[Entry] = []
+    entries: list[LedgerEntry] = []
     run, seq, torn = 0, 0, False
     for number, line in enumerate(lines, 1):
         try:
@@ -119,7 +119,7 @@ def parse_ledger(lines: Iterable[str]) -> Ledger:
             )
         seq += 1
         t, event = float(data.pop("t")), str(data.pop("ev"))
-        entries.append(Entry(run, t, int(data.pop("seq")), event, data))
+        entries.append(LedgerEntry(run, t, int(data.pop("seq")), event, data))
     return Ledger(tuple(entries))
 
 
@@ -151,7 +151,7 @@ def _is_refresh(fields: dict[str, Any]) -> bool:
     return fields.get("at") is None and (fields.get("incomplete") or fields.get("grant") in _REFRESHES)
 
 
-def _arrived(entry: Entry) -> Post:
+def _arrived(entry: LedgerEntry) -> Post:
     fields = entry.fields
     return Post(
         run=entry.run,

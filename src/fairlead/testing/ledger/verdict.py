@@ -25,7 +25,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, fields
 
-from fairlead.testing.ledger.history import Burn, GenerationCount, History, Rotation, Rules
+from fairlead.testing.ledger.history import Burn, GenerationCount, History, LedgerRotation, ReplayAllowance
 from fairlead.testing.ledger.lines import Ledger, Post, posts_of
 
 
@@ -58,7 +58,7 @@ class Verdict:
     in_url: int
     strays: int
     counts: tuple[GenerationCount, ...]
-    rotations: tuple[Rotation, ...]
+    rotations: tuple[LedgerRotation, ...]
     burns: tuple[Burn, ...]
 
     @property
@@ -133,7 +133,7 @@ def _histories(
     """One history per connection and run, with the policy its grant was made under."""
     ends = {entry.run: entry.t for entry in ledger.entries}
     rules = {
-        (entry.run, entry.fields["provider"], entry.fields["connection"]): Rules(
+        (entry.run, entry.fields["provider"], entry.fields["connection"]): ReplayAllowance(
             policy=entry.fields["policy"],
             grace_s=entry.fields.get("grace_s", 0.0),
             replay_at_expiry=entry.fields["policy"] in replay_at_expiry,

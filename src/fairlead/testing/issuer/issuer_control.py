@@ -29,8 +29,8 @@ from fairlead.testing._kit.model import Model
 from fairlead.testing._kit.request_barrier import Hold, Hook
 from fairlead.testing.issuer.config import ConnectionConfig, ConnectionName, ProviderConfig, ProviderName
 from fairlead.testing.issuer.quirks import Rule
-from fairlead.testing.issuer.wire import Answer
-from fairlead.testing.issuer.world import World
+from fairlead.testing.issuer.state import IssuerState
+from fairlead.testing.issuer.wire import WireResponse
 
 Result = dict[str, object]
 
@@ -67,10 +67,10 @@ class _HoldNumber(Model):
     timeout_s: float = Field(30.0, gt=0, le=600)
 
 
-class Control:
+class IssuerControl:
     """Carries out control requests on *world*; *hooks* is the list that requests pass."""
 
-    def __init__(self, world: World, hooks: list[Hook], flush: Callable[[], None]) -> None:
+    def __init__(self, world: IssuerState, hooks: list[Hook], flush: Callable[[], None]) -> None:
         self._world, self._hooks, self._flush = world, hooks, flush
         self._holds: dict[int, Hold] = {}
         self._operations: dict[str, Callable[[object], Awaitable[Result]]] = {
@@ -89,7 +89,7 @@ class Control:
             "flush": self._flush_ledger,
         }
 
-    async def answer(self, operation: str, body: bytes) -> Answer:
+    async def answer(self, operation: str, body: bytes) -> WireResponse:
         """The answer to one control request; a refusal is a 400 with the reason."""
         try:
             run = self._operations.get(operation)
@@ -102,9 +102,9 @@ class Control:
                 raise InvalidInputError(
                     "test issuer: the control body is no JSON", hint="send an object"
                 ) from None
-            return Answer(200, json.dumps(await run(data)).encode())
+            return WireResponse(200, json.dumps(await run(data)).encode())
         except FairleadError as error:
-            return Answer(400, json.dumps({"error": str(error)}).encode())
+            return WireResponse(400, json.dumps({"error": str(error)}).encode())
 
     # ---- called in process too -------------------------------------------------------------------
 

@@ -10,16 +10,16 @@ import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from fairlead.demo.calls import Callers
-from fairlead.demo.plan import ACCOUNTS, REPLACED_AFTER_S, TENANTS, Account
+from fairlead.demo.demo_plan import ACCOUNTS, REPLACED_AFTER_S, TENANTS, DemoAccount
+from fairlead.demo.demo_view import DemoState, DemoView
+from fairlead.demo.environment import WORKERS, DemoEnvironment
+from fairlead.demo.file_tail import IssuerTraffic
 from fairlead.demo.profile import LINE, REFRESH_LEASE_S
 from fairlead.demo.recovery import Recovery
-from fairlead.demo.tail import Provider
-from fairlead.demo.verdict import Books, Judge, Report, Run
-from fairlead.demo.view import DemoView, Scene
-from fairlead.demo.watch import Sample, Watch
+from fairlead.demo.report import DemoJudge, DemoReport, FinalState, RunNotes
+from fairlead.demo.token_callers import Callers
+from fairlead.demo.watch import ConnectionSample, ConnectionWatch
 from fairlead.demo.worker import WorkerProcess
-from fairlead.demo.world import WORKERS, World
 from fairlead.testing.issuer import Quirk
 
 LOOK_EVERY_S = 0.5
@@ -32,10 +32,10 @@ DOWN = Quirk(status=503)
 Act = Callable[[], Awaitable[object]]
 
 
-class Stage:
+class DemoRun:
     """One performance in *world*, shown by *view*."""
 
-    def __init__(self, world: World, scene: Scene, view: DemoView) -> None:
+    def __init__(self, world: DemoEnvironment, scene: DemoState, view: DemoView) -> None:
         self._world = world
         self._plan = world.plan
         self._scene = scene
@@ -43,7 +43,7 @@ class Stage:
         self._view = view
         self._recovery: Recovery | None = None
 
-    async def play(self) -> Report:
+    async def play(self) -> DemoReport:
         """Perform, and judge."""
         watch = await self._prepare()
         callers = Callers(self._world.fairlead, self._world.issuer.url, self._plan.seed)
@@ -59,7 +59,7 @@ class Stage:
         await self._settle(watch)
         return await self._end()
 
-    async def _prepare(self) -> Watch:
+    async def _prepare(self) -> ConnectionWatch:
         world, scene = self._world, self._scene
         self._tell(f"demo profile: {LINE}")
         scene.workers = world.workers
@@ -69,11 +69,11 @@ class Stage:
         for worker in started:
             await world.at_work(worker)
             self._tell(f"{worker.name} works (pid {worker.pid})")
-        scene.provider = Provider(world.issuer.ledger_path)
-        scene.watch = Watch(world.runtime, scene.provider, self._tell)
+        scene.provider = IssuerTraffic(world.issuer.ledger_path)
+        scene.watch = ConnectionWatch(world.runtime, scene.provider, self._tell)
         return scene.watch
 
-    async def _look_on(self, watch: Watch) -> None:
+    async def _look_on(self, watch: ConnectionWatch) -> None:
         while True:
             await watch.look()
             self._scene.retries.look([worker.log for worker in self._world.workers])
@@ -97,7 +97,7 @@ class Stage:
         await asyncio.sleep(max(0.0, at_s - self._scene.age_s))
         await act()
 
-    async def _leave(self, account: Account) -> None:
+    async def _leave(self, account: DemoAccount) -> None:
         await self._world.issuer.control(
             "revoke", provider=account.key.provider, connection=account.name, reason="customer"
         )
@@ -132,7 +132,7 @@ class Stage:
 
     # ---- the end -------------------------------------------------------------------------------
 
-    async def _settle(self, watch: Watch) -> None:
+    async def _settle(self, watch: ConnectionWatch) -> None:
         """Wait until no outcome is unknown and every customer who left is missed, for a token's life."""
         self._tell("the last act is over; what is in flight comes to its end")
         until_s = self._scene.age_s + SETTLE_S
@@ -140,18 +140,18 @@ class Stage:
             self._view.show(self._scene.age_s)
             await asyncio.sleep(LOOK_EVERY_S)
 
-    def _open_ends(self, sample: Sample) -> bool:
+    def _open_ends(self, sample: ConnectionSample) -> bool:
         left = {account.key for account in self._plan.leaving()}
         return bool(sample.states.get("unknown")) or not left <= sample.needs_reauth
 
-    async def _end(self) -> Report:
+    async def _end(self) -> DemoReport:
         world, scene = self._world, self._scene
         exit_codes = await world.stop_workers()
         self._tell(f"{', '.join(exit_codes)} drained and stopped")
         await world.runtime.coordinator.drain(REFRESH_LEASE_S)
-        books = await Books.read(world.runtime)
+        books = await FinalState.read(world.runtime)
         took_s = scene.age_s
         ledger = await world.end_issuer()
         assert self._recovery is not None
-        run = Run(self._plan, scene.tally, self._plan.leaving(), self._recovery, exit_codes, 1, took_s)
-        return Judge(run, books, ledger).report()
+        run = RunNotes(self._plan, scene.tally, self._plan.leaving(), self._recovery, exit_codes, 1, took_s)
+        return DemoJudge(run, books, ledger).report()

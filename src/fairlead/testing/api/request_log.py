@@ -35,7 +35,7 @@ class Arrival:
     """The limit that it was refused for."""
 
 
-class Ledger:
+class RequestLog:
     """All requests of one API, oldest first; *now_s* is the API's clock."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:

@@ -5,7 +5,7 @@
         ...
     verdict = judge(read_ledger(path))
 
-The operations stand in ``fairlead.testing.issuer.control``.
+The operations stand in ``fairlead.testing.issuer.issuer_control``.
 """
 
 from __future__ import annotations

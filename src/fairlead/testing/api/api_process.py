@@ -5,7 +5,7 @@
         ...
         assert (await api.control("ledger", account="acme"))["refused"] == 0
 
-The operations stand in ``fairlead.testing.api.control``.
+The operations stand in ``fairlead.testing.api.api_control``.
 """
 
 from __future__ import annotations

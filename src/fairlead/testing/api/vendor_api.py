@@ -23,11 +23,11 @@ from aiohttp import web
 from fairlead._core.clock import Clock
 from fairlead.testing._kit.clock import SystemClock
 from fairlead.testing._kit.request_barrier import Hold, Hook, Moment
-from fairlead.testing.api.control import CONTROL, Control
+from fairlead.testing.api.api_control import CONTROL, ApiControl
 from fairlead.testing.api.leaky import LeakyBucket, RollingWindow
-from fairlead.testing.api.ledger import Arrival, Ledger
+from fairlead.testing.api.request_log import Arrival, RequestLog
 from fairlead.testing.api.switches import Switches
-from fairlead.testing.api.workers import Workers
+from fairlead.testing.api.worker_slots import WorkerSlots
 
 JSON = "application/json"
 _MAX_BODY_BYTES = 32 << 20
@@ -38,7 +38,7 @@ _GONE = "hung up on purpose"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ApiResponse:
     """One answer. *body*: a text or bytes as they are, anything else as JSON. *refused*: the limit that
     refused the call."""
 
@@ -56,7 +56,7 @@ class Answer:
 
 
 @dataclass(slots=True)
-class Call:
+class ApiRequest:
     """One request as a handler sees it."""
 
     request: web.Request
@@ -90,12 +90,12 @@ class Call:
         return min(int(text), most) if text.isascii() and text.isdigit() else otherwise
 
 
-Handler = Callable[[Call], Awaitable[Answer]]
+Handler = Callable[[ApiRequest], Awaitable[ApiResponse]]
 Route = tuple[str, str, Handler]
 """Method, path below the account, and what answers it."""
 
 
-class Api(ABC):
+class VendorApi(ABC):
     """One API on 127.0.0.1; every account exists. Used as ``async with``.
 
     *takes_s*: how long it thinks about an admitted call (default 0). *workers*: how many it thinks about at
@@ -116,7 +116,7 @@ class Api(ABC):
         port: int = 0,
     ) -> None:
         self.clock: Clock = clock or SystemClock()
-        self.ledger = Ledger(self.clock.monotonic)
+        self.ledger = RequestLog(self.clock.monotonic)
         self.switches = Switches()
         self.url = ""
         self._takes_s = takes_s
@@ -124,7 +124,7 @@ class Api(ABC):
         self._host, self._port = host, port
         self._limits: dict[tuple[str, str], LeakyBucket | RollingWindow] = {}
         self._locked: set[str] = set()
-        self._workers = Workers(workers, self._share)
+        self._workers = WorkerSlots(workers, self._share)
         self._hooks: list[Hook] = []
         self._holds: list[Hold] = []
         self._stopping = asyncio.Event()
@@ -136,18 +136,18 @@ class Api(ABC):
         """Its endpoints."""
 
     @abstractmethod
-    def unauthorised(self, call: Call) -> Answer:
+    def unauthorised(self, call: ApiRequest) -> ApiResponse:
         """Its 401."""
 
-    async def absent(self, call: Call) -> Answer:
+    async def absent(self, call: ApiRequest) -> ApiResponse:
         """Its 404."""
-        return Answer({"message": "not found"}, 404)
+        return ApiResponse({"message": "not found"}, 404)
 
     # ---- life --------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
         app = web.Application(client_max_size=_MAX_BODY_BYTES)
-        control = Control(self)
+        control = ApiControl(self)
         app.router.add_post(CONTROL, control.answer)
         for method, path, handler in self.routes():
             app.router.add_route(method, "/{account}" + path, self._serving(handler))
@@ -243,7 +243,7 @@ class Api(ABC):
         """Whether one of these objects is locked."""
         return not self._locked.isdisjoint(ids)
 
-    async def serve(self, call: Call) -> None:
+    async def serve(self, call: ApiRequest) -> None:
         """Admit *call*: it is in flight until its answer is made. Waits for holds, and thinks."""
         self.ledger.admit(call.arrival)
         moment = Moment(
@@ -264,9 +264,9 @@ class Api(ABC):
     def _serving(self, handler: Handler) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def serve(request: web.Request) -> web.StreamResponse:
             arrival = self._arrived(request)
-            answer: Answer | None = None
+            answer: ApiResponse | None = None
             try:
-                answer = await self._answer(Call(request, arrival, await request.read()), handler)
+                answer = await self._answer(ApiRequest(request, arrival, await request.read()), handler)
             finally:
                 refused = answer.refused if answer else None
                 self.ledger.end(arrival, answer.status if answer else None, refused)
@@ -278,7 +278,7 @@ class Api(ABC):
         told = next((value for name in _CREDENTIALS if (value := request.headers.get(name))), "")
         return self.ledger.begin(request.match_info["account"], request.method, request.path_qs, told)
 
-    async def _answer(self, call: Call, handler: Handler) -> Answer | None:
+    async def _answer(self, call: ApiRequest, handler: Handler) -> ApiResponse | None:
         """What *handler* says, unless a switch says otherwise; None: nothing, ever."""
         switches = self.switches
         fails = switches.failing > 0 and self._draw() < switches.failing
@@ -289,13 +289,13 @@ class Api(ABC):
         answer = await handler(call)
         return await self._failed(call) if fails and not answer.refused else answer
 
-    async def _failed(self, call: Call) -> Answer | None:
+    async def _failed(self, call: ApiRequest) -> ApiResponse | None:
         how = self.switches.how
         if how == "hang":
             await self._hang(call.request)
         if isinstance(how, str):
             return None
-        return Answer(f"<html><body><h1>{how}</h1></body></html>", how, content_type="text/html")
+        return ApiResponse(f"<html><body><h1>{how}</h1></body></html>", how, content_type="text/html")
 
     async def _hang(self, request: web.Request) -> None:
         while not self._stopping.is_set() and request.transport is not None:
@@ -306,7 +306,7 @@ class Api(ABC):
         token = authorization.rpartition(" ")[2]
         return bool(token) and token in self.switches.unauthorised
 
-    def _response(self, request: web.Request, answer: Answer | None) -> web.StreamResponse:
+    def _response(self, request: web.Request, answer: ApiResponse | None) -> web.StreamResponse:
         if answer is None:
             if request.transport is not None:
                 request.transport.abort()

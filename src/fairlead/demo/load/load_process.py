@@ -1,6 +1,6 @@
 """A process of a simulated load: the gate as the product wires it, and calls that come whatever happens.
 
-``python -m fairlead.demo.load.caller SOCKET RANK``. Its order comes over the socket, its figures go back
+``python -m fairlead.demo.load.load_process SOCKET RANK``. Its order comes over the socket, its figures go back
 over it; it ends with that connection. Calls come as from many independent customers: at random times, and no
 call waits for an earlier one.
 """
@@ -19,7 +19,7 @@ from typing import Any
 
 from fairlead._core.secret import Secret
 from fairlead.assembly.gate import GateCore, GateSettings
-from fairlead.demo.load.plan import PROVIDER, Load
+from fairlead.demo.load.load_plan import PROVIDER, Load
 from fairlead.engine.limits.admission import Admission
 from fairlead.engine.limits.admitter import AdmissionRequest
 from fairlead.errors import LimiterUnavailableError, LimitExceededError, SlotLostError
@@ -35,7 +35,7 @@ MOST_OPEN = 5_000
 
 
 @dataclass
-class Tally:
+class LoadTally:
     """What happened since it was told last."""
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -44,13 +44,13 @@ class Tally:
     turn_s: float = 0.0
 
 
-class Caller:
+class LoadProcess:
     """Carries out one order."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, rank: int) -> None:
         self._reader, self._writer = reader, writer
         self._rank = rank
-        self._tally = Tally()
+        self._tally = LoadTally()
         self._waiting = 0
         self._numbers = count(1)
         self._served: dict[int, asyncio.Future[None]] = {}
@@ -178,7 +178,7 @@ class Caller:
             self._tell_now()
 
     def _tell_now(self) -> None:
-        told, self._tally = self._tally, Tally()
+        told, self._tally = self._tally, LoadTally()
         self._tell(
             {
                 "figures": {
@@ -195,7 +195,7 @@ class Caller:
 async def main(place: str, rank: int) -> None:
     """Serve the run that listens at *place*."""
     reader, writer = await asyncio.open_unix_connection(place, limit=1 << 20)
-    await Caller(reader, writer, rank).live()
+    await LoadProcess(reader, writer, rank).live()
     writer.close()
 
 

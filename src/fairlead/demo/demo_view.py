@@ -13,25 +13,25 @@ from rich.text import Text
 
 from fairlead.cli.kit.live_view import LiveView, figures_table
 from fairlead.cli.kit.output import Output
-from fairlead.demo.calls import Tally
-from fairlead.demo.plan import Plan
+from fairlead.demo.demo_plan import DemoPlan
+from fairlead.demo.file_tail import IssuerTraffic, RetryCounts
 from fairlead.demo.profile import LINE
-from fairlead.demo.tail import Provider, Retries
-from fairlead.demo.verdict import Report
-from fairlead.demo.watch import Watch
+from fairlead.demo.report import DemoReport
+from fairlead.demo.token_callers import CallTally
+from fairlead.demo.watch import ConnectionWatch
 from fairlead.demo.worker import WorkerProcess
 
 
 @dataclass(slots=True)
-class Scene:
+class DemoState:
     """What a view shows; filled in as the demo goes on."""
 
-    plan: Plan
+    plan: DemoPlan
     began_s: float | None = None
-    watch: Watch | None = None
-    provider: Provider | None = None
-    tally: Tally = field(default_factory=Tally)
-    retries: Retries = field(default_factory=Retries)
+    watch: ConnectionWatch | None = None
+    provider: IssuerTraffic | None = None
+    tally: CallTally = field(default_factory=CallTally)
+    retries: RetryCounts = field(default_factory=RetryCounts)
     workers: list[WorkerProcess] = field(default_factory=list)
 
     @property
@@ -50,7 +50,7 @@ class DemoView(LiveView):
 
     line_every_s = 5.0
 
-    def __init__(self, scene: Scene, out: Output) -> None:
+    def __init__(self, scene: DemoState, out: Output) -> None:
         super().__init__(out)
         self._scene = scene
 
@@ -75,7 +75,7 @@ class DemoView(LiveView):
         return Panel(Group(*parts), title=title, subtitle=clock, title_align="left", subtitle_align="right")
 
 
-def _blocks(scene: Scene) -> dict[str, list[tuple[str, object]]]:
+def _blocks(scene: DemoState) -> dict[str, list[tuple[str, object]]]:
     """What the picture shows, in columns of names and figures."""
     assert scene.watch is not None
     watch, last = scene.watch, scene.watch.last
@@ -112,7 +112,7 @@ def _pulse(age_s: float) -> str:
     return f"beat {age_s:.1f} s ago"
 
 
-def _in_words(scene: Scene) -> str:
+def _in_words(scene: DemoState) -> str:
     """How it stands, in one line."""
     assert scene.watch is not None
     last = scene.watch.last
@@ -146,7 +146,7 @@ COLUMNS: Mapping[str, str] = {
 """What the second table shows, under shorter names: it has to fit a terminal."""
 
 
-def show_report(report: Report, out: Output) -> None:
+def show_report(report: DemoReport, out: Output) -> None:
     """The figures of the run, and those of each policy, as two tables."""
     rows = [
         {"figure": name, "value": _value(name, value), "must be": WANTED.get(name, "")}
@@ -159,7 +159,7 @@ def show_report(report: Report, out: Output) -> None:
         out.say(_last_word(report))
 
 
-def _last_word(report: Report) -> str:
+def _last_word(report: DemoReport) -> str:
     lost, in_flight = report.figures["lost_rotation"], report.figures["refreshes_in_flight_at_kill"]
     if not lost:
         return "every promise was kept, and the kill cost nothing"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fairlead.testing.issuer.assertion import Speaker
+from fairlead.testing.issuer.assertion import ClientIdentity
 from fairlead.testing.issuer.families import Generation
 
 
 @dataclass(slots=True)
-class Visit:
+class TokenRequestInfo:
     """What the client sent, and whose token it presents (None: nobody's the issuer knows)."""
 
     number: int
@@ -20,7 +20,7 @@ class Visit:
     client_secret: str | None
     connection: str | None = None
     generation: Generation | None = None
-    speaker: Speaker | None = None
+    speaker: ClientIdentity | None = None
 
     @property
     def grant_type(self) -> str:

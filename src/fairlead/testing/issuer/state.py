@@ -12,7 +12,7 @@ from random import Random
 
 from fairlead._core.clock import Clock
 from fairlead.errors import InvalidInputError
-from fairlead.testing.issuer.assertion import Speaker, read_key
+from fairlead.testing.issuer.assertion import ClientIdentity, read_key
 from fairlead.testing.issuer.config import (
     PROVIDER_NAME,
     ConnectionConfig,
@@ -20,15 +20,15 @@ from fairlead.testing.issuer.config import (
     ProviderConfig,
     Revocation,
 )
-from fairlead.testing.issuer.entries import Entries
+from fairlead.testing.issuer.entries import LedgerRecorder
 from fairlead.testing.issuer.families import Families, Family
-from fairlead.testing.issuer.quirks import RuleBook
+from fairlead.testing.issuer.quirks import ActiveRules
 
 _PREFIX = {"refresh": "rt_test_", "access": "at_test_"}
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class IssuedGrant:
     """One connection as it stands: its newest generation and tokens, and why it is revoked ("" = it
     lives). *expires_in_s* is what is left of the newest access token."""
 
@@ -43,17 +43,17 @@ class Grant:
     revoked: str
 
 
-class World:
+class IssuerState:
     """The issuer's memory; one per running issuer."""
 
-    def __init__(self, config: IssuerConfig, clock: Clock, entries: Entries) -> None:
+    def __init__(self, config: IssuerConfig, clock: Clock, entries: LedgerRecorder) -> None:
         self.clock, self.entries = clock, entries
         self.providers: dict[str, ProviderConfig] = {}
         self.invalid_clients = set(config.invalid_clients)
-        self.rules = RuleBook(Random(f"{config.seed}:rules"))
+        self.rules = ActiveRules(Random(f"{config.seed}:rules"))
         self._tokens = Random(f"{config.seed}:tokens")
         self._lives = Random(f"{config.seed}:lives")
-        self._speakers: dict[tuple[str, str], Speaker] = {}
+        self._speakers: dict[tuple[str, str], ClientIdentity] = {}
         self._revocations: list[tuple[float, Revocation]] = []
         self.families = Families(lambda kind: f"{_PREFIX[kind]}{self._tokens.getrandbits(128):032x}")
 
@@ -71,7 +71,7 @@ class World:
 
     # ---- grants ----------------------------------------------------------------------------------
 
-    def register(self, wanted: ConnectionConfig, change: str = "registered") -> Grant:
+    def register(self, wanted: ConnectionConfig, change: str = "registered") -> IssuedGrant:
         """Give *wanted* its first tokens, or new ones when the connection is known (its old grant dies)."""
         provider = self.provider(wanted.provider)
         account = wanted.account_id
@@ -105,11 +105,11 @@ class World:
     def _know_speaker(self, wanted: ConnectionConfig) -> None:
         client_id = wanted.client_id or wanted.connection
         key = None if wanted.public_key is None else read_key(wanted.public_key)
-        speaker = Speaker(wanted.connection, client_id, key)
+        speaker = ClientIdentity(wanted.connection, client_id, key)
         for name in (wanted.connection, client_id):
             self._speakers[wanted.provider, name] = speaker
 
-    def speaker(self, provider: str, *names: object) -> Speaker | None:
+    def speaker(self, provider: str, *names: object) -> ClientIdentity | None:
         """Who of *names* (subject, issuer, client id; the first that is known) speaks, or None."""
         found = (self._speakers.get((provider, name)) for name in names if isinstance(name, str))
         return next((speaker for speaker in found if speaker is not None), None)
@@ -129,18 +129,18 @@ class World:
             _, due = self._revocations.pop(0)
             self.revoke(due.provider, due.connection, "scripted")
 
-    def grant(self, provider: str, connection: str) -> Grant:
+    def grant(self, provider: str, connection: str) -> IssuedGrant:
         """How this connection stands now."""
         return self._grant(self.family(provider, connection), self.clock.monotonic())
 
-    def grants(self) -> list[Grant]:
+    def grants(self) -> list[IssuedGrant]:
         """How every connection stands now."""
         now = self.clock.monotonic()
         return [self._grant(family, now) for family in self.families.all()]
 
-    def _grant(self, family: Family, now: float) -> Grant:
+    def _grant(self, family: Family, now: float) -> IssuedGrant:
         newest = family.current
-        return Grant(
+        return IssuedGrant(
             provider=family.provider,
             connection=family.connection,
             generation=newest.number,

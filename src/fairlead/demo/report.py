@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fairlead.assembly.runtime import Runtime
-from fairlead.demo.calls import Tally, expired_when_served
-from fairlead.demo.plan import ACCOUNTS, CAST, Account, Plan, Role
+from fairlead.demo.demo_plan import ACCOUNTS, PROVIDERS, DemoAccount, DemoPlan, DemoProvider
 from fairlead.demo.recovery import Recovery
+from fairlead.demo.token_callers import CallTally, expired_when_served
 from fairlead.demo.watch import everyone
 from fairlead.engine.ports import ConnectionKey, Credential, DeadLetter, JobView
 from fairlead.testing.ledger import Burn, GenerationCount, Ledger, Verdict, judge, posts_of
@@ -25,7 +25,7 @@ WINDOW_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Books:
+class FinalState:
     """What the database says at the end."""
 
     connections: Sequence[Credential]
@@ -33,7 +33,7 @@ class Books:
     dead_letters: Sequence[DeadLetter]
 
     @classmethod
-    async def read(cls, runtime: Runtime) -> Books:
+    async def read(cls, runtime: Runtime) -> FinalState:
         """Read them."""
         return cls(
             connections=await everyone(runtime),
@@ -61,12 +61,12 @@ class Books:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunNotes:
     """What the demo itself has noted."""
 
-    plan: Plan
-    tally: Tally
-    left: Sequence[Account]
+    plan: DemoPlan
+    tally: CallTally
+    left: Sequence[DemoAccount]
     recovery: Recovery
     exit_codes: Mapping[str, int]
     killed: int
@@ -74,7 +74,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class DemoReport:
     """The figures, and what is wrong with them (nothing, if all was kept)."""
 
     figures: Mapping[str, Any]
@@ -87,18 +87,18 @@ class Report:
 
 
 @dataclass(slots=True)
-class Judge:
+class DemoJudge:
     """Holds a run against its promises."""
 
-    run: Run
-    books: Books
+    run: RunNotes
+    books: FinalState
     ledger: Ledger
     verdict: Verdict = field(init=False)
 
     def __post_init__(self) -> None:
         self.verdict = judge(self.ledger)
 
-    def report(self) -> Report:
+    def report(self) -> DemoReport:
         """All figures, and all that is violated."""
         run, books, verdict = self.run, self.books, self.verdict
         policies = self.policies()
@@ -126,7 +126,7 @@ class Judge:
             "took_s": _rounded(run.took_s),
             "seed": run.plan.seed,
         }
-        return Report(figures, policies, self.violations(figures))
+        return DemoReport(figures, policies, self.violations(figures))
 
     # ---- parts ---------------------------------------------------------------------------------
 
@@ -178,9 +178,9 @@ class Judge:
     def policies(self) -> list[dict[str, Any]]:
         """The figures of each replay policy."""
         lost = Counter(key.provider for key in self.lost())
-        return [self._policy(role, lost) for role in CAST]
+        return [self._policy(role, lost) for role in PROVIDERS]
 
-    def _policy(self, role: Role, lost: Mapping[str, int]) -> dict[str, Any]:
+    def _policy(self, role: DemoProvider, lost: Mapping[str, int]) -> dict[str, Any]:
         provider = role.provider
         verdict = judge(self.ledger, provider=provider)
         own = [each for each in self.books.connections if each.connection.key.provider == provider]

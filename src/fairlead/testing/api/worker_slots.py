@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 
-class Workers:
+class WorkerSlots:
     """*count* of them (None: as many as are needed), of which *share* are there now; first come first."""
 
     def __init__(self, count: int | None, share: Callable[[], float]) -> None:

@@ -14,15 +14,15 @@ from urllib.parse import parse_qsl
 from aiohttp import web
 
 from fairlead.errors import InvalidInputError
-from fairlead.testing.issuer.authorize import CodeRefused, Codes
-from fairlead.testing.issuer.control import Control
-from fairlead.testing.issuer.delivery import Line
+from fairlead.testing.issuer.authorize import AuthorizationCodes, InvalidCodeError
+from fairlead.testing.issuer.delivery import ResponseWriter
 from fairlead.testing.issuer.flow import TokenFlow
 from fairlead.testing.issuer.forms import bearer_of
-from fairlead.testing.issuer.wire import JSON, Answer
-from fairlead.testing.issuer.world import World
+from fairlead.testing.issuer.issuer_control import IssuerControl
+from fairlead.testing.issuer.state import IssuerState
+from fairlead.testing.issuer.wire import JSON, WireResponse
 
-_NOT_FOUND = Answer(404, b'{"error":"not_found"}')
+_NOT_FOUND = WireResponse(404, b'{"error":"not_found"}')
 
 
 class _Written(web.StreamResponse):
@@ -43,11 +43,16 @@ class _Written(web.StreamResponse):
         return self._stays
 
 
-class Front:
+class RequestRouter:
     """Handles every request; *stopping* ends all waits."""
 
     def __init__(
-        self, world: World, flow: TokenFlow, codes: Codes, control: Control, stopping: asyncio.Event
+        self,
+        world: IssuerState,
+        flow: TokenFlow,
+        codes: AuthorizationCodes,
+        control: IssuerControl,
+        stopping: asyncio.Event,
     ) -> None:
         self._world, self._flow, self._codes, self._control = world, flow, codes, control
         self._stopping = stopping
@@ -55,7 +60,7 @@ class Front:
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """The handler given to aiohttp's low-level server."""
-        line = Line(request.transport, request.keep_alive, self._pause, self._stopping)
+        line = ResponseWriter(request.transport, request.keep_alive, self._pause, self._stopping)
         self._world.run_script(self._world.clock.monotonic())
         path, _, query = request.raw_path.partition("?")
         match (request.method, *path.split("/")[1:]):
@@ -81,7 +86,7 @@ class Front:
         providers = self._world.providers.items()
         return next((name for name, provider in providers if provider.dialect == "shopify"), None)
 
-    async def _resource(self, request: web.BaseRequest, line: Line, provider: str) -> None:
+    async def _resource(self, request: web.BaseRequest, line: ResponseWriter, provider: str) -> None:
         world, now = self._world, self._world.clock.monotonic()
         access = world.families.access(bearer_of(request.headers.get("Authorization")))
         if access is not None and access.family.provider != provider:
@@ -98,13 +103,13 @@ class Front:
         else:
             await line.send(answer, quirk)
 
-    async def _authorize(self, line: Line, provider: str, query: str) -> None:
+    async def _authorize(self, line: ResponseWriter, provider: str, query: str) -> None:
         try:
             self._world.provider(provider)
             location = self._codes.consent(provider, dict(parse_qsl(query)), self.url)
-            answer = Answer(302, headers=(("Location", location),))
-        except (CodeRefused, InvalidInputError) as refusal:
-            answer = Answer(400, str(refusal).encode(), "text/plain; charset=utf-8")
+            answer = WireResponse(302, headers=(("Location", location),))
+        except (InvalidCodeError, InvalidInputError) as refusal:
+            answer = WireResponse(400, str(refusal).encode(), "text/plain; charset=utf-8")
         await line.send(answer, None)
 
     async def _pause(self, delay_s: float) -> None:
@@ -121,8 +126,8 @@ class Front:
             await asyncio.gather(*waits, return_exceptions=True)
 
 
-def _resource_answer(why: str, connection: str | None) -> Answer:
+def _resource_answer(why: str, connection: str | None) -> WireResponse:
     if why == "live":
-        return Answer(200, json.dumps({"connection": connection}).encode(), JSON)
+        return WireResponse(200, json.dumps({"connection": connection}).encode(), JSON)
     challenge = f'Bearer error="invalid_token", error_description="{why}"'
-    return Answer(401, b'{"error":"invalid_token"}', JSON, (("WWW-Authenticate", challenge),))
+    return WireResponse(401, b'{"error":"invalid_token"}', JSON, (("WWW-Authenticate", challenge),))

@@ -33,7 +33,7 @@ REPLACED_AFTER_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Role:
+class DemoProvider:
     """One provider on stage: the built-in profile under *provider*, played by the issuer under *policy*."""
 
     provider: str
@@ -54,22 +54,22 @@ class Role:
         return f"demo-{self.provider}"
 
 
-CAST = (
-    Role("mercadolibre", Policy.STRICT, 2, dialect="mercadolibre"),
-    Role("shopify", Policy.UNTIL_SUCCESSOR_USED, 2, dialect="shopify"),
-    Role("xero", Policy.GRACE, 2),
-    Role("salesforce", Policy.STRICT_FAMILY_REVOKE, 2, dialect="salesforce", ttl_s=FIXED_TTL_S),
-    Role("google", Policy.STABLE, 1, dialect="google"),
-    Role("netsuite", Policy.ASSERTION, 1, variant="m2m"),
+PROVIDERS = (
+    DemoProvider("mercadolibre", Policy.STRICT, 2, dialect="mercadolibre"),
+    DemoProvider("shopify", Policy.UNTIL_SUCCESSOR_USED, 2, dialect="shopify"),
+    DemoProvider("xero", Policy.GRACE, 2),
+    DemoProvider("salesforce", Policy.STRICT_FAMILY_REVOKE, 2, dialect="salesforce", ttl_s=FIXED_TTL_S),
+    DemoProvider("google", Policy.STABLE, 1, dialect="google"),
+    DemoProvider("netsuite", Policy.ASSERTION, 1, variant="m2m"),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class DemoAccount:
     """One connection, as both sides know it."""
 
     key: ConnectionKey
-    role: Role
+    role: DemoProvider
 
     @property
     def name(self) -> str:
@@ -119,15 +119,15 @@ class Account:
 
 
 ACCOUNTS = tuple(
-    Account(ConnectionKey(tenant, role.provider, account), role)
+    DemoAccount(ConnectionKey(tenant, role.provider, account), role)
     for tenant in TENANTS
-    for role in CAST
+    for role in PROVIDERS
     for account in ACCOUNT_NAMES[: role.per_tenant]
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DemoPlan:
     """One run. *seconds* from the first refresh to the last act; *seed* draws who leaves, and the tokens."""
 
     seconds: float
@@ -158,27 +158,27 @@ class Plan:
         """When every provider begins to answer 503."""
         return self.seconds * 0.68
 
-    def leaving(self) -> tuple[Account, ...]:
+    def leaving(self) -> tuple[DemoAccount, ...]:
         """The customers who withdraw their grants, of three different providers."""
         draw = Random(f"{self.seed}:leaving")  # noqa: S311 - a play, not a secret
-        roles = draw.sample(CAST, CUSTOMERS_WHO_LEAVE)
+        roles = draw.sample(PROVIDERS, CUSTOMERS_WHO_LEAVE)
         return tuple(draw.choice([each for each in ACCOUNTS if each.role is role]) for role in roles)
 
     def issuer(self) -> IssuerConfig:
         """The rude issuer's part."""
         return IssuerConfig(
             seed=self.seed,
-            providers={role.provider: _provider(role) for role in CAST},
+            providers={role.provider: _provider(role) for role in PROVIDERS},
             rules=(Rule(quirk=Quirk(slow_head_s=ANSWER_S)),),
         )
 
 
-def client_secret(role: Role) -> str:
+def client_secret(role: DemoProvider) -> str:
     """The app's secret at the issuer, which runs on this machine for the length of the demo."""
     return f"secret-of-{role.client_id}"
 
 
-def _provider(role: Role) -> ProviderConfig:
+def _provider(role: DemoProvider) -> ProviderConfig:
     return ProviderConfig(
         policy=role.policy,
         grace_s=GRACE_S if role.policy is Policy.GRACE else 0.0,

@@ -30,7 +30,7 @@ class Tail:
                 yield json.loads(line)
 
 
-class Provider:
+class IssuerTraffic:
     """What the issuer has met so far: requests for tokens, and its answers by status."""
 
     def __init__(self, ledger: Path) -> None:
@@ -47,7 +47,7 @@ class Provider:
                 self.statuses[entry["status"]] += 1
 
 
-class Retries:
+class RetryCounts:
     """Retries that the workers have ordered so far, by category of the failure; read from their logs."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ from random import Random
 import aiohttp
 
 from fairlead.app import Fairlead
-from fairlead.demo.plan import ACCOUNTS, Account
+from fairlead.demo.demo_plan import ACCOUNTS, DemoAccount
 from fairlead.errors import FairleadError, ReauthRequiredError
 from fairlead.testing.ledger import Ledger
 
@@ -27,16 +27,16 @@ _WHY = re.compile(r'error_description="(\w+)"')
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected:
+class RejectedToken:
     """A token that the issuer called expired; moments on the monotonic clock that all processes share."""
 
-    account: Account
+    account: DemoAccount
     handed_out_s: float
     answered_s: float
 
 
 @dataclass(slots=True)
-class Tally:
+class CallTally:
     """What the callers met.
 
     *outcomes*: ok, later (refused for now), reauth, failed, or the issuer's complaint; *expired*: tokens it
@@ -44,7 +44,7 @@ class Tally:
     """
 
     outcomes: Counter[str] = field(default_factory=Counter)
-    expired: list[Rejected] = field(default_factory=list)
+    expired: list[RejectedToken] = field(default_factory=list)
     surprises: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -57,7 +57,7 @@ class Callers:
     """Plays callers until cancelled; *tally* grows meanwhile."""
 
     def __init__(self, fairlead: Fairlead, issuer_url: str, seed: int) -> None:
-        self.tally = Tally()
+        self.tally = CallTally()
         self._fairlead = fairlead
         self._url = issuer_url
         self._draw = Random(f"{seed}:calls")  # noqa: S311 - a play, not a secret
@@ -75,14 +75,14 @@ class Callers:
             account = self._draw.choice(ACCOUNTS)
             self.tally.outcomes[await self._call(http, account)] += 1
 
-    async def _call(self, http: aiohttp.ClientSession, account: Account) -> str:
+    async def _call(self, http: aiohttp.ClientSession, account: DemoAccount) -> str:
         key = account.key
         try:
             token = await self._fairlead.token(key.tenant, key.provider, key.account)
             handed_out_s = time.monotonic()
             why = await self._use(http, key.provider, token.access_token.reveal())
             if why == "expired":
-                self.tally.expired.append(Rejected(account, handed_out_s, time.monotonic()))
+                self.tally.expired.append(RejectedToken(account, handed_out_s, time.monotonic()))
             if why == "revoked":  # as any caller does: a 401 asks for another token
                 await self._fairlead.refresh(key.tenant, key.provider, key.account)
         except ReauthRequiredError:
@@ -104,7 +104,7 @@ class Callers:
         return "ok" if response.status == 200 else found[1] if found else str(response.status)
 
 
-def expired_when_served(rejected: list[Rejected], ledger: Ledger) -> list[Rejected]:
+def expired_when_served(rejected: list[RejectedToken], ledger: Ledger) -> list[RejectedToken]:
     """Those that had expired before they were handed out.
 
     The ledger tells how late a token was at its use; what was late by less than it took us to use it was
@@ -114,7 +114,7 @@ def expired_when_served(rejected: list[Rejected], ledger: Ledger) -> list[Reject
     return [each for each in rejected if any(_is_it(each, entry.t, entry.fields) for entry in late)]
 
 
-def _is_it(one: Rejected, used_s: float, fields: dict[str, object]) -> bool:
+def _is_it(one: RejectedToken, used_s: float, fields: dict[str, object]) -> bool:
     late_s = fields.get("late_s")
     return (
         fields.get("connection") == one.account.name

@@ -22,7 +22,7 @@ from fairlead.errors import FairleadError, InvalidConfigError
 from fairlead.testing._kit.model import Model
 
 if TYPE_CHECKING:
-    from fairlead.testing.api.base import Api
+    from fairlead.testing.api.vendor_api import VendorApi
 
 CONTROL = "/_control/{operation}"
 _OBJECT = TypeAdapter(dict[str, object])
@@ -42,10 +42,10 @@ class _Which(Model):
     arrivals: bool = False
 
 
-class Control:
+class ApiControl:
     """Carries out control requests on *api*."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: VendorApi) -> None:
         self._api = api
         self._operations: Mapping[str, Callable[[dict[str, object]], object]] = {
             "switch": self._switch,

@@ -15,10 +15,10 @@ from pathlib import Path
 
 from fairlead._core.secret import Secret
 from fairlead.assembly.gate import gate_keys, gate_viewer
-from fairlead.demo.load.plan import Load
-from fairlead.demo.load.series import Report
+from fairlead.demo.load.load_plan import Load
+from fairlead.demo.load.load_view import LoadView
+from fairlead.demo.load.series import LoadReport
 from fairlead.demo.load.upstream import Told, Upstream
-from fairlead.demo.load.view import LoadView
 from fairlead.engine.ports.gate_keys import GateKeys
 from fairlead.engine.ports.gate_view import GateView, GateViewer
 from fairlead.errors import DependencyUnavailableError, LimiterUnavailableError
@@ -31,7 +31,7 @@ MOST_LOOKED_AT = 8
 """Tenants whose state is read for each sample."""
 
 
-class Stage:
+class LoadRun:
     """Made for one run on the Redis at *url*, under *prefix*."""
 
     def __init__(self, load: Load, url: Secret, prefix: str, view: LoadView) -> None:
@@ -47,7 +47,7 @@ class Stage:
         self._gone: set[int] = set()
         self._changed = asyncio.Event()
 
-    async def play(self, server: str) -> Report:
+    async def play(self, server: str) -> LoadReport:
         """Run it, and judge. *server* names the Redis in the report."""
         try:
             with tempfile.TemporaryDirectory(prefix="fl-load-") as folder:
@@ -60,7 +60,7 @@ class Stage:
                     await self._upstream.close()
         finally:
             await self._clear()
-        return Report(self._load, self._series, self._upstream.judge(self._series.turn_s), server)
+        return LoadReport(self._load, self._series, self._upstream.judge(self._series.turn_s), server)
 
     async def _clear(self) -> None:
         try:
@@ -90,7 +90,12 @@ class Stage:
             self._words = folder / "words"
             try:
                 while len(made) < self._load.processes:
-                    command = ("-m", "fairlead.demo.load.caller", str(folder / "upstream"), str(len(made)))
+                    command = (
+                        "-m",
+                        "fairlead.demo.load.load_process",
+                        str(folder / "upstream"),
+                        str(len(made)),
+                    )
                     process = await asyncio.create_subprocess_exec(
                         *(sys.executable, *command),
                         stdin=asyncio.subprocess.DEVNULL,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from fairlead.cli.kit.live_view import LiveView
 from fairlead.cli.kit.output import Output
 from fairlead.demo.load.chart import chart
-from fairlead.demo.load.plan import Load
-from fairlead.demo.load.series import Report, Sample, Series
+from fairlead.demo.load.load_plan import Load
+from fairlead.demo.load.series import LoadReport, LoadSample, LoadSeries
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -25,7 +25,7 @@ class LoadView(LiveView):
     def __init__(self, load: Load, out: Output) -> None:
         super().__init__(out)
         self._load = load
-        self.series = Series(load)
+        self.series = LoadSeries(load)
 
     def _line(self) -> str:
         shown = figures(self._load, self.series.samples[-1])
@@ -54,7 +54,7 @@ class LoadView(LiveView):
         return Panel(parts, title=title, subtitle=clock, title_align="left", subtitle_align="right")
 
 
-def figures(load: Load, last: Sample) -> dict[str, str]:
+def figures(load: Load, last: LoadSample) -> dict[str, str]:
     """The latest sample in words."""
     level = "-" if last.level is None else f"{last.level:.1f} of {load.capacity:g}"
     shown = {
@@ -69,9 +69,9 @@ def figures(load: Load, last: Sample) -> dict[str, str]:
     return shown
 
 
-def charts_of(load: Load, samples: list[Sample], *, width: int = WIDTH) -> list[tuple[str, list[str]]]:
+def charts_of(load: Load, samples: list[LoadSample], *, width: int = WIDTH) -> list[tuple[str, list[str]]]:
     """Admitted, refused, level and waits over time, each with its title."""
-    panels: list[tuple[str, Callable[[Sample], float | None], float]] = [
+    panels: list[tuple[str, Callable[[LoadSample], float | None], float]] = [
         (f"admitted/s (limit {load.per_s * load.tenants:g})", lambda one: one.admitted_per_s, 1.0),
         ("refused/s", lambda one: one.refused_per_s, 1.0),
         (f"bucket, mean of tenants (holds {load.capacity:g})", lambda one: one.level, load.capacity),
@@ -83,7 +83,7 @@ def charts_of(load: Load, samples: list[Sample], *, width: int = WIDTH) -> list[
     ]
 
 
-def show_report(report: Report, out: Output) -> None:
+def show_report(report: LoadReport, out: Output) -> None:
     """The charts, and what the run came to."""
     load = report.load
     for title, lines in charts_of(load, report.series.samples):
@@ -94,7 +94,7 @@ def show_report(report: Report, out: Output) -> None:
         out.say(verdict(report))
 
 
-def verdict(report: Report) -> str:
+def verdict(report: LoadReport) -> str:
     """In a sentence."""
     load, judged = report.load, report.judgement
     rate = f"{load.capacity:g} + {load.per_s:g}·W calls of a tenant in any W seconds"

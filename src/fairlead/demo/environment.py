@@ -22,7 +22,7 @@ from fairlead.app import Fairlead
 from fairlead.assembly.config import load
 from fairlead.assembly.runtime import Runtime
 from fairlead.assembly.stores import stop_servers
-from fairlead.demo.plan import ACCOUNTS, TENANTS, Account, Plan
+from fairlead.demo.demo_plan import ACCOUNTS, TENANTS, DemoAccount, DemoPlan
 from fairlead.demo.profile import settings, write_settings
 from fairlead.demo.worker import WorkerProcess
 from fairlead.engine.ports import SessionView
@@ -35,10 +35,10 @@ READY_S = 60.0
 ACTOR = "demo"
 
 
-class World:
+class DemoEnvironment:
     """Everything that runs while the demo runs; *keep* leaves the folder when it is over."""
 
-    def __init__(self, plan: Plan, *, keep: bool) -> None:
+    def __init__(self, plan: DemoPlan, *, keep: bool) -> None:
         self.plan = plan
         self.home = Path(tempfile.mkdtemp(prefix="fairlead-demo-"))
         self._keep = keep
@@ -136,7 +136,7 @@ class World:
                 )
             )
 
-    async def _connect_one(self, account: Account, given: dict[str, Any], consented_s: float) -> None:
+    async def _connect_one(self, account: DemoAccount, given: dict[str, Any], consented_s: float) -> None:
         own_app = account.role.policy is Policy.ASSERTION
         # the life of the token is counted from before the consent, never from now
         left_s = given["expires_in_s"] - (time.monotonic() - consented_s)
