@@ -115,7 +115,7 @@ def never_claims(program: Program) -> None:
     """A worker that is there, and takes no job."""
 
     async def wait(worker: Worker = program.worker) -> None:
-        while worker._stopped_at is None:
+        while not worker.drain.is_requested:
             await program.clock.sleep(5.0)
 
     program.worker.run = wait  # type: ignore[method-assign]

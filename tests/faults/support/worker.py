@@ -206,7 +206,7 @@ class _Worker:
         """Return once nothing runs here and all that ended is written."""
         worker = self.runtime._worker
         assert worker is not None
-        while worker.running or worker._acks.pending:
+        while worker.running or worker.acks.pending:
             await asyncio.sleep(LOOK_S)
         return {"stale": self._stale}
 

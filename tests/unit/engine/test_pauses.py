@@ -129,7 +129,7 @@ async def test_a_result_is_a_result() -> None:
     [
         (Pauses(DependencyUnavailableError("away")), {"group_key": "g"}, "away"),
         (Pauses(), {"group_key": ""}, "names nothing to pause"),
-        (None, {"group_key": "g"}, "no pauses are kept here"),
+        (None, {"group_key": "g"}, "no pauses are stored here"),
     ],
 )
 async def test_a_pause_that_cannot_be_made_fails_nothing(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -180,6 +181,64 @@ def test_fault_of_this_process_is_a_wait_and_spends_no_attempt(kind: str) -> Non
     assert isinstance(outcome_of_exception(no_connection, draw=0.0), Snooze)
     elsewhere = errors.NotSentError("the request never left", reason="connect")
     assert isinstance(outcome_of_exception(elsewhere, draw=0.0), Retry)
+
+
+def without_descriptors(number: int = errno.EMFILE) -> OSError:
+    return OSError(number, "Too many open files")
+
+
+def raised_from(error: BaseException, cause: BaseException, *, explicit: bool = True) -> Exception:
+    """Return *error* as raised because of *cause*, or while that was handled."""
+    try:
+        try:
+            raise cause
+        except BaseException as caught:
+            if explicit:
+                raise error from caught
+            raise error  # noqa: B904
+    except Exception as chained:
+        return chained
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        without_descriptors(),
+        without_descriptors(errno.ENFILE),
+        raised_from(RuntimeError("all connection attempts failed"), without_descriptors()),
+        raised_from(RuntimeError("max retries exceeded"), without_descriptors(), explicit=False),
+        ExceptionGroup("", [without_descriptors(), raised_from(KeyError(), without_descriptors())]),
+    ],
+    ids=["of the process", "of the system", "as a cause", "as a context", "in a group"],
+)
+def test_handler_that_finds_no_descriptor_waits_and_spends_no_attempt(error: Exception) -> None:
+    wait = outcome_of_exception(error, draw=0.0)
+    assert isinstance(wait, Snooze)
+    assert (wait.delay_s, wait.counted) == (1.0, True)
+    assert isinstance(outcome_of_exception(error, draw=0.0, waits=MOST_WAITS), Retry)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"),
+        OSError(errno.ENOSPC, "No space left on device"),
+        raised_from(
+            errors.CallFailedError("no response", may_have_acted=True),
+            without_descriptors(),
+        ),
+        raised_from(
+            RuntimeError("the order was not sent"),
+            raised_from(
+                errors.CallFailedError("no response", may_have_acted=True),
+                without_descriptors(),
+            ),
+        ),
+    ],
+    ids=["a refused connection", "a full disk", "a call that may have acted", "and as a cause"],
+)
+def test_other_errors_of_a_handler_spend_an_attempt(error: Exception) -> None:
+    assert isinstance(outcome_of_exception(error, draw=0.0), Retry)
 
 
 # ---- the time budget (Q5) ----------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Look at the grant after a credential was refused, and hold the work of its connection where it is gone."""
+"""Read the state of a grant after its credential was refused, and hold the jobs of a connection without one."""
 
 from __future__ import annotations
 
@@ -21,28 +21,32 @@ class Grants(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RefusedRun:
-    """A run that ended by *error*, as *credential* was refused; it is *outcome* where the grant is fine."""
+    """A run that ended by *error*, because *credential* was refused. *outcome* applies if the grant is fine."""
 
     outcome: Retry
     error: Exception
     credential: RefusedCredential
 
 
+RunEnd = AnyOutcome | RefusedRun
+"""How a run ended, before its stored outcome is decided."""
+
+
 class GrantWaits:
-    """Waits for new grants. *grants* None: nothing is known of any grant here."""
+    """The waits of jobs for new grants. Without *grants* the error of a run is believed."""
 
     def __init__(self, grants: Grants | None, holds: GroupHolds) -> None:
         self._grants = grants
         self._holds = holds
 
     async def resolve(
-        self, job: Job, answer: RefusedRun | RequireReauth, ran_s: float
-    ) -> tuple[AnyOutcome | RefusedRun, UUID | None]:
-        """Return how *job* waits after a run of *ran_s*, or *answer* where the run has failed.
+        self, job: Job, run_end: RefusedRun | RequireReauth, ran_s: float
+    ) -> tuple[RunEnd, UUID | None]:
+        """Return how *job* waits after a run of *ran_s* seconds, or *run_end* if the run has failed.
 
-        And its connection, where that is known.
+        The second value is the id of its connection, if known.
         """
-        refused = answer.credential if isinstance(answer, RefusedRun) else credential_of(job, None)
+        refused = run_end.credential if isinstance(run_end, RefusedRun) else credential_of(job, None)
         assert refused is not None
         grant, state = await self._grant_of(refused, ran_s)
         waits = job.streaks.get(WAITS, 0)
@@ -50,7 +54,7 @@ class GrantWaits:
         if wait is not None and wait.in_place and grant is not Grant.GONE:
             wait = await self._holds.hold_group(job, wait)
         is_of_tenant = refused.tenant == job.tenant_id
-        return wait or answer, state.connection_id if state is not None and is_of_tenant else None
+        return wait or run_end, state.connection_id if state is not None and is_of_tenant else None
 
     async def _grant_of(self, refused: RefusedCredential, ran_s: float) -> tuple[Grant, GrantState | None]:
         if self._grants is None or not refused.group:

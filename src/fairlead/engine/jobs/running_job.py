@@ -1,4 +1,4 @@
-"""The records that a worker has of a pending claim and of a running job, and how it hands a job back."""
+"""A job that runs, and the outcome that hands a job back."""
 
 from __future__ import annotations
 
@@ -10,18 +10,6 @@ from uuid import UUID
 from fairlead.engine.jobs.handler import JobContext
 from fairlead.engine.jobs.suspects import longest_run_s
 from fairlead.engine.ports import Job, Json, Outcome, Rescheduled
-
-CANCELLED = "cancelled"
-"""The reason of a run that was stopped because its job was cancelled."""
-
-
-@dataclass(slots=True)
-class PendingClaim:
-    """A claim that is under way, for *demand* jobs at most."""
-
-    jobs: asyncio.Task[list[Job]]
-    demand: int
-    session_id: UUID
 
 
 @dataclass(slots=True)
@@ -50,8 +38,3 @@ class RunningJob:
 def hand_back_outcome(job: Job, args: Mapping[str, Json] | None = None) -> Rescheduled:
     """Return the outcome that makes a job available again at once, with what its run saved (*args*)."""
     return Rescheduled(job.job_id, job.lease_id, 0.0, call_waited_s=job.call_waited_s, args=args)
-
-
-async def raise_from(failure: asyncio.Future[None]) -> None:
-    """Wait for *failure* and raise it."""
-    await failure

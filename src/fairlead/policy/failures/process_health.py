@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from fairlead.errors import FairleadError
+
 HINTS: Mapping[str, str] = MappingProxyType(
     {
         "descriptors": "raise the limit of open files of this process (ulimit -n, LimitNOFILE=)",
@@ -30,6 +32,8 @@ _KINDS: Mapping[int | None, str] = {
     **dict.fromkeys((errno.ENOMEM, errno.ENOBUFS, errno.EADDRNOTAVAIL), "resources"),
 }
 
+MOST_CAUSES = 10
+"""How many errors of a chain of causes are read."""
 SICK_FROM = 2
 """How many destinations must be out of reach before the process counts as sick."""
 WINDOW_S = 30.0
@@ -45,6 +49,22 @@ MOST_DESTINATIONS = 8
 def own_fault_of(error: BaseException) -> str | None:
     """Return the kind of process fault that *error* is, by its errno; None if it is none."""
     return _KINDS.get(error.errno) if isinstance(error, OSError) else None
+
+
+def lacks_descriptors(error: BaseException) -> bool:
+    """Return whether *error*, or an error that led to it, says that no file descriptor was left.
+
+    Libraries wrap the error of the operating system in errors of their own. The chain ends at an error of
+    fairlead, which says by itself whether it was a fault of this process.
+    """
+    link: BaseException | None = error
+    for _ in range(MOST_CAUSES):
+        if link is None or isinstance(link, FairleadError):
+            return False
+        if own_fault_of(link) == "descriptors":
+            return True
+        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+    return False
 
 
 def is_own_fault(kind: str | None) -> bool:

@@ -25,7 +25,7 @@ from fairlead.policy.calls.blast_radius import Own, of_call, of_error
 from fairlead.policy.calls.classify.verdict import Verdict
 from fairlead.policy.failures.backoff import checked_draw, jittered_s, nominal_delay_s
 from fairlead.policy.failures.category import Category, Failure, classify_exception
-from fairlead.policy.failures.process_health import is_own_fault
+from fairlead.policy.failures.process_health import is_own_fault, lacks_descriptors
 from fairlead.policy.failures.retry import DEFAULT_RULES
 from fairlead.policy.jobs.payload import encode_args
 from fairlead.policy.jobs.states import JobState
@@ -188,7 +188,8 @@ def outcome_of_exception(
       sent. The wait is spread by up to 10 %, unless the job has a reservation.
     - A vendor's refusal for a limit before it acted, up to *MOST_WAITS* times since the job last saved its
       progress: a vendor that always refuses is down.
-    - A fault of this process, up to *MOST_WAITS* times.
+    - A fault of this process, up to *MOST_WAITS* times. That includes a handler's own connections and files,
+      when no file descriptor is left.
 
     Args:
         error: The exception.
@@ -228,7 +229,9 @@ def _is_own_fault(error: Exception) -> bool:
     if isinstance(error, CallFailedError) and error.may_have_acted and not error.idempotent:
         return False
     kinds = CallFailedError | NotSentError | DependencyUnavailableError
-    return isinstance(error, kinds) and is_own_fault(error.reason)
+    if isinstance(error, kinds):
+        return is_own_fault(error.reason)
+    return lacks_descriptors(error)  # of a connection or file that the handler opened itself
 
 
 def _vendors_wait(error: CallFailedError, waits: int, draw: float) -> Snooze | None:
