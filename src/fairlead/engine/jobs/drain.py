@@ -73,16 +73,16 @@ class Drain:
 
     async def _wait_while(
         self,
-        left: Callable[[], int],
+        count: Callable[[], int],
         woken: asyncio.Event,
         share: float,
         *,
         forced_s: float,
         at_least_s: float = 0.0,
     ) -> None:
-        """Wait until nothing is *left*, until *share* of the grace is over, or *forced_s* after a second stop."""
+        """Wait until *count* returns 0, until *share* of the grace is over, or *forced_s* after a second stop."""
         started_mono = self._clock.monotonic()
-        while left():
+        while count():
             assert self._stopped_mono is not None
             end_mono = self._stopped_mono + self._grace_s * share
             if self._forced_mono is not None:
