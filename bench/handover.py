@@ -25,7 +25,7 @@ from bench.report import Row
 from fairlead._core.secret import Secret
 from fairlead.adapters.local.system import SystemClock, SystemIds, draw
 from fairlead.assembly.gate import GateCore, GateSettings
-from fairlead.engine.limits.admitter import AdmissionRequest
+from fairlead.engine.limits.admission import AdmissionRequest
 from fairlead.policy.limits.key import KeyKind, Keyspace
 from fairlead.policy.limits.limit import MICRO, Domain, Plan, PoolLimit
 

@@ -27,7 +27,7 @@ from bench.report import Row
 from fairlead._core.secret import Secret
 from fairlead.adapters.local.system import SystemClock, SystemIds, draw
 from fairlead.assembly.gate import GateCore, GateSettings
-from fairlead.engine.limits.admitter import AdmissionRequest
+from fairlead.engine.limits.admission import AdmissionRequest
 from fairlead.engine.limits.observations import observations_for
 from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.feedback.dialect import parse_limits

@@ -16,7 +16,7 @@ from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.assembly.config import load
 from fairlead.engine.jobs.handler import JobContext
-from fairlead.engine.limits.call_admitter import CallRequest
+from fairlead.engine.limits.admission import CallRequest
 from fairlead.engine.limits.override_cache import LOOK_S
 from fairlead.engine.ports import ConnectionKey
 from fairlead.errors import LimitExceededError

@@ -12,8 +12,9 @@ from fairlead.adapters.local.local_gate import LocalGate
 from fairlead.engine.jobs.executor import Executor
 from fairlead.engine.jobs.group_holds import Pauses
 from fairlead.engine.jobs.handler import Handler, JobContext
+from fairlead.engine.limits.admission import CallRequest
 from fairlead.engine.limits.admitter import Admitter
-from fairlead.engine.limits.call_admitter import CallAdmitter, CallRequest
+from fairlead.engine.limits.call_admitter import CallAdmitter
 from fairlead.engine.limits.learned_limits import LearnedLimitsWriter
 from fairlead.engine.limits.lease_renewer import LeaseRenewer
 from fairlead.engine.limits.limit_plans import Plans

@@ -31,9 +31,8 @@ from fairlead.assembly.config import Config, load
 from fairlead.assembly.offline import OfflineServices, offline_services
 from fairlead.assembly.providers import ProfileRegistry
 from fairlead.assembly.runtime import Roles, Runtime
-from fairlead.engine.limits.admission import Admission
+from fairlead.engine.limits.admission import Admission, CallRequest
 from fairlead.engine.limits.bulk_slots import BulkOperation, BulkRequest
-from fairlead.engine.limits.call_admitter import CallRequest
 from fairlead.engine.ports import CallerJobs, ConnectionKey, NewJob
 from fairlead.errors import FairleadError, InvalidConfigError, InvalidInputError
 from fairlead.policy.jobs.job import check_delay

@@ -10,7 +10,7 @@ import pytest
 
 from fairlead._core.secret import Secret
 from fairlead.engine.base.database_outage import CANCELLED_AFTER_S, PROBE_EVERY_S, UNRESPONSIVE_AFTER_S
-from fairlead.engine.limits.call_admitter import CallRequest
+from fairlead.engine.limits.admission import CallRequest
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.engine.tokens.reader import TokenReader
 from fairlead.errors import DeadlineExceededError, DependencyUnavailableError, NotFoundError

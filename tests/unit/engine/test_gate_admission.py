@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from fairlead.adapters.local.local_gate import LocalGate
-from fairlead.engine.limits.admitter import AdmissionRequest, Admitter
+from fairlead.engine.limits.admission import AdmissionRequest
+from fairlead.engine.limits.admitter import Admitter
 from fairlead.engine.limits.lease_renewer import LeaseRenewer
 from fairlead.engine.ports.gate import AdmitRequest, Admitted, Observation
 from fairlead.errors import DependencyUnavailableError, LimitExceededError, SlotLostError
@@ -254,11 +255,11 @@ async def test_call_larger_than_learnt_limit_takes_all_of_it(world: World) -> No
 
 async def test_a_call_that_has_ended_is_given_back_without_a_turn_of_the_loop(world: World) -> None:
     plan = Plan(DOMAIN, pool=PoolLimit("p", 1), buckets=(BucketLimit("requests", 1, 0.001),))
-    inside = await world.admitter.begin(world.entry(plan))
+    inside = await world.admitter.admit(world.entry(plan))
     assert not await world.is_free(plan)
-    inside.admission.not_sent()
-    assert inside.release_local() is None
-    inside.release_soon()
+    inside.not_sent()
+    assert world.admitter.release_local(inside) is None
+    world.admitter.release_soon(inside)
     assert await world.is_free(plan)
 
 
@@ -267,12 +268,12 @@ async def test_a_lost_slot_ends_the_call_and_takes_the_cancellation_back(world: 
     outcome: list[object] = []
 
     async def call() -> None:
-        inside = await world.admitter.begin(world.entry(plan))
+        inside = await world.admitter.admit(world.entry(plan))
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError as error:
-            outcome.append(inside.release_local(error))
-        inside.release_soon()
+            outcome.append(world.admitter.release_local(inside, error))
+        world.admitter.release_soon(inside)
         task = asyncio.current_task()
         assert task is not None
         outcome.append(task.cancelling())
@@ -291,10 +292,10 @@ async def test_an_end_that_comes_as_the_gate_closes_takes_nothing_from_the_call(
 ) -> None:
     """A caller who was told to try again would have it done twice."""
     closed = DependencyUnavailableError("gate is closed")
-    inside = await world.admitter.begin(world.entry(Plan(DOMAIN)))
-    inside.release_local()
+    inside = await world.admitter.admit(world.entry(Plan(DOMAIN)))
+    world.admitter.release_local(inside)
     monkeypatch.setattr(world.gate, "release_soon", lambda _finish, told: told(closed))
-    inside.release_soon()
+    world.admitter.release_soon(inside)
 
     async def finish(_finish: object) -> None:
         raise closed
@@ -304,4 +305,4 @@ async def test_an_end_that_comes_as_the_gate_closes_takes_nothing_from_the_call(
         await world.stay("asked", world.entry(Plan(DOMAIN)))
     monkeypatch.setattr(world.gate, "release_soon", lambda _finish, told: told(ValueError("of ours")))
     with pytest.raises(ValueError, match="of ours"):
-        inside.release_soon()
+        world.admitter.release_soon(inside)

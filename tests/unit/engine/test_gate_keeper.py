@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from fairlead.adapters.local.local_gate import LocalGate
-from fairlead.engine.limits.admitter import AdmissionRequest, Admitter
+from fairlead.engine.limits.admission import AdmissionRequest
+from fairlead.engine.limits.admitter import Admitter
 from fairlead.engine.limits.failover_gate import ANSWER_S, LOOK_S
 from fairlead.engine.limits.lease_renewer import BEAT_SPREAD, LeaseRenewer
 from fairlead.engine.ports.gate import AdmitRequest, AdmitResult, Lease, Renewal

@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from fairlead.adapters.local.local_gate import LocalGate
-from fairlead.engine.limits.admitter import AdmissionRequest, Admitter
+from fairlead.engine.limits.admission import AdmissionRequest
+from fairlead.engine.limits.admitter import Admitter
 from fairlead.engine.limits.lease_renewer import LeaseRenewer
 from fairlead.engine.ports.gate import AdmitRequest, AdmitResult, Observation
 from fairlead.errors import DeadlineExceededError, LimitExceededError
@@ -96,15 +97,15 @@ async def test_a_slot_handed_to_a_caller_that_leaves_with_its_turn_is_given_back
     slot, rate = PoolLimit("p", 1), BucketLimit("b", 3, 2.0)
     both, alone = Plan(DOMAIN, buckets=(rate,), pool=slot), Plan(DOMAIN, pool=slot)
     admitter = admissions_of(gate, clock)
-    first = await admitter.begin(AdmissionRequest(both, "acme", "shopify"))
+    first = await admitter.admit(AdmissionRequest(both, "acme", "shopify"))
     job = AdmissionRequest(both, "acme", "shopify", wait_s=0.3, reserve_ahead_s=900, reservation_id=77)
     waiting = begun(admitter.admit(job))
     await settled()
-    first.admission.record_health(DestinationHealth.HEALTHY, {0: Observation(left=0.0)})
-    first.release_local()
-    await first.release()
+    first.record_health(DestinationHealth.HEALTHY, {0: Observation(left=0.0)})
+    admitter.release_local(first)
+    await admitter.release(first)
     await clock.advance(0.3)
     with pytest.raises(LimitExceededError, match="rate"):
         await waiting
     await settled()
-    await admitter.begin(AdmissionRequest(alone, "acme", "shopify"))
+    await admitter.admit(AdmissionRequest(alone, "acme", "shopify"))

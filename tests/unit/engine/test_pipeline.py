@@ -14,8 +14,7 @@ from fairlead._core.secret import Secret
 from fairlead.engine.calls.call_state import CallConfig
 from fairlead.engine.calls.pipeline import Pipeline
 from fairlead.engine.calls.request import Call
-from fairlead.engine.limits.admission import Admission
-from fairlead.engine.limits.call_admitter import CallRequest
+from fairlead.engine.limits.admission import Admission, CallRequest
 from fairlead.engine.ports import ConnectionKey
 from fairlead.engine.ports.credentials import Connection
 from fairlead.engine.ports.gate import Admitted
@@ -29,6 +28,7 @@ from fairlead.errors import (
     ReauthRequiredError,
     RefreshInProgressError,
     RefusedError,
+    SlotLostError,
 )
 from fairlead.events import CallAttempted
 from fairlead.policy.calls.classify.rules import rules_of
@@ -87,19 +87,18 @@ class World:
     async def connection(self, key: ConnectionKey) -> Connection:
         return CONNECTION
 
-    @asynccontextmanager
-    async def enter(self, wish: CallRequest, *, wait_end: bool) -> AsyncIterator[Admission]:
-        assert not wait_end
+    async def admit(self, wish: CallRequest) -> Admission:
         self.wishes.append(wish)
         if isinstance(self.answers[0], Exception):
             raise self.answers.pop(0)  # type: ignore[misc]
         admission = Admission(Admitted(Plan(Domain(("tenant", "acme"))), None, 0, 0, (), (3.0,)), 0.0)
         self.admissions.append(admission)
         self.inside += 1
-        try:
-            yield admission
-        finally:
-            self.inside -= 1
+        return admission
+
+    def release_soon(self, admission: Admission, error: BaseException | None) -> SlotLostError | None:
+        self.inside -= 1
+        return None
 
     async def send(self, request: HttpRequest) -> HttpResponse | NoResponse:
         assert self.inside == 1, "it is sent without admission"

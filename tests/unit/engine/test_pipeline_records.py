@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, fields, replace
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +15,6 @@ from fairlead.engine.calls.call_events import ALL_PER_S, FAILED_EACH_S, SAMPLE
 from fairlead.engine.calls.unclassified import INTERVAL_S, Unclassified
 from fairlead.engine.jobs.handler import JobContext, current_job
 from fairlead.engine.limits.admission import Admission
-from fairlead.engine.limits.call_admitter import CallRequest
 from fairlead.engine.ports import ConnectionKey
 from fairlead.engine.ports.http import HttpRequest, HttpResponse, NoResponse
 from fairlead.errors import (
@@ -102,12 +99,9 @@ async def test_the_time_under_way_is_that_of_all_attempts() -> None:
 class Losing(World):
     """The slot of each call is lost while it runs."""
 
-    @asynccontextmanager
-    async def enter(self, wish: CallRequest, *, wait_end: bool) -> AsyncIterator[Admission]:
-        whole: AbstractAsyncContextManager[Admission] = super().enter(wish, wait_end=wait_end)
-        async with whole as admission:
-            yield admission
-        raise SlotLostError("lost")
+    def release_soon(self, admission: Admission, error: BaseException | None) -> SlotLostError | None:
+        super().release_soon(admission, error)
+        return SlotLostError("lost")
 
 
 async def test_a_slot_that_is_lost_leaves_a_record() -> None:

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from fairlead.assembly.settings import Settings
 from fairlead.cli.connections.files import own_entry
 from fairlead.engine.jobs.handler import Handler
-from fairlead.engine.limits.call_admitter import CallRequest
+from fairlead.engine.limits.admission import CallRequest
 from fairlead.engine.ports import ConnectionKey
 from fairlead.errors import InvalidConfigError, InvalidInputError
 from fairlead.policy.failures.retry import RetryPolicy

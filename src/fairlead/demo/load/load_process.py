@@ -20,8 +20,7 @@ from typing import Any
 from fairlead._core.secret import Secret
 from fairlead.assembly.gate import GateCore, GateSettings
 from fairlead.demo.load.load_plan import PROVIDER, Load
-from fairlead.engine.limits.admission import Admission
-from fairlead.engine.limits.admitter import AdmissionRequest
+from fairlead.engine.limits.admission import Admission, AdmissionRequest
 from fairlead.errors import LimiterUnavailableError, LimitExceededError, SlotLostError
 from fairlead.events import Event
 from fairlead.policy.limits.breaker import DestinationHealth

@@ -81,6 +81,12 @@ class CallEvents:
         self._emit(event)
         return event
 
+    def refuse(self, state: CallState, error: FairleadError) -> FairleadError:
+        """Record that *error* prevented an attempt, and return the error to raise. Its cause is set."""
+        raised = state.refused(error)
+        self.refused(state, error, raised)
+        return raised
+
     def refused(self, state: CallState, error: FairleadError, raised: FairleadError) -> None:
         """Record that *error* prevented an attempt, and that the caller gets *raised*.
 

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from fairlead._core.secret import Secret
 from fairlead.engine.calls.request import Call
-from fairlead.engine.limits.call_admitter import CallRequest
+from fairlead.engine.limits.admission import CallRequest
 from fairlead.engine.ports import Connection
 from fairlead.engine.ports.gate import Admitted
 from fairlead.engine.ports.http import HttpRequest, HttpResponse, NoResponse
@@ -109,6 +109,7 @@ class CallState:
         max_inline_wait_s: The longest wait inside the call; in a job a longer one reschedules the job.
         total_deadline_s: The deadline that the caller or the connection sets.
         left_s: The time to the deadline when the attempt was prepared.
+        sent_mono: When the last attempt was sent.
         in_flight_s: How long all attempts were in flight, as of the last `update_timers`.
         waited_s: How long the call waited for credentials, limits and retries, as of the last `update_timers`.
         last: The last failed attempt.
@@ -136,22 +137,22 @@ class CallState:
     left_s: float = 0.0
     attempt_timeout_s: float = 0.0
     in_flight_s: float = 0.0
-    attempt_started_mono: float | None = None
+    sent_mono: float = 0.0
+    _in_flight_since_mono: float | None = None
     gate: str = ""
     job_id: UUID | None = None
     waited_s: float = 0.0
 
-    def start_attempt(self, now_mono: float, admitted: Admitted) -> float:
-        """Count one more attempt, sent at *now_mono*, and return that instant."""
+    def start_attempt(self, now_mono: float, admitted: Admitted) -> None:
+        """Count one more attempt, sent at *now_mono*."""
         self.attempts += 1
-        self.attempt_started_mono = now_mono
+        self.sent_mono = self._in_flight_since_mono = now_mono
         self.gate = gate_of(admitted)
-        return now_mono
 
     def end_attempt(self, now_mono: float) -> None:
         """Count the time of the attempt that has ended."""
         self._add_in_flight(now_mono)
-        self.attempt_started_mono = None
+        self._in_flight_since_mono = None
 
     def update_timers(self, now_mono: float) -> None:
         """Bring `waited_s` and `in_flight_s` up to date."""
@@ -159,9 +160,9 @@ class CallState:
         self.waited_s = now_mono - self.started_mono - self.in_flight_s
 
     def _add_in_flight(self, now_mono: float) -> None:
-        if self.attempt_started_mono is not None:
-            self.in_flight_s += now_mono - self.attempt_started_mono
-            self.attempt_started_mono = now_mono
+        if self._in_flight_since_mono is not None:
+            self.in_flight_s += now_mono - self._in_flight_since_mono
+            self._in_flight_since_mono = now_mono
 
     def attempt(self, now_mono: float) -> Attempt:
         """Return the part of the state on which the next step depends."""
@@ -197,13 +198,13 @@ class CallState:
             operation=call.operation,
         )
 
-    def http_request(self, now_mono: float) -> HttpRequest:
-        """Return the request of an attempt that starts at *now_mono*, with the credential in its header."""
+    def http_request(self) -> HttpRequest:
+        """Return the request of the attempt that was started, with the credential in its header."""
         call, header = self.call, self.config.profile.credential_header
         assert self.token is not None
         value = Secret(header.format.replace("{token}", self.token.access_token.reveal()), remember=False)
         headers: Mapping[str, str | Secret] = {**header.fixed, **call.headers, header.name: value}
-        timeout_s = self.attempt_timeout_s = self.deadline_mono - now_mono
+        timeout_s = self.attempt_timeout_s = self.deadline_mono - self.sent_mono
         max_bytes, tenant = call.max_body_bytes, call.key.tenant
         return HttpRequest(call.method, call.url, headers, call.body, timeout_s, max_bytes, tenant)
 

@@ -12,13 +12,10 @@ retry could not be admitted, or the database was unavailable for it, that error 
 executes nothing: if there is no newer token, the reason is raised itself (ReauthRequiredError, ...).
 
 Spec: R31.
-
-Over 400 lines because the way of one call is read in one place.
 """
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -27,6 +24,7 @@ from typing import TypeVar
 
 from fairlead._core.clock import Clock, Draw
 from fairlead.engine.base.timing import with_deadline
+from fairlead.engine.calls.attempt import Attempt, classify_outcome
 from fairlead.engine.calls.batch_retry import wait_for_items
 from fairlead.engine.calls.buffered import BufferedStream, read, read_none
 from fairlead.engine.calls.call_events import CallEvents
@@ -45,20 +43,17 @@ from fairlead.engine.ports.http import (
     StreamBroken,
     Transport,
 )
-from fairlead.errors import DeadlineExceededError, FairleadError, InvalidInputError, SlotLostError
+from fairlead.errors import DeadlineExceededError, FairleadError, InvalidInputError
 from fairlead.events import Emit
-from fairlead.policy.calls.classify.body import LazyResponse
-from fairlead.policy.calls.classify.classifier import classify
 from fairlead.policy.calls.classify.status import is_success
 from fairlead.policy.calls.classify.verdict import DONE, Result, Verdict
-from fairlead.policy.calls.deadline import buffer_s, is_hurried
+from fairlead.policy.calls.deadline import buffer_s
 from fairlead.policy.calls.next_step import (
     RETURN,
     Decision,
     NextAction,
     decide_next,
 )
-from fairlead.policy.calls.no_response import classify_no_response
 from fairlead.policy.limits.feedback.dialect import parse_limits
 from fairlead.policy.limits.feedback.raw_response import RawResponse
 from fairlead.policy.providers.call_settings import DEADLINE_S
@@ -113,34 +108,10 @@ class Pipeline:
         while True:
             # Find what refuses the call before it takes a place under any limit.
             await self._prepare(state)
-            sent_mono: float | None = None
-            try:  # the steps of `_admit`, inline: its generator would cost every call 3 us
-                # Wait until every limit of the connection admits the request.
-                async with self._admitter.enter(state.admission_request(), wait_end=False) as admission:
-                    sent_mono = state.start_attempt(self._clock.monotonic(), admission.admitted)
-                    try:
-                        outcome = await self._transport.send(state.http_request(sent_mono))
-                    except InvalidInputError:  # the request is not valid HTTP
-                        admission.not_sent()
-                        raise
-                    except asyncio.CancelledError:
-                        admission.record_cancelled(
-                            self._clock.monotonic() - sent_mono, state.total_deadline_s
-                        )
-                        raise
-                    finally:
-                        state.end_attempt(self._clock.monotonic())
-                    # Report the outcome to the limits before the admission is released.
-                    result = self._classify(outcome, state, admission)
-            except asyncio.CancelledError:
-                if sent_mono is not None:
-                    self._events.cancelled(state)
-                raise
-            except SlotLostError as error:
-                self._events.slot_lost(state, error)
-                raise
-            except FairleadError as error:
-                raise self._not_admitted(state, error)  # noqa: B904 (`CallState.refused` sets the cause)
+            # Hold an admission while the request is in flight and its response is classified.
+            async with self._attempt(state) as admission:
+                outcome = await self._send(state, admission)
+                result = classify_outcome(outcome, state, admission, now_epoch_s=self._epoch_s())
             # Return, or refresh the token or wait, and send again.
             if await self._handle_result(state, result):
                 assert isinstance(outcome, HttpResponse)
@@ -168,7 +139,7 @@ class Pipeline:
         state = await self._start(call)
         while True:
             await self._prepare(state)
-            async with self._admit(state) as admission, self._open_stream(state, admission) as stream:
+            async with self._attempt(state) as admission, self._open_stream(state, admission) as stream:
                 whole = not isinstance(stream, NoResponse) and read_whole(stream)
                 if not isinstance(stream, NoResponse) and is_success(stream.status) and not whole:
                     self._record_headers(stream, state, admission)
@@ -180,7 +151,7 @@ class Pipeline:
                         raise self._broken_off(broken.no_response, state, admission) from None
                     return
                 outcome = stream if isinstance(stream, NoResponse) else await read(stream, whole=whole)
-                result = self._classify(outcome, state, admission)
+                result = classify_outcome(outcome, state, admission, now_epoch_s=self._epoch_s())
             if await self._handle_result(state, result):
                 assert isinstance(result.outcome, HttpResponse)
                 yield BufferedStream(result.outcome)
@@ -261,41 +232,18 @@ class Pipeline:
             if state.left_s <= 0:
                 raise _deadline_error(call.key, "there is no time left to begin the call")
         except FairleadError as error:
-            raise self._refused(state, error)  # noqa: B904 (`CallState.refused` sets the cause)
+            raise self._events.refuse(state, error)  # noqa: B904 (`CallState.refused` sets the cause)
 
-    @asynccontextmanager
-    async def _admit(self, state: CallState) -> AsyncIterator[Admission]:
-        """Hold an admission for one attempt; its outcome is reported before the admission is released."""
-        sent_mono: float | None = None
-        foreign = False  # the lost slot is of another call inside the caller's block
+    # ---- while an admission is held ------------------------------------------------------------
+
+    def _attempt(self, state: CallState) -> Attempt:
+        return Attempt(state, self._admitter, self._open_breakers, self._events, self._clock)
+
+    async def _send(self, state: CallState, admission: Admission) -> HttpResponse | NoResponse:
         try:
-            async with self._admitter.enter(state.admission_request(), wait_end=False) as admission:
-                sent_mono = state.start_attempt(self._clock.monotonic(), admission.admitted)
-                try:
-                    yield admission
-                except SlotLostError:
-                    foreign = True
-                    raise
-                except asyncio.CancelledError:
-                    if not state.headers_delivered:
-                        admission.record_cancelled(
-                            self._clock.monotonic() - sent_mono, state.total_deadline_s
-                        )
-                    raise
-                finally:
-                    state.end_attempt(self._clock.monotonic())
-        except asyncio.CancelledError:
-            if sent_mono is not None and not state.headers_delivered:  # else it was recorded as a success
-                self._events.cancelled(state)
-            raise
-        except SlotLostError as error:
-            if not foreign:
-                self._events.slot_lost(state, error)
-            raise
-        except FairleadError as error:
-            if sent_mono is not None:  # raised by the caller's block, or recorded already
-                raise
-            raise self._not_admitted(state, error)  # noqa: B904 (`CallState.refused` sets the cause)
+            return await self._transport.send(state.http_request())
+        except InvalidInputError as error:
+            raise self._not_valid(state, admission, error)  # noqa: B904 (`CallState.refused` sets the cause)
 
     @asynccontextmanager
     async def _open_stream(
@@ -303,53 +251,18 @@ class Pipeline:
     ) -> AsyncIterator[HttpStream | NoResponse]:
         is_open = False
         try:
-            async with self._transport.stream(state.http_request(self._clock.monotonic())) as stream:
+            async with self._transport.stream(state.http_request()) as stream:
                 is_open = True
                 yield stream
         except InvalidInputError as error:
             if is_open:
                 raise
-            admission.not_sent()  # the request is not valid HTTP
-            raise self._refused(state, error)  # noqa: B904 (`CallState.refused` sets the cause)
+            raise self._not_valid(state, admission, error)  # noqa: B904 (`CallState.refused` sets the cause)
 
-    def _not_admitted(self, state: CallState, error: FairleadError) -> FairleadError:
-        self._open_breakers.record(state.call.key, state.host, error)
-        return self._refused(state, error)
-
-    def _refused(self, state: CallState, error: FairleadError) -> FairleadError:
-        """Record that *error* prevented an attempt, and return the error to raise. Its cause is set."""
-        raised = state.refused(error)
-        self._events.refused(state, error, raised)
-        return raised
-
-    # ---- after the outcome is there ------------------------------------------------------------
-
-    def _classify(
-        self,
-        outcome: HttpResponse | NoResponse,
-        state: CallState,
-        admission: Admission,
-        *,
-        headers_delivered: bool = False,
-    ) -> AttemptResult:
-        """Return what *outcome* means, and report it to the limits.
-
-        After *headers_delivered* a timeout says nothing of the destination: the reader may have been slow.
-        """
-        rules = state.config.rules
-        if isinstance(outcome, NoResponse):
-            hurried = headers_delivered or is_hurried(state.attempt_timeout_s, state.total_deadline_s)
-            verdict = classify_no_response(
-                outcome.kind, sent=outcome.sent, why=outcome.why, rules=rules, hurried=hurried
-            )
-            admission.record_no_response(verdict.health, outcome.kind, sent=outcome.sent, hurried=hurried)
-            return AttemptResult(outcome, None, verdict)
-        response, now_epoch_s = LazyResponse(outcome.status, outcome.headers, outcome.body), self._epoch_s()
-        excerpt = response.judged()
-        observations = parse_limits(admission.dialect, excerpt, now_epoch_s=now_epoch_s)
-        verdict = classify(rules, excerpt, observations, now_epoch_s=now_epoch_s)
-        admission.apply_observations(observations, verdict.health, verdict.code)
-        return AttemptResult(outcome, response, verdict)
+    def _not_valid(self, state: CallState, admission: Admission, error: InvalidInputError) -> FairleadError:
+        """Record that the request is not valid HTTP, so that nothing was sent, and return the error to raise."""
+        admission.not_sent()
+        return self._events.refuse(state, error)
 
     def _record_headers(self, stream: HttpStream, state: CallState, admission: Admission) -> None:
         """Record the success of a streamed response; its body is not classified."""
@@ -364,11 +277,14 @@ class Pipeline:
 
     def _broken_off(self, outcome: NoResponse, state: CallState, admission: Admission) -> FairleadError:
         """Record that a body ended early, and return the error to raise. It cannot be retried any more."""
-        result = self._classify(outcome, state, admission, headers_delivered=True)
+        now_epoch_s = self._epoch_s()
+        result = classify_outcome(outcome, state, admission, now_epoch_s=now_epoch_s, headers_delivered=True)
         decision = Decision(NextAction.FAIL, why="its head was given")
         error = state.failed(result, decision)
         self._events.attempt(state, result, decision, error)
         return error
+
+    # ---- between attempts ----------------------------------------------------------------------
 
     async def _handle_result(self, state: CallState, result: AttemptResult) -> bool:
         """Return True to return the response, or False to send again, after the refresh or delay it needs.

@@ -1,16 +1,94 @@
-"""An admitted call, as its caller sees it. Spec: G1, R25, R26."""
+"""The values of one admission, from the request of a call to its release. Spec: G1, R25, R26.
+
+    CallRequest ─► AdmissionRequest ─► AdmittedCall, an Admission to its caller ─► released
+    what the caller says   with limits and costs     with what the response says
+
+Only the gate's port adds two more: AdmitRequest, one question to the gate, and Admitted, its answer.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from fairlead.engine.limits.lease_renewer import HeldLease
 from fairlead.engine.limits.observations import Doubts, observations_for
+from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.engine.ports.gate import Admitted, Observation
+from fairlead.errors import InvalidInputError
 from fairlead.policy.calls.deadline import is_hurried
 from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.feedback.dialect import parse_limits
 from fairlead.policy.limits.feedback.raw_response import LimitObservation, RawResponse
+from fairlead.policy.limits.limit import MAX_LEASE_S, MAX_UNITS, Plan
+from fairlead.policy.text.names import shown
+from fairlead.policy.text.number import number_of
+
+CALL_S = 60.0
+"""How long a call may take if it does not say."""
+
+
+@dataclass(slots=True)  # not to be changed; frozen, each field would cost a call 0.1 us
+class CallRequest:
+    """A request for admission of one call. None means: as its job says, else the default."""
+
+    key: ConnectionKey
+    api: str | None = None
+    host: str = ""
+    cost: float | None = None
+    """Units of each of its limits; None: as earlier calls of its *operation* cost, at first 1."""
+    priority_class: int | None = None
+    wait_s: float | None = None
+    call_s: float = CALL_S
+    retry: bool | None = None
+    """Whether the call is a retry; None: whether its job is."""
+    operation: str = ""
+    """Calls of one operation are expected to cost the same."""
+
+    def __post_init__(self) -> None:
+        """Raise InvalidInputError for an impossible cost or wait: a negative cost would fill the buckets."""
+        bounds = (("cost", self.cost, MAX_UNITS), ("wait_s", self.wait_s, MAX_LEASE_S))
+        for name, value, limit in bounds:
+            if value is not None and not 0 <= number_of(value) <= limit:  # NaN fails this comparison
+                text = f"{value:g}" if type(value) in (int, float) else shown(value)
+                raise InvalidInputError(
+                    f"{name} is {text}",
+                    tenant=self.key.tenant,
+                    provider=self.key.provider,
+                    hint=f"give 0 to {limit:g}",
+                )
+
+
+class AdmissionRequest(NamedTuple):
+    """A call's request for admission.
+
+    Attributes:
+        wait_s: How long the call may wait here.
+        reserve_ahead_s: How far ahead to reserve units, to come back with the same *reservation_id* (default:
+            as long as it may wait).
+        waited_s: How long the work has waited already.
+        existed_s: How long its connection has existed, if known; see AdmitRequest.
+        account: The connection's account. With *host* it identifies the breaker in events.
+        plan_now: Returns the limits of the call as known now, with the same buckets as *plan*.
+    """
+
+    plan: Plan
+    tenant: str
+    provider: str
+    costs: tuple[float, ...] = ()
+    job: str = ""
+    priority_class: int = 1
+    wait_s: float = 0.0
+    reserve_ahead_s: float = 0.0
+    reservation_id: int = 0
+    waited_s: float = 0.0
+    call_s: float = 60.0
+    existed_s: float = math.inf
+    account: str = "default"
+    host: str = ""
+    plan_now: Callable[[], Plan] | None = None
 
 
 @dataclass(slots=True)
@@ -90,3 +168,24 @@ class Admission:
         """Record the health of the destination, and observations by the index of their bucket."""
         self.health = health
         self.observed.update(observed or {})
+
+
+@dataclass(slots=True)
+class AdmittedCall(Admission):
+    """An admission with what its release needs.
+
+    However the call ends, it is released once: by the CallAdmitter if that admitted it, else by the Admitter.
+
+    Attributes:
+        lease: The slot that is renewed for it, if it has one.
+        call: The request, if the CallAdmitter admitted it.
+        connection, plan: Of that request; None: the call runs without limits, and holds nothing.
+        retry: Whether the call counts as a retry.
+    """
+
+    request: AdmissionRequest = field(kw_only=True)
+    lease: HeldLease | None = None
+    call: CallRequest | None = None
+    connection: Connection | None = None
+    plan: Plan | None = None
+    retry: bool = False

@@ -12,21 +12,18 @@ meanwhile. However this ends, a place in the queue, a late grant and an unused r
 
 from __future__ import annotations
 
-import math
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import NamedTuple
 
 from fairlead._core.clock import Clock, Draw
 from fairlead._core.ids import Ids
 from fairlead.engine.base.timing import wait_event, with_deadline
-from fairlead.engine.limits.admission import Admission
+from fairlead.engine.limits.admission import Admission, AdmissionRequest, AdmittedCall
 from fairlead.engine.limits.lease_renewer import (
     SLOT_LOST_MESSAGE,
     STORE_GONE,
     GrantSignal,
-    HeldLease,
     LeaseRenewer,
 )
 from fairlead.engine.ports.gate import (
@@ -69,80 +66,6 @@ _NAMES = {
 }
 
 
-class AdmissionRequest(NamedTuple):
-    """A call's request for admission.
-
-    Attributes:
-        wait_s: How long the call may wait here.
-        reserve_ahead_s: How far ahead to reserve units, to come back with the same *reservation_id* (default:
-            as long as it may wait).
-        waited_s: How long the work has waited already.
-        existed_s: How long its connection has existed, if known; see AdmitRequest.
-        account: The connection's account. With *host* it identifies the breaker in events.
-        plan_now: Returns the limits of the call as known now, with the same buckets as *plan*.
-    """
-
-    plan: Plan
-    tenant: str
-    provider: str
-    costs: tuple[float, ...] = ()
-    job: str = ""
-    priority_class: int = 1
-    wait_s: float = 0.0
-    reserve_ahead_s: float = 0.0
-    reservation_id: int = 0
-    waited_s: float = 0.0
-    call_s: float = 60.0
-    existed_s: float = math.inf
-    account: str = "default"
-    host: str = ""
-    plan_now: Callable[[], Plan] | None = None
-
-
-class AdmittedCall:
-    """An admitted call whose lease is renewed.
-
-    However the call ends: `release_local`, then `release` or `release_soon`, once each.
-    """
-
-    __slots__ = ("_admitter", "admission", "lease", "request")
-
-    def __init__(
-        self, admitter: Admitter, request: AdmissionRequest, admission: Admission, lease: HeldLease | None
-    ) -> None:
-        self._admitter = admitter
-        self.request = request
-        self.admission = admission
-        self.lease = lease
-
-    def release_local(self, error: BaseException | None = None) -> SlotLostError | None:
-        """Stop renewing the lease; return SlotLostError if *error* is the cancellation by a lost slot."""
-        return self._admitter.release_local(self, error)
-
-    def release_soon(self) -> None:
-        """Start to release the call at the gate, with what its response says. A cancellation does not stop it.
-
-        Later requests of this process are decided after it; other processes find the slot free a round trip
-        later.
-        """
-        self._admitter.release_soon(self)
-
-    async def release(self) -> None:
-        """Release the call and wait for it. If the caller is cancelled, the release still completes."""
-        await self._admitter.release(self)
-
-    def to_release(self) -> Release:
-        """Return what the gate is to record of this call."""
-        done = self.admission
-        return Release(
-            done.admitted, done.health, done.actual_cost, done.observed, done.keeps_slot, cause=done.cause
-        )
-
-    def report_responding(self) -> None:
-        """Report to the breaker that its probe got good response headers."""
-        self._admitter.report_responding(self)
-
-
 class Admitter:
     """Admits the calls of one process; *process* identifies it to the others."""
 
@@ -173,68 +96,77 @@ class Admitter:
             LimitExceededError, LimiterUnavailableError: The call is not admitted; nothing is held then.
             SlotLostError: The slot was lost while the block ran.
         """
-        admitted_call = await self.begin(request)
+        admission = await self.admit(request)
         try:
-            yield admitted_call.admission
+            yield admission
         except BaseException as error:
-            if lost := admitted_call.release_local(error):
+            if lost := self.release_local(admission, error):
                 raise lost from None
             raise
         else:
-            admitted_call.release_local()
+            self.release_local(admission)
         finally:
-            await admitted_call.release()
+            await self.release(admission)
 
-    async def begin(self, request: AdmissionRequest) -> AdmittedCall:
-        """Admit a call without a block; see AdmittedCall for how to end it."""
-        admission = await self.admit(request)
-        admitted_call = AdmittedCall(
-            self, request, admission, self._renewer.hold(admission.admitted, admission.requested_mono)
-        )
-        if admission.admitted.probe:
-            admission.report_responding = admitted_call.report_responding
-        return admitted_call
-
-    def release_local(self, admitted_call: AdmittedCall, error: BaseException | None) -> SlotLostError | None:
-        if not self._renewer.release_local(admitted_call.lease, error):
+    def release_local(
+        self, admission: AdmittedCall, error: BaseException | None = None
+    ) -> SlotLostError | None:
+        """Stop renewing the lease; return SlotLostError if *error* is the cancellation by a lost slot."""
+        if not self._renewer.release_local(admission.lease, error):
             return None
         # Cancelled because its slot was lost, which says nothing about the destination.
-        admitted_call.admission.health = DestinationHealth.NEUTRAL
-        request = admitted_call.request
+        admission.health = DestinationHealth.NEUTRAL
+        request = admission.request
         return SlotLostError(SLOT_LOST_MESSAGE, tenant=request.tenant, provider=request.provider)
 
-    def release_soon(self, admitted_call: AdmittedCall) -> None:
-        self._gate.release_soon(admitted_call.to_release(), partial(self._on_released, admitted_call))
+    def release_soon(self, admission: AdmittedCall) -> None:
+        """Start to release the call at the gate, with what its response says. A cancellation does not stop it.
 
-    def report_responding(self, admitted_call: AdmittedCall) -> None:
+        Later requests of this process are decided after it; other processes find the slot free a round trip
+        later.
+        """
+        self._gate.release_soon(_to_release(admission), partial(self._on_released, admission))
+
+    async def release(self, admission: AdmittedCall) -> None:
+        """Release the call and wait for it. If the caller is cancelled, the release still completes."""
+        await self._renewer.run_to_completion(self._release(admission))
+
+    async def _release(self, admission: AdmittedCall) -> None:
+        self._emit_breaker(admission, await self._gate.release(_to_release(admission)))
+
+    def _report_responding(self, admission: AdmittedCall) -> None:
+        """Report to the breaker that its probe got good response headers."""
         self._gate.release_soon(
-            Release(admitted_call.admission.admitted, DestinationHealth.RESPONDING),
-            partial(self._on_released, admitted_call),
+            Release(admission.admitted, DestinationHealth.RESPONDING),
+            partial(self._on_released, admission),
         )
 
-    async def release(self, admitted_call: AdmittedCall) -> None:
-        await self._renewer.run_to_completion(self._release(admitted_call))
-
-    async def _release(self, admitted_call: AdmittedCall) -> None:
-        self._emit_breaker(admitted_call, await self._gate.release(admitted_call.to_release()))
-
-    def _on_released(self, admitted_call: AdmittedCall, result: Released | Exception) -> None:
+    def _on_released(self, admission: AdmittedCall, result: Released | Exception) -> None:
         if isinstance(result, Released):
-            self._emit_breaker(admitted_call, result)
+            self._emit_breaker(admission, result)
         elif not isinstance(result, STORE_GONE):
             raise result
 
-    def _emit_breaker(self, admitted_call: AdmittedCall, released: Released) -> None:
+    def _emit_breaker(self, admission: AdmittedCall, released: Released) -> None:
         """Emit the event of a breaker that this call opened or closed."""
-        request = admitted_call.request
+        request = admission.request
         names = (request.tenant, request.provider, request.account, request.host)
         if released.opened_s is not None:
-            self._emit(GateBreakerOpened(*names, released.opened_s, admitted_call.admission.cause))
+            self._emit(GateBreakerOpened(*names, released.opened_s, admission.cause))
         elif released.closed:
             self._emit(GateBreakerClosed(*names))
 
-    async def admit(self, request: AdmissionRequest) -> Admission:
-        """Wait for admission. The caller has to renew the lease and to release what was taken."""
+    async def admit(self, request: AdmissionRequest, *, renewed: bool = True) -> AdmittedCall:
+        """Wait for admission. The caller has to release it: `release_local`, then `release` or `release_soon`.
+
+        Args:
+            request: The call.
+            renewed: Whether its slot is renewed from now on (default). If not, the caller has to renew it, and
+                only `release` or `release_soon` ends it.
+
+        Raises:
+            LimitExceededError, LimiterUnavailableError: The call is not admitted; nothing is held then.
+        """
         began_mono = self._clock.monotonic()
         holder = self.holder(request) if request.plan.pool is not None else None
         reservation_id = request.reservation_id or (
@@ -252,7 +184,7 @@ class Admitter:
                 signal.clear()
                 result = await self._result(request, admit, waited_s)
                 if isinstance(result, Admitted):
-                    return Admission(result, waited_s, requested_mono=began_mono + waited_s)
+                    return self._admitted(request, result, began_mono, waited_s, renewed=renewed)
                 if isinstance(result, GateRefusal) and (costs := result.clamped_costs(admit)):
                     request = request._replace(costs=costs)
                     continue
@@ -268,6 +200,23 @@ class Admitter:
             raise
         finally:
             self._renewer.forget_signal(holder)
+
+    def _admitted(
+        self,
+        request: AdmissionRequest,
+        admitted: Admitted,
+        began_mono: float,
+        waited_s: float,
+        *,
+        renewed: bool,
+    ) -> AdmittedCall:
+        requested_mono = began_mono + waited_s
+        admission = AdmittedCall(admitted, waited_s, requested_mono=requested_mono, request=request)
+        if renewed:
+            admission.lease = self._renewer.hold(admitted, requested_mono)
+        if admitted.probe:
+            admission.report_responding = partial(self._report_responding, admission)
+        return admission
 
     def _result(
         self, request: AdmissionRequest, admit: AdmitRequest, waited_s: float
@@ -338,6 +287,18 @@ class Admitter:
         if isinstance(result, Reserved) and request.reserve_ahead_s > 0:
             return admit._replace(reservation_id=0) if was_queued else None
         return admit if isinstance(result, Queued | Reserved) else None
+
+
+def _to_release(admission: Admission) -> Release:
+    """Return what the gate is to record of a call."""
+    return Release(
+        admission.admitted,
+        admission.health,
+        admission.actual_cost,
+        admission.observed,
+        admission.keeps_slot,
+        cause=admission.cause,
+    )
 
 
 def _plan_now(request: AdmissionRequest) -> Plan:

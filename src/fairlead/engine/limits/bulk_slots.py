@@ -21,7 +21,8 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from fairlead.engine.jobs.handler import current_job
-from fairlead.engine.limits.admitter import AdmissionRequest, Admitter
+from fairlead.engine.limits.admission import AdmissionRequest
+from fairlead.engine.limits.admitter import Admitter
 from fairlead.engine.limits.failover_gate import FailoverGate
 from fairlead.engine.limits.lease_renewer import LeaseRenewer
 from fairlead.engine.limits.limit_plans import BulkPlan, Plans
@@ -251,7 +252,7 @@ class BulkAdmitter:
         return _BulkSlot(False, admitted, token, requested_mono)
 
     async def _admit(self, request: AdmissionRequest, bulk: BulkPlan) -> tuple[Admitted, float]:
-        admission = await self._admitter.admit(request)
+        admission = await self._admitter.admit(request, renewed=False)
         admitted = admission.admitted
         try:
             if admitted.local or not await self._lost_lately(bulk):

@@ -3,15 +3,12 @@
 Outside a job the caller says how long to wait. Inside a job the call waits for a moment only. Then it makes a
 reservation, and LimitExceededError ends the run: the job goes back into its lane, its group waits until the
 reservation is due, and its worker is free for other jobs. Spec: C7.
-
-Over 400 lines because buffered and streamed calls do not share one admission path yet.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Hashable
-from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import TypeVar
@@ -19,8 +16,8 @@ from typing import TypeVar
 from fairlead._core.clock import Clock, Draw
 from fairlead.engine.base.timing import with_deadline
 from fairlead.engine.jobs.handler import JobContext, current_job
-from fairlead.engine.limits.admission import Admission
-from fairlead.engine.limits.admitter import AdmissionRequest, AdmittedCall, Admitter
+from fairlead.engine.limits.admission import Admission, AdmissionRequest, AdmittedCall, CallRequest
+from fairlead.engine.limits.admitter import Admitter
 from fairlead.engine.limits.connection_cache import ConnectionCache, ReadConnection
 from fairlead.engine.limits.learned_limits import LearnedLimitsWriter
 from fairlead.engine.limits.limit_plans import CallPlan, Plans
@@ -28,19 +25,16 @@ from fairlead.engine.limits.observations import LimitIgnored
 from fairlead.engine.limits.override_cache import Overrides
 from fairlead.engine.ports import Connection, ConnectionKey
 from fairlead.engine.ports.gate import Admitted
-from fairlead.errors import DeadlineExceededError, InvalidInputError, LimitExceededError
+from fairlead.errors import DeadlineExceededError, LimitExceededError, SlotLostError
 from fairlead.events import Emit, GateWouldRefuse, TenantThrottled
 from fairlead.policy.jobs.job import Priority
 from fairlead.policy.limits.estimate import UNKNOWN, CostEstimates
-from fairlead.policy.limits.limit import MAX_LEASE_S, MAX_UNITS, Plan
+from fairlead.policy.limits.limit import Plan
 from fairlead.policy.limits.refusal_throttle import RefusalThrottle
 from fairlead.policy.limits.retry_budget import RetryBudget
-from fairlead.policy.text.names import shown
-from fairlead.policy.text.number import number_of
 
 RESERVE_AHEAD_S = 900.0
 """How far ahead a job reserves units, to come back for them."""
-CALL_S = 60.0
 RETRY_AGAIN_S = 1.0
 """The least delay after which a retry without budget may come back; the most is twice that."""
 _MASK = (1 << 63) - 1
@@ -52,84 +46,24 @@ _CLASS = {Priority.CRITICAL: 1, Priority.URGENT: 1, Priority.NORMAL: 2, Priority
 T = TypeVar("T")
 
 
-@dataclass(slots=True)  # not to be changed; frozen, each field would cost a call 0.1 us
-class CallRequest:
-    """A request for admission of one call. None means: as its job says, else the default."""
+class AdmittedBlock:
+    """The context manager of `CallAdmitter.enter`. A generator in its place would cost 4 us."""
 
-    key: ConnectionKey
-    api: str | None = None
-    host: str = ""
-    cost: float | None = None
-    """Units of each of its limits; None: as earlier calls of its *operation* cost, at first 1."""
-    priority_class: int | None = None
-    wait_s: float | None = None
-    call_s: float = CALL_S
-    retry: bool | None = None
-    """Whether the call is a retry; None: whether its job is."""
-    operation: str = ""
-    """Calls of one operation are expected to cost the same."""
+    __slots__ = ("_admission", "_admitter", "_request")
 
-    def __post_init__(self) -> None:
-        """Raise InvalidInputError for an impossible cost or wait: a negative cost would fill the buckets."""
-        bounds = (("cost", self.cost, MAX_UNITS), ("wait_s", self.wait_s, MAX_LEASE_S))
-        for name, value, limit in bounds:
-            if value is not None and not 0 <= number_of(value) <= limit:  # NaN fails this comparison
-                text = f"{value:g}" if type(value) in (int, float) else shown(value)
-                raise InvalidInputError(
-                    f"{name} is {text}",
-                    tenant=self.key.tenant,
-                    provider=self.key.provider,
-                    hint=f"give 0 to {limit:g}",
-                )
-
-
-class AdmissionContext:
-    """The context manager of one call. It undoes what the call counted and took, however the block ends."""
-
-    __slots__ = (
-        "_call_admitter",
-        "_request",
-        "_wait_for_release",
-        "admitted_call",
-        "connection",
-        "counted",
-        "plan",
-        "retry",
-    )
-
-    def __init__(self, call_admitter: CallAdmitter, request: CallRequest, wait_for_release: bool) -> None:
-        self._call_admitter = call_admitter
+    def __init__(self, admitter: CallAdmitter, request: CallRequest) -> None:
+        self._admitter = admitter
         self._request = request
-        self._wait_for_release = wait_for_release
-        self.admitted_call: AdmittedCall | None = None
-        self.connection: Connection | None = None
-        self.plan: Plan | None = None
-        self.counted = self.retry = False
+        self._admission: AdmittedCall
 
     async def __aenter__(self) -> Admission:
-        try:
-            return await self._call_admitter.begin(self._request, self)
-        except BaseException as error:
-            await self._exit(error)
-            raise
+        self._admission = admission = await self._admitter.admit(self._request)
+        return admission
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._exit(error)
-
-    async def _exit(self, error: BaseException | None) -> None:
-        admitted_call, lost = self.admitted_call, None
-        try:
-            self._call_admitter.finish(self._request, self)
-        finally:
-            if admitted_call is not None:
-                lost = admitted_call.release_local(error)
-                if not self._wait_for_release:
-                    admitted_call.release_soon()
-                else:
-                    await admitted_call.release()
-        if lost is not None:
+        if lost := await self._admitter.release(self._admission, error):
             raise lost from None
 
 
@@ -168,23 +102,22 @@ class CallAdmitter:
         self._reserved_costs: dict[tuple[int, str], tuple[float, ...]] = {}
         self._is_ready = False
 
-    def enter(self, request: CallRequest, *, wait_end: bool = True) -> AdmissionContext:
-        """Return a context manager whose block runs admitted; see Admitter.enter.
+    def enter(self, request: CallRequest) -> AdmittedBlock:
+        """Return a context manager whose block runs admitted, by `admit` and `release`.
+
+        A block whose slot is lost is cancelled, and SlotLostError raised.
+        """
+        return AdmittedBlock(self, request)
+
+    async def admit(self, request: CallRequest) -> AdmittedCall:
+        """Wait until every limit admits the call. The caller has to `release` it, or to `release_soon`.
 
         Overrides apply first, also for a connection that only observes.
 
-        Args:
-            request: The call.
-            wait_end: Whether to leave the block after the gate has confirmed the release (default), or a round
-                trip earlier; see AdmittedCall.release_soon.
-
         Raises:
+            LimitExceededError, LimiterUnavailableError, DeadlineExceededError: It is not admitted, and holds nothing.
             NotFoundError: There is no such connection.
         """
-        return AdmissionContext(self, request, wait_end)
-
-    async def begin(self, request: CallRequest, context: AdmissionContext) -> Admission:
-        """Admit the call, and record in *context* what to undo at its end."""
         key = request.key
         if not self._is_ready:
             await self._in_time(self._ready(), request, "the gate")
@@ -197,31 +130,90 @@ class CallAdmitter:
         job = current_job.get()
         entry = self._entry(request, call, job)
         if self._overrides.bypasses(key):
-            self._retries.count(key)
-            context.counted = True
-            return _unlimited(entry, call)
+            return self._counted(_unlimited(entry, call), request, retry=False)
         retry = request.retry
         if retry is None:
             retry = job is not None and job.attempt > 1
         self._check(request, entry, call, retry=retry)
-        if retry:
-            self._retries.count(key, retry=True)
-            context.retry = True
-        admitted_call = await self._admitted(request, entry, call)
-        if admitted_call is None:
-            admission = _unlimited(entry, call)
-        else:
-            admission, context.admitted_call = admitted_call.admission, admitted_call
-            context.connection, context.plan = connection, call.plan
-            admission.dialect, admission.doubts = call.dialect, call.doubts
-            self._check_again(key, admission)
-            if job is not None:
-                job._call_waiting_since = None
-            if not retry:
+        if not retry:
+            admission = await self._limited(request, entry, call, connection, job)
+            if admission.plan is not None:
                 self._retries.note_first(key, self._clock.monotonic())
-        self._retries.count(key)
-        context.counted = True
+            return self._counted(admission, request, retry=False)
+        self._retries.count(key, retry=True)
+        try:
+            admission = await self._limited(request, entry, call, connection, job)
+        except BaseException:
+            self._retries.uncount(key, retry=True)
+            raise
+        return self._counted(admission, request, retry=True)
+
+    def _counted(self, admission: AdmittedCall, request: CallRequest, *, retry: bool) -> AdmittedCall:
+        """Count a call in flight, until `_finish`."""
+        admission.call, admission.retry = request, retry
+        self._retries.count(request.key)
         return admission
+
+    async def _limited(
+        self,
+        request: CallRequest,
+        entry: AdmissionRequest,
+        call: CallPlan,
+        connection: Connection,
+        job: JobContext | None,
+    ) -> AdmittedCall:
+        """Admit the call by its limits; one that they would refuse runs without them if they only observe."""
+        began_mono = self._clock.monotonic()
+        try:
+            admission = await self._admitter.admit(entry)
+        except LimitExceededError as refused:
+            if call.observe:
+                self._emit_observed(entry, refused)
+                return _unlimited(entry, call)
+            self._record_refusal(request, entry, refused, began_mono)
+            raise
+        if self._reserved_costs:
+            self._reserved_costs.pop((entry.reservation_id, request.operation), None)
+        admission.connection, admission.plan = connection, call.plan
+        admission.dialect, admission.doubts = call.dialect, call.doubts
+        try:
+            self._overrides.check(request.key)  # one may have stopped the connection's calls meanwhile
+        except LimitExceededError:
+            admission.not_sent()
+            self._admitter.release_local(admission)
+            await self._admitter.release(admission)
+            raise
+        if job is not None:
+            job._call_waiting_since = None
+        return admission
+
+    def release_soon(
+        self, admission: AdmittedCall, error: BaseException | None = None
+    ) -> SlotLostError | None:
+        """End the call with *error*, and start to release it at the gate; see `Admitter.release_soon`.
+
+        Returns:
+            The error to raise if *error* is the cancellation of a call whose slot was lost.
+        """
+        lost = self._admitter.release_local(admission, error)
+        try:
+            self._finish(admission)
+        finally:
+            if admission.plan is not None:
+                self._admitter.release_soon(admission)
+        return lost
+
+    async def release(
+        self, admission: AdmittedCall, error: BaseException | None = None
+    ) -> SlotLostError | None:
+        """End the call as `release_soon` does, and wait until the gate has confirmed its release."""
+        lost = self._admitter.release_local(admission, error)
+        try:
+            self._finish(admission)
+        finally:
+            if admission.plan is not None:
+                await self._admitter.release(admission)
+        return lost
 
     async def _in_time(self, query: Awaitable[T], request: CallRequest, noun: str) -> T:
         """Return the result of *query*; raise DeadlineExceededError if it takes longer than the call may."""
@@ -233,63 +225,47 @@ class CallAdmitter:
         )
         return await with_deadline(query, self._clock, request.call_s, late)
 
-    async def _admitted(
-        self, request: CallRequest, entry: AdmissionRequest, call: CallPlan
-    ) -> AdmittedCall | None:
-        """Return the admitted call; None if it would have been refused but its limits are only observed."""
-        began_mono = self._clock.monotonic()
-        try:
-            admitted_call = await self._admitter.begin(entry)
-            if self._reserved_costs:
-                self._reserved_costs.pop((entry.reservation_id, request.operation), None)
-            return admitted_call
-        except LimitExceededError as refused:
-            if call.observe:
-                self._emit_observed(entry, refused)
-                return None
-            # A reservation is identified by its cost, and a learned cost may change.
-            if entry.reservation_id and request.cost is None:
-                if len(self._reserved_costs) >= _MAX_ENTRIES:
-                    self._reserved_costs.clear()
-                self._reserved_costs[entry.reservation_id, request.operation] = entry.costs
-            if refused.reason in _QUEUE_REASONS:
-                _record_wait(began_mono)
-            self._count_refusal(entry)
-            raise
+    def _record_refusal(
+        self, request: CallRequest, entry: AdmissionRequest, refused: LimitExceededError, began_mono: float
+    ) -> None:
+        """Record what the next attempt of a refused call, and the throttle of its tenant, need to know."""
+        # A reservation is identified by its cost, and a learned cost may change.
+        if entry.reservation_id and request.cost is None:
+            if len(self._reserved_costs) >= _MAX_ENTRIES:
+                self._reserved_costs.clear()
+            self._reserved_costs[entry.reservation_id, request.operation] = entry.costs
+        if refused.reason in _QUEUE_REASONS:
+            _record_wait(began_mono)
+        if self._throttle.refused(entry.tenant, self._clock.monotonic()):
+            self._emit(TenantThrottled(entry.tenant, entry.provider, self._throttle.most))
 
-    def finish(self, request: CallRequest, context: AdmissionContext) -> None:
+    def _finish(self, admission: AdmittedCall) -> None:
         """Undo the counts of a call that has ended, and record what its response says."""
-        if context.counted:
-            self._retries.uncount(request.key)
-        if context.retry:
+        request, plan, connection = admission.call, admission.plan, admission.connection
+        assert request is not None
+        self._retries.uncount(request.key)
+        if admission.retry:
             self._retries.uncount(request.key, retry=True)
-        admitted_call, plan, connection = context.admitted_call, context.plan, context.connection
-        if admitted_call is None or plan is None or connection is None:
+        if plan is None or connection is None:
             return
-        admission = admitted_call.admission
         for limit in admission.ignored:
-            if len(self._ignored) >= _MAX_ENTRIES:
-                self._ignored.clear()
-            self._ignored[request.key, limit] = total = self._ignored.get((request.key, limit), 0) + 1
-            if total & (total - 1) == 0:  # the first one, then at growing intervals
-                self._emit(LimitIgnored(request.key.tenant, request.key.provider, limit, total))
+            self._count_ignored(request.key, limit)
         if admission.observed or admission.observed_slots is not None:
             self._learned_limits.record(connection, plan, admission.observed, admission.observed_slots)
         for index, cost in admission.estimated_cost.items():
             bucket = plan.buckets[index]
             self._costs.record(_operation(request), bucket.name or bucket.key, cost)
 
+    def _count_ignored(self, key: ConnectionKey, limit: str) -> None:
+        if len(self._ignored) >= _MAX_ENTRIES:
+            self._ignored.clear()
+        self._ignored[key, limit] = total = self._ignored.get((key, limit), 0) + 1
+        if total & (total - 1) == 0:  # the first one, then at growing intervals
+            self._emit(LimitIgnored(key.tenant, key.provider, limit, total))
+
     async def plan(self, key: ConnectionKey, api: str | None = None, host: str = "") -> CallPlan:
         """Return the limits of such a call; raise NotFoundError if there is no such connection."""
         return self._plans.of(await self.connection(key), api, host)
-
-    def _check_again(self, key: ConnectionKey, admission: Admission) -> None:
-        """Raise LimitExceededError if an override stopped the connection's calls while this one waited."""
-        try:
-            self._overrides.check(key)
-        except LimitExceededError:
-            admission.not_sent()
-            raise
 
     def _check(self, request: CallRequest, entry: AdmissionRequest, call: CallPlan, *, retry: bool) -> None:
         """Raise LimitExceededError if this process can refuse the call by itself."""
@@ -315,10 +291,6 @@ class CallAdmitter:
     def _emit_observed(self, entry: AdmissionRequest, refused: LimitExceededError) -> None:
         reason = refused.reason or "unknown"
         self._emit(GateWouldRefuse(entry.tenant, entry.provider, reason, refused.retry_after_s))
-
-    def _count_refusal(self, entry: AdmissionRequest) -> None:
-        if self._throttle.refused(entry.tenant, self._clock.monotonic()):
-            self._emit(TenantThrottled(entry.tenant, entry.provider, self._throttle.most))
 
     def _entry(self, request: CallRequest, call: CallPlan, context: JobContext | None) -> AdmissionRequest:
         entry = AdmissionRequest(
@@ -388,10 +360,10 @@ def _record_wait(began_mono: float) -> None:
         context._call_waiting_since = began_mono
 
 
-def _unlimited(entry: AdmissionRequest, call: CallPlan) -> Admission:
+def _unlimited(entry: AdmissionRequest, call: CallPlan) -> AdmittedCall:
     """Return an admission that holds nothing."""
     nothing = Admitted(Plan(entry.plan.domain), None, 0, 0, (), ())
-    return Admission(nothing, 0.0, dialect=call.dialect)
+    return AdmittedCall(nothing, 0.0, dialect=call.dialect, request=entry)
 
 
 def _throttled(entry: AdmissionRequest, wait_s: float) -> LimitExceededError:
