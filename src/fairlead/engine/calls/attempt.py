@@ -24,7 +24,7 @@ from fairlead.policy.calls.no_response import classify_no_response
 from fairlead.policy.limits.feedback.dialect import parse_limits
 
 
-class Attempt:
+class AdmittedAttempt:
     """The block in which one attempt is sent; its value is the admission."""
 
     # A generator in place of this class would cost every call 3 us.

@@ -24,7 +24,7 @@ from typing import TypeVar
 
 from fairlead._core.clock import Clock, Draw
 from fairlead.engine.base.timing import with_deadline
-from fairlead.engine.calls.attempt import Attempt, classify_outcome
+from fairlead.engine.calls.attempt import AdmittedAttempt, classify_outcome
 from fairlead.engine.calls.batch_retry import wait_for_items
 from fairlead.engine.calls.buffered import BufferedStream, read, read_none
 from fairlead.engine.calls.call_events import CallEvents
@@ -236,8 +236,8 @@ class Pipeline:
 
     # ---- while an admission is held ------------------------------------------------------------
 
-    def _attempt(self, state: CallState) -> Attempt:
-        return Attempt(state, self._admitter, self._open_breakers, self._events, self._clock)
+    def _attempt(self, state: CallState) -> AdmittedAttempt:
+        return AdmittedAttempt(state, self._admitter, self._open_breakers, self._events, self._clock)
 
     async def _send(self, state: CallState, admission: Admission) -> HttpResponse | NoResponse:
         try:
