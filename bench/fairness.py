@@ -28,8 +28,7 @@ from bench.claimcost import flat, tax
 from bench.claims import Queue, queue
 from bench.databases import server
 from bench.report import Row
-from fairlead.engine.ports import Job
-from fairlead.engine.ports.lanes import TenantShare
+from fairlead.engine.ports import Job, TenantShare
 from fairlead.policy.jobs.job import Priority
 from fairlead.policy.jobs.lane import QUANTUM
 

@@ -18,7 +18,7 @@ from bench.gate_sides import PLENTY, Decide, must
 from fairlead._core.secret import Secret
 from fairlead.adapters.local.system import SystemClock
 from fairlead.adapters.redis.redis_gate import RedisGate
-from fairlead.engine.ports.gate import AdmitRequest, Admitted, Release
+from fairlead.engine.ports import AdmitRequest, Admitted, Release
 from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.limit import (
     MAX_SLOTS,
@@ -95,7 +95,7 @@ class _Full:
             ends = await asyncio.gather(
                 *(self._gate.release(Release(admission, DestinationHealth.HEALTHY)) for admission in ending)
             )
-            must(all(end.kept for end in ends), "RedisGate")
+            must(all(end.was_held for end in ends), "RedisGate")
 
 
 def _pair(gate: RedisGate, plans: list[Plan]) -> Decide:
@@ -107,7 +107,7 @@ def _pair(gate: RedisGate, plans: list[Plan]) -> Decide:
         answer = await gate.admit(AdmitRequest(plan, holder=holder))
         answered = time.perf_counter()
         must(isinstance(answer, Admitted), "RedisGate")
-        must((await gate.release(Release(answer, DestinationHealth.HEALTHY))).kept, "RedisGate")
+        must((await gate.release(Release(answer, DestinationHealth.HEALTHY))).was_held, "RedisGate")
         return answered
 
     return decide

@@ -30,7 +30,7 @@ from bench.valkey import rewrite
 from fairlead.adapters.redis.codec import Codec, Item, arguments, head
 from fairlead.adapters.redis.node import NEW_US
 from fairlead.adapters.redis.scripts import script
-from fairlead.engine.ports.gate import AdmitRequest, Admitted, Release
+from fairlead.engine.ports import AdmitRequest, Admitted, Release
 from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.key import Keyspace
 

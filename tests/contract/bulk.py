@@ -21,9 +21,7 @@ from fairlead.engine.limits.failover_gate import FailoverGate
 from fairlead.engine.limits.lease_renewer import LeaseRenewer
 from fairlead.engine.limits.limit_plans import Plans
 from fairlead.engine.limits.override_cache import Overrides
-from fairlead.engine.ports import Connection, ConnectionKey
-from fairlead.engine.ports.gate_view import GateView, HolderView
-from fairlead.engine.ports.overrides import Override
+from fairlead.engine.ports import Connection, ConnectionKey, GateView, HolderView, Override
 from fairlead.errors import BulkLimitReachedError
 from fairlead.policy.limits.bulk_token import parse_token
 from fairlead.policy.limits.limit import Domain, Plan
@@ -96,11 +94,11 @@ class Process:
         assert told is not None
         self.holders = (HolderView(told.lease_id, told.process, "acme", told.job, 1, 300.0),)
 
-    async def look(self, plan: Plan, *, events: int = 50) -> GateView:
+    async def inspect(self, plan: Plan, *, events: int = 50) -> GateView:
         return GateView(None, None, self.holders, (), (), ())
 
-    async def look_at(self, plans: Sequence[Plan], *, events: int = 0) -> list[GateView]:
-        return [await self.look(plan) for plan in plans]
+    async def inspect_many(self, plans: Sequence[Plan], *, events: int = 0) -> list[GateView]:
+        return [await self.inspect(plan) for plan in plans]
 
     async def enter_own(self) -> None:
         """Take a place, or go on in the one of an earlier run of this job."""

@@ -10,13 +10,13 @@ from fairlead.engine.ports import (
     ConnectionKey,
     Credential,
     CredentialStore,
-    EndpointAsk,
     EndpointKey,
     EndpointLimits,
     EndpointRefusal,
     Intent,
     Lifetime,
     NewCredential,
+    PermitRequest,
     ReauthRequirement,
     Sealed,
     SentMark,
@@ -87,7 +87,7 @@ def intent(credential: Credential, session_id: UUID, lease_s: float = LEASE_S) -
 async def claim(store: CredentialStore, wish: Intent) -> int | None:
     """Return the epoch of the INTENT, or None where it is lost; nothing limits the token endpoint."""
     endpoint, limits = EndpointKey("mercadolibre", "app"), EndpointLimits(per_s=None, burst=1.0)
-    ask = EndpointAsk(endpoint, limits, wish.connection_id, wish.from_generation, None, wish.session_id)
+    ask = PermitRequest(endpoint, limits, wish.connection_id, wish.from_generation, None, wish.session_id)
     granted = await store.claim(wish, ask)
     assert not isinstance(granted, EndpointRefusal), granted
     return granted and granted.epoch

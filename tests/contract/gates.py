@@ -16,7 +16,7 @@ from fairlead.adapters.local.local_gate import LocalGate
 from fairlead.adapters.local.system import SystemClock
 from fairlead.adapters.redis.node import Call
 from fairlead.adapters.redis.redis_gate import RedisGate
-from fairlead.engine.ports.gate import (
+from fairlead.engine.ports import (
     AdmitRequest,
     AdmitResult,
     Admitted,

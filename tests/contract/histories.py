@@ -16,7 +16,7 @@ from secrets import token_hex
 from typing import NamedTuple
 
 from fairlead.adapters.redis.redis_gate import RedisGate
-from fairlead.engine.ports.gate import (
+from fairlead.engine.ports import (
     AdmitRequest,
     Admitted,
     GateRefusal,
@@ -223,7 +223,7 @@ class Side:
             if ask.plan.pool is None or ask.holder is None:
                 return None
             return await self._timed.gate.renew(
-                [Renewal(DOMAIN, ask.plan.pool, ask.holder, wait_s=2.0, held=step.held)]
+                [Renewal(DOMAIN, ask.plan.pool, ask.holder, wait_s=2.0, had_slot=step.held)]
             )
         admitted = self._admitted.pop(step.number, None)
         if admitted is None:

@@ -72,7 +72,7 @@ async def drained(stores: Stores, session_id: UUID, *, wanted: ClaimFilter = ANY
             jobs += batch
             continue
         await stores.jobs.expire_due(1000)
-        due_s = await stores.jobs.next_due_s(wanted)
+        due_s = await stores.jobs.next_due_in_s(wanted)
         if due_s is None:
             return jobs
         await stores.pass_time(max(due_s, LINGER_S) + 0.01)

@@ -16,13 +16,13 @@ from fairlead.engine.ports import (
     FailureRecord,
     Job,
     JobStore,
+    LaneStore,
     NewJob,
     ProcessIdentity,
     Rescheduled,
     ScheduleStore,
     SessionStore,
 )
-from fairlead.engine.ports.lanes import LaneStore
 from fairlead.testing._kit.clock import ManualClock
 from fairlead.testing._kit.ids import CountedIds
 from fairlead.testing._memory import (

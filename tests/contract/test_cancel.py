@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.engine.ports import Cancelled, Completed, Discarded, Renewed, Rescheduled
-from fairlead.engine.ports.lanes import TenantShare
+from fairlead.engine.ports import Cancelled, Completed, Discarded, Renewed, Rescheduled, TenantShare
 from tests.contract.stores import ANY, Stores, a_session, claimed, discarded
 from tests.support.engine import NOBODY, new_job
 

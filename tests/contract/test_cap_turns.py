@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from fairlead.engine.ports.lanes import GroupCap, TenantShare
+from fairlead.engine.ports import GroupCap, TenantShare
 from fairlead.policy.jobs.lane import LONGEST_WAIT_S
 from tests.contract.lane_steps import done, drained, jobs_of, taken, tenants_of
 from tests.contract.stores import ANY, Stores, a_session, enqueued

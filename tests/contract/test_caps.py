@@ -11,8 +11,16 @@ from uuid import UUID
 
 import pytest
 
-from fairlead.engine.ports import Cancelled, ClaimFilter, Completed, Job, Rescheduled
-from fairlead.engine.ports.lanes import GroupCap, TenantShare, Tier
+from fairlead.engine.ports import (
+    Cancelled,
+    ClaimFilter,
+    Completed,
+    GroupCap,
+    Job,
+    Rescheduled,
+    TenantShare,
+    Tier,
+)
 from tests.contract.lane_steps import LINGER_S, done, jobs_of, taken, tenants_of
 from tests.contract.stores import ANY, Stores, a_session, discarded, enqueued, failed
 from tests.support.engine import new_job
@@ -25,9 +33,6 @@ async def after_a_look(stores: Stores, session_id: UUID, wanted: ClaimFilter = A
     jobs = await taken(stores, session_id, wanted=wanted)
     await stores.pass_time(LINGER_S + 0.1)
     return jobs + await taken(stores, session_id, wanted=wanted)
-
-
-# ---- whose ---------------------------------------------------------------------------------------
 
 
 async def cap_tenant(stores: Stores) -> None:
@@ -89,7 +94,7 @@ async def test_no_more_than_the_cap_and_others_run(
         await setter(stores)
     jobs = await after_a_look(stores, session_id)
     assert Counter(tenants_of(jobs)) == {"a": 2, "b": 10}
-    due_s = await stores.jobs.next_due_s(ANY)
+    due_s = await stores.jobs.next_due_in_s(ANY)
     assert due_s is not None  # a place may get free in any other process
     assert 0 < due_s <= LINGER_S
     await done(stores, jobs)
@@ -168,9 +173,6 @@ async def test_work_of_other_groups_fills_the_batch(stores: Stores) -> None:
     assert len(await taken(stores, session_id, demand=20)) == 51
 
 
-# ---- set anew --------------------------------------------------------------------------------------
-
-
 async def test_room_left_by_a_cap_goes_to_the_same_class_first(stores: Stores) -> None:
     session_id = await a_session(stores)
     await stores.lanes.set_tenant(TenantShare("a", max_running=1))
@@ -218,9 +220,6 @@ async def test_the_caps_of_groups_are_told(stores: Stores) -> None:
     assert len(await stores.lanes.group_caps(2)) == 2
     await stores.lanes.set_group_cap(GroupCap("g", None, 7))
     assert GroupCap("g", None, 7) in await stores.lanes.group_caps(9)
-
-
-# ---- how a place gets free -------------------------------------------------------------------------
 
 
 async def by_success(stores: Stores, job: Job, session_id: UUID) -> None:

@@ -8,12 +8,12 @@ from uuid import UUID
 
 from fairlead.engine.ports import (
     Claim,
-    EndpointAsk,
     EndpointKey,
     EndpointLimits,
     EndpointPermit,
     EndpointRefusal,
     Intent,
+    PermitRequest,
 )
 from fairlead.policy.calls.blast_radius import TOKEN
 from tests.contract.credential_steps import KEY, connected, found, intent
@@ -23,8 +23,8 @@ ONE = EndpointLimits(per_s=0.001, burst=1.0)
 """One permit, and the next a quarter of an hour later."""
 
 
-def ask_of(wish: Intent, limits: EndpointLimits = ONE) -> EndpointAsk:
-    return EndpointAsk(
+def ask_of(wish: Intent, limits: EndpointLimits = ONE) -> PermitRequest:
+    return PermitRequest(
         EndpointKey("mercadolibre", "app"), limits, wish.connection_id, wish.from_generation, "f"
     )
 

@@ -78,7 +78,7 @@ async def test_a_token_may_live_for_ever(stores: Stores) -> None:
     assert (credential.expires_in_s, credential.due_in_s, credential.expires_at) == (None, None, None)
     assert not credential.refreshable
     await stores.pass_time(1e6)
-    page = await stores.credentials.due(urgent_only=False, cool_down_s=0, after=None, limit=9)
+    page = await stores.credentials.due(urgent_only=False, cool_down_s=0, cursor=None, limit=9)
     assert page.connections == []
 
 
@@ -150,15 +150,15 @@ async def test_settings_change_for_who_read_the_latest(stores: Stores) -> None:
 async def test_settings_and_the_record_that_is_sealed_for_them_change_together(stores: Stores) -> None:
     credential = await connected(stores)
     fit, other = Sealed(IDS.uuid7(), b"for these"), Sealed(IDS.uuid7(), b"another")
-    late = SettingsChange(credential.connection, {"hosts": ["a.example"]}, seen=other, sealed=fit)
+    late = SettingsChange(credential.connection, {"hosts": ["a.example"]}, expected_sealed=other, sealed=fit)
     assert not await stores.credentials.configure(late, actor="ann", audit_id=IDS.uuid7())
     untouched = await found(stores)
     assert (untouched.connection, untouched.sealed) == (credential.connection, credential.sealed)
-    change = replace(late, seen=credential.sealed)
+    change = replace(late, expected_sealed=credential.sealed)
     assert await stores.credentials.configure(change, actor="ann", audit_id=IDS.uuid7())
     now = await found(stores)
     assert (now.sealed, now.generation, now.connection.settings) == (fit, 1, {"hosts": ["a.example"]})
-    stale = replace(change, seen=fit, sealed=other)
+    stale = replace(change, expected_sealed=fit, sealed=other)
     assert not await stores.credentials.configure(stale, actor="bob", audit_id=IDS.uuid7()), "older settings"
     assert (await found(stores)).sealed == fit
 
@@ -167,9 +167,9 @@ async def test_an_answer_replaces_the_record_that_its_sender_saw(stores: Stores)
     credential = await connected(stores)
     answer = await sent(stores, intent(credential, await a_session(stores)))
     other = Sealed(credential.sealed.key_id, b"another")
-    assert await stores.credentials.settle(replace(answer, seen=other)) == "superseded"
+    assert await stores.credentials.settle(replace(answer, expected_sealed=other)) == "superseded"
     assert (await found(stores)).generation == 1
-    assert await stores.credentials.settle(replace(answer, seen=credential.sealed)) == "settled"
+    assert await stores.credentials.settle(replace(answer, expected_sealed=credential.sealed)) == "settled"
     assert (await found(stores)).sealed == answer.sealed
 
 
@@ -266,9 +266,9 @@ async def test_due_pages_cover_everything_once_and_in_order(stores: Stores) -> N
     await stores.pass_time(90)
     seen, after, pages = [], None, 0
     while True:
-        page = await stores.credentials.due(urgent_only=False, cool_down_s=60, after=after, limit=3)
+        page = await stores.credentials.due(urgent_only=False, cool_down_s=60, cursor=after, limit=3)
         seen += [due.key.account for due in page.connections]
-        after, pages = page.next_after, pages + 1
+        after, pages = page.next_cursor, pages + 1
         if after is None:
             break
     assert (seen, pages) == (["b0", "b3", "b6", "b1", "b4", "b2", "b5"], 3)
@@ -280,7 +280,7 @@ async def test_the_nearer_the_end_the_more_urgent(stores: Stores) -> None:
     for delay_s in (40, 30, 50, 90, 100):
         await stores.pass_time(delay_s)
         pages = [
-            await stores.credentials.due(urgent_only=urgent_only, cool_down_s=60, after=None, limit=9)
+            await stores.credentials.due(urgent_only=urgent_only, cool_down_s=60, cursor=None, limit=9)
             for urgent_only in (False, True)
         ]
         told.append([[(due.priority, due.expired) for due in page.connections] for page in pages])
@@ -298,7 +298,7 @@ async def test_a_postponed_one_is_seen_when_it_was_said(stores: Stores) -> None:
     connection_id = credential.connection.connection_id
 
     async def is_due() -> bool:
-        page = await stores.credentials.due(urgent_only=False, cool_down_s=60, after=None, limit=9)
+        page = await stores.credentials.due(urgent_only=False, cool_down_s=60, cursor=None, limit=9)
         return bool(page.connections)
 
     await stores.pass_time(60)
@@ -325,7 +325,7 @@ async def test_a_dead_refresh_stays_out_until_it_has_cooled_down(stores: Stores)
     await stores.jobs.acknowledge([dead])
 
     async def due(cool_down_s: float) -> int:
-        page = await stores.credentials.due(urgent_only=False, cool_down_s=cool_down_s, after=None, limit=9)
+        page = await stores.credentials.due(urgent_only=False, cool_down_s=cool_down_s, cursor=None, limit=9)
         return len(page.connections)
 
     await stores.pass_time(60)

@@ -10,12 +10,12 @@ from uuid import UUID
 import pytest
 
 from fairlead.engine.ports import (
-    EndpointAsk,
     EndpointChange,
     EndpointKey,
     EndpointLimits,
     EndpointPermit,
     EndpointRefusal,
+    PermitRequest,
 )
 from fairlead.policy.calls.blast_radius import NEVER_SENT, TOKEN, Reach
 from tests.contract.stores import Stores
@@ -31,9 +31,9 @@ NOT_SENT, PROBE = TOKEN["not_sent"], EndpointPermit(probe=True, dirty=True)
 
 def ask(
     who: int = 0, limits: EndpointLimits = UNLIMITED, secret: str | None = "f", **key: str
-) -> EndpointAsk:
+) -> PermitRequest:
     """What connection number *who* asks with; none is stored, so none has a back-off."""
-    return EndpointAsk(replace(KEY, **key), limits, UUID(int=who), 1, secret)
+    return PermitRequest(replace(KEY, **key), limits, UUID(int=who), 1, secret)
 
 
 async def refused(stores: Stores, *asked: Any, **more: Any) -> EndpointRefusal:

@@ -6,8 +6,10 @@ from uuid import UUID
 
 import pytest
 
-from fairlead.engine.ports import Cancelled, ClaimFilter, Completed
-from fairlead.engine.ports.lanes import (
+from fairlead.engine.ports import (
+    Cancelled,
+    ClaimFilter,
+    Completed,
     Explanation,
     GroupCap,
     TenantShare,

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from fairlead.engine.ports import ClaimFilter, Rescheduled
-from fairlead.engine.ports.lanes import Swept, TenantShare, Tier
+from fairlead.engine.ports import ClaimFilter, Rescheduled, Swept, TenantShare, Tier
 from fairlead.errors import InvalidInputError
 from fairlead.policy.jobs.lane import LONGEST_WAIT_S, QUANTUM
 from tests.contract.lane_steps import (
@@ -383,16 +382,16 @@ async def test_upkeep_is_done_once_across_the_fleet(stores: Stores) -> None:
 async def test_the_next_wake_is_told(stores: Stores) -> None:
     session_id = await a_session(stores)
     await enqueued(stores, new_job(tenant_id="a"), new_job(tenant_id="b", delay_s=40))
-    assert await stores.jobs.next_due_s(ANY) == 0
+    assert await stores.jobs.next_due_in_s(ANY) == 0
     (job,) = await taken(stores, session_id)
     await stores.jobs.acknowledge([Rescheduled(job.job_id, job.lease_id, 20.0)])
     await stores.pass_time(2)  # whatever lingered is over
     assert await taken(stores, session_id) == []
-    due_s = await stores.jobs.next_due_s(ANY)
+    due_s = await stores.jobs.next_due_in_s(ANY)
     assert due_s is not None
     assert 15 < due_s <= 18
     await stores.pass_time(17)
     assert await taken(stores, session_id) == []
     await stores.pass_time(2)
-    assert await stores.jobs.next_due_s(ANY) == 0
+    assert await stores.jobs.next_due_in_s(ANY) == 0
     assert tenants_of(await taken(stores, session_id)) == "a"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.engine.ports.gate import AdmitRequest, Admitted, GateRefusal, RefusedBy, Release
+from fairlead.engine.ports import AdmitRequest, Admitted, GateRefusal, RefusedBy, Release
 from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.limit import BreakerRule, BucketLimit, Domain, Plan
 from tests.contract.gates import Timed

@@ -8,7 +8,7 @@ from itertools import count
 
 import pytest
 
-from fairlead.engine.ports.gate import (
+from fairlead.engine.ports import (
     AdmitRequest,
     Admitted,
     GateRefusal,
@@ -231,16 +231,16 @@ async def test_502_points_asked_498_available_50_a_second_80_ms(timed: Timed) ->
     """502 points asked, 498 available, 50/s: 80 ms."""
     points = plan(BucketLimit("b", 1000, 50))
     call = await timed.admitted(AdmitRequest(points, (502.0,)))
-    await finish(timed, call, Observation(left=498.0, capacity=1000.0, per_s=50.0))
+    await finish(timed, call, Observation(remaining=498.0, capacity=1000.0, per_s=50.0))
     assert await timed.admit(AdmitRequest(points, (502.0,))) == GateRefusal(RefusedBy.BUCKET, 0.08, 0)
 
 
 async def test_down_is_believed_at_once_up_only_when_nothing_was_sent_since(timed: Timed) -> None:
     points = plan(BucketLimit("b", 100, 0.001))
     first, second = [await timed.admitted(AdmitRequest(points, (10.0,))) for _ in range(2)]
-    await finish(timed, first, Observation(left=95.0))  # does not know of the second call
+    await finish(timed, first, Observation(remaining=95.0))  # does not know of the second call
     assert isinstance(await timed.admit(AdmitRequest(points, (81.0,))), GateRefusal)
-    await finish(timed, second, Observation(left=40.0))
+    await finish(timed, second, Observation(remaining=40.0))
     assert await left(timed, points) == 40
 
 
@@ -248,7 +248,7 @@ async def test_an_answer_that_tells_what_is_left_has_seen_its_own_cost(timed: Ti
     """40 points instead of the 1 that was thought: they are not taken off a second time."""
     points = plan(BucketLimit("b", 100, 0.001))
     call = await timed.admitted(AdmitRequest(points))
-    await finish(timed, call, Observation(left=60.0), actual=40.0)
+    await finish(timed, call, Observation(remaining=60.0), actual=40.0)
     assert await left(timed, points) == 60
 
 
@@ -256,14 +256,14 @@ async def test_answers_out_of_order_never_fill_the_bucket(timed: Timed) -> None:
     points = plan(BucketLimit("b", 100, 0.001))
     calls = [await timed.admitted(AdmitRequest(points, (30.0,))) for _ in range(3)]
     for call, seen in zip(reversed(calls), (10.0, 40.0, 70.0), strict=True):
-        await finish(timed, call, Observation(left=seen))
+        await finish(timed, call, Observation(remaining=seen))
     assert await left(timed, points) == 10
 
 
 async def test_learnt_limits_hold_until_settings_say_otherwise(timed: Timed) -> None:
     guess = BucketLimit("b", 50, 50)
     call = await timed.admitted(AdmitRequest(plan(guess)))
-    await finish(timed, call, Observation(left=1999.0, capacity=2000.0, per_s=100.0))
+    await finish(timed, call, Observation(remaining=1999.0, capacity=2000.0, per_s=100.0))
     assert isinstance(await timed.admit(AdmitRequest(plan(guess), (1500.0,))), Admitted)
     newer = BucketLimit("b", 50, 50, version=2)
     assert await timed.admit(AdmitRequest(plan(newer), (51.0,))) == GateRefusal(RefusedBy.BUCKET, None, 0)
@@ -302,7 +302,7 @@ async def test_retry_after_then_at_the_rate_without_a_burst(timed: Timed, wait_s
 async def test_a_refusal_for_another_limit_leaves_what_is_left(timed: Timed) -> None:
     limit = plan(BucketLimit("b", 40, 2))
     call = await timed.admitted(AdmitRequest(limit))
-    await finish(timed, call, Observation(left=30.0, held_s=60.0))
+    await finish(timed, call, Observation(remaining=30.0, held_s=60.0))
     assert await timed.admit(AdmitRequest(limit)) == GateRefusal(RefusedBy.BUCKET, 60.0, 0)
     timed.tick(60)
     assert await left(timed, limit) >= 30

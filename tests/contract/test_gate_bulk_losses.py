@@ -14,7 +14,7 @@ from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.redis.data_loss import RedisDataLoss
 from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.engine.limits.bulk_slots import BulkRequest
-from fairlead.engine.ports.gate import AdmitRequest, GateRefusal, RefusedBy
+from fairlead.engine.ports import AdmitRequest, GateRefusal, RefusedBy
 from fairlead.errors import SlotLostError
 from fairlead.policy.limits.key import Keyspace
 from fairlead.policy.limits.pool import Holder

@@ -20,7 +20,7 @@ from fairlead.adapters.redis.codec import Codec, arguments, head, stamp
 from fairlead.adapters.redis.connection import RedisConnection
 from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.adapters.redis.scripts import script
-from fairlead.engine.ports.gate import AdmitRequest, Admitted, GateRefusal, Queued, RefusedBy, Release
+from fairlead.engine.ports import AdmitRequest, Admitted, GateRefusal, Queued, RefusedBy, Release
 from fairlead.policy.limits.key import KeyKind, Keyspace, Part
 from fairlead.policy.limits.limit import MICRO, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
 from fairlead.policy.limits.pool import Holder
@@ -158,7 +158,7 @@ async def test_clock_change_is_recorded_once_for_all_processes(place: Place, jum
     timed.tick(1.0)
     assert len(await place.other(before_us, AdmitRequest(BUCKET), doubted_us=int(birth_us))) == 2
     assert await place.marker() == found
-    assert (await timed.gate.release(Release(held))).kept
+    assert (await timed.gate.release(Release(held))).was_held
 
 
 async def test_a_quota_is_free_a_lease_after_the_clock_was_set_back(place: Place) -> None:
@@ -279,7 +279,7 @@ async def test_a_clock_that_was_set_costs_nobody_an_answer(gate: RedisGate, serv
     assert isinstance(waits, GateRefusal)
     assert waits.by is RefusedBy.SLOT
     assert node.birth_us > birth_us
-    assert (await gate.release(Release(held))).kept
+    assert (await gate.release(Release(held))).was_held
     assert isinstance(await gate.admit(ask()), Admitted)
 
 

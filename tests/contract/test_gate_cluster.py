@@ -21,7 +21,7 @@ from fairlead.adapters.redis.keys import RedisKeys
 from fairlead.adapters.redis.probe import probe_redis
 from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.assembly.doctor.gate_checks import eviction_check, of_each, role_check
-from fairlead.engine.ports.gate import AdmitRequest, Admitted, GateRefusal, RefusedBy, Release
+from fairlead.engine.ports import AdmitRequest, Admitted, GateRefusal, RefusedBy, Release
 from fairlead.errors import LimiterUnavailableError
 from fairlead.policy.limits.key import KeyKind, Keyspace
 from fairlead.policy.limits.limit import BucketLimit, Domain, Plan, PoolLimit
@@ -55,7 +55,7 @@ async def once(gate: RedisGate, number: int, plan: Plan | None = None) -> object
     """One call, admitted and ended; or why not."""
     answer = await gate.admit(AdmitRequest(plan or plan_of(number), holder=Holder(number + 1, "p")))
     if isinstance(answer, Admitted):
-        assert (await gate.release(Release(answer))).kept
+        assert (await gate.release(Release(answer))).was_held
     return answer
 
 
@@ -267,7 +267,7 @@ async def test_doctor_names_the_server_that_is_not_fit_and_the_slots_that_none_h
         assert "16383 slots with a server" in told.detail
         keys = RedisKeys(url, Keyspace("any"))
         with pytest.raises(LimiterUnavailableError, match="no server owns"):
-            await keys.give_ttl([_in_slot(16_383)], 1.0)
+            await keys.set_ttl([_in_slot(16_383)], 1.0)
 
 
 def _in_slot(slot: int) -> str:
@@ -293,12 +293,12 @@ async def test_keys_that_are_moving_are_passed_by_in_a_look_and_told_where_they_
             source.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[1])
             moving = source.execute_command("CLUSTER", "GETKEYSINSLOT", slot, 100)
             source.execute_command("MIGRATE", "127.0.0.1", there.port, "", 0, 5000, "KEYS", *moving)
-        during = await keys.survey(leases=True, since_s=60.0)
+        during = await keys.survey(leases=True, window_s=60.0)
         assert during.complete
         assert during.keys == before.keys - len(moving)
         assert len(during.leases) == TENANTS - 1
         with pytest.raises(LimiterUnavailableError, match="on their way") as told:
-            await RedisInspector(url, keyspace).look(plan_of(0))
+            await RedisInspector(url, keyspace).inspect(plan_of(0))
         assert "ask again" in told.value.hint
 
 

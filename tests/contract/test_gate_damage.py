@@ -19,7 +19,7 @@ from fairlead.adapters.redis import listener as listener_module
 from fairlead.adapters.redis.inspector import RedisInspector
 from fairlead.adapters.redis.listener import Listener
 from fairlead.adapters.redis.redis_gate import RedisGate
-from fairlead.engine.ports.gate import AdmitRequest, Admitted, GateRefusal, Queued, RefusedBy, Release
+from fairlead.engine.ports import AdmitRequest, Admitted, GateRefusal, Queued, RefusedBy, Release
 from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.key import KeyKind, Keyspace, Part
 from fairlead.policy.limits.limit import BreakerRule, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
@@ -212,7 +212,7 @@ async def test_people_see_what_cannot_be_read(ground: Ground) -> None:
     for name, old in (await ground.redis.hgetall(cell)).items():
         await ground.redis.hset(cell, name, old[:5])
     await ground.redis.zadd(ground.keys.key(KeyKind.POOL, plan.domain, "p") + Part.LEASES, {"x": 4e15})
-    view = await RedisInspector(Secret(ground.url), ground.keys).look(plan)
+    view = await RedisInspector(Secret(ground.url), ground.keys).inspect(plan)
     assert view.unreadable == ("slots", "breaker", "limit b")
     assert {holder.process for holder in view.holders} == {"p", "unreadable"}
     await ground.end(held)

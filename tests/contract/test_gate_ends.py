@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from itertools import count
 
-from fairlead.engine.ports.gate import AdmitRequest, Admitted, GateRefusal, Queued, Release, Released
+from fairlead.engine.ports import AdmitRequest, Admitted, GateRefusal, Queued, Release, Released
 from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.limit import BreakerRule, Domain, Plan, PoolLimit
 from fairlead.policy.limits.pool import Holder
@@ -27,7 +27,7 @@ async def test_admission_after_an_unawaited_end_finds_its_slot_free(timed: Timed
     for _ in range(30):
         timed.gate.release_soon(Release(admitted), told.append)
         admitted = await timed.admitted(ask(plan))
-    assert told == [Released(kept=True)] * 30
+    assert told == [Released(was_held=True)] * 30
 
 
 async def test_an_end_stands_before_what_is_asked_with_it(timed: Timed) -> None:
@@ -39,13 +39,13 @@ async def test_an_end_stands_before_what_is_asked_with_it(timed: Timed) -> None:
     asking = asyncio.gather(*(timed.admitted(ask(plan)) for plan in (other, guarded)))
     timed.gate.release_soon(Release(admitted), told.append)
     await asking
-    assert told == [Released(kept=True)]
+    assert told == [Released(was_held=True)]
 
 
 async def test_the_slot_of_a_call_that_may_run_on_ends_with_its_lease(timed: Timed) -> None:
     plan = Plan(DOMAIN, pool=PoolLimit("p", 1, lease_s=3, claim_s=1))
     admitted = await timed.admitted(ask(plan))
-    assert await timed.gate.release(Release(admitted, keeps_slot=True)) == Released(kept=True)
+    assert await timed.gate.release(Release(admitted, keeps_slot=True)) == Released(was_held=True)
     assert isinstance(await timed.admit(ask(plan)), GateRefusal)
     timed.tick(3.001)
     await timed.admitted(ask(plan))
@@ -82,10 +82,10 @@ async def test_the_head_of_a_probe_lets_others_in_gradually_and_keeps_its_slot(t
     probe, told = await probe_of(timed), []
     timed.gate.release_soon(Release(probe, DestinationHealth.RESPONDING), told.append)
     assert await admitted_of(timed, probe.plan, 5) == 2, "as after closing"
-    assert told == [Released(kept=True, closed=True)]
+    assert told == [Released(was_held=True, closed=True)]
     timed.tick(1)
     assert await admitted_of(timed, probe.plan, 5) == 4
-    assert await timed.gate.release(Release(probe, DestinationHealth.HEALTHY)) == Released(kept=True)
+    assert await timed.gate.release(Release(probe, DestinationHealth.HEALTHY)) == Released(was_held=True)
 
 
 async def test_a_probe_that_breaks_off_after_its_head_opens_the_breaker_again(timed: Timed) -> None:
@@ -93,7 +93,7 @@ async def test_a_probe_that_breaks_off_after_its_head_opens_the_breaker_again(ti
     timed.gate.release_soon(Release(probe, DestinationHealth.RESPONDING), told.append)
     await timed.admitted(ask(probe.plan))
     assert await timed.gate.release(Release(probe, DestinationHealth.UNHEALTHY)) == Released(
-        kept=True, opened_s=2.0
+        was_held=True, opened_s=2.0
     )
     assert isinstance(await timed.admit(ask(probe.plan)), GateRefusal)
 

@@ -8,7 +8,7 @@ import pytest
 
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.local.local_gate import LocalGate
-from fairlead.engine.ports.gate import AdmitRequest, AdmitResult, GateRefusal, Lease, RefusedBy, Renewal
+from fairlead.engine.ports import AdmitRequest, AdmitResult, GateRefusal, Lease, RefusedBy, Renewal
 from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.limit import Domain, Plan
 from fairlead.policy.limits.pool import Holder, Pool

@@ -15,8 +15,16 @@ from fairlead.adapters.local.system import SystemClock
 from fairlead.adapters.redis.inspector import RedisInspector
 from fairlead.adapters.redis.keys import RedisKeys
 from fairlead.adapters.redis.redis_gate import RedisGate
-from fairlead.engine.ports.gate import AdmitRequest, Admitted, GateRefusal, Lease, Queued, Renewal
-from fairlead.engine.ports.gate_keys import UNKNOWN, StoredLease
+from fairlead.engine.ports import (
+    UNKNOWN_KIND,
+    AdmitRequest,
+    Admitted,
+    GateRefusal,
+    Lease,
+    Queued,
+    Renewal,
+    StoredLease,
+)
 from fairlead.errors import LimiterUnavailableError
 from fairlead.policy.limits.key import KeyKind, Keyspace, Part
 from fairlead.policy.limits.limit import BreakerRule, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
@@ -101,7 +109,7 @@ async def test_keys_of_others_are_passed_by_and_unknown_ones_told(place: Place) 
     await place.redis.set(f"{prefix}of-somebody", "x" * 5000)
     await place.redis.set(f"other-{prefix}m", "not ours", ex=60)
     (use,) = (await place.keys.survey()).kinds
-    assert (use.kind, use.keys, use.no_ttl) == (UNKNOWN, 1, 1)
+    assert (use.kind, use.keys, use.no_ttl) == (UNKNOWN_KIND, 1, 1)
     assert use.size_bytes is not None
     assert use.size_bytes > 5000
     assert await place.keys.clear() == 1
@@ -114,7 +122,7 @@ async def test_the_weight_of_many_is_computed_from_a_few(place: Place) -> None:
         await place.redis.hset(
             place.keyspace.key(KeyKind.CELL, Domain(("tenant", str(number)))), "b", "x" * 100
         )
-    whole, sampled = await place.keys.survey(weighed=50), await place.keys.survey(weighed=5)
+    whole, sampled = await place.keys.survey(sample=50), await place.keys.survey(sample=5)
     assert [use.keys for use in sampled.kinds] == [50]
     assert sampled.size_bytes == pytest.approx(whole.size_bytes, rel=0.05)
 
@@ -124,9 +132,9 @@ async def test_a_look_has_a_bound_and_says_so(place: Place) -> None:
         for number in range(2000):
             pipe.set(f"{place.keyspace.prefix}{number}", "")
         await pipe.execute()
-    survey = await place.keys.survey(most=500, weighed=1)
+    survey = await place.keys.survey(max_keys=500, sample=1)
     assert not survey.complete
-    assert survey.looked_at == 500
+    assert survey.keys_scanned == 500
     assert survey.keys < 2000
 
 
@@ -137,13 +145,13 @@ async def test_keys_that_would_stay_for_ever_are_told_and_given_an_end(place: Pl
     survey = await place.keys.survey()
     assert survey.no_ttl == (cell,)
     marker_ms = await place.redis.pttl(place.marker)
-    assert await place.keys.give_ttl([cell, place.marker, "gone"], 500.0) == 1
+    assert await place.keys.set_ttl([cell, place.marker, "gone"], 500.0) == 1
     assert 0 < await place.redis.pttl(cell) <= 500_000
     assert await place.redis.pttl(place.marker) > marker_ms - 60_000, "it had one already"
 
 
 async def leases(place: Place) -> list[StoredLease]:
-    return list((await place.keys.survey(weighed=0, leases=True)).leases)
+    return list((await place.keys.survey(sample=0, leases=True)).leases)
 
 
 async def test_a_lease_is_told_with_its_holder(place: Place) -> None:
@@ -165,7 +173,7 @@ async def test_leases_whose_ends_are_no_times_are_shown_beside_ours(place: Place
 
 async def test_released_slot_is_free_at_once(place: Place) -> None:
     first = await fill(place)
-    given = await place.keys.give_back(await leases(place))
+    given = await place.keys.remove_leases(await leases(place))
     assert [lease.lease_id for lease in given] == [1]
     assert await leases(place) == []
     # who stood in line asks again, and has the slot; the orphan's end comes too late
@@ -173,7 +181,7 @@ async def test_released_slot_is_free_at_once(place: Place) -> None:
         await place.gate.admit(AdmitRequest(replace(PLAN, buckets=()), holder=holder(2, 2), wait_s=30.0)),
         Admitted,
     )
-    (renewed,) = await place.gate.renew([Renewal(DOMAIN, POOL, holder(1), held=True)])
+    (renewed,) = await place.gate.renew([Renewal(DOMAIN, POOL, holder(1), had_slot=True)])
     assert renewed is Lease.LOST
     assert first.holder == holder(1)
     base = place.keyspace.key(KeyKind.POOL, DOMAIN, "pool")
@@ -190,7 +198,7 @@ async def test_released_slot_frees_the_quota_of_its_tenant_in_other_pools(place:
     ]
     assert isinstance(await place.gate.admit(asks[0]), Admitted)
     assert isinstance(await place.gate.admit(asks[1]), GateRefusal)
-    assert len(await place.keys.give_back(await leases(place))) == 1
+    assert len(await place.keys.remove_leases(await leases(place))) == 1
     assert isinstance(await place.gate.admit(asks[1]), Admitted)
 
 
@@ -198,23 +206,23 @@ async def test_a_lease_that_was_renewed_since_is_left_alone(place: Place) -> Non
     """The safeguard: a holder that lives loses nothing to somebody who took it for dead."""
     await fill(place)
     (seen,) = await leases(place)
-    assert await place.gate.renew([Renewal(DOMAIN, POOL, holder(1), held=True)]) == [Lease.HELD]
-    assert await place.keys.give_back([seen]) == []
+    assert await place.gate.renew([Renewal(DOMAIN, POOL, holder(1), had_slot=True)]) == [Lease.ACTIVE]
+    assert await place.keys.remove_leases([seen]) == []
     assert [lease.lease_id for lease in await leases(place)] == [1]
-    assert await place.keys.give_back([replace(seen, holder=seen.holder + "x")]) == []
+    assert await place.keys.remove_leases([replace(seen, holder=seen.holder + "x")]) == []
 
 
 async def test_survey_counts_recent_events_from_the_logs(place: Place) -> None:
     await fill(place)
-    survey = await place.keys.survey(weighed=0, since_s=60.0)
-    assert survey.happened == {"grant": 1, "wait": 1}
+    survey = await place.keys.survey(sample=0, window_s=60.0)
+    assert survey.event_counts == {"grant": 1, "wait": 1}
     base = place.keyspace.key(KeyKind.POOL, DOMAIN, "pool")
     await place.redis.xadd(base + Part.EVENTS, {"k": "expire"}, id="*")
     old = (await place.redis.time())[0] * 1000 - 90_000
     key = place.keyspace.key(KeyKind.POOL, DOMAIN, "older") + Part.EVENTS
     await place.redis.xadd(key, {"k": "promote"}, id=f"{old}-0")
-    assert (await place.keys.survey(since_s=60.0)).happened == {"grant": 1, "wait": 1, "expire": 1}
-    assert (await place.keys.survey(since_s=120.0)).happened == {
+    assert (await place.keys.survey(window_s=60.0)).event_counts == {"grant": 1, "wait": 1, "expire": 1}
+    assert (await place.keys.survey(window_s=120.0)).event_counts == {
         "grant": 1, "wait": 1, "expire": 1, "promote": 1,
     }  # fmt: skip
 
@@ -235,7 +243,7 @@ async def test_a_promotion_and_a_failure_are_shown_newest_first(place: Place) ->
     assert isinstance(taken, Admitted)
     await place.gate.admit(AdmitRequest(plan, holder=holder(2, 2), waited_s=10.0, wait_s=30.0))
     (lease,) = await leases(place)
-    await place.keys.give_back([lease])
+    await place.keys.remove_leases([lease])
     assert isinstance(
         await place.gate.admit(AdmitRequest(plan, holder=holder(2, 2), waited_s=10.0, wait_s=30.0)), Admitted
     )
@@ -244,11 +252,11 @@ async def test_a_promotion_and_a_failure_are_shown_newest_first(place: Place) ->
     member = "000000000000000a\x1fp1\x1f1\x1f\x1f\x1facme\x1fjob-a"
     await place.redis.xadd(failures, {"t": now_us - 5_000_000, "h": "", "o": 0})
     await place.redis.xadd(failures, {"t": now_us - 2_000_000, "h": member, "o": 60_000_000})
-    view = await RedisInspector(Secret(place.url), place.keyspace).look(plan)
+    view = await RedisInspector(Secret(place.url), place.keyspace).inspect(plan)
     assert [(one.lease_id, one.priority_class) for one in view.promotions] == [(2, 2)]
     newest, older = view.failures
     assert (newest.process, newest.tenant, newest.job, newest.opened_s) == ("p1", "acme", "job-a", 60.0)
     assert (older.process, older.opened_s) == ("", None)
     assert 1.0 < newest.ago_s < 3.5 < older.ago_s < 7.0
-    quiet = await RedisInspector(Secret(place.url), place.keyspace).look(plan, events=0)
+    quiet = await RedisInspector(Secret(place.url), place.keyspace).inspect(plan, events=0)
     assert (quiet.promotions, quiet.failures, quiet.events) == ((), (), ())

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
-from fairlead.engine.ports.gate import AdmitRequest, Admitted, Observation, Queued, Release, Renewal, Reserved
+from fairlead.engine.ports import AdmitRequest, Admitted, Observation, Queued, Release, Renewal, Reserved
 from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.limit import Plan
 from fairlead.policy.limits.pool import Holder
@@ -120,7 +120,7 @@ class Lockstep(RuleBasedStateMachine):
             ask = data.draw(st.sampled_from(asks))
             assert ask.plan.pool is not None
             assert ask.holder is not None
-            renewal = Renewal(DOMAIN, ask.plan.pool, ask.holder, wait_s=2.0, held=held)
+            renewal = Renewal(DOMAIN, ask.plan.pool, ask.holder, wait_s=2.0, had_slot=held)
             self.both(lambda side: side.timed.gate.renew([renewal]))
 
     @rule(data=st.data(), health=st.sampled_from(DestinationHealth), reporter=st.sampled_from([2, 2, 3]))

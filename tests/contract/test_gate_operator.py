@@ -15,7 +15,7 @@ from fairlead._core.secret import Secret
 from fairlead.adapters.redis.admin import RedisAdmin
 from fairlead.adapters.redis.inspector import RedisInspector
 from fairlead.adapters.redis.redis_gate import RedisGate
-from fairlead.engine.ports.gate import AdmitRequest, Admitted, GateRefusal, Queued, RefusedBy, Release
+from fairlead.engine.ports import AdmitRequest, Admitted, GateRefusal, Queued, RefusedBy, Release
 from fairlead.errors import LimiterUnavailableError
 from fairlead.policy.limits.breaker import Destination, DestinationHealth, Mode
 from fairlead.policy.limits.key import LAYOUT, KeyKind, Keyspace

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 
-from fairlead.engine.ports.gate import AdmitRequest, Admitted, GateRefusal, Queued, RefusedBy, Release
+from fairlead.engine.ports import AdmitRequest, Admitted, GateRefusal, Queued, RefusedBy, Release
 from fairlead.policy.limits.limit import Domain, Plan, PoolLimit, QuotaLimit
 from fairlead.policy.limits.pool import Holder
 from tests.contract.gates import Timed

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
-from fairlead.engine.ports.gate import (
+from fairlead.engine.ports import (
     AdmitRequest,
     AdmitResult,
     Admitted,
@@ -42,7 +42,7 @@ async def free(timed: Timed, limit: PoolLimit) -> int:
     while isinstance(answer := await timed.admit(ask(limit)), Admitted):
         got.append(answer)
     for admitted in got:
-        assert (await timed.gate.release(Release(admitted))).kept
+        assert (await timed.gate.release(Release(admitted))).was_held
     return len(got)
 
 
@@ -64,10 +64,10 @@ async def test_a_slot_that_is_given_back_can_be_had_again_and_only_once(timed: T
     """A counter is put up by every release, also by the second one and by a stranger's."""
     limit = pool(1)
     first = await timed.admitted(ask(limit))
-    assert (await timed.gate.release(Release(first))).kept
-    assert not (await timed.gate.release(Release(first))).kept
+    assert (await timed.gate.release(Release(first))).was_held
+    assert not (await timed.gate.release(Release(first))).was_held
     stranger = first._replace(holder=Holder(next(_ids), "other"))
-    assert not (await timed.gate.release(Release(stranger))).kept
+    assert not (await timed.gate.release(Release(stranger))).was_held
     assert await free(timed, limit) == 1
 
 
@@ -88,7 +88,7 @@ async def test_an_orphan_is_gone_at_the_end_of_its_lease_and_its_waiter_is_serve
     timed.tick(29.9)
     assert await timed.gate.renew([held(limit, waiter, 60, had=False)]) == [Lease.WAITING]
     timed.tick(0.1)
-    assert await timed.gate.renew([held(limit, waiter, 60, had=False)]) == [Lease.HELD]
+    assert await timed.gate.renew([held(limit, waiter, 60, had=False)]) == [Lease.ACTIVE]
     await timed.admitted(waiter)
 
 
@@ -110,7 +110,7 @@ async def test_an_idle_pool_does_not_forget_who_works(timed: Timed) -> None:
     await timed.admitted(working)
     for _ in range(400):
         timed.tick(10)
-        assert await timed.gate.renew([held(limit, working)]) == [Lease.HELD]
+        assert await timed.gate.renew([held(limit, working)]) == [Lease.ACTIVE]
     assert await free(timed, limit) == 0
 
 
@@ -121,7 +121,7 @@ async def test_a_lease_that_ended_is_lost_and_is_not_had_back(timed: Timed) -> N
     timed.tick(30)
     await timed.admitted(ask(limit))
     assert await timed.gate.renew([held(limit, frozen)]) == [Lease.LOST]
-    assert not (await timed.gate.release(Release(admitted))).kept
+    assert not (await timed.gate.release(Release(admitted))).was_held
     assert await free(timed, limit) == 0
 
 
@@ -148,7 +148,7 @@ async def test_free_slot_wakes_one_waiter(timed: Timed) -> None:
         await timed.admit(waiter)
     await timed.gate.release(Release(working))
     states = await timed.gate.renew([held(limit, waiter, 60, had=False) for waiter in line])
-    assert states == [Lease.HELD, Lease.WAITING, Lease.WAITING]
+    assert states == [Lease.ACTIVE, Lease.WAITING, Lease.WAITING]
 
 
 async def test_a_grant_that_nobody_claims_goes_to_the_next(timed: Timed) -> None:
@@ -160,7 +160,7 @@ async def test_a_grant_that_nobody_claims_goes_to_the_next(timed: Timed) -> None
     await timed.admit(living)
     await timed.gate.release(Release(working))
     timed.tick(5)
-    assert await timed.gate.renew([held(limit, living, 60, had=False)]) == [Lease.HELD]
+    assert await timed.gate.renew([held(limit, living, 60, had=False)]) == [Lease.ACTIVE]
 
 
 async def test_a_waiter_that_is_not_heard_of_is_passed_over(timed: Timed) -> None:
@@ -201,7 +201,7 @@ async def test_classes_are_served_in_order_and_fifo_within(timed: Timed) -> None
     for _ in line:
         await timed.gate.release(Release(working))
         states = await timed.gate.renew([held(limit, waiter, 60, had=False) for waiter in line])
-        served = states.index(Lease.HELD)
+        served = states.index(Lease.ACTIVE)
         order.append(served)
         working = await timed.admitted(line[served])
     assert order == [2, 4, 1, 3, 0]
@@ -300,7 +300,7 @@ async def test_a_smaller_pool_ends_nobodys_slot_and_a_larger_one_serves_several(
     working = [await timed.admitted(ask(four)) for _ in range(4)]
     assert isinstance(await timed.admit(ask(two)), GateRefusal)
     for admitted in working[:2]:
-        assert (await timed.gate.release(Release(admitted))).kept
+        assert (await timed.gate.release(Release(admitted))).was_held
         assert isinstance(await timed.admit(ask(four)), GateRefusal), "an old size does not come back"
     await timed.gate.release(Release(working[2]))
     waiting = [ask(two, wait_s=60) for _ in range(4)]
@@ -310,7 +310,7 @@ async def test_a_smaller_pool_ends_nobodys_slot_and_a_larger_one_serves_several(
     larger = pool(5, version=3)
     await timed.gate.renew([held(larger, waiting[3], 60, had=False)])
     states = await timed.gate.renew([held(larger, waiter, 60, had=False) for waiter in waiting])
-    assert states == [Lease.HELD] * 4
+    assert states == [Lease.ACTIVE] * 4
 
 
 async def test_nothing_is_taken_where_a_bucket_refuses(timed: Timed) -> None:
@@ -356,8 +356,8 @@ async def test_observation_counts_after_its_lease_was_lost(timed: Timed) -> None
     plan = Plan(DOMAIN, pool=limit, buckets=(bucket,))
     late = await timed.admitted(AdmitRequest(plan, holder=Holder(next(_ids), "process")))
     timed.tick(31)
-    done = await timed.gate.release(Release(late, observed={0: Observation(left=3.0)}))
-    assert not done.kept
+    done = await timed.gate.release(Release(late, observed={0: Observation(remaining=3.0)}))
+    assert not done.was_held
     assert isinstance(await timed.admit(AdmitRequest(Plan(DOMAIN, buckets=(bucket,)), (4.0,))), GateRefusal)
 
 
@@ -368,11 +368,11 @@ async def test_adopted_holder_no_longer_waits_in_line(timed: Timed) -> None:
     waiter = ask(limit, wait_s=60)
     assert isinstance(await timed.admit(waiter), Queued)
     adopted = replace(held(limit, waiter), adopt=True)
-    assert await timed.gate.renew([adopted]) == [Lease.HELD]
+    assert await timed.gate.renew([adopted]) == [Lease.ACTIVE]
     for other in others:
         await timed.gate.release(Release(other))
     timed.tick(6)
-    assert await timed.gate.renew([held(limit, waiter)]) == [Lease.HELD]
+    assert await timed.gate.renew([held(limit, waiter)]) == [Lease.ACTIVE]
 
 
 async def test_whose_call_is_over_stands_in_line_no_more(timed: Timed) -> None:

@@ -22,7 +22,7 @@ from fairlead.adapters.redis.connection import RedisConnection
 from fairlead.adapters.redis.node import Call, Node, Terms
 from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.adapters.redis.scripts import script
-from fairlead.engine.ports.gate import (
+from fairlead.engine.ports import (
     AdmitRequest,
     Admitted,
     GateRefusal,
@@ -231,7 +231,7 @@ async def test_after_a_loss_nobody_in_line_is_handed_what_seems_free(place: Plac
     for waits in (waiter, renewed):
         assert isinstance(await timed.admit(waits), Queued)
     await timed.replace()
-    assert (await timed.gate.release(Release(first))).kept
+    assert (await timed.gate.release(Release(first))).was_held
     await timed.gate.cancel(AdmitRequest(Plan(DOMAIN, pool=limit), holder=second.holder))
     assert renewed.holder is not None
     place_kept = Renewal(DOMAIN, limit, renewed.holder, wait_s=60.0)
@@ -300,7 +300,7 @@ async def test_a_renewal_after_a_lost_cell_counts_for_the_quota_again(place: Pla
     await place.timed.admitted(AdmitRequest(plans[0], holder=held))
     await place.redis.delete(place.keys.key(KeyKind.CELL, DOMAIN))
     await place.timed.admitted(AdmitRequest(plans[1], holder=other))
-    assert await place.timed.gate.renew([Renewal(DOMAIN, pools[0], held, held=True)]) == [Lease.HELD]
+    assert await place.timed.gate.renew([Renewal(DOMAIN, pools[0], held, had_slot=True)]) == [Lease.ACTIVE]
     assert isinstance(await place.timed.admit(AdmitRequest(plans[1], holder=third)), GateRefusal)
 
 
@@ -310,8 +310,8 @@ async def test_a_lease_that_is_told_of_lives_no_longer_than_others(place: Place)
     holder = Holder(next(_ids), "process", quota=quota)
     answer = await place.timed.admitted(AdmitRequest(Plan(DOMAIN, quota=quota, pool=pool), holder=holder))
     await place.timed.gate.release(Release(answer))
-    adopted = Renewal(DOMAIN, pool, Holder(next(_ids), "process", quota=quota), adopt=True, held=True)
-    assert await place.timed.gate.renew([adopted]) == [Lease.HELD]
+    adopted = Renewal(DOMAIN, pool, Holder(next(_ids), "process", quota=quota), adopt=True, had_slot=True)
+    assert await place.timed.gate.renew([adopted]) == [Lease.ACTIVE]
     keys = [key async for key in place.redis.scan_iter(f"{place.keys.prefix}*")]
     assert len(keys) == 4, "marker, cell, leases and log"
     assert [key for key in keys if await place.redis.pttl(key) < 0] == []

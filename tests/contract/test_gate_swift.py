@@ -17,7 +17,7 @@ import pytest
 
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.redis.redis_gate import RedisGate
-from fairlead.engine.ports.gate import AdmitRequest, Admitted, Release
+from fairlead.engine.ports import AdmitRequest, Admitted, Release
 from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.limit import BreakerRule, Domain, Plan, PoolLimit, QuotaLimit
 from fairlead.policy.limits.pool import Holder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 
-from fairlead.engine.ports.gate import AdmitRequest, GateRefusal, Queued, RefusedBy, Release, Reserved
+from fairlead.engine.ports import AdmitRequest, GateRefusal, Queued, RefusedBy, Release, Reserved
 from fairlead.policy.limits.limit import BucketLimit, Domain, Plan, PoolLimit
 from fairlead.policy.limits.pool import Holder
 from tests.contract.gates import Timed
@@ -20,7 +20,7 @@ async def test_slot_of_a_call_without_a_turn_goes_to_the_next(timed: Timed) -> N
     in_line = AdmitRequest(both, holder=Holder(next(_bookings), "process"), wait_s=60)
     assert isinstance(await timed.admit(in_line), Queued)
     await timed.admitted(AdmitRequest(Plan(DOMAIN, buckets=(rate,))))
-    assert (await timed.gate.release(Release(admitted))).kept
+    assert (await timed.gate.release(Release(admitted))).was_held
     assert await timed.admit(in_line) == GateRefusal(RefusedBy.BUCKET, 1.0, 0)
     await timed.admitted(AdmitRequest(alone, holder=Holder(next(_bookings), "process")))
 
@@ -43,7 +43,7 @@ async def test_call_that_waits_for_a_slot_keeps_its_turn(timed: Timed) -> None:
     timed.tick(2)
     assert isinstance(await timed.admit(in_line), Queued), "its turn was given back, and is due again"
     assert isinstance(await timed.admit(later), Reserved)
-    assert (await timed.gate.release(Release(admitted))).kept
+    assert (await timed.gate.release(Release(admitted))).was_held
     timed.tick(0.5)
     await timed.admitted(in_line)
 
@@ -62,7 +62,7 @@ async def test_a_slot_and_its_turn_a_moment_later_wait_for_each_other(timed: Tim
     assert await timed.admit(second) == Reserved(1.0)
     timed.tick(1)
     assert isinstance(await timed.admit(second), Queued)
-    assert (await timed.gate.release(Release(admitted))).kept
+    assert (await timed.gate.release(Release(admitted))).was_held
     timed.tick(0.01)
-    assert (await timed.gate.release(Release(await timed.admitted(first)))).kept
+    assert (await timed.gate.release(Release(await timed.admitted(first)))).was_held
     await timed.admitted(second)

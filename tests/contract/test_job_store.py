@@ -302,14 +302,14 @@ async def test_a_job_past_its_expiry_dies_and_is_not_silent(stores: Stores) -> N
 
 
 async def test_when_the_next_job_is_due(stores: Stores) -> None:
-    assert await stores.jobs.next_due_s(ANY) is None
+    assert await stores.jobs.next_due_in_s(ANY) is None
     await enqueued(stores, new_job(delay_s=50), new_job(delay_s=20), new_job(delay_s=5, queue="mail"))
-    due_s = await stores.jobs.next_due_s(ANY)
+    due_s = await stores.jobs.next_due_in_s(ANY)
     assert due_s is not None
     assert 15 < due_s <= 20
     await stores.pass_time(25)
-    assert await stores.jobs.next_due_s(ANY) == 0
-    assert await stores.jobs.next_due_s(ClaimFilter(kinds=("other",))) is None
+    assert await stores.jobs.next_due_in_s(ANY) == 0
+    assert await stores.jobs.next_due_in_s(ClaimFilter(kinds=("other",))) is None
 
 
 async def test_pruning_keeps_each_state_as_long_as_it_was_told(stores: Stores) -> None:

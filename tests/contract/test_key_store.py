@@ -72,13 +72,13 @@ async def test_foreign_keys_come_in_pages(keys: KeyStore) -> None:
     assert await keys.succeed(others[0], key_of("tenant-0", "m2"))
     found: list[DataKey] = []
     while page := await keys.foreign(
-        "m2", current_only=False, after=found[-1].key_id if found else None, limit=3
+        "m2", current_only=False, cursor=found[-1].key_id if found else None, limit=3
     ):
         assert len(page) <= 3
         found += page
     assert {key.key_id for key in found} == {key.key_id for key in others}
     assert found == sorted(found, key=lambda key: key.key_id)
-    current = await keys.foreign("m2", current_only=True, after=None, limit=100)
+    current = await keys.foreign("m2", current_only=True, cursor=None, limit=100)
     assert {key.key_id for key in current} == {key.key_id for key in others[1:]}
     assert mine not in found
 

@@ -14,8 +14,16 @@ from uuid import UUID
 
 import pytest
 
-from fairlead.engine.ports import Cancelled, ClaimFilter, Completed, Job, Outcome, Rescheduled
-from fairlead.engine.ports.lanes import GroupCap, TenantShare
+from fairlead.engine.ports import (
+    Cancelled,
+    ClaimFilter,
+    Completed,
+    GroupCap,
+    Job,
+    Outcome,
+    Rescheduled,
+    TenantShare,
+)
 from fairlead.policy.jobs.lane import Scope, ScopeKind
 from tests.contract.lane_steps import drained
 from tests.contract.stores import Stores, a_session, discarded, failed

@@ -52,7 +52,7 @@ async def test_a_send_that_left_late_finds_the_answer_of_another_stored(stores: 
     assert epoch is not None
     assert await late(mark.at + MOMENT) is None, "another left later, and is about to be stored"
     now = answer(first, mark, epoch)
-    assert await stores.credentials.settle(replace(now, from_generation=2, seen=None)) == "settled"
+    assert await stores.credentials.settle(replace(now, from_generation=2, expected_sealed=None)) == "settled"
     assert await late(NEVER) is None, "two generations on, there is nothing to order"
 
 

@@ -50,9 +50,9 @@ async def test_nothing_of_the_scope_begins_until_it_is_resumed(stores: Stores, s
     for _ in range(2):
         assert await taken(stores, session_id) == []
         await looked_again(stores)
-    assert await stores.jobs.next_due_s(ANY) is None
+    assert await stores.jobs.next_due_in_s(ANY) is None
     assert await stores.lanes.resume(scope)
-    assert await stores.jobs.next_due_s(ANY) == 0
+    assert await stores.jobs.next_due_in_s(ANY) == 0
     assert len(await taken(stores, session_id)) == 5
     assert not await stores.lanes.resume(scope)
 
@@ -83,13 +83,13 @@ async def test_a_pause_ends_by_itself(stores: Stores, scope: Scope) -> None:
     await enqueued(stores, new_job(**IT))
     assert await stores.lanes.pause(scope, 60.0, **WHO) == 1
     assert await taken(stores, session_id) == []
-    due_s = await stores.jobs.next_due_s(ANY)
+    due_s = await stores.jobs.next_due_in_s(ANY)
     assert due_s is not None
     assert 50 < due_s <= 60
     await stores.pass_time(58)
     assert await taken(stores, session_id) == []
     await stores.pass_time(3)
-    assert await stores.jobs.next_due_s(ANY) == 0
+    assert await stores.jobs.next_due_in_s(ANY) == 0
     assert len(await taken(stores, session_id)) == 1
     assert not await stores.lanes.resume(scope)
     assert await stores.lanes.pauses(9) == []
@@ -162,7 +162,7 @@ async def test_the_last_of_two_ends_counts(stores: Stores) -> None:
     for step_s in (31, 30):
         await stores.pass_time(step_s)
         assert await taken(stores, session_id) == []
-    due_s = await stores.jobs.next_due_s(ANY)
+    due_s = await stores.jobs.next_due_in_s(ANY)
     assert due_s is not None
     assert 20 < due_s <= 29
     await stores.pass_time(30)
@@ -174,7 +174,7 @@ async def test_a_pause_is_made_longer_never_shorter(stores: Stores) -> None:
     await enqueued(stores, *jobs_of("a", 1))
     for for_s, ends_s in ((60.0, 60.0), (20.0, 60.0), (120.0, 120.0), (60.0, 120.0)):
         await stores.lanes.pause(tenant("a"), for_s, **WHO)
-        due_s = await stores.jobs.next_due_s(ANY)
+        due_s = await stores.jobs.next_due_in_s(ANY)
         assert due_s is not None
         assert ends_s - 5 < due_s <= ends_s
         (view,) = await stores.lanes.pauses(9)
@@ -183,7 +183,7 @@ async def test_a_pause_is_made_longer_never_shorter(stores: Stores) -> None:
     await stores.lanes.pause(tenant("a"), 10.0, **WHO)
     await stores.pass_time(200)
     assert await taken(stores, session_id) == []
-    assert await stores.jobs.next_due_s(ANY) is None
+    assert await stores.jobs.next_due_in_s(ANY) is None
     assert await stores.lanes.resume(tenant("a"))
     assert len(await taken(stores, session_id)) == 1
 
@@ -244,10 +244,10 @@ async def test_a_suspect_is_held_like_any_other(stores: Stores) -> None:
     for scope in SCOPES:
         await stores.lanes.pause(scope, None, **WHO)
         assert await stores.jobs.claim_suspect(ANY, survivor) is None
-        assert await stores.jobs.next_due_s(ANY) is None
+        assert await stores.jobs.next_due_in_s(ANY) is None
         await stores.lanes.resume(scope)
     await stores.lanes.pause(tenant("a"), 60.0, **WHO)
-    due_s = await stores.jobs.next_due_s(ANY)
+    due_s = await stores.jobs.next_due_in_s(ANY)
     assert due_s is not None
     assert 50 < due_s <= 60
     await stores.pass_time(61)

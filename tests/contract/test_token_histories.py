@@ -15,10 +15,10 @@ import pytest
 from fairlead.adapters.embedded import Endpoints
 from fairlead.engine.ports import (
     DueConnection,
-    EndpointAsk,
     EndpointPermit,
     EndpointRefusal,
     Intent,
+    PermitRequest,
     ReauthRequirement,
     Settlement,
     SettleVerdict,
@@ -155,7 +155,7 @@ class ProbesAtWill(MemoryEndpointGate):
     """Everybody probes a breaker whose time is up."""
 
     @statement
-    def admit(self, ask: EndpointAsk) -> EndpointPermit | EndpointRefusal:
+    def admit(self, ask: PermitRequest) -> EndpointPermit | EndpointRefusal:
         for row in self.database.tokens.endpoints.values():
             row.probe_until = None
         answer: EndpointPermit | EndpointRefusal = plain(MemoryEndpointGate.admit)(self, ask)
@@ -166,7 +166,7 @@ class FillsBeyondTheBurst(MemoryEndpointGate):
     """A bucket that nobody asked for long holds more than its burst."""
 
     @statement
-    def admit(self, ask: EndpointAsk) -> EndpointPermit | EndpointRefusal:
+    def admit(self, ask: PermitRequest) -> EndpointPermit | EndpointRefusal:
         wide = replace(ask, limits=replace(ask.limits, burst=1e9))
         answer: EndpointPermit | EndpointRefusal = plain(MemoryEndpointGate.admit)(self, wide)
         return answer
@@ -176,7 +176,7 @@ class CountsAConnectionTwice(MemoryEndpointGate):
     """A connection that fails again counts as another one."""
 
     @statement
-    def record(self, ask: EndpointAsk, *more: Any) -> object:
+    def record(self, ask: PermitRequest, *more: Any) -> object:
         for row in self.database.tokens.endpoints.values():
             row.failing = ()
         change: object = plain(MemoryEndpointGate.record)(self, ask, *more)

@@ -223,7 +223,7 @@ async def test_no_failure_changes_a_key(keys: KeyStore) -> None:
     with pytest.raises(MasterKeyMissingError):
         await stranger.preflight("acme")
     assert await keys.current("acme") == before
-    assert await keys.foreign("nobody", current_only=False, after=None, limit=10) == [before]
+    assert await keys.foreign("nobody", current_only=False, cursor=None, limit=10) == [before]
 
 
 # ---- keys in memory

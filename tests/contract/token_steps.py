@@ -18,7 +18,6 @@ from fairlead.engine.ports import (
     Completed,
     ConnectionKey,
     Credential,
-    EndpointAsk,
     EndpointKey,
     EndpointLimits,
     EndpointPermit,
@@ -26,6 +25,7 @@ from fairlead.engine.ports import (
     Lifetime,
     NewCredential,
     NewJob,
+    PermitRequest,
     ReauthRequirement,
     Sealed,
     SentMark,
@@ -79,7 +79,7 @@ class Side(Names):
         self._wishes: dict[int, tuple[Intent, Credential]] = {}
         self._granted: dict[int, int] = {}
         self._marks: dict[int, SentMark] = {}
-        self._permits: dict[int, tuple[EndpointAsk, EndpointPermit]] = {}
+        self._permits: dict[int, tuple[PermitRequest, EndpointPermit]] = {}
 
     async def take(self, step: Step) -> object:
         """What comes of *step*; the same on every side."""
@@ -310,10 +310,10 @@ class Side(Names):
         pages, after = [], None
         while True:
             page = await self._store.due(
-                urgent_only=urgent_only, cool_down_s=cool_down_s, after=after, limit=limit
+                urgent_only=urgent_only, cool_down_s=cool_down_s, cursor=after, limit=limit
             )
             pages.append(page)
-            after = page.next_after
+            after = page.next_cursor
             if after is None:
                 return pages
 
@@ -368,7 +368,7 @@ class Side(Names):
     async def admit(self, number: int, endpoint: int, limits: int, secret: str | None, who: int) -> object:
         known = self._read.get((0, who))
         of = known.connection.connection_id if known else UUID(int=who)
-        ask = EndpointAsk(ENDPOINTS[endpoint], LIMITS[limits], of, 1, secret, UUID(int=number % 3))
+        ask = PermitRequest(ENDPOINTS[endpoint], LIMITS[limits], of, 1, secret, UUID(int=number % 3))
         answer = await self._stores.endpoints.admit(ask)
         if isinstance(answer, EndpointPermit):
             self._permits[number] = ask, answer

@@ -300,7 +300,7 @@ async def test_without_an_answer_of_the_database_the_gate_does_not_begin(
             raise DependencyUnavailableError("the database does not answer")
 
         with monkeypatch.context() as patched:
-            patched.setattr(fl.runtime.gate._notes, "starts", away)
+            patched.setattr(fl.runtime.gate._notes, "record_first_use", away)
             with pytest.raises(DependencyUnavailableError):
                 await call(fl)
         assert await rows(database, "SELECT 1 FROM gate_first_use") == []

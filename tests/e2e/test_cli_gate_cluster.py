@@ -16,7 +16,7 @@ from fairlead.adapters.redis.cluster import slot_of
 from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.assembly.config import load
 from fairlead.engine.limits.gate_maintenance import GateMaintenance
-from fairlead.engine.ports.gate import AdmitRequest, Admitted
+from fairlead.engine.ports import AdmitRequest, Admitted
 from fairlead.errors import LimitExceededError
 from fairlead.policy.limits.feedback.raw_response import RawResponse
 from fairlead.policy.limits.key import LAYOUT, KeyKind, Keyspace

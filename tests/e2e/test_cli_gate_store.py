@@ -14,7 +14,7 @@ from fairlead.adapters.local.system import SystemClock
 from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.redis.keys import RedisKeys
 from fairlead.adapters.redis.redis_gate import RedisGate
-from fairlead.engine.ports.gate import AdmitRequest, Admitted
+from fairlead.engine.ports import AdmitRequest, Admitted
 from fairlead.policy.limits.key import LAYOUT, Keyspace
 from fairlead.policy.limits.limit import Domain, Plan, PoolLimit
 from fairlead.policy.limits.pool import Holder

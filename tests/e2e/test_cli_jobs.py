@@ -11,12 +11,12 @@ from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.engine.ports import (
     ClaimFilter,
     Discarded,
-    EndpointAsk,
     EndpointKey,
     EndpointLimits,
     EndpointPermit,
     FailureRecord,
     NewJob,
+    PermitRequest,
 )
 from fairlead.policy.calls.blast_radius import TOKEN
 from tests.support.cli import Shell
@@ -129,7 +129,7 @@ async def test_status_tells_what_is_unhealthy(shell: Shell, database: Database) 
     gate = PostgresEndpointGate(database)
     for who in (1, 2):
         limits = EndpointLimits(None, 1.0)
-        ask = EndpointAsk(EndpointKey("hubspot", "app"), limits, UUID(int=who), 1, "x")
+        ask = PermitRequest(EndpointKey("hubspot", "app"), limits, UUID(int=who), 1, "x")
         refused = TOKEN["rejected.permanent_config.client"]
         paused = await gate.record(ask, EndpointPermit(), refused, "invalid_client")
     assert paused is not None

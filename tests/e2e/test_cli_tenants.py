@@ -9,8 +9,7 @@ import signal
 from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.adapters.postgres.lanes import PostgresLaneStore
-from fairlead.engine.ports import ClaimFilter
-from fairlead.engine.ports.lanes import GroupCap, TenantShare, Tier
+from fairlead.engine.ports import ClaimFilter, GroupCap, TenantShare, Tier
 from tests.support.cli import Shell
 from tests.support.engine import IDS, new_job
 from tests.support.rows import rows

@@ -10,7 +10,7 @@ import pytest
 
 from fairlead.app import Fairlead
 from fairlead.assembly.config import load
-from fairlead.engine.ports import AuditRecord, EndpointAsk, EndpointKey, EndpointLimits, EndpointPermit
+from fairlead.engine.ports import AuditRecord, EndpointKey, EndpointLimits, EndpointPermit, PermitRequest
 from fairlead.policy.calls.blast_radius import TOKEN
 from tests.support.cli import Shell
 
@@ -35,7 +35,7 @@ async def test_one_look_tells_it_all(shell: Shell, fairlead: Fairlead) -> None:
     await runtime.audit.append(acts)
     for who in (1, 2):
         limits = EndpointLimits(None, 1.0)
-        ask = EndpointAsk(EndpointKey("mercadolibre", "app"), limits, UUID(int=who), 1, "f")
+        ask = PermitRequest(EndpointKey("mercadolibre", "app"), limits, UUID(int=who), 1, "f")
         refused = TOKEN["rejected.permanent_config.client"]
         await runtime.endpoints.record(ask, EndpointPermit(), refused, "invalid_client")
 

@@ -34,13 +34,14 @@ from fairlead.engine.ports import (
     ClaimFilter,
     Completed,
     FailureRecord,
+    GroupCap,
     Job,
     NewJob,
     Outcome,
     ProcessIdentity,
     Rescheduled,
+    TenantShare,
 )
-from fairlead.engine.ports.lanes import GroupCap, TenantShare
 from fairlead.errors import DependencyUnavailableError
 from fairlead.testing._kit.ids import CountedIds
 from tests.faults.support.report import Figures, sized

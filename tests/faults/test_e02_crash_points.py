@@ -18,8 +18,7 @@ import pytest
 from fairlead._core.faultpoint import POINTS
 from fairlead.adapters.postgres.lanes import PostgresLaneStore
 from fairlead.adapters.postgres.schedule_runs import PostgresScheduleStore
-from fairlead.engine.ports import Schedule
-from fairlead.engine.ports.lanes import TenantShare
+from fairlead.engine.ports import Schedule, TenantShare
 from fairlead.policy.jobs.cron import run_times_between
 from fairlead.testing.ledger import posts_of
 from tests.faults.support.child import Child, Gone

@@ -19,7 +19,7 @@ import pytest
 from fairlead.adapters.postgres.lanes import PostgresLaneStore
 from fairlead.adapters.postgres.postgres_info import PostgresInfo, server_facts
 from fairlead.assembly.doctor.database_checks import SNAPSHOT_WARN_S, snapshot_check
-from fairlead.engine.ports.lanes import TenantShare
+from fairlead.engine.ports import TenantShare
 from tests.faults.support.load import TENANTS, Load, all_begin
 from tests.faults.support.report import Figures, quantiles, sized
 from tests.faults.support.stage import Stage, until

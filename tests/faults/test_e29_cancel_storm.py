@@ -20,7 +20,7 @@ import pytest
 from fairlead._core.secret import Secret
 from fairlead.adapters.local.system import SystemClock, SystemIds
 from fairlead.adapters.redis.redis_gate import RedisGate
-from fairlead.engine.ports.gate import AdmitRequest, Admitted, GateRefusal, Release
+from fairlead.engine.ports import AdmitRequest, Admitted, GateRefusal, Release
 from fairlead.policy.limits.key import Keyspace
 from fairlead.policy.limits.limit import MICRO, BucketLimit, Domain, Plan, PoolLimit
 from fairlead.policy.limits.pool import Holder
@@ -100,7 +100,7 @@ class Storm:
             self.told["wrong"] += 1
         finished = asyncio.ensure_future(self.gate.release(Release(answer)))
         self.spent[tenant] += prime
-        assert (await asyncio.shield(finished)).kept
+        assert (await asyncio.shield(finished)).was_held
 
     async def left_over(self) -> tuple[int, int]:
         """Slots that cannot be had, and calls that are paid for and were not made, of all tenants."""

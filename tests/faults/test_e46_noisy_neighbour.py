@@ -25,7 +25,7 @@ from typing import Any
 import pytest
 
 from fairlead.adapters.postgres.lanes import PostgresLaneStore
-from fairlead.engine.ports.lanes import TenantShare
+from fairlead.engine.ports import TenantShare
 from tests.faults.support.child import Child
 from tests.faults.support.report import Figures, quantiles, sized
 from tests.faults.support.sink import Runs

@@ -23,8 +23,7 @@ from fairlead.adapters.postgres.migrate import Migrator
 from fairlead.adapters.postgres.worker_sessions import PostgresSessionStore
 from fairlead.assembly.config import load
 from fairlead.engine.jobs.handler import JobContext
-from fairlead.engine.ports import ClaimFilter, Completed, ProcessIdentity, Rescheduled
-from fairlead.engine.ports.lanes import TenantShare
+from fairlead.engine.ports import ClaimFilter, Completed, ProcessIdentity, Rescheduled, TenantShare
 from fairlead.errors import InvalidConfigError
 from fairlead.policy.jobs.lane import Scope, ScopeKind
 from fairlead.testing.issuer import Issuer, IssuerConfig, ProviderConfig

@@ -90,3 +90,33 @@ def test_undeclared_unused_and_unlocked_packages_are_found() -> None:
     assert unused({"structlog"}, [Requirement("structlog"), Requirement("rich")]) == ["rich"]
     declared = [Requirement("rich>=16"), Requirement("typer"), Requirement("redis[hiredis]>=6")]
     assert unlocked(declared, pins("rich==15.0.0 \\\nredis==8.1.0 \\\n")) == ["rich>=16", "typer"]
+
+
+PORTS = "fairlead.engine.ports"
+
+
+def past_the_facade(source: Source) -> list[str]:
+    """Return the imports of a module of the ports, which are imported from their package everywhere else."""
+    if source.within("src/fairlead/engine/ports"):
+        return []
+    return [
+        f"{source.path}:{node.lineno}: {module}"
+        for node in ast.walk(source.tree())
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for module in (
+            [node.module or ""] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names]
+        )
+        if module.startswith(f"{PORTS}.")
+    ]
+
+
+def test_ports_are_imported_from_their_package() -> None:
+    assert [
+        line for source in sources("src", "tests", "bench", "tools") for line in past_the_facade(source)
+    ] == []
+
+
+def test_import_past_the_facade_is_found() -> None:
+    planted = f"import {PORTS}.http\nfrom {PORTS}.jobs import Job\n"
+    assert len(past_the_facade(Source("tests/planted.py", planted))) == 2
+    assert past_the_facade(Source("src/fairlead/engine/ports/planted.py", planted)) == []

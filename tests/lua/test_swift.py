@@ -14,7 +14,7 @@ from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.local.system import SystemClock
 from fairlead.adapters.redis import node as node_module
 from fairlead.adapters.redis.redis_gate import RedisGate
-from fairlead.engine.ports.gate import AdmitRequest, Admitted, Release
+from fairlead.engine.ports import AdmitRequest, Admitted, Release
 from fairlead.errors import LimiterUnavailableError
 from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.key import Keyspace
@@ -77,7 +77,7 @@ async def call(gate: RedisGate, plan: Plan, number: int) -> Admitted:
         AdmitRequest(plan, holder=holder_of(plan, number) if plan.pool is not None else None)
     )
     assert isinstance(answer, Admitted)
-    assert (await gate.release(Release(answer, DestinationHealth.HEALTHY))).kept
+    assert (await gate.release(Release(answer, DestinationHealth.HEALTHY))).was_held
     return answer
 
 

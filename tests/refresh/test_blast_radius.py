@@ -18,8 +18,15 @@ import pytest
 from fairlead.adapters.local.system import SystemIds
 from fairlead.adapters.postgres import endpoints, statements
 from fairlead.adapters.postgres.jobs import PostgresJobStore
-from fairlead.engine.ports import EndpointAsk, EndpointKey, Intent, NewJob, NoResponse, TokenCall
-from fairlead.engine.ports.http import NoResponseKind
+from fairlead.engine.ports import (
+    EndpointKey,
+    Intent,
+    NewJob,
+    NoResponse,
+    NoResponseKind,
+    PermitRequest,
+    TokenCall,
+)
 from fairlead.errors import (
     DependencyUnavailableError,
     EndpointPausedError,
@@ -253,7 +260,7 @@ async def test_a_probe_whose_claim_loses_makes_room_for_the_next_at_once(
         store = fleet.one.deps.store
         claim = store.claim
 
-        async def claim_what_was_refreshed(intent: Intent, ask: EndpointAsk) -> None:
+        async def claim_what_was_refreshed(intent: Intent, ask: PermitRequest) -> None:
             assert await claim(replace(intent, from_generation=7), ask) is None
             raise DependencyUnavailableError("the database went away")
 

@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.redis.redis_gate import RedisGate
-from fairlead.engine.ports.gate import AdmitRequest, Admitted
+from fairlead.engine.ports import AdmitRequest, Admitted
 from fairlead.policy.limits.key import KeyKind, Keyspace, digest
 from fairlead.policy.limits.limit import BreakerRule, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
 from fairlead.policy.limits.pool import Holder

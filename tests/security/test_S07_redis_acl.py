@@ -19,7 +19,7 @@ from fairlead.adapters.redis.inspector import RedisInspector
 from fairlead.adapters.redis.keys import RedisKeys
 from fairlead.adapters.redis.probe import probe_redis
 from fairlead.adapters.redis.redis_gate import RedisGate
-from fairlead.engine.ports.gate import AdmitRequest, Admitted, Queued, Release, Renewal
+from fairlead.engine.ports import AdmitRequest, Admitted, Queued, Release, Renewal
 from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.key import Keyspace
 from fairlead.policy.limits.limit import BreakerRule, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
@@ -83,7 +83,7 @@ async def everything(gate: RedisGate, url: str) -> None:
     assert isinstance(first, Admitted)
     assert isinstance(await gate.admit(ask(2)), Queued)
     assert isinstance(await gate.admit(ask(3, 2)), Queued)
-    await gate.renew([Renewal(DOMAIN, POOL, HOLDER, held=True)])
+    await gate.renew([Renewal(DOMAIN, POOL, HOLDER, had_slot=True)])
     operator, viewer, keys = (kind(Secret(url), KEYS) for kind in (RedisAdmin, RedisInspector, RedisKeys))
     assert await operator.promote(PLAN, 3, dry_run=True)
     await operator.promote(PLAN, 3)
@@ -91,13 +91,13 @@ async def everything(gate: RedisGate, url: str) -> None:
     await gate.release(Release(first, DestinationHealth.UNHEALTHY))
     assert isinstance(await gate.admit(ask(3, 2)), Admitted)
     await gate.cancel(ask(2))
-    await viewer.look(PLAN, events=10)
+    await viewer.inspect(PLAN, events=10)
     await operator.reset_breaker(PLAN)
-    survey = await keys.survey(leases=True, since_s=60.0)
+    survey = await keys.survey(leases=True, window_s=60.0)
     assert survey.kinds
     assert survey.leases
-    await keys.give_back(survey.leases)
-    await keys.give_ttl([KEYS.marker], 60.0)
+    await keys.remove_leases(survey.leases)
+    await keys.set_ttl([KEYS.marker], 60.0)
     assert await facts_of_each(Secret(url))
     assert await probe_redis(Secret(url), 3)
     assert await operator.clear(dry_run=True)

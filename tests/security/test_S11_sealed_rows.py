@@ -20,7 +20,7 @@ from fairlead.engine.tokens.deps import payload_context
 from fairlead.engine.tokens.grants import Grants
 from fairlead.engine.tokens.reader import TokenReader
 from fairlead.engine.tokens.sealed_endpoints import endpoint_digest_of
-from fairlead.engine.tokens.sealed_records import decode_stored, encode_stored
+from fairlead.engine.tokens.sealed_records import decode_secrets, encode_secrets
 from fairlead.errors import CredentialUnreadableError, MasterKeyMissingError
 from fairlead.policy.providers.profile import Profile
 from fairlead.testing.issuer import Issuer
@@ -271,11 +271,11 @@ async def test_S11_a_record_from_before_opens_and_is_bound_by_its_next_refresh(
     credential = await fl.deps.store.read(KEY)
     assert credential is not None
     context = payload_context(credential, 1)
-    plain = encode_stored(replace(await fl.settler.stored(credential), endpoint_digest=None))
+    plain = encode_secrets(replace(await fl.settler.stored(credential), endpoint_digest=None))
     before = json.dumps(
         {name: value for name, value in json.loads(plain).items() if name != "endpoint_digest"}
     )
-    assert decode_stored(before.encode()).endpoint_digest is None
+    assert decode_secrets(before.encode()).endpoint_digest is None
     sealed = fl.deps.vault.seal(context, before.encode())
     put = "UPDATE credential SET sealed = $2, key_id = $3 WHERE connection_id = $1"
     await run(database, put, connection_id, sealed.blob, sealed.key_id)

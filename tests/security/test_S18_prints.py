@@ -34,8 +34,7 @@ from fairlead.assembly.settings import (
     VaultTable,
 )
 from fairlead.engine.calls.request import Call, CallResult
-from fairlead.engine.ports import ConnectionKey, HttpRequest, HttpResponse, TokenCall
-from fairlead.engine.ports.notifications import Webhook
+from fairlead.engine.ports import ConnectionKey, HttpRequest, HttpResponse, TokenCall, Webhook
 from fairlead.engine.tokens.connections import Grant
 from fairlead.policy.calls.classify.verdict import Result, Step, Verdict
 from fairlead.policy.limits.feedback.raw_response import RawResponse

@@ -190,7 +190,7 @@ async def test_S29_hosts_have_keys_of_their_own_and_a_vendor_has_one(fl: Refresh
         there = replace(credential, connection=replace(credential.connection, endpoint=endpoint))
         profile = built_in[provider]
         key, _ = grants.endpoint(profile, there, APP)
-        return {key.client_id, key.place}
+        return {key.client_id, key.health_key}
 
     assert keys("generic_oauth2", host="good.example") == {"app good.example/oauth/token"}
     assert keys("generic_oauth2", host="evil.example") == {"app evil.example/oauth/token"}

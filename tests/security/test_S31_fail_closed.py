@@ -13,7 +13,7 @@ import pytest
 from fairlead._core.secret import Secret
 from fairlead.adapters.journal import FileJournal
 from fairlead.adapters.postgres.database import Database
-from fairlead.adapters.vault import load_ring
+from fairlead.adapters.vault import load_keyring
 from fairlead.cli.connections.callback import Callback
 from fairlead.engine.ports import ConnectionKey
 from fairlead.engine.tokens.connections import Grant
@@ -125,10 +125,10 @@ def test_S31_a_key_file_whose_mode_cannot_be_judged_is_not_read(
     file = tmp_path / "master.key"
     file.touch(mode=0o600)
     file.write_bytes(base64.b64encode(bytes(range(32))))
-    assert load_ring(None, file, None).current_id
+    assert load_keyring(None, file, None).current_id
     monkeypatch.setattr("fairlead._checked_file.check_private", broken)
     with pytest.raises(Broken):
-        load_ring(None, file, None)
+        load_keyring(None, file, None)
 
 
 async def test_S31_a_journal_folder_that_cannot_be_judged_is_not_used(

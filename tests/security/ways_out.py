@@ -13,8 +13,7 @@ import pytest
 from fairlead._core.secret import Secret
 from fairlead.adapters.http import AddressPolicy, AiohttpTokenTransport, AiohttpTransport
 from fairlead.adapters.http.webhook import AiohttpWebhookSender
-from fairlead.engine.ports import NoResponse
-from fairlead.engine.ports.notifications import Webhook
+from fairlead.engine.ports import NoResponse, Webhook
 from fairlead.errors import FairleadError
 from tests.contract.calls import request_of
 from tests.contract.token_calls import call_of, let_it_go

@@ -6,7 +6,7 @@ import asyncio
 from contextvars import ContextVar
 
 from fairlead.adapters.local.local_gate import LocalGate
-from fairlead.engine.ports.gate import AdmitRequest, AdmitResult, Admitted
+from fairlead.engine.ports import AdmitRequest, AdmitResult, Admitted
 from fairlead.policy.limits.limit import Plan
 from tests.simulation.watch import SimulatedAdmission
 

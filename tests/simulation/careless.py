@@ -18,12 +18,12 @@ from fairlead.engine.ports import (
     NewJob,
     NoResponse,
     Outcome,
+    Renewed,
     Rescheduled,
     SentMark,
     Settlement,
     SettleVerdict,
 )
-from fairlead.engine.ports.processes import Renewed
 from fairlead.errors import DependencyUnavailableError
 from fairlead.policy.jobs import job as asked
 from fairlead.policy.jobs.states import JobState
@@ -170,7 +170,9 @@ class SavesWhateverStands(MemoryCredentialStore):
         row = self.database.tokens.credentials.get(settlement.connection_id)
         if row is not None:
             row.generation, row.settled_epoch = settlement.from_generation, 0
-        verdict: SettleVerdict = plain(MemoryCredentialStore.settle)(self, replace(settlement, seen=None))
+        verdict: SettleVerdict = plain(MemoryCredentialStore.settle)(
+            self, replace(settlement, expected_sealed=None)
+        )
         return verdict
 
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from fairlead.engine.ports.gate import AdmitRequest, AdmitResult, GateRefusal, Lease, Plan, Renewal
+from fairlead.engine.ports import AdmitRequest, AdmitResult, GateRefusal, Lease, Renewal
 from fairlead.policy.limits.breaker import Mode, Pass
 from fairlead.policy.limits.bucket import Bucket
-from fairlead.policy.limits.limit import MICRO, Domain, PoolLimit
+from fairlead.policy.limits.limit import MICRO, Domain, Plan, PoolLimit
 from fairlead.policy.limits.pool import Pool
 from fairlead.policy.limits.retry_budget import RetryBudget
 from tests.simulation.providers import LITTLE

@@ -11,9 +11,7 @@ from datetime import UTC, datetime
 from random import Random
 
 from fairlead._core.secret import Secret
-from fairlead.engine.ports import Connection, ConnectionKey, ProcessIdentity
-from fairlead.engine.ports.gate_notes import LearnedLimit
-from fairlead.engine.ports.overrides import Override
+from fairlead.engine.ports import Connection, ConnectionKey, LearnedLimit, Override, ProcessIdentity
 from fairlead.engine.tokens.deps import AppCredential
 from fairlead.errors import ProviderNotFoundError
 from fairlead.policy.providers.profile import Profile
@@ -109,11 +107,11 @@ class SimNotes(MemoryStore):
         return None
 
     @statement
-    def keep(self, learnt: Sequence[LearnedLimit]) -> None:
+    def save(self, learnt: Sequence[LearnedLimit]) -> None:
         """Forgotten at once."""
 
     @statement
-    def starts(self, prefix: str) -> bool:
+    def record_first_use(self, prefix: str) -> bool:
         """As the port says."""
         first = prefix not in self._started
         self._started.add(prefix)

@@ -17,7 +17,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from fairlead.adapters.redis.connection import ANSWER_TIMEOUT_S
-from fairlead.engine.ports.gate import (
+from fairlead.engine.ports import (
     AdmitRequest,
     AdmitResult,
     Admitted,
@@ -176,7 +176,7 @@ class SimRedis:
         """Keep leases and places."""
         leases = state.renewed(renewals)
         for renewal, lease in zip(renewals, leases, strict=True):
-            if lease is Lease.HELD:
+            if lease is Lease.ACTIVE:
                 self.watch.tell(Kept(renewal.holder.lease_id))
         return leases
 

@@ -10,8 +10,7 @@ from contextvars import Context
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from fairlead.engine.ports import JournalEntry, JournalHead, SealContext, Sealed
-from fairlead.engine.ports.sealing import Fits, whichever
+from fairlead.engine.ports import EntryFilter, JournalEntry, JournalHead, SealContext, Sealed, any_entry
 from fairlead.errors import CredentialUnreadableError, RefusedError
 from tests.simulation.loop import SimLoop
 from tests.simulation.process import SimProcess, never
@@ -106,7 +105,12 @@ class SimJournal:
         """Nothing is ever dropped here."""
 
     async def find(
-        self, connection_id: UUID, from_generation: int, fits: Fits = whichever, *, newer_than: int = -1
+        self,
+        connection_id: UUID,
+        from_generation: int,
+        fits: EntryFilter = any_entry,
+        *,
+        newer_than: int = -1,
     ) -> JournalEntry | None:
         """As the port says: anybody's of this host, the latest send that fits."""
         place = (connection_id, from_generation)

@@ -7,7 +7,7 @@ from copy import deepcopy
 from dataclasses import replace
 
 from fairlead.adapters.local.local_gate import LocalGate
-from fairlead.engine.ports.gate import AdmitRequest, AdmitResult, GateRefusal, Lease, RefusedBy, Renewal, Wake
+from fairlead.engine.ports import AdmitRequest, AdmitResult, GateRefusal, Lease, RefusedBy, Renewal, Wake
 from fairlead.policy.limits.breaker import Mode
 from fairlead.policy.limits.limit import MICRO, Domain, PoolLimit
 from fairlead.policy.limits.pool import Holder, Pool
@@ -50,7 +50,7 @@ class SharedGate(LocalGate):
         return ask.holder in self._pool(plan.domain, plan.pool).leases
 
     def _renewed(self, renewal: Renewal) -> Lease:
-        learning = renewal.held and self._now_us() < self._grants_from_us
+        learning = renewal.had_slot and self._now_us() < self._grants_from_us
         return super()._renewed(replace(renewal, adopt=True) if learning else renewal)
 
     def renewed(self, renewals: Sequence[Renewal]) -> list[Lease]:

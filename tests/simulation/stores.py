@@ -9,8 +9,7 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from fairlead.engine.ports import Job, Outcome, ProcessIdentity, Rescheduled
-from fairlead.engine.ports.processes import Renewed
+from fairlead.engine.ports import Job, Outcome, ProcessIdentity, Renewed, Rescheduled
 from fairlead.testing._memory import MemoryJobStore, MemoryLink, MemorySessionStore
 from fairlead.testing._memory.database import statement
 from fairlead.testing._memory.rows import JobRow

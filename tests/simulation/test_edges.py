@@ -11,9 +11,18 @@ import pytest
 
 from fairlead._core.secret import Secret
 from fairlead.adapters.redis.connection import ANSWER_TIMEOUT_S
-from fairlead.engine.ports import HttpResponse, NoResponse, TokenCall
-from fairlead.engine.ports.gate import AdmitRequest, Admitted, GateRefusal, Lease, RefusedBy, Renewal
-from fairlead.engine.ports.http import HttpRequest
+from fairlead.engine.ports import (
+    AdmitRequest,
+    Admitted,
+    GateRefusal,
+    HttpRequest,
+    HttpResponse,
+    Lease,
+    NoResponse,
+    RefusedBy,
+    Renewal,
+    TokenCall,
+)
 from fairlead.errors import LimiterUnavailableError
 from fairlead.policy.limits.limit import MICRO, BucketLimit, Domain, Plan, PoolLimit
 from fairlead.policy.limits.pool import Holder
@@ -166,8 +175,8 @@ def test_after_a_loss_no_slot_is_granted_before_every_old_lease_has_ended(edges:
         refused = await edges.gate.admit(ask(2))
         assert isinstance(refused, GateRefusal)
         assert refused.by is RefusedBy.RECOVERY
-        renewed = await edges.gate.renew([Renewal(DOMAIN, POOL, Holder(1, "p1"), held=True)])
-        assert renewed == [Lease.HELD], "who had it a moment ago has it back"
+        renewed = await edges.gate.renew([Renewal(DOMAIN, POOL, Holder(1, "p1"), had_slot=True)])
+        assert renewed == [Lease.ACTIVE], "who had it a moment ago has it back"
 
     edges.run(story)
 

@@ -15,7 +15,7 @@ from random import Random
 from typing import Any
 
 from fairlead._core.secret import Secret
-from fairlead.engine.ports.http import HttpRequest, HttpResponse, HttpStream, NoResponse
+from fairlead.engine.ports import HttpRequest, HttpResponse, HttpStream, NoResponse
 from tests.simulation.admission import take
 from tests.simulation.issuer import SimIssuer
 from tests.simulation.process import SimProcess

@@ -11,8 +11,7 @@ from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.adapters.postgres.lanes import PostgresLaneStore
-from fairlead.engine.ports import ClaimFilter
-from fairlead.engine.ports.lanes import GroupCap, TenantShare
+from fairlead.engine.ports import ClaimFilter, GroupCap, TenantShare
 from tests.support.engine import IDS, new_job
 from tests.support.rows import rows, run
 from tests.support.seeds import a_session

@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 from fairlead.adapters.postgres.credentials import PostgresCredentialStore
 from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.endpoints import PostgresEndpointGate
-from fairlead.engine.ports import EndpointAsk, EndpointKey, EndpointLimits, EndpointPermit
+from fairlead.engine.ports import EndpointKey, EndpointLimits, EndpointPermit, PermitRequest
 from tests.sql.test_credentials import connected
 from tests.support.rows import run
 
@@ -17,7 +17,7 @@ AHEAD = "now() + interval '10 minutes'"
 async def test_a_bucket_fills_at_its_rate(database: Database) -> None:
     gate = PostgresEndpointGate(database)
     limits = EndpointLimits(per_s=1000.0, burst=1.0)
-    ask = EndpointAsk(EndpointKey("mercadolibre", "app"), limits, UUID(int=1), 1, "f")
+    ask = PermitRequest(EndpointKey("mercadolibre", "app"), limits, UUID(int=1), 1, "f")
     assert isinstance(await gate.admit(ask), EndpointPermit)
     await run(database, f"UPDATE endpoint_gate SET permits = 0, refilled_at = {AHEAD}")
     await gate.admit(ask)  # finds it empty, and counts from now on
@@ -39,6 +39,6 @@ async def test_a_dead_refresh_is_scanned_again_after_its_cool_down(database: Dat
         uuid4(),
         connection_id,
     )
-    page = await store.due(urgent_only=False, cool_down_s=100.0, after=None, limit=10)
+    page = await store.due(urgent_only=False, cool_down_s=100.0, cursor=None, limit=10)
     assert [one.connection_id for one in page.connections] == [connection_id]
     await store.close()

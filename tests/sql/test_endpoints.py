@@ -11,7 +11,7 @@ import pytest
 from fairlead.adapters.postgres.endpoints import PostgresEndpointGate
 from fairlead.adapters.postgres.permits import insert_endpoints
 from fairlead.adapters.postgres.statements import Statement
-from fairlead.engine.ports import EndpointAsk, EndpointKey, EndpointLimits, EndpointPermit, EndpointRefusal
+from fairlead.engine.ports import EndpointKey, EndpointLimits, EndpointPermit, EndpointRefusal, PermitRequest
 from fairlead.policy.calls.blast_radius import TOKEN
 from tests.support.rows import rows, run
 
@@ -29,8 +29,8 @@ END $$"""
 """Reads the rows later than the statement that calls it began: as if another process ran in between."""
 
 
-def ask(who: int = 0, limits: EndpointLimits = UNLIMITED) -> EndpointAsk:
-    return EndpointAsk(KEY, limits, UUID(int=who), 1, "f")
+def ask(who: int = 0, limits: EndpointLimits = UNLIMITED) -> PermitRequest:
+    return PermitRequest(KEY, limits, UUID(int=who), 1, "f")
 
 
 @pytest.fixture
@@ -57,10 +57,10 @@ async def test_a_row_that_is_newer_than_the_statement_gives_no_permit_for_nothin
         asked = asyncio.create_task(gates[0].admit(ask(0, TEN)))
         while not await holder.fetch("SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"):
             await asyncio.sleep(0)
-        await insert_endpoints(database, KEY, TEN, KEY.bucket)
+        await insert_endpoints(database, KEY, TEN, KEY.rate_key)
         await holder.fetch("SELECT pg_advisory_unlock(4711)")
     assert isinstance(await asked, EndpointPermit)
-    (gate,) = await rows(database, "SELECT permits FROM endpoint_gate WHERE client_id = $1", KEY.bucket)
+    (gate,) = await rows(database, "SELECT permits FROM endpoint_gate WHERE client_id = $1", KEY.rate_key)
     assert gate["permits"] == pytest.approx(9, abs=0.1)
 
 

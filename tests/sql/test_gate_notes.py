@@ -14,8 +14,7 @@ import pytest
 
 from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.gate_notes import PostgresGateNotes
-from fairlead.engine.ports import ConnectionKey
-from fairlead.engine.ports.gate_notes import SLOTS, LearnedLimit
+from fairlead.engine.ports import SLOTS_LIMIT, ConnectionKey, LearnedLimit
 from tests.support.plans import explained
 from tests.support.rows import rows, run
 
@@ -44,14 +43,14 @@ async def learn(notes: PostgresGateNotes, per_s: float = 100.0, limit: str = "po
     connection = await notes.connection(KEY)
     assert connection is not None
     told = LearnedLimit(connection.connection_id, limit, connection.version, 2000.0, per_s)
-    await notes.keep([told])
+    await notes.save([told])
     return told
 
 
 async def known(notes: PostgresGateNotes, key: ConnectionKey = KEY) -> dict[str, tuple[float, float]]:
     connection = await notes.connection(key)
     assert connection is not None
-    return dict(connection.learnt)
+    return dict(connection.learned_limits)
 
 
 async def test_slots_are_read_apart_with_a_version_above_the_connections(
@@ -60,27 +59,27 @@ async def test_slots_are_read_apart_with_a_version_above_the_connections(
     await connected(database)
     before = await notes.connection(KEY)
     assert before is not None
-    assert before.slots is None
-    told = LearnedLimit(before.connection_id, SLOTS, before.version, 8, 1.0)
+    assert before.learned_slots is None
+    told = LearnedLimit(before.connection_id, SLOTS_LIMIT, before.version, 8, 1.0)
     await learn(notes)
-    await notes.keep([told])
+    await notes.save([told])
     first = await notes.connection(KEY)
     assert first is not None
-    assert first.slots is not None
-    assert (first.slots.capacity, first.learnt) == (8, {"points": (2000.0, 100.0)})
-    assert first.slots.version > first.version == before.version
-    await notes.keep([told])
+    assert first.learned_slots is not None
+    assert (first.learned_slots.capacity, first.learned_limits) == (8, {"points": (2000.0, 100.0)})
+    assert first.learned_slots.version > first.version == before.version
+    await notes.save([told])
     assert await notes.connection(KEY) == first, "what is known already is no news"
-    await notes.keep([replace(told, capacity=5)])
+    await notes.save([replace(told, capacity=5)])
     later = await notes.connection(KEY)
     assert later is not None
-    assert later.slots is not None
-    assert later.slots.capacity == 5
-    assert later.slots.version > first.slots.version
+    assert later.learned_slots is not None
+    assert later.learned_slots.capacity == 5
+    assert later.learned_slots.version > first.learned_slots.version
     await run(database, "UPDATE connection SET updated_at = now()")
     ended = await notes.connection(KEY)
     assert ended is not None
-    assert (ended.slots, ended.learnt) == (None, {}), "newer settings"
+    assert (ended.learned_slots, ended.learned_limits) == (None, {}), "newer settings"
 
 
 # ---- its age ---------------------------------------------------------------------------------------
@@ -145,9 +144,9 @@ async def test_a_connection_is_read_with_what_was_learnt(
     assert mine is not None
     assert (mine.connection_id, mine.account_id, mine.client_id) == (connection_id, "shop-1", "app-1")
     assert (mine.endpoint, mine.settings) == ({"shop": "shop-1"}, {"observe": True})
-    assert mine.learnt == {"points": (2000.0, 100.0), "requests": (2000.0, 4.0)}
+    assert mine.learned_limits == {"points": (2000.0, 100.0), "requests": (2000.0, 4.0)}
     assert others is not None
-    assert others.learnt == {}
+    assert others.learned_limits == {}
     assert nobodys is None
 
 
@@ -170,7 +169,7 @@ async def test_the_latest_is_kept_and_the_same_is_not_written_again(
     await learn(notes, 80.0)
     first = await learn(notes, 100.0)
     (written,) = await rows(database, "SELECT xmin::text, observed_at FROM observed_limit")
-    await notes.keep([first])
+    await notes.save([first])
     assert await rows(database, "SELECT xmin::text, observed_at FROM observed_limit") == [written]
     assert await known(notes) == {"points": (2000.0, 100.0)}
 
@@ -183,7 +182,7 @@ async def test_newer_settings_beat_what_was_learnt_before_them(
     await run(database, "UPDATE connection SET updated_at = now()")
     assert await known(notes) == {}
     new = await learn(notes, 30.0)
-    await notes.keep([replace(old, per_s=500.0)])  # of a process that knew the old settings for a moment more
+    await notes.save([replace(old, per_s=500.0)])  # of a process that knew the old settings for a moment more
     assert await known(notes) == {"points": (new.capacity, 30.0)}
 
 
@@ -192,7 +191,7 @@ async def test_of_a_removed_connection_nothing_is_kept(notes: PostgresGateNotes,
     told = await learn(notes)
     await run(database, "DELETE FROM connection")
     assert await rows(database, "SELECT 1 FROM observed_limit") == []
-    await notes.keep([told])
+    await notes.save([told])
     assert await rows(database, "SELECT 1 FROM observed_limit") == []
 
 
@@ -238,10 +237,10 @@ async def test_a_read_goes_by_indexes_however_many_connections_there_are(databas
 
 
 async def test_of_many_that_start_together_one_is_first(notes: PostgresGateNotes) -> None:
-    told = await asyncio.gather(*(notes.starts("fairlead") for _ in range(20)))
+    told = await asyncio.gather(*(notes.record_first_use("fairlead") for _ in range(20)))
     assert sorted(told) == [False] * 19 + [True]
-    assert not await notes.starts("fairlead")
-    assert await notes.starts("another prefix")
+    assert not await notes.record_first_use("fairlead")
+    assert await notes.record_first_use("another prefix")
 
 
 async def test_the_engine_may_do_all_of_it(database: Database, notes: PostgresGateNotes) -> None:

@@ -170,7 +170,7 @@ async def test_row_that_cannot_be_opened_is_counted_and_left_as_it_is(database: 
 async def test_a_row_under_a_writers_hands_is_not_waited_for(database: Database) -> None:
     ids = await populate(database, quick_vault(database), connections=3, tenants=1)
     table = sealed_tables(database)["credential"]
-    page = await table.page(retired_only=False, after=None, limit=10)
+    page = await table.page(retired_only=False, cursor=None, limit=10)
     new = Sealed(page[0].sealed.key_id, b"new")
     async with database.transaction() as held:
         await held._connection.fetch(
@@ -295,7 +295,7 @@ async def test_pages_follow_one_another(database: Database) -> None:
         whole = await all_of(table, 1000)
         assert whole == await all_of(table, 4)
         assert [record.record_id for record in whole] == sorted(record.record_id for record in whole)
-        assert await table.page(retired_only=True, after=None, limit=10) == []
+        assert await table.page(retired_only=True, cursor=None, limit=10) == []
         assert {record.context.provider for record in whole} == {"mercadolibre"}
         first = whole[0]
         assert (
@@ -307,7 +307,7 @@ async def test_pages_follow_one_another(database: Database) -> None:
 async def all_of(table: SealedRecords, limit: int) -> list[StoredRecord]:
     found: list[StoredRecord] = []
     while page := await table.page(
-        retired_only=False, after=found[-1].record_id if found else None, limit=limit
+        retired_only=False, cursor=found[-1].record_id if found else None, limit=limit
     ):
         found += page
     return found

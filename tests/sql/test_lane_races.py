@@ -11,8 +11,7 @@ from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.driver import Connection
 from fairlead.adapters.postgres.job_rows import new_job_columns
 from fairlead.adapters.postgres.statements import statement
-from fairlead.engine.ports import ClaimFilter, NewJob
-from fairlead.engine.ports.lanes import GroupCap, TenantShare
+from fairlead.engine.ports import ClaimFilter, GroupCap, NewJob, TenantShare
 from tests.contract.lane_steps import LINGER_S, done, drained, jobs_of, taken, tenant
 from tests.contract.postgres import PostgresStores, postgres_stores
 from tests.contract.stores import ANY, a_session
@@ -61,7 +60,7 @@ async def test_an_empty_lane_is_forgotten_and_found_again(stores: PostgresStores
     session_id = await an_empty_lane(stores)
     assert await stores.jobs.claim(ANY, 1, session_id) == []
     assert await rows(stores.database, "SELECT state FROM lane") == [{"state": "idle"}]
-    assert await stores.jobs.next_due_s(ANY) is None
+    assert await stores.jobs.next_due_in_s(ANY) is None
     await stores.jobs.enqueue([new_job()])
     assert len(await taken(stores, session_id)) == 1
 

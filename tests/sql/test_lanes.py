@@ -18,8 +18,7 @@ from fairlead.adapters.postgres.job_rows import new_job_columns
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.adapters.postgres.lanes import PostgresLaneStore
 from fairlead.adapters.postgres.statements import statement
-from fairlead.engine.ports import ClaimFilter, Job, NewJob
-from fairlead.engine.ports.lanes import GroupCap, TenantShare, Tier
+from fairlead.engine.ports import ClaimFilter, GroupCap, Job, NewJob, TenantShare, Tier
 from fairlead.errors import InvalidInputError
 from fairlead.policy.jobs.lane import Scope, ScopeKind, is_internal_kind
 from tests.support.engine import IDS, new_job

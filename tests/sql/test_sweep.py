@@ -11,7 +11,7 @@ from fairlead.adapters.postgres import lanes as lanes_module
 from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from fairlead.adapters.postgres.lanes import PostgresLaneStore
-from fairlead.engine.ports.lanes import GroupCap, Swept, TenantShare
+from fairlead.engine.ports import GroupCap, Swept, TenantShare
 from fairlead.errors import DependencyUnavailableError
 from fairlead.policy.jobs.lane import Scope, ScopeKind
 from tests.sql.test_lanes import ACME, WHO, jobs, lanes, session_id, taken  # noqa: F401 - fixtures

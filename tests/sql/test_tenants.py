@@ -22,8 +22,16 @@ from fairlead.adapters.postgres.migrate import Migrator
 from fairlead.adapters.postgres.postgres_info import server_facts
 from fairlead.adapters.postgres.worker_sessions import PostgresSessionStore
 from fairlead.assembly.doctor.database_checks import row_security_check
-from fairlead.engine.ports import AuditRecord, ClaimFilter, Completed, Discarded, FailureRecord
-from fairlead.engine.ports.lanes import GroupCap, TenantShare, Tier
+from fairlead.engine.ports import (
+    AuditRecord,
+    ClaimFilter,
+    Completed,
+    Discarded,
+    FailureRecord,
+    GroupCap,
+    TenantShare,
+    Tier,
+)
 from fairlead.policy.jobs.lane import Scope, ScopeKind
 from tests.contract.stores import identity
 from tests.support.databases import settings_of, without_public

@@ -19,9 +19,7 @@ from fairlead.engine.limits.learned_limits import LearnedLimitsWriter
 from fairlead.engine.limits.lease_renewer import LeaseRenewer
 from fairlead.engine.limits.limit_plans import Plans
 from fairlead.engine.limits.override_cache import Overrides
-from fairlead.engine.ports import Connection, ConnectionKey
-from fairlead.engine.ports.gate_notes import GateNotes
-from fairlead.engine.ports.overrides import OverrideStore
+from fairlead.engine.ports import Connection, ConnectionKey, GateNotes, OverrideStore
 from fairlead.policy.limits.limit import MICRO
 from fairlead.policy.providers.profile_load import load_profiles
 from fairlead.testing._kit.clock import ManualClock

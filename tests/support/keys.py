@@ -47,14 +47,14 @@ class MemoryKeyStore:
         return True
 
     async def foreign(
-        self, master_id: str, *, current_only: bool, after: UUID | None, limit: int
+        self, master_id: str, *, current_only: bool, cursor: UUID | None, limit: int
     ) -> list[DataKey]:
         found = [
             key
             for key in self.keys.values()
             if key.master_id != master_id
             and (key.current or not current_only)
-            and (after is None or key.key_id > after)
+            and (cursor is None or key.key_id > cursor)
         ]
         return sorted(found, key=lambda key: key.key_id)[:limit]
 

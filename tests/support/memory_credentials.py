@@ -102,14 +102,14 @@ class MemoryCredentialStore(Rotations):
         of = change.connection.key.tenant
         if row is None or row.key.tenant != of or row.version != change.connection.version:
             return False
-        if change.seen is not None and change.sealed is not None:
+        if change.expected_sealed is not None and change.sealed is not None:
             credential = self.database.tokens.credentials[connection_id]
-            if credential.sealed != change.seen:
+            if credential.sealed != change.expected_sealed:
                 return False
             credential.sealed = change.sealed
-        row.settings = dict(change.after)
+        row.settings = dict(change.new_settings)
         row.change(self.database.now)
-        details: dict[str, Json] = {"set": dict(change.new), "unset": list(change.gone)}
+        details: dict[str, Json] = {"set": dict(change.changed), "unset": list(change.removed)}
         audit(self.database, audit_id, "connection.configured", actor, connection_id, details)
         return True
 
@@ -191,7 +191,7 @@ class MemoryCredentialStore(Rotations):
 
     @statement
     def due(
-        self, *, urgent_only: bool, cool_down_s: float, after: tuple[datetime, UUID] | None, limit: int
+        self, *, urgent_only: bool, cool_down_s: float, cursor: tuple[datetime, UUID] | None, limit: int
     ) -> DuePage:
         now, cooling = self.database.now, self._cooling(cool_down_s)
         due = [
@@ -199,13 +199,13 @@ class MemoryCredentialStore(Rotations):
             for row in self.database.tokens.credentials.values()
             if row.due_at is not None
             and row.due_at <= now
-            and (after is None or (row.due_at, row.connection_id) > after)
+            and (cursor is None or (row.due_at, row.connection_id) > cursor)
             and (not urgent_only or (row.urgent_at is not None and row.urgent_at <= now))
             and row.connection_id not in cooling
         ]
         page = sorted(due)[:limit]
-        next_after = page[-1][:2] if len(page) == limit else None
-        return DuePage([due_view(row, now) for _, _, row in page], next_after)
+        next_cursor = page[-1][:2] if len(page) == limit else None
+        return DuePage([due_view(row, now) for _, _, row in page], next_cursor)
 
     def _cooling(self, cool_down_s: float) -> set[UUID | None]:
         """The connections whose refresh died of late (R14)."""

@@ -8,14 +8,14 @@ from datetime import datetime
 from uuid import UUID
 
 from fairlead.engine.ports import (
-    EndpointAsk,
     EndpointChange,
     EndpointKey,
     EndpointPermit,
     EndpointRefusal,
     Json,
+    PermitRequest,
+    permit_from_row,
 )
-from fairlead.engine.ports.sending import endpoint_answer
 from fairlead.policy.calls.blast_radius import NEVER_SENT, OWN_FAULT, QUORUM, Reach, Shared
 from fairlead.testing._memory.database import MemoryStore, seconds, statement
 from fairlead.testing._memory.token_rows import BackoffRow, EndpointRow, until_s
@@ -41,15 +41,15 @@ class MemoryEndpointGate(MemoryStore):
     """Token endpoints of a `MemoryDatabase`."""
 
     @statement
-    def admit(self, ask: EndpointAsk) -> EndpointPermit | EndpointRefusal:
+    def admit(self, ask: PermitRequest) -> EndpointPermit | EndpointRefusal:
         answer = self.take(ask, lambda: True)
         assert answer is not None
         return answer
 
-    def take(self, ask: EndpointAsk, claims: Callable[[], bool]) -> EndpointPermit | EndpointRefusal | None:
+    def take(self, ask: PermitRequest, claims: Callable[[], bool]) -> EndpointPermit | EndpointRefusal | None:
         """Return a permit, which is used if its holder *claims* the rotation; None: he does not get it."""
         now, limits = self.database.now, ask.limits
-        bucket = self._made(ask, ask.key.bucket)
+        bucket = self._made(ask, ask.key.rate_key)
         gates = self._gates(ask)
         held = None if ask.at_once else self._backoff(ask.connection_id, ask.generation)
         closed = [gate for gate in gates if gate.closed]
@@ -80,22 +80,22 @@ class MemoryEndpointGate(MemoryStore):
                 gate.row.probe_until = now + seconds(limits.probe_s)
             if gate.row.state == "paused" and not gate.halted and ask.secret_fingerprint is not None:
                 gate.row.state = "closed"
-        return None if granted and not used else endpoint_answer(row, limits)
+        return None if granted and not used else permit_from_row(row, limits)
 
-    def _made(self, ask: EndpointAsk, name: str) -> EndpointRow:
+    def _made(self, ask: PermitRequest, name: str) -> EndpointRow:
         now = self.database.now
         row = EndpointRow(now, now, permits=ask.limits.burst)
         return self.database.tokens.endpoints.setdefault(EndpointKey(ask.key.provider, name), row)
 
-    def _gates(self, ask: EndpointAsk) -> list[_Row]:
+    def _gates(self, ask: PermitRequest) -> list[_Row]:
         rows, secret = self.database.tokens.endpoints, ask.secret_fingerprint
         found = [rows[EndpointKey(ask.key.provider, name)] for name in self._names(ask)]
         return [_Row(row, secret is not None and row.secret_fingerprint == secret) for row in found]
 
-    def _names(self, ask: EndpointAsk) -> list[str]:
+    def _names(self, ask: PermitRequest) -> list[str]:
         """Return the names of the rows that there are."""
         key, rows = ask.key, self.database.tokens.endpoints
-        names = sorted({key.client_id, key.place, key.bucket})
+        names = sorted({key.client_id, key.health_key, key.rate_key})
         return [name for name in names if EndpointKey(key.provider, name) in rows]
 
     def _shut_s(self, closed: Sequence[_Row], probe_s: float) -> float | None:
@@ -108,7 +108,7 @@ class MemoryEndpointGate(MemoryStore):
 
     @statement
     def record(
-        self, ask: EndpointAsk, permit: EndpointPermit, reach: Reach, reason: str, hint_s: float = 0.0
+        self, ask: PermitRequest, permit: EndpointPermit, reach: Reach, reason: str, hint_s: float = 0.0
     ) -> EndpointChange | None:
         change = None
         if reach.backs_off:
@@ -124,13 +124,13 @@ class MemoryEndpointGate(MemoryStore):
             case Shared.APP if ask.secret_fingerprint is not None:
                 return self._refuse(ask, ask.secret_fingerprint, reason, probe=permit.probe) or change
             case _ if reach in (NEVER_SENT, OWN_FAULT):
-                bucket = self.database.tokens.endpoints.get(EndpointKey(ask.key.provider, ask.key.bucket))
+                bucket = self.database.tokens.endpoints.get(EndpointKey(ask.key.provider, ask.key.rate_key))
                 for gate in self._gates(ask):
                     gate.row.permits += gate.row is bucket
                     gate.row.probe_until = None if permit.probe else gate.row.probe_until
         return change
 
-    def _back_off(self, ask: EndpointAsk, reason: str, hint_s: float) -> None:
+    def _back_off(self, ask: PermitRequest, reason: str, hint_s: float) -> None:
         backoffs, now = self.database.tokens.backoffs, self.database.now
         if ask.connection_id not in self.database.tokens.connections:
             return
@@ -142,7 +142,7 @@ class MemoryEndpointGate(MemoryStore):
         retry_at = now + seconds(max(wait_s, hint_s))
         backoffs[ask.connection_id] = BackoffRow(ask.generation, failures + 1, retry_at, reason)
 
-    def _heal(self, ask: EndpointAsk, *, granted: bool) -> EndpointChange | None:
+    def _heal(self, ask: PermitRequest, *, granted: bool) -> EndpointChange | None:
         ended = list[str]()
         for name, gate in zip(self._names(ask), self._gates(ask), strict=True):
             row, lifts = gate.row, granted and gate.halted
@@ -161,9 +161,9 @@ class MemoryEndpointGate(MemoryStore):
         return EndpointChange(min(ended, key=len), "closed") if ended else None
 
     def _fail(
-        self, ask: EndpointAsk, reason: str, process: UUID | None, *, probe: bool
+        self, ask: PermitRequest, reason: str, process: UUID | None, *, probe: bool
     ) -> EndpointChange | None:
-        row, now, limits = self._made(ask, ask.key.place), self.database.now, ask.limits
+        row, now, limits = self._made(ask, ask.key.health_key), self.database.now, ask.limits
         who, said, enough = str(ask.connection_id), row.failing, max(QUORUM, limits.breaker_failures)
         word = who if process is None else f"{who} {process}"
         ours = process is not None and sum(one.endswith(f" {process}") for one in said)
@@ -183,10 +183,12 @@ class MemoryEndpointGate(MemoryStore):
         open_s = min(limits.open_s * 2 ** min(row.openings, _MOST_DOUBLINGS), limits.open_max_s)
         row.state, row.openings, row.open_until = "open", row.openings + 1, now + seconds(open_s)
         said_by = tuple(one.partition(" ")[0] for one in row.failing[:_MOST_TOLD])
-        return EndpointChange(ask.key.place, "open", until_s(row.open_until, now) or 0.0, said_by=said_by)
+        return EndpointChange(
+            ask.key.health_key, "open", until_s(row.open_until, now) or 0.0, said_by=said_by
+        )
 
-    def _penalise(self, ask: EndpointAsk, hint_s: float) -> None:
-        row = self.database.tokens.endpoints.get(EndpointKey(ask.key.provider, ask.key.bucket))
+    def _penalise(self, ask: PermitRequest, hint_s: float) -> None:
+        row = self.database.tokens.endpoints.get(EndpointKey(ask.key.provider, ask.key.rate_key))
         per_s = ask.limits.per_s
         if row is None or per_s is None:
             return
@@ -199,16 +201,16 @@ class MemoryEndpointGate(MemoryStore):
     def _refilled(self, row: EndpointRow, per_s: float) -> float:
         return row.permits + max(0.0, (self.database.now - row.refilled_at).total_seconds()) * per_s
 
-    def _refuse(self, ask: EndpointAsk, secret: str, reason: str, *, probe: bool) -> EndpointChange | None:
+    def _refuse(self, ask: PermitRequest, secret: str, reason: str, *, probe: bool) -> EndpointChange | None:
         now, key, change = self.database.now, ask.key, None
         for name in sorted(
-            {key.client_id, key.place}, key=len, reverse=True
+            {key.client_id, key.health_key}, key=len, reverse=True
         ):  # the app hears of a paused host
             row = self._made(ask, name)
             halted = row.secret_fingerprint == secret
-            word = f"{secret} {ask.connection_id if name == key.place or halted else key.host}"
+            word = f"{secret} {ask.connection_id if name == key.health_key or halted else key.host}"
             said = tuple(one for one in row.refusing if one.startswith(f"{secret} "))
-            fresh = word not in said and bool(name == key.place or halted or change)
+            fresh = word not in said and bool(name == key.health_key or halted or change)
             said = (*said, word) if fresh else said
             row.refusing = said[-_MOST_REFUSING:]
             closes = halted or len(said) >= QUORUM
@@ -227,14 +229,14 @@ class MemoryEndpointGate(MemoryStore):
 
     @statement
     def resume(self, key: EndpointKey) -> bool:
-        row = self.database.tokens.endpoints.get(EndpointKey(key.provider, key.place))
+        row = self.database.tokens.endpoints.get(EndpointKey(key.provider, key.health_key))
         backoffs, connections = self.database.tokens.backoffs, self.database.tokens.connections
         over = [
             which
             for which, backoff in backoffs.items()
             if backoff.retry_at > self.database.now
             and (connection := connections[which]).key.provider == key.provider
-            and f"{key.place} ".startswith(f"{connection.client_id or '-'} ")
+            and f"{key.health_key} ".startswith(f"{connection.client_id or '-'} ")
         ]
         for which in over:
             del backoffs[which]

@@ -7,11 +7,11 @@ from uuid import UUID
 
 from fairlead.engine.ports import (
     Claim,
-    EndpointAsk,
     EndpointPermit,
     EndpointRefusal,
     Intent,
     Json,
+    PermitRequest,
     ReauthRequirement,
     SentMark,
     Settlement,
@@ -36,7 +36,7 @@ class Rotations(MemoryStore):
     """The part of a credential store that is about refreshes in flight."""
 
     @statement
-    def claim(self, intent: Intent, ask: EndpointAsk) -> Claim | EndpointRefusal | None:
+    def claim(self, intent: Intent, ask: PermitRequest) -> Claim | EndpointRefusal | None:
         epochs = list[int]()
 
         def claims() -> bool:
@@ -152,7 +152,7 @@ class Rotations(MemoryStore):
         row, now = self.database.tokens.credentials.get(settlement.connection_id), self.database.now
         if row is None or row.generation != settlement.from_generation or row.state == "revoked":
             return "superseded"
-        if settlement.seen not in (None, row.sealed) or settlement.epoch <= row.settled_epoch:
+        if settlement.expected_sealed not in (None, row.sealed) or settlement.epoch <= row.settled_epoch:
             return "superseded"
         held = self.database.tokens.rotations.get(settlement.connection_id)
         if held is not None and self._goes_before(held, settlement):

@@ -9,7 +9,7 @@ from typing import Any
 
 from fairlead.adapters.local.local_gate import LocalGate
 from fairlead.engine.limits.failover_gate import FailoverGate
-from fairlead.engine.ports.gate import (
+from fairlead.engine.ports import (
     AdmitRequest,
     AdmitResult,
     Admitted,

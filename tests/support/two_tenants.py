@@ -30,9 +30,10 @@ from fairlead.engine.ports import (
     DeadLetterFilter,
     Discarded,
     FailureRecord,
+    GroupCap,
     SettingsChange,
+    TenantShare,
 )
-from fairlead.engine.ports.lanes import GroupCap, TenantShare
 from fairlead.policy.jobs.lane import Scope, ScopeKind
 from fairlead.policy.limits.override import OverrideKind, OverrideScope
 from tests.contract.credential_steps import new_credential

@@ -22,7 +22,7 @@ from pydantic import SecretStr
 from fairlead._core.known_secrets import KNOWN_SECRETS, MOST, KnownSecrets
 from fairlead._core.secret import Secret
 from fairlead.adapters.postgres.job_rows import failure_text
-from fairlead.adapters.vault.master import load_ring
+from fairlead.adapters.vault.master import load_keyring
 from fairlead.assembly.logs import LogHandler, _Told, line_of
 from fairlead.assembly.settings import DatabaseTable, ProviderAppTable
 from fairlead.engine.ports import FailureRecord
@@ -132,7 +132,7 @@ def test_the_oldest_secrets_are_forgotten_and_the_newest_half_is_known() -> None
 def test_secrets_of_the_settings_are_never_forgotten_nor_is_the_password_of_a_url() -> None:
     DatabaseTable(url=SecretStr("postgresql://app:hunter%2Fphrase@db/x?ssl=require"))
     ProviderAppTable(client_secret=SecretStr("correcthorsebattery"))
-    load_ring(Secret(f"k1:{'0123456789abcdef' * 4}"))
+    load_keyring(Secret(f"k1:{'0123456789abcdef' * 4}"))
     for number in range(MOST + 1):
         Secret(f"{number:08}")
     for told in ("hunter/phrase", "hunter%2Fphrase", "correcthorsebattery", "0123456789ABCDEF" * 4):

@@ -84,7 +84,7 @@ class ConnectionsAPI:
         """
         key = ConnectionKey(tenant, provider, account)
         connections = self._runtime().connections
-        return dict((await connections.configure(key, settings or {}, unset, actor=actor)).after)
+        return dict((await connections.configure(key, settings or {}, unset, actor=actor)).new_settings)
 
     async def get(self, tenant: str, provider: str, account: str = "default") -> ConnectionView:
         """One connection; NotFoundError where there is none."""

@@ -41,8 +41,7 @@ from fairlead.engine.limits.limit_plans import Plans
 from fairlead.engine.limits.local_breakers import LocalBreakers
 from fairlead.engine.limits.orphaned_leases import OrphanSearch
 from fairlead.engine.limits.override_cache import Overrides
-from fairlead.engine.ports.gate_keys import GateKeys
-from fairlead.engine.ports.gate_view import GateViewer
+from fairlead.engine.ports import GateInspector, GateKeys
 from fairlead.errors import DependencyUnavailableError, InvalidConfigError
 from fairlead.events import Emit, GateNotPersistent
 from fairlead.policy.limits.bulk_token import UNTIED
@@ -277,7 +276,7 @@ def _failed(opening: asyncio.Task[None]) -> bool:
     return opening.done() and (opening.cancelled() or opening.exception() is not None)
 
 
-def gate_viewer(url: Secret, prefix: str) -> GateViewer:
+def gate_viewer(url: Secret, prefix: str) -> GateInspector:
     """What people see of the gate whose keys begin with *prefix*."""
     return RedisInspector(url, Keyspace(prefix))
 

@@ -44,7 +44,7 @@ from fairlead.assembly.gate import GateComponents, GateSettings
 from fairlead.assembly.offline import caller_jobs
 from fairlead.assembly.providers import AppRegistry, ProfileRegistry
 from fairlead.assembly.settings import Settings
-from fairlead.assembly.stores import check_schema, database_settings, master_ring, read_texts
+from fairlead.assembly.stores import check_schema, database_settings, master_keyring, read_texts
 from fairlead.engine.base.service import Service, ended
 from fairlead.engine.jobs.dead_letter import DeadLetterProcessor
 from fairlead.engine.jobs.executor import Executor
@@ -169,7 +169,7 @@ class Runtime:
         self._stack.push_async_callback(self.credentials.close)
         self._stack.push_async_callback(self.endpoints.close)
         self.profiles, self.apps = ProfileRegistry(self.settings), AppRegistry(self.settings)
-        ring, holders = master_ring(self.settings), self.sessions.key_holders
+        ring, holders = master_keyring(self.settings), self.sessions.key_holders
         self.vault = TenantVault(self.key_store, ring, clock=self.clock, ids=self.ids, holders=holders)
         await self.vault.check()
         await self._open_session()

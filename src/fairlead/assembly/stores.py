@@ -22,7 +22,7 @@ from fairlead.adapters.postgres.migrate import Migration, Migrator
 from fairlead.adapters.postgres.statements import read_statements
 from fairlead.adapters.redis import redis_facts
 from fairlead.adapters.redis.scripts import read_scripts
-from fairlead.adapters.vault import MasterKeyring, generate, load_ring
+from fairlead.adapters.vault import MasterKeyring, generate, load_keyring
 from fairlead.assembly.settings import Settings
 from fairlead.engine.tokens.reencrypt import Reencryptor
 from fairlead.policy.calls.classify.rules import builtin_rules
@@ -37,7 +37,7 @@ __all__ = [
     "check_schema",
     "database_settings",
     "disable_core_dumps",
-    "master_ring",
+    "master_keyring",
     "migrator",
     "new_master_key",
     "read_texts",
@@ -158,13 +158,13 @@ async def check_schema(migrator: Migrator, *, apply: bool) -> None:
         await migrator.apply()
 
 
-def master_ring(settings: Settings) -> MasterKeyring:
+def master_keyring(settings: Settings) -> MasterKeyring:
     """The master keys of *settings*: KMS hook, setting, file; the usual file where no key is set."""
     given = settings.vault
     usual = settings.home / "master.key"
     file = given.master_key_file or (usual if given.master_key is None and usual.exists() else None)
     key = Secret(given.master_key.get_secret_value()) if given.master_key else None
-    return load_ring(key, file, given.kms)
+    return load_keyring(key, file, given.kms)
 
 
 def new_master_key() -> Secret:

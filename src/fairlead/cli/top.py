@@ -67,14 +67,17 @@ async def look(fairlead: Fairlead) -> dict[str, Any]:
     """How it stands now. Counts stop at a bound, and say so where they did (``due_more``)."""
     runtime = fairlead.runtime
     due = await runtime.credentials.due(
-        urgent_only=False, cool_down_s=runtime.refresh_settings.retry_dead_after_s, after=None, limit=MOST_DUE
+        urgent_only=False,
+        cool_down_s=runtime.refresh_settings.retry_dead_after_s,
+        cursor=None,
+        limit=MOST_DUE,
     )
     waiting = Counter(min(one.priority, len(PRIORITIES) - 1) for one in due.connections)
     endpoints = [dict(endpoint) for endpoint in await runtime.endpoints.search()]
     return {
         "connections": dict(await runtime.credentials.counts()),
         "due": {name: waiting[level] for level, name in enumerate(PRIORITIES)},
-        "due_more": due.next_after is not None,
+        "due_more": due.next_cursor is not None,
         "refreshes_per_s": await _refreshes_per_s(runtime),
         "jobs": dict(await runtime.jobs.counts()),
         "dead_letters": dict(await runtime.dead_letters.counts()),

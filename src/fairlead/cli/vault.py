@@ -218,7 +218,7 @@ async def _keys_to_rotate(fairlead: Fairlead) -> int:
     runtime = fairlead.runtime
     count, after = 0, None
     while page := await runtime.key_store.foreign(
-        runtime.vault.master_id, current_only=False, after=after, limit=PAGE
+        runtime.vault.master_id, current_only=False, cursor=after, limit=PAGE
     ):
         count += len(page)
         after = page[-1].key_id

@@ -34,11 +34,11 @@ from fairlead.engine.ports import (
     Job,
     JobView,
     NewJob,
+    PauseView,
     ProcessIdentity,
     Rescheduled,
     Schedule,
 )
-from fairlead.engine.ports.lanes import PauseView
 from fairlead.errors import InvalidConfigError, NotFoundError
 from fairlead.events import Event
 from fairlead.policy.jobs.cron import next_run_at
@@ -248,7 +248,7 @@ class MemoryFairlead:
         left_s = ends_at - self._clock.monotonic()
         if left_s <= 0:
             return False
-        waits = [await self._jobs.next_due_s(wanted)] if wanted.kinds else []
+        waits = [await self._jobs.next_due_in_s(wanted)] if wanted.kinds else []
         waits += [self._until_run_s(schedule) for schedule in self._fairlead.schedules]
         wait_s = min([wait_s for wait_s in waits if wait_s is not None], default=left_s)
         await self._clock.advance(min(wait_s if wait_s > 0 else HELD_LOOK_S, left_s))

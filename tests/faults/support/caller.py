@@ -25,7 +25,7 @@ from fairlead._core.secret import Secret
 from fairlead.adapters.local.system import SystemClock, SystemIds, draw
 from fairlead.assembly.gate import GateCore, GateSettings
 from fairlead.engine.limits.admission import Admission, AdmissionRequest
-from fairlead.engine.ports.gate import AdmitRequest, AdmitResult, Admitted, Release
+from fairlead.engine.ports import AdmitRequest, AdmitResult, Admitted, Release
 from fairlead.errors import LimitExceededError, SlotLostError
 from fairlead.events import Event, GateDegraded, GateRestored, ServiceFailed
 from fairlead.policy.limits.limit import BucketLimit, Degraded, Domain, Plan, PoolLimit, QuotaLimit

@@ -30,7 +30,7 @@ from fairlead.adapters.redis.scripts import Script, assemble
 from fairlead.engine.limits.degraded_gate import DegradedGate
 from fairlead.engine.limits.failover_gate import FailoverGate
 from fairlead.engine.limits.lease_renewer import LeaseRenewer
-from fairlead.engine.ports.gate import AdmitRequest, AdmitResult, Release, Released
+from fairlead.engine.ports import AdmitRequest, AdmitResult, Release, Released
 
 Change = tuple[str, str, str]
 """The file, what stands in it, and what is put in its place."""

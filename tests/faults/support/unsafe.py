@@ -156,7 +156,7 @@ class _SettleAgain(_Around):
                 await asyncio.sleep(_PAUSE_S)
                 now = await self._inner.read_id(settlement.connection_id)
                 settlement = replace(
-                    settlement, from_generation=now.generation, seen=now.sealed, audit_id=uuid4()
+                    settlement, from_generation=now.generation, expected_sealed=now.sealed, audit_id=uuid4()
                 )
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead._core.secret import Secret
-from fairlead.adapters.vault import MasterKey, MasterKeyring, generate, load_ring
+from fairlead.adapters.vault import MasterKey, MasterKeyring, generate, load_keyring
 from fairlead.adapters.vault.master import fingerprint, parse_keys
 from fairlead.errors import InvalidConfigError, MasterKeyMissingError
 
@@ -50,7 +50,7 @@ def test_a_key_is_read_however_it_is_written(written: str) -> None:
 
 
 def test_several_keys_the_first_one_wraps() -> None:
-    ring = load_ring(Secret(f"new:{base64.b64encode(OTHER).decode()},\n {BASE64}"))
+    ring = load_keyring(Secret(f"new:{base64.b64encode(OTHER).decode()},\n {BASE64}"))
     assert ring.current_id == "new"
     assert ring.ids == ("new", fingerprint(KEY))
 
@@ -85,7 +85,7 @@ def test_a_generated_key_is_usable_and_named_by_its_fingerprint() -> None:
 )
 def test_invalid_master_key_is_refused_and_not_repeated(written: str, why: str) -> None:
     with pytest.raises(InvalidConfigError, match=why) as refused:
-        load_ring(Secret(written))
+        load_keyring(Secret(written))
     assert BASE64[:8] not in str(refused.value)
     assert "hint:" in str(refused.value)
 
@@ -93,12 +93,12 @@ def test_invalid_master_key_is_refused_and_not_repeated(written: str, why: str) 
 @pytest.mark.parametrize("written", ["", " \n,, "])
 def test_an_empty_setting_is_no_key(written: str) -> None:
     with pytest.raises(MasterKeyMissingError):
-        load_ring(Secret(written))
+        load_keyring(Secret(written))
 
 
 def test_no_key_at_all() -> None:
     with pytest.raises(MasterKeyMissingError, match="FAIRLEAD_MASTER_KEY"):
-        load_ring()
+        load_keyring()
     with pytest.raises(MasterKeyMissingError):
         MasterKeyring([])
 
@@ -112,7 +112,7 @@ def file_of(folder: Path, text: str, mode: int = 0o600) -> Path:
 
 def test_a_file_for_its_owner_alone(tmp_path: Path) -> None:
     for mode in (0o600, 0o400):
-        ring = load_ring(file=file_of(tmp_path, f"{BASE64}\n", mode))
+        ring = load_keyring(file=file_of(tmp_path, f"{BASE64}\n", mode))
         assert ring.ids == (fingerprint(KEY),)
         (tmp_path / "master.key").unlink()
 
@@ -121,29 +121,29 @@ def test_a_file_for_its_owner_alone(tmp_path: Path) -> None:
 def test_a_file_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> None:
     path = file_of(tmp_path, BASE64, mode)
     with pytest.raises(InvalidConfigError, match="chmod 600"):
-        load_ring(file=path)
+        load_keyring(file=path)
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(MasterKeyMissingError, match="not there"):
-        load_ring(file=tmp_path / "absent")
+        load_keyring(file=tmp_path / "absent")
     with pytest.raises(InvalidConfigError):
-        load_ring(file=tmp_path)
+        load_keyring(file=tmp_path)
     os.mkfifo(tmp_path / "pipe", 0o600)
     with pytest.raises(InvalidConfigError, match="not a regular file"):
-        load_ring(file=tmp_path / "pipe")
+        load_keyring(file=tmp_path / "pipe")
     with pytest.raises(InvalidConfigError):
-        load_ring(file=file_of(tmp_path, "\udcff\u20ac".encode("utf-8", "replace").decode()))
+        load_keyring(file=file_of(tmp_path, "\udcff\u20ac".encode("utf-8", "replace").decode()))
 
 
 def test_setting_before_file_so_that_a_move_is_a_rotation(tmp_path: Path) -> None:
-    ring = load_ring(Secret(base64.b64encode(OTHER).decode()), file_of(tmp_path, BASE64))
+    ring = load_keyring(Secret(base64.b64encode(OTHER).decode()), file_of(tmp_path, BASE64))
     assert ring.ids == (fingerprint(OTHER), fingerprint(KEY))
 
 
 @pytest.mark.parametrize("name", ["Hook", "hook"])
 async def test_a_hook_stands_first(name: str) -> None:
-    ring = load_ring(Secret(BASE64), kms=f"{__name__}:{name}")
+    ring = load_keyring(Secret(BASE64), kms=f"{__name__}:{name}")
     assert ring.ids == ("hook-1", fingerprint(KEY))
     wrapped = await ring.wrap(KEY, "acme", b"key id", "hook-1")
     assert await ring.unwrap(wrapped, "acme", b"key id", "hook-1") == KEY
@@ -155,7 +155,7 @@ async def test_a_hook_stands_first(name: str) -> None:
 )
 def test_invalid_kms_hook_is_refused(path: str) -> None:
     with pytest.raises(InvalidConfigError, match="KMS hook"):
-        load_ring(kms=path)
+        load_keyring(kms=path)
 
 
 async def test_wrapping_is_bound_to_tenant_key_and_master() -> None:

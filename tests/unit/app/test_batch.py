@@ -10,7 +10,7 @@ import pytest
 from fairlead.app.client.batch import BatchResult, retry_failed
 from fairlead.app.client.response import Response
 from fairlead.engine.calls.request import CallResult
-from fairlead.engine.ports.http import HttpResponse
+from fairlead.engine.ports import HttpResponse
 from fairlead.errors import CallFailedError, DependencyUnavailableError, LimitExceededError, SlotLostError
 from fairlead.policy.calls.classify.classifier import classify
 from fairlead.policy.calls.classify.rules import rules_of

@@ -18,8 +18,7 @@ from fairlead.app.client.request import body_of, full_url, plain_params
 from fairlead.app.client.response import Response
 from fairlead.engine.calls.pages import Page
 from fairlead.engine.calls.request import Call, CallResult
-from fairlead.engine.ports import Connection, ConnectionKey
-from fairlead.engine.ports.http import HttpResponse
+from fairlead.engine.ports import Connection, ConnectionKey, HttpResponse
 from fairlead.errors import CallFailedError, InvalidConfigError, InvalidInputError, ResponseDecodingError
 from fairlead.policy.calls.classify.body import reply_of
 from fairlead.policy.calls.classify.classifier import classify

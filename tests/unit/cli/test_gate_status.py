@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fairlead.cli.gate import queue_of
-from fairlead.engine.ports.gate_view import GateView, WaiterView
+from fairlead.engine.ports import GateView, WaiterView
 
 
 def waiter(priority_class: int, waits_s: float) -> WaiterView:

@@ -22,7 +22,7 @@ from fairlead.assembly.doctor.gate_checks import (
     scripts_check,
     version_check,
 )
-from fairlead.engine.ports.gate_keys import KeySurvey, KindUse
+from fairlead.engine.ports import KeySurvey, KindUse
 
 FACTS = RedisInfo("Valkey", "9.1.2", "noeviction", 0, appends=True, read_only=False)
 PROBE = RedisProbe(None, {"gate": True, "hello": True}, True, 100, 0, (0.001,), 1000.0, 1000.0, 0.001)

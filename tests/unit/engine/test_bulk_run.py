@@ -18,11 +18,10 @@ import pytest
 from fairlead.engine.calls.bulk_operation import BulkOrder, BulkRun, BulkRuns
 from fairlead.engine.jobs.handler import JobContext, current_job
 from fairlead.engine.limits.bulk_slots import BulkOperation, BulkRequest
-from fairlead.engine.ports import ConnectionKey
-from fairlead.engine.ports.http import HttpRequest, NoResponse, StreamBroken
+from fairlead.engine.ports import ConnectionKey, HttpRequest, NoResponse, StreamBroken
 from fairlead.errors import BulkLimitReachedError, BulkStillRunningError, CallFailedError
 from fairlead.policy.calls.bulk import BULK_PROTOCOLS
-from fairlead.policy.calls.bulk.protocol import BulkAsk
+from fairlead.policy.calls.bulk.protocol import BulkQuery
 from fairlead.policy.limits.bulk_token import BulkToken
 from fairlead.policy.limits.feedback.raw_response import RawResponse
 from fairlead.testing import ManualClock
@@ -88,7 +87,7 @@ class Vendor:
         told = {"url": self.url, "errorCode": self.error_code, "objectCount": self.objects}
         return {"id": ID, "status": status, "query": TEXT, **told}
 
-    async def ask(self, ask: BulkAsk) -> RawResponse:
+    async def ask(self, ask: BulkQuery) -> RawResponse:
         if ask.changes:
             self.begun += 1
             if self.refused:

@@ -12,7 +12,7 @@ from fairlead.adapters.local.local_gate import LocalGate
 from fairlead.engine.limits.admission import AdmissionRequest
 from fairlead.engine.limits.admitter import Admitter
 from fairlead.engine.limits.lease_renewer import LeaseRenewer
-from fairlead.engine.ports.gate import AdmitRequest, Admitted, Observation
+from fairlead.engine.ports import AdmitRequest, Admitted, Observation
 from fairlead.errors import DependencyUnavailableError, LimitExceededError, SlotLostError
 from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.limit import MICRO, BreakerRule, BucketLimit, Domain, Plan, PoolLimit
@@ -240,7 +240,7 @@ async def test_call_larger_than_learnt_limit_takes_all_of_it(world: World) -> No
     """The settings allow it: what answers told makes it wait, and never refuses it for good."""
     plan = Plan(DOMAIN, buckets=(BucketLimit("points", 100, 1), BucketLimit("requests", 10, 1)))
     async with world.admitter.enter(world.entry(plan)) as admission:
-        admission.record_health(DestinationHealth.HEALTHY, {0: Observation(left=2.0, capacity=2.0)})
+        admission.record_health(DestinationHealth.HEALTHY, {0: Observation(remaining=2.0, capacity=2.0)})
     async with world.admitter.enter(world.entry(plan, costs=(5.0, 1.0))) as admission:
         assert admission.admitted.spent == (2.0, 1.0)
     as_learnt = Plan(DOMAIN, buckets=(BucketLimit("points", 2, 1, configured=100.0),))

@@ -6,7 +6,7 @@ import pytest
 
 from fairlead.adapters.local.local_gate import MANY, LocalGate
 from fairlead.engine.limits.degraded_gate import DegradedGate
-from fairlead.engine.ports.gate import AdmitRequest, Admitted, Release
+from fairlead.engine.ports import AdmitRequest, Admitted, Release
 from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.limit import MICRO, BreakerRule, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
 from fairlead.policy.limits.pool import Holder

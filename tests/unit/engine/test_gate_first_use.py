@@ -18,7 +18,7 @@ class Notes:
         self.away = False
         self.slow_s = 0.0
 
-    async def starts(self, prefix: str) -> bool:
+    async def record_first_use(self, prefix: str) -> bool:
         if self.away:
             raise DependencyUnavailableError("the database is away")
         first = prefix not in self.known

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fairlead.engine.limits.degraded_gate import HEARD_S
-from fairlead.engine.ports.gate import (
+from fairlead.engine.ports import (
     AdmitRequest,
     Admitted,
     GateRefusal,
@@ -57,7 +57,7 @@ def rate(capacity: float, per_s: float, **settings: Any) -> Plan:
 def renewal(admitted: Admitted) -> Renewal:
     assert admitted.plan.pool is not None
     assert admitted.holder is not None
-    return Renewal(DOMAIN, admitted.plan.pool, admitted.holder, held=True)
+    return Renewal(DOMAIN, admitted.plan.pool, admitted.holder, had_slot=True)
 
 
 async def test_the_first_error_is_enough(fleet: list[Process], store: Store) -> None:
@@ -201,7 +201,7 @@ async def test_slots_are_never_over_the_limit(fleet: list[Process], store: Store
     for still_held in (5, 2, 2):  # its share of 5 among 4, before the store would give them to others
         await clock.advance(10.5)
         states = await fleet[0].gate.renew([renewal(one) for one in held])
-        held = [one for one, state in zip(held, states, strict=True) if state is Lease.HELD]
+        held = [one for one, state in zip(held, states, strict=True) if state is Lease.ACTIVE]
         assert len(held) == still_held
     assert [len(await process.take_all(plan)) for process in fleet[1:]] == [1, 1, 1]
 

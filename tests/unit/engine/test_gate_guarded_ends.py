@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.engine.ports.gate import Admitted, Lease, Release, Released, Renewal
+from fairlead.engine.ports import Admitted, Lease, Release, Released, Renewal
 from fairlead.policy.limits.limit import Domain, Plan, PoolLimit
 from fairlead.testing._kit.clock import ManualClock
 from tests.support.several import Process, Store
@@ -41,10 +41,10 @@ async def test_an_end_that_the_store_does_not_hear_is_settled_here(
     told: list[Released | Exception] = []
     process.gate.release_soon(Release(held[0]), told.append)
     await process.gate.drained()
-    assert told == [Released(kept=True)]
+    assert told == [Released(was_held=True)]
     assert process.gate.is_degraded
     process.gate.release_soon(Release(held[1]), told.append)
-    assert told == [Released(kept=True)] * 2, "alone it is done at once"
+    assert told == [Released(was_held=True)] * 2, "alone it is done at once"
     assert len(await process.take_all(plan)) == 1, "what was its own when that began is its own to use again"
     store.away = False
     await look(process, 2)
@@ -75,7 +75,7 @@ async def test_an_end_while_it_returns_stands_before_what_is_asked_meanwhile(
     await look(process)
     assert not process.gate.is_degraded
     assert isinstance(await asking[0], Admitted)
-    assert told == [Released(kept=True)]
+    assert told == [Released(was_held=True)]
 
 
 async def test_a_late_end_that_raises_leaves_nobody_waiting(
@@ -104,4 +104,4 @@ async def test_a_late_end_that_raises_leaves_nobody_waiting(
     with pytest.raises(ValueError, match="who was told"):
         await look(process)
     assert isinstance(await asyncio.wait_for(asking[0], 5), Admitted)
-    assert told == [Released(kept=True)], "the other end was told, too"
+    assert told == [Released(was_held=True)], "the other end was told, too"

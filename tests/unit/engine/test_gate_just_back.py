@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.engine.ports.gate import AdmitRequest, Admitted, GateRefusal, Queued, RefusedBy, Release
+from fairlead.engine.ports import AdmitRequest, Admitted, GateRefusal, Queued, RefusedBy, Release
 from fairlead.policy.limits.limit import Plan, PoolLimit
 from fairlead.testing._kit.clock import ManualClock
 from tests.support.several import DOMAIN, Process, Store, away, back, look, rate, slots, waiter

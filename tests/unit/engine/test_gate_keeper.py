@@ -14,7 +14,7 @@ from fairlead.engine.limits.admission import AdmissionRequest
 from fairlead.engine.limits.admitter import Admitter
 from fairlead.engine.limits.failover_gate import ANSWER_S, LOOK_S
 from fairlead.engine.limits.lease_renewer import BEAT_SPREAD, LeaseRenewer
-from fairlead.engine.ports.gate import AdmitRequest, AdmitResult, Lease, Renewal
+from fairlead.engine.ports import AdmitRequest, AdmitResult, Lease, Renewal
 from fairlead.errors import LimiterUnavailableError, SlotLostError
 from fairlead.policy.limits.limit import MICRO, Degraded, Domain, Plan, PoolLimit
 from fairlead.testing._kit.clock import ManualClock

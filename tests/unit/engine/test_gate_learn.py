@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead.engine.limits.observations import Doubts, Observations, observations_for
-from fairlead.engine.ports.gate import Observation
+from fairlead.engine.ports import Observation
 from fairlead.policy.limits.feedback.dialect import parse_limits
 from fairlead.policy.limits.feedback.raw_response import LimitObservation, RawResponse
 from fairlead.policy.limits.limit import BucketLimit, Domain, Plan
@@ -66,7 +66,7 @@ def test_no_call_costs_more_than_its_bucket_holds() -> None:
 
 def test_a_reset_that_comes_before_the_next_unit_is_waited_for() -> None:
     seen = observations_for(PLAN, [LimitObservation("requests", left=0.0, reset_s=0.2)]).observed[0]
-    assert (seen.left, seen.held_s, seen.wait_s) == (40.0, 0.2, None)
+    assert (seen.remaining, seen.held_s, seen.wait_s) == (40.0, 0.2, None)
     for item in (
         LimitObservation("requests", left=0.0, reset_s=9.0),
         LimitObservation("requests", left=3.0, reset_s=0.2),
@@ -111,16 +111,16 @@ def test_a_refusal_for_limits_that_are_not_known_slows_all_until_the_last_of_the
 
 def test_a_bucket_that_is_known_waits_for_the_limits_that_are_not_and_keeps_what_it_has() -> None:
     told = of("standard", RawResponse(429, {"ratelimit": ['"requests";r=30;t=10, "burst";r=0;t=40']}))
-    assert told.observed == {0: Observation(left=30.0, held_s=40.0), 1: Observation(wait_s=40.0)}
+    assert told.observed == {0: Observation(remaining=30.0, held_s=40.0), 1: Observation(wait_s=40.0)}
     told = of("standard", RawResponse(429, {"ratelimit": ['"requests";r=0;t=90, "burst";r=0;t=40']}))
-    assert told.observed[0] == Observation(left=0.0, wait_s=90.0, held_s=40.0)
+    assert told.observed[0] == Observation(remaining=0.0, wait_s=90.0, held_s=40.0)
 
 
 def test_a_server_that_is_down_for_a_while_does_not_spend_the_day() -> None:
     plan = Plan(PLAN.domain, buckets=(BucketLimit("sf|daily", 5_000, 0.52, name="daily"),))
     headers = {"retry-after": ["60"], "sforce-limit-info": ["api-usage=1000/50000"]}
     told = of("salesforce", RawResponse(503, headers), plan).observed[0]
-    assert (told.left, told.wait_s, told.held_s) == (49_000.0, None, 60.0)
+    assert (told.remaining, told.wait_s, told.held_s) == (49_000.0, None, 60.0)
 
 
 @pytest.mark.parametrize(("told_s", "waits_s"), [(0.0, 900.0), (3600.0, 3600.0), (1e6, 86_400.0)])

@@ -10,9 +10,7 @@ import pytest
 
 from fairlead.engine.limits.learned_limits import MIN_INTERVAL_S, LearnedLimitsWriter
 from fairlead.engine.limits.limit_plans import Plans
-from fairlead.engine.ports import Connection, ConnectionKey
-from fairlead.engine.ports.gate import Observation
-from fairlead.engine.ports.gate_notes import SLOTS, LearnedLimit
+from fairlead.engine.ports import SLOTS_LIMIT, Connection, ConnectionKey, LearnedLimit, Observation
 from fairlead.errors import DependencyUnavailableError
 from fairlead.policy.providers.profile_load import load_profiles
 from fairlead.testing._kit.clock import ManualClock
@@ -20,7 +18,7 @@ from fairlead.testing._kit.clock import ManualClock
 PROFILES = load_profiles([])
 PLANS = Plans(lambda provider, variant: PROFILES[provider])
 SHOP = Connection(UUID(int=1), ConnectionKey("acme", "shopify"), None, "shop-1", "app-1", {}, {}, version=7)
-FASTER = Observation(left=900, capacity=2000, per_s=100)
+FASTER = Observation(remaining=900, capacity=2000, per_s=100)
 
 
 class Notes:
@@ -30,7 +28,7 @@ class Notes:
         self.batches: list[list[LearnedLimit]] = []
         self.away = False
 
-    async def keep(self, learnt: Sequence[LearnedLimit]) -> None:
+    async def save(self, learnt: Sequence[LearnedLimit]) -> None:
         if self.away:
             raise DependencyUnavailableError("the database is away")
         self.batches.append(list(learnt))
@@ -66,7 +64,8 @@ async def test_observation_that_differs_from_the_plan_is_stored_once(world: Worl
 
 
 @pytest.mark.parametrize(
-    "told", [Observation(left=3), Observation(wait_s=5), Observation(900, 1000, 50), Observation(per_s=50)]
+    "told",
+    [Observation(remaining=3), Observation(wait_s=5), Observation(900, 1000, 50), Observation(per_s=50)],
 )
 async def test_observation_equal_to_the_plan_is_not_stored(world: World, told: Observation) -> None:
     world.hears(told)
@@ -106,7 +105,7 @@ async def test_slots_are_kept_beside_the_limits(world: World) -> None:
     for slots in (5, None, 8, 8):  # 5 is the profile's
         world.learned_limits.record(netsuite, plan, {}, slots)
         await world.learned_limits.write(all_of_it=True)
-    assert world.notes.batches == [[LearnedLimit(SHOP.connection_id, SLOTS, 7, 8, 1.0)]]
+    assert world.notes.batches == [[LearnedLimit(SHOP.connection_id, SLOTS_LIMIT, 7, 8, 1.0)]]
 
 
 async def test_under_newer_settings_it_is_learnt_anew(world: World) -> None:

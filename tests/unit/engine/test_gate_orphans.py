@@ -12,9 +12,7 @@ import pytest
 
 from fairlead.engine.limits.gate_maintenance import TTL_S, GateMaintenance
 from fairlead.engine.limits.orphaned_leases import GONE, OVER, OrphanSearch, orphans
-from fairlead.engine.ports import SessionView
-from fairlead.engine.ports.gate_keys import KeySurvey, KindUse, StoredLease
-from fairlead.engine.ports.processes import ProcessIdentity
+from fairlead.engine.ports import KeySurvey, KindUse, ProcessIdentity, SessionView, StoredLease
 from fairlead.errors import LimiterUnavailableError
 from fairlead.events import GateMaintenanceDone, ServiceFailed
 from fairlead.testing._kit.clock import ManualClock
@@ -83,21 +81,21 @@ class Keys:
             ]
         return KeySurvey(
             kinds=(KindUse("cells", 3, 300, 0), KindUse("leases", 2, 100, 0)),
-            looked_at=5,
+            keys_scanned=5,
             complete=True,
             server_keys=5,
             used_bytes=9000,
             max_bytes=0,
             no_ttl=self.no_ttl,
             leases=tuple(self.leases),
-            happened=self.happened,
+            event_counts=self.happened,
         )
 
-    async def give_back(self, leases: Sequence[StoredLease]) -> list[StoredLease]:
+    async def remove_leases(self, leases: Sequence[StoredLease]) -> list[StoredLease]:
         self.given += leases
         return list(leases)
 
-    async def give_ttl(self, keys: Sequence[str], ttl_s: float) -> int:
+    async def set_ttl(self, keys: Sequence[str], ttl_s: float) -> int:
         self.ttl.append((keys, ttl_s))
         return len(keys)
 

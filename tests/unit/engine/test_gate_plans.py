@@ -9,8 +9,7 @@ import pytest
 
 from fairlead.engine.limits.limit_plans import Plans, check_settings
 from fairlead.engine.limits.observations import observations_for
-from fairlead.engine.ports import Connection, ConnectionKey
-from fairlead.engine.ports.credentials import LearntSlots
+from fairlead.engine.ports import Connection, ConnectionKey, LearnedSlots
 from fairlead.errors import InvalidConfigError, InvalidInputError
 from fairlead.policy.limits.feedback.raw_response import CONCURRENCY, LimitObservation
 from fairlead.policy.limits.limit import EXPLICIT, OBSERVED, Degraded, Domain, is_newer, version_of
@@ -197,7 +196,7 @@ def test_a_quota_alone_counts_slots_too(plans: Plans) -> None:
 
 def test_a_plan_begins_with_what_was_learnt_and_keeps_its_version(plans: Plans) -> None:
     guess = plans.of(connection("shopify", version=7), "graphql").plan
-    taught = connection("shopify", version=7, learnt={"points": (2000.0, 100.0)})
+    taught = connection("shopify", version=7, learned_limits={"points": (2000.0, 100.0)})
     (bucket,) = plans.of(taught, "graphql").plan.buckets
     assert (bucket.capacity, bucket.per_s) == (2000, 100)
     assert is_newer(guess.buckets[0].version, bucket.version)
@@ -210,24 +209,24 @@ def test_a_plan_begins_with_what_was_learnt_and_keeps_its_version(plans: Plans) 
 
 
 def test_slots_that_an_answer_told_of_are_the_pools_until_settings_say_otherwise(plans: Plans) -> None:
-    told = LearntSlots(8, 1_000)
-    pool = plans.of(connection("netsuite", version=7, slots=told)).plan.pool
+    told = LearnedSlots(8, 1_000)
+    pool = plans.of(connection("netsuite", version=7, learned_slots=told)).plan.pool
     assert pool is not None
     assert (pool.capacity, pool.version) == (8, version_of(OBSERVED, OWNER, 1_000)), "a pool keeps the newest"
-    asked = connection("netsuite", version=2_000, settings={"concurrency_limit": 2}, slots=told)
+    asked = connection("netsuite", version=2_000, settings={"concurrency_limit": 2}, learned_slots=told)
     pool = plans.of(asked).plan.pool
     assert pool is not None
     assert (pool.capacity, pool.version) == (2, version_of(EXPLICIT, OWNER, 2_000))
 
 
 def test_slots_that_are_told_anew_make_another_plan_and_the_same_ones_none(plans: Plans) -> None:
-    known = [plans.of(connection("netsuite", slots=slots)) for slots in (None, LearntSlots(8, 9))]
+    known = [plans.of(connection("netsuite", learned_slots=slots)) for slots in (None, LearnedSlots(8, 9))]
     assert known[0] is not known[1]
-    assert plans.of(connection("netsuite", slots=LearntSlots(8, 9))) is known[1]
+    assert plans.of(connection("netsuite", learned_slots=LearnedSlots(8, 9))) is known[1]
 
 
 def test_where_nothing_limits_the_calls_in_flight_nothing_learnt_does(plans: Plans) -> None:
-    assert plans.of(connection("stripe", slots=LearntSlots(8, 9))).plan.pool is None
+    assert plans.of(connection("stripe", learned_slots=LearnedSlots(8, 9))).plan.pool is None
 
 
 def test_bulk_operations_are_counted_per_app_shop_and_type_and_from_2026_01_on_together(plans: Plans) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from fairlead.engine.limits.degraded_gate import DegradedGate
-from fairlead.engine.ports.gate import (
+from fairlead.engine.ports import (
     AdmitRequest,
     Admitted,
     GateRefusal,
@@ -86,7 +86,7 @@ async def test_whose_slot_ended_unheard_and_who_runs_by_the_share_has_it_again(
     await clock.advance(31)
     assert isinstance(await fleet[0].gate.admit(asked), Admitted)
     await back(fleet[0])
-    assert await fleet[0].gate.renew([kept(asked)]) == [Lease.HELD]
+    assert await fleet[0].gate.renew([kept(asked)]) == [Lease.ACTIVE]
 
 
 async def test_an_answer_that_was_there_as_the_store_went_away_counts(
@@ -101,10 +101,10 @@ async def test_an_answer_that_was_there_as_the_store_went_away_counts(
     assert process.way.abandoned == 1
     process.way.late.set()
     assert isinstance(await admission, Admitted)
-    assert await process.gate.renew([kept(asked)]) == [Lease.HELD], "it is our own, as those before it"
+    assert await process.gate.renew([kept(asked)]) == [Lease.ACTIVE], "it is our own, as those before it"
     await back(process)
     assert isinstance(await fleet[1].take(slots()), GateRefusal)
-    assert await process.gate.renew([kept(asked)]) == [Lease.HELD]
+    assert await process.gate.renew([kept(asked)]) == [Lease.ACTIVE]
 
 
 async def test_a_place_that_was_given_as_the_store_went_away_is_left(
@@ -180,7 +180,7 @@ async def test_a_slot_that_the_store_cannot_take_keeps_nobody_away(fleet: list[P
     await back(process)
     process.way.spoilt.clear()
     renewals = [Renewal(DOMAIN, plan.pool, each.holder) for each in held if plan.pool and each.holder]
-    assert await process.gate.renew(renewals) == [Lease.HELD] * 4
+    assert await process.gate.renew(renewals) == [Lease.ACTIVE] * 4
     for admitted in held:
         await process.gate.release(Release(admitted))
     assert len(await fleet[1].take_all(plan)) == 4
@@ -291,7 +291,7 @@ async def test_a_slot_taken_up_as_the_store_goes_away(fleet: list[Process]) -> N
     assert raised.value.retry_after_s is not None, "its job comes back, and has not failed"
     assert process.gate.is_degraded
     await back(process)
-    assert await process.gate.attach(kept(asked)) is Lease.HELD
+    assert await process.gate.attach(kept(asked)) is Lease.ACTIVE
 
 
 async def test_a_turn_whose_ask_was_under_way_is_given_up_with_its_place(fleet: list[Process]) -> None:
@@ -310,7 +310,7 @@ async def test_handed_over_slot_is_not_released(fleet: list[Process], store: Sto
     await process.gate.admit(asked)
     await process.gate.detach(kept(asked))
     await back(process)
-    assert await store.gate.renew([kept(asked)]) == [Lease.HELD]
+    assert await store.gate.renew([kept(asked)]) == [Lease.ACTIVE]
 
 
 async def test_a_turn_that_nobody_comes_back_for_is_given_up(fleet: list[Process]) -> None:
@@ -340,4 +340,4 @@ async def test_a_running_call_gives_up_the_turn_that_it_did_not_need(
     assert isinstance(await process.gate.admit(waits), Admitted)
     await back(process)
     assert [bucket.booked for _, _, bucket in store.gate.buckets()] == [0]
-    assert await process.gate.renew([kept(waits)]) == [Lease.HELD]
+    assert await process.gate.renew([kept(waits)]) == [Lease.ACTIVE]

@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from fairlead.engine.limits.override_cache import AGAIN_S, Overrides
-from fairlead.engine.ports import ConnectionKey
-from fairlead.engine.ports.overrides import Override, Rollout
+from fairlead.engine.ports import ConnectionKey, Override, Rollout
 from fairlead.errors import DependencyUnavailableError, LimitExceededError
 from fairlead.events import Event, GateBypassed
 from fairlead.policy.limits.override import EVERYTHING, OverrideKind, OverrideScope, rollout_position

@@ -10,7 +10,7 @@ from fairlead.adapters.local.local_gate import LocalGate
 from fairlead.engine.limits.admission import AdmissionRequest
 from fairlead.engine.limits.admitter import Admitter
 from fairlead.engine.limits.lease_renewer import LeaseRenewer
-from fairlead.engine.ports.gate import AdmitRequest, AdmitResult, Observation
+from fairlead.engine.ports import AdmitRequest, AdmitResult, Observation
 from fairlead.errors import DeadlineExceededError, LimitExceededError
 from fairlead.events import GateWouldRefuse
 from fairlead.policy.limits.breaker import DestinationHealth
@@ -101,7 +101,7 @@ async def test_a_slot_handed_to_a_caller_that_leaves_with_its_turn_is_given_back
     job = AdmissionRequest(both, "acme", "shopify", wait_s=0.3, reserve_ahead_s=900, reservation_id=77)
     waiting = begun(admitter.admit(job))
     await settled()
-    first.record_health(DestinationHealth.HEALTHY, {0: Observation(left=0.0)})
+    first.record_health(DestinationHealth.HEALTHY, {0: Observation(remaining=0.0)})
     admitter.release_local(first)
     await admitter.release(first)
     await clock.advance(0.3)

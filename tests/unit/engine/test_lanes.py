@@ -11,8 +11,7 @@ from fairlead.engine.jobs.lane_maintenance import (
     SWEEP_SHARE,
     LaneMaintenance,
 )
-from fairlead.engine.ports import ClaimFilter
-from fairlead.engine.ports.lanes import Swept
+from fairlead.engine.ports import ClaimFilter, Swept
 from fairlead.errors import DependencyUnavailableError
 from fairlead.events import LanesPromoted, LanesRepaired, StoreUnreachable
 from fairlead.testing._kit.clock import ManualClock

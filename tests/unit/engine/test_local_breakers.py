@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.adapters.local.local_gate import LocalGate
 from fairlead.engine.limits.local_breakers import OPEN_MOST_S, LocalBreakers
-from fairlead.engine.ports.gate import AdmitRequest, Admitted, GateRefusal, RefusedBy, Release, Released
+from fairlead.engine.ports import AdmitRequest, Admitted, GateRefusal, RefusedBy, Release, Released
 from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.limit import MICRO, BreakerRule, BucketLimit, Domain, Plan
 from fairlead.testing._kit.clock import ManualClock

@@ -12,8 +12,7 @@ from fairlead.app.client.paginator import Bookmark, Paginator, bookmark_in
 from fairlead.engine.calls.pages import CAP_S, RETRIES, pages
 from fairlead.engine.calls.request import CallResult
 from fairlead.engine.jobs.handler import SAVED, JobContext
-from fairlead.engine.ports import ConnectionKey
-from fairlead.engine.ports.http import HttpResponse
+from fairlead.engine.ports import ConnectionKey, HttpResponse
 from fairlead.errors import (
     CallFailedError,
     DeadlineExceededError,

@@ -15,10 +15,16 @@ from fairlead.engine.calls.call_state import CallConfig
 from fairlead.engine.calls.pipeline import Pipeline
 from fairlead.engine.calls.request import Call
 from fairlead.engine.limits.admission import Admission, CallRequest
-from fairlead.engine.ports import ConnectionKey
-from fairlead.engine.ports.credentials import Connection
-from fairlead.engine.ports.gate import Admitted
-from fairlead.engine.ports.http import HttpRequest, HttpResponse, NoResponse, NoResponseKind, StreamBroken
+from fairlead.engine.ports import (
+    Admitted,
+    Connection,
+    ConnectionKey,
+    HttpRequest,
+    HttpResponse,
+    NoResponse,
+    NoResponseKind,
+    StreamBroken,
+)
 from fairlead.errors import (
     CallFailedError,
     InvalidInputError,

@@ -13,7 +13,7 @@ from uuid import UUID
 import pytest
 
 from fairlead.engine.jobs.handler import JobContext, current_job
-from fairlead.engine.ports.http import HttpResponse, NoResponse
+from fairlead.engine.ports import HttpResponse, NoResponse
 from fairlead.errors import (
     CallFailedError,
     DeadlineExceededError,

@@ -15,8 +15,7 @@ from fairlead.engine.calls.call_events import ALL_PER_S, FAILED_EACH_S, SAMPLE
 from fairlead.engine.calls.unclassified import INTERVAL_S, Unclassified
 from fairlead.engine.jobs.handler import JobContext, current_job
 from fairlead.engine.limits.admission import Admission
-from fairlead.engine.ports import ConnectionKey
-from fairlead.engine.ports.http import HttpRequest, HttpResponse, NoResponse
+from fairlead.engine.ports import ConnectionKey, HttpRequest, HttpResponse, NoResponse
 from fairlead.errors import (
     CallFailedError,
     LimiterUnavailableError,

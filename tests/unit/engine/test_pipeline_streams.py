@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead.engine.calls.buffered import MOST_OF_A_FAILURE
-from fairlead.engine.ports.http import HttpRequest, HttpResponse, NoResponse
+from fairlead.engine.ports import HttpRequest, HttpResponse, NoResponse
 from fairlead.errors import CallFailedError, InvalidInputError
 from fairlead.policy.limits.breaker import DestinationHealth
 from tests.unit.engine.test_pipeline import GET, Streamed, World, answer, credentials

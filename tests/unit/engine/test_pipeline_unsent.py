@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from fairlead.engine.ports import ConnectionKey
-from fairlead.engine.ports.http import HttpRequest, HttpResponse, NoResponse, NoResponseKind
+from fairlead.engine.ports import ConnectionKey, HttpRequest, HttpResponse, NoResponse, NoResponseKind
 from fairlead.errors import (
     CallFailedError,
     DependencyUnavailableError,

@@ -6,10 +6,10 @@ import json
 from datetime import UTC, datetime
 
 from fairlead._core.secret import Secret
-from fairlead.engine.tokens.sealed_records import Stored, decode_stored, encode_stored
+from fairlead.engine.tokens.sealed_records import CredentialSecrets, decode_secrets, encode_secrets
 from fairlead.policy.tokens.token import TokenSet
 
-STORED = Stored(
+STORED = CredentialSecrets(
     TokenSet(
         access_token=Secret("access-0"),
         refresh_token=Secret("refresh-0"),
@@ -22,12 +22,12 @@ STORED = Stored(
 
 
 def test_record_is_one_json_object_and_comes_back_as_it_was() -> None:
-    plain = encode_stored(STORED)
+    plain = encode_secrets(STORED)
     assert isinstance(json.loads(plain)["tokens"], dict)
-    assert decode_stored(plain) == STORED
+    assert decode_secrets(plain) == STORED
 
 
 def test_record_with_its_tokens_as_a_json_text_is_read() -> None:
-    record = json.loads(encode_stored(STORED))
+    record = json.loads(encode_secrets(STORED))
     earlier = {**record, "tokens": json.dumps(record["tokens"])}
-    assert decode_stored(json.dumps(earlier).encode()) == STORED
+    assert decode_secrets(json.dumps(earlier).encode()) == STORED

@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 from fairlead.engine.limits.observations import Doubts, observations_for
-from fairlead.engine.ports.gate import Observation
+from fairlead.engine.ports import Observation
 from fairlead.policy.calls.classify.body import LazyResponse
 from fairlead.policy.calls.classify.classifier import classify
 from fairlead.policy.calls.classify.rules import rules_of

@@ -19,7 +19,7 @@ import aiohttp
 from fairlead.adapters.http.connector import CheckedConnector
 from fairlead.adapters.http.http_failures import not_sent_kind
 from fairlead.adapters.http.resolver import CheckedResolver
-from fairlead.engine.ports.http import DialObserver
+from fairlead.engine.ports import DialObserver
 
 
 @dataclass(frozen=True, slots=True)

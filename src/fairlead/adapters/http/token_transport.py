@@ -28,8 +28,7 @@ from fairlead.adapters.http.resolver import AddressPolicy, AddressRefused, Check
 from fairlead.adapters.http.response_deadline import Deadline
 from fairlead.adapters.http.send_time import late_s
 from fairlead.adapters.http.wire import check_header, checked_url, lower
-from fairlead.engine.ports import HttpResponse, NoResponse, TokenCall
-from fairlead.engine.ports.http import DialObserver
+from fairlead.engine.ports import DialObserver, HttpResponse, NoResponse, TokenCall
 
 MAX_BODY_BYTES = 256 << 10
 """Of an answer, before and after decoding."""

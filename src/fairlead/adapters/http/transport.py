@@ -43,13 +43,13 @@ from fairlead.adapters.http.resolver import AddressPolicy, CheckedResolver
 from fairlead.adapters.http.wire import PLAIN_URL, check_value, checked_url, is_token, lower
 from fairlead.engine.ports import (
     TRANSPORT_HEADERS,
+    DialObserver,
     HttpRequest,
     HttpResponse,
     HttpStream,
     NoResponse,
     StreamBroken,
 )
-from fairlead.engine.ports.http import DialObserver
 from fairlead.errors import InvalidInputError
 
 CALL_SETTINGS = TransportSettings(keepalive_s=4.0, max_connections=500, max_per_host=300)

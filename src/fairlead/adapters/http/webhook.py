@@ -19,8 +19,7 @@ from fairlead.adapters.http.client_session import Proxies, TransportSettings, op
 from fairlead.adapters.http.connector import InFlightRequest, current_request
 from fairlead.adapters.http.http_failures import no_response
 from fairlead.adapters.http.resolver import AddressPolicy, CheckedResolver
-from fairlead.engine.ports import NoResponse, Webhook
-from fairlead.engine.ports.http import DialObserver
+from fairlead.engine.ports import DialObserver, NoResponse, Webhook
 from fairlead.errors import FairleadError, InvalidConfigError, NotSentError, TransientFailureError
 from fairlead.policy.failures.category import Category
 from fairlead.policy.failures.hint import server_hint

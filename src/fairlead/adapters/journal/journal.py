@@ -25,8 +25,7 @@ from fairlead.adapters.journal.retention import HeldEntry, Retention
 from fairlead.adapters.journal.segment import Segment, Segments
 from fairlead.adapters.journal.writer import Append, Stop, Writer
 from fairlead.engine.base.batch import Batcher
-from fairlead.engine.ports import JournalEntry, JournalHead
-from fairlead.engine.ports.sealing import Fits, whichever
+from fairlead.engine.ports import EntryFilter, JournalEntry, JournalHead, any_entry
 from fairlead.errors import InvalidConfigError, RefusedError
 
 T = TypeVar("T")
@@ -229,7 +228,7 @@ class FileJournal:
         self,
         connection_id: UUID,
         from_generation: int,
-        fits: Fits = whichever,
+        fits: EntryFilter = any_entry,
         *,
         newer_than: int = NONE,
     ) -> JournalEntry | None:

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from fairlead.engine.ports.gate import (
+from fairlead.engine.ports import (
     AdmitRequest,
     AdmitResult,
     Admitted,
@@ -66,9 +66,9 @@ class LocalGate:
         """Give back the slot, hand it on, settle the buckets, tell the breaker."""
         return self._ended(release)
 
-    def release_soon(self, release: Release, told: OnReleased) -> None:
+    def release_soon(self, release: Release, on_released: OnReleased) -> None:
         """The same, at once."""
-        told(self._ended(release))
+        on_released(self._ended(release))
 
     def _ended(self, release: Release) -> Released:
         plan, now_us = release.admitted.plan, self._now_us()
@@ -260,7 +260,7 @@ class LocalGate:
         if seen is not None:
             bucket = buckets.observed(
                 bucket,
-                None if seen.left is None else round(seen.left * MICRO),
+                None if seen.remaining is None else round(seen.remaining * MICRO),
                 release.admitted.sent[index] + max(0, -refund),  # the answer has seen what it cost more
                 capacity=None if seen.capacity is None else round(seen.capacity * MICRO),
                 rate=None if seen.per_s is None else max(1, int(seen.per_s * MICRO)),
@@ -310,12 +310,12 @@ class LocalGate:
         pool, holder = self._pool(renewal.domain, renewal.pool), renewal.holder
         quotas = self._quotas_of(renewal.domain)
         line_us = int(renewal.wait_s * MICRO)
-        if pool.renew(holder, now_us, line_us, quotas, adopt=renewal.held and renewal.adopt):
-            return Lease.HELD
+        if pool.renew(holder, now_us, line_us, quotas, adopt=renewal.had_slot and renewal.adopt):
+            return Lease.ACTIVE
         if holder not in pool.waiting or line_us <= 0:
             return Lease.LOST
         self._hand_over(renewal.domain, pool)
-        return Lease.HELD if holder in pool.leases else Lease.WAITING
+        return Lease.ACTIVE if holder in pool.leases else Lease.WAITING
 
     # ---- state ---------------------------------------------------------------------------------
 

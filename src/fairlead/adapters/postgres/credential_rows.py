@@ -8,8 +8,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fairlead.adapters.postgres.driver import Row
-from fairlead.engine.ports import Connection, ConnectionKey, Credential, DueConnection, Rotation, Sealed
-from fairlead.engine.ports.credentials import LearntSlots
+from fairlead.engine.ports import (
+    Connection,
+    ConnectionKey,
+    Credential,
+    DueConnection,
+    LearnedSlots,
+    Rotation,
+    Sealed,
+)
 
 
 def named_columns(keys: Sequence[ConnectionKey]) -> dict[str, object]:
@@ -35,7 +42,7 @@ def connection_of(
     row: Row,
     learnt: Mapping[str, tuple[float, float]] | None = None,
     existed_s: float = math.inf,
-    slots: LearntSlots | None = None,
+    slots: LearnedSlots | None = None,
 ) -> Connection:
     """The part of a row that is about the connection."""
     return Connection(
@@ -47,9 +54,9 @@ def connection_of(
         endpoint=_object(row["endpoint"]),
         settings=_object(row["settings"]),
         version=row["version"],
-        learnt=learnt or {},
+        learned_limits=learnt or {},
         existed_s=existed_s,
-        slots=slots,
+        learned_slots=slots,
     )
 
 

@@ -27,11 +27,11 @@ from fairlead.engine.ports import (
     Credential,
     DueConnection,
     DuePage,
-    EndpointAsk,
     EndpointRefusal,
     GrantState,
     Intent,
     NewCredential,
+    PermitRequest,
     ReauthRequirement,
     SentMark,
     SettingsChange,
@@ -86,7 +86,7 @@ class PostgresCredentialStore:
         rows = await self._database.fetch(statement("credential_read_id"), connection_ids=list(ids))
         return _in_order(rows, len(ids))
 
-    async def claim(self, intent: Intent, ask: EndpointAsk) -> Claim | EndpointRefusal | None:
+    async def claim(self, intent: Intent, ask: PermitRequest) -> Claim | EndpointRefusal | None:
         taken = await self._permits.take(ask, intent)
         if isinstance(taken, EndpointRefusal):
             return taken
@@ -131,7 +131,7 @@ class PostgresCredentialStore:
             connection_ids=[answer.connection_id for answer in answers],
             generations=[answer.from_generation for answer in answers],
             epochs=[answer.epoch for answer in answers],
-            seens=[answer.seen.blob if answer.seen else None for answer in answers],
+            seens=[answer.expected_sealed.blob if answer.expected_sealed else None for answer in answers],
             sealeds=[answer.sealed.blob for answer in answers],
             key_ids=[answer.sealed.key_id for answer in answers],
             refreshables=[answer.refreshable for answer in answers],
@@ -219,9 +219,9 @@ class PostgresCredentialStore:
         return None if row is None else GrantState(row["connection_id"], row["is_gone"], row["changed_s"])
 
     async def due(
-        self, *, urgent_only: bool, cool_down_s: float, after: tuple[datetime, UUID] | None, limit: int
+        self, *, urgent_only: bool, cool_down_s: float, cursor: tuple[datetime, UUID] | None, limit: int
     ) -> DuePage:
-        after_due_at, after_id = after or (_LONG_AGO, _FIRST_ID)
+        after_due_at, after_id = cursor or (_LONG_AGO, _FIRST_ID)
         rows = await self._database.fetch(
             statement("credential_due"),
             after_due_at=after_due_at,
@@ -231,8 +231,8 @@ class PostgresCredentialStore:
             limit=limit,
         )
         last = rows[-1] if len(rows) == limit else None
-        next_after = None if last is None else (last["due_at"], last["connection_id"])
-        return DuePage([due_of(row, row["priority"]) for row in rows], next_after)
+        next_cursor = None if last is None else (last["due_at"], last["connection_id"])
+        return DuePage([due_of(row, row["priority"]) for row in rows], next_cursor)
 
     async def left_behind(self, limit: int, cool_down_s: float) -> Sequence[DueConnection]:
         rows = await self._database.fetch(
@@ -275,10 +275,10 @@ class PostgresCredentialStore:
             connection_id=change.connection.connection_id,
             tenant_id=change.connection.key.tenant,
             version=change.connection.version,
-            settings=json.dumps(dict(change.after)),
-            set=json.dumps(dict(change.new)),
-            unset=change.gone,
-            seen=change.seen.blob if change.seen else None,
+            settings=json.dumps(dict(change.new_settings)),
+            set=json.dumps(dict(change.changed)),
+            unset=change.removed,
+            seen=change.expected_sealed.blob if change.expected_sealed else None,
             sealed=change.sealed.blob if change.sealed else None,
             key_id=change.sealed.key_id if change.sealed else None,
             actor=actor,

@@ -79,14 +79,14 @@ class PostgresKeyStore:
         return await self._database.resolve_doubt(work)
 
     async def foreign(
-        self, master_id: str, *, current_only: bool, after: UUID | None, limit: int
+        self, master_id: str, *, current_only: bool, cursor: UUID | None, limit: int
     ) -> list[DataKey]:
         """A page of keys that another master wrapped."""
         rows = await self._database.fetch(
             statement("data_key_foreign"),
             master_id=master_id,
             current_only=current_only,
-            after=after,
+            after=cursor,
             limit=limit,
         )
         return [_key(row) for row in rows]
@@ -104,9 +104,9 @@ class PostgresSealedRecords:
         self._page = statement("sealed_credential_page")
         self._replace = statement("sealed_credential_replace")
 
-    async def page(self, *, retired_only: bool, after: UUID | None, limit: int) -> list[StoredRecord]:
+    async def page(self, *, retired_only: bool, cursor: UUID | None, limit: int) -> list[StoredRecord]:
         """Records in the order of their ids, beyond *after*."""
-        rows = await self._database.fetch(self._page, retired_only=retired_only, after=after, limit=limit)
+        rows = await self._database.fetch(self._page, retired_only=retired_only, after=cursor, limit=limit)
         return [self._record(row) for row in rows]
 
     async def replace(self, changes: Sequence[tuple[StoredRecord, Sealed]]) -> int:

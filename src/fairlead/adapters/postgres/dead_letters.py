@@ -88,11 +88,11 @@ class PostgresDeadLetterStore:
         wanted: DeadLetterFilter,
         *,
         limit: int,
-        after: UUID | None = None,
+        cursor: UUID | None = None,
         oldest_first: bool = False,
         at_rest: bool = False,
     ) -> list[DeadLetter]:
-        page = {"after": after, "oldest_first": oldest_first, "at_rest": at_rest, "limit": limit}
+        page = {"after": cursor, "oldest_first": oldest_first, "at_rest": at_rest, "limit": limit}
         find = statement("dead_letter_find")
         rows = await self._database.for_tenants(wanted.tenant_id).fetch(find, **asdict(wanted), **page)
         return _entries(rows)

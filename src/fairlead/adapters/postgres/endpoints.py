@@ -14,12 +14,12 @@ from fairlead.adapters.postgres.driver import Row
 from fairlead.adapters.postgres.permits import Permits, endpoint_names, insert_endpoints
 from fairlead.adapters.postgres.statements import Statement, statement
 from fairlead.engine.ports import (
-    EndpointAsk,
     EndpointChange,
     EndpointKey,
     EndpointPermit,
     EndpointRefusal,
     Json,
+    PermitRequest,
 )
 from fairlead.policy.calls.blast_radius import GRANTED, NEVER_SENT, OWN_FAULT, Reach, Shared
 
@@ -35,19 +35,19 @@ class PostgresEndpointGate:
         """Answer pending requests, then accept no more."""
         await self._permits.close()
 
-    async def admit(self, ask: EndpointAsk) -> EndpointPermit | EndpointRefusal:
+    async def admit(self, ask: PermitRequest) -> EndpointPermit | EndpointRefusal:
         granted = await self._permits.take(ask)
         return granted if isinstance(granted, EndpointRefusal) else granted.permit
 
     async def record(
-        self, ask: EndpointAsk, permit: EndpointPermit, reach: Reach, reason: str, hint_s: float = 0.0
+        self, ask: PermitRequest, permit: EndpointPermit, reach: Reach, reason: str, hint_s: float = 0.0
     ) -> EndpointChange | None:
         if reach == GRANTED and not (permit.dirty or permit.probe):
             return None  # a success changes nothing if nothing was closed
         return await self._write(ask, permit, reach, reason, hint_s)
 
     async def _write(
-        self, ask: EndpointAsk, permit: EndpointPermit, reach: Reach, reason: str, hint_s: float
+        self, ask: PermitRequest, permit: EndpointPermit, reach: Reach, reason: str, hint_s: float
     ) -> EndpointChange | None:
         run = partial(self._run, {**_facts(ask, permit, reach), "reason": reason, "hint_s": hint_s})
         key, limits = ask.key, ask.limits
@@ -61,15 +61,15 @@ class PostgresEndpointGate:
             case Shared.HOST:
                 row = await run(statement("endpoint_failed"))
                 if row is None:
-                    await insert_endpoints(self._database, key, limits, key.place)
+                    await insert_endpoints(self._database, key, limits, key.health_key)
                     row = await run(statement("endpoint_failed"))
                 if row is not None and row["opened_s"] is not None:
                     said_by = tuple(reporter.partition(" ")[0] for reporter in row["said_by"])
-                    return EndpointChange(key.place, "open", row["opened_s"], said_by=said_by)
+                    return EndpointChange(key.health_key, "open", row["opened_s"], said_by=said_by)
             case Shared.RATE:
                 await run(statement("endpoint_penalise"))
             case Shared.APP if ask.secret_fingerprint is not None:
-                await insert_endpoints(self._database, key, limits, key.client_id, key.place)
+                await insert_endpoints(self._database, key, limits, key.client_id, key.health_key)
                 if (row := await run(statement("endpoint_pause"))) is not None:
                     said_by = tuple(reporter.partition(" ")[2] for reporter in row["said_by"])
                     return EndpointChange(row["client_id"], "paused", row["for_s"], row["news"], said_by)
@@ -82,7 +82,7 @@ class PostgresEndpointGate:
 
     async def resume(self, key: EndpointKey) -> bool:
         row = await self._database.first(
-            statement("endpoint_resume"), provider=key.provider, client_id=key.place
+            statement("endpoint_resume"), provider=key.provider, client_id=key.health_key
         )
         return row is not None
 
@@ -100,7 +100,7 @@ class PostgresEndpointGate:
         return int(row["deleted"])
 
 
-def _facts(ask: EndpointAsk, permit: EndpointPermit, reach: Reach) -> dict[str, object]:
+def _facts(ask: PermitRequest, permit: EndpointPermit, reach: Reach) -> dict[str, object]:
     """Return the parameters, by name, of the statements about one permitted request."""
     limits = ask.limits
     return {

@@ -15,9 +15,7 @@ from fairlead.adapters.postgres.credential_rows import connection_of, is_asked_f
 from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.statements import statement
 from fairlead.engine.base.batch import Batcher
-from fairlead.engine.ports import Connection, ConnectionKey
-from fairlead.engine.ports.credentials import LearntSlots
-from fairlead.engine.ports.gate_notes import LearnedLimit
+from fairlead.engine.ports import Connection, ConnectionKey, LearnedLimit, LearnedSlots
 
 
 class PostgresGateNotes:
@@ -44,11 +42,11 @@ class PostgresGateNotes:
         for row in (row for row in rows if is_asked_for(row, keys)):
             learned = {name: (float(of), float(at)) for name, (of, at) in json.loads(row["learnt"]).items()}
             existed_s = math.inf if row["existed_s"] is None else row["existed_s"]
-            slots = None if row["slots"] is None else LearntSlots(int(row["slots"]), row["slots_version"])
+            slots = None if row["slots"] is None else LearnedSlots(int(row["slots"]), row["slots_version"])
             connections[row["ord"] - 1] = connection_of(row, learned, existed_s, slots)
         return connections
 
-    async def keep(self, limits: Sequence[LearnedLimit]) -> None:
+    async def save(self, limits: Sequence[LearnedLimit]) -> None:
         await self._database.resolve_doubt(
             lambda: self._database.fetch(
                 statement("observed_limit_store"),
@@ -61,7 +59,7 @@ class PostgresGateNotes:
             within_s=2.0,
         )
 
-    async def starts(self, prefix: str) -> bool:
+    async def record_first_use(self, prefix: str) -> bool:
         # After a commit in doubt the retry finds the row of the first statement and returns False, which is safe.
         row = await self._database.resolve_doubt(
             lambda: self._database.first(statement("gate_first_use"), prefix=prefix), within_s=2.0

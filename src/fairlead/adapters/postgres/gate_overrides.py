@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.driver import Row
 from fairlead.adapters.postgres.statements import statement
-from fairlead.engine.ports.overrides import Override, Rollout
+from fairlead.engine.ports import Override, Rollout
 from fairlead.policy.limits.override import STEPS, OverrideKind, OverrideScope
 
 

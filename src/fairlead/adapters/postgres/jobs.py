@@ -190,7 +190,7 @@ class PostgresJobStore:
         ids = [self._ids.uuid7() for _ in range(limit)]
         return await self._count("job_expire", "moved", dead_letter_ids=ids)
 
-    async def next_due_s(self, wanted: ClaimFilter) -> float | None:
+    async def next_due_in_s(self, wanted: ClaimFilter) -> float | None:
         row = await self._database.first(
             statement("job_next_due"), queues=wanted.queues, kinds=wanted.kinds, providers=wanted.providers
         )

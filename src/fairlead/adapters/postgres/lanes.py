@@ -18,10 +18,10 @@ from fairlead.adapters.postgres.driver import Row
 from fairlead.adapters.postgres.job_rows import with_values
 from fairlead.adapters.postgres.jsonb import decoded
 from fairlead.adapters.postgres.statements import statement
-from fairlead.engine.ports import JobView
-from fairlead.engine.ports.lanes import (
+from fairlead.engine.ports import (
     Explanation,
     GroupCap,
+    JobView,
     PauseView,
     Swept,
     TenantShare,

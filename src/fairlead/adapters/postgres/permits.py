@@ -16,14 +16,14 @@ from fairlead.adapters.postgres.postgres_errors import RowLockedError
 from fairlead.adapters.postgres.statements import statement
 from fairlead.engine.base.batch import Batcher
 from fairlead.engine.ports import (
-    EndpointAsk,
     EndpointKey,
     EndpointLimits,
     EndpointPermit,
     EndpointRefusal,
     Intent,
+    PermitRequest,
+    permit_from_row,
 )
-from fairlead.engine.ports.sending import endpoint_answer
 
 IN_DOUBT_S = 2.0
 """How long a statement that recognises its own effect is retried while a commit is in doubt."""
@@ -31,7 +31,7 @@ BUSY = EndpointRefusal(
     "busy", 1.0, "another transaction holds a row of the token endpoint: see pg_blocking_pids()"
 )
 
-PermitRequest = tuple[EndpointAsk, Intent | None]
+_Claim = tuple[PermitRequest, Intent | None]
 """One request for a permit, and the INTENT that is committed with it."""
 _Group = tuple[EndpointKey, EndpointLimits, str | None]
 
@@ -48,7 +48,7 @@ class Permits:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._requests: Batcher[PermitRequest, Row | EndpointRefusal] = Batcher(
+        self._requests: Batcher[_Claim, Row | EndpointRefusal] = Batcher(
             self._take_many, name="endpoint_take"
         )
 
@@ -56,27 +56,29 @@ class Permits:
         """Answer pending requests, then accept no more."""
         await self._requests.close()
 
-    async def take(self, ask: EndpointAsk, intent: Intent | None = None) -> GrantedPermit | EndpointRefusal:
+    async def take(
+        self, request: PermitRequest, intent: Intent | None = None
+    ) -> GrantedPermit | EndpointRefusal:
         """Return a permit with *intent* committed, or a refusal. A lost claim frees its permit."""
-        row = await self._requests((ask, intent))
+        row = await self._requests((request, intent))
         if isinstance(row, EndpointRefusal):
             return row
-        permit = endpoint_answer(row, ask.limits)
+        permit = permit_from_row(row, request.limits)
         return permit if isinstance(permit, EndpointRefusal) else GrantedPermit(permit, row["epoch"])
 
-    async def _take_many(self, requests: Sequence[PermitRequest]) -> list[Row | EndpointRefusal | Exception]:
+    async def _take_many(self, requests: Sequence[_Claim]) -> list[Row | EndpointRefusal | Exception]:
         answers: list[Row | EndpointRefusal | Exception] = [BUSY] * len(requests)
         apps: dict[tuple[str, str], dict[_Group, list[int]]] = {}
-        for index, (ask, _) in enumerate(requests):
-            groups = apps.setdefault((ask.key.provider, ask.key.client_id), {})
-            groups.setdefault((ask.key, ask.limits, ask.secret_fingerprint), []).append(index)
+        for index, (request, _) in enumerate(requests):
+            groups = apps.setdefault((request.key.provider, request.key.client_id), {})
+            groups.setdefault((request.key, request.limits, request.secret_fingerprint), []).append(index)
         await asyncio.gather(*(self._take_of_app(groups, requests, answers) for groups in apps.values()))
         return answers
 
     async def _take_of_app(
         self,
         groups: Mapping[_Group, list[int]],
-        requests: Sequence[PermitRequest],
+        requests: Sequence[_Claim],
         answers: list[Row | EndpointRefusal | Exception],
     ) -> None:
         """Fill in *answers*. If a row is locked, its answer and later ones stay `BUSY` after one wait."""
@@ -92,7 +94,7 @@ class Permits:
                 for index, row in zip(indexes, rows, strict=True):
                     answers[index] = row
 
-    async def _take(self, group: _Group, requests: Sequence[PermitRequest]) -> Sequence[Row]:
+    async def _take(self, group: _Group, requests: Sequence[_Claim]) -> Sequence[Row]:
         key, limits, secret_fingerprint = group
         values = {
             **endpoint_names(key),
@@ -108,16 +110,18 @@ class Permits:
             )
             if rows:
                 return rows
-            await insert_endpoints(self._database, key, limits, key.bucket)
+            await insert_endpoints(self._database, key, limits, key.rate_key)
         raise RuntimeError("the row of a token endpoint is deleted as soon as it is created")
 
 
-def _columns(requests: Sequence[PermitRequest]) -> dict[str, list[object]]:
+def _columns(requests: Sequence[_Claim]) -> dict[str, list[object]]:
     intents = [intent for _, intent in requests]
     return {
-        "connection_ids": [ask.connection_id for ask, _ in requests],
-        "generations": [intent.from_generation if intent else ask.generation for ask, intent in requests],
-        "at_onces": [ask.at_once for ask, _ in requests],
+        "connection_ids": [request.connection_id for request, _ in requests],
+        "generations": [
+            intent.from_generation if intent else request.generation for request, intent in requests
+        ],
+        "at_onces": [request.at_once for request, _ in requests],
         "attempt_ids": [intent and intent.attempt_id for intent in intents],
         "session_ids": [intent and intent.session_id for intent in intents],
         "leases_s": [intent and intent.lease_s for intent in intents],
@@ -133,4 +137,4 @@ async def insert_endpoints(database: Database, key: EndpointKey, limits: Endpoin
 
 def endpoint_names(key: EndpointKey) -> dict[str, str]:
     """Return the names of an endpoint's rows as parameters of its statements."""
-    return {"provider": key.provider, "app": key.client_id, "place": key.place, "bucket": key.bucket}
+    return {"provider": key.provider, "app": key.client_id, "place": key.health_key, "bucket": key.rate_key}

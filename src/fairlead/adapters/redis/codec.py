@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from struct import Struct
 from typing import Any, NamedTuple
 
-from fairlead.engine.ports.gate import (
+from fairlead.engine.ports import (
     AdmitRequest,
     AdmitResult,
     Admitted,
@@ -231,7 +231,7 @@ class Codec:
     def renew(self, renewal: Renewal) -> Item:
         """The item of one renewal."""
         plan = Plan(renewal.domain, quota=renewal.holder.quota, pool=renewal.pool)
-        blob = _RENEW.pack(RENEW, renewal.wait_s * MICRO // 1, renewal.held + renewal.adopt)
+        blob = _RENEW.pack(RENEW, renewal.wait_s * MICRO // 1, renewal.had_slot + renewal.adopt)
         packed = _Packed(plan, self._keyspace)
         return Item(packed.keys, packed.blob, packed.names, blob, packed.holder(renewal.holder))
 
@@ -353,13 +353,13 @@ def _observed(finish: Release, index: int) -> bytes:
     told, left, capacity, rate, wait_us = 0, 0, 0, 0, 0
     if seen is not None:
         told = (
-            _LEFT * (seen.left is not None)
+            _LEFT * (seen.remaining is not None)
             + _CAPACITY * (seen.capacity is not None)
             + _RATE * (seen.per_s is not None)
             + _REFUSED * (seen.wait_s is not None)
             + _HELD * (seen.held_s is not None)
         )
-        left = round((seen.left or 0) * MICRO)
+        left = round((seen.remaining or 0) * MICRO)
         capacity = round((seen.capacity or 0) * MICRO)
         rate = max(1, int((seen.per_s or 0) * MICRO))
         wait_us = round(max(seen.wait_s or 0, seen.held_s or 0) * MICRO)

@@ -18,7 +18,7 @@ from fairlead.adapters.redis.admin_client import (
     who,
 )
 from fairlead.adapters.redis.codec import CAUSE
-from fairlead.engine.ports.gate_view import (
+from fairlead.engine.ports import (
     BreakerView,
     BucketView,
     DestinationView,
@@ -49,10 +49,10 @@ class RedisInspector:
         self._url = url
         self._keys = keys
 
-    async def look(self, plan: Plan, *, events: int = 50) -> GateView:
-        return (await self.look_at([plan], events=events))[0]
+    async def inspect(self, plan: Plan, *, events: int = 50) -> GateView:
+        return (await self.inspect_many([plan], events=events))[0]
 
-    async def look_at(self, plans: Sequence[Plan], *, events: int = 0) -> list[GateView]:
+    async def inspect_many(self, plans: Sequence[Plan], *, events: int = 0) -> list[GateView]:
         async with asking(self._url) as servers:
             return [await self._look(servers, plan, events) for plan in plans]
 

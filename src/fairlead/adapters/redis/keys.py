@@ -14,7 +14,7 @@ from typing import Any
 from fairlead._core.secret import Secret
 from fairlead.adapters.redis.admin_client import MOVING, asking, pages, passing_over, told, unlink, who
 from fairlead.adapters.redis.scripts import script
-from fairlead.engine.ports.gate_keys import UNKNOWN, KeySurvey, KindUse, StoredLease
+from fairlead.engine.ports import UNKNOWN_KIND, KeySurvey, KindUse, StoredLease
 from fairlead.policy.limits.key import Keyspace
 from fairlead.policy.limits.limit import MICRO
 
@@ -45,7 +45,7 @@ class _Look:
 
     weighed: int
     leases: bool
-    since_s: float
+    window_s: float
     kinds: dict[str, _Kind] = field(default_factory=dict)
     no_ttl: list[str] = field(default_factory=list)
     held: list[StoredLease] = field(default_factory=list)
@@ -62,50 +62,50 @@ class RedisKeys:
         self._keys = keys
 
     async def survey(
-        self, *, most: int = 100_000, weighed: int = 200, leases: bool = False, since_s: float = 0.0
+        self, *, max_keys: int = 100_000, sample: int = 200, leases: bool = False, window_s: float = 0.0
     ) -> KeySurvey:
-        look = _Look(weighed, leases, since_s)
+        look = _Look(sample, leases, window_s)
         used_bytes, bounds, server_keys = 0, [], 0
         async with asking(self._url, timeout_s=TIMEOUT_S) as servers:
             for client in servers.each.values():
                 memory = await client.info("memory")
                 used_bytes += int(memory.get("used_memory", 0))
                 bounds.append(int(memory.get("maxmemory", 0)))
-                await self._pass(client, look, most)
+                await self._pass(client, look, max_keys)
                 server_keys += await client.dbsize()
         return KeySurvey(
             kinds=tuple(kept.use(kind) for kind, kept in sorted(look.kinds.items())),
-            looked_at=min(look.passed, server_keys) if look.complete else look.passed,
+            keys_scanned=min(look.passed, server_keys) if look.complete else look.passed,
             complete=look.complete,
             server_keys=server_keys,
             used_bytes=used_bytes,
             max_bytes=sum(bounds) if all(bounds) else 0,
             no_ttl=tuple(look.no_ttl[:MOST_TOLD]),
             leases=tuple(look.held),
-            happened=dict(look.happened) if since_s > 0 else None,
+            event_counts=dict(look.happened) if window_s > 0 else None,
         )
 
-    async def _pass(self, client: Any, look: _Look, most: int) -> None:
+    async def _pass(self, client: Any, look: _Look, max_keys: int) -> None:
         """Look at the keys of one server, by its clock."""
         seconds, micros = await client.time()
         now_us = seconds * MICRO + micros
-        look.complete = look.complete and look.passed < most
+        look.complete = look.complete and look.passed < max_keys
         if not look.complete:
             return
         async for page in pages(client, self._keys.prefix, PAGE):
-            if look.passed >= most:
+            if look.passed >= max_keys:
                 look.complete = False
                 return
             look.passed += PAGE
-            named = [(key, self._keys.named(key) or UNKNOWN) for key in map(told, page)]
+            named = [(key, self._keys.named(key) or UNKNOWN_KIND) for key in map(told, page)]
             await _weigh(client, look, named)
             if look.leases:
                 await _read_leases(client, look, [key for key, kind in named if kind == "leases"], now_us)
-            if look.since_s > 0:
-                since_ms = now_us // 1000 - round(look.since_s * 1000)
+            if look.window_s > 0:
+                since_ms = now_us // 1000 - round(look.window_s * 1000)
                 await _read_events(client, look, [key for key, kind in named if kind == "events"], since_ms)
 
-    async def give_back(self, leases: Sequence[StoredLease]) -> list[StoredLease]:
+    async def remove_leases(self, leases: Sequence[StoredLease]) -> list[StoredLease]:
         text = script("recover").text
         async with asking(self._url, timeout_s=TIMEOUT_S) as servers:
             return [
@@ -114,7 +114,7 @@ class RedisKeys:
                 if await servers.of(lease.key).eval(text, 1, lease.key, lease.holder, lease.until_us)
             ]
 
-    async def give_ttl(self, keys: Sequence[str], ttl_s: float) -> int:
+    async def set_ttl(self, keys: Sequence[str], ttl_s: float) -> int:
         given = 0
         async with asking(self._url, timeout_s=TIMEOUT_S) as servers:
             for key in keys:

@@ -12,7 +12,7 @@ from fairlead._core.clock import Clock
 from fairlead._core.secret import Secret
 from fairlead.adapters.redis.connection import ANSWER_TIMEOUT_S, connection_to, opened
 from fairlead.adapters.redis.hash_slots import slot_ranges
-from fairlead.engine.ports.gate import Wake
+from fairlead.engine.ports import Wake
 from fairlead.errors import LimiterUnavailableError
 
 AGAIN_S = 0.5

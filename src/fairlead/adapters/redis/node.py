@@ -21,7 +21,7 @@ from fairlead.adapters.redis.codec import Item, arguments, head, stamp
 from fairlead.adapters.redis.connection import RedisConnection, unavailable
 from fairlead.adapters.redis.listener import wake
 from fairlead.adapters.redis.scripts import script
-from fairlead.engine.ports.gate import Wake
+from fairlead.engine.ports import Wake
 from fairlead.errors import LimiterUnavailableError
 from fairlead.policy.limits.limit import MICRO
 

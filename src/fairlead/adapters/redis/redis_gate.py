@@ -19,7 +19,7 @@ from fairlead.adapters.redis.listener import Listener
 from fairlead.adapters.redis.node import PARALLEL, Call, Node, Terms, never
 from fairlead.engine.base.batch import Batcher
 from fairlead.engine.base.timing import gather_all
-from fairlead.engine.ports.gate import (
+from fairlead.engine.ports import (
     AdmitRequest,
     AdmitResult,
     Admitted,
@@ -37,7 +37,7 @@ from fairlead.policy.limits.key import Keyspace
 MAX_BATCH = 128
 """Items of one script call: it keeps the server for itself for about a millisecond."""
 
-_NOTHING_HELD = Released(kept=True)
+_NOTHING_HELD = Released(was_held=True)
 
 
 class RedisGate:

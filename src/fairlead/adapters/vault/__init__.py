@@ -10,7 +10,7 @@ changes neither.
 
 from __future__ import annotations
 
-from fairlead.adapters.vault.master import Kms, MasterKey, MasterKeyring, generate, load_ring
+from fairlead.adapters.vault.master import Kms, MasterKey, MasterKeyring, generate, load_keyring
 from fairlead.adapters.vault.vault import TenantVault
 
-__all__ = ["Kms", "MasterKey", "MasterKeyring", "TenantVault", "generate", "load_ring"]
+__all__ = ["Kms", "MasterKey", "MasterKeyring", "TenantVault", "generate", "load_keyring"]

@@ -186,7 +186,9 @@ def generate() -> str:
     return f"{fingerprint(key)}:{base64.b64encode(key).decode()}"
 
 
-def load_ring(value: Secret | None = None, file: Path | None = None, kms: str | None = None) -> MasterKeyring:
+def load_keyring(
+    value: Secret | None = None, file: Path | None = None, kms: str | None = None
+) -> MasterKeyring:
     """Return the master keys of a setting, a file (mode 0600) and a KMS hook (``module:object``).
 
     The KMS comes first, then the setting, then the file, so that a move from one to the next is a rotation.

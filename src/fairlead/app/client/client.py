@@ -36,7 +36,7 @@ from fairlead.engine.calls.pipeline import Pipeline
 from fairlead.engine.calls.request import MAX_BODY_BYTES, Call, CallResult
 from fairlead.engine.jobs.handler import current_job
 from fairlead.engine.ports import Connection, ConnectionKey
-from fairlead.policy.calls.bulk.protocol import BulkAsk
+from fairlead.policy.calls.bulk.protocol import BulkQuery
 from fairlead.policy.calls.classify.verdict import Verdict
 from fairlead.policy.calls.soap_request import SoapVersion, Xml, envelope, soap_headers
 from fairlead.policy.jobs.job import check_delay
@@ -211,7 +211,7 @@ class Client:
         profile = self._profile(connection.key.provider, connection.variant)
         order = bulk_order(connection, profile, text, variables or {}, token, wait_s, deadline_s)
 
-        async def ask(one: BulkAsk) -> RawResponse:
+        async def ask(one: BulkQuery) -> RawResponse:
             options: CallOptions = {"api": order.way.api, "idempotent": not one.changes}
             options["operation"] = "bulk.begin" if one.changes else "bulk.look"
             answer = await self.graphql(one.query, one.variables, **options)

@@ -12,9 +12,8 @@ from fairlead.adapters.postgres.lanes import PostgresLaneStore
 from fairlead.adapters.vault import TenantVault
 from fairlead.assembly.doctor.check import Check
 from fairlead.assembly.settings import Settings
-from fairlead.assembly.stores import master_ring
-from fairlead.engine.ports import DeadLetter, DeadLetterFilter
-from fairlead.engine.ports.lanes import UnhandledKind
+from fairlead.assembly.stores import master_keyring
+from fairlead.engine.ports import DeadLetter, DeadLetterFilter, UnhandledKind
 from fairlead.errors import IssuerClockError
 from fairlead.policy.text.names import listed
 
@@ -42,7 +41,7 @@ async def check_sealed_data(settings: Settings, database: Database) -> Check:
     """Open one data key of each master key in use."""
     keys = PostgresKeyStore(database)
     samples = await keys.samples()
-    await TenantVault(keys, master_ring(settings), clock=SystemClock(), ids=SystemIds()).check()
+    await TenantVault(keys, master_keyring(settings), clock=SystemClock(), ids=SystemIds()).check()
     if not samples:
         return Check("sealed data", "ok", "nothing is sealed yet")
     masters = sorted({key.master_id for key in samples})

@@ -22,8 +22,7 @@ from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.assembly.doctor.check import Check, Status
 from fairlead.assembly.settings import Settings
 from fairlead.assembly.stores import database_settings, resolve_stores
-from fairlead.engine.ports.gate import AdmitRequest, Admitted, Release
-from fairlead.engine.ports.gate_keys import UNKNOWN, KeySurvey
+from fairlead.engine.ports import UNKNOWN_KIND, AdmitRequest, Admitted, KeySurvey, Release
 from fairlead.errors import DependencyUnavailableError, FairleadError, LimiterUnavailableError
 from fairlead.policy.limits.key import LONGEST_PREFIX, Keyspace
 from fairlead.policy.limits.limit import BucketLimit, Domain, Plan, PoolLimit
@@ -204,10 +203,10 @@ def clock_check(probe: RedisProbe, database: PostgresInfo | None) -> Check:
 
 def prefix_check(prefix: str, survey: KeySurvey) -> Check:
     """Check that all keys under the prefix are fairlead's and have a time to live."""
-    unknown = sum(use.keys for use in survey.kinds if use.kind == UNKNOWN)
+    unknown = sum(use.keys for use in survey.kinds if use.kind == UNKNOWN_KIND)
     detail = f"{survey.keys} of {survey.server_keys} keys begin with {prefix}"
     if not survey.complete:
-        detail += f", of which {survey.looked_at} were looked at"
+        detail += f", of which {survey.keys_scanned} were looked at"
     status: Status = "warn"
     if unknown:
         hint = "something else uses this prefix: set redis.prefix to a name of your own"
@@ -220,7 +219,7 @@ def prefix_check(prefix: str, survey: KeySurvey) -> Check:
 
 async def _prefix(url: Secret, prefix: str) -> Check:
     try:
-        survey = await RedisKeys(url, Keyspace(prefix)).survey(most=MOST_KEYS, weighed=0)
+        survey = await RedisKeys(url, Keyspace(prefix)).survey(max_keys=MOST_KEYS, sample=0)
     except LimiterUnavailableError as error:
         return Check("prefix", "warn", error.message, error.hint)
     return prefix_check(Keyspace(prefix).prefix, survey)

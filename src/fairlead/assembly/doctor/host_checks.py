@@ -10,7 +10,7 @@ from pathlib import Path
 from fairlead.assembly.doctor.check import Check, Status
 from fairlead.assembly.providers import AppRegistry, ProfileRegistry
 from fairlead.assembly.settings import Settings
-from fairlead.assembly.stores import master_ring
+from fairlead.assembly.stores import master_keyring
 from fairlead.policy.providers.profile import Profile
 from fairlead.policy.text.names import listed
 
@@ -90,7 +90,7 @@ def _in_memory(folder: Path) -> bool:
 
 async def master_key_check(settings: Settings) -> Check:
     """Check that the master keys can be read."""
-    ring = master_ring(settings)
+    ring = master_keyring(settings)
     others = [key_id for key_id in ring.ids if key_id != ring.current_id]
     if not others:
         return Check("master key", "ok", f"seals by {ring.current_id}")

@@ -50,14 +50,14 @@ def set_settings(
         change = await connections.change(key, settings, unset or ())
         told: Record = {"tenant": tenant, "provider": provider, "account": account}
         if dry_run:
-            result = "would be set" if change.is_one else "as they are"
+            result = "would be set" if change.has_changes else "as they are"
         else:
             change = await connections.configure(key, settings, unset or (), actor=call.actor)
-            result = "set" if change.is_one else "as they were"
+            result = "set" if change.has_changes else "as they were"
         profile = fairlead.runtime.profiles.profile(provider, change.connection.variant)
-        calls = describe_settings(profile, change.after, tenant=tenant)
-        note = _note(change.after, fairlead.runtime.settings)
-        return {**told, "result": result, "settings": dict(change.after), "calls": calls, "note": note}
+        calls = describe_settings(profile, change.new_settings, tenant=tenant)
+        note = _note(change.new_settings, fairlead.runtime.settings)
+        return {**told, "result": result, "settings": dict(change.new_settings), "calls": calls, "note": note}
 
     call.out.record(call.with_fairlead(work))
     return None

@@ -273,10 +273,10 @@ async def _secrets(runtime: Runtime, credential: Credential) -> dict[str, Any]:
     """Everything secret of one connection, in clear: for the file and nowhere else."""
     from fairlead.engine.tokens.deps import payload_context
     from fairlead.engine.tokens.sealed_endpoints import check_endpoints
-    from fairlead.engine.tokens.sealed_records import decode_stored
+    from fairlead.engine.tokens.sealed_records import decode_secrets
 
     context = payload_context(credential, credential.generation)
-    stored = decode_stored(await runtime.vault.open(context, credential.sealed))
+    stored = decode_secrets(await runtime.vault.open(context, credential.sealed))
     check_endpoints(credential, stored)  # whoever imports it would seal what somebody wrote here
     tokens = stored.tokens
     profile = runtime.profiles.profile(credential.connection.key.provider, credential.connection.variant)

@@ -80,7 +80,7 @@ def export(
         letters, count, last = fairlead.runtime.dead_letters, 0, None
         while count < limit:
             asked = min(PAGE, limit - count)
-            page = await letters.find(chosen, limit=asked, after=last, oldest_first=True)
+            page = await letters.find(chosen, limit=asked, cursor=last, oldest_first=True)
             for entry in page:
                 writer.write(_masked(as_record(entry)))
             count += len(page)

@@ -14,9 +14,14 @@ from fairlead.cli.kit.output import Record
 
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
-    from fairlead.engine.ports import ConnectionKey
-    from fairlead.engine.ports.gate_view import GateView, HolderView, PromotionView, WaiterView
-    from fairlead.engine.ports.overrides import OverrideStore
+    from fairlead.engine.ports import (
+        ConnectionKey,
+        GateView,
+        HolderView,
+        OverrideStore,
+        PromotionView,
+        WaiterView,
+    )
 
 BUCKETS = ("name", "left", "capacity", "per second", "booked", "blocked_s")
 HOLDERS = ("lease", "process", "tenant", "job", "class", "renewed_s_ago", "ends_in_s")
@@ -69,7 +74,7 @@ def status(
         if gate.viewer is None:
             raise store.no_redis()
         pool = made.plan.pool
-        view = await gate.viewer.look(made.plan, events=events)
+        view = await gate.viewer.inspect(made.plan, events=events)
         stopped = await breakers.of_connection(fairlead.runtime, key, failures=min(events, MOST_FAILURES))
         return {
             **_record(view, pool.lease_s if pool else 0.0, await _overrides(gate.override_store, key)),
@@ -132,7 +137,7 @@ def _record(view: GateView, lease_s: float, overrides: list[Record]) -> Record:
                 "left": round(one.level, 3),
                 "capacity": one.capacity,
                 "per_s": round(one.per_s, 6),
-                "booked": one.booked,
+                "booked": one.reserved,
                 "blocked_s": round(one.blocked_s, 3),
             }
             for one in view.buckets

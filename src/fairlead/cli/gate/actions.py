@@ -19,7 +19,7 @@ from fairlead.errors import InvalidInputError, NotFoundError
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
     from fairlead.assembly.runtime import Runtime
-    from fairlead.engine.ports.gate_acts import GateOperator
+    from fairlead.engine.ports import GateOperator
     from fairlead.policy.limits.breaker import Destination
     from fairlead.policy.limits.override import OverrideScope
 

@@ -10,9 +10,7 @@ from fairlead.cli.kit.output import Record
 
 if TYPE_CHECKING:
     from fairlead.assembly.runtime import Runtime
-    from fairlead.engine.ports import ConnectionKey
-    from fairlead.engine.ports.gate_view import DestinationView, FailureView
-    from fairlead.engine.ports.lanes import PauseView
+    from fairlead.engine.ports import ConnectionKey, DestinationView, FailureView, PauseView
     from fairlead.policy.limits.override import OverrideScope
 
 _STATE = ("host", "mode", "left_s", "last_failure", "last_failure_ago_s")

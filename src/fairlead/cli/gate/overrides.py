@@ -22,7 +22,7 @@ from fairlead.errors import InvalidInputError
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
     from fairlead.assembly.runtime import Runtime
-    from fairlead.engine.ports.overrides import Override
+    from fairlead.engine.ports import Override
     from fairlead.policy.limits.override import OverrideKind, OverrideScope
 
 COLUMNS = ("act", "tenant", "provider", "account", "on_again", "actor", "since", "reason")

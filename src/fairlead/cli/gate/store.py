@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fairlead.app import Fairlead
     from fairlead.assembly.doctor.check import Check
     from fairlead.engine.limits.orphaned_leases import Found, Orphan, OrphanSearch
-    from fairlead.engine.ports.gate_keys import KeySurvey
+    from fairlead.engine.ports import KeySurvey
 
 KINDS = ("kind", "keys", "size_bytes", "share", "no_ttl")
 ORPHANS = ("tenant", "why", "process", "host", "job", "ends_in_s", "result")
@@ -51,7 +51,7 @@ def memory(
         keys = fairlead.runtime.gate.keys
         if keys is None:
             raise no_redis()
-        return await keys.survey(most=most, weighed=sample)
+        return await keys.survey(max_keys=most, sample=sample)
 
     survey = call.with_fairlead(work)
     kinds = _kinds(survey)
@@ -59,7 +59,7 @@ def memory(
         "keys": survey.keys,
         "size_bytes": survey.size_bytes,
         "server_keys": survey.server_keys,
-        "looked_at": survey.looked_at,
+        "looked_at": survey.keys_scanned,
         "complete": survey.complete,
         "used_bytes": survey.used_bytes,
         "max_bytes": survey.max_bytes or None,
@@ -72,7 +72,7 @@ def memory(
     call.out.heading("redis")
     call.out.record(totals)
     if not survey.complete:
-        call.out.warn(f"only {survey.looked_at} of {survey.server_keys} keys were looked at: raise --most")
+        call.out.warn(f"only {survey.keys_scanned} of {survey.server_keys} keys were looked at: raise --most")
     return None
 
 

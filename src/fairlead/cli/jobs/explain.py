@@ -15,7 +15,7 @@ from fairlead.errors import NotFoundError
 
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
-    from fairlead.engine.ports.lanes import Explanation
+    from fairlead.engine.ports import Explanation
 
 ATTEMPTS = ("at", "attempt", "category", "code", "ran_s", "next_retry_s", "reason")
 

@@ -17,7 +17,7 @@ from fairlead.errors import InvalidInputError
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
     from fairlead.assembly.runtime import Runtime
-    from fairlead.engine.ports.lanes import PauseView
+    from fairlead.engine.ports import PauseView
     from fairlead.policy.jobs.lane import Scope
 
 COLUMNS = ("scope", "key", "tenant", "until", "lanes", "paused_by", "since", "reason")

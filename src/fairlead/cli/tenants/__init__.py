@@ -16,7 +16,7 @@ from fairlead.cli.tenants.tiers import add_tiers
 
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
-    from fairlead.engine.ports.lanes import TenantTurn
+    from fairlead.engine.ports import TenantTurn
 
 app = group("Shares of tenants, and how each fares.")
 
@@ -54,7 +54,7 @@ def show(
     check_tenant(tenant)
 
     async def work(fairlead: Fairlead) -> dict[str, Any]:
-        from fairlead.engine.ports.lanes import TenantShare
+        from fairlead.engine.ports import TenantShare
 
         lanes = fairlead.runtime.lanes
         tiers = {tier.name: tier for tier in await lanes.tiers()}

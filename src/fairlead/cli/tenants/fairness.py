@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fairlead.cli.kit.output import Record
 
 if TYPE_CHECKING:
-    from fairlead.engine.ports.lanes import TenantTurn
+    from fairlead.engine.ports import TenantTurn
 
 TURNS = (
     "tenant",

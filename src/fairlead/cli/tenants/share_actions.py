@@ -15,7 +15,7 @@ from fairlead.errors import NotFoundError
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
     from fairlead.assembly.runtime import Runtime
-    from fairlead.engine.ports.lanes import TenantShare, Tier
+    from fairlead.engine.ports import TenantShare, Tier
 
 MOST = 100_000
 SAME, DRY, SET = "as it was", "would be set", "set"
@@ -51,7 +51,7 @@ def change_tenants(
 async def _write_tenant(
     call: Invocation, runtime: Runtime, name: str, changes: Mapping[str, Any], dry_run: bool
 ) -> Record:
-    from fairlead.engine.ports.lanes import TenantShare
+    from fairlead.engine.ports import TenantShare
     from fairlead.policy.text.names import check_tenant
 
     before = await runtime.lanes.tenant(check_tenant(name)) or TenantShare(name)
@@ -77,7 +77,7 @@ def change_tier(
     """Change what a tier says; *make* it if it is not there."""
 
     async def work(fairlead: Fairlead) -> Record:
-        from fairlead.engine.ports.lanes import Tier
+        from fairlead.engine.ports import Tier
 
         runtime = fairlead.runtime
         before = await _tier(runtime, name) if make else await tier_named(runtime, name)

@@ -16,7 +16,7 @@ from fairlead.errors import InvalidInputError
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
     from fairlead.assembly.runtime import Runtime
-    from fairlead.engine.ports.lanes import LaneStore
+    from fairlead.engine.ports import LaneStore
     from fairlead.policy.jobs.lane import Scope
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A tenant's id; with --tier, a tier.")]
@@ -204,7 +204,7 @@ def _change_cap(
 async def _write_group_cap(
     call: Invocation, runtime: Runtime, scope: Scope, cap: int | None, dry_run: bool
 ) -> Record:
-    from fairlead.engine.ports.lanes import GroupCap
+    from fairlead.engine.ports import GroupCap
 
     caps = {(one.group_key, one.tenant_id): one.max_running for one in await runtime.lanes.group_caps(MOST)}
     before = caps.get((scope.key, scope.tenant))

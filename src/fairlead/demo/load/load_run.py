@@ -19,8 +19,7 @@ from fairlead.demo.load.load_plan import Load
 from fairlead.demo.load.load_view import LoadView
 from fairlead.demo.load.series import LoadReport
 from fairlead.demo.load.upstream import Told, Upstream
-from fairlead.engine.ports.gate_keys import GateKeys
-from fairlead.engine.ports.gate_view import GateView, GateViewer
+from fairlead.engine.ports import GateInspector, GateKeys, GateView
 from fairlead.errors import DependencyUnavailableError, LimiterUnavailableError
 
 START_S = 30.0
@@ -40,7 +39,7 @@ class LoadRun:
         self._prefix = prefix
         self._view = view
         self._keys: GateKeys = gate_keys(url, prefix)
-        self._viewer: GateViewer = gate_viewer(url, prefix)
+        self._viewer: GateInspector = gate_viewer(url, prefix)
         self._series = view.series
         self._upstream = Upstream(load, self._hear)
         self._ready: set[int] = set()
@@ -155,7 +154,7 @@ class LoadRun:
     async def _look(self, at_s: float) -> None:
         plans = [self._load.limits(tenant) for tenant in self._load.names[:MOST_LOOKED_AT]]
         try:
-            views: list[GateView] = await self._viewer.look_at(plans)
+            views: list[GateView] = await self._viewer.inspect_many(plans)
         except LimiterUnavailableError:
             views = []
         self._series.sample(at_s, self._upstream.in_flight.total(), views)

@@ -9,7 +9,7 @@ from typing import Any
 
 from fairlead.demo.load.load_plan import Load
 from fairlead.demo.load.upstream import LimitCheck
-from fairlead.engine.ports.gate_view import GateView
+from fairlead.engine.ports import GateView
 
 
 def percentile(values: Iterable[float], share: float) -> float | None:

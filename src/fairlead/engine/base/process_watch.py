@@ -59,14 +59,14 @@ class ProcessWatch:
         """Call *callback* whenever the process is well again."""
         self._on_well.append(callback)
 
-    def reached(self, destination: str) -> None:
-        """Record a new connection to *destination*."""
-        self._health = policy.reached(self._health, destination)
+    def reached(self, origin: str) -> None:
+        """Record a new connection to *origin*."""
+        self._health = policy.reached(self._health, origin)
 
-    def failed(self, destination: str, kind: str) -> None:
-        """Record that no connection to *destination* could be made, for the reason *kind*."""
+    def failed(self, origin: str, kind: str) -> None:
+        """Record that no connection to *origin* could be made, for the reason *kind*."""
         was_sick = self._health.sick
-        self._health = health = policy.failed(self._health, destination, kind, self._clock.monotonic())
+        self._health = health = policy.failed(self._health, origin, kind, self._clock.monotonic())
         if health.sick and not was_sick:
             self._emit(ProcessUnhealthy(health.sick, tuple(health.faults), HINTS[health.sick]))
             self._checks = asyncio.create_task(self._until_well(), name="fairlead-process-check")

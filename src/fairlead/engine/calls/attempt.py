@@ -15,7 +15,7 @@ from fairlead.engine.calls.call_state import AttemptResult, CallState
 from fairlead.engine.calls.open_breakers import OpenBreakerCache
 from fairlead.engine.limits.admission import Admission, AdmittedCall
 from fairlead.engine.limits.call_admitter import CallAdmitter
-from fairlead.engine.ports.http import HttpResponse, NoResponse
+from fairlead.engine.ports import HttpResponse, NoResponse
 from fairlead.errors import FairleadError
 from fairlead.policy.calls.classify.body import LazyResponse
 from fairlead.policy.calls.classify.classifier import classify

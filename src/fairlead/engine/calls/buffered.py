@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from fairlead.engine.ports.http import HttpResponse, HttpStream, NoResponse, StreamBroken
+from fairlead.engine.ports import HttpResponse, HttpStream, NoResponse, StreamBroken
 
 MOST_OF_A_FAILURE = 64 << 10
 """Bytes read of a failed response that was to be streamed."""

@@ -24,10 +24,9 @@ from fairlead.engine.calls.bulk_note import BulkNote
 from fairlead.engine.calls.line_splitter import LONGEST_LINE_BYTES, LineTooLong, lines_of, steady
 from fairlead.engine.jobs.handler import current_job
 from fairlead.engine.limits.bulk_slots import BulkAdmitter, BulkOperation, BulkRequest
-from fairlead.engine.ports import ConnectionKey
-from fairlead.engine.ports.http import HttpRequest, NoResponse, StreamBroken, Transport
+from fairlead.engine.ports import ConnectionKey, HttpRequest, NoResponse, StreamBroken, Transport
 from fairlead.errors import BulkLimitReachedError, BulkStillRunningError, CallFailedError
-from fairlead.policy.calls.bulk.protocol import BulkAsk, BulkDenied, BulkProtocol, BulkSeen, BulkState
+from fairlead.policy.calls.bulk.protocol import BulkDenied, BulkProtocol, BulkQuery, BulkSeen, BulkState
 from fairlead.policy.calls.classify.status import category_of_status, is_success
 from fairlead.policy.calls.deadline import buffer_s, has_time
 from fairlead.policy.failures.backoff import Jitter, backoff_s
@@ -51,7 +50,7 @@ _CATEGORIES: Mapping[str, Category] = {
     "TIMEOUT": Category.TRANSIENT_SERVER,
 }
 
-Asking = Callable[[BulkAsk], Awaitable[RawResponse]]
+Asking = Callable[[BulkQuery], Awaitable[RawResponse]]
 """One question to the vendor, as a call with everything around it."""
 
 

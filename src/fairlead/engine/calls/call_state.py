@@ -10,9 +10,7 @@ from uuid import UUID
 from fairlead._core.secret import Secret
 from fairlead.engine.calls.request import Call
 from fairlead.engine.limits.admission import CallRequest
-from fairlead.engine.ports import Connection
-from fairlead.engine.ports.gate import Admitted
-from fairlead.engine.ports.http import HttpRequest, HttpResponse, NoResponse
+from fairlead.engine.ports import Admitted, Connection, HttpRequest, HttpResponse, NoResponse
 from fairlead.errors import (
     CallFailedError,
     FairleadError,

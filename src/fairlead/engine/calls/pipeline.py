@@ -35,8 +35,9 @@ from fairlead.engine.calls.request import Call, CallResult, TokenSource
 from fairlead.engine.jobs.handler import current_job
 from fairlead.engine.limits.admission import Admission
 from fairlead.engine.limits.call_admitter import CallAdmitter
-from fairlead.engine.ports import Connection, ConnectionKey
-from fairlead.engine.ports.http import (
+from fairlead.engine.ports import (
+    Connection,
+    ConnectionKey,
     HttpResponse,
     HttpStream,
     NoResponse,

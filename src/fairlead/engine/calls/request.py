@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from fairlead.engine.ports import ConnectionKey
-from fairlead.engine.ports.http import HttpResponse
+from fairlead.engine.ports import ConnectionKey, HttpResponse
 from fairlead.policy.calls.classify.verdict import Verdict
 from fairlead.policy.calls.next_step import is_idempotent
 from fairlead.policy.limits.feedback.raw_response import RawResponse

@@ -168,7 +168,7 @@ class ClaimLoop:
     async def _idle_s(self) -> float:
         """Return the seconds until the next job is due, at most a poll interval."""
         claims = self._suspects.current_filter()
-        wait_s = None if claims is None else await self._jobs.next_due_s(claims)
+        wait_s = None if claims is None else await self._jobs.next_due_in_s(claims)
         poll_s = self._poll_s()
         if wait_s is None:
             return poll_s

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from fairlead._core.clock import Clock, Draw
 from fairlead.engine.base.service import Service
-from fairlead.engine.ports import ClaimFilter
-from fairlead.engine.ports.lanes import LaneStore
+from fairlead.engine.ports import ClaimFilter, LaneStore
 from fairlead.events import Emit, LanesPromoted, LanesRepaired
 
 FLOORS_EVERY_S = 1.0

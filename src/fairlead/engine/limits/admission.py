@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 from fairlead.engine.limits.lease_renewer import HeldLease
 from fairlead.engine.limits.observations import Doubts, observations_for
-from fairlead.engine.ports import Connection, ConnectionKey
-from fairlead.engine.ports.gate import Admitted, Observation
+from fairlead.engine.ports import Admitted, Connection, ConnectionKey, Observation
 from fairlead.errors import InvalidInputError
 from fairlead.policy.calls.deadline import is_hurried
 from fairlead.policy.limits.breaker import DestinationHealth

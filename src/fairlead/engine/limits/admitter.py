@@ -26,7 +26,7 @@ from fairlead.engine.limits.lease_renewer import (
     GrantSignal,
     LeaseRenewer,
 )
-from fairlead.engine.ports.gate import (
+from fairlead.engine.ports import (
     AdmitRequest,
     AdmitResult,
     Admitted,

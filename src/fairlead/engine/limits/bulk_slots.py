@@ -27,9 +27,7 @@ from fairlead.engine.limits.failover_gate import FailoverGate
 from fairlead.engine.limits.lease_renewer import LeaseRenewer
 from fairlead.engine.limits.limit_plans import BulkPlan, Plans
 from fairlead.engine.limits.override_cache import Overrides
-from fairlead.engine.ports import Connection, ConnectionKey
-from fairlead.engine.ports.gate import Admitted, Lease, Release, Renewal
-from fairlead.engine.ports.gate_view import GateViewer
+from fairlead.engine.ports import Admitted, Connection, ConnectionKey, GateInspector, Lease, Release, Renewal
 from fairlead.errors import (
     BulkLimitReachedError,
     InvalidInputError,
@@ -152,7 +150,7 @@ class BulkAdmitter:
         granting_s: Callable[[Domain], Awaitable[float]],
         ready: Callable[[], Awaitable[None]],
         emit: Emit,
-        viewer: GateViewer | None = None,
+        viewer: GateInspector | None = None,
     ) -> None:
         """Create it.
 
@@ -220,7 +218,7 @@ class BulkAdmitter:
         if context is None or self._viewer is None:
             return None
         try:
-            holders = (await self._viewer.look(bulk.plan, events=0)).holders
+            holders = (await self._viewer.inspect(bulk.plan, events=0)).holders
         except LimiterUnavailableError:
             return None
         job = str(context.job.job_id)
@@ -279,12 +277,12 @@ class BulkAdmitter:
                 hint="give operation.token as it was",
             )
         holder = token.holder(request.key.tenant)
-        renewal = Renewal(bulk.plan.domain, bulk.pool, holder, held=True)
+        renewal = Renewal(bulk.plan.domain, bulk.pool, holder, had_slot=True)
         requested_mono = self._renewer.now_mono()
         state = await self._gate.attach(renewal)
-        if state is not Lease.HELD and await self._lost_lately(bulk):
+        if state is not Lease.ACTIVE and await self._lost_lately(bulk):
             state = await self._gate.attach(replace(renewal, adopt=True))
-        if state is Lease.HELD:
+        if state is Lease.ACTIVE:
             return _BulkSlot(True, Admitted(bulk.plan, holder, token.fence, 0, (), ()), token, requested_mono)
         if not bulk.observe:
             raise SlotLostError(
@@ -304,7 +302,7 @@ class BulkAdmitter:
         if operation.running_id is None:
             await self._gate.release(Release(admitted))
         else:
-            await self._gate.detach(Renewal(admitted.plan.domain, pool, holder, held=True))
+            await self._gate.detach(Renewal(admitted.plan.domain, pool, holder, had_slot=True))
 
     def _would_refuse(self, request: BulkRequest, reason: str) -> None:
         self._emit(GateWouldRefuse(request.key.tenant, request.key.provider, reason, None))

@@ -23,8 +23,7 @@ from fairlead.engine.limits.learned_limits import LearnedLimitsWriter
 from fairlead.engine.limits.limit_plans import CallPlan, Plans
 from fairlead.engine.limits.observations import LimitIgnored
 from fairlead.engine.limits.override_cache import Overrides
-from fairlead.engine.ports import Connection, ConnectionKey
-from fairlead.engine.ports.gate import Admitted
+from fairlead.engine.ports import Admitted, Connection, ConnectionKey
 from fairlead.errors import DeadlineExceededError, LimitExceededError, SlotLostError
 from fairlead.events import Emit, GateWouldRefuse, TenantThrottled
 from fairlead.policy.jobs.job import Priority

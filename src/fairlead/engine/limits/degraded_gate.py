@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
-from fairlead.engine.ports.gate import (
+from fairlead.engine.ports import (
     AdmitRequest,
     AdmitResult,
     Admitted,
@@ -45,7 +45,7 @@ CLOSED_FOR_S = 5.0
 OWN_SHARE = 1 / 2
 """Of a lease: how long it goes on with what was its own. The last renewal may be older by a third of a lease
 and by the silence in which the outage was noticed; the rest is for the beat that ends what is beyond it."""
-_KEPT = Released(kept=True)
+_KEPT = Released(was_held=True)
 MANY = 20_000
 """The most limits to know before unused ones are forgotten, and the most asks to keep for a return."""
 HEARD_S = 15.0
@@ -123,7 +123,7 @@ class DegradedGate:
         if isinstance(answer, Admitted):
             if ask.plan.pool is not None and ask.holder is not None:
                 self._running[ask.holder.lease_id] = Renewal(
-                    ask.plan.domain, ask.plan.pool, ask.holder, held=True
+                    ask.plan.domain, ask.plan.pool, ask.holder, had_slot=True
                 )
             return answer._replace(plan=ask.plan, local=True)
         if isinstance(answer, GateRefusal) and answer.retry_after_s is None:
@@ -133,7 +133,7 @@ class DegradedGate:
     async def release(self, release: Release, *, in_store: bool = False) -> Released:
         """The end of a call, whoever had admitted it. *in_store*: its slot is counted there, too."""
         here = self._here(release, in_store=in_store)
-        return _KEPT if here is None else (await self.gate.release(here))._replace(kept=True)
+        return _KEPT if here is None else (await self.gate.release(here))._replace(was_held=True)
 
     def release_soon(self, release: Release, told: OnReleased, *, in_store: bool = False) -> None:
         """The same at once."""
@@ -142,7 +142,7 @@ class DegradedGate:
             told(_KEPT)
         else:
             self.gate.release_soon(
-                here, lambda done: told(done._replace(kept=True) if isinstance(done, Released) else done)
+                here, lambda done: told(done._replace(was_held=True) if isinstance(done, Released) else done)
             )
 
     def _here(self, release: Release, *, in_store: bool) -> Release | None:
@@ -196,8 +196,8 @@ class DegradedGate:
         capacity = self._capacity(renewal.domain, renewal.pool)
         own = replace(renewal, pool=self._degraded(renewal.pool, capacity), adopt=adopt)
         (state,) = await self.gate.renew([own])
-        if state is Lease.HELD:
-            self._running.setdefault(renewal.holder.lease_id, replace(renewal, held=True))
+        if state is Lease.ACTIVE:
+            self._running.setdefault(renewal.holder.lease_id, replace(renewal, had_slot=True))
         return state
 
     # ---- shares --------------------------------------------------------------------------------
@@ -304,4 +304,4 @@ def renewal_of(admitted: Admitted | Renewal) -> Renewal:
         return admitted
     assert admitted.plan.pool is not None
     assert admitted.holder is not None
-    return Renewal(admitted.plan.domain, admitted.plan.pool, admitted.holder, held=True)
+    return Renewal(admitted.plan.domain, admitted.plan.pool, admitted.holder, had_slot=True)

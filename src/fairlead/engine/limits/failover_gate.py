@@ -22,7 +22,7 @@ from fairlead.engine.base.service import Service
 from fairlead.engine.base.timing import TimeLimit
 from fairlead.engine.limits.degraded_gate import DegradedGate, LocalCounts, renewal_of
 from fairlead.engine.limits.resync import tell
-from fairlead.engine.ports.gate import (
+from fairlead.engine.ports import (
     AdmitRequest,
     AdmitResult,
     Admitted,
@@ -137,7 +137,7 @@ class FailoverGate:
             if admitted.local:  # of an outage that has ended: the store was told of its slot, and of its cost
                 release = release._replace(actual={}, observed={})
                 if held is None:
-                    return Released(kept=True)
+                    return Released(was_held=True)
             try:
                 return await self._fleet.release(release)
             except LimiterUnavailableError as error:
@@ -163,7 +163,7 @@ class FailoverGate:
         if admitted.local:  # of an outage that has ended, as in `finish`
             release = release._replace(actual={}, observed={})
             if held is None:
-                told(Released(kept=True))
+                told(Released(was_held=True))
                 return
 
         def heard(result: Released | Exception) -> None:
@@ -226,7 +226,7 @@ class FailoverGate:
         except LimiterUnavailableError as error:
             await self._goes_away(error)
             raise LimiterUnavailableError(error.message, hint=error.hint, retry_after_s=AGAIN_S) from error
-        if state is Lease.HELD:
+        if state is Lease.ACTIVE:
             self._held[renewal.holder.lease_id] = renewal
             if self._degraded is not None:
                 await self._degraded.adopt(renewal)

@@ -9,7 +9,7 @@ whatever happens to Redis. If the writer dies before, the others wait for a leas
 from __future__ import annotations
 
 from fairlead._core.clock import Clock
-from fairlead.engine.ports.gate_notes import GateNotes
+from fairlead.engine.ports import GateNotes
 
 
 class FirstUse:
@@ -33,7 +33,7 @@ class FirstUse:
             DependencyUnavailableError: It was not recorded, so nothing may be admitted.
         """
         requested_mono = self._clock.monotonic()
-        if await self._notes.starts(self._prefix):
+        if await self._notes.record_first_use(self._prefix):
             self._new_until_mono = requested_mono + self._lease_s
 
     def is_new(self) -> bool:

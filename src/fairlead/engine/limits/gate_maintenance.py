@@ -6,7 +6,7 @@ tells: leases end by themselves, and every key has a time to live. What was left
 
 from __future__ import annotations
 
-from fairlead.engine.ports.gate_keys import GateKeys
+from fairlead.engine.ports import GateKeys
 from fairlead.errors import LimiterUnavailableError
 from fairlead.events import Emit, GateMaintenanceDone, ServiceFailed
 from fairlead.policy.text.safe import safe_text
@@ -35,11 +35,11 @@ class GateMaintenance:
             return 0
 
     async def _run(self) -> int:
-        survey = await self._keys.survey(most=MOST_KEYS, leases=True, since_s=HOUR_S)
+        survey = await self._keys.survey(max_keys=MOST_KEYS, leases=True, window_s=HOUR_S)
         over = [lease for lease in survey.leases if lease.ends_in_s <= -GRACE_S]
-        recovered = len(await self._keys.give_back(over))
-        cleaned = await self._keys.give_ttl(survey.no_ttl, TTL_S)
-        happened = survey.happened or {}
+        recovered = len(await self._keys.remove_leases(over))
+        cleaned = await self._keys.set_ttl(survey.no_ttl, TTL_S)
+        happened = survey.event_counts or {}
         self._emit(
             GateMaintenanceDone(
                 orphans=happened.get("expire", 0) + happened.get("recover", 0) + recovered,

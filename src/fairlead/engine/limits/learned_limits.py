@@ -12,9 +12,7 @@ from uuid import UUID
 
 from fairlead._core.clock import Clock, Draw
 from fairlead.engine.base.service import Service
-from fairlead.engine.ports import Connection
-from fairlead.engine.ports.gate import Observation
-from fairlead.engine.ports.gate_notes import SLOTS, GateNotes, LearnedLimit
+from fairlead.engine.ports import SLOTS_LIMIT, Connection, GateNotes, LearnedLimit, Observation
 from fairlead.events import Emit
 from fairlead.policy.limits.limit import Plan, is_bucket
 
@@ -54,7 +52,7 @@ class LearnedLimitsWriter:
         """Record what a response to a call under *plan* states."""
         if slots is not None and plan.pool is not None:
             planned = LearnedLimit(
-                connection.connection_id, SLOTS, connection.version, plan.pool.capacity, 1.0
+                connection.connection_id, SLOTS_LIMIT, connection.version, plan.pool.capacity, 1.0
             )
             self._note(planned, slots, None)
         for index, observation in observed.items():
@@ -86,7 +84,7 @@ class LearnedLimitsWriter:
         due = [limit for key, limit in self._unwritten.items() if all_of_it or self._is_due(key, now_mono)]
         for start in range(0, len(due), _BATCH):
             batch = due[start : start + _BATCH]
-            await self._notes.keep(batch)
+            await self._notes.save(batch)
             for limit in batch:
                 self._written(limit, now_mono)
 

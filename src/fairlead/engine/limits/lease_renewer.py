@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from fairlead._core.clock import Clock, Draw
 from fairlead.engine.base.service import Service
-from fairlead.engine.ports.gate import Admitted, Gate, Lease, Renewal
+from fairlead.engine.ports import Admitted, Gate, Lease, Renewal
 from fairlead.errors import DependencyUnavailableError, LimiterUnavailableError, SlotLostError
 from fairlead.events import Emit
 from fairlead.policy.limits.limit import PoolLimit
@@ -218,7 +218,7 @@ class LeaseRenewer:
         except LimiterUnavailableError:
             return  # not renewed, and not lost before its lease has passed
         for lease, state in zip(due, states, strict=True):
-            if state is Lease.HELD:
+            if state is Lease.ACTIVE:
                 lease.requested_mono = now_mono
             elif state is Lease.LOST:
                 self._lose(lease)
@@ -294,4 +294,4 @@ def _nothing() -> None:
 
 
 def _renewal(lease: HeldLease) -> Renewal:
-    return Renewal(lease.admitted.plan.domain, lease.pool, lease.holder, held=True)
+    return Renewal(lease.admitted.plan.domain, lease.pool, lease.holder, had_slot=True)

@@ -165,7 +165,11 @@ class Plans:
 
 
 def _are_alike(one: Connection, other: Connection) -> bool:
-    return one.version == other.version and one.learnt == other.learnt and one.slots == other.slots
+    return (
+        one.version == other.version
+        and one.learned_limits == other.learned_limits
+        and one.learned_slots == other.learned_slots
+    )
 
 
 def check_settings(connection: Connection, limits: Limits) -> None:
@@ -244,7 +248,7 @@ def _pool(
     own: ConnectionLimits, limits: Limits, key: str, connection: Connection, since_us: int
 ) -> PoolLimit | None:
     capacity = own.concurrency_limit or limits.slots or own.tenant_slots
-    learnt = connection.slots
+    learnt = connection.learned_slots
     version = _version(connection, own.concurrency_limit is not None, since_us)
     if capacity is not None and own.concurrency_limit is None and learnt is not None:
         capacity, version = (
@@ -274,7 +278,7 @@ def _buckets(
 
 
 def _as_learnt(bucket: BucketLimit, connection: Connection, explicit: bool, since_us: int) -> BucketLimit:
-    told = connection.learnt.get(bucket.name)
+    told = connection.learned_limits.get(bucket.name)
     if told is None:
         return replace(bucket, version=_version(connection, explicit, since_us))
     version = _version(connection, explicit, 0)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from fairlead.engine.ports.gate import Observation
+from fairlead.engine.ports import Observation
 from fairlead.events import Event
 from fairlead.policy.failures.hint import HINT_CAP_S, clamp_hint
 from fairlead.policy.limits.feedback.raw_response import (

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fairlead._core.clock import Clock
-from fairlead.engine.ports import SessionStore, SessionView
-from fairlead.engine.ports.gate_keys import GateKeys, StoredLease
+from fairlead.engine.ports import GateKeys, SessionStore, SessionView, StoredLease
 from fairlead.policy.limits.bulk_token import UNTIED
 
 WATCH_S = 14.0
@@ -75,7 +74,7 @@ class OrphanSearch:
 
     async def look(self) -> Found:
         """What looks like one now. LimiterUnavailableError, DependencyUnavailableError."""
-        survey = await self._keys.survey(weighed=0, leases=True)
+        survey = await self._keys.survey(sample=0, leases=True)
         # Sessions are read after the leases: who took one of these had a session by then.
         return Found(orphans(survey.leases, await self._sessions.search()), survey.complete)
 
@@ -91,5 +90,5 @@ class OrphanSearch:
     async def give_back(self, found: Iterable[Orphan]) -> list[Orphan]:
         """End their leases; those that were ended. Whoever waits for their slots has them within a second."""
         asked = {(orphan.lease.key, orphan.lease.holder): orphan for orphan in found}
-        ended = await self._keys.give_back([orphan.lease for orphan in asked.values()])
+        ended = await self._keys.remove_leases([orphan.lease for orphan in asked.values()])
         return [asked[lease.key, lease.holder] for lease in ended]

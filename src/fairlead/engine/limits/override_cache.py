@@ -11,8 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from fairlead._core.clock import Clock, Draw
 from fairlead.engine.base.service import Service
-from fairlead.engine.ports import ConnectionKey
-from fairlead.engine.ports.overrides import Override, OverrideStore
+from fairlead.engine.ports import ConnectionKey, Override, OverrideStore
 from fairlead.errors import LimitExceededError
 from fairlead.events import Emit, GateBypassed
 from fairlead.policy.limits.override import (

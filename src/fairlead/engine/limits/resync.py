@@ -12,7 +12,7 @@ from functools import partial
 
 from fairlead._core.clock import Clock
 from fairlead.engine.limits.degraded_gate import DegradedGate
-from fairlead.engine.ports.gate import AdmitRequest, FleetGate, Renewal
+from fairlead.engine.ports import AdmitRequest, FleetGate, Renewal
 from fairlead.errors import LimiterUnavailableError
 from fairlead.policy.limits.limit import Plan
 

@@ -1,24 +1,18 @@
-"""What the engine asks of the outside world: one narrow Protocol per thing, and the values they carry.
+"""The interfaces of the engine to the outside: one narrow protocol per dependency, and its values.
 
-Adapters implement these and know nothing of each other; the runtime wires them. Every duration is in
-seconds, every moment that is stored is the database's. Values are frozen: a port never hands out
-something that changes under its reader. Methods marked *batched* may be called by thousands of tasks
-at once; the adapter sends those that wait together as one statement.
+Import them from here; the modules of this package group them by subject. Adapters implement the protocols and
+know nothing of each other; assembly wires them. Durations are in seconds, stored instants are by the database's
+clock. Values do not change after their creation. Methods described as *batched* may be called by thousands of
+tasks at once; the adapter sends calls that wait together as one statement.
 """
 
 from __future__ import annotations
 
-from fairlead.engine.ports.audit import (
-    AuditRecord,
-    AuditStore,
-)
-from fairlead.engine.ports.caller_jobs import (
-    CallerJobs,
-)
+from fairlead.engine.ports.audit import AuditRecord, AuditStore
+from fairlead.engine.ports.caller_jobs import CallerJobs
+from fairlead.engine.ports.connection import Connection, ConnectionKey, LearnedSlots, Sealed, SettingsChange
 from fairlead.engine.ports.credentials import (
     Claim,
-    Connection,
-    ConnectionKey,
     Credential,
     CredentialState,
     CredentialStore,
@@ -30,26 +24,48 @@ from fairlead.engine.ports.credentials import (
     NewCredential,
     ReauthRequirement,
     Rotation,
-    Sealed,
     SentMark,
-    SettingsChange,
     Settlement,
     SettleVerdict,
     Unknown,
 )
-from fairlead.engine.ports.dead_letters import (
-    DeadLetter,
-    DeadLetterFilter,
-    DeadLetterGroup,
-    DeadLetterStore,
+from fairlead.engine.ports.dead_letters import DeadLetter, DeadLetterFilter, DeadLetterGroup, DeadLetterStore
+from fairlead.engine.ports.gate import (
+    AdmitRequest,
+    AdmitResult,
+    Admitted,
+    FleetGate,
+    Gate,
+    GateRefusal,
+    Lease,
+    Observation,
+    OnReleased,
+    Queued,
+    RefusedBy,
+    Release,
+    Released,
+    Renewal,
+    Reserved,
+    Wake,
 )
-from fairlead.engine.ports.host import (
-    MemoryGauge,
-    MemoryUsage,
-    ProcessProbe,
+from fairlead.engine.ports.gate_acts import GateOperator
+from fairlead.engine.ports.gate_keys import UNKNOWN_KIND, GateKeys, KeySurvey, KindUse, StoredLease
+from fairlead.engine.ports.gate_notes import SLOTS_LIMIT, GateNotes, LearnedLimit
+from fairlead.engine.ports.gate_view import (
+    BreakerView,
+    BucketView,
+    DestinationView,
+    FailureView,
+    GateInspector,
+    GateView,
+    HolderView,
+    PromotionView,
+    WaiterView,
 )
+from fairlead.engine.ports.host import MemoryGauge, MemoryUsage, ProcessProbe
 from fairlead.engine.ports.http import (
     TRANSPORT_HEADERS,
+    DialObserver,
     HttpRequest,
     HttpResponse,
     HttpStream,
@@ -82,11 +98,10 @@ from fairlead.engine.ports.lanes import (
     TenantShare,
     TenantTurn,
     Tier,
+    UnhandledKind,
 )
-from fairlead.engine.ports.notifications import (
-    Webhook,
-    WebhookSender,
-)
+from fairlead.engine.ports.notifications import Webhook, WebhookSender
+from fairlead.engine.ports.overrides import Override, OverrideStore, Rollout
 from fairlead.engine.ports.processes import (
     KeyHolder,
     Pause,
@@ -101,6 +116,7 @@ from fairlead.engine.ports.processes import (
 )
 from fairlead.engine.ports.sealing import (
     DataKey,
+    EntryFilter,
     Journal,
     JournalEntry,
     JournalHead,
@@ -110,18 +126,18 @@ from fairlead.engine.ports.sealing import (
     SealedRecords,
     StoredRecord,
     Vault,
+    any_entry,
 )
 from fairlead.engine.ports.sending import (
-    EndpointAsk,
     EndpointChange,
     EndpointGate,
     EndpointKey,
     EndpointLimits,
     EndpointPermit,
     EndpointRefusal,
+    PermitRequest,
     TokenCall,
     TokenTransport,
+    permit_from_row,
 )
-from fairlead.engine.ports.values import (
-    Json,
-)
+from fairlead.engine.ports.values import Json

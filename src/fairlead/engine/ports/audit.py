@@ -13,7 +13,7 @@ from fairlead.engine.ports.values import Json
 
 @dataclass(frozen=True, slots=True)
 class AuditRecord:
-    """One act: append-only, no secrets (T13)."""
+    """One change that a person or a process made, without secrets. Spec: T13."""
 
     audit_id: UUID
     act: str
@@ -25,7 +25,7 @@ class AuditRecord:
 
 
 class AuditStore(Protocol):
-    """Append-only records of acts."""
+    """The append-only audit trail."""
 
     async def append(self, records: Sequence[AuditRecord]) -> None: ...
 

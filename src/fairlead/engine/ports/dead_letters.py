@@ -90,11 +90,11 @@ class DeadLetterStore(Protocol):
         criteria: DeadLetterFilter,
         *,
         limit: int,
-        after: UUID | None = None,
+        cursor: UUID | None = None,
         oldest_first: bool = False,
         at_rest: bool = False,
     ) -> list[DeadLetter]:
-        """Return a page of matching dead letters, newest or oldest first, that begins behind *after*.
+        """Return a page of matching dead letters, newest or oldest first, that begins behind *cursor*.
 
         With *at_rest* those are left out that have a replay under way, or an open job of the same key.
         """

@@ -1,9 +1,9 @@
-"""The gate as the engine sees it: one step admits a call to all its limits, or to none of them (G1).
+"""The gate of calls: one step admits a call to all its limits, or to none. Spec: G1.
 
-What travels with every call is a named tuple: a frozen dataclass takes four times as long to make.
+All implementations count by the same rules (policy/limits). The Redis gate counts for the whole fleet, the local
+gate for one process. A gate never waits: a refusal names the limit and the delay.
 
-Implementations count the same (policy/limits) and differ in who shares the counts: the Redis gate the whole
-fleet, the local gate one process. Neither ever waits: who is refused is told by what and for how long.
+The values of each call are named tuples, because a frozen dataclass takes four times as long to create.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class RefusedBy(IntEnum):
     SLOT = 3
     BUCKET = 4
     RECOVERY = 5
-    """What was known of slots is lost: they are granted again once every old lease must have ended."""
+    """The store lost its state. Slots are granted again once every earlier lease must have expired."""
     OUTAGE = 6
-    """The store is away, and this connection sends nothing without it."""
+    """The store is unavailable, and this connection sends nothing without it."""
 
 
 class AdmitRequest(NamedTuple):
@@ -64,32 +64,38 @@ class AdmitRequest(NamedTuple):
 
 
 class Admitted(NamedTuple):
-    """Leave to send now. *sent* says for each bucket what was ever spent of it, for observations (R24)."""
+    """Permission to send now.
+
+    Attributes:
+        holder: Of the slot. None: no slot was taken.
+        fence: Grows with each lease of a pool; 0 without a slot.
+        probe: If not 0, this call decides the breaker, and its release carries this number.
+        sent: Units ever taken of each bucket, to order observations.
+        spent: Units taken of each bucket by this call.
+        local: Whether this process admitted it alone, because the store was unavailable.
+
+    Spec: R24.
+    """
 
     plan: Plan
     holder: Holder | None
-    """Of the slot; None without one."""
     fence: int
-    """Grows with each lease of a pool; 0 without a slot."""
     probe: int
-    """Not 0: this call decides the breaker, and its end is known by this number."""
     sent: tuple[int, ...]
     spent: tuple[float, ...]
-    """Units taken of each bucket."""
     local: bool = False
-    """By this process alone, while the store was away."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """The buckets promise a turn in *delay_s*; nothing else is held meanwhile."""
+    """A reservation in the buckets, due in *delay_s*. No slot is taken meanwhile."""
 
     delay_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """In line for a slot; ``listen`` tells of the grant. *retry_after_s*: ask again then at the latest."""
+    """A place in the wait queue for a slot. The grant is signalled; retry after *retry_after_s* at the latest."""
 
     by: RefusedBy
     retry_after_s: float
@@ -109,11 +115,11 @@ class GateRefusal:
     bucket: int | None = None
     capacity: float = field(default=0.0, compare=False)
 
-    def clamped_costs(self, ask: AdmitRequest) -> tuple[float, ...] | None:
-        """Return costs clamped to the learnt capacity; None if the settings allow no such call either."""
+    def clamped_costs(self, request: AdmitRequest) -> tuple[float, ...] | None:
+        """Return costs clamped to the learned capacity; None if the settings allow no such call either."""
         if self.bucket is None:
             return None
-        costs, limit = ask.costs or (1.0,) * len(ask.plan.buckets), ask.plan.buckets[self.bucket]
+        costs, limit = request.costs or (1.0,) * len(request.plan.buckets), request.plan.buckets[self.bucket]
         if not 0 < self.capacity < costs[self.bucket] <= (limit.configured or limit.capacity):
             return None
         return (*costs[: self.bucket], self.capacity, *costs[self.bucket + 1 :])
@@ -124,19 +130,23 @@ AdmitResult = Admitted | Reserved | Queued | GateRefusal
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What the vendor's answer said of one bucket; *left* None: it told only of capacity or rate."""
+    """The state of one bucket as stated by a response.
 
-    left: float | None = None
+    Attributes:
+        remaining: Units left. None: the response states only the capacity or the rate.
+        wait_s: The provider refused the call and requests this delay; 0: without a delay.
+        held_s: As wait_s, if another limit refused the call; the units of this bucket remain.
+    """
+
+    remaining: float | None = None
     capacity: float | None = None
     per_s: float | None = None
     wait_s: float | None = None
-    """The vendor refused and asks to wait so long; 0 for a refusal without a time."""
     held_s: float | None = None
-    """It refused for another limit, and asks to wait so long: what is left of this one stays."""
 
 
 class Release(NamedTuple):
-    """The end of an admitted call. With health RESPONDING the call goes on, and only its breaker learns of it.
+    """The end of an admitted call. With health RESPONDING the call continues, and only the breaker is updated.
 
     Attributes:
         actual: Units that the response says were used.
@@ -159,7 +169,7 @@ class Release(NamedTuple):
         return not self.keeps_slot and self.health is not DestinationHealth.RESPONDING
 
     def refund_micro(self, index: int) -> int:
-        """Micro-units of a bucket that were taken and not used; below zero: more was used."""
+        """Return the micro-units of a bucket that were taken and not used; negative if more were used."""
         actual = self.actual.get(index)
         if actual is None:
             return 0
@@ -167,67 +177,77 @@ class Release(NamedTuple):
 
 
 class Released(NamedTuple):
-    """*kept*: the lease was ours to the end. *opened_s*: this call opened the breaker for so long; *closed*:
-    this call closed it."""
+    """The result of a release.
 
-    kept: bool
+    Attributes:
+        was_held: Whether the call held its lease to the end.
+        opened_s: How long this call opened the breaker for. None: it did not.
+        closed: Whether this call closed the breaker.
+    """
+
+    was_held: bool
     opened_s: float | None = None
     closed: bool = False
 
 
 class Lease(IntEnum):
-    """What became of a lease or a place in line that was renewed."""
+    """The state of a lease or a place in the wait queue after its renewal."""
 
     LOST = 0
-    HELD = 1
+    ACTIVE = 1
     WAITING = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """Keep what *holder* has: its slot for another lease, its place in line for *wait_s* more."""
+    """The renewal of a slot for another lease, or of a place in the wait queue for *wait_s*.
+
+    Attributes:
+        had_slot: Whether *holder* had the slot a moment ago. If the store lost it and has not granted it since,
+            *holder* gets it back.
+        adopt: With *had_slot*: this process granted the slot while the store was unavailable. The store records
+            it even beyond the capacity.
+    """
 
     domain: Domain
     pool: PoolLimit
     holder: Holder
     wait_s: float = 0.0
-    held: bool = False
-    """It had the slot a moment ago, so it may have it back where the store lost it and gave it to nobody."""
+    had_slot: bool = False
     adopt: bool = False
-    """With *held*: the process gave itself this slot while the store was away; it is told, whatever."""
 
 
 OnReleased = Callable[[Released | Exception], None]
-"""Called once with what became of an end; LimiterUnavailableError where the store did not answer."""
+"""Called once with the result of a release; LimiterUnavailableError if the store did not respond."""
 
 Wake = Callable[[int], None]
-"""Called with a lease id: its holder got a slot. A hint; asking again tells for sure."""
+"""Called with the lease id of a holder that may have got a slot. A hint; only admit() decides."""
 
 
 class Gate(Protocol):
-    """Admission, and what follows it. Lost answers of ``admit`` count as spent and are never resent (R25)."""
+    """Admission of calls, and their release. Spec: R25."""
 
-    async def admit(self, ask: AdmitRequest) -> AdmitResult:
-        """One step, all or nothing."""
+    async def admit(self, request: AdmitRequest) -> AdmitResult:
+        """Take everything that *request* needs, or nothing. If the response is lost, its units count as spent."""
         ...
 
     async def release(self, release: Release) -> Released:
-        """Give back the slot, hand it on, settle the buckets, tell the breaker."""
+        """Release the slot to the next waiter, settle the buckets, and update the breaker."""
         ...
 
-    def release_soon(self, release: Release, told: OnReleased) -> None:
-        """As `finish`, begun at once and done whatever becomes of the caller, who need not wait for it.
+    def release_soon(self, release: Release, on_released: OnReleased) -> None:
+        """Start a release() that completes even if the caller is cancelled.
 
-        What this process asks afterwards is judged after it.
+        Later requests of this process are decided after it.
         """
         ...
 
-    async def cancel(self, ask: AdmitRequest) -> None:
-        """Leave the line, give back a grant or turns that are no longer wanted. Idempotent."""
+    async def cancel(self, request: AdmitRequest) -> None:
+        """Leave the wait queue, and return an unused grant and reservations. Idempotent."""
         ...
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[Lease]:
-        """Keep leases and places; one batch for a whole process."""
+        """Renew leases and places in wait queues, in one batch."""
         ...
 
     async def listen(self, wake: Wake) -> None:
@@ -236,18 +256,17 @@ class Gate(Protocol):
 
 
 class FleetGate(Gate, Protocol):
-    """A gate in a store that may be away: then its methods raise LimiterUnavailableError."""
+    """A gate in a store. Its methods raise LimiterUnavailableError while the store is unavailable."""
 
     async def ping(self) -> None:
-        """Return once the store has answered."""
+        """Return once the store has responded."""
         ...
 
     def abandon(self, error: LimiterUnavailableError) -> None:
-        """Fail all who wait for an answer; what comes of their asks is undone when it is known."""
+        """Fail all requests in flight with *error*. If the store processes them later, they are reverted."""
         ...
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing is under way any more that was abandoned. Until then an ask with the same lease is
-        not to be made again: what is undone might be that one's."""
+        """Whether no abandoned request is in flight. Until then a lease id of one must not be used again."""
         ...

@@ -15,7 +15,7 @@ class GateOperator(Protocol):
     """
 
     async def reset_breaker(self, plan: Plan, *, dry_run: bool = False) -> Mode:
-        """Close the plan's breaker, whose calls then ramp up; return the mode it was in."""
+        """Close the plan's breaker; its calls then ramp up. Return the mode it was in."""
         ...
 
     async def promote(self, plan: Plan, lease_id: int, *, dry_run: bool = False) -> bool:

@@ -1,4 +1,4 @@
-"""What the gate keeps in its store, for those who look after it: kinds of keys, memory, leases (G9, G12)."""
+"""Inspection and repair of the keys in the gate's store: kinds, memory, leases. Spec: G9, G12."""
 
 from __future__ import annotations
 
@@ -6,27 +6,36 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-UNKNOWN = "unknown"
-"""The kind of a key that has our prefix and is none of ours (policy/limits/key.py)."""
+UNKNOWN_KIND = "unknown"
+"""The kind of a key that has our prefix and none of our forms (policy/limits/key.py)."""
 
 
 @dataclass(frozen=True, slots=True)
 class KindUse:
-    """All keys of one kind. *size_bytes* is computed from a sample; None where the server does not tell."""
+    """All keys of one kind.
+
+    Attributes:
+        size_bytes: Estimated from a sample. None: the server does not report it.
+        no_ttl: Keys without an expiry; fairlead itself writes none.
+    """
 
     kind: str
     keys: int
     size_bytes: int | None
     no_ttl: int
-    """Keys that would stay for ever; 0 for all that we write."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredLease:
-    """A lease in the store. *until_us*: its end by the store's clock; *ends_in_s*: from the look on."""
+    """A lease in the store.
+
+    Attributes:
+        key: The key of its pool's slots.
+        until_us: When it ends, by the store's clock.
+        ends_in_s: The same, from the time of the survey.
+    """
 
     key: str
-    """Of the slots of its pool."""
     holder: str
     lease_id: int
     process: str
@@ -38,55 +47,65 @@ class StoredLease:
 
 @dataclass(frozen=True, slots=True)
 class KeySurvey:
-    """One look at every key of ours, as far as it went."""
+    """A survey of this installation's keys.
+
+    Attributes:
+        keys_scanned: Keys of the whole server that were scanned, roughly.
+        complete: False if the bound was reached, so that the counts are too low.
+        max_bytes: The server's memory bound; 0: none.
+        no_ttl: Keys without an expiry, at most 1,000.
+        event_counts: Events by kind within the window of the survey. None: without a window.
+    """
 
     kinds: tuple[KindUse, ...]
-    looked_at: int
-    """Keys of the whole server that were passed, roughly."""
+    keys_scanned: int
     complete: bool
-    """False: the bound was reached, and the counts are of a part."""
     server_keys: int
     used_bytes: int
     max_bytes: int
-    """0: no bound."""
     no_ttl: tuple[str, ...]
-    """Keys without a time to live, at most a thousand of them."""
     leases: tuple[StoredLease, ...] = ()
-    happened: Mapping[str, int] | None = None
-    """How often each kind of event stands in the logs of the last *since_s*; None where it was not asked."""
+    event_counts: Mapping[str, int] | None = None
 
     @property
     def keys(self) -> int:
-        """How many are ours."""
+        """The number of this installation's keys."""
         return sum(use.keys for use in self.kinds)
 
     @property
     def size_bytes(self) -> int | None:
-        """What they take; None where the server does not tell."""
+        """The memory of these keys; None if the server does not report it."""
         sizes = [use.size_bytes for use in self.kinds]
         return None if None in sizes else sum(size for size in sizes if size is not None)
 
 
 class GateKeys(Protocol):
-    """The keys of one installation. Those of others are passed by, and never touched."""
+    """The keys of one installation. Those of others are never touched."""
 
     async def survey(
-        self, *, most: int = 100_000, weighed: int = 200, leases: bool = False, since_s: float = 0.0
+        self, *, max_keys: int = 100_000, sample: int = 200, leases: bool = False, window_s: float = 0.0
     ) -> KeySurvey:
-        """Look at about *most* keys of the server, and weigh *weighed* of each kind.
+        """Scan the keys of the server.
 
-        *leases*: read every lease, too; *since_s*: count the events of so long. LimiterUnavailableError.
+        Args:
+            max_keys: About how many keys to scan.
+            sample: How many keys of each kind to measure.
+            leases: Whether to read all leases, too.
+            window_s: How far back to count events; 0: not at all.
+
+        Raises:
+            LimiterUnavailableError: The store is unavailable.
         """
         ...
 
-    async def give_back(self, leases: Sequence[StoredLease]) -> list[StoredLease]:
-        """Take these out, but for those that were renewed or ended since they were seen; those taken out."""
+    async def remove_leases(self, leases: Sequence[StoredLease]) -> list[StoredLease]:
+        """Remove *leases*, without those renewed or ended since the survey; return those removed."""
         ...
 
-    async def give_ttl(self, keys: Sequence[str], ttl_s: float) -> int:
-        """Have keys that have no end of their life end in *ttl_s*; how many were given it."""
+    async def set_ttl(self, keys: Sequence[str], ttl_s: float) -> int:
+        """Expire those of *keys* without an expiry in *ttl_s*; return how many."""
         ...
 
     async def clear(self) -> int:
-        """Delete every key of ours; how many."""
+        """Delete all keys of this installation; return how many."""
         ...

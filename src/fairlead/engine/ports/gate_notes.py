@@ -1,4 +1,4 @@
-"""What the gate needs to survive Redis: connections with what was learnt of them, and its own beginning."""
+"""The gate's state that must survive Redis: learned limits, and whether slots were ever granted."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from typing import Protocol
 from uuid import UUID
 
-from fairlead.engine.ports.credentials import Connection, ConnectionKey
+from fairlead.engine.ports.connection import Connection, ConnectionKey
 
-SLOTS = "*slots"
-"""Stands for the calls in flight where else a limit is named; no limit can have this name."""
+SLOTS_LIMIT = "*slots"
+"""In place of a limit's name, for the number of calls in flight; no limit can have this name."""
 
 
 @dataclass(frozen=True, slots=True)
 class LearnedLimit:
-    """What answers told of one limit of a connection, while its settings were of *version*.
+    """One limit of a connection as responses stated it, under the settings of *version*.
 
-    Of calls in flight (SLOTS) *per_s* means nothing and is 1.
+    For SLOTS_LIMIT, *per_s* has no meaning and is 1.
     """
 
     connection_id: UUID
@@ -28,16 +28,16 @@ class LearnedLimit:
 
 
 class GateNotes(Protocol):
-    """Notes of the gate. Every method raises DependencyUnavailableError where the store is away."""
+    """The store of this state. Its methods raise DependencyUnavailableError while it is unavailable."""
 
     async def connection(self, key: ConnectionKey) -> Connection | None:
-        """The connection, with what was learnt under its present settings; None: there is none. *Batched.*"""
+        """Return the connection with its learned limits, or None if there is none. Batched."""
         ...
 
-    async def keep(self, learnt: Sequence[LearnedLimit]) -> None:
-        """Write down what was learnt, each limit once. Of removed connections nothing is kept."""
+    async def save(self, limits: Sequence[LearnedLimit]) -> None:
+        """Store *limits*, which name each limit once. Those of removed connections are ignored."""
         ...
 
-    async def starts(self, prefix: str) -> bool:
-        """Note that from now on slots may be granted under *prefix*; True for the first who ever said so."""
+    async def record_first_use(self, prefix: str) -> bool:
+        """Record that slots may be granted under *prefix*. Return True if that was never recorded before."""
         ...

@@ -1,4 +1,4 @@
-"""What people see of the gate: who holds what, who waits, and what is left (G12)."""
+"""The state of the gate for people: slots in use, wait queues, buckets and breakers. Spec: G12."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from fairlead.policy.limits.limit import Domain, Plan
 
 @dataclass(frozen=True, slots=True)
 class BucketView:
-    """A bucket now. *booked*: promised to those who wait; *blocked_s*: the vendor asked for that."""
+    """A bucket. *reserved*: units of pending reservations; *blocked_s*: the delay that the provider requested."""
 
     name: str
     level: float
     capacity: float
     per_s: float
-    booked: float
+    reserved: float
     blocked_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class HolderView:
-    """Who holds a slot. *ends_in_s*: when its lease ends unless renewed; below 0: nobody looked since."""
+    """A slot in use. *ends_in_s*: when its lease ends unless renewed; negative: expired, and not yet reclaimed."""
 
     lease_id: int
     process: str
@@ -36,7 +36,7 @@ class HolderView:
 
 @dataclass(frozen=True, slots=True)
 class WaiterView:
-    """Who stands in line, since when, and for how long it counts as alive."""
+    """A waiter for a slot. *alive_for_s*: how long it keeps its place unless renewed."""
 
     lease_id: int
     process: str
@@ -49,7 +49,7 @@ class WaiterView:
 
 @dataclass(frozen=True, slots=True)
 class BreakerView:
-    """A breaker now. *left_s*: until it lets a probe through, or until the probe's time is over."""
+    """A breaker. *left_s*: until it admits a probe, or until the probe's time is over."""
 
     mode: str
     in_a_row: int
@@ -61,7 +61,7 @@ class BreakerView:
 
 @dataclass(frozen=True, slots=True)
 class PromotionView:
-    """Who went first because he had waited too long (G4)."""
+    """A waiter that was promoted because it had waited too long. Spec: G4."""
 
     lease_id: int
     process: str
@@ -73,9 +73,12 @@ class PromotionView:
 
 @dataclass(frozen=True, slots=True)
 class FailureView:
-    """A failure that a breaker counted, and for how long it opened by it.
+    """A failure that a breaker counted.
 
-    *cause* is its code, such as ``http_500``. Process, tenant and job are empty where no slot was held.
+    Attributes:
+        opened_s: How long the breaker opened for it. None: it did not.
+        process: Empty, as are *tenant* and *job*, if the call had no slot.
+        cause: The code of the failure, such as ``http_500``.
     """
 
     ago_s: float
@@ -97,7 +100,12 @@ class DestinationView:
 
 @dataclass(frozen=True, slots=True)
 class GateView:
-    """Everything of one plan; a part is None where the plan has none, or nothing is known of it yet."""
+    """The state of one plan. A part is None if the plan has none, or if it was never used.
+
+    Attributes:
+        events: The latest of the pool's log, newest first.
+        unreadable: Parts with a damaged record, which the next call replaces.
+    """
 
     breaker: BreakerView | None
     capacity: int | None
@@ -105,25 +113,24 @@ class GateView:
     waiters: tuple[WaiterView, ...]
     buckets: tuple[BucketView, ...]
     events: tuple[Mapping[str, str], ...]
-    """The latest of the pool's log, newest first."""
     promotions: tuple[PromotionView, ...] = ()
     failures: tuple[FailureView, ...] = ()
     unreadable: tuple[str, ...] = ()
-    """Parts of which something is kept that cannot be ours; they begin anew with the next call."""
 
 
-class GateViewer(Protocol):
-    """Looks, and changes nothing."""
+class GateInspector(Protocol):
+    """A read-only view of the gate's store."""
 
-    async def look(self, plan: Plan, *, events: int = 50) -> GateView:
-        """The state of all that *plan* names. LimiterUnavailableError where the store is away.
+    async def inspect(self, plan: Plan, *, events: int = 50) -> GateView:
+        """Return the state of *plan*, with at most *events* of its events, promotions and failures each.
 
-        *events*: how many of the latest events, promotions and failures are shown, 0: none.
+        Raises:
+            LimiterUnavailableError: The store is unavailable.
         """
         ...
 
-    async def look_at(self, plans: Sequence[Plan], *, events: int = 0) -> list[GateView]:
-        """The same of several, over one connection."""
+    async def inspect_many(self, plans: Sequence[Plan], *, events: int = 0) -> list[GateView]:
+        """Do the same for several plans, over one connection."""
         ...
 
     async def breakers(self, domain: Domain | None = None, *, failures: int = 1) -> list[DestinationView]:

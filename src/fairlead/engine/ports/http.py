@@ -32,9 +32,9 @@ NoResponseKind = Literal[
     "tls",
     "proxy",
     "timeout",  # the deadline
-    "reset",  # the connection was lost, or the answer was cut off
+    "reset",  # the connection was lost, or the response was cut off
     "too_large",
-    "malformed",  # what came is no HTTP, or does not decode
+    "malformed",  # the response is not HTTP, or does not decode
 ]
 
 
@@ -84,7 +84,7 @@ class NoResponse:
     Attributes:
         sent: False only if no byte of the request left this process.
         why: The reason, without secrets, addresses or any text of the server.
-        status: The status of a response whose headers were complete and whose body was not.
+        status: The status of a response with complete headers and an incomplete body.
     """
 
     sent: bool
@@ -103,7 +103,7 @@ class StreamBroken(Exception):
 
 
 class HttpStream(Protocol):
-    """A response whose body is read as it arrives, within the request's deadline and bounds.
+    """A response with a body to read as it arrives, within the request's deadline and bounds.
 
     Iterate once: ``async for chunk in stream``. Each chunk is decoded and not empty. Raises StreamBroken.
     """
@@ -118,14 +118,14 @@ class HttpStream(Protocol):
 
 
 class DialObserver(Protocol):
-    """An observer of new connections. A place is a scheme, a host and a port, as in a URL."""
+    """An observer of new connections. An origin is a scheme, a host and a port, as in a URL."""
 
-    def reached(self, place: str) -> None:
-        """Record a new connection to *place*."""
+    def reached(self, origin: str) -> None:
+        """Record a new connection to *origin*."""
         ...
 
-    def failed(self, place: str, kind: NoResponseKind) -> None:
-        """Record that no connection to *place* could be made, and why."""
+    def failed(self, origin: str, kind: NoResponseKind) -> None:
+        """Record that no connection to *origin* could be made, and why."""
         ...
 
 

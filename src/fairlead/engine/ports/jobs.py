@@ -228,7 +228,7 @@ class JobStore(Protocol):
         """Discard available jobs past their expires_at as ``expired``, and return how many."""
         ...
 
-    async def next_due_s(self, claims: ClaimFilter) -> float | None:
+    async def next_due_in_s(self, claims: ClaimFilter) -> float | None:
         """Return the seconds until the next available job is due (0 if one is), None if there is none."""
         ...
 

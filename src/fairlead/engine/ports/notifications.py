@@ -1,4 +1,4 @@
-"""Telling the outside that something needs its attention."""
+"""Webhooks that report what needs attention."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """One event on its way out. *event_id* stays the same however often it is sent: receivers go by it."""
+    """One event to deliver. *event_id* is the same for every attempt, so that receivers can drop repeats."""
 
     event_id: str
     tenant: str
@@ -17,13 +17,14 @@ class Webhook:
 
 
 class WebhookSender(Protocol):
-    """Posts signed events to the one receiver of the settings."""
+    """The sender of signed events to the receiver in the settings."""
 
     async def send(self, webhook: Webhook) -> None:
-        """Return once the receiver took it (2xx).
+        """Send *webhook*, and return once the receiver has accepted it (2xx).
 
-        Raises NotSentError or TransientFailureError where trying again may help, RequestRejectedError where
-        the receiver
-        refused it, InvalidConfigError where its address may not be called.
+        Raises:
+            NotSentError, TransientFailureError: A retry may succeed.
+            RequestRejectedError: The receiver refused the event.
+            InvalidConfigError: Its address may not be called.
         """
         ...

@@ -1,4 +1,4 @@
-"""Sealing secrets, and the journal that keeps an answer before anybody is told of it."""
+"""Sealing of secrets, data keys, and the journal that stores a response before it is used."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from fairlead.engine.ports.credentials import Sealed
+from fairlead.engine.ports.connection import Sealed
 
 
 @dataclass(frozen=True, slots=True)
 class SealContext:
-    """What a sealed record is bound to: moved to another place, it does not open."""
+    """The place that a sealed record is bound to. In another place it does not open."""
 
     tenant: str
     connection_id: UUID
@@ -23,7 +23,7 @@ class SealContext:
 
 
 class Vault(Protocol):
-    """Seals and opens secrets under a data key per tenant (T9)."""
+    """Seals and opens secrets under a data key per tenant. Spec: T9."""
 
     async def preflight(self, tenant: str) -> object:
         """Load the tenant's data key, so that sealing a response cannot fail later.
@@ -33,12 +33,14 @@ class Vault(Protocol):
         ...
 
     def seal(self, context: SealContext, plain: bytes) -> Sealed:
-        """Seal under the tenant's current data key; it must be in memory (preflight)."""
+        """Seal under the tenant's current data key, which preflight() must have loaded."""
         ...
 
     async def open(self, context: SealContext, sealed: Sealed) -> bytes:
-        """Open; raises MasterKeyMissingError, MasterKeyMismatchError or CredentialUnreadableError. Data is
-        never changed by a failure.
+        """Return the plain text of *sealed*. A failure changes no data.
+
+        Raises:
+            MasterKeyMissingError, MasterKeyMismatchError, CredentialUnreadableError: It does not open.
         """
         ...
 
@@ -48,9 +50,9 @@ class Vault(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DataKey:
-    """The key that seals a tenant's records, itself wrapped by the master key *master_id*.
+    """A key that seals a tenant's records, wrapped by the master key *master_id*.
 
-    One is current per tenant; the others still open what they sealed.
+    A tenant has one current key. Retired keys only open records.
     """
 
     key_id: UUID
@@ -61,36 +63,36 @@ class DataKey:
 
 
 class KeyStore(Protocol):
-    """Where wrapped data keys are kept. Each method is atomic."""
+    """The store of wrapped data keys. Each method is atomic."""
 
     async def current(self, tenant: str) -> DataKey | None:
-        """The key that seals new records of *tenant*."""
+        """Return the key that seals new records of *tenant*."""
         ...
 
     async def get(self, key_id: UUID) -> DataKey | None:
-        """Any key, current or retired."""
+        """Return a key, current or retired."""
         ...
 
     async def adopt(self, key: DataKey) -> DataKey:
-        """Store *key* as its tenant's first; gives the current one, which is another's if that was faster."""
+        """Store *key* as its tenant's first, unless another process was faster; return the current one."""
         ...
 
     async def succeed(self, old: DataKey, new: DataKey) -> bool:
-        """Retire *old* and make *new* current, at once. False: *old* was not current any more."""
+        """Retire *old* and make *new* current, at once. Return False if *old* was not current."""
         ...
 
     async def rewrap(self, old: DataKey, new: DataKey) -> bool:
-        """Replace the wrapping of one key by compare-and-set on the old one."""
+        """Replace the wrapping of one key by compare-and-set on the old wrapping."""
         ...
 
     async def foreign(
-        self, master_id: str, *, current_only: bool, after: UUID | None, limit: int
+        self, master_id: str, *, current_only: bool, cursor: UUID | None, limit: int
     ) -> list[DataKey]:
-        """Keys not wrapped by *master_id*, in the order of their ids, beyond *after*."""
+        """Return keys that another master than *master_id* wrapped, by id, beyond *cursor*."""
         ...
 
     async def samples(self) -> list[DataKey]:
-        """One key of each master that wrapped any."""
+        """Return one key for each master key in use."""
         ...
 
 
@@ -99,32 +101,34 @@ class KeyRotator(Protocol):
 
     @property
     def master_id(self) -> str:
-        """The master key that wraps from now on."""
+        """The id of the newest master key, which wraps all keys from now on."""
         ...
 
     @property
     def retired_writes_s(self) -> float:
-        """For how long other processes may go on sealing under a key that was just retired."""
+        """How long other processes may still seal under a key that was just retired."""
         ...
 
     async def check(self) -> None:
-        """Raise MasterKeyMissingError, MasterKeyMismatchError or CredentialUnreadableError if stored data
-        keys do not open here.
+        """Check that the stored data keys open in this process.
+
+        Raises:
+            MasterKeyMissingError, MasterKeyMismatchError, CredentialUnreadableError: One does not.
         """
         ...
 
     async def renew(self, old: DataKey) -> bool:
-        """Retire *old* and make a new data key current. False: *old* was not current any more."""
+        """Retire *old* and make a new data key current. Return False if *old* was not current."""
         ...
 
     async def rewrap(self, old: DataKey) -> bool:
-        """Wrap the same data key under the present master. False: another process did."""
+        """Wrap *old* under the newest master key. Return False if another process did."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRecord:
-    """A sealed record where it is stored, with all it is bound to."""
+    """A sealed record in its table, with the context that it is bound to."""
 
     record_id: UUID
     context: SealContext
@@ -132,14 +136,14 @@ class StoredRecord:
 
 
 class SealedRecords(Protocol):
-    """One table of sealed records, to be verified and sealed anew."""
+    """One table of sealed records, which can be verified and resealed."""
 
-    async def page(self, *, retired_only: bool, after: UUID | None, limit: int) -> list[StoredRecord]:
-        """Records in the order of their ids, beyond *after*; only those under retired keys if asked so."""
+    async def page(self, *, retired_only: bool, cursor: UUID | None, limit: int) -> list[StoredRecord]:
+        """Return records by id, beyond *cursor*; with *retired_only* those under retired keys."""
         ...
 
     async def replace(self, changes: Sequence[tuple[StoredRecord, Sealed]]) -> int:
-        """Replace by compare-and-set on the old record; never waits for a writer. How many were replaced."""
+        """Replace records by compare-and-set, without those locked by a writer; return how many."""
         ...
 
 
@@ -159,7 +163,7 @@ class JournalHead:
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """A sealed answer, on disk before anybody is told of it. *sealed* holds the raw answer."""
+    """A response in the journal. *sealed* holds its raw bytes."""
 
     connection_id: UUID
     tenant: str
@@ -171,27 +175,31 @@ class JournalEntry:
     sealed: Sealed
 
 
-Fits = Callable[[JournalEntry], bool]
+EntryFilter = Callable[[JournalEntry], bool]
 
 
-def whichever(entry: JournalEntry) -> bool:
-    """Every entry fits."""
+def any_entry(entry: JournalEntry) -> bool:
+    """Accept every entry."""
     return True
 
 
 class Journal(Protocol):
-    """Host-local, append-only, fsynced (R6, R11)."""
+    """A host-local, append-only, fsynced log of responses to refreshes. Spec: R6, R11."""
 
     def preflight(self) -> None:
-        """Raise Refused if no entry could be written now (disk full, folder gone): refuse, do not burn."""
+        """Raise RefusedError if an entry could not be written now, before a token is spent."""
         ...
 
     async def append(self, entry: JournalEntry) -> None:
-        """Return once the entry is on disk; entries that wait together share one fsync. Raises OSError."""
+        """Write *entry* to disk; concurrent entries share one fsync.
+
+        Raises:
+            OSError: The disk failed.
+        """
         ...
 
     def settled(self, connection_id: UUID, epoch: int, *, just_now: bool = True) -> None:
-        """Record that no entry of this connection up to *epoch* is needed any more: the database is as new.
+        """Record that the database has this connection's responses up to *epoch*.
 
         Entries that were settled *just_now* are deleted after 24 h.
         """
@@ -201,7 +209,7 @@ class Journal(Protocol):
         self,
         connection_id: UUID,
         from_generation: int,
-        fits: Fits = whichever,
+        fits: EntryFilter = any_entry,
         *,
         newer_than: int = -1,
     ) -> JournalEntry | None:
@@ -214,7 +222,7 @@ class Journal(Protocol):
             newer_than: Only entries with a higher epoch match. If this host has none, nothing is read.
 
         Raises:
-            Refused: The journals cannot be read.
+            RefusedError: The journals cannot be read.
         """
         ...
 
@@ -229,8 +237,8 @@ class Journal(Protocol):
     def heads(self) -> AsyncIterator[Sequence[JournalHead]]:
         """Yield, in pages, the newest entry of each connection, settled or not.
 
-        Only connections whose newest entry is in our own or adopted files are included, so each is handled
-        by one process. The entry with the highest epoch is in the first page. Settle the entries of a page
+        Only entries in files of this process or adopted ones are included, so each is handled by one process.
+        The entry with the highest epoch is in the first page. Settle the entries of a page
         before requesting the next one; entries that are not settled then stay.
 
         Spec: R11.

@@ -1,4 +1,9 @@
-"""One request to a token endpoint, and the leave to send it."""
+"""Requests to token endpoints, and the permits to send them.
+
+Permits for token endpoints are granted in PostgreSQL, not by the gate of calls in Redis (docs/adr/0018): every
+refresh writes to PostgreSQL anyway, so its permit costs no further round trip, and refreshes continue without
+Redis.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +20,7 @@ from fairlead.policy.calls.blast_radius import Reach
 
 @dataclass(frozen=True, slots=True)
 class TokenCall:
-    """One request to a token, revoke or test endpoint, fully built. What it holds is never logged."""
+    """One request to a token, revoke or test endpoint, fully built. Its contents are never logged."""
 
     url: str
     headers: Mapping[str, Secret]
@@ -27,13 +32,15 @@ class TokenCall:
 
 
 class TokenTransport(Protocol):
-    """Sends a token request once; knows exactly whether it left (D7)."""
+    """The sender of token requests, each at most once; it knows whether a request was sent. Spec: D7."""
 
     async def send(
         self, call: TokenCall, before_sent: Callable[[], Awaitable[None]]
     ) -> HttpResponse | NoResponse:
-        """POST; *before_sent* is awaited after connect and TLS and before the first byte, and what it
-        raises is raised here with nothing sent."""
+        """Send *call* and return the whole response.
+
+        Awaits *before_sent* once connected, before the first byte. An error of it is raised, with nothing sent.
+        """
         ...
 
 
@@ -73,19 +80,19 @@ class EndpointKey:
     account: str = ""
 
     @property
-    def place(self) -> str:
+    def health_key(self) -> str:
         """The name under which health and refused secrets are counted."""
         return f"{self.client_id} {self.host}" if self.host else self.client_id
 
     @property
-    def bucket(self) -> str:
+    def rate_key(self) -> str:
         """The name under which the rate is counted."""
         return f"{self.client_id} account {self.account}" if self.account else self.client_id
 
 
 @dataclass(frozen=True, slots=True)
 class EndpointLimits:
-    """First guesses from the profile; None: no rate limit."""
+    """The initial limits, from the provider's profile. *per_s* None: no rate limit."""
 
     per_s: float | None
     burst: float
@@ -97,7 +104,7 @@ class EndpointLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class EndpointAsk:
+class PermitRequest:
     """One connection's request for a permit to refresh *generation*.
 
     Attributes:
@@ -115,16 +122,16 @@ class EndpointAsk:
     at_once: bool = False
 
 
-PAUSE_LOOK_S = 60.0
-"""When a connection asks again at the latest whose app is paused: the pause may be lifted by then."""
+PAUSE_POLL_S = 60.0
+"""The longest wait while an app is paused, because an operator may end the pause."""
 
 
-def endpoint_answer(row: Any, limits: EndpointLimits) -> EndpointPermit | EndpointRefusal:
-    """Return the answer to one ask of a group: the first get permits, the others the time of their turn.
+def permit_from_row(row: Any, limits: EndpointLimits) -> EndpointPermit | EndpointRefusal:
+    """Return the result of one request of a group; beyond the free permits, it is refused by the rate.
 
     Args:
         row: The row that ``endpoint_take`` returned for it.
-        limits: The limits of the ask.
+        limits: The limits of the request.
     """
     if row["held_s"] is not None:
         return EndpointRefusal("connection", row["held_s"], f"its last refresh failed: {row['reason']}")
@@ -135,7 +142,7 @@ def endpoint_answer(row: Any, limits: EndpointLimits) -> EndpointPermit | Endpoi
         max(1.0, row["retry_after_s"] or 1.0),
     )
     if row["guard"] == "pause":
-        return EndpointRefusal("pause", min(PAUSE_LOOK_S, wait_s), f"paused: {reason}")
+        return EndpointRefusal("pause", min(PAUSE_POLL_S, wait_s), f"paused: {reason}")
     if row["guard"] == "breaker":
         return EndpointRefusal("breaker", wait_s, f"breaker open: {reason}")
     wait_s = (row["turn"] + 1 - row["level"]) / limits.per_s if limits.per_s else 1.0
@@ -148,7 +155,7 @@ class EndpointChange:
 
     Attributes:
         news: False if it was closed before.
-        said_by: Some of the connections or hosts whose responses closed it.
+        said_by: Some of the connections or hosts with the responses that closed it.
     """
 
     client_id: str
@@ -161,17 +168,17 @@ class EndpointChange:
 class EndpointGate(Protocol):
     """Rate, breaker and pause of token endpoints, and the back-off of connections, for the whole fleet."""
 
-    async def admit(self, ask: EndpointAsk) -> EndpointPermit | EndpointRefusal:
-        """Return a permit, or the guard that refused and when to ask again. Batched."""
+    async def admit(self, request: PermitRequest) -> EndpointPermit | EndpointRefusal:
+        """Return a permit, or the guard that refused and when to try again. Batched."""
         ...
 
     async def record(
-        self, ask: EndpointAsk, permit: EndpointPermit, reach: Reach, reason: str, hint_s: float = 0.0
+        self, request: PermitRequest, permit: EndpointPermit, reach: Reach, reason: str, hint_s: float = 0.0
     ) -> EndpointChange | None:
         """Apply the response to a permitted request, by the rules of policy/calls/blast_radius.py.
 
         Args:
-            hint_s: The wait that the response asked for.
+            hint_s: The delay that the response requested.
 
         Returns:
             The changes for other connections.

@@ -1,4 +1,4 @@
-"""Words that several ports share."""
+"""Types that several ports share."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ from fairlead.engine.tokens.sealed_endpoints import (
     endpoint_digest,
     endpoint_digest_of,
 )
-from fairlead.engine.tokens.sealed_records import Stored, decode_stored, encode_stored
+from fairlead.engine.tokens.sealed_records import CredentialSecrets, decode_secrets, encode_secrets
 from fairlead.engine.tokens.secret_hosts import check_secret_host
 from fairlead.engine.tokens.settle import given_lifetime
 from fairlead.errors import CredentialUnreadableError, InvalidInputError, NotFoundError, SupersededError
@@ -154,7 +154,7 @@ class Connections:
         grant: Grant,
         profile: Profile,
         known: Credential | None,
-        opened: Stored | None,
+        opened: CredentialSecrets | None,
         settings: Mapping[str, Json],
         actor: str,
     ) -> NewCredential:
@@ -166,7 +166,7 @@ class Connections:
         client_id = grant.client_id or self._deps.apps.app(key.provider, "").client_id
         carried = opened if known and _keeps_app(known, grant) else None
         lifetime_s = grant.lifetime_s or (carried.tokens.lifetime_s if carried else None)
-        stored = Stored(
+        stored = CredentialSecrets(
             tokens=TokenSet(
                 access_token=grant.api_key or grant.access_token or Secret(""),
                 refresh_token=grant.refresh_token,
@@ -196,7 +196,7 @@ class Connections:
             client_id=client_id,
             endpoint=endpoint,
             settings=settings,
-            sealed=self._deps.vault.seal(context, encode_stored(stored)),
+            sealed=self._deps.vault.seal(context, encode_secrets(stored)),
             generation=generation,
             refreshable=refreshable,
             lifetime=self._lifetime(profile, connection_id, grant, lifetime_s),
@@ -206,7 +206,7 @@ class Connections:
             state_reason=grant.state_reason,
         )
 
-    async def opened(self, known: Credential | None, grant: Grant) -> Stored | None:
+    async def opened(self, known: Credential | None, grant: Grant) -> CredentialSecrets | None:
         """What is stored; None where nothing is, nothing of it is asked for, or it cannot be relied on."""
         if known is None or not (_keeps_app(known, grant) or HOSTS in known.connection.settings):
             return None
@@ -217,9 +217,9 @@ class Connections:
         except CredentialUnreadableError:
             return None  # reconnecting is the way out of a damaged record
 
-    async def _unchecked(self, credential: Credential) -> Stored:
+    async def _unchecked(self, credential: Credential) -> CredentialSecrets:
         context = payload_context(credential, credential.generation)
-        return decode_stored(await self._deps.vault.open(context, credential.sealed))
+        return decode_secrets(await self._deps.vault.open(context, credential.sealed))
 
     def _check_same_account(
         self, key: ConnectionKey, grant: Grant, known: Credential | None, account_id: str | None
@@ -289,26 +289,28 @@ class Connections:
             credential = await self._read(key)
             change = await self._resealed(credential, self._changed(credential, settings, unset))
             audit_id = self._deps.ids.uuid7()
-            if not change.is_one or await self._deps.store.configure(change, actor=actor, audit_id=audit_id):
+            if not change.has_changes or await self._deps.store.configure(
+                change, actor=actor, audit_id=audit_id
+            ):
                 return change
         raise SupersededError("others are writing this connection", tenant=key.tenant, provider=key.provider)
 
     async def _resealed(self, credential: Credential, change: SettingsChange) -> SettingsChange:
         """With the secrets sealed for the hosts that they may go to from then on."""
         connection = credential.connection
-        if change.after.get(HOSTS) == connection.settings.get(HOSTS):
+        if change.new_settings.get(HOSTS) == connection.settings.get(HOSTS):
             return change
         _key = await self._deps.vault.preflight(connection.key.tenant)
         fit, stored = (
-            endpoint_digest_of(replace(connection, settings=change.after)),
+            endpoint_digest_of(replace(connection, settings=change.new_settings)),
             await self._unchecked(credential),
         )
         if stored.endpoint_digest == fit:
             return change  # others wrote hosts without sealing them, and these are put back
         check_endpoints(credential, stored)
         context = payload_context(credential, credential.generation)
-        sealed = self._deps.vault.seal(context, encode_stored(replace(stored, endpoint_digest=fit)))
-        return replace(change, seen=credential.sealed, sealed=sealed)
+        sealed = self._deps.vault.seal(context, encode_secrets(replace(stored, endpoint_digest=fit)))
+        return replace(change, expected_sealed=credential.sealed, sealed=sealed)
 
     async def described(self, key: ConnectionKey) -> Connection | None:
         """What rarely changes of a connection; None where there is none."""

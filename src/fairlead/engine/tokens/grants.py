@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fairlead._core.secret import Secret
-from fairlead.engine.ports import Credential, EndpointAsk, EndpointKey, EndpointLimits, TokenCall
+from fairlead.engine.ports import Credential, EndpointKey, EndpointLimits, PermitRequest, TokenCall
 from fairlead.engine.tokens.deps import AppCredential, RefreshDeps, RefreshSettings
-from fairlead.engine.tokens.sealed_records import Stored
+from fairlead.engine.tokens.sealed_records import CredentialSecrets
 from fairlead.engine.tokens.secret_hosts import check_secret_host
 from fairlead.errors import InvalidConfigError, InvalidInputError
 from fairlead.policy.providers.profile import Profile
@@ -25,7 +25,7 @@ class Grants:
         self._deps = deps
         self._settings = settings
 
-    def app(self, credential: Credential, stored: Stored) -> AppCredential:
+    def app(self, credential: Credential, stored: CredentialSecrets) -> AppCredential:
         """The connection's app; its own secret or key goes before the shared ones."""
         connection = credential.connection
         shared = self._deps.apps.app(connection.key.provider, connection.client_id)
@@ -41,10 +41,10 @@ class Grants:
 
     def ask(
         self, profile: Profile, credential: Credential, app: AppCredential, url: str, *, at_once: bool
-    ) -> EndpointAsk:
+    ) -> PermitRequest:
         """Return the request for a permit to send a refresh to *url*."""
         key, limits = self.endpoint(profile, credential, app, url)
-        return EndpointAsk(
+        return PermitRequest(
             key,
             limits,
             credential.connection.connection_id,
@@ -85,7 +85,7 @@ class Grants:
         self,
         profile: Profile,
         credential: Credential,
-        stored: Stored,
+        stored: CredentialSecrets,
         app: AppCredential,
         issuer_s: int | None = None,
     ) -> TokenCall:
@@ -144,7 +144,7 @@ class Grants:
         )
         return self._deps.signer.sign(claims, profile.assertion.alg, app.private_key, app.key_id)
 
-    def _scopes(self, profile: Profile, stored: Stored) -> tuple[str, ...]:
+    def _scopes(self, profile: Profile, stored: CredentialSecrets) -> tuple[str, ...]:
         if profile.strategy != "assertion" or not stored.tokens.scope:
             return ()
         return tuple(filter(None, stored.tokens.scope.split(profile.scopes.separator)))

@@ -200,7 +200,7 @@ class Reencryptor:
         done = 0
         after: UUID | None = None
         while page := await self._keys.foreign(
-            self._rotator.master_id, current_only=current_only, after=after, limit=self._batch
+            self._rotator.master_id, current_only=current_only, cursor=after, limit=self._batch
         ):
             for key in page:
                 done += await act(key)
@@ -248,7 +248,7 @@ class Reencryptor:
 
     async def _pages(self, table: SealedRecords, *, retired_only: bool) -> AsyncIterator[list[StoredRecord]]:
         after: UUID | None = None
-        while page := await table.page(retired_only=retired_only, after=after, limit=self._batch):
+        while page := await table.page(retired_only=retired_only, cursor=after, limit=self._batch):
             yield page
             after = page[-1].record_id
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import UUID
 
-from fairlead.engine.ports import Claim, Credential, EndpointAsk
+from fairlead.engine.ports import Claim, Credential, PermitRequest
 from fairlead.engine.tokens.deps import Replay
-from fairlead.engine.tokens.sealed_records import Stored
+from fairlead.engine.tokens.sealed_records import CredentialSecrets
 from fairlead.engine.tokens.settle import Send
 from fairlead.engine.tokens.unknown_outcomes import SendHistory
 from fairlead.policy.providers.profile import Profile
@@ -25,8 +25,8 @@ class RefreshAttempt:
 
     credential: Credential
     profile: Profile
-    stored: Stored
-    ask: EndpointAsk
+    stored: CredentialSecrets
+    ask: PermitRequest
     claim: Claim
     attempt_id: UUID
     replay: Replay | None

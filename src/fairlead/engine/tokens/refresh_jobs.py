@@ -95,7 +95,7 @@ class TokenJobs:
             page = await self._deps.store.due(
                 urgent_only=urgent_only,
                 cool_down_s=self._settings.retry_dead_after_s,
-                after=after,
+                cursor=after,
                 limit=self._settings.scan_page,
             )
             seen += len(page.connections)
@@ -103,7 +103,7 @@ class TokenJobs:
             for due in page.connections:
                 if not due.refreshable:
                     await self._without_refresh_token(due)
-            after = page.next_after
+            after = page.next_cursor
             if after is None:
                 return Complete({"due": seen, "enqueued": enqueued})
 

@@ -18,12 +18,12 @@ from fairlead._core.faultpoint import faultpoint
 from fairlead.engine.ports import (
     Claim,
     Credential,
-    EndpointAsk,
     EndpointChange,
     EndpointRefusal,
     HttpResponse,
     Intent,
     NoResponse,
+    PermitRequest,
     SentMark,
     TokenCall,
 )
@@ -136,7 +136,7 @@ class RefreshRequestSender:
         )
 
     async def _claim(
-        self, intent: Intent, ask: EndpointAsk, replay: Replay | None
+        self, intent: Intent, ask: PermitRequest, replay: Replay | None
     ) -> Claim | EndpointRefusal | None:
         """Commit INTENT with a permit of the endpoint in one statement; a replay, a rare case, takes two."""
         if replay is None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from fairlead.engine.ports import Credential, NoResponse, TokenCall
 from fairlead.engine.tokens.deps import RefreshDeps, profile_of
 from fairlead.engine.tokens.grants import Grants
-from fairlead.engine.tokens.sealed_records import Stored
+from fairlead.engine.tokens.sealed_records import CredentialSecrets
 from fairlead.engine.tokens.secret_hosts import check_secret_host
 from fairlead.errors import FairleadError
 from fairlead.events import ServiceFailed
@@ -18,7 +18,9 @@ DEADLINE_S = 15.0
 CONFIRMED = "confirmed"
 
 
-async def end_grant(deps: RefreshDeps, grants: Grants, credential: Credential, stored: Stored) -> str:
+async def end_grant(
+    deps: RefreshDeps, grants: Grants, credential: Credential, stored: CredentialSecrets
+) -> str:
     """Ask the provider to revoke the tokens of *stored*; describe the result."""
     try:
         profile, app = profile_of(deps, credential), grants.app(credential, stored)
@@ -43,7 +45,7 @@ async def end_grant(deps: RefreshDeps, grants: Grants, credential: Credential, s
 
 
 async def end_if_revoked(
-    deps: RefreshDeps, grants: Grants, credential: Credential, stored: Stored, granted: Granted
+    deps: RefreshDeps, grants: Grants, credential: Credential, stored: CredentialSecrets, granted: Granted
 ) -> None:
     """Revoke *granted* at the provider if it was not stored because the connection is revoked."""
     now = await deps.store.read_id(credential.connection.connection_id)

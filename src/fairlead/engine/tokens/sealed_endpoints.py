@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from fairlead.engine.ports import Connection, Credential, Json
-from fairlead.engine.tokens.sealed_records import Stored
+from fairlead.engine.tokens.sealed_records import CredentialSecrets
 from fairlead.errors import CredentialUnreadableError
 
 HOSTS = "hosts"
@@ -46,7 +46,7 @@ def _digest(said: list[Json]) -> str:
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
-def check_endpoints(credential: Credential, stored: Stored) -> None:
+def check_endpoints(credential: Credential, stored: CredentialSecrets) -> None:
     """CredentialUnreadableError where the row would send *stored* elsewhere than it was sealed for."""
     connection = credential.connection
     if stored.endpoint_digest in (None, endpoint_digest_of(connection)):

@@ -15,7 +15,7 @@ from fairlead.policy.tokens.token_json import plain_json
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class CredentialSecrets:
     """All secrets of a connection: its tokens, and those of its own app if it does not use the shared one.
 
     Attributes:
@@ -31,7 +31,7 @@ class Stored:
     grant_digest: str | None = None
 
 
-def encode_stored(stored: Stored) -> bytes:
+def encode_secrets(stored: CredentialSecrets) -> bytes:
     """The record to seal. Holds secrets in clear."""
     record = {
         "tokens": token_set_to_record(stored.tokens),
@@ -44,14 +44,14 @@ def encode_stored(stored: Stored) -> bytes:
     return plain_json(record).encode()
 
 
-def decode_stored(plain: bytes) -> Stored:
+def decode_secrets(plain: bytes) -> CredentialSecrets:
     """Back from the sealed form; CredentialUnreadableError, without the content, for anything else."""
     try:
         record: Mapping[str, Any] = json.loads(plain)
         tokens = record["tokens"]
         if isinstance(tokens, str):  # records of earlier versions hold JSON inside JSON
             tokens = json.loads(tokens)
-        return Stored(
+        return CredentialSecrets(
             tokens=token_set_from_record(tokens),
             client_secret=_secret(record["client_secret"]),
             private_key=_secret(record["private_key"]),

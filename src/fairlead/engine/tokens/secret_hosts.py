@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from fairlead.engine.ports import ConnectionKey
 from fairlead.engine.tokens.deps import AppCredential
-from fairlead.engine.tokens.sealed_records import Stored
+from fairlead.engine.tokens.sealed_records import CredentialSecrets
 from fairlead.errors import InvalidConfigError
 from fairlead.policy.providers.profile import Place, Profile
 
@@ -24,7 +24,7 @@ def check_secret_host(
     endpoint: Mapping[str, str],
     app: AppCredential,
     key: ConnectionKey,
-    own: Stored | None = None,
+    own: CredentialSecrets | None = None,
 ) -> None:
     """Raise InvalidConfigError where a secret of the settings would go to a host that they do not name.
 
@@ -45,7 +45,7 @@ def check_secret_host(
     )
 
 
-def _is_lent(profile: Profile, app: AppCredential, own: Stored | None) -> bool:
+def _is_lent(profile: Profile, app: AppCredential, own: CredentialSecrets | None) -> bool:
     """Whether a request by *profile* would carry a secret of *app*, or be signed with its key."""
     if profile.client_auth in ("body", "basic") and app.client_secret and not (own and own.client_secret):
         return True

@@ -27,7 +27,12 @@ from fairlead.engine.tokens.deps import (
     profile_of,
 )
 from fairlead.engine.tokens.sealed_endpoints import check_endpoints, endpoint_digest_of
-from fairlead.engine.tokens.sealed_records import Stored, decode_stored, encode_answer, encode_stored
+from fairlead.engine.tokens.sealed_records import (
+    CredentialSecrets,
+    decode_secrets,
+    encode_answer,
+    encode_secrets,
+)
 from fairlead.engine.tokens.send_history import is_newer
 from fairlead.errors import CredentialUnreadableError, DependencyUnavailableError
 from fairlead.events import StoreUnreachable, TokenRefreshed
@@ -72,7 +77,7 @@ class Published:
     """A settled answer: its generation, and the secrets that were stored."""
 
     generation: int
-    stored: Stored
+    stored: CredentialSecrets
 
 
 def lifetime_of(profile: Profile, connection_id: UUID, expires_in_s: float | None) -> Lifetime:
@@ -119,7 +124,9 @@ SUPERSEDED = 0
 """In the place of a generation: the token was sent again since, and that answer has the newer one."""
 
 
-def is_same_successor(before: Stored, there: Stored | None, merged: Stored) -> bool:
+def is_same_successor(
+    before: CredentialSecrets, there: CredentialSecrets | None, merged: CredentialSecrets
+) -> bool:
     """Whether an answer brings, in place of the refresh token *before*, that which is *there* already.
 
     Some providers repeat it to whoever presents the spent one again. As one more generation it would be sent
@@ -150,11 +157,11 @@ class Settler:
         stored = replace(stored, tokens=replace(stored.tokens, expires_at=credential.expires_at))
         return _fresh(credential, credential.generation, stored, credential.expires_in_s)
 
-    async def stored(self, credential: Credential) -> Stored:
+    async def stored(self, credential: Credential) -> CredentialSecrets:
         """The secrets of the stored generation, opened; CredentialUnreadableError also where the row would send
         them elsewhere than they were sealed for."""
         context = payload_context(credential, credential.generation)
-        stored = decode_stored(await self._deps.vault.open(context, credential.sealed))
+        stored = decode_secrets(await self._deps.vault.open(context, credential.sealed))
         check_endpoints(credential, stored)
         return stored
 
@@ -209,7 +216,7 @@ class Settler:
         return late
 
     async def publish(
-        self, send: Send, stored: Stored, granted: Granted, *, recovered: bool
+        self, send: Send, stored: CredentialSecrets, granted: Granted, *, recovered: bool
     ) -> Published | None:
         """Settle *granted* as the next generation; None if a newer one is there by now, or is to be had."""
         merged = replace(
@@ -237,7 +244,7 @@ class Settler:
         return _fresh(send.credential, published.generation, published.stored, left_s, refreshed=True)
 
     async def _settle_or_supersede(
-        self, send: Send, before: Stored, merged: Stored, granted: Granted
+        self, send: Send, before: CredentialSecrets, merged: CredentialSecrets, granted: Granted
     ) -> int | None:
         spent, base = send.credential.generation, send.credential
         for _ in range(WRITERS):
@@ -263,7 +270,7 @@ class Settler:
             )
         return SUPERSEDED
 
-    async def _there(self, now: Credential) -> Stored | None:
+    async def _there(self, now: Credential) -> CredentialSecrets | None:
         """What is stored by now. A change of settings seals where secrets may go; what does not open says
         nothing."""
         try:
@@ -271,7 +278,9 @@ class Settler:
         except CredentialUnreadableError:
             return None
 
-    def _settlement(self, send: Send, credential: Credential, merged: Stored, granted: Granted) -> Settlement:
+    def _settlement(
+        self, send: Send, credential: Credential, merged: CredentialSecrets, granted: Granted
+    ) -> Settlement:
         spent = credential.generation
         profile = profile_of(self._deps, credential)
         connection = credential.connection
@@ -280,9 +289,9 @@ class Settler:
             connection_id=connection.connection_id,
             attempt_id=send.attempt_id,
             from_generation=spent,
-            seen=credential.sealed,
+            expected_sealed=credential.sealed,
             epoch=send.epoch,
-            sealed=self._deps.vault.seal(payload_context(credential, spent + 1), encode_stored(merged)),
+            sealed=self._deps.vault.seal(payload_context(credential, spent + 1), encode_secrets(merged)),
             refreshable=profile.strategy == "assertion" or merged.tokens.refresh_token is not None,
             account_id=merged.tokens.account_id if unnamed else None,
             sent_at=send.sent_at,
@@ -318,7 +327,7 @@ class Settler:
 def _fresh(
     credential: Credential,
     generation: int,
-    stored: Stored,
+    stored: CredentialSecrets,
     expires_in_s: float | None,
     *,
     refreshed: bool = False,

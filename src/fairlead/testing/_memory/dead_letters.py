@@ -50,14 +50,14 @@ class MemoryDeadLetterStore(MemoryStore):
         wanted: DeadLetterFilter,
         *,
         limit: int,
-        after: UUID | None = None,
+        cursor: UUID | None = None,
         oldest_first: bool = False,
         at_rest: bool = False,
     ) -> list[DeadLetter]:
         rows = sorted(self._fitting(wanted), key=lambda row: row.dead_letter_id, reverse=not oldest_first)
-        if after is not None:
-            rows = [row for row in rows if (row.dead_letter_id > after) == oldest_first]
-            rows = [row for row in rows if row.dead_letter_id != after]
+        if cursor is not None:
+            rows = [row for row in rows if (row.dead_letter_id > cursor) == oldest_first]
+            rows = [row for row in rows if row.dead_letter_id != cursor]
         if at_rest:
             rows = [row for row in rows if not self._is_under_way(row)]
         return [self._view(row) for row in rows[:limit]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from fairlead.engine.ports.lanes import Explanation
+from fairlead.engine.ports import Explanation
 from fairlead.policy.jobs.explain import HeldBy, JobFacts, explain_wait
 from fairlead.policy.jobs.states import JobState
 from fairlead.testing._memory.capacity import Room, pauses_of

@@ -213,7 +213,7 @@ class MemoryJobStore(MemoryStore):
         return len(late[:limit])
 
     @statement
-    def next_due_s(self, wanted: ClaimFilter) -> float | None:
+    def next_due_in_s(self, wanted: ClaimFilter) -> float | None:
         room = Room(self.database)
         waits = [self._wait_s(row, room) for row in self._available(wanted)]
         return min((wait_s for wait_s in waits if wait_s is not None), default=None)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from fairlead.engine.ports.lanes import GroupCap, TenantShare, Tier
+from fairlead.engine.ports import GroupCap, TenantShare, Tier
 from fairlead.policy.jobs.lane import Scope, ScopeKind, is_internal_kind
 from fairlead.testing._memory.rows import JobRow
 

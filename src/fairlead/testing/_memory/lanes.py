@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
-from fairlead.engine.ports.lanes import (
+from fairlead.engine.ports import (
     Explanation,
     GroupCap,
     PauseView,

@@ -1,4 +1,6 @@
--- token_endpoints: rate, breaker and pause of each token endpoint, by provider and client id. Spec: R13.
+-- token_endpoints: rate, breaker and pause of each token endpoint, by provider and client id. They are here and not
+-- in the gate of calls (Redis), so that a refresh takes its permit in the statement that claims it, and refreshes
+-- continue without Redis (docs/adr/0018). Spec: R13.
 
 CREATE TABLE endpoint_gate (
     provider text NOT NULL,

@@ -21,7 +21,7 @@ class BulkState(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class BulkAsk:
+class BulkQuery:
     """A question of GraphQL. *changes*: it begins something, and is not to be asked twice."""
 
     query: str = field(repr=False)
@@ -71,7 +71,7 @@ class BulkProtocol(Protocol):
         """Which of the profile's kinds an operation of this text is."""
         ...
 
-    def begin(self, kind: str, text: str, variables: Mapping[str, Any]) -> BulkAsk:
+    def begin(self, kind: str, text: str, variables: Mapping[str, Any]) -> BulkQuery:
         """What begins one. InvalidInputError where *variables* lack something."""
         ...
 
@@ -79,11 +79,11 @@ class BulkProtocol(Protocol):
         """What the answer to `begin` says."""
         ...
 
-    def look(self, running_id: str, version: str) -> BulkAsk:
+    def look(self, running_id: str, version: str) -> BulkQuery:
         """What asks after one."""
         ...
 
-    def latest(self, kind: str, version: str) -> BulkAsk:
+    def latest(self, kind: str, version: str) -> BulkQuery:
         """What asks for the latest ones."""
         ...
 

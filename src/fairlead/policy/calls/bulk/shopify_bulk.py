@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fairlead.errors import InvalidInputError
-from fairlead.policy.calls.bulk.protocol import BulkAsk, BulkDenied, BulkSeen, BulkState
+from fairlead.policy.calls.bulk.protocol import BulkDenied, BulkQuery, BulkSeen, BulkState
 from fairlead.policy.failures.http_date import parse_rfc_3339
 from fairlead.policy.limits.bulk_token import is_running_id
 from fairlead.policy.limits.feedback.raw_response import RawResponse
@@ -51,14 +51,14 @@ class ShopifyBulk:
         """``mutation`` where it begins with that word."""
         return "mutation" if _MUTATION.match(text) else "query"
 
-    def begin(self, kind: str, text: str, variables: Mapping[str, Any]) -> BulkAsk:
+    def begin(self, kind: str, text: str, variables: Mapping[str, Any]) -> BulkQuery:
         """A mutation reads its lines from a file that was uploaded before."""
         needed = {"stagedUploadPath"} if kind == "mutation" else set()
         if set(variables) != needed:
             told = ", ".join(sorted(needed)) or "none"
             hint = "upload the lines first (stagedUploadsCreate)" if needed else "write values into the query"
             raise InvalidInputError(f"a bulk {kind} takes these variables: {told}", hint=hint)
-        return BulkAsk(_BEGIN[kind], {"text": text, **variables}, changes=True)
+        return BulkQuery(_BEGIN[kind], {"text": text, **variables}, changes=True)
 
     def begun(self, reply: RawResponse) -> BulkSeen | BulkDenied:
         """The operation, or the first of the user errors."""
@@ -71,19 +71,19 @@ class ShopifyBulk:
         first = errors[0] if errors else None
         return BulkDenied(word(member(first, "code")) or "not_begun", word(member(first, "message")))
 
-    def look(self, running_id: str, version: str) -> BulkAsk:
+    def look(self, running_id: str, version: str) -> BulkQuery:
         """By its id."""
         if version >= LISTED_SINCE:
             text = f"query ($id: ID!) {{ bulkOperation(id: $id) {{ {_FIELDS} }} }}"
         else:
             text = f"query ($id: ID!) {{ node(id: $id) {{ ... on BulkOperation {{ {_FIELDS} }} }} }}"
-        return BulkAsk(text, {"id": running_id})
+        return BulkQuery(text, {"id": running_id})
 
-    def latest(self, kind: str, version: str) -> BulkAsk:
+    def latest(self, kind: str, version: str) -> BulkQuery:
         """Newest first; before 2026-01 there is one."""
         if version >= LISTED_SINCE:
-            return BulkAsk(f"{{ bulkOperations(first: {_LATEST}) {{ nodes {{ {_FIELDS} }} }} }}")
-        return BulkAsk(f"{{ currentBulkOperation(type: {kind.upper()}) {{ {_FIELDS} }} }}")
+            return BulkQuery(f"{{ bulkOperations(first: {_LATEST}) {{ nodes {{ {_FIELDS} }} }} }}")
+        return BulkQuery(f"{{ currentBulkOperation(type: {kind.upper()}) {{ {_FIELDS} }} }}")
 
     def seen(self, reply: RawResponse) -> tuple[BulkSeen, ...]:
         """Of one field: an operation, or a list of them."""
