@@ -23,29 +23,29 @@ KINDS = [pagination.model_fields["kind"].default for pagination in get_args(get_
     ("name", "head", "words"),
     [
         (CLIENT, "| option | meaning | default |", CallOptions.__annotations__),
-        (FAILURES, "| setting | says | by default | in a profile |", CallSettings.model_fields),
-        (CLIENT, "| `kind` | the next page is asked for | fields (and defaults) |", KINDS),
+        (FAILURES, "| setting | meaning | default | in a profile |", CallSettings.model_fields),
+        (CLIENT, "| `kind` | the next page is requested | fields (and defaults) |", KINDS),
     ],
 )
-def test_a_table_lists_them_all(name: str, head: str, words: Collection[str]) -> None:
+def test_a_table_lists_all_of_them(name: str, head: str, words: Collection[str]) -> None:
     assert listed(page(name), head) == set(words)
 
 
-def test_what_may_be_sent_twice_is_told() -> None:
-    (row_text,) = re.findall(r"^\| 5xx.*$", page(CLIENT), re.MULTILINE)
+def test_the_page_names_the_calls_that_may_be_sent_twice() -> None:
+    (row_text,) = re.findall(r"^\| other 5xx.*$", page(CLIENT), re.MULTILINE)
     assert set(re.findall(r"`([A-Z]+)`", row_text)) == IDEMPOTENT - {"OPTIONS", "TRACE"}
 
 
-def test_the_status_that_is_not_sent_again_is_told() -> None:
+def test_the_page_names_the_status_that_ends_a_call() -> None:
     """By the rule that ships: a breaker's answer ends the call."""
     (row_text,) = re.findall(
-        r"^\| ([0-9]+), and what a breaker's rule matches \| not here", page(CLIENT), re.MULTILINE
+        r"^\| ([0-9]+), and what a breaker's rule matches \| not within", page(CLIENT), re.MULTILINE
     )
     later = [rule for rule in builtin_rules() if rule.strategy == "circuit_breaker"]
     assert [rule.alone for rule in later] == [(int(row_text),)]
 
 
-def test_the_classes_are_told() -> None:
+def test_the_page_lists_the_priority_classes() -> None:
     (row_text,) = re.findall(r"^\| `priority`.*$", page(CLIENT), re.MULTILINE)
     assert [word for word in re.findall(r"`([a-z-]+)`", row_text) if word in CLASSES] == [
         *CLASSES,
