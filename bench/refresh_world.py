@@ -43,7 +43,7 @@ class World:
 async def safe(world: World, policy: str, number: int) -> None:
     """Refresh one connection through the coordinator."""
     connection_id = world.ids[policy, number]
-    fresh = await world.fl.runtime.coordinator.refresh(connection_id, world.generations[connection_id])
+    fresh = await world.fl.runtime.tokens.coordinator.refresh(connection_id, world.generations[connection_id])
     world.generations[connection_id] = fresh.generation
 
 
@@ -61,7 +61,7 @@ async def bare(world: World, policy: str, number: int) -> None:
         deadline_s=15.0,
         reuse_connection=policy != "strict",
     )
-    answer = await world.fl.runtime.wires.tokens.send(call, _nothing)
+    answer = await world.fl.runtime.http.tokens.send(call, _nothing)
     assert isinstance(answer, HttpResponse), answer
     token = str(json.loads(answer.body).get("refresh_token") or world.bare_tokens[policy, number])
     world.bare_tokens[policy, number] = token

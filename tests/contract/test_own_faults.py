@@ -142,9 +142,9 @@ async def test_proxy_that_does_not_reach_a_destination_is_not_at_fault(
 
 
 async def not_delivered(wires: HttpClients) -> NotSentError:
-    assert wires.notices is not None
+    assert wires.webhook is not None
     with pytest.raises(NotSentError) as raised:
-        await wires.notices.send(Webhook("1", "acme", "xero", b"{}"))
+        await wires.webhook.send(Webhook("1", "acme", "xero", b"{}"))
     return raised.value
 
 

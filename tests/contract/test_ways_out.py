@@ -52,11 +52,11 @@ async def test_the_setting_has_all_that_leaves_go_through_the_proxy(monkeypatch:
         monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{proxy.port}")
         monkeypatch.delenv("no_proxy", raising=False)
         async with wires(trust_env="true") as ways:
-            assert ways.notices is not None
+            assert ways.webhook is not None
             assert isinstance(await ways.calls.send(request_of("http://api.example/t")), HttpResponse)
             answered = await ways.tokens.send(call_of("http://token.example/t"), let_it_go)
             assert isinstance(answered, HttpResponse)
-            await ways.notices.send(NOTICE)
+            await ways.webhook.send(NOTICE)
         targets = [arrival.split(b" ", 2)[1] for arrival in proxy.arrivals]
         assert targets == [b"http://api.example/t", b"http://token.example/t", b"http://hooks.example/hooks"]
 

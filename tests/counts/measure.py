@@ -113,7 +113,7 @@ async def refresh_alone(world: World, *, calls: bool = True) -> Figures:
 
 async def refresh_in_herd(world: World) -> Figures:
     """Count a refresh of a hundred that move in step."""
-    transport = world.fl.runtime.wires.tokens
+    transport = world.fl.runtime.http.tokens
     transport.send = LockStep(transport.send, HERD)  # type: ignore[method-assign]
     try:
 

@@ -298,7 +298,7 @@ async def test_what_was_restored_away_is_there_again_before_anything_is_served(
     async with made as fl:
         await connect(fl, issuer)
         [lost] = await rows(database, f"SELECT {LOST} FROM credential")
-        await fl.runtime.coordinator.refresh(lost["connection_id"], lost["generation"])
+        await fl.runtime.tokens.coordinator.refresh(lost["connection_id"], lost["generation"])
     await run(database, FORGET, *lost.values())
     async with made as fl:
         [now] = await rows(database, "SELECT generation FROM credential")
@@ -314,7 +314,7 @@ async def test_a_restored_database_is_noticed_by_a_program_that_never_runs(
         fl.runtime.bus.subscribe(told)
         await connect(fl, issuer)
         [lost] = await rows(database, f"SELECT {LOST} FROM credential")
-        await fl.runtime.coordinator.refresh(lost["connection_id"], lost["generation"])
+        await fl.runtime.tokens.coordinator.refresh(lost["connection_id"], lost["generation"])
         await run(database, FORGET, *lost.values())
 
         async def another(_store: object) -> str:

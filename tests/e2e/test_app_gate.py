@@ -217,6 +217,6 @@ async def test_the_clean_up_looks_after_the_gate_and_tells_of_it(made: Callable[
         await connect(fl, **FEW)
         await call(fl, wait_s=5)
         context = JobContext(a_job("clean_up"), lambda: 100.0)
-        done = await fl.runtime.pruner.run(context)
+        done = await fl.runtime.job_components.pruner.run(context)
         assert done["gate"] == 0, "there is nothing left over"
         assert fl.runtime.bus.counts["gate_maintenance_done"] == 1

@@ -164,7 +164,7 @@ async def test_settings_rule_what_becomes_of_the_dead(shell: Shell) -> None:
         fl.job("boom")(boom)
         worn_out = a_job("boom", attempt=30, streaks={"transient_network": 30})
         async with fl:
-            outcome = await fl.runtime.executor.run(worn_out)
+            outcome = await fl.runtime.job_components.executor.run(worn_out)
         assert isinstance(outcome, Discarded)
         return outcome.action_in_s
 

@@ -77,7 +77,7 @@ async def main():
 
         ends = await asyncio.gather(*(call() for _ in range(80)), return_exceptions=True)
         told = collections.Counter(f"{type(each).__name__} {getattr(each, 'reason', '')}" for each in ends)
-        trouble = fl.runtime.wires.watch.trouble()
+        trouble = fl.runtime.http.watch.trouble()
         resource.setrlimit(resource.RLIMIT_NOFILE, (3, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
         await fl.enqueue(nothing, tenant="tenant-0")  # by a statement that was not used yet
         print(json.dumps({"ends": told, "opened": len(opened), "trouble": trouble}))
@@ -109,7 +109,7 @@ class Process:
     async def begin(self, stack: AsyncExitStack) -> None:
         await stack.enter_async_context(self.fairlead)
         self.fairlead.runtime.bus.subscribe(self.told.append)
-        transport = self.fairlead.runtime.wires.calls
+        transport = self.fairlead.runtime.http.calls
         transport._opened()
         assert transport._resolver is not None
         transport._resolver.resolve = self._resolver(transport._resolver)  # type: ignore[method-assign]

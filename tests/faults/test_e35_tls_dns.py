@@ -90,7 +90,7 @@ async def _vendor(fault: str, folder: Path) -> AsyncIterator[tuple[str, RawServe
 @asynccontextmanager
 async def _callers(settings: dict[str, Any], tls: ssl.SSLContext | None = None) -> AsyncIterator[Callers]:
     async with calling(settings) as callers:
-        transport = callers.fl.runtime.wires.calls
+        transport = callers.fl.runtime.http.calls
         transport._tls = tls
         transport._settings = TransportSettings(connect_timeout_s=STALLED_S)
         await callers.connect("acme")

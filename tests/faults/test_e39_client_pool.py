@@ -130,7 +130,7 @@ async def _churn(
 ) -> AsyncIterator[_Churn]:
     async with RawServer(_server) as server, calling(settings_of(servers, database, folder)) as callers:
         few = TransportSettings(max_connections=CONNECTIONS, max_per_host=CONNECTIONS, connect_timeout_s=20.0)
-        callers.fl.runtime.wires.calls._settings = few
+        callers.fl.runtime.http.calls._settings = few
         await callers.connect("acme", concurrency_limit=SLOTS)
         async with _asking(callers, way) as ask:
             yield _Churn(callers, ask, server.url, draw)

@@ -101,7 +101,7 @@ class Process(Runtime):
         return sum(all(getattr(event, at) == value for at, value in fields.items()) for event in fitting)
 
     async def give(self, key: str) -> None:
-        await self.connections.upsert(KEY, Grant(access_token=Secret(key)), actor="test")
+        await self.tokens.connections.upsert(KEY, Grant(access_token=Secret(key)), actor="test")
 
     async def get(self, deadline_s: float = 30.0, key: ConnectionKey = KEY) -> int:
         calls = self.calls

@@ -11,9 +11,8 @@ import pytest
 
 from fairlead._core.secret import Secret
 from fairlead.adapters.local.system import SystemClock, SystemIds, draw
-from fairlead.assembly.config import Config
 from fairlead.assembly.gate import GateComponents, GateSettings
-from fairlead.assembly.runtime import Roles, Runtime
+from fairlead.assembly.jobs import background_services
 from fairlead.assembly.settings import Settings
 from fairlead.engine.base.service import Service
 from fairlead.engine.jobs.rescuer import rescue_interval_s
@@ -42,11 +41,21 @@ LESS_OFTEN = {"lanes": LANES_LOOK_S, "gate-guard": GUARD_LOOK_S}
 
 def of_the_runtime() -> dict[str, float]:
     """Return each service of a process with both roles and a Redis, and its interval in seconds."""
-    runtime = cast(Any, Runtime(Config(Settings(), {})))
-    for room in ("sessions", "jobs", "processes", "lanes", "schedule_store"):
-        setattr(runtime, room, None)  # services are made, and not run
-    runtime.timeline_watch = TimelineWatch(cast(Any, SimpleNamespace(emit=None)), cast(Any, None))
-    runtime.heartbeat = SimpleNamespace(lease_s=runtime.settings.worker.lease_s, holds=lambda: True)
+    clock, settings = SystemClock(), Settings()
+    stores = SimpleNamespace(sessions=None, jobs=None, lanes=None, schedule_store=None)  # they are not used
+    lease = SimpleNamespace(lease_s=settings.worker.lease_s, holds=lambda: True)
+    services = background_services(
+        cast(Any, stores),
+        cast(Any, None),
+        cast(Any, lease),
+        claims=ClaimFilter(),
+        scheduler=True,
+        max_crashes=settings.worker.max_crashes,
+        clock=clock,
+        draw=draw,
+        ids=SystemIds(),
+        emit=lambda event: None,
+    )
     gate = GateComponents(
         Secret("redis://127.0.0.1:1"),
         GateSettings(),
@@ -58,8 +67,9 @@ def of_the_runtime() -> dict[str, float]:
         ids=SystemIds(),
         emit=lambda event: None,
     )
-    watch = runtime.timeline_watch.service(clock=SystemClock(), draw=draw)
-    return _intervals([*runtime._make_services(Roles(), ClaimFilter()), watch, *gate._services])
+    timeline_watch = TimelineWatch(cast(Any, SimpleNamespace(emit=None)), cast(Any, None))
+    watch = timeline_watch.service(clock=clock, draw=draw)
+    return _intervals([*services, watch, *gate._services])
 
 
 def of_the_simulation() -> Iterator[dict[str, float]]:

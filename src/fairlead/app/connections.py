@@ -62,7 +62,7 @@ class ConnectionsAPI:
             endpoint=dict(endpoint or {}),
             settings=None if settings is None else dict(settings),
         )
-        view = await self._runtime().connections.upsert(key, grant, actor=actor)
+        view = await self._runtime().tokens.connections.upsert(key, grant, actor=actor)
         self._runtime().reader.forget(key)
         return view
 
@@ -83,12 +83,12 @@ class ConnectionsAPI:
         not set, or InvalidConfigError for settings that no call could be made with; then nothing is changed.
         """
         key = ConnectionKey(tenant, provider, account)
-        connections = self._runtime().connections
+        connections = self._runtime().tokens.connections
         return dict((await connections.configure(key, settings or {}, unset, actor=actor)).new_settings)
 
     async def get(self, tenant: str, provider: str, account: str = "default") -> ConnectionView:
         """One connection; NotFoundError where there is none."""
-        return await self._runtime().connections.get(ConnectionKey(tenant, provider, account))
+        return await self._runtime().tokens.connections.get(ConnectionKey(tenant, provider, account))
 
     async def search(
         self,
@@ -99,7 +99,7 @@ class ConnectionsAPI:
         limit: int = 1000,
     ) -> list[ConnectionView]:
         """Connections by tenant, provider and state."""
-        return await self._runtime().connections.search(
+        return await self._runtime().tokens.connections.search(
             tenant=tenant, provider=provider, state=state, limit=limit
         )
 
@@ -108,7 +108,7 @@ class ConnectionsAPI:
     ) -> bool:
         """End the grant here and, where the provider offers that, there. False if it was revoked before."""
         key = ConnectionKey(tenant, provider, account)
-        news, _ = await self._runtime().accounts.revoke(key, actor=actor, reason=reason or "revoked")
+        news, _ = await self._runtime().tokens.accounts.revoke(key, actor=actor, reason=reason or "revoked")
         return news
 
     async def remove(
@@ -116,7 +116,7 @@ class ConnectionsAPI:
     ) -> bool:
         """Delete the connection and its secrets here. The grant at the provider stays: revoke first."""
         key = ConnectionKey(tenant, provider, account)
-        removed = await self._runtime().connections.remove(key, actor=actor)
+        removed = await self._runtime().tokens.connections.remove(key, actor=actor)
         self._runtime().reader.forget(key)
         return removed
 

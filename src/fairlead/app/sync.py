@@ -194,7 +194,7 @@ class _Loop:
         try:
             if within_s is not None:
                 self.wait(_nothing, within_s)  # times out if a handler blocks the loop
-                self.wait(lambda fl: fl.runtime.coordinator.drain(within_s))
+                self.wait(lambda fl: fl.runtime.tokens.coordinator.drain(within_s))
             self.wait(lambda fl: fl.__aexit__(None, None, None), within_s)
         finally:
             self._end()

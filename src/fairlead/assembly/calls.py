@@ -1,4 +1,4 @@
-"""Puts the way of a call together: what goes out by HTTP, the pipeline, and the rules of each connection."""
+"""Wires calls: the HTTP clients of a process, the pipeline, and the configuration of each connection's calls."""
 
 from __future__ import annotations
 
@@ -28,53 +28,54 @@ from fairlead.policy.providers.call_settings import CallSettings
 from fairlead.policy.providers.connection_calls import call_settings_of, origins_for
 from fairlead.policy.providers.profile import Profile
 
-_MOST = 50_000
-_TOLD = sorted(CallSettings.model_fields)
+_MAX_ENTRIES = 50_000
+_SETTING_NAMES = sorted(CallSettings.model_fields)
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
 
 class HttpClients:
-    """All that leaves this process by HTTP. Opened first and closed last: what lands late needs them."""
+    """Everything that leaves a process by HTTP. Opened first and closed last, because late responses need it."""
 
     def __init__(
         self, settings: Settings, heartbeat: Heartbeat | None, *, clock: Clock, draw: Draw, emit: Emit
     ) -> None:
-        policy, proxied = settings_mapping.address_policy(settings), settings.http.trust_env
+        policy, trust_env = settings_mapping.address_policy(settings), settings.http.trust_env
         self.watch = watch = ProcessWatch(
             self._reaches, has_spare_descriptors, clock=clock, draw=draw, emit=emit
         )
         if heartbeat is not None:
             heartbeat.report(watch.trouble)
         self.tokens = AiohttpTokenTransport(
-            settings_mapping.token_transport(settings), policy=policy, trust_env=proxied, dials=watch
+            settings_mapping.token_transport(settings), policy=policy, trust_env=trust_env, dials=watch
         )
-        bounds = settings_mapping.call_transport(settings)
-        self.calls = AiohttpTransport(bounds, policy=policy, trust_env=proxied, dials=watch)
-        self.notices: AiohttpWebhookSender | None = None
+        self.calls = AiohttpTransport(
+            settings_mapping.call_transport(settings), policy=policy, trust_env=trust_env, dials=watch
+        )
+        self.webhook: AiohttpWebhookSender | None = None
         if (receiver := settings_mapping.webhook(settings)) is not None:
-            self.notices = AiohttpWebhookSender(
+            self.webhook = AiohttpWebhookSender(
                 *receiver,
                 settings_mapping.webhook_transport(settings),
                 policy=policy,
-                trust_env=proxied,
+                trust_env=trust_env,
                 dials=watch,
             )
 
-    async def _reaches(self, place: str) -> bool:
-        return await self.calls.reaches(place)
+    async def _reaches(self, destination: str) -> bool:
+        return await self.calls.reaches(destination)
 
     async def close(self) -> None:
-        """Close all connections; requests under way fail."""
+        """Close all connections; requests in flight fail."""
         async with AsyncExitStack() as stack:
-            for wire in (self.tokens, self.calls, self.notices):
-                if wire is not None:
-                    stack.push_async_callback(wire.close)
+            for client in (self.tokens, self.calls, self.webhook):
+                if client is not None:
+                    stack.push_async_callback(client.close)
             stack.push_async_callback(self.watch.close)
 
 
 class CallComponents:
-    """Calls of one process."""
+    """The calls of one process."""
 
     def __init__(
         self,
@@ -89,7 +90,7 @@ class CallComponents:
         emit: Emit,
     ) -> None:
         self._profile = profile
-        self._known: dict[UUID, tuple[int, CallConfig]] = {}
+        self._configs: dict[UUID, tuple[int, CallConfig]] = {}  # with the version of the connection
         self._shared: dict[tuple[str, str | None, str], tuple[Rules, CallSettings]] = {}
         self.pipeline = Pipeline(
             tokens,
@@ -104,31 +105,38 @@ class CallComponents:
         self.bulks = BulkRuns(gate.bulks, transport, clock=clock, draw=draw)
 
     def config_for(self, connection: Connection) -> CallConfig:
-        """How calls of *connection* are made and judged; InvalidConfigError for settings that cannot be."""
-        known = self._known.get(connection.connection_id)
-        if known is not None and known[0] == connection.version:
-            return known[1]
+        """Return how calls of *connection* are made and classified.
+
+        Raises:
+            InvalidConfigError: The connection's settings are not valid.
+        """
+        cached = self._configs.get(connection.connection_id)
+        if cached is not None and cached[0] == connection.version:
+            return cached[1]
         profile = self._profile(connection.key.provider, connection.variant)
         rules, settings = self._rules(connection, profile)
         origins = origins_for(profile, connection.endpoint, settings.hosts)
-        made = CallConfig(rules, profile, settings, origins)
-        _keep(self._known, connection.connection_id, (connection.version, made))
-        return made
+        config = CallConfig(rules, profile, settings, origins)
+        _cache(self._configs, connection.connection_id, (connection.version, config))
+        return config
 
     def _rules(self, connection: Connection, profile: Profile) -> tuple[Rules, CallSettings]:
-        """The same for all connections that say the same: most say nothing of their calls."""
-        told = {name: connection.settings[name] for name in _TOLD if name in connection.settings}
-        place = (connection.key.provider, connection.variant, json.dumps(told, sort_keys=True))
-        known = self._shared.get(place)
-        if known is None:
+        """Return the rules of *connection*. Connections with equal settings, as most have, share them."""
+        changed = {name: connection.settings[name] for name in _SETTING_NAMES if name in connection.settings}
+        key = (connection.key.provider, connection.variant, json.dumps(changed, sort_keys=True))
+        shared = self._shared.get(key)
+        if shared is None:
             tenant = connection.key.tenant
-            known = rules_of(profile, told, tenant=tenant), call_settings_of(profile, told, tenant=tenant)
-            _keep(self._shared, place, known)
-        return known
+            shared = (
+                rules_of(profile, changed, tenant=tenant),
+                call_settings_of(profile, changed, tenant=tenant),
+            )
+            _cache(self._shared, key, shared)
+        return shared
 
 
-def _keep(known: dict[_Key, _Value], key: _Key, value: _Value) -> None:
-    """Beside what is known; where there is too much of it, in its stead."""
-    if len(known) >= _MOST:
-        known.clear()
-    known[key] = value
+def _cache(entries: dict[_Key, _Value], key: _Key, value: _Value) -> None:
+    """Store an entry; clear a full cache first."""
+    if len(entries) >= _MAX_ENTRIES:
+        entries.clear()
+    entries[key] = value

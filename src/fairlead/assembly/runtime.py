@@ -1,93 +1,63 @@
-"""The only place that picks implementations: settings in, a working fairlead out (STYLE A2).
+"""A working fairlead, made of settings: connected, checked, and wired by the builders of this package.
 
-``Runtime.open`` connects and checks, ``run`` works until stopped, ``close`` lets go in reverse order.
-Everything runs under one task group; what fails surfaces where it was started.
-
-Over 400 lines because one place wires everything, and has not been split into builders yet.
+database_stores ─► tokens ─┬─► gate ─► calls
+                           └─► jobs
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 from uuid import UUID
 
 from fairlead._core.secret import Secret
 from fairlead._version import __version__
 from fairlead.adapters.embedded import EmbeddedServers
 from fairlead.adapters.journal import FileJournal
-from fairlead.adapters.local.memory_usage import SystemMemory
 from fairlead.adapters.local.process_identity import LocalProcesses
 from fairlead.adapters.local.system import SystemClock, SystemIds, draw, epoch_s
-from fairlead.adapters.postgres.audit import PostgresAuditStore
-from fairlead.adapters.postgres.credentials import PostgresCredentialStore
-from fairlead.adapters.postgres.data_keys import PostgresKeyStore
 from fairlead.adapters.postgres.database import Database
-from fairlead.adapters.postgres.dead_letters import PostgresDeadLetterStore
-from fairlead.adapters.postgres.endpoints import PostgresEndpointGate
-from fairlead.adapters.postgres.jobs import PostgresJobStore
-from fairlead.adapters.postgres.lanes import PostgresLaneStore
 from fairlead.adapters.postgres.migrate import Migrator
-from fairlead.adapters.postgres.schedule_runs import PostgresScheduleStore
-from fairlead.adapters.postgres.worker_sessions import PostgresSessionStore
 from fairlead.adapters.vault import TenantVault
 from fairlead.adapters.vault.assertion_signer import JoseSigner
 from fairlead.assembly import settings_mapping
 from fairlead.assembly.calls import CallComponents, HttpClients
 from fairlead.assembly.config import Config
+from fairlead.assembly.database_stores import DatabaseStores
 from fairlead.assembly.event_bus import EventBus
 from fairlead.assembly.gate import GateComponents, GateSettings
+from fairlead.assembly.jobs import JobComponents, Subscribers, background_services
 from fairlead.assembly.offline import caller_jobs
 from fairlead.assembly.providers import AppRegistry, ProfileRegistry
 from fairlead.assembly.settings import Settings
 from fairlead.assembly.stores import check_schema, database_settings, master_keyring, read_texts
+from fairlead.assembly.tokens import TokenComponents
 from fairlead.engine.base.service import Service, ended
-from fairlead.engine.jobs.dead_letter import DeadLetterProcessor
-from fairlead.engine.jobs.executor import Executor
 from fairlead.engine.jobs.handler import Handler
 from fairlead.engine.jobs.heartbeat import Heartbeat
-from fairlead.engine.jobs.lane_maintenance import LaneMaintenance
-from fairlead.engine.jobs.loop_meter import LoopMeter
-from fairlead.engine.jobs.pruner import ENDPOINTS_KEPT_S, Pruner
-from fairlead.engine.jobs.rescuer import Rescuer
-from fairlead.engine.jobs.scheduler import Scheduler
 from fairlead.engine.jobs.schedules import Schedules
 from fairlead.engine.jobs.worker import Worker
-from fairlead.engine.ports import ClaimFilter, Schedule
-from fairlead.engine.tokens.account import Accounts
-from fairlead.engine.tokens.connections import Connections
-from fairlead.engine.tokens.consent import Consents
-from fairlead.engine.tokens.coordinator import Coordinator
-from fairlead.engine.tokens.database_failover import TimelineWatch
+from fairlead.engine.ports import Schedule
 from fairlead.engine.tokens.deps import RefreshDeps, RefreshSettings
-from fairlead.engine.tokens.grants import Grants
-from fairlead.engine.tokens.notification_jobs import NotificationJobs
-from fairlead.engine.tokens.reader import TokenReader
-from fairlead.engine.tokens.refresh_jobs import TokenJobs
-from fairlead.engine.tokens.request_sender import RefreshRequestSender
-from fairlead.engine.tokens.settle import Settler
-from fairlead.engine.tokens.unknown_outcomes import UnknownOutcomes
 from fairlead.errors import DependencyUnavailableError, RefusedError
 
 SESSION_WITHIN_S = 30.0
-"""Once the database has answered: whoever begins does not wait for ever for a session."""
-Subscribers = Mapping[str, Sequence[Callable[[Mapping[str, Any]], object]]]
+"""How long opening waits for the first session once the database has answered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """What a process does besides answering: run jobs, take the runs of schedules. Rescue runs always."""
+    """What a process does beside tokens and calls: run jobs, fire schedules. Every process rescues jobs."""
 
     worker: bool = True
     scheduler: bool = True
 
 
 class Runtime:
-    """Everything wired. Made by ``open``; its attributes are the engine's rooms."""
+    """The open fairlead of one process, returned by ``open``."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -95,11 +65,12 @@ class Runtime:
         self.bus = EventBus()
         self.ids = SystemIds()
         self.clock = SystemClock()
+        self.reauth_link = partial(settings_mapping.reauth_link, config.settings)
         self._stack = AsyncExitStack()
         self._worker: Worker | None = None
         self._declared: Sequence[Schedule] = ()
         self._stopping = asyncio.Event()
-        self._at_work = asyncio.Lock()
+        self._running_lock = asyncio.Lock()
 
     @classmethod
     async def open(
@@ -109,27 +80,33 @@ class Runtime:
         subscribers: Subscribers | None = None,
         schedules: Sequence[Schedule] = (),
     ) -> Runtime:
-        """Connect, check and wire. Raises a SetupError that names the way out; nothing is left open.
+        """Connect, check and wire. Nothing is left open after an error.
 
-        *schedules* are written beside fairlead's own when it begins to ``run``.
+        Args:
+            schedules: Stored beside fairlead's own when `run` begins.
+
+        Raises:
+            SetupError: Something is not set up; the hint says what to do.
         """
         runtime = cls(config)
         runtime._declared = schedules
         try:
             await runtime._connect()
-            await runtime._wire(handlers, subscribers or {})
+            await runtime._build(handlers, subscribers or {})
         except BaseException:
             await runtime._stack.aclose()
             raise
         return runtime
 
     async def close(self) -> None:
-        """End ``run``, land the refreshes in flight, end the session, close journal and connections."""
+        """End `run`, wait for refreshes in flight, end the session, close journal and connections."""
         self.stop()
-        try:  # the jobs of a ``run`` in another task need all that is closed here
-            await self._at_work.acquire()
+        try:  # the jobs of a `run` in another task need everything that is closed here
+            await self._running_lock.acquire()
         finally:
             await self._stack.aclose()
+
+    # ---- wiring --------------------------------------------------------------------------------
 
     async def _connect(self) -> None:
         self.database_url = await self._database_url()
@@ -141,41 +118,45 @@ class Runtime:
         await asyncio.to_thread(read_texts)
 
     async def _database_url(self) -> Secret:
-        given, redis = self.settings.database.url, self.settings.redis.url
+        database, redis = self.settings.database.url, self.settings.redis.url
         self.redis_url = Secret(redis.get_secret_value()) if redis else None
-        if given is not None:
-            return Secret(given.get_secret_value())
+        if database is not None:
+            return Secret(database.get_secret_value())
         servers = EmbeddedServers(self.settings.home / "servers")
         endpoints = await asyncio.to_thread(servers.start)
         self._stack.callback(servers.release)
         self.redis_url = self.redis_url or Secret(endpoints.redis_url)
         return Secret(endpoints.database_url)
 
-    async def _wire(self, handlers: Iterable[Handler], subscribers: Subscribers) -> None:
-        notify = not self.settings.database.pooler
-        bound = self.settings.retention.dead_letter_bound
-        self.jobs = PostgresJobStore(self.database, self.ids, bound=bound, notify=notify)
-        self._stack.push_async_callback(self.jobs.close)
-        self.callers = caller_jobs(self.settings)
-        self.lanes = PostgresLaneStore(self.database, notify=notify)
-        self.sessions = PostgresSessionStore(self.database, self.ids)
-        self.schedule_store = PostgresScheduleStore(self.database, notify=notify)
-        self.schedules = Schedules(self.schedule_store, self.jobs, ids=self.ids)
-        self.dead_letters = PostgresDeadLetterStore(self.database, notify=notify)
-        self.audit = PostgresAuditStore(self.database)
-        self.key_store = PostgresKeyStore(self.database)
-        self.credentials = PostgresCredentialStore(self.database)
-        self.endpoints = PostgresEndpointGate(self.database)
-        self._stack.push_async_callback(self.credentials.close)
-        self._stack.push_async_callback(self.endpoints.close)
+    async def _build(self, handlers: Iterable[Handler], subscribers: Subscribers) -> None:
+        self._build_stores()
         self.profiles, self.apps = ProfileRegistry(self.settings), AppRegistry(self.settings)
         ring, holders = master_keyring(self.settings), self.sessions.key_holders
         self.vault = TenantVault(self.key_store, ring, clock=self.clock, ids=self.ids, holders=holders)
         await self.vault.check()
         await self._open_session()
-        await self._wire_tokens()
-        self._wire_gate()
-        self._wire_jobs(handlers, subscribers)
+        await self._open_http_and_journal()
+        self.tokens = TokenComponents(
+            self._refresh_deps(), self._refresh_settings(), cache_s=self.settings.refresh.cache_s
+        )
+        self.reader = self.tokens.reader
+        await self.tokens.start(self._stack)
+        self._build_gate_and_calls()
+        self._build_jobs(handlers, subscribers)
+
+    def _build_stores(self) -> None:
+        self.stores = stores = DatabaseStores(self.database, self.ids, self.settings)
+        self._stack.push_async_callback(stores.close)
+        # The command line reads these by name.
+        self.jobs, self.lanes, self.dead_letters = stores.jobs, stores.lanes, stores.dead_letters
+        self.sessions, self.schedule_store, self.audit = stores.sessions, stores.schedule_store, stores.audit
+        self.key_store, self.credentials, self.endpoints = (
+            stores.key_store,
+            stores.credentials,
+            stores.endpoints,
+        )
+        self.schedules = Schedules(self.schedule_store, self.jobs, ids=self.ids)
+        self.callers = caller_jobs(self.settings)
 
     async def _open_session(self) -> None:
         self.processes = LocalProcesses()
@@ -199,54 +180,32 @@ class Runtime:
         if not opened.done():
             opened.cancel()
             if not beating.done():
-                raise DependencyUnavailableError("the database went away while this process began")
-            await beating  # it ended before there was a session: let its reason surface
+                raise DependencyUnavailableError("the database became unavailable while this process started")
+            await beating  # it ended before there was a session: raise its error
 
     def _session_id(self) -> UUID:
         session_id = self.heartbeat.session_id
         if session_id is None:
-            raise RefusedError("this process has lost its lease", hint="it asks for a new one by itself")
+            raise RefusedError(
+                "this process has lost its lease", hint="it opens a new session by itself: try again"
+            )
         return session_id
 
-    async def _wire_tokens(self) -> None:
-        await self._open_outside()
-        self.refresh_deps = self._make_refresh_deps()
-        numbers = self.refresh_settings
-        settler, grants = (
-            Settler(self.refresh_deps, numbers.settle_retry_s),
-            Grants(self.refresh_deps, numbers),
-        )
-        self.unknown = UnknownOutcomes(self.refresh_deps, numbers, settler)
-        sender = RefreshRequestSender(self.refresh_deps, numbers, grants, settler, self.unknown)
-        self.coordinator = Coordinator(self.refresh_deps, numbers, sender, settler, self.unknown)
-        # Before the journal and the connections close, what is in flight lands.
-        self._stack.push_async_callback(self.coordinator.drain, self.settings.refresh.total_deadline_s)
-        self.reader = TokenReader(self.refresh_deps, self.coordinator, settler, self.settings.refresh.cache_s)
-        self.connections = Connections(self.refresh_deps)
-        self.consents = Consents(self.refresh_deps, self.connections)
-        self._stack.push_async_callback(self.consents.drain)
-        self.accounts = Accounts(self.refresh_deps, grants, settler, self.reader, self.connections)
-        self.timeline_watch = TimelineWatch(self.refresh_deps, self.unknown)
-        await self.timeline_watch.begin()
-        watch = self.timeline_watch.service(clock=self.clock, draw=draw)
-        self._stack.push_async_callback(ended, asyncio.create_task(watch.run(), name=watch.name), watch.stop)
-
-    async def _open_outside(self) -> None:
-        """What answers pass on their way in: the wire and the journal."""
-        self.wires = HttpClients(
+    async def _open_http_and_journal(self) -> None:
+        self.http = HttpClients(
             self.settings, self.heartbeat, clock=self.clock, draw=draw, emit=self.bus.emit
         )
-        self._stack.push_async_callback(self.wires.close)
+        self._stack.push_async_callback(self.http.close)
         self.journal = FileJournal(self.settings.home / "journal", self._session_id())
         await self.journal.open()
         self._stack.push_async_callback(self.journal.close)
 
-    def _make_refresh_deps(self) -> RefreshDeps:
+    def _refresh_deps(self) -> RefreshDeps:
         return RefreshDeps(
             store=self.credentials,
             vault=self.vault,
             journal=self.journal,
-            transport=self.wires.tokens,
+            transport=self.http.tokens,
             gate=self.endpoints,
             apps=self.apps,
             profiles=self.profiles,
@@ -256,15 +215,13 @@ class Runtime:
             ids=self.ids,
             emit=self.bus.emit,
             session_id=self._session_id,
-            reauth_link=partial(settings_mapping.reauth_link, self.settings),
+            reauth_link=self.reauth_link,
         )
 
-    @property
-    def refresh_settings(self) -> RefreshSettings:
-        """The coordinator's numbers."""
+    def _refresh_settings(self) -> RefreshSettings:
         return settings_mapping.refresh_settings(self.settings)
 
-    def _wire_gate(self) -> None:
+    def _build_gate_and_calls(self) -> None:
         self.gate = GateComponents(
             self.redis_url,
             GateSettings(prefix=self.settings.redis.prefix),
@@ -281,69 +238,30 @@ class Runtime:
             self.reader,
             self.gate,
             self.profiles.profile,
-            transport=self.wires.calls,
+            transport=self.http.calls,
             clock=self.clock,
             epoch_s=epoch_s,
             draw=draw,
             emit=self.bus.emit,
         )
 
-    def _wire_jobs(self, handlers: Iterable[Handler], subscribers: Subscribers) -> None:
-        self.token_jobs = TokenJobs(
-            self.refresh_deps, self.refresh_settings, self.coordinator, self.unknown, self.jobs
-        )
-        rules = settings_mapping.dead_letter_rules(self.settings)
-        self.queues = settings_mapping.worker_queues(self.settings, handlers := [*handlers])
-        self.dead_letter_processor = DeadLetterProcessor(
-            self.dead_letters,
-            self.jobs,
-            ids=self.ids,
-            draw=draw,
-            emit=self.bus.emit,
-            rules=rules,
-            queues=self.queues,
-        )
-        self.pruner = Pruner(
-            self.jobs,
-            self.dead_letters,
-            self.schedule_store,
-            self.sessions,
-            retention=settings_mapping.retention(self.settings),
-            others={**self.gate.others(), "endpoints": partial(self.endpoints.prune, ENDPOINTS_KEPT_S)},
-        )
-        self.executor = Executor(
-            [
-                *self.token_jobs.handlers(),
-                *self._notices(subscribers).handlers(),
-                self.dead_letter_processor.handler(),
-                self.pruner.handler(),
-                *handlers,
-            ],
-            clock=self.clock,
-            draw=draw,
-            ids=self.ids,
-            emit=self.bus.emit,
-            factor_of=self.profiles.backoff_factor,
-            dead_letters=rules,
-            pauses=self.lanes,
-            grants=self.credentials,
-        )
-
-    def _notices(self, subscribers: Subscribers) -> NotificationJobs:
-        return NotificationJobs(
-            subscribers,
-            self.wires.notices,
-            credentials=self.credentials,
-            jobs=self.jobs,
-            ids=self.ids,
-            reauth_link=partial(settings_mapping.reauth_link, self.settings),
+    def _build_jobs(self, handlers: Iterable[Handler], subscribers: Subscribers) -> None:
+        self.job_components = JobComponents(
+            self.stores,
+            self.tokens,
+            self.gate,
+            self.http,
+            settings=self.settings,
+            profiles=self.profiles,
+            handlers=handlers,
+            subscribers=subscribers,
         )
 
     # ---- work ----------------------------------------------------------------------------------
 
     async def run(self, roles: Roles) -> None:
-        """Work until ``stop``; then drain within the grace."""
-        async with self._at_work:
+        """Work until `stop`, then drain within the grace."""
+        async with self._running_lock:
             await self._run(roles)
 
     async def _run(self, roles: Roles) -> None:
@@ -352,8 +270,8 @@ class Runtime:
         await self.schedules.declare(
             [*settings_mapping.schedules(self.settings), *self._declared], self.bus.emit
         )
-        self._worker = worker = self._make_worker() if roles.worker else None
-        services = self._make_services(roles, worker.claims if worker else None)
+        self._worker = worker = self.job_components.worker(self.heartbeat) if roles.worker else None
+        services = self._services(roles, worker)
         if self._stopping.is_set():
             return
         unlisten = await self.jobs.listen(lambda _queue: worker.wake()) if worker else None
@@ -371,36 +289,22 @@ class Runtime:
             if unlisten is not None:
                 await unlisten()
 
-    def _make_services(self, roles: Roles, wanted: ClaimFilter | None) -> list[Service]:
-        emit, crashes = self.bus.emit, self.settings.worker.max_crashes
-        rescuer = Rescuer(
-            self.sessions, self.jobs, self.processes, self.heartbeat, emit=emit, max_crashes=crashes
-        )
-        services = [
-            rescuer.service(clock=self.clock, draw=draw),
-            *LaneMaintenance(self.lanes, wanted, emit=emit).services(clock=self.clock, draw=draw),
-            LoopMeter(clock=self.clock, emit=emit).service(draw=draw),
-        ]
-        if roles.scheduler:
-            scheduler = Scheduler(self.schedule_store, self.heartbeat, ids=self.ids, emit=emit)
-            services.append(scheduler.service(clock=self.clock, draw=draw))
-        return services
-
-    def _make_worker(self) -> Worker:
-        return Worker(
-            self.jobs,
-            self.executor,
+    def _services(self, roles: Roles, worker: Worker | None) -> list[Service]:
+        return background_services(
+            self.stores,
+            self.processes,
             self.heartbeat,
+            claims=worker.claims if worker else None,
+            scheduler=roles.scheduler,
+            max_crashes=self.settings.worker.max_crashes,
             clock=self.clock,
             draw=draw,
+            ids=self.ids,
             emit=self.bus.emit,
-            settings=settings_mapping.worker_settings(self.settings, self.queues),
-            memory=SystemMemory(settings_mapping.memory_limit_bytes(self.settings)),
-            watch=self.wires.watch,
         )
 
     def stop(self) -> None:
-        """End ``run``. A second call: at once."""
+        """End `run`. A second call ends it at once."""
         self._stopping.set()
         if self._worker is not None:
             self._worker.stop()

@@ -1,9 +1,9 @@
-"""The user's settings in the engine's own words; nothing is decided or opened here."""
+"""Maps the user's settings to those of the engine and the adapters; nothing is decided or opened here."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 from urllib.parse import quote
 from uuid import UUID
@@ -23,81 +23,69 @@ from fairlead.policy.text.names import SYSTEM_TENANT
 
 
 def refresh_settings(settings: Settings) -> RefreshSettings:
-    """The coordinator's numbers."""
-    given = settings.refresh
-    return RefreshSettings(
-        request_deadline_s=given.request_deadline_s,
-        total_deadline_s=given.total_deadline_s,
-        lease_s=given.lease_s,
-        not_sent_delays_s=given.not_sent_delays_s,
-        cooldown_s=given.cooldown_s,
-        min_remaining_s=given.min_remaining_s,
-        wait_s=given.wait_s,
-        retry_dead_after_s=given.retry_dead_after_s,
-        breaker_failures=given.breaker_failures,
-        breaker_open_s=given.breaker_open_s,
-        breaker_open_max_s=given.breaker_open_max_s,
-    )
+    """Return the settings of refreshes."""
+    return RefreshSettings(**_same_named(RefreshSettings, settings.refresh))
+
+
+def _same_named(target: type, source: object) -> dict[str, Any]:
+    """Return the values of *source* for the fields of the dataclass *target* that it has, too."""
+    return {
+        field.name: getattr(source, field.name) for field in fields(target) if hasattr(source, field.name)
+    }
 
 
 def worker_queues(settings: Settings, handlers: Iterable[Handler]) -> tuple[str, ...]:
-    """The queues that a worker with *handlers* takes."""
+    """Return the queues that a worker with *handlers* claims from."""
     others = {handler.queue for handler in handlers} - {"default"}
     return settings.worker.queues or ("default", *sorted(others))
 
 
 def worker_settings(settings: Settings, queues: tuple[str, ...]) -> WorkerSettings:
-    """What a worker of *queues* takes, and how much at once."""
-    given = settings.worker
+    """Return the settings of a worker of *queues*."""
+    worker = settings.worker
     return WorkerSettings(
-        claims=ClaimFilter(queues, given.kinds, given.providers),
-        concurrency=given.concurrency,
-        poll_s=given.poll_s,
-        grace_s=given.shutdown_grace_s,
+        claims=ClaimFilter(queues, worker.kinds, worker.providers),
+        concurrency=worker.concurrency,
+        poll_s=worker.poll_s,
+        grace_s=worker.shutdown_grace_s,
     )
 
 
 def memory_limit_bytes(settings: Settings) -> int | None:
-    """What the user allows this process; None: what the machine or container allows."""
+    """Return the memory that this process may use; None: the limit of the machine or container."""
     megabytes = settings.worker.memory_limit_mb
     return None if megabytes is None else megabytes * 1024 * 1024
 
 
 def retention(settings: Settings) -> Retention:
-    """How long ended work is kept."""
-    kept = settings.retention
+    """Return how long finished data is stored."""
+    table = settings.retention
     return Retention(
-        jobs={"completed": kept.completed_s, "cancelled": kept.cancelled_s, "discarded": kept.discarded_s},
-        dead_letters_s=kept.discarded_s,
-        dead_letter_bound=kept.dead_letter_bound,
-        schedule_runs_s=kept.schedule_runs_s,
+        jobs={"completed": table.completed_s, "cancelled": table.cancelled_s, "discarded": table.discarded_s},
+        dead_letters_s=table.discarded_s,
+        dead_letter_bound=table.dead_letter_bound,
+        schedule_runs_s=table.schedule_runs_s,
     )
 
 
 def dead_letter_rules(settings: Settings) -> DeadLetterRules:
-    """When dead letters are replayed and given up by themselves."""
-    given = settings.dead_letters
+    """Return when dead letters are replayed and given up automatically."""
     bound = settings.retention.dead_letter_bound
     return DeadLetterRules(
-        replay_window_s=given.replay_window_s,
-        max_replays=given.max_replays,
-        cool_down_s=given.cool_down_s,
-        redrive_after_s=given.redrive_after_s,
-        abandon_after_s=given.abandon_after_s,
-        notice_before_s=given.notice_before_s,
+        **_same_named(DeadLetterRules, settings.dead_letters),
         bound=bound,
         batch=min(DEFAULT_DEAD_LETTER_RULES.batch, bound),
     )
 
 
 def schedules(settings: Settings) -> list[Schedule]:
-    """The fleet's own schedules (T3)."""
-    given = settings.schedules
+    """Return fairlead's own schedules. Spec: T3."""
+    table = settings.schedules
     return [
-        _schedule("token.scan", given.refresh_scan, "token.scan", 1, {}),
-        _schedule("token.scan.urgent", given.urgent_scan, "token.scan", 0, {"urgent_only": True}),
-        _schedule("dead_letter.process", given.dead_letters, "dead_letter.process", 2, {}),
-        _schedule("clean_up", given.clean_up, "clean_up", 3, {}),
+        _schedule("token.scan", table.refresh_scan, "token.scan", 1, {}),
+        _schedule("token.scan.urgent", table.urgent_scan, "token.scan", 0, {"urgent_only": True}),
+        _schedule("dead_letter.process", table.dead_letters, "dead_letter.process", 2, {}),
+        _schedule("clean_up", table.clean_up, "clean_up", 3, {}),
     ]
 
 
@@ -108,23 +96,19 @@ def _schedule(name: str, expression: str, kind: str, priority: int, args: Mappin
 
 
 def address_policy(settings: Settings) -> AddressPolicy:
-    """Which addresses may be called."""
-    given = settings.http
-    return AddressPolicy(
-        allow_private=given.allow_private_addresses, extra_ports=frozenset(given.extra_ports)
-    )
+    """Return which addresses may be called."""
+    http = settings.http
+    return AddressPolicy(allow_private=http.allow_private_addresses, extra_ports=frozenset(http.extra_ports))
 
 
 def call_transport(settings: Settings) -> TransportSettings:
-    """How many connections calls may have. A process without room for more has its calls wait (kind "pool"):
-    that says nothing of the host, and they are tried again."""
-    given = settings.http
-    per_host = min(given.max_connections_per_host, given.max_connections)
+    """Return the limits of calls. A call that finds no free connection waits, then fails as unsent (`pool`)."""
+    http = settings.http
     return replace(
         CALL_SETTINGS,
-        max_connections=given.max_connections,
-        max_per_host=per_host,
-        max_header_bytes=given.max_header_bytes,
+        max_connections=http.max_connections,
+        max_per_host=min(http.max_connections_per_host, http.max_connections),
+        max_header_bytes=http.max_header_bytes,
     )
 
 
@@ -134,25 +118,29 @@ def token_transport(settings: Settings) -> TransportSettings:
 
 
 def webhook_transport(settings: Settings) -> TransportSettings:
-    """Return the bounds of requests to the webhook's receiver."""
+    """Return the limits of requests to the receiver of webhooks."""
     return replace(WEBHOOK_SETTINGS, max_header_bytes=settings.http.max_header_bytes)
 
 
 def webhook(settings: Settings) -> tuple[str, Secret] | None:
-    """Where notices are posted and what signs them; InvalidConfigError for one without the other."""
+    """Return the URL of the webhook and the secret that signs it; None if none is set.
+
+    Raises:
+        InvalidConfigError: Only one of the two is set.
+    """
     url, secret = settings.notifications.webhook_url, settings.notifications.webhook_secret
     if url is None and secret is None:
         return None
     if url is None or secret is None:
         raise InvalidConfigError(
             "notifications.webhook_url and notifications.webhook_secret go together",
-            hint="set both: a receiver cannot trust what is not signed",
+            hint="set both: a receiver cannot trust an unsigned request",
         )
     return url.get_secret_value(), Secret(secret.get_secret_value())
 
 
 def reauth_link(settings: Settings, key: ConnectionKey, connection_id: UUID) -> str | None:
-    """The page where a customer reconnects, with the connection filled in; None where none is set."""
+    """Return the URL of your page where a customer reconnects this connection; None if none is set."""
     link = settings.notifications.reauth_link
     if link is None:
         return None

@@ -68,7 +68,7 @@ async def look(fairlead: Fairlead) -> dict[str, Any]:
     runtime = fairlead.runtime
     due = await runtime.credentials.due(
         urgent_only=False,
-        cool_down_s=runtime.refresh_settings.retry_dead_after_s,
+        cool_down_s=runtime.settings.refresh.retry_dead_after_s,
         cursor=None,
         limit=MOST_DUE,
     )

@@ -148,7 +148,7 @@ class DemoRun:
         world, scene = self._world, self._scene
         exit_codes = await world.stop_workers()
         self._tell(f"{', '.join(exit_codes)} drained and stopped")
-        await world.runtime.coordinator.drain(REFRESH_LEASE_S)
+        await world.runtime.tokens.coordinator.drain(REFRESH_LEASE_S)
         books = await FinalState.read(world.runtime)
         took_s = scene.age_s
         ledger = await world.end_issuer()

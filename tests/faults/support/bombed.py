@@ -41,7 +41,7 @@ class _Caller(worker._Worker):
 
     async def do_connect(self, tenant: str) -> dict[str, Any]:
         given = Grant(api_key=Secret(KEY), settings=dict(TRIES_ONCE))
-        await self.runtime.connections.upsert(ConnectionKey(tenant, PROVIDER), given, actor="test")
+        await self.runtime.tokens.connections.upsert(ConnectionKey(tenant, PROVIDER), given, actor="test")
         return {}
 
     async def do_call(self, tenant: str, url: str, read: bool = False, **options: Any) -> dict[str, Any]:

@@ -118,7 +118,7 @@ def echoed(came: Response | FairleadError, path: str) -> bool:
 
 def taken(callers: Callers) -> int:
     """Connections of ours that are in use."""
-    context = callers.fl.runtime.wires.calls._context
+    context = callers.fl.runtime.http.calls._context
     return len(context.connector._acquired) if context is not None else 0
 
 

@@ -26,8 +26,9 @@ from uuid import UUID
 from fairlead.adapters.postgres import schedule_runs as duties_module
 from fairlead.assembly.runtime import Roles
 from fairlead.engine.base.service import Service
-from fairlead.engine.ports import ClaimFilter, NewJob
-from tests.faults.support import worker
+from fairlead.engine.jobs.worker import Worker
+from fairlead.engine.ports import NewJob
+from tests.faults.support import worker as child
 from tests.faults.support.careless import Around
 from tests.faults.support.sink import Sink
 from tests.faults.support.unsafe import FaultRuntime, _alter
@@ -44,8 +45,8 @@ _RECORD = "FROM fresh LEFT JOIN stored ON true"
 
 def main(channel: socket.socket, order: dict[str, Any]) -> None:
     """As support/worker.py."""
-    worker.FaultRuntime = _DutyRuntime  # type: ignore[misc]
-    worker.main(channel, order)
+    child.FaultRuntime = _DutyRuntime  # type: ignore[misc]
+    child.main(channel, order)
 
 
 class _DutyRuntime(FaultRuntime):
@@ -63,12 +64,12 @@ class _DutyRuntime(FaultRuntime):
                 "WHERE false AND (SELECT count(*) FROM lapsed) >= 0",
             )
 
-    def _make_services(self, roles: Roles, wanted: ClaimFilter | None) -> list[Service]:
+    def _services(self, roles: Roles, worker: Worker | None) -> list[Service]:
         schedule_store: Any = self.schedule_store
         if "two_transactions" in self.unsafe:
             schedule_store = _Apart(schedule_store, self.jobs)
-        self.schedule_store = _Mortal(schedule_store, self.order)  # type: ignore[assignment]
-        return super()._make_services(roles, wanted)
+        self.stores.schedule_store = _Mortal(schedule_store, self.order)  # type: ignore[assignment]
+        return super()._services(roles, worker)
 
 
 class _Mortal(Around):

@@ -69,7 +69,7 @@ class _Soaker(client._Program):
             try:
                 credential = await runtime.credentials.read_id(connection)
                 assert credential is not None
-                await runtime.coordinator.refresh(connection, credential.generation)
+                await runtime.tokens.coordinator.refresh(connection, credential.generation)
             except FairleadError as error:
                 self._refreshed[type(error).__name__] += 1
             else:

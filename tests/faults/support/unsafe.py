@@ -36,9 +36,9 @@ from fairlead.adapters.postgres.postgres_errors import CommitInDoubtError
 from fairlead.adapters.postgres.statements import Statement
 from fairlead.assembly.runtime import Roles, Runtime
 from fairlead.engine.base.service import Service
+from fairlead.engine.jobs.worker import Worker
 from fairlead.engine.ports import (
     Claim,
-    ClaimFilter,
     Credential,
     EndpointPermit,
     Enqueued,
@@ -284,17 +284,16 @@ class FaultRuntime(Runtime):
         for name in self.unsafe & _LEASE_CHECKS.keys():
             _alter(jobs_module, *_LEASE_CHECKS[name])
 
-    @property
-    def refresh_settings(self) -> RefreshSettings:
+    def _refresh_settings(self) -> RefreshSettings:
         """As ordered, even where no user may set it so: a lease that passes while a request is under way."""
         numbers = {
             name: tuple(value) if isinstance(value, list) else value
             for name, value in self.order["numbers"].items()
         }
-        return replace(super().refresh_settings, **numbers)
+        return replace(super()._refresh_settings(), **numbers)
 
-    def _make_refresh_deps(self) -> RefreshDeps:
-        deps = super()._make_refresh_deps()
+    def _refresh_deps(self) -> RefreshDeps:
+        deps = super()._refresh_deps()
         store: Any = deps.store
         journal: Any = _NoJournal(deps.journal) if "no_journal" in self.unsafe else deps.journal
         if "unread_journal" in self.unsafe:
@@ -315,18 +314,19 @@ class FaultRuntime(Runtime):
             journal = _WatchedJournal(journal, Sink(Path(self.order["journaled"])))
         return replace(deps, store=store, journal=journal)
 
-    def _wire_jobs(self, *given: Any) -> None:
+    def _build_jobs(self, *given: Any) -> None:
         if "naive_retry" in self.unsafe:
             self.jobs = _NaiveJobs(self.jobs, self.ids)  # type: ignore[assignment]
         self.jobs = careless(self.jobs, self.unsafe)
         if "claims" in self.order:
             self.jobs = _TimedClaims(self.jobs, Sink(Path(self.order["claims"])))  # type: ignore[assignment]
-        super()._wire_jobs(*given)
+        self.stores.jobs = self.jobs
+        super()._build_jobs(*given)
 
-    def _make_services(self, roles: Roles, wanted: ClaimFilter | None) -> list[Service]:
+    def _services(self, roles: Roles, worker: Worker | None) -> list[Service]:
         if "no_proof" in self.unsafe:
             self.processes = _NoProof(self.processes)  # type: ignore[assignment]
-        services = super()._make_services(roles, wanted)
+        services = super()._services(roles, worker)
         gone = {name for sign, name in _SERVICES.items() if sign in self.unsafe}
         kept = [service for service in services if service.name not in gone]
         return [*kept, cast(Service, self.begun)]

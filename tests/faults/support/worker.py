@@ -146,14 +146,14 @@ class _Worker:
             expires_in_s=3600.0,
         )
         key = ConnectionKey(grant["connection"], provider)
-        return await self.runtime.connections.upsert(key, given, actor="test")
+        return await self.runtime.tokens.connections.upsert(key, given, actor="test")
 
     async def do_refresh(
         self, connection: str, newer_than: int, wait_s: float | None = None, after_s: float = 0.0
     ) -> dict[str, Any]:
         """A refresh, as a caller in this process would ask for it."""
         await asyncio.sleep(after_s)
-        fresh = await self.runtime.coordinator.refresh(UUID(connection), newer_than, wait_s=wait_s)
+        fresh = await self.runtime.tokens.coordinator.refresh(UUID(connection), newer_than, wait_s=wait_s)
         token = fresh.tokens.access_token.reveal()
         return {
             "generation": fresh.generation,
@@ -170,7 +170,7 @@ class _Worker:
             generation = 1
             while True:
                 async with gate:
-                    fresh = await self.runtime.coordinator.refresh(UUID(connection), generation)
+                    fresh = await self.runtime.tokens.coordinator.refresh(UUID(connection), generation)
                     generation = fresh.generation
 
         await asyncio.gather(*map(for_ever, connections))

@@ -26,7 +26,7 @@ class Door:
         self.asked, self.ended = threading.Event(), threading.Event()
         self.drained: list[float] = []
         self.imported: list[tuple[threading.Thread, bool]] = []
-        self.runtime = SimpleNamespace(coordinator=SimpleNamespace(drain=self.drain))
+        self.runtime = SimpleNamespace(tokens=SimpleNamespace(coordinator=SimpleNamespace(drain=self.drain)))
 
     def load_modules(self) -> None:
         self.imported.append((threading.current_thread(), self.sync._lock.locked()))

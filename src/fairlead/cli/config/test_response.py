@@ -157,7 +157,7 @@ def _of_connection(call: Invocation, named: str, account: str) -> tuple[Rules, f
 
     async def work(fairlead: Fairlead) -> tuple[Rules, float]:
         runtime = fairlead.runtime
-        await runtime.connections.get(key)  # NotFoundError, with its hint
+        await runtime.tokens.connections.get(key)  # NotFoundError, with its hint
         credential = await runtime.credentials.read(key)
         assert credential is not None  # it was there a moment ago
         found = credential.connection

@@ -66,7 +66,7 @@ def show(call: Invocation, tenant: Tenant, provider: Provider, account: Account 
 
     async def work(fairlead: Fairlead) -> dict[str, Any]:
         runtime = fairlead.runtime
-        view = await runtime.connections.get(key)
+        view = await runtime.tokens.connections.get(key)
         credential = await runtime.credentials.read(key)
         assert credential is not None  # it was there a moment ago
         profile = runtime.profiles.profile(provider, view.variant)
@@ -79,7 +79,7 @@ def show(call: Invocation, tenant: Tenant, provider: Provider, account: Account 
             "endpoint": dict(credential.connection.endpoint),
             "settings": dict(credential.connection.settings),
             "calls": describe_settings(profile, credential.connection.settings, tenant=tenant),
-            "reauth_link": runtime.refresh_deps.reauth_link(key, view.connection_id),
+            "reauth_link": runtime.reauth_link(key, view.connection_id),
         }
 
     call.out.record(call.with_fairlead(work))
@@ -95,7 +95,7 @@ def probe(call: Invocation, tenant: Tenant, provider: Provider, account: Account
     key = connection_key(tenant, provider, account)
 
     async def work(fairlead: Fairlead) -> Probed:
-        return await fairlead.runtime.accounts.test(key)
+        return await fairlead.runtime.tokens.accounts.test(key)
 
     found = call.with_fairlead(work)
     call.out.record(
@@ -120,9 +120,9 @@ def refresh(
     key = connection_key(tenant, provider, account)
 
     async def work(fairlead: Fairlead) -> dict[str, Any]:
-        before = await fairlead.runtime.connections.get(key)
+        before = await fairlead.runtime.tokens.connections.get(key)
         await fairlead.runtime.reader.refreshed_after(key, before.generation, actor=call.actor)
-        after = await fairlead.runtime.connections.get(key)
+        after = await fairlead.runtime.tokens.connections.get(key)
         return {**as_record(after), "generation_before": before.generation}
 
     call.out.record(call.with_fairlead(work))
@@ -149,9 +149,9 @@ def revoke(
 
     async def work(fairlead: Fairlead) -> Record:
         if dry_run:
-            view = await fairlead.runtime.connections.get(key)
+            view = await fairlead.runtime.tokens.connections.get(key)
             return {"state": view.state, "result": "would be revoked", "at_provider": None}
-        news, told = await fairlead.runtime.accounts.revoke(key, actor=call.actor, reason=reason)
+        news, told = await fairlead.runtime.tokens.accounts.revoke(key, actor=call.actor, reason=reason)
         return {
             "state": "revoked",
             "result": "revoked" if news else "was revoked before",
@@ -178,7 +178,7 @@ def remove(
 
     async def work(fairlead: Fairlead) -> str:
         if dry_run:
-            await fairlead.runtime.connections.get(key)
+            await fairlead.runtime.tokens.connections.get(key)
             return "would be removed"
         removed = await fairlead.connections.remove(tenant, provider, account, actor=call.actor)
         return "removed" if removed else "gone already"

@@ -78,7 +78,7 @@ def add(  # noqa: PLR0913 - one parameter an option
         result = await store(fairlead.runtime, entry, call.actor, replace=replace, dry_run=dry_run)
         if dry_run:
             return {"tenant": tenant, "provider": provider, "account": account, "result": result}
-        return {**as_record(await fairlead.runtime.connections.get(key)), "result": result}
+        return {**as_record(await fairlead.runtime.tokens.connections.get(key)), "result": result}
 
     call.out.record(call.with_fairlead(work))
     return None
@@ -87,7 +87,7 @@ def add(  # noqa: PLR0913 - one parameter an option
 async def store(runtime: Runtime, entry: Entry, actor: str, *, replace: bool, dry_run: bool) -> str:
     """Check and store *entry*; what was done, in a word. A connection that is there needs *replace*."""
     key, grant = connection_key(entry.tenant, entry.provider, entry.account), entry.grant
-    runtime.connections.check(key, grant)
+    runtime.tokens.connections.check(key, grant)
     known = await _is_known(runtime, key)
     if known and not replace:
         raise InvalidInputError(
@@ -98,7 +98,7 @@ async def store(runtime: Runtime, entry: Entry, actor: str, *, replace: bool, dr
         )
     if dry_run:
         return "would be replaced" if known else "would be created"
-    await runtime.connections.upsert(key, grant, actor=actor)
+    await runtime.tokens.connections.upsert(key, grant, actor=actor)
     runtime.reader.forget(key)
     done = "replaced" if known else "created"
     return done if grant.state == "active" else f"{done}, {grant.state}"
@@ -106,7 +106,7 @@ async def store(runtime: Runtime, entry: Entry, actor: str, *, replace: bool, dr
 
 async def _is_known(runtime: Runtime, key: ConnectionKey) -> bool:
     try:
-        await runtime.connections.get(key)
+        await runtime.tokens.connections.get(key)
     except NotFoundError:
         return False
     return True

@@ -130,7 +130,7 @@ async def _consented(
     client_id: str = "",
 ) -> dict[str, Any]:
     def begin(exact: str) -> tuple[str, Consent]:
-        return runtime.consents.begin(
+        return runtime.tokens.consents.begin(
             key,
             redirect_uri=exact,
             variant=variant,
@@ -148,7 +148,7 @@ async def _consented(
         url, consent = begin(redirect_uri)
         _ask(call, url, "then paste the address that the browser ended on")
         answer = callback_fields(_pasted())
-    view = await runtime.consents.finish(consent, answer, actor=call.actor)
+    view = await runtime.tokens.consents.finish(consent, answer, actor=call.actor)
     runtime.reader.forget(key)
     return as_record(view)
 
@@ -170,7 +170,7 @@ def _pasted() -> str:
 
 
 def _link(runtime: Runtime, key: ConnectionKey, connection_id: UUID) -> str:
-    found = runtime.refresh_deps.reauth_link(key, connection_id)
+    found = runtime.reauth_link(key, connection_id)
     if found is None:
         raise InvalidConfigError(
             "no page for customers is set", hint="set [notifications] reauth_link, or run this without --link"

@@ -46,7 +46,7 @@ def set_settings(
         raise InvalidInputError("no setting is named", hint="give --setting NAME=VALUE, or --unset NAME")
 
     async def work(fairlead: Fairlead) -> Record:
-        connections = fairlead.runtime.connections
+        connections = fairlead.runtime.tokens.connections
         change = await connections.change(key, settings, unset or ())
         told: Record = {"tenant": tenant, "provider": provider, "account": account}
         if dry_run:

@@ -92,7 +92,7 @@ def _of_settings(
 
 async def _of_connection(fairlead: Fairlead, key: ConnectionKey) -> dict[str, Any]:
     runtime = fairlead.runtime
-    await runtime.connections.get(key)  # NotFoundError, with its hint
+    await runtime.tokens.connections.get(key)  # NotFoundError, with its hint
     credential = await runtime.credentials.read(key)
     assert credential is not None  # it was there a moment ago
     connection = credential.connection
