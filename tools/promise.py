@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from tools.results import Line
+
+FILE = Path(__file__).with_name("promises.toml")
 
 Figure = tuple[str, str, str]  # in words, its n, and the most it may be at 95 %
 
@@ -156,6 +160,37 @@ class Promise:
     parts: Sequence[Zero | Most]
     limit: str
     command: str = field(default="")
+
+
+def load(file: Path = FILE) -> tuple[Promise, ...]:
+    """Return the promises that *file* lists."""
+    tables = tomllib.loads(file.read_text("utf-8"))["promise"]
+    return tuple(
+        Promise(
+            table["id"],
+            table["says"],
+            [_part(*pair) for pair in zip(table["figures"][::2], table["figures"][1::2], strict=True)],
+            table["limit"],
+            table.get("command", ""),
+        )
+        for table in tables
+    )
+
+
+def _part(words: str, read_from: Mapping[str, str]) -> Zero | Most:
+    """Return the figure of two lines of the file. Raise TypeError for a key that it has not."""
+    options: dict[str, Any] = dict(read_from)
+    experiments, counted = options.pop("in").split(), options.pop("n")
+    of = [
+        name for word in options.pop("of", "n").split() for name in (LOSSES if word == "losses" else (word,))
+    ]
+    if "zero" in options:
+        counters, among = options.pop("zero").split(), options.pop("among", "").split()
+        return Zero(words, experiments, counters, counted, of, among=among, **options)
+    is_added = "sum" in options
+    counter, unit = options.pop("sum" if is_added else "most"), options.pop("unit", "")
+    unit = f" {unit}" if unit else ""
+    return Most(words, experiments, counter, counted, unit, of=of, added=is_added, **options)
 
 
 def _value(value: Any, at: str) -> float:

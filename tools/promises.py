@@ -12,11 +12,11 @@ from pathlib import Path
 
 from tests.faults.catalogue import CATALOGUE, experiment
 from tools import figures
-from tools.promise import Promise, is_harmed
-from tools.promised import PROMISES
+from tools.promise import Promise, is_harmed, load
 from tools.results import ROOT, Line, proofs, read
 
 PAGE = ROOT / "docs/reliability.md"
+PROMISES = load()
 BEGIN, END = "<!-- promises -->", "<!-- /promises -->"
 NOT_YET = "not run yet"
 SOAK = "E52"  # takes long, so it has a command of its own

@@ -183,7 +183,7 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100)
 @given(
     provider=st.sampled_from(sorted(RULES)),
     status=st.integers(100, 599),

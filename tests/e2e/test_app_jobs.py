@@ -28,6 +28,7 @@ from fairlead.errors import (
     RequestRejectedError,
 )
 from tests.support.cli import MASTER_KEY, ROOT
+from tests.support.raw_connections import raw_connection_of
 from tests.support.rows import rows
 
 pytestmark = pytest.mark.slow
@@ -87,7 +88,7 @@ async def test_a_unique_job_is_enqueued_while_its_key_runs(fl: Fairlead, databas
         second = await publish.enqueue(tenant="acme", unique_key="sku")
         third = await asyncio.to_thread(fl.sync.enqueue, publish, tenant="acme", unique_key="sku")
         async with database.transaction() as transaction:
-            ours = transaction._connection
+            ours = raw_connection_of(transaction)
             fourth = await publish.enqueue(
                 tenant="acme", unique_key="sku", unique_while="open", transaction=ours
             )

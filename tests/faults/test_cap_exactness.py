@@ -45,6 +45,7 @@ from fairlead.engine.ports import (
 from fairlead.errors import DependencyUnavailableError
 from fairlead.testing._kit.ids import CountedIds
 from tests.faults.support.report import Figures, sized
+from tests.support.raw_connections import raw_connection
 from tests.support.rows import rows, run
 
 pytestmark = pytest.mark.slow
@@ -248,7 +249,7 @@ async def _experiment(settings: DatabaseSettings, figures: Figures, claims: int,
 
 
 async def _prepare(database: Database) -> None:
-    async with database._checkouts.checkout() as connection:
+    async with raw_connection(database) as connection:
         await connection.execute(LOG)
     lanes = PostgresLaneStore(database)
     for tenant_id, most in TENANTS.items():

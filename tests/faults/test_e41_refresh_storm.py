@@ -24,6 +24,7 @@ from fairlead.testing.api.stripe import StripeApi
 from fairlead.testing.ledger.lines import posts_of
 from tests.faults.support.report import Figures, sized
 from tests.faults.support.stage import Stage, until
+from tests.support.raw_connections import raw_connection
 
 pytestmark = pytest.mark.slow
 
@@ -68,7 +69,7 @@ async def _experiment(stage: Stage, figures: Figures, redis_url: str, limit: int
         ]
         ids += (await idle.ask("connect", connections=who))["ids"]
     await stage.expire(ids)
-    async with stage.database._checkouts.checkout() as connection:
+    async with raw_connection(stage.database) as connection:
         await connection.execute(LOG)
     async with StripeApi(per_s=1e6, endpoint_per_s=1e6) as api:
         api.switch(unauthorised=[grant.access_token for grant in grants])

@@ -8,6 +8,7 @@ from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from tests.support.engine import IDS, new_job
+from tests.support.raw_connections import raw_connection_of
 from tests.support.rows import rows, run
 from tests.support.snapshot import held_snapshot
 
@@ -58,7 +59,7 @@ async def test_cap_waits_read_no_lane_parked_long_ago(
         if analyzed:
             await run(database, "VACUUM (ANALYZE) lane")
         async with database.transaction() as transaction:
-            asks = transaction._connection
+            asks = raw_connection_of(transaction)
             before = await asks.fetchval(READ)
             await asks.fetch(WHOSE[whose].format(most=12))
             read = await asks.fetchval(READ) - before

@@ -14,6 +14,7 @@ from fairlead.adapters.postgres.database import Database
 from fairlead.engine.ports import Intent, Unknown
 from tests.contract.credential_steps import claim
 from tests.sql.test_credentials import KEY, connected, intent, reauth_requirement, session, settlement
+from tests.support.raw_connections import raw_connection_of
 from tests.support.rows import rows
 
 BLOCKED = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE $1"
@@ -72,12 +73,12 @@ async def beside(
     act, _ = ACTS[name]
     sent = await sent_once(store, database)
     async with database.transaction() as transaction:
-        await transaction._connection.execute(does[0])
+        await raw_connection_of(transaction).execute(does[0])
         asked = asyncio.create_task(act(store, sent))
         while not asked.done() and not await rows(database, BLOCKED, f"/* {name}%"):
             await asyncio.sleep(0.005)
         for more in (GOES_ON, *does[1:]):
-            await transaction._connection.execute(more)
+            await raw_connection_of(transaction).execute(more)
     return await asked, [(row["state"], row["phase"]) for row in await rows(database, WHAT_IS_LEFT)]
 
 
@@ -133,10 +134,10 @@ async def test_a_batch_holds_its_rows_in_the_order_of_their_keys(
             assert await is_unknown(store, wish)
     row = "SELECT FROM refresh_attempt WHERE connection_id = $1 FOR UPDATE NOWAIT"
     async with database.transaction() as transaction:
-        await transaction._connection.execute(row, wishes[0].connection_id)
+        await raw_connection_of(transaction).execute(row, wishes[0].connection_id)
         asked = [asyncio.ensure_future(act(store, wish)) for wish in reversed(wishes)]
         while not await rows(database, BLOCKED, f"/* {name}%"):
             await asyncio.sleep(0.005)
-        await transaction._connection.execute(row, wishes[1].connection_id)
+        await raw_connection_of(transaction).execute(row, wishes[1].connection_id)
         assert not any(one.done() for one in asked)  # they are one batch
     assert all(await asyncio.gather(*asked))

@@ -16,6 +16,7 @@ from fairlead.adapters.postgres.postgres_info import server_facts
 from fairlead.assembly.doctor.database_checks import role_check
 from fairlead.errors import InvalidConfigError
 from tests.support.databases import SCHEMA
+from tests.support.raw_connections import raw_connection
 from tests.support.rows import rows, run
 
 ENQUEUE = f'"{SCHEMA}".fairlead_enqueue'
@@ -215,7 +216,7 @@ async def test_a_door_reads_no_sealed_secret(database: Database, maker: Any) -> 
 
 @pytest.mark.parametrize("role", ["fairlead_engine", "fairlead_tenant"])
 async def test_the_server_says_when_an_audit_record_was_written(database: Database, role: str) -> None:
-    async with database._checkouts.checkout() as connection, connection.transaction():
+    async with raw_connection(database) as connection, connection.transaction():
         await connection.execute(f"SET LOCAL ROLE {role}")
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
             await connection.execute(

@@ -13,6 +13,7 @@ from fairlead.adapters.postgres.permits import insert_endpoints
 from fairlead.adapters.postgres.statements import Statement
 from fairlead.engine.ports import EndpointKey, EndpointLimits, EndpointPermit, EndpointRefusal, PermitRequest
 from fairlead.policy.calls.blast_radius import TOKEN
+from tests.support.raw_connections import raw_connection
 from tests.support.rows import rows, run
 
 KEY = EndpointKey("mercadolibre", "app", "host")
@@ -52,7 +53,7 @@ async def test_the_fleet_shares_one_bucket_exactly(gates) -> None:
 async def test_a_row_that_is_newer_than_the_statement_gives_no_permit_for_nothing(gates, database) -> None:
     await run(database, "ALTER FUNCTION endpoint_gates RENAME TO endpoint_gates_now")
     await run(database, LATE_GATES)
-    async with database._checkouts.checkout() as holder:
+    async with raw_connection(database) as holder:
         await holder.fetch("SELECT pg_advisory_lock(4711)")
         asked = asyncio.create_task(gates[0].admit(ask(0, TEN)))
         while not await holder.fetch("SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"):

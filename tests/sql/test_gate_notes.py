@@ -16,6 +16,7 @@ from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.gate_notes import PostgresGateNotes
 from fairlead.engine.ports import SLOTS_LIMIT, ConnectionKey, LearnedLimit
 from tests.support.plans import explained
+from tests.support.raw_connections import raw_connection
 from tests.support.rows import rows, run
 
 KEY = ConnectionKey("acme", "shopify")
@@ -201,7 +202,7 @@ async def test_a_door_sees_what_was_learnt_of_its_tenant_alone(
     await connected(database)
     await learn(notes)
     await run(database, "GRANT SELECT ON observed_limit TO fairlead_door")
-    async with database._checkouts.checkout() as connection:
+    async with raw_connection(database) as connection:
         for tenant, seen in (("acme", 1), ("beta", 0)):
             await connection.fetch("BEGIN")
             await connection.fetch("SET LOCAL ROLE fairlead_door")

@@ -37,6 +37,7 @@ from fairlead.errors import DependencyUnavailableError
 from tests.contract.stores import identity
 from tests.support.cutting_proxy import COMMIT, CuttingProxy, cutting_proxy
 from tests.support.engine import new_job
+from tests.support.raw_connections import raw_connection
 from tests.support.rows import rows
 from tests.support.seeds import a_session
 
@@ -132,7 +133,7 @@ async def test_a_claim_that_is_carried_out_after_it_was_looked_for_is_given_back
     """The wire breaks while the server is at work on it: what is read back then is nothing, yet."""
     session_id = await a_session(database)
     await wire.jobs.enqueue([new_job() for _ in range(3)])
-    async with database._checkouts.checkout() as holder:
+    async with raw_connection(database) as holder:
         await holder.execute(HELD_UP)
         await holder.execute("SELECT pg_advisory_lock(4711)")
         claim = asyncio.create_task(wire.jobs.claim(ANY, 3, session_id))

@@ -13,6 +13,7 @@ from fairlead.adapters.postgres.job_rows import one_job_values, plain_job_column
 from fairlead.adapters.postgres.statements import statement
 from tests.support.engine import IDS, new_job
 from tests.support.plans import TOUCHED
+from tests.support.raw_connections import raw_connection
 from tests.support.rows import rows
 from tests.support.seeds import a_session, waiting_jobs
 
@@ -55,7 +56,7 @@ async def test_a_plan_made_while_the_tables_were_empty_reads_no_full_one_whole(
     database: Database, name: str
 ) -> None:
     session_id = await a_session(database)
-    async with database._checkouts.checkout() as connection:
+    async with raw_connection(database) as connection:
         await scanned(connection, name, HOT[name](session_id, []))
         await waiting_jobs(database, JOBS, TENANTS)
         ids = [row["job_id"] for row in await rows(database, f"SELECT job_id FROM job LIMIT {FEW}")]
@@ -63,7 +64,7 @@ async def test_a_plan_made_while_the_tables_were_empty_reads_no_full_one_whole(
 
 
 async def test_holding_a_group_reads_its_lanes_only(database: Database) -> None:
-    async with database._checkouts.checkout() as connection:
+    async with raw_connection(database) as connection:
         held = {"rate_hold": {"for_s": 60.0, "reason": "rate"}, "lane_in_scope": {"scope": "group"}}
         for name, values in (held | {"lane_hold": {"lane_ids": []}}).items():
             await touched(connection, name, GROUP | values)

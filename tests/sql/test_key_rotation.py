@@ -31,6 +31,7 @@ from fairlead.engine.tokens.reencrypt import Reencryptor, RotationProgress
 from fairlead.errors import MasterKeyMissingError
 from tests.security.figures import tell
 from tests.support.keys import MASTER_1, MASTER_2, vault_over
+from tests.support.raw_connections import raw_connection_of
 from tests.support.rows import rows, run
 
 QUICK = {"recheck_s": 0.15, "promise_s": 0.1}
@@ -173,7 +174,7 @@ async def test_a_row_under_a_writers_hands_is_not_waited_for(database: Database)
     page = await table.page(retired_only=False, cursor=None, limit=10)
     new = Sealed(page[0].sealed.key_id, b"new")
     async with database.transaction() as held:
-        await held._connection.fetch(
+        await raw_connection_of(held).fetch(
             "SELECT FROM credential WHERE connection_id = $1 FOR UPDATE", page[0].record_id
         )
         replaced = await asyncio.wait_for(table.replace([(record, new) for record in page]), 2.0)

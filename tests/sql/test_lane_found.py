@@ -8,6 +8,7 @@ from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.jobs import PostgresJobStore
 from tests.support.engine import IDS, new_job
+from tests.support.raw_connections import raw_connection_of
 from tests.support.rows import rows, run
 from tests.support.snapshot import held_snapshot
 
@@ -41,7 +42,7 @@ async def test_lane_function_reads_no_dead_row(
         await run(database, BLOAT)
         await run(database, "VACUUM (ANALYZE) lane")
         async with database.transaction() as transaction:
-            asks = transaction._connection
+            asks = raw_connection_of(transaction)
             if careless:
                 await asks.execute(f"ALTER FUNCTION {function} RESET enable_bitmapscan")
             before = await asks.fetchval(READ)
@@ -88,7 +89,7 @@ async def test_lane_changes_read_live_rows_only(
         if analyzed:
             await run(database, "VACUUM (ANALYZE) lane")
         async with database.transaction() as transaction:
-            asks = transaction._connection
+            asks = raw_connection_of(transaction)
             before = await asks.fetchval(READ_OF_LANES)
             await asks.fetch(asks_for)
             read = await asks.fetchval(READ_OF_LANES) - before
@@ -122,7 +123,7 @@ async def test_the_upkeep_of_each_second_begins_at_the_floor(
         if analyzed:
             await run(database, "VACUUM (ANALYZE) lane")
         async with database.transaction() as transaction:
-            asks = transaction._connection
+            asks = raw_connection_of(transaction)
             before = await asks.fetchval(READ_OF_ALL)
             await asks.fetch(look)
             read = await asks.fetchval(READ_OF_ALL) - before

@@ -16,6 +16,7 @@ from tests.contract.lane_steps import LINGER_S, done, drained, jobs_of, taken, t
 from tests.contract.postgres import PostgresStores, postgres_stores
 from tests.contract.stores import ANY, a_session
 from tests.support.engine import new_job
+from tests.support.raw_connections import raw_connection
 from tests.support.rows import rows, run
 
 WAITS = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '/* pause_end */%'"
@@ -46,7 +47,7 @@ async def test_a_lane_that_looks_empty_is_not_forgotten_while_a_job_is_being_sto
     stores: PostgresStores, delay_s: float
 ) -> None:
     session_id = await an_empty_lane(stores)
-    async with stores.database._checkouts.checkout() as connection:
+    async with raw_connection(stores.database) as connection:
         await connection.execute("BEGIN")
         await enqueue_by(connection, new_job(delay_s=delay_s))
         for _ in range(3):  # the claim looks at the lane, and cannot see the job
@@ -73,7 +74,7 @@ async def test_a_pause_that_ends_while_a_lane_is_parked_for_it_wakes_that_lane(
     await stores.lanes.pause(tenant("a"), None, reason="429", by="test")
     await run(stores.database, "UPDATE lane SET wake_at = now()")  # another pause of it has just ended
     async with asyncio.timeout(20), asyncio.TaskGroup() as group:
-        async with stores.database._checkouts.checkout() as connection:
+        async with raw_connection(stores.database) as connection:
             await connection.execute("BEGIN")
             await connection.execute("SELECT lane_wake_up(100)")  # parks it anew: the pause is in force
             resumed = group.create_task(stores.lanes.resume(tenant("a")))
@@ -94,7 +95,7 @@ async def test_a_job_that_somebody_holds_stops_no_other(stores: PostgresStores, 
     await stores.jobs.enqueue(others)
     await run(stores.database, "UPDATE job SET run_at = run_at - interval '1 minute'")
     await run(stores.database, "UPDATE job SET run_at = run_at - interval '1 s' WHERE unique_key = 'k'")
-    async with stores.database._checkouts.checkout() as connection:
+    async with raw_connection(stores.database) as connection:
         await connection.execute("BEGIN")
         await enqueue_by(connection, new_job(tenant_id="a", unique_key="k", priority=0))
         claimed = await taken(stores, session_id)
@@ -110,7 +111,7 @@ async def test_held_jobs_at_the_head_of_a_lane_stop_no_other_tenant(
 ) -> None:
     session_id = await a_session(stores)
     await stores.jobs.enqueue([*jobs_of("a", 60), *jobs_of("b", 200)])
-    async with stores.database._checkouts.checkout() as connection:
+    async with raw_connection(stores.database) as connection:
         await connection.execute("BEGIN")
         await connection.execute(
             "UPDATE job SET tags = '{x}' WHERE job_id IN"
@@ -127,7 +128,7 @@ async def test_a_late_job_asks_for_the_lane_that_is_being_served(stores: Postgre
     """Who serves it may set a mark beyond a job that he does not see: the wake-up stays until he is done."""
     await stores.jobs.enqueue([new_job()])
     late = "INSERT INTO lane_wake SELECT lane_id, now() - interval '5 seconds' FROM lane"
-    async with stores.database._checkouts.checkout() as connection:
+    async with raw_connection(stores.database) as connection:
         await connection.execute("BEGIN")
         await connection.execute("SELECT FROM lane FOR UPDATE")
         await run(stores.database, late)
@@ -161,7 +162,7 @@ async def test_a_job_stored_while_its_lane_waits_for_a_later_one_need_not_wait_f
     """Who stores it sees a lane that is ready; who claims does not see the job, and parks the lane."""
     session_id = await a_session(stores)
     await stores.jobs.enqueue([new_job(delay_s=600.0), new_job()])
-    async with stores.database._checkouts.checkout() as connection:
+    async with raw_connection(stores.database) as connection:
         await connection.execute("BEGIN")
         await enqueue_by(connection, new_job())
         assert len(await stores.jobs.claim(ANY, 10, session_id)) == 1
@@ -177,7 +178,7 @@ async def test_a_cap_that_somebody_counts_holds_up_no_other_work(stores: Postgre
     await stores.jobs.enqueue([new_job(tenant_id=f"t{n}", group_key="g", priority=1) for n in range(lanes)])
     await stores.jobs.enqueue([new_job(tenant_id="b", priority=3), new_job(tenant_id="c", queue="other")])
     wanted = ClaimFilter(queues=("default", "other"))
-    async with stores.database._checkouts.checkout() as connection:
+    async with raw_connection(stores.database) as connection:
         await connection.execute("BEGIN")
         await connection.execute("SELECT FROM concurrency_cap FOR UPDATE")
         claimed = await stores.jobs.claim(wanted, 10, session_id)
@@ -190,7 +191,7 @@ async def test_a_pause_that_waits_holds_up_no_claim(stores: PostgresStores) -> N
     """It keeps out who makes lanes; a claim that was to make one leaves that to the next."""
     session_id = await a_session(stores)
     await stores.jobs.enqueue([new_job(tenant_id="a")])
-    async with stores.database._checkouts.checkout() as connection:
+    async with raw_connection(stores.database) as connection:
         await connection.execute("BEGIN")
         await connection.execute("LOCK lane_name IN SHARE MODE")
         await run(stores.database, "SELECT fairlead_enqueue('k', 'new')")

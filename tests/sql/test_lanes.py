@@ -23,6 +23,7 @@ from fairlead.errors import InvalidInputError
 from fairlead.policy.jobs.lane import Scope, ScopeKind, is_internal_kind
 from tests.support.engine import IDS, new_job
 from tests.support.passing_time import pass_time
+from tests.support.raw_connections import raw_connection
 from tests.support.rows import rows, run
 from tests.support.seeds import a_session
 
@@ -74,7 +75,7 @@ async def enqueue_by(connection: Connection, *new: NewJob) -> None:
 @asynccontextmanager
 async def uncommitted(database: Database) -> AsyncIterator[Connection]:
     """A transaction that is committed at the end of the block."""
-    async with database._checkouts.checkout() as connection:
+    async with raw_connection(database) as connection:
         await connection.execute("BEGIN")
         yield connection
         await connection.execute("COMMIT")

@@ -11,6 +11,7 @@ import pytest
 from fairlead.adapters.postgres.credentials import PostgresCredentialStore
 from fairlead.adapters.postgres.database import Database
 from tests.sql.test_credentials import unknown_rotation
+from tests.support.raw_connections import raw_connection_of
 from tests.support.rows import rows, run
 
 BLOCKED = (
@@ -37,7 +38,7 @@ async def test_late_mark_waits_for_a_settlement_and_sees_its_row(
     (marked,) = await rows(database, "SELECT started_at AS at FROM refresh_attempt")
     left_at = marked["at"] + timedelta(seconds=1)
     async with database.transaction() as transaction:
-        await transaction._connection.execute(SETTLES)
+        await raw_connection_of(transaction).execute(SETTLES)
         late = asyncio.create_task(store.mark_late(first.connection_id, 1, left_at))
         while not await rows(database, BLOCKED):
             await asyncio.sleep(0.005)

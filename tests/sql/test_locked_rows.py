@@ -14,6 +14,7 @@ from fairlead.adapters.postgres.postgres_errors import RowLockedError
 from fairlead.engine.ports import ConnectionKey, Settlement
 from tests.contract.credential_steps import claim
 from tests.sql.test_credentials import connected, intent, session, settlement
+from tests.support.raw_connections import raw_connection_of
 
 LOCK = "UPDATE credential SET state_reason = 'looked into' WHERE connection_id = $1"
 KEYS = [ConnectionKey(tenant, "mercadolibre") for tenant in ("acme", "bolt")]
@@ -43,7 +44,7 @@ async def test_a_locked_rotation_delays_no_other_claim_of_its_endpoint(
     locked, free = [intent(await connected(store, key=key), owner) for key in KEYS]
     assert await claim(store, locked) is not None
     async with asyncio.timeout(5), database.transaction() as transaction:
-        await transaction._connection.execute(
+        await raw_connection_of(transaction).execute(
             "UPDATE refresh_attempt SET reason = 'looked into' WHERE connection_id = $1", locked.connection_id
         )
         granted = await asyncio.gather(claim(store, locked), claim(store, free))
@@ -57,7 +58,7 @@ async def test_a_locked_row_delays_only_its_own_settlement(
 ) -> None:
     locked, free = [await sent(store, database, key) for key in KEYS]
     async with database.transaction() as transaction:
-        await transaction._connection.execute(LOCK, locked.connection_id)
+        await raw_connection_of(transaction).execute(LOCK, locked.connection_id)
         first, second = await asyncio.gather(store.settle(locked), store.settle(free), return_exceptions=True)
         assert isinstance(first, RowLockedError)
         assert second == "settled"
@@ -74,7 +75,7 @@ async def test_a_locked_row_delays_only_its_own_release(
         return store.release(answer.connection_id, answer.attempt_id)
 
     async with database.transaction() as transaction:
-        await transaction._connection.execute(LOCK, locked.connection_id)
+        await raw_connection_of(transaction).execute(LOCK, locked.connection_id)
         first, second = await asyncio.gather(release(locked), release(free), return_exceptions=True)
         assert isinstance(first, RowLockedError)
         assert second is True

@@ -23,6 +23,7 @@ from tests.contract.stores import identity
 from tests.support.engine import new_job
 from tests.support.passing_time import pass_time
 from tests.support.plans import touched
+from tests.support.raw_connections import raw_connection_of
 from tests.support.rows import rows, run
 
 IDS = SystemIds()
@@ -121,7 +122,7 @@ async def test_a_heartbeat_under_way_saves_its_session(database: Database, datab
     await pass_time(database, 5.0)
     async with databases[0].transaction() as transaction:
         beat = "UPDATE worker_session SET heartbeat_at = now() WHERE session_id = $1"
-        await transaction._connection.execute(beat, late)
+        await raw_connection_of(transaction).execute(beat, late)
         rescue = asyncio.create_task(PostgresSessionStore(databases[1], IDS).rescue(survivor, 1.0, 3, 100))
         blocked = (
             "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '/* session_rescue%'"

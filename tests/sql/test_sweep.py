@@ -17,6 +17,7 @@ from fairlead.policy.jobs.lane import Scope, ScopeKind
 from tests.sql.test_lanes import ACME, WHO, jobs, lanes, session_id, taken  # noqa: F401 - fixtures
 from tests.support.engine import new_job
 from tests.support.passing_time import pass_time
+from tests.support.raw_connections import raw_connection_of
 from tests.support.rows import rows, run
 
 # ruff: noqa: F811 - the fixtures that are imported
@@ -88,7 +89,7 @@ async def test_a_sweep_asks_the_settings_of_lanes_that_have_some(
     await lanes.set_group_cap(GroupCap("g", None, 5))
     await lanes.pause(Scope(ScopeKind.TENANT, "t2"), 60.0, **WHO)
     async with database.transaction() as transaction:
-        asks = transaction._connection
+        asks = raw_connection_of(transaction)
         await asks.execute("SET LOCAL track_functions = 'all'")
         await asks.execute(
             "UPDATE lane SET stride = 7, capped = true, state = 'ready', park_reason = NULL, wake_at = NULL"

@@ -32,6 +32,7 @@ from tests.security.figures import tell
 from tests.support.databases import SCHEMA, settings_of
 from tests.support.engine import IDS, new_job
 from tests.support.notes import sql
+from tests.support.raw_connections import raw_connection
 from tests.support.rows import rows
 from tests.support.servers import database_name, drop_database, fresh_database
 from tests.support.two_tenants import (
@@ -290,7 +291,7 @@ async def test_connections_that_tenants_share_keep_nothing_of_them(
 
     await asyncio.gather(*(ask(tenant) for tenant in (OURS, THEIRS) for _ in range(10)))
     async with AsyncExitStack() as stack:
-        lent = [await stack.enter_async_context(database._checkouts.checkout()) for _ in range(3)]
+        lent = [await stack.enter_async_context(raw_connection(database)) for _ in range(3)]
         left = [tuple((await one.fetch(LEFT))[0].values()) for one in lent]
     figures.note(n=2 * size, failed=failed, cancelled=sum(gone.values()), connections=len(left))
     for place in ("in_line", *BEHIND):
@@ -349,7 +350,7 @@ async def test_a_statement_that_says_nothing_of_tenants_is_held_back(database: D
     """No transaction without its tenants: the role alone shows nothing."""
     await (await two_tenants(database)).close()
     async with (
-        database._checkouts.checkout() as connection,
+        raw_connection(database) as connection,
         connection.transaction(isolation="read_committed"),
     ):
         await connection.execute("SET LOCAL ROLE fairlead_tenant")

@@ -37,6 +37,7 @@ from tests.contract.stores import identity
 from tests.support.databases import settings_of, without_public
 from tests.support.engine import new_job
 from tests.support.plans import explained
+from tests.support.raw_connections import raw_connection
 from tests.support.rows import rows, run
 from tests.support.seeds import a_session
 from tests.support.servers import drop_database, fresh_database, running_servers
@@ -67,7 +68,7 @@ INSERT INTO data_key (key_id, tenant_id, master_id, wrapped) VALUES (gen_random_
 async def as_door(database: Database, tenant: str | None, sql: str) -> list[dict[str, object]]:
     """The rows of *sql* as a door of *tenant* sees them."""
     async with (
-        database._checkouts.checkout() as connection,
+        raw_connection(database) as connection,
         connection.transaction(isolation="read_committed"),
     ):
         if tenant is not None:

@@ -21,6 +21,7 @@ from fairlead.adapters.postgres.postgres_errors import RowLockedError
 from fairlead.assembly.config import load
 from tests.support.databases import SCHEMA
 from tests.support.engine import IDS, new_job
+from tests.support.raw_connections import raw_connection_of
 from tests.support.rows import rows, run
 
 LEVELS = ("READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE")
@@ -306,7 +307,9 @@ async def test_unique_key_that_an_open_transaction_holds_is_named(
     keys = ["shop/7", "a", "b", "c"] if many else ["shop/7"]
     asked = [new_job(unique_key=key, tenant_id="acme") for key in keys]
     async with database.transaction() as transaction:
-        await transaction._connection.fetch("SELECT fairlead_enqueue('work', 'acme', unique_key => 'shop/7')")
+        await raw_connection_of(transaction).fetch(
+            "SELECT fairlead_enqueue('work', 'acme', unique_key => 'shop/7')"
+        )
         with pytest.raises(RowLockedError, match="an open transaction holds") as caught:
             await jobs.enqueue(asked)
     assert "'shop/7' of work" in caught.value.message

@@ -10,6 +10,7 @@ from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.row_security import RowSecurityState, wall_state
 from fairlead.adapters.postgres.statements import statement
 from fairlead.assembly.doctor.database_checks import row_security_check
+from tests.support.raw_connections import raw_connection
 from tests.support.rows import run
 from tests.support.two_tenants import TABLES
 
@@ -30,7 +31,7 @@ NO_HOLES = (
 
 
 async def state(database: Database) -> RowSecurityState:
-    async with database._checkouts.checkout() as connection:
+    async with raw_connection(database) as connection:
         return await wall_state(connection, database.settings.in_schema)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.statements import statement
+from tests.support.raw_connections import raw_connection
 
 EXPLAIN = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "
 TOUCHED = (
@@ -56,7 +57,7 @@ async def explained(database: Database, name: str, *, keep: bool = False, **valu
     A plan does not show the work inside functions, but its buffers include it.
     """
     made = statement(name)
-    async with database._checkouts.checkout() as connection:
+    async with raw_connection(database) as connection:
         await connection.execute("BEGIN")
         rows = await connection.fetch(EXPLAIN + made.text, *made.args(**values))
         await connection.execute("COMMIT" if keep else "ROLLBACK")
@@ -68,7 +69,7 @@ async def touched(
 ) -> dict[str, tuple[int, int]]:
     """Return rows read and complete scans by table, of the statement under a generic or a custom plan."""
     made = statement(name)
-    async with database._checkouts.checkout() as connection:
+    async with raw_connection(database) as connection:
         await connection.execute("BEGIN")
         mode = "force_generic_plan" if generic else "force_custom_plan"
         await connection.execute(f"SET LOCAL plan_cache_mode = {mode}")

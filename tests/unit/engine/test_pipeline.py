@@ -45,6 +45,7 @@ from fairlead.policy.providers.profile_load import load_profiles
 from fairlead.policy.tokens.token import PublicToken
 from fairlead.testing import ManualClock
 
+PROFILES = load_profiles()
 KEY = ConnectionKey("acme", "stripe", "default")
 GET = Call(KEY, "GET", "https://api.stripe.com/v1/items")
 POST = replace(GET, method="POST", body=b"{}")
@@ -137,7 +138,7 @@ class World:
         return await self.token(key)
 
     def config_for(self, connection: Connection) -> CallConfig:
-        profile = load_profiles()["stripe"]
+        profile = PROFILES["stripe"]
         settings = call_settings_of(profile, self.settings, tenant="acme")
         origins = origins_for(profile, {}, settings.hosts)
         return CallConfig(rules_of(profile, self.settings), profile, settings, origins)
@@ -320,7 +321,7 @@ async def test_a_401_to_what_cannot_be_renewed_says_that_the_vendor_refused_it(
     none = NoRefreshTokenError("there is no refresh token", reason="no_refresh_token")
     for answers in ([answer(401)], [answer(502), answer(401)]):
         world = World(list(answers), no_newer=none)
-        config_for = replace(world.config_for(CONNECTION), profile=load_profiles()[provider])
+        config_for = replace(world.config_for(CONNECTION), profile=PROFILES[provider])
         world.config_for = lambda _connection, config_for=config_for: config_for  # type: ignore[method-assign]
         with pytest.raises((NoRefreshTokenError, CallFailedError)) as refused:
             await world.call(GET)
