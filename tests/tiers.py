@@ -42,7 +42,7 @@ PATHS = (
     "test_app.py::test_the_first_job_that_meets_a_revoked_grant_waits_for_the_new_consent",
     "test_app_jobs.py::test_a_job_is_declared_stored_run_and_waited_for",
     "test_app_jobs.py::test_inside_a_transaction_it_is_there_with_the_commit",
-    "test_app_gate.py::test_what_the_provider_says_holds_back_the_next_call",
+    "test_app_gate.py::test_limit_reported_by_the_provider_delays_the_next_call",
     "test_client.py::test_a_call_and_its_answer",
     "test_cli_connections.py::test_the_life_of_a_connection",
     "test_cli_run.py::test_sigterm_lets_jobs_end_and_exits_with_0",

@@ -292,9 +292,7 @@ FORGET = (
 )
 
 
-async def test_what_was_restored_away_is_there_again_before_anything_is_served(
-    made, issuer, database
-) -> None:
+async def test_tokens_lost_by_a_restore_are_back_before_anything_is_served(made, issuer, database) -> None:
     async with made as fl:
         await connect(fl, issuer)
         [lost] = await rows(database, f"SELECT {LOST} FROM credential")

@@ -71,7 +71,7 @@ async def test_a_call_waits_a_moment_or_is_told_when_to_come_back(made: Callable
             await call(fl, tenant="nobody")
 
 
-async def test_what_the_provider_says_holds_back_the_next_call(made: Callable[..., Fairlead]) -> None:
+async def test_limit_reported_by_the_provider_delays_the_next_call(made: Callable[..., Fairlead]) -> None:
     async with made() as fl:
         await connect(fl)
         async with fl.admission("acme", "stripe", wait_s=5) as admission:
@@ -178,7 +178,7 @@ async def test_without_redis_each_process_keeps_to_its_share(made: Callable[...,
             await call(fl, wait_s=0)
 
 
-async def test_who_only_observes_is_never_blocked(made: Callable[..., Fairlead]) -> None:
+async def test_observation_alone_never_blocks(made: Callable[..., Fairlead]) -> None:
     async with made() as fl:
         await connect(fl, observe=True, **FEW)
         for _ in range(5):

@@ -175,7 +175,7 @@ async def rate(fl: Fairlead) -> tuple[float, float]:
     return bucket.capacity, bucket.per_s
 
 
-async def test_what_was_learnt_survives_redis_and_the_process(
+async def test_observed_limits_survive_redis_and_the_process(
     made: Callable[..., Fairlead], valkey: OwnValkey
 ) -> None:
     async with made() as fl:
@@ -192,7 +192,7 @@ async def test_what_was_learnt_survives_redis_and_the_process(
         assert refused.value.retry_after_s <= 15
 
 
-async def test_what_was_learnt_is_written_while_it_runs(
+async def test_observed_limits_are_stored_while_the_process_runs(
     made: Callable[..., Fairlead], database: Database
 ) -> None:
     """For a process may end without an end."""
@@ -278,7 +278,7 @@ async def test_another_server_is_not_a_fresh_installation(made: Callable[..., Fa
             assert await refused_for(fl) == "recovery"
 
 
-async def test_who_began_without_redis_has_begun(
+async def test_first_use_without_redis_counts_as_first_use(
     made: Callable[..., Fairlead], database: Database, valkey: OwnValkey
 ) -> None:
     async with made(REDIS_URL="") as fl:

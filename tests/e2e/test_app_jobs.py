@@ -185,7 +185,7 @@ async def test_inside_a_transaction_it_is_there_with_the_commit(
     await theirs.close()
 
 
-async def test_what_is_scheduled_is_written_at_start(fl: Fairlead, database: Database) -> None:
+async def test_schedules_are_stored_at_start(fl: Fairlead, database: Database) -> None:
     fired = asyncio.Event()
 
     @fl.cron("@every 100ms", name="often", jitter_s=0)
@@ -287,7 +287,7 @@ fl.sync.enqueue("left.open", tenant="acme")
 @pytest.mark.parametrize(
     ("program", "stored"), [(FORKS, ["child", "parent", "parent.again"]), (AT_EXIT, ["left.open"])]
 )
-async def test_it_outlives_a_fork_and_ends_with_its_process(
+async def test_sync_client_outlives_a_fork_and_ends_with_its_process(
     environ: dict[str, str], database: Database, program: str, stored: list[str]
 ) -> None:
     done = await asyncio.to_thread(

@@ -83,7 +83,7 @@ async def test_an_entry_that_a_person_redrives_is_resolved_by_that_person(
     assert (entry["status"], entry["resolved_by"].partition(":")[0]) == ("manual_resolved", "cli")
 
 
-async def test_what_is_counted(shell: Shell, database: Database) -> None:
+async def test_stats_count_dead_letters_by_each_column(shell: Shell, database: Database) -> None:
     await dead(database, *(new_job("mail", tenant_id=tenant) for tenant in "aab"))
     await dead(database, new_job("sync", tenant_id="b", queue="mail", provider="hubspot"), code="bad_address")
     stats = {

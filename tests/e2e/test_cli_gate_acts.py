@@ -84,7 +84,7 @@ def test_every_process_looks_often_enough_for_two_seconds() -> None:
     assert LOOK_S * 1.05 < 1.5
 
 
-async def test_who_is_isolated_is_refused_in_a_running_app(with_redis: Shell, database: Database) -> None:
+async def test_isolated_tenant_is_refused_in_a_running_app(with_redis: Shell, database: Database) -> None:
     async with app(with_redis) as fl:
         for tenant in ("acme", "beta"):
             await connect(fl, tenant)
@@ -158,7 +158,7 @@ async def test_jobs_keep_their_place_until_a_reset_lets_them_run(
     assert {(row["state"], row["attempt"], row["failures"]) for row in found} == {("completed", 1, "[]")}
 
 
-async def test_who_waits_when_its_calls_are_stopped_is_not_let_in(with_redis: Shell) -> None:
+async def test_waiting_call_is_refused_once_its_calls_are_stopped(with_redis: Shell) -> None:
     async with app(with_redis) as fl:
         await connect(fl, concurrency_limit=1, calls={"requests": {"capacity": 3.0, "per_s": 0.001}})
         await fl.runtime.gate.ready()
@@ -305,7 +305,7 @@ async def test_a_vendor_that_answers_500_to_all_is_seen_by_host_and_reset_withou
         assert (await with_redis("status", "--json")).record["breakers"] == []
 
 
-async def test_one_who_waits_is_promoted_and_all_is_cleared(with_redis: Shell, database: Database) -> None:
+async def test_waiting_call_is_promoted_and_all_is_cleared(with_redis: Shell, database: Database) -> None:
     async with app(with_redis) as fl:
         await connect(fl, concurrency_limit=1)
         order: list[int] = []
@@ -357,13 +357,13 @@ async def _waits(shell: Shell, count: int) -> bool:
         (("clear",), "--dry-run to see"),
     ],
 )
-async def test_what_is_not_clear_changes_nothing(bare: Shell, arguments: tuple[str, ...], words: str) -> None:
+async def test_ambiguous_command_changes_nothing(bare: Shell, arguments: tuple[str, ...], words: str) -> None:
     told = await bare("gate", *arguments)
     assert (told.code, told.out) == (2, "")
     assert words in told.err
 
 
-async def test_what_is_not_there_is_told(with_redis: Shell) -> None:
+async def test_unknown_connection_or_provider_is_named_in_the_error(with_redis: Shell) -> None:
     nobody = await with_redis("gate", "isolate", "-t", "nobody", "-p", "stripe", *WHY)
     assert (nobody.code, "connections add" in nobody.err) == (1, True)
     unknown = await with_redis("gate", "disable", "-p", "nosuch", *WHY)

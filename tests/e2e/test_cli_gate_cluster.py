@@ -117,7 +117,7 @@ async def test_a_breaker_is_seen_and_closed(clustered: Shell) -> None:
         assert await refusal(fl) is None
 
 
-async def test_one_who_waits_is_promoted_and_all_is_cleared(clustered: Shell) -> None:
+async def test_waiting_call_is_promoted_and_all_is_cleared(clustered: Shell) -> None:
     async with app(clustered) as fl:
         await connect(fl, concurrency_limit=1)
         order: list[int] = []

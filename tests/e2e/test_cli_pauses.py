@@ -70,7 +70,7 @@ async def test_a_pause_holds_and_lets_go(shell: Shell, database: Database) -> No
     assert '"for_s": 3600.0' in audit[0]["details"]
 
 
-async def test_one_thing_is_named_and_a_time_that_can_be_read(shell: Shell) -> None:
+async def test_pause_takes_exactly_one_subject_and_a_readable_time(shell: Shell) -> None:
     for arguments in (
         (),
         ("--queue", "mail", "--kind", "x"),
@@ -137,7 +137,7 @@ async def test_kind_that_no_process_knows_is_named_by_explain_status_and_doctor(
     assert "1 of sync in queue default" in checks["handlers"]["detail"]
 
 
-async def test_who_asks_is_no_worker(shell: Shell, database: Database) -> None:
+async def test_explain_reports_that_no_worker_runs(shell: Shell, database: Database) -> None:
     (job_id,) = await stored(database, new_job())
     told = (await shell("jobs", "explain", job_id, "--json")).record
     assert (told["why"], told["workers"], "fairlead run" in told["detail"]) == ("no_worker", 0, True)

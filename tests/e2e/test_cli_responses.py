@@ -96,7 +96,9 @@ async def test_the_rules_of_a_connection(shell: Shell) -> None:
         (("busy.json", "--connection", "acme/stripe"), 69, "database"),
     ],
 )
-async def test_what_cannot_be_judged(cli: Shell, words: tuple[str, ...], code: int, told: str) -> None:
+async def test_malformed_response_file_is_refused_with_a_hint(
+    cli: Shell, words: tuple[str, ...], code: int, told: str
+) -> None:
     done = await cli("config", "test-response", *words, "--json")
     assert (done.code, done.out) == (code, "")
     assert told in done.error["message"]

@@ -106,7 +106,7 @@ async def test_a_second_signal_hands_jobs_back_at_once(shell: Shell, database: D
         assert (job["state"], job["attempt"], job["crash_count"]) == ("available", 0, 0)
 
 
-async def test_it_tells_where_its_tasks_stand_and_systemd_that_it_is_ready(shell: Shell) -> None:
+async def test_run_reports_its_tasks_and_its_readiness_to_systemd(shell: Shell) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notices:
         notices.bind(str(shell.folder / "notify"))
         notices.settimeout(20)
@@ -175,7 +175,7 @@ async def test_words_before_the_logs_are_whole_lines(capfd: pytest.CaptureFixtur
     assert (lines[0], set(lines[1])) == ("one", {"x"})
 
 
-async def test_what_cannot_be_run_is_told(shell: Shell) -> None:
+async def test_app_that_cannot_be_run_is_named_in_the_error(shell: Shell) -> None:
     missing = await shell("run", "--app", "nowhere:fl", "--json")
     assert (missing.code, missing.error["code"]) == (78, "invalid_config")
     wrong = await shell("run", "--app", "json:dumps", "--json")

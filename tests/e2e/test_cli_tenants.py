@@ -88,7 +88,7 @@ async def test_caps_of_tenants_tiers_and_groups(shell: Shell, database: Database
     assert await lanes.group_caps(9) == [GroupCap("shopify/default", "acme", 1)]
 
 
-async def test_what_cannot_be_set(shell: Shell) -> None:
+async def test_invalid_weights_caps_and_tiers_are_refused(shell: Shell) -> None:
     for arguments in (
         ("weights", "set", "acme", "0"),
         ("weights", "set", "acme", "nan"),

@@ -86,7 +86,7 @@ async def test_from_its_beginning_to_its_last_row(fl: Fairlead, shopify: Shopify
 
 
 @pytest.mark.parametrize("version", ["2025-10", "2026-01"])
-async def test_one_that_runs_already_is_adopted_and_another_is_left_alone(
+async def test_running_operation_of_the_same_query_is_adopted_and_another_is_left_alone(
     fl: Fairlead, shopify: ShopifyApi, version: str
 ) -> None:
     """Before 2026-01 a second one is refused by the vendor; from then on it would be begun a second time."""
@@ -106,7 +106,7 @@ async def test_one_that_runs_already_is_adopted_and_another_is_left_alone(
                         pass
 
 
-async def test_what_the_vendor_does_not_take(fl: Fairlead, shopify: ShopifyApi) -> None:
+async def test_operation_that_the_provider_rejects_fails_the_call(fl: Fairlead, shopify: ShopifyApi) -> None:
     async with fl:
         await connect(fl)
         await fl.connections.upsert("acme", "stripe", api_key="sk_test_1")

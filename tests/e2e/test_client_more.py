@@ -193,7 +193,7 @@ async def test_a_stream_that_is_cut_off_or_refused_fails(
                     pytest.fail("there is nothing to stream")
 
 
-async def test_whoever_leaves_a_stream_early_drops_it(
+async def test_stream_left_early_is_dropped(
     make: Callable[[str, str], Fairlead], exports: tuple[Exports, str]
 ) -> None:
     api_there, url = exports

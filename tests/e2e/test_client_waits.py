@@ -155,7 +155,7 @@ async def gets_through(client: Client) -> None:
 @pytest.mark.parametrize(
     "act", [("breaker", "reset", "--host", "127.0.0.1"), ("disable", "--reason", "it is healthy")]
 )
-async def test_what_people_do_reaches_a_process_that_met_the_open_breaker(
+async def test_operator_command_reaches_a_process_that_met_the_open_breaker(
     at: Shell, issuer: Issuer, api: Api, act: tuple[str, ...]
 ) -> None:
     async with app(at) as fl:

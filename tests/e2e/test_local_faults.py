@@ -229,7 +229,7 @@ async def test_15_calls_in_a_process_whose_resolver_fails_hold_up_no_other_proce
     assert not [event for event in (*sick.told, *healthy.told) if isinstance(event, GateBreakerOpened)]
 
 
-async def test_one_sick_and_one_well_process_finish_1000_jobs_without_a_spent_attempt_or_dead_letter(
+async def test_sick_and_well_process_finish_1000_jobs_without_a_spent_attempt_or_dead_letter(
     fleet: tuple[Process, Process], database: Database
 ) -> None:
     sick, healthy = fleet

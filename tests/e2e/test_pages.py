@@ -53,7 +53,7 @@ async def test_a_page_that_is_wrong(reader: Reader, text: str, told: str) -> Non
         await follow(reader, text)
 
 
-def test_what_a_page_shows() -> None:
+def test_blocks_of_a_page_are_read_as_commands_and_output() -> None:
     assert list(typed("$ a\nb\n\nc\n$ d\n^C\ne\n")) == [
         Typed("a", "b\n\nc\n"),
         Typed("d", ""),

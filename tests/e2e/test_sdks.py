@@ -193,7 +193,7 @@ async def test_a_client_that_is_closed_drops_what_is_under_way(sdk: Sdk, llm: Ll
     await asyncio.wait_for(llm.left.wait(), 10)
 
 
-async def test_what_was_not_sent_raises_our_own_error(sdk: Sdk, fl: Fairlead, llm: Llm) -> None:
+async def test_unsent_request_raises_our_own_error(sdk: Sdk, fl: Fairlead, llm: Llm) -> None:
     """A job lets it pass, and comes back at its turn; the SDK does not wrap it."""
     calls = {"requests": {"capacity": 1.0, "per_s": 0.01}}
     await fl.connections.upsert("beta", "openai", api_key="sk-of-beta", settings={"calls": calls})
@@ -215,7 +215,7 @@ async def test_the_credential_goes_nowhere_else(sdk: Sdk, llm: Llm) -> None:
     assert not any(each.startswith("elsewhere") for each in llm.credentials)
 
 
-async def test_who_is_cancelled_leaves_nothing_behind(sdk: Sdk, llm: Llm) -> None:
+async def test_cancelled_call_leaves_nothing_behind(sdk: Sdk, llm: Llm) -> None:
     async with sdk() as client:
         stream = await client.chat.completions.create(**HELLO, stream=True)
         waiting = asyncio.create_task(client.chat.completions.create(**HELLO))  # in line for the slot

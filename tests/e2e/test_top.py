@@ -23,7 +23,7 @@ async def fairlead(shell: Shell) -> AsyncIterator[Fairlead]:
         yield opened
 
 
-async def test_one_look_tells_it_all(shell: Shell, fairlead: Fairlead) -> None:
+async def test_top_shows_every_part_of_the_system(shell: Shell, fairlead: Fairlead) -> None:
     secret = shell.secret("refresh")
     for account, left_s in (("dead", 0.0), ("good", 20_000.0)):
         given = {"access_token": secret, "refresh_token": secret, "expires_in_s": left_s}

@@ -261,7 +261,7 @@ def test_a_folder_of_another_user_is_refused(root: Path, name: str, monkeypatch:
         PRIVATE[name](home)
 
 
-def test_who_may_pass_a_folder_is_read_from_the_class_that_counts(root: Path) -> None:
+def test_access_to_a_folder_is_read_from_the_permission_class_that_applies(root: Path) -> None:
     root.mkdir(mode=0o700)
     owner = Account(root.stat().st_uid, 54321, switch=True)
     assert can_enter(owner, root)

@@ -165,7 +165,7 @@ def test_a_server_that_cannot_start_is_told_with_its_log(root: Path) -> None:
         assert query(endpoints.database_url, "select 1") == [(1,)]
 
 
-def test_one_postgres_alone_for_tests_that_kill_it(root: Path) -> None:
+def test_postgres_for_tests_that_kill_it_runs_without_redis(root: Path) -> None:
     postgres = EmbeddedPostgres(root, settings=SETTINGS)
     url = postgres.start()
     query(url, "create table kept as select 7 as n")

@@ -117,7 +117,7 @@ async def test_E21_closed_where_so_set(nursery: Nursery, tmp_path: Path) -> None
     figures.conclude()
 
 
-async def test_E21_what_is_lost_is_empty(nursery: Nursery, tmp_path: Path) -> None:
+async def test_E21_lost_buckets_begin_empty(nursery: Nursery, tmp_path: Path) -> None:
     figures = Figures("E21")
     with own_ground(figures) as valkey:
         kill = partial(_killed, valkey=valkey)

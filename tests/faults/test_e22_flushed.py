@@ -104,7 +104,9 @@ ABLATED = {"ablation": "no_marker_rule_for_buckets", "sees": "rate over"}
 
 
 @pytest.mark.parametrize("unsafe", [(), ("no_marker_rule",)], ids=["safe", "ablation_full"])
-async def test_E22_what_is_lost_is_empty(nursery: Nursery, tmp_path: Path, unsafe: tuple[str, ...]) -> None:
+async def test_E22_lost_buckets_begin_empty(
+    nursery: Nursery, tmp_path: Path, unsafe: tuple[str, ...]
+) -> None:
     """Nobody is away meanwhile, so nothing may come on top."""
     figures = Figures("E22", **ABLATED if unsafe else {})
 

@@ -65,7 +65,7 @@ def _judge_rates(fleet: Fleet) -> None:
     figures.holds(alone > 0, "who was cut off sent nothing")
 
 
-async def test_E23_one_cut_off(nursery: Nursery, tmp_path: Path) -> None:
+async def test_E23_process_cut_off_from_redis(nursery: Nursery, tmp_path: Path) -> None:
     figures = Figures("E23")
     with own_ground(figures) as valkey:
         async with (

@@ -152,7 +152,7 @@ async def _owed(nursery: Nursery, folder: Path, figures: Figures, *unsafe: str) 
     await tried(figures, stalled, folder)
 
 
-async def test_E23_what_was_spent_meanwhile_is_owed(nursery: Nursery, tmp_path: Path) -> None:
+async def test_E23_rate_spent_during_the_stall_is_owed(nursery: Nursery, tmp_path: Path) -> None:
     figures = Figures("E23")
     await _owed(nursery, tmp_path, figures)
     figures.conclude()

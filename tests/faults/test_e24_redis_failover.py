@@ -101,7 +101,7 @@ async def _unheard(
         await drained(nursery, redis.url, folder, figures, fail_over, *unsafe, times=times)
 
 
-async def test_E24_what_is_lost_is_empty(nursery: Nursery, tmp_path: Path) -> None:
+async def test_E24_lost_buckets_begin_empty(nursery: Nursery, tmp_path: Path) -> None:
     figures = Figures("E24")
     await _unheard(nursery, tmp_path, figures)
     figures.conclude()

@@ -121,7 +121,7 @@ async def _full_for_a_while(
         await drained(nursery, valkey.url, folder, figures, full, *unsafe, times=times)
 
 
-async def test_E25_what_was_spent_meanwhile_is_owed(nursery: Nursery, tmp_path: Path) -> None:
+async def test_E25_rate_spent_without_memory_is_owed(nursery: Nursery, tmp_path: Path) -> None:
     figures = Figures("E25")
     await _full_for_a_while(nursery, tmp_path, figures)
     figures.conclude()
@@ -133,7 +133,9 @@ async def test_E25_ablation_nothing_is_owed(nursery: Nursery, tmp_path: Path) ->
     figures.conclude()
 
 
-async def test_E25_one_is_back_first(nursery: Nursery, tmp_path: Path) -> None:
+async def test_E25_process_that_returns_first_stays_within_the_limit(
+    nursery: Nursery, tmp_path: Path
+) -> None:
     """What the others have spent is not its to spend."""
     figures = Figures("E25")
     await _full_for_a_while(nursery, tmp_path, figures, one_by_one=True)

@@ -92,7 +92,7 @@ async def _unwritten(
         await drained(nursery, valkey.url, folder, figures, crash, *unsafe, times=times)
 
 
-async def test_E26_what_was_spent_is_spent(nursery: Nursery, tmp_path: Path) -> None:
+async def test_E26_spent_rate_stays_spent(nursery: Nursery, tmp_path: Path) -> None:
     figures = Figures("E26")
     await _unwritten(nursery, tmp_path, figures)
     figures.conclude()

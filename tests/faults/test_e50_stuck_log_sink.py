@@ -139,7 +139,7 @@ def pipe(tmp_path: Path) -> Iterator[_Pipe]:
     pipe.close()
 
 
-async def test_E50_nobody_reads(stage: Stage, ledgers: Path, pipe: _Pipe) -> None:
+async def test_E50_log_without_a_reader(stage: Stage, ledgers: Path, pipe: _Pipe) -> None:
     figures = Figures("E50")
     figures.note(what="a pipe whose reader stopped", faults=1, stuck_s=STUCK_S)
     load = Load(await stage.born(), figures)
@@ -175,7 +175,9 @@ def _judge_stall(figures: Figures, stall_s: float) -> None:
     figures.holds(stall_s <= STALL_BOUND_S, f"the loop stood still for {stall_s * 1000:.0f} ms")
 
 
-async def test_E50_it_ends_although_nobody_reads(stage: Stage, ledgers: Path, pipe: _Pipe) -> None:
+async def test_E50_process_ends_although_its_log_has_no_reader(
+    stage: Stage, ledgers: Path, pipe: _Pipe
+) -> None:
     figures = Figures("E50")
     figures.note(what="told to end while nobody reads")
     load = Load(await stage.born(), figures)

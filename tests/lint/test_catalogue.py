@@ -49,7 +49,7 @@ def test_rows_name_promises_that_there_are() -> None:
     assert all(experiment.promises and experiment.limit for experiment in CATALOGUE)
 
 
-def test_what_is_kept_was_found_by_tests_that_there_are() -> None:
+def test_stored_results_name_existing_tests() -> None:
     files = {ROOT / node.partition("::")[0] for check in CHECKLIST for node in check.node_ids}
     sources = [path.read_text("utf-8") for path in files if path.is_file()]
     existing = {test for of_file in by_file().values() for test in of_file}

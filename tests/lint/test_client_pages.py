@@ -31,7 +31,7 @@ def test_a_table_lists_all_of_them(name: str, head: str, words: Collection[str])
     assert listed(page(name), head) == set(words)
 
 
-def test_the_page_names_the_calls_that_may_be_sent_twice() -> None:
+def test_page_names_the_calls_that_may_be_sent_twice() -> None:
     (row_text,) = re.findall(r"^\| other 5xx.*$", page(CLIENT), re.MULTILINE)
     assert set(re.findall(r"`([A-Z]+)`", row_text)) == IDEMPOTENT - {"OPTIONS", "TRACE"}
 

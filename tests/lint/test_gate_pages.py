@@ -60,7 +60,7 @@ def test_the_picture_of_a_slot_has_the_words_of_the_log() -> None:
     assert set(_ARROW.findall(page("docs/explanation/gate.md"))) == set(LOGGED)
 
 
-def test_what_is_watched_is_told() -> None:
+def test_page_names_every_watched_figure() -> None:
     described = set(re.findall(r"^## `(\w+)`$", page("docs/reference/events.md"), re.MULTILINE))
     watched = listed(page("docs/how-to/gate.md"), WATCHED) - {"slot_lost"}
     assert len(watched) > 5

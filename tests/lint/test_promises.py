@@ -144,7 +144,7 @@ def test_calls_that_are_refused_or_lose_their_slot_have_failed() -> None:
     assert row("P15", closed)[1] == "–"
 
 
-def test_what_nobody_can_help_is_told_apart() -> None:
+def test_losses_inside_the_window_are_a_figure_of_their_own() -> None:
     cut = line(
         "E43", n=6, burnt_where_it_can_be_had_again=0, burnt_where_nobody_can_help=4, lost_without_grace=4
     )
@@ -160,7 +160,7 @@ def test_a_figure_without_its_n_is_not_dropped_in_silence(without: dict[str, int
         row("P2", line("E03", stale_accepted=0, n=5, **without))
 
 
-def test_what_has_no_part_yet_says_so() -> None:
+def test_experiment_without_its_part_is_named_as_not_built() -> None:
     assert "E49: not built yet: mail" in row("P3", line("E09"))[2]
 
 
@@ -219,7 +219,7 @@ PARTS = [(promise.id, part) for promise in PROMISES for part in promise.parts]
 
 
 @pytest.mark.parametrize(("id", "part"), PARTS)
-def test_what_is_asked_of_an_experiment_stands_in_its_test(id: str, part: Zero | Most) -> None:
+def test_counters_of_a_promise_stand_in_the_test_of_its_experiment(id: str, part: Zero | Most) -> None:
     reported = {
         name: {word for file in files_of(name) for word in reported_in(file)} for name in part.experiments
     }
@@ -229,7 +229,7 @@ def test_what_is_asked_of_an_experiment_stands_in_its_test(id: str, part: Zero |
     assert set(part.required) <= set().union(*reported.values())
 
 
-def test_what_is_asked_stands_in_the_lines_that_are_kept() -> None:
+def test_counters_of_a_promise_stand_in_the_stored_results() -> None:
     assert promises.missing_counters(results.read()) == []
 
 
@@ -264,7 +264,7 @@ def test_the_worst_is_told() -> None:
     ]
 
 
-def test_what_is_broken_is_told() -> None:
+def test_broken_experiment_is_named() -> None:
     harm = line("E03", stale_accepted=1, n=75, late_writes_refused=75, verdict="broken")
     assert row("P2", harm)[1] == "**broken: E03**<br>late writes accepted: 1 (n = 75 late writes)"
 

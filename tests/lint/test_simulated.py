@@ -112,7 +112,7 @@ def rows(page: Path) -> tuple[str, str]:
     return healthy, ablated
 
 
-def test_what_was_found_stands_on_the_page(page: Path) -> None:
+def test_page_shows_what_the_ablations_found(page: Path) -> None:
     assert all(simulated.NOT_YET in row for row in rows(page))
     kept.seeds(range(200), broken=0, steps=16_000_000, seconds=41.4)
     kept.same([7, 9], interpreters=3, differ=0, seconds=2.0)
@@ -128,7 +128,7 @@ def test_what_was_found_stands_on_the_page(page: Path) -> None:
     assert (page.parent / "kept" / "simulation.json").exists()
 
 
-def test_what_is_broken_stands_on_the_page(page: Path) -> None:
+def test_page_names_a_broken_simulation(page: Path) -> None:
     kept.seeds(range(200), broken=2, steps=1000, seconds=41.4)
     kept.ablations({"fence": Found(3, Broken("I2", 1.0, "late")), "slots": None}, 200, seconds=30.0)
     healthy, ablated = rows(page)

@@ -60,7 +60,7 @@ UNSAFE = """
         SELECT FROM unnest(p.proconfig) AS setting WHERE setting ~ '^search_path=.*, pg_temp$')"""
 
 
-async def test_what_runs_with_its_owners_rights_has_a_search_path_of_its_own(database: Database) -> None:
+async def test_security_definer_functions_have_their_own_search_path(database: Database) -> None:
     """Else a caller's schema, or its temporary tables, decide what runs with other rights."""
     assert await rows(database, UNSAFE) == []
     for path in ("RESET search_path", "SET search_path = pg_temp, public"):

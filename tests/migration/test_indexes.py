@@ -75,7 +75,7 @@ async def test_an_index_waits_for_transactions_that_are_older(
         assert "once the transactions before it have ended" in outcome.hint
 
 
-async def test_whoever_is_interrupted_leaves_nobody_waiting(empty: DatabaseSettings) -> None:
+async def test_interrupted_migration_leaves_nothing_waiting(empty: DatabaseSettings) -> None:
     """A build that waits on would hold the lock of migrations."""
     await Migrator(empty, [A]).apply()
     database = await Database.open(empty)

@@ -377,7 +377,7 @@ async def by_psql(dsn: str, script: Path) -> None:
     assert b"ERROR" not in errors
 
 
-async def test_it_runs_nothing_behind_a_pooler(empty: DatabaseSettings) -> None:
+async def test_migration_behind_a_pooler_runs_nothing(empty: DatabaseSettings) -> None:
     """The lock of a run belongs to a session, so the migrator always asks for one."""
     await Migrator(replace(empty, transaction_pooler=True), [A]).apply()
     database = await Database.open(empty)

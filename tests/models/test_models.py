@@ -80,7 +80,7 @@ def _row(page: str, model: str) -> str:
 @needs_spin
 @pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.stem)
-def test_it_holds(model: Path, tmp_path: Path) -> None:
+def test_model_holds_in_every_state(model: Path, tmp_path: Path) -> None:
     done = walk(model, tmp_path)
     print(f"\n{model.stem}: {done.states} states, 0 errors")
     assert done.broken == ""

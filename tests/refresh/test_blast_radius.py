@@ -134,7 +134,7 @@ def lossy(fleet: Fleet, send: Callable[..., Awaitable[Any]]) -> Any:
 
 
 @pytest.mark.parametrize("row", TOKEN)
-async def test_one_connection_stops_itself_alone(
+async def test_fault_of_one_connection_stops_it_alone(
     database: Any, issuer: Any, tmp_path: Path, row: str
 ) -> None:
     async with fleet_of(database, issuer, tmp_path) as fleet:

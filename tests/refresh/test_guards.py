@@ -112,7 +112,7 @@ async def test_a_process_takes_over_its_own_unsent_intent(fl, issuer, database, 
     assert judge(issuer.ledger()).provider_posts == 1
 
 
-async def test_what_is_refused_for_good_is_asked_once(fl, issuer) -> None:
+async def test_permanently_rejected_refresh_is_sent_once(fl, issuer) -> None:
     connection_id = await fl.connect(issuer, STRICT)
     body = '{"error":"invalid_scope"}'
     issuer.be_rude({"status": 400, "body": body, "content_type": "application/json"})
@@ -125,7 +125,7 @@ async def test_what_is_refused_for_good_is_asked_once(fl, issuer) -> None:
     assert (await fl.coordinator.refresh(connection_id, 2)).generation == 3, "a new grant is tried"
 
 
-async def test_one_refused_secret_is_one_incident_where_limits_are_per_account(
+async def test_rejected_secret_is_one_incident_where_limits_are_per_account(
     database, issuer, tmp_path
 ) -> None:
     profile = local_profile(
@@ -175,7 +175,7 @@ async def test_a_reconnect_for_another_account_is_refused_and_keeps_the_settings
     assert stored.client_secret == Secret("own")
 
 
-async def test_one_journal_entry_without_a_profile_stops_no_start(
+async def test_journal_entry_without_a_profile_stops_no_start(
     fl: Refresher, issuer, database, profiles, tmp_path, monkeypatch
 ) -> None:
     connection_id = await fl.connect(issuer, STRICT)

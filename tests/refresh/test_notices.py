@@ -215,7 +215,7 @@ async def test_a_verdict_about_something_else_is_told_even_while_a_connection_is
     ]
 
 
-async def test_nobody_is_asked_to_reconnect_what_was_revoked_on_purpose(desk: Desk, issuer: Any) -> None:
+async def test_revocation_on_purpose_asks_for_no_reconnect(desk: Desk, issuer: Any) -> None:
     connection_id = await desk.fl.connect(issuer, STRICT)
     await desk.fl.deps.store.revoke(
         connection_id, "acme", actor="test", reason="contract ended", audit_id=SystemIds().uuid7()

@@ -131,7 +131,7 @@ async def test_an_answer_for_another_account_is_kept_but_not_published(fl, issue
 
 
 @pytest.mark.parametrize("quirk", ["rate_limited", "html_400", "html_403", "redirect"])
-async def test_what_was_not_processed_is_tried_again_with_the_same_token(fl, issuer, quirk) -> None:
+async def test_unprocessed_refresh_is_retried_with_the_same_token(fl, issuer, quirk) -> None:
     connection_id = await fl.connect(issuer, STRICT)
     issuer.be_rude(quirk, times=1)
     with pytest.raises(TransientFailureError):
@@ -339,7 +339,7 @@ async def test_a_caller_waits_no_longer_than_it_said_also_after_the_send(fl, iss
     assert (await first).generation == 2, "the flight went on"
 
 
-async def test_what_was_sent_gets_its_answer_though_the_process_stops(fl, issuer) -> None:
+async def test_sent_refresh_gets_its_response_though_the_process_stops(fl, issuer) -> None:
     sent, unsent = await fl.connect(issuer, STRICT, "sent"), await fl.connect(issuer, STRICT, "unsent")
     held = issuer.hold("answering")
     flight = asyncio.create_task(fl.coordinator.refresh(sent, 1))

@@ -185,7 +185,7 @@ async def test_a_first_send_that_was_held_up_does_not_leave_after_its_lease(
 
 
 @pytest.mark.parametrize("told", [True, False])
-async def test_what_leaves_after_a_replay_takes_its_place(
+async def test_refresh_sent_after_a_replay_takes_its_place(
     fl, peer, issuer, database, monkeypatch, told
 ) -> None:
     """Its process stood still before the first byte. The issuer takes it for the replay, and lets its answer
@@ -220,7 +220,7 @@ async def test_what_leaves_after_a_replay_takes_its_place(
     assert (verdict.burnt, verdict.violations) == (int(not told), ())
 
 
-async def test_what_left_late_and_brings_what_is_stored_makes_room_for_nobody(
+async def test_late_send_that_brings_the_stored_tokens_replaces_nothing(
     fl, peer, issuer, database, monkeypatch
 ) -> None:
     """The stored token has been sent since: in another generation it would be sent again, and is spent."""

@@ -83,7 +83,7 @@ async def test_a_process_that_starts_settles_what_the_database_lost(issuer, host
     assert judge(issuer.ledger()).burnt == 0
 
 
-async def test_one_that_lives_on_settles_again_when_the_history_changes(issuer, hosts, history) -> None:
+async def test_running_process_settles_again_when_the_history_changes(issuer, hosts, history) -> None:
     one, watch = await hosts.start()
     connection_id = await one.connect(issuer, STRICT)
     await history.keep()
@@ -96,7 +96,7 @@ async def test_one_that_lives_on_settles_again_when_the_history_changes(issuer, 
     assert len(one.told(DatabaseFailedOver)) == 1
 
 
-async def test_it_takes_over_the_files_of_processes_that_died_since_its_start(issuer, hosts, history) -> None:
+async def test_process_takes_over_journals_of_peers_that_died_since_its_start(issuer, hosts, history) -> None:
     one, watch = await hosts.start()
     async with hosts.process() as peer:
         connection_id = await peer.connect(issuer, STRICT)
@@ -218,7 +218,7 @@ async def test_a_host_without_the_journal_that_was_first_keeps_its_newer_token(
     assert judge(issuer.ledger()).burnt == 0
 
 
-async def test_what_another_host_burnt_heals_where_the_provider_did_not_revoke_it(
+async def test_token_spent_by_another_host_heals_where_the_provider_did_not_revoke_it(
     issuer, hosts, history
 ) -> None:
     """No grace: the spent token that went out is refused, and its successor still lies in a journal."""
@@ -300,7 +300,7 @@ async def test_an_answer_under_a_key_that_is_gone_is_a_lost_one(issuer, hosts, h
     assert judge(issuer.ledger()).burnt == 0
 
 
-async def test_it_is_not_sent_again_while_the_token_lives_where_there_is_no_grace(
+async def test_refresh_is_not_sent_again_while_the_token_lives_where_there_is_no_grace(
     issuer, hosts, history
 ) -> None:
     connection_id = await restored_before_key_rotation(issuer, hosts, history, "strict-family-revoke")

@@ -124,7 +124,7 @@ async def test_a_replay_that_waits_for_the_send_before_it_is_snoozed(fl, tokens,
     assert healed.result["generation"] == 2
 
 
-async def test_what_another_process_holds_is_snoozed(fl, peer, tokens, issuer) -> None:
+async def test_connection_that_another_process_refreshes_is_snoozed(fl, peer, tokens, issuer) -> None:
     connection_id = await fl.connect(issuer, STRICT)
     hold = issuer.hold("processed")
     peer.coordinator.start_background(connection_id, 1)

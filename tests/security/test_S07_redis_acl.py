@@ -115,7 +115,7 @@ async def test_S07_the_least_rights_are_enough(gate: RedisGate, url: str, server
     assert idle - OTHERS - in_scripts() == set(), "a right that nothing needs"
 
 
-def test_S07_whatever_a_script_may_come_to_is_granted() -> None:
+def test_S07_acl_grants_every_command_of_a_script() -> None:
     assert in_scripts() - granted() == set()
     assert "evalsha" in granted()
 
@@ -130,7 +130,7 @@ def in_scripts() -> set[str]:
     return {name.lower() for text in texts for name in re.findall(r"redis\.p?call\(\s*'([A-Z]+)'", text)}
 
 
-def test_S07_what_is_asked_of_a_cluster_is_granted() -> None:
+def test_S07_acl_grants_the_commands_for_a_cluster() -> None:
     texts = (path.read_text("utf-8") for path in files(f"{PACKAGE}/adapters/redis", suffixes=(".py",)))
     asked = {word.lower() for text in texts for word in re.findall(r'"CLUSTER", "([A-Z]+)"', text)}
     assert {f"cluster|{word}" for word in asked} == {name for name in granted() if name.startswith("cluster")}
@@ -157,7 +157,7 @@ async def test_S07_a_cluster_may_be_looked_at(url: str, command: str) -> None:
      "PUBLISH fairlead-staging3:g:p x", "CLUSTER RESET", "CLUSTER FAILOVER", "CLUSTER MEET 127.0.0.1 1",
      "CLUSTER FORGET x", "CLUSTER FLUSHSLOTS", "CLUSTER SETSLOT 0 NODE x"],
 )  # fmt: skip
-async def test_S07_what_hurts_others_is_refused(url: str, server: OwnValkey, command: str) -> None:
+async def test_S07_acl_refuses_commands_that_harm_others(url: str, server: OwnValkey, command: str) -> None:
     await server.tell("SET", "other", "kept")
     client = Redis.from_url(url)
     try:

@@ -162,7 +162,7 @@ async def sealed_endpoints(fl: Refresher) -> str | None:
     return stored.endpoint_digest
 
 
-async def test_S11_whatever_changes_by_rights_is_sealed_with_it(fl: Refresher, honest: Issuer) -> None:
+async def test_S11_every_lawful_change_is_sealed_again(fl: Refresher, honest: Issuer) -> None:
     connection_id = await fl.connect(honest, ONE, "acme")
     seen = [await sealed_endpoints(fl)]
     await fl.connections.configure(KEY, {"hosts": ["files.example.com"]}, actor="ann")

@@ -172,7 +172,7 @@ NESTED = st.recursive(
 
 
 @given(st.dictionaries(SECRET_NAMES, NESTED, max_size=8))
-def test_S18_whatever_else_an_answer_holds_stays_in_the_vault(more: dict[str, object]) -> None:
+def test_S18_other_fields_of_a_token_response_stay_in_the_vault(more: dict[str, object]) -> None:
     body = json.dumps({**more, "access_token": "at", "token_type": "Bearer", "expires_in": 60}).encode()
     answer = parse_answer(200, {"content-type": ("application/json",)}, body)
     outcome = classify_answer(PROFILES["generic_oauth2"], answer)

@@ -60,7 +60,7 @@ async def refused(consents: Consents, consent: Consent, answer: Mapping[str, str
     return 1
 
 
-async def test_S28_what_is_not_the_answer_is_not_accepted(
+async def test_S28_foreign_or_malformed_callback_is_not_accepted(
     consents: Consents, honest: Issuer, other: Issuer
 ) -> None:
     """Each attack is refused, and no code leaves. Then each consent is still good for its own answer."""

@@ -101,7 +101,7 @@ async def test_S29_no_consent_and_no_connection_lends_the_secret_to_a_host_of_th
     assert told(honest) == 0
 
 
-async def test_S29_what_was_let_in_before_is_refused_before_anything_is_sent(
+async def test_S29_setting_of_an_older_version_is_refused_before_anything_is_sent(
     fl: Refresher, honest: Issuer
 ) -> None:
     """The settings named the host then, or a version stored it that asked nobody."""
@@ -146,7 +146,7 @@ def test_S29_a_key_signs_for_no_host_of_a_tenant() -> None:
     check_secret_host(signs, "token", {"account": "1"}, app, key)
 
 
-def test_S29_what_ships_leaves_a_whole_host_to_one_profile_alone() -> None:
+def test_S29_generic_profile_alone_lets_a_tenant_choose_the_host() -> None:
     chosen = set()
     for name, profile in load_profiles().items():
         values = {n: param.default or str(param.example) for n, param in profile.endpoints.params.items()}

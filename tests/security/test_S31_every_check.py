@@ -232,7 +232,7 @@ def break_it(name: str, patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", DOORS)
-async def test_S31_what_cannot_be_checked_is_not_done(
+async def test_S31_action_that_cannot_be_checked_is_refused(
     name: str, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shares, "change_tenants", lambda *_given, **_more: None)

@@ -46,7 +46,7 @@ def test_S34_a_process_can_be_kept_from_being_dumped() -> None:
 
 
 @LINUX
-async def test_S34_it_is_so_before_the_program_of_the_user_is_loaded(bare: Shell) -> None:
+async def test_S34_memory_is_protected_before_the_users_program_is_loaded(bare: Shell) -> None:
     (bare.folder / "mine.py").write_text(_APP)
     done = await bare("run", "--app", "mine:fl", "--json")
     assert done.code == 78  # None is no Fairlead

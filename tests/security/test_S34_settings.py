@@ -121,7 +121,7 @@ def test_no_secret_is_a_word_of_a_command_line() -> None:
 
 
 @pytest.mark.slow
-def test_what_fairlead_writes_is_for_its_owner_alone(tmp_path: Path) -> None:
+def test_files_that_fairlead_writes_are_readable_by_their_owner_alone(tmp_path: Path) -> None:
     """Whatever the umask: settings, key, journal, exports."""
     environ = {
         "PATH": "/usr/bin:/bin",

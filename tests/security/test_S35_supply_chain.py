@@ -58,7 +58,7 @@ def test_nothing_is_installed_without_its_hash() -> None:
     assert careless("\n".join([good, *bad])) == bad
 
 
-def test_what_makes_the_lock_is_locked() -> None:
+def test_tool_that_makes_the_lock_is_locked() -> None:
     tool = locked((ROOT / "requirements/lock-tool.txt").read_text("utf-8"))
     assert [each.name for each in tool] == ["uv"]
     assert all(each.hashes for each in tool)

@@ -54,8 +54,16 @@ def test_the_page_is_what_the_table_says() -> None:
     assert kept == page().rstrip("\n") + "\n", "run: python -m tests.security.checklist > docs/security.md"
 
 
-def test_it_bites() -> None:
-    assert lost(("tests/security/test_checklist.py::test_it_bites", "tests/security/test_checklist.py")) == []
+def test_missing_test_is_found() -> None:
+    assert (
+        lost(
+            (
+                "tests/security/test_checklist.py::test_missing_test_is_found",
+                "tests/security/test_checklist.py",
+            )
+        )
+        == []
+    )
     assert lost(("tests/gone.py", "tests/security/test_checklist.py::test_gone")) == [
         "tests/gone.py",
         "tests/security/test_checklist.py::test_gone",
@@ -113,7 +121,7 @@ def test_no_figure_outlives_a_run_in_which_its_control_does_not_hold(how: str) -
         assert told[2:] == []
 
 
-def test_what_is_withdrawn_is_so_in_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_withdrawn_verdict_is_removed_from_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(RESULTS, str(tmp_path))
     for control in ("S01", "S13", "S28"):
         tell(control, n=3)
@@ -136,7 +144,7 @@ def test_a_function_that_is_named_stands_for_its_parameters_alone() -> None:
     assert verdict(control, outcomes) == "holds (1 test)"
 
 
-def test_what_is_not_there_is_said() -> None:
+def test_absent_control_is_reported_as_absent() -> None:
     assert verdict(Control("S00", "", (), absent="no part"), {}) == "absent: no part"
     in_part = Control("S00", "", (), ("a.py",), absent="the rest")
     assert verdict(in_part, {"tests/a.py::test_x": "passed"}) == "holds (1 test); absent: the rest"

@@ -57,7 +57,7 @@ def seeds(first: int) -> Iterator[int]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ablation", ABLATIONS, ids=[ablation.name for ablation in ABLATIONS])
-def test_it_is_found(ablation: Ablation) -> None:
+def test_missing_safeguard_is_found(ablation: Ablation) -> None:
     found = search(ablation, seeds(FOUND_BEFORE[ablation.name]))
     assert found is not None
     assert found.broken.invariant in ablation.breaks

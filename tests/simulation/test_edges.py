@@ -97,7 +97,7 @@ def test_an_answer_that_is_lost_was_given(edges: Edges) -> None:
     assert (verdict.generations, [burn.cause for burn in verdict.burns]) == (1, ["lost_answer"])
 
 
-def test_who_finds_nobody_has_sent_nothing(edges: Edges) -> None:
+def test_request_to_an_absent_server_was_not_sent(edges: Edges) -> None:
     async def story() -> None:
         edges.issuer.manner.down = 1.0
         came = await edges.refresh(edges.issuer.register("strict", "acme"))
@@ -108,7 +108,7 @@ def test_who_finds_nobody_has_sent_nothing(edges: Edges) -> None:
     assert judge(edges.issuer.ledger()).provider_posts == 0
 
 
-def test_what_a_process_sent_before_its_death_arrives(edges: Edges) -> None:
+def test_request_sent_before_a_process_died_arrives(edges: Edges) -> None:
     tokens = edges.issuer.register("strict", "acme")
     refresh = edges.loop.create_task(edges.refresh(tokens), context=edges.process.context())
     edges.loop.call_later(0.025, edges.process.die, context=Context())
@@ -192,7 +192,7 @@ def test_after_a_loss_buckets_are_empty(edges: Edges) -> None:
     edges.run(story)
 
 
-def test_who_is_away_answers_nobody(edges: Edges) -> None:
+def test_unreachable_server_responds_to_no_process(edges: Edges) -> None:
     async def story() -> None:
         edges.redis.away_for(5.0)
         with pytest.raises(LimiterUnavailableError):
@@ -201,7 +201,7 @@ def test_who_is_away_answers_nobody(edges: Edges) -> None:
     edges.run(story)
 
 
-def test_who_is_away_alone_is_away_alone(edges: Edges) -> None:
+def test_server_unreachable_for_one_process_responds_to_others(edges: Edges) -> None:
     async def story() -> None:
         edges.redis.away_for(5.0, "p2")
         await edges.gate.ping()
@@ -223,7 +223,7 @@ def test_an_answer_of_redis_is_lost_and_all_is_done(edges: Edges) -> None:
     edges.run(story)
 
 
-def test_who_goes_away_meanwhile_hears_no_answer(edges: Edges) -> None:
+def test_process_cut_off_meanwhile_receives_no_response(edges: Edges) -> None:
     async def story() -> None:
         asyncio.get_running_loop().call_later(0.015, edges.redis.away_for, 5.0, context=Context())
         with pytest.raises(LimiterUnavailableError):
@@ -233,7 +233,7 @@ def test_who_goes_away_meanwhile_hears_no_answer(edges: Edges) -> None:
     edges.run(story)
 
 
-def test_whoever_waits_for_redis_gives_up_and_is_served_later(edges: Edges) -> None:
+def test_redis_command_that_timed_out_is_executed_later(edges: Edges) -> None:
     async def story() -> None:
         edges.redis.stall_for(10.0)
         with pytest.raises(LimiterUnavailableError):
@@ -245,7 +245,7 @@ def test_whoever_waits_for_redis_gives_up_and_is_served_later(edges: Edges) -> N
     edges.run(story)
 
 
-def test_what_is_asked_in_a_stall_is_done_after_it(edges: Edges) -> None:
+def test_command_sent_in_a_stall_is_executed_after_it(edges: Edges) -> None:
     async def story() -> None:
         edges.redis.stall_for(2.0)
         await edges.gate.ping()

@@ -44,7 +44,7 @@ def test_time_jumps_to_what_is_due_next() -> None:
     assert loop.steps < 10
 
 
-def test_what_is_ready_runs_in_any_order_that_the_seed_draws() -> None:
+def test_ready_callbacks_run_in_any_order_that_the_seed_draws() -> None:
     orders = {"".join(run(seed, order_of_three)[0]) for seed in range(60)}
     assert orders == {"abc", "acb", "bac", "bca", "cab", "cba"}
 
@@ -106,7 +106,7 @@ def test_waits_too_short_to_be_added_to_the_time_end_all_the_same() -> None:
     assert loop.steps < 1000
 
 
-def test_it_can_be_ended_after_any_step() -> None:
+def test_loop_can_be_ended_after_any_step() -> None:
     loop = SimLoop(Random(1))
     loop.after_step = lambda: loop.steps == 5
     task = loop.create_task(order_of_three())
@@ -119,7 +119,7 @@ def test_it_can_be_ended_after_any_step() -> None:
     loop.close()
 
 
-def test_what_would_run_in_a_thread_runs_in_a_step() -> None:
+def test_thread_work_runs_in_a_step() -> None:
     async def ask() -> int:
         return await asyncio.to_thread(lambda: 42)
 

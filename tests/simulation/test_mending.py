@@ -102,7 +102,7 @@ def test_a_job_that_is_late_or_runs_is_due(database: MemoryDatabase, kind: str) 
     assert not [*endings.jobs_due(database)]
 
 
-def test_what_was_asked_for_anew_must_be_completed(database: MemoryDatabase) -> None:
+def test_refresh_requested_again_must_be_completed(database: MemoryDatabase) -> None:
     add_job(database, "sim.call", JobState.DISCARDED)
     assert [*endings.asked_left(database, [JOB])]
     add_job(database, "sim.call", JobState.COMPLETED)

@@ -57,7 +57,7 @@ def test_an_operation_takes_a_while_each_way(ground: Ground) -> None:
     assert 0.001 <= ground.loop.time() <= 0.008
 
 
-def test_what_is_lost_on_the_way_there_is_not_done(ground: Ground) -> None:
+def test_statement_lost_on_its_way_is_not_executed(ground: Ground) -> None:
     ground.roads.manner.cut_before = 1.0
     with pytest.raises(DependencyUnavailableError):
         ground.run(lambda: ground.jobs.enqueue([new_job()]))
@@ -65,7 +65,7 @@ def test_what_is_lost_on_the_way_there_is_not_done(ground: Ground) -> None:
     assert ground.database.jobs == {}
 
 
-def test_what_is_lost_on_the_way_back_is_done(ground: Ground) -> None:
+def test_statement_whose_result_is_lost_is_executed(ground: Ground) -> None:
     ground.roads.manner.cut_after = 1.0
     with pytest.raises(DependencyUnavailableError):
         ground.run(lambda: ground.jobs.enqueue([new_job()]))
@@ -86,7 +86,7 @@ def test_the_store_learns_that_its_answer_was_lost(ground: Ground) -> None:
     assert again.attempt == 1
 
 
-def test_whoever_waits_no_longer_has_lost_his_answer(ground: Ground) -> None:
+def test_caller_that_gave_up_loses_the_result(ground: Ground) -> None:
     session_id = uuid7_from(1, 1)
     identity = ground.process.identity()
     ground.run(lambda: MemorySessionStore(ground.database.link()).open(session_id, identity, 30.0, "1"))
@@ -120,7 +120,7 @@ def test_away_is_for_one_or_for_all_and_ends(ground: Ground) -> None:
     assert not manner.is_away("p2")
 
 
-def test_who_is_away_when_the_answer_comes_loses_it(ground: Ground) -> None:
+def test_process_cut_off_when_the_result_arrives_loses_it(ground: Ground) -> None:
     ground.roads.manner.latency_s = (0.1, 0.1)
     ground.loop.call_later(0.15, ground.roads.manner.away, "p1", 5.0, context=Context())
     with pytest.raises(DependencyUnavailableError):
@@ -129,7 +129,7 @@ def test_who_is_away_when_the_answer_comes_loses_it(ground: Ground) -> None:
     assert +ground.roads.strikes == {"database_away": 1, "database_away one": 1}
 
 
-def test_what_is_given_up_is_done_after_all_and_the_store_hands_it_back(ground: Ground) -> None:
+def test_abandoned_statement_is_executed_and_its_result_released(ground: Ground) -> None:
     session_id = uuid7_from(1, 1)
     identity = ground.process.identity()
     ground.run(lambda: MemorySessionStore(ground.database.link()).open(session_id, identity, 90.0, "1"))
@@ -162,7 +162,7 @@ def test_a_store_that_answers_although_its_answer_was_lost_is_heard(ground: Grou
     assert ground.run(lambda: road.get(None)) == "again"
 
 
-def test_what_the_dead_had_sent_arrives(ground: Ground) -> None:
+def test_statement_sent_before_a_process_died_arrives(ground: Ground) -> None:
     process = ground.process
     ground.loop.create_task(ground.jobs.enqueue([new_job()]), context=process.context())
     ground.loop.run_until_complete(ground.loop.create_task(asyncio.sleep(0.0001), context=Context()))

@@ -73,7 +73,7 @@ def test_a_difference_between_interpreters_is_found(
 
 
 @pytest.mark.slow
-def test_what_is_told_is_in_the_hash() -> None:
+def test_hash_of_a_run_covers_every_event() -> None:
     def tells(until: float) -> Options:
         return Options(1, parts=Parts(alter=lambda program: program.world.watch.tell(Struck("none", until))))
 
@@ -194,7 +194,7 @@ def test_an_error_that_nobody_handles_is_not_hidden_by_what_it_leads_to() -> Non
 
 
 @pytest.mark.slow
-def test_what_an_ablation_breaks_is_replayed_without_its_safeguard(
+def test_seed_of_an_ablation_is_replayed_without_its_safeguard(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     fence = ablations.named("no fence check")
@@ -223,7 +223,7 @@ def test_what_an_ablation_breaks_is_replayed_without_its_safeguard(
         "--seed 3 --ablation nonsense",
     ],
 )
-def test_what_would_not_be_heard_is_refused(given: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_option_without_an_effect_is_refused(given: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(shlex.split(given))
     assert ended.value.code == 2

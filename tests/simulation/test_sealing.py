@@ -55,7 +55,7 @@ def test_a_record_opens_in_its_place_alone() -> None:
     loop.close()
 
 
-def test_what_was_written_outlives_who_wrote_it() -> None:
+def test_written_file_outlives_its_process() -> None:
     loop, disk = SimLoop(Random(1)), HostDisk()
     first, second = SimProcess("p1", "host-a"), SimProcess("p1", "host-a", 2)
     dead, heir = (SimJournal(disk, process, loop, middle) for process in (first, second))

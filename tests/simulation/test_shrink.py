@@ -75,6 +75,6 @@ def test_chance_is_left_only_where_it_is_needed() -> None:
     assert len(left) <= STEPS / FINEST + FINEST
 
 
-def test_what_breaks_nothing_cannot_be_shrunk() -> None:
+def test_run_that_breaks_nothing_cannot_be_shrunk() -> None:
     with pytest.raises(ValueError, match="breaks nothing"):
         shrink(lambda options: outcome(options, None), Options(1))

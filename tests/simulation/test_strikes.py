@@ -34,13 +34,13 @@ def test_all_that_happened_is_no_complaint() -> None:
         "stop token.after_sent",
     ],
 )
-def test_what_never_happened_is_found(name: str) -> None:
+def test_fault_that_never_struck_is_found(name: str) -> None:
     struck = everything()
     del struck[name]
     assert strikes.never(struck) == [name]
 
 
-def test_what_cannot_be_reached_says_why_and_is_a_point() -> None:
+def test_unreachable_point_says_why_and_is_a_point() -> None:
     assert set(strikes.UNREACHED) < POINTS
     (line,) = (line for line in strikes.table(Counter()) if "job.within_ack" in line)
     assert "the store on PostgreSQL" in line

@@ -27,7 +27,7 @@ def test_a_seed_has_some_faults_and_they_are_drawn_again_alike() -> None:
     assert all(0 < strength <= 1 for swarm in swarms for strength in swarm.faults.values())
 
 
-def test_what_is_drawn_does_not_shift_what_is_drawn_after_it() -> None:
+def test_draw_does_not_shift_later_draws() -> None:
     draws = [Random(seed) for seed in range(20)]
     for draw in draws:
         Swarm.of(draw)
@@ -118,7 +118,7 @@ def test_afterwards_no_point_is_armed() -> None:
 # ---- the end of all faults -----------------------------------------------------------------------
 
 
-def test_what_is_mended_early_is_told_to_be_over() -> None:
+def test_fault_that_ends_early_is_reported_as_over() -> None:
     """Or whoever counts from the end of an outage would wait for one that is over."""
     world = World(Chance(1), Swarm({}), Parts())
     away = Spells("away")

@@ -67,11 +67,11 @@ def test_a_failure_has_a_fault_behind_it(event: Event, causes: set[str]) -> None
     ],
     ids=lambda event: event.name,
 )
-def test_what_no_fault_may_do_is_a_bug_with_all_of_them(event: Event) -> None:
+def test_event_that_no_fault_explains_is_a_bug_with_all_of_them(event: Event) -> None:
     assert bug_in(event, set(FAULTS)) is not None
 
 
-def test_what_went_well_is_none() -> None:
+def test_successful_event_is_no_bug() -> None:
     well = replace(finished("sim.work", ""), outcome="completed", category=None, code=None, reason=None)
     assert bug_in(well, set()) is None
 
@@ -187,7 +187,7 @@ def ends_in_an_outage(program: Program) -> None:
     ("alter", "invariant"),
     [(cannot_look, "bug"), (cannot_work, "bug"), (ends_in_an_outage, "crash")],
 )
-def test_it_breaks_the_seed(alter: object, invariant: str) -> None:
+def test_altered_run_breaks_the_seed(alter: object, invariant: str) -> None:
     outcome = run_seed(Options(1, parts=Parts(alter=alter)))  # type: ignore[arg-type]
     assert outcome.broken is not None
     assert outcome.broken.invariant == invariant
