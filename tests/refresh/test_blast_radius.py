@@ -41,6 +41,7 @@ from fairlead.events import TokenEndpointStateChanged
 from fairlead.policy.calls.blast_radius import TOKEN, Own, Shared
 from fairlead.testing.issuer.quirks import Quirk
 from fairlead.testing.ledger import judge
+from tests.support.altered import alter
 from tests.support.refresher import FAST, Refresher, local_profile, refresher
 from tests.support.rows import run
 
@@ -118,7 +119,7 @@ async def fleet_of(database: Any, issuer: Any, folder: Path) -> AsyncIterator[Fl
     ):
         fleet = Fleet(one, other, issuer)
         for process in (one, other):
-            process.deps.transport.send = lossy(fleet, process.deps.transport.send)  # type: ignore[method-assign]
+            alter(process.deps.transport, send=lossy(fleet, process.deps.transport.send))
         yield fleet
 
 
@@ -250,7 +251,7 @@ async def test_an_endpoint_that_is_well_again_is_told_of_and_so_is_who_closed_it
 
 
 async def test_a_probe_whose_claim_loses_makes_room_for_the_next_at_once(
-    database: Any, issuer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    database: Any, issuer: Any, tmp_path: Path
 ) -> None:
     async with fleet_of(database, issuer, tmp_path) as fleet:
         for name in ("a", "b"):
@@ -264,7 +265,7 @@ async def test_a_probe_whose_claim_loses_makes_room_for_the_next_at_once(
             assert await claim(replace(intent, from_generation=7), ask) is None
             raise DependencyUnavailableError("the database went away")
 
-        monkeypatch.setattr(store, "claim", claim_what_was_refreshed)
+        alter(store, claim=claim_what_was_refreshed)
         with pytest.raises(DependencyUnavailableError):
             await fleet.one.coordinator.refresh(await fleet.connect("c"), 1)
         assert await fleet.is_served("well")
@@ -273,47 +274,47 @@ async def test_a_probe_whose_claim_loses_makes_room_for_the_next_at_once(
 # ---- faults on our side
 
 
-async def _store_away(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+async def _store_away(fleet: Fleet) -> None:
     async def away(*_asked: object) -> None:
         raise DependencyUnavailableError("the database went away")
 
-    monkeypatch.setattr(fleet.one.deps.store, "claim", away)
+    alter(fleet.one.deps.store, claim=away)
 
 
-async def _mark_in_doubt(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+async def _mark_in_doubt(fleet: Fleet) -> None:
     async def lost(*_asked: object) -> None:
         raise DependencyUnavailableError("whether it was committed is not known")
 
-    monkeypatch.setattr(fleet.one.deps.store, "mark_sent", lost)
+    alter(fleet.one.deps.store, mark_sent=lost)
 
 
-async def _no_journal(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+async def _no_journal(fleet: Fleet) -> None:
     def full() -> None:
         raise DependencyUnavailableError("no answer could be kept")
 
-    monkeypatch.setattr(fleet.one.deps.journal, "preflight", full)
+    alter(fleet.one.deps.journal, preflight=full)
 
 
-async def _damaged(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+async def _damaged(fleet: Fleet) -> None:
     database = fleet.one.deps.store._database  # type: ignore[attr-defined]
     await run(database, "UPDATE credential SET sealed = set_byte(sealed, 40, 255 - get_byte(sealed, 40))")
 
 
-async def _late(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+async def _late(fleet: Fleet) -> None:
     async def gone(*_asked: object) -> None:
         return None
 
-    monkeypatch.setattr(fleet.one.deps.store, "mark_sent", gone)
+    alter(fleet.one.deps.store, mark_sent=gone)
 
 
-async def _killed(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+async def _killed(fleet: Fleet) -> None:
     async def killed(settlement: object) -> None:
         raise RuntimeError("killed here")
 
-    monkeypatch.setattr(fleet.one.deps.store, "settle", killed)
+    alter(fleet.one.deps.store, settle=killed)
 
 
-CAUSES: dict[str, Callable[[Fleet, pytest.MonkeyPatch], Awaitable[None]]] = {
+CAUSES: dict[str, Callable[[Fleet], Awaitable[None]]] = {
     "PostgreSQL does not answer": _store_away,
     "a commit is in doubt": _mark_in_doubt,
     "the journal cannot be written": _no_journal,
@@ -333,12 +334,12 @@ def test_each_fault_has_a_test() -> None:
 
 @pytest.mark.parametrize("fault", CAUSES)
 async def test_a_fault_of_one_process_stops_no_other_connection(
-    database: Any, issuer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+    database: Any, issuer: Any, tmp_path: Path, fault: str
 ) -> None:
     async with fleet_of(database, issuer, tmp_path) as fleet:
         for name in ("a", "b", "c"):
             met = await fleet.connect(name)
-            await CAUSES[fault](fleet, monkeypatch)
+            await CAUSES[fault](fleet)
             with pytest.raises((FairleadError, RuntimeError)):
                 await fleet.one.coordinator.refresh(met, 1)
         assert await fleet.is_served("well")

@@ -21,6 +21,7 @@ from fairlead.errors import (
 )
 from fairlead.events import ServiceFailed
 from fairlead.testing.ledger import judge
+from tests.support.altered import alter, altered
 from tests.support.refresher import FixedApps, Refresher, end_sends, local_profile, refresher
 from tests.support.rows import rows, run
 
@@ -42,14 +43,14 @@ async def test_a_newer_generation_that_has_died_is_refreshed(fl, issuer, databas
     assert fresh.expires_in_s > 3000
 
 
-async def test_an_answer_recovered_too_late_is_not_served(fl, peer, issuer, database, monkeypatch) -> None:
+async def test_an_answer_recovered_too_late_is_not_served(fl, peer, issuer, database) -> None:
     await fl.connect(issuer, STRICT)
     view = await fl.connections.get(KEY)
 
     async def away(settlement: object) -> str:
         raise RuntimeError("killed here")
 
-    monkeypatch.setattr(peer.deps.store, "settle", away)
+    alter(peer.deps.store, settle=away)
     with pytest.raises(RuntimeError):
         await peer.coordinator.refresh(view.connection_id, 1)
     await run(database, "UPDATE worker_session SET lost_at = now() WHERE session_id = $1", peer.session_id)
@@ -60,7 +61,7 @@ async def test_an_answer_recovered_too_late_is_not_served(fl, peer, issuer, data
     assert judge(issuer.ledger()).provider_posts == before == 1, "the journal had it"
 
 
-async def test_a_refresh_waits_while_others_hold_the_rows_of_its_endpoint(fl, issuer, monkeypatch) -> None:
+async def test_a_refresh_waits_while_others_hold_the_rows_of_its_endpoint(fl, issuer) -> None:
     connection_id = await fl.connect(issuer, STRICT)
     busy = EndpointRefusal("busy", 0.01, "another transaction holds a row")
     claim, refusals = fl.deps.store.claim, [busy, busy]
@@ -68,7 +69,7 @@ async def test_a_refresh_waits_while_others_hold_the_rows_of_its_endpoint(fl, is
     async def locked_twice(*asked: Any) -> object:
         return refusals.pop() if refusals else await claim(*asked)
 
-    monkeypatch.setattr(fl.deps.store, "claim", locked_twice)
+    alter(fl.deps.store, claim=locked_twice)
     assert (await fl.coordinator.refresh(connection_id, 1)).generation == 2
     refusals.append(busy)
     with pytest.raises(RateLimitedError) as refused:
@@ -76,7 +77,7 @@ async def test_a_refresh_waits_while_others_hold_the_rows_of_its_endpoint(fl, is
     assert refused.value.reason == "busy"
 
 
-async def test_a_release_is_asked_until_it_is_heard(fl, issuer, monkeypatch) -> None:
+async def test_a_release_is_asked_until_it_is_heard(fl, issuer) -> None:
     connection_id = await fl.connect(issuer, STRICT)
     issuer.be_rude({"status": 503}, times=1)
     release, tries = fl.deps.store.release, []
@@ -87,25 +88,25 @@ async def test_a_release_is_asked_until_it_is_heard(fl, issuer, monkeypatch) -> 
             raise DependencyUnavailableError("the database is away")
         return await release(*which)
 
-    monkeypatch.setattr(fl.deps.store, "release", flaky)
+    alter(fl.deps.store, release=flaky)
     with pytest.raises(TransientFailureError):
         await fl.coordinator.refresh(connection_id, 1)
     assert len(tries) == 4
     assert (await fl.connections.get(KEY)).refreshing is None
 
 
-async def test_a_process_takes_over_its_own_unsent_intent(fl, issuer, database, monkeypatch) -> None:
+async def test_a_process_takes_over_its_own_unsent_intent(fl, issuer, database) -> None:
     connection_id = await fl.connect(issuer, STRICT)
 
     async def lost(*_which: Any) -> None:
         raise CommitInDoubtError("the database went away")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(fl.deps.store, "mark_sent", lost)
-        patch.setattr(fl.deps.store, "release", lost)
-        patch.setattr(fl.deps.clock, "sleep", lost)
-        with pytest.raises(CommitInDoubtError):
-            await fl.coordinator.refresh(connection_id, 1)
+    with (
+        altered(fl.deps.store, mark_sent=lost, release=lost),
+        altered(fl.deps.clock, sleep=lost),
+        pytest.raises(CommitInDoubtError),
+    ):
+        await fl.coordinator.refresh(connection_id, 1)
     held = await rows(database, "SELECT phase FROM refresh_attempt")
     assert [row["phase"] for row in held] == ["intent"]
     assert (await fl.coordinator.refresh(connection_id, 1)).generation == 2
@@ -176,7 +177,7 @@ async def test_a_reconnect_for_another_account_is_refused_and_keeps_the_settings
 
 
 async def test_journal_entry_without_a_profile_stops_no_start(
-    fl: Refresher, issuer, database, profiles, tmp_path, monkeypatch
+    fl: Refresher, issuer, database, profiles, tmp_path
 ) -> None:
     connection_id = await fl.connect(issuer, STRICT)
 
@@ -184,7 +185,7 @@ async def test_journal_entry_without_a_profile_stops_no_start(
         raise RuntimeError("killed here")
 
     async with refresher(database, profiles, tmp_path / "journal") as dying:
-        monkeypatch.setattr(dying.deps.store, "settle", away)
+        alter(dying.deps.store, settle=away)
         with pytest.raises(RuntimeError):
             await dying.coordinator.refresh(connection_id, 1)
     async with refresher(database, {}, tmp_path / "journal") as started:
@@ -196,7 +197,7 @@ async def test_journal_entry_without_a_profile_stops_no_start(
 
 
 async def test_of_two_answers_on_two_hosts_the_later_one_is_kept(
-    fl: Refresher, issuer, database, profiles, tmp_path, monkeypatch
+    fl: Refresher, issuer, database, profiles, tmp_path
 ) -> None:
     """A replay's answer replaces the first one at the provider, so the first gives way here, too."""
     name = "until-successor-used"
@@ -207,7 +208,7 @@ async def test_of_two_answers_on_two_hosts_the_later_one_is_kept(
 
     for host in ("one", "two"):
         async with refresher(database, profiles, tmp_path / host) as dying:
-            monkeypatch.setattr(dying.deps.store, "settle", killed)
+            alter(dying.deps.store, settle=killed)
             with pytest.raises(RuntimeError):
                 await dying.coordinator.refresh(connection_id, 1)
         gone = "UPDATE worker_session SET lost_at = now() WHERE session_id = $1"

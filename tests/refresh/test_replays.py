@@ -17,6 +17,7 @@ from fairlead.testing._kit.request_barrier import Hold
 from fairlead.testing.issuer import Issuer
 from fairlead.testing.ledger import judge
 from tests.refresh.conftest import SAME
+from tests.support.altered import alter
 from tests.support.refresher import FAST, Refresher, end_sends, refresher
 from tests.support.rows import rows, run
 
@@ -27,7 +28,7 @@ async def expire(database: Any) -> None:
     await run(database, "UPDATE credential SET expires_at = now() - interval '1 s'")
 
 
-async def test_of_two_that_judged_the_same_one_replays(fl, peer, issuer, database, monkeypatch) -> None:
+async def test_of_two_that_judged_the_same_one_replays(fl, peer, issuer, database) -> None:
     """The second claims when the first has had its replay, and an answer that tells as little as before."""
     connection_id = await fl.connect(issuer, STRICT)
     issuer.be_rude({"status": 502}, times=2)
@@ -42,16 +43,14 @@ async def test_of_two_that_judged_the_same_one_replays(fl, peer, issuer, databas
             await peer.coordinator.refresh(connection_id, 1)
         return await claim_replay(*which)
 
-    monkeypatch.setattr(fl.deps.store, "claim_replay", late)
+    alter(fl.deps.store, claim_replay=late)
     with pytest.raises(ReauthRequiredError):
         await fl.coordinator.refresh(connection_id, 1)
     assert judge(issuer.ledger()).provider_posts == 2, "one replay is allowed under strict"
 
 
 @pytest.mark.parametrize("slow", ["claim_replay", "mark_sent"])
-async def test_a_replay_that_was_held_up_does_not_leave_after_the_grace(
-    fl, issuer, database, monkeypatch, slow
-) -> None:
+async def test_a_replay_that_was_held_up_does_not_leave_after_the_grace(fl, issuer, database, slow) -> None:
     """Whatever it waited for, database or connection: 110 of 120 s are too many for one more request."""
     connection_id = await fl.connect(issuer, GRACE)
     issuer.be_rude({"status": 502}, times=1)
@@ -64,10 +63,10 @@ async def test_a_replay_that_was_held_up_does_not_leave_after_the_grace(
         done = await step(*which)
         older = "sent_at = sent_at - interval '110 s', started_at = started_at - interval '110 s'"
         await run(database, f"UPDATE refresh_attempt SET {older}")
-        monkeypatch.setattr(fl.deps.clock, "monotonic", lambda: monotonic() + 110.0)
+        alter(fl.deps.clock, monotonic=lambda: monotonic() + 110.0)
         return done
 
-    monkeypatch.setattr(fl.deps.store, slow, held_up)
+    alter(fl.deps.store, **{slow: held_up})
     with pytest.raises(ReauthRequiredError) as gone:
         await fl.coordinator.refresh(connection_id, 1)
     assert gone.value.reason == "lost_rotation"
@@ -138,14 +137,14 @@ async def test_a_replay_waits_for_the_replay_before_it(fl, peer, issuer, databas
 
 
 async def test_an_answer_that_is_late_gives_way_to_a_replay_whose_answer_was_lost(
-    fl, issuer, database, profiles, tmp_path, monkeypatch
+    fl, issuer, database, profiles, tmp_path
 ) -> None:
     """The provider answered the replay with another successor, and forgot the one that is in hand here."""
     connection_id = await fl.connect(issuer, SUCCESSOR)
     settle = fl.deps.store.settle
 
     async def stood_still(settlement: object) -> str:
-        monkeypatch.setattr(fl.deps.store, "settle", settle)
+        alter(fl.deps.store, settle=settle)
         await run(database, "UPDATE worker_session SET lost_at = now() WHERE session_id = $1", fl.session_id)
         await end_sends(database)
         issuer.be_rude("cut_after", times=1)
@@ -155,7 +154,7 @@ async def test_an_answer_that_is_late_gives_way_to_a_replay_whose_answer_was_los
         await end_sends(database)
         return await settle(settlement)
 
-    monkeypatch.setattr(fl.deps.store, "settle", stood_still)
+    alter(fl.deps.store, settle=stood_still)
     assert (await fl.coordinator.refresh(connection_id, 1)).generation == 2
     await expire(database)
     assert (await fl.coordinator.refresh(connection_id, 2)).generation == 3
@@ -164,30 +163,28 @@ async def test_an_answer_that_is_late_gives_way_to_a_replay_whose_answer_was_los
 
 
 async def test_a_first_send_that_was_held_up_does_not_leave_after_its_lease(
-    fl, peer, issuer, database, monkeypatch
+    fl, peer, issuer, database
 ) -> None:
     """Others take it for one of unknown outcome by then, and have sent it once more."""
     connection_id = await fl.connect(issuer, GRACE)
     mark_sent, monotonic = fl.deps.store.mark_sent, fl.deps.clock.monotonic
 
     async def held_up(*which: Any) -> Any:
-        monkeypatch.setattr(fl.deps.store, "mark_sent", mark_sent)
+        alter(fl.deps.store, mark_sent=mark_sent)
         done = await mark_sent(*which)
         await run(database, "UPDATE refresh_attempt SET lease_until = now() - interval '1 s'")
         await end_sends(database)
         assert (await peer.coordinator.refresh(connection_id, 1)).generation == 2
-        monkeypatch.setattr(fl.deps.clock, "monotonic", lambda: monotonic() + FAST.lease_s)
+        alter(fl.deps.clock, monotonic=lambda: monotonic() + FAST.lease_s)
         return done
 
-    monkeypatch.setattr(fl.deps.store, "mark_sent", held_up)
+    alter(fl.deps.store, mark_sent=held_up)
     assert (await fl.coordinator.refresh(connection_id, 1)).generation == 2
     assert judge(issuer.ledger()).provider_posts == 1
 
 
 @pytest.mark.parametrize("told", [True, False])
-async def test_refresh_sent_after_a_replay_takes_its_place(
-    fl, peer, issuer, database, monkeypatch, told
-) -> None:
+async def test_refresh_sent_after_a_replay_takes_its_place(fl, peer, issuer, database, told) -> None:
     """Its process stood still before the first byte. The issuer takes it for the replay, and lets its answer
     live; without a word that it was late the answer of the other would be kept, which is dead (E44)."""
     connection_id = await fl.connect(issuer, SUCCESSOR)
@@ -207,9 +204,9 @@ async def test_refresh_sent_after_a_replay_takes_its_place(
 
         return replace(await send(call, let_go), late_s=late_s)
 
-    monkeypatch.setattr(fl.deps.transport, "send", stands_still)
+    alter(fl.deps.transport, send=stands_still)
     assert (await fl.coordinator.refresh(connection_id, 1)).generation == 2 + told
-    monkeypatch.setattr(fl.deps.transport, "send", send)
+    alter(fl.deps.transport, send=send)
     if not told:
         with pytest.raises(ReauthRequiredError):
             await peer.coordinator.refresh(connection_id, 2)
@@ -220,9 +217,7 @@ async def test_refresh_sent_after_a_replay_takes_its_place(
     assert (verdict.burnt, verdict.violations) == (int(not told), ())
 
 
-async def test_late_send_that_brings_the_stored_tokens_replaces_nothing(
-    fl, peer, issuer, database, monkeypatch
-) -> None:
+async def test_late_send_that_brings_the_stored_tokens_replaces_nothing(fl, peer, issuer, database) -> None:
     """The stored token has been sent since: in another generation it would be sent again, and is spent."""
     connection_id = await fl.connect(issuer, SAME)
     send, mark_late, holds = fl.deps.transport.send, fl.deps.store.mark_late, list[Hold]()
@@ -237,14 +232,14 @@ async def test_late_send_that_brings_the_stored_tokens_replaces_nothing(
         return replace(await send(call, let_go), late_s=1.0)
 
     async def meanwhile(*which: Any) -> Any:
-        monkeypatch.setattr(fl.deps.store, "mark_late", mark_late)
+        alter(fl.deps.store, mark_late=mark_late)
         holds.append(issuer.hold("processed"))
         peer.coordinator.start_background(connection_id, 2)
         await holds[0].reached()
         return await mark_late(*which)
 
-    monkeypatch.setattr(fl.deps.transport, "send", stands_still)
-    monkeypatch.setattr(fl.deps.store, "mark_late", meanwhile)
+    alter(fl.deps.transport, send=stands_still)
+    alter(fl.deps.store, mark_late=meanwhile)
     assert (await fl.coordinator.refresh(connection_id, 1)).generation == 2
     holds[0].release()
     assert (await peer.coordinator.refresh(connection_id, 2)).generation == 3
@@ -253,13 +248,11 @@ async def test_late_send_that_brings_the_stored_tokens_replaces_nothing(
     assert (verdict.burnt, verdict.violations) == (0, ())
 
 
-async def test_an_answer_that_cannot_be_read_is_kept_once_until_a_newer_token(
-    fl, issuer, database, monkeypatch
-) -> None:
+async def test_an_answer_that_cannot_be_read_is_kept_once_until_a_newer_token(fl, issuer, database) -> None:
     """It may hold the only copy of a paid-for token; a day after the newer one its file may go (R12)."""
     connection_id = await fl.connect(issuer, SUCCESSOR)
     settled: list[int] = []
-    monkeypatch.setattr(fl.deps.journal, "settled", lambda _rotation, epoch: settled.append(epoch))
+    alter(fl.deps.journal, settled=lambda _rotation, epoch: settled.append(epoch))
     issuer.be_rude({"status": 200, "body": "<html>"}, times=2)
     for _ in range(2):
         with pytest.raises(OutcomeUnknownError):

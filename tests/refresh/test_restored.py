@@ -20,6 +20,7 @@ from fairlead.testing.issuer import Issuer
 from fairlead.testing.ledger import judge
 from tests.refresh.conftest import POLICIES
 from tests.refresh.restoring import History, generation, history, refresh_token
+from tests.support.altered import alter, altered
 from tests.support.refresher import Refresher, refresher
 from tests.support.rows import rows, run
 
@@ -166,26 +167,25 @@ STEPS = ["intent", "sent", "answer", "journal", "settle"]
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("policy", EVERY)
 async def test_a_backup_taken_within_a_refresh_costs_no_token(
-    issuer, hosts, history, monkeypatch, policy: str, step: str
+    issuer, hosts, history, policy: str, step: str
 ) -> None:
     """The host that refreshed starts first; then another host refreshes."""
     async with hosts.process("a") as a:
         connection_id = await a.connect(issuer, policy)
-        with monkeypatch.context() as patch:
-            where = {"intent": "claim", "sent": "mark_sent", "settle": "settle"}
-            of = a.deps.store if step in where else a.deps.journal
-            name = where.get(step, "append")
-            act = getattr(of, name)
+        where = {"intent": "claim", "sent": "mark_sent", "settle": "settle"}
+        of = a.deps.store if step in where else a.deps.journal
+        name = where.get(step, "append")
+        act = getattr(of, name)
 
-            async def with_backup(*asked: object) -> object:
-                if step == "answer":
-                    await history.keep()
-                given = await act(*asked)
-                if step != "answer":
-                    await history.keep()
-                return given
+        async def with_backup(*asked: object) -> object:
+            if step == "answer":
+                await history.keep()
+            given = await act(*asked)
+            if step != "answer":
+                await history.keep()
+            return given
 
-            patch.setattr(of, name, with_backup)
+        with altered(of, **{name: with_backup}):
             await a.coordinator.refresh(connection_id, 1)
         await a.coordinator.refresh(connection_id, 2)
     await history.restore()
@@ -234,9 +234,7 @@ async def test_token_spent_by_another_host_heals_where_the_provider_did_not_revo
     assert (await b.coordinator.refresh(connection_id, 2)).generation == 3
 
 
-async def test_an_answer_that_comes_after_the_restore_takes_no_newer_place(
-    issuer, hosts, history, monkeypatch
-) -> None:
+async def test_an_answer_that_comes_after_the_restore_takes_no_newer_place(issuer, hosts, history) -> None:
     """The process that sent lives through it, and another host sent the same token again before."""
     (a, _), (b, _) = await hosts.start("a"), await hosts.start("b")
     connection_id = await a.connect(issuer, "grace")
@@ -245,12 +243,12 @@ async def test_an_answer_that_comes_after_the_restore_takes_no_newer_place(
     settle_it = a.deps.store.settle
 
     async def late(settlement: Settlement) -> SettleVerdict:
-        monkeypatch.setattr(a.deps.store, "settle", settle_it)
+        alter(a.deps.store, settle=settle_it)
         await history.restore()
         await b.coordinator.refresh(connection_id, 1)
         return await settle_it(settlement)
 
-    monkeypatch.setattr(a.deps.store, "settle", late)
+    alter(a.deps.store, settle=late)
     assert (await a.coordinator.refresh(connection_id, 1)).generation == 2
     assert await refresh_token(a, connection_id) == issuer.grant("grace", "acme").refresh_token
     assert judge(issuer.ledger()).burnt == 0
@@ -340,7 +338,7 @@ async def test_a_grant_given_since_is_not_replaced_by_the_answer_of_one_that_was
     assert (verdict.provider_posts, verdict.burnt, verdict.violations) == (3, 0, ())
 
 
-async def test_nor_by_an_answer_that_waited_for_the_database(issuer, hosts, history, monkeypatch) -> None:
+async def test_nor_by_an_answer_that_waited_for_the_database(issuer, hosts, history) -> None:
     """Its process asks until the store answers, and by then another grant has its generation."""
     one, _ = await hosts.start()
     connection_id = await one.connect(issuer, STRICT)
@@ -349,20 +347,18 @@ async def test_nor_by_an_answer_that_waited_for_the_database(issuer, hosts, hist
     settle_it = one.deps.store.settle
 
     async def late(settlement: Settlement) -> SettleVerdict:
-        monkeypatch.setattr(one.deps.store, "settle", settle_it)
+        alter(one.deps.store, settle=settle_it)
         await history.restore()
         await one.connect(issuer, STRICT)
         return await settle_it(settlement)
 
-    monkeypatch.setattr(one.deps.store, "settle", late)
+    alter(one.deps.store, settle=late)
     assert (await one.coordinator.refresh(connection_id, 2)).generation == 3
     assert await refresh_token(one, connection_id) == issuer.grant(STRICT, "acme").refresh_token
     assert judge(issuer.ledger()).provider_posts == 2
 
 
-async def test_an_answer_that_its_row_names_is_taken_though_the_clock_was_set_back(
-    issuer, hosts, monkeypatch
-) -> None:
+async def test_an_answer_that_its_row_names_is_taken_though_the_clock_was_set_back(issuer, hosts) -> None:
     """It says that the grant was given after the send; nothing was restored."""
     async with hosts.process() as dying:
         connection_id = await dying.connect(issuer, STRICT)
@@ -370,7 +366,7 @@ async def test_an_answer_that_its_row_names_is_taken_though_the_clock_was_set_ba
         async def killed(settlement: Settlement) -> SettleVerdict:
             raise RuntimeError("killed here")
 
-        monkeypatch.setattr(dying.deps.store, "settle", killed)
+        alter(dying.deps.store, settle=killed)
         with pytest.raises(RuntimeError):
             await dying.coordinator.refresh(connection_id, 1)
     await run(hosts.database, "UPDATE worker_session SET lost_at = now()")

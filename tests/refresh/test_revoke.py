@@ -14,6 +14,7 @@ from fairlead.engine.tokens.account import Accounts
 from fairlead.engine.tokens.grants import Grants
 from fairlead.errors import ReauthRequiredError
 from fairlead.events import ServiceFailed
+from tests.support.altered import alter
 from tests.support.refresher import FAST, Refresher, local_profile, refresher
 from tests.support.rows import run
 
@@ -22,7 +23,7 @@ SAID = {"actor": "test", "reason": "left"}
 
 
 @pytest.fixture
-async def revoked(fl: Refresher, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+async def revoked(fl: Refresher) -> list[str]:
     """The refresh tokens that the provider was asked to revoke; it confirms the first alone."""
     asked: list[str] = []
     send = fl.deps.transport.send
@@ -33,7 +34,7 @@ async def revoked(fl: Refresher, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         asked.append(call.form["token"].reveal())
         return HttpResponse(200 if len(asked) == 1 else 503, {}, b"", 0.0, 0.0)
 
-    monkeypatch.setattr(fl.deps.transport, "send", sent)
+    alter(fl.deps.transport, send=sent)
     return asked
 
 

@@ -26,6 +26,7 @@ from fairlead.policy.providers.profile import Profile
 from fairlead.testing.issuer import Issuer
 from tests.security.conftest import PROVIDERS
 from tests.security.figures import tell
+from tests.support.altered import alter
 from tests.support.refresher import FAST, Refresher, local_profile
 from tests.support.rows import rows, run
 
@@ -179,7 +180,7 @@ async def test_S11_every_lawful_change_is_sealed_again(fl: Refresher, honest: Is
 
 
 async def test_S11_settings_that_change_during_a_refresh_are_sealed_with_its_answer(
-    fl: Refresher, honest: Issuer, monkeypatch: pytest.MonkeyPatch
+    fl: Refresher, honest: Issuer
 ) -> None:
     connection_id = await fl.connect(honest, ONE, "acme")
     settle, tried = fl.deps.store.settle, 0
@@ -191,7 +192,7 @@ async def test_S11_settings_that_change_during_a_refresh_are_sealed_with_its_ans
             await fl.connections.configure(KEY, {"hosts": ["files.example.com"]}, actor="ann")
         return await settle(settlement)
 
-    monkeypatch.setattr(fl.deps.store, "settle", meanwhile)
+    alter(fl.deps.store, settle=meanwhile)
     assert (await fl.coordinator.refresh(connection_id, 1)).generation == 2
     assert tried == 2
     assert await sealed_endpoints(fl)

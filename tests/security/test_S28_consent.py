@@ -26,6 +26,7 @@ from fairlead.policy.tokens.consent import answered_by_another, is_redirect
 from fairlead.testing.issuer import Issuer
 from tests.security.conftest import PROVIDERS
 from tests.security.figures import tell
+from tests.support.altered import alter
 from tests.support.issuer import fetch
 from tests.support.refresher import APP, Refresher
 
@@ -248,7 +249,7 @@ async def test_S28_a_reconnect_goes_through_the_app_of_its_connection(
         sent.append(call)
         return await send(call, *more)
 
-    monkeypatch.setattr(fl.deps.transport, "send", noted)
+    alter(fl.deps.transport, send=noted)
     key = ConnectionKey("acme", PROVIDERS[0])
     page, consent = consents.begin(key, redirect_uri=HERE, client_id="own-app")
     assert parse_qs(urlsplit(page).query)["client_id"] == ["own-app"]

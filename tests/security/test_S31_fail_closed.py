@@ -25,6 +25,7 @@ from fairlead.testing.webhook import verify
 from tests.security.conftest import PROVIDERS
 from tests.security.test_S28_consent import begin, consented, told
 from tests.security.ways_out import WAYS, resolving, way_out
+from tests.support.altered import alter
 from tests.support.issuer import fetch
 from tests.support.refresher import Refresher
 from tests.support.rows import rows
@@ -164,21 +165,17 @@ async def test_S31_without_admission_no_call_is_sent() -> None:
     assert world.sent == []
 
 
-async def test_S31_without_leave_no_token_is_sent(
-    fl: Refresher, honest: Issuer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_S31_without_leave_no_token_is_sent(fl: Refresher, honest: Issuer) -> None:
     connection_id = await fl.connect(honest, PROVIDERS[0])
-    monkeypatch.setattr(fl.deps.store, "claim", broken)  # which takes the permit of the endpoint, too
+    alter(fl.deps.store, claim=broken)  # which takes the permit of the endpoint, too
     with pytest.raises(Broken):
         await fl.coordinator.refresh(connection_id, 1)
     assert told(honest) == 0
 
 
-async def test_S31_a_mark_that_cannot_be_set_sends_nothing(
-    fl: Refresher, honest: Issuer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_S31_a_mark_that_cannot_be_set_sends_nothing(fl: Refresher, honest: Issuer) -> None:
     connection_id = await fl.connect(honest, PROVIDERS[0])
-    monkeypatch.setattr(fl.deps.store, "mark_sent", broken)
+    alter(fl.deps.store, mark_sent=broken)
     with pytest.raises((Broken, FairleadError)):
         await fl.coordinator.refresh(connection_id, 1)
     assert told(honest) == 0

@@ -34,6 +34,7 @@ from fairlead.engine.tokens.unknown_outcomes import UnknownOutcomes
 from fairlead.errors import ProviderNotFoundError
 from fairlead.events import Event
 from fairlead.policy.providers.profile import Profile
+from tests.support.altered import Altered
 from tests.support.passing_time import pass_time
 from tests.support.rows import run
 
@@ -159,17 +160,17 @@ async def refresher(
             stack.push_async_callback(transport.close)
         events: list[Event] = []
         deps = RefreshDeps(
-            store=store,
+            store=Altered(store),  # type: ignore[arg-type]
             vault=TenantVault(
                 PostgresKeyStore(database), MasterKeyring([MasterKey(MASTER)]), clock=clock, ids=ids
             ),
-            journal=journal,
-            transport=transport,
+            journal=Altered(journal),  # type: ignore[arg-type]
+            transport=Altered(transport),  # type: ignore[arg-type]
             gate=gate,
             apps=apps or FixedApps(),
             profiles=FixedProfiles(profiles),
             signer=JoseSigner(),
-            clock=clock,
+            clock=Altered(clock),  # type: ignore[arg-type]
             draw=lambda: 0.0,
             ids=ids,
             emit=events.append,
