@@ -27,7 +27,7 @@ from redis import Redis
 from bench.gate_sides import must
 from bench.our_gate import bucket_plan, full_plan, holder_of
 from bench.valkey import rewrite
-from fairlead.adapters.redis.codec import Codec, Item, arguments, head
+from fairlead.adapters.redis.codec import Codec, Item, add_arguments, head
 from fairlead.adapters.redis.node import NEW_US
 from fairlead.adapters.redis.scripts import script
 from fairlead.engine.ports import AdmitRequest, Admitted, Release
@@ -97,7 +97,7 @@ def _share(plan: str, numbers: Sequence[int], batch: int, lease_id: int) -> Iter
             calls = [[item] for operation in operations for item in operation]
         else:
             calls = [list(chain(*operations[at : at + batch])) for at in range(0, size, batch)]
-        expected = [bytes(FINISHED if item.ask[0] == 2 else ADMITTED for item in call) for call in calls]
+        expected = [bytes(FINISHED if item.body[0] == 2 else ADMITTED for item in call) for call in calls]
         yield _Load(b"".join(map(_call, calls)), expected, size)
 
 
@@ -109,13 +109,13 @@ def _items(codec: Codec, plan: str, number: int, lease_id: int) -> list[Item]:
     admitted = Admitted(full, holder, 0, 0, (0, 0), (1.0, 1.0))
     return [
         codec.admit(AdmitRequest(full, holder=holder)),
-        codec.finish(Release(admitted, DestinationHealth.HEALTHY)),
+        codec.release(Release(admitted, DestinationHealth.HEALTHY)),
     ]
 
 
 def _call(items: Sequence[Item]) -> bytes:
     keys, args = [Keyspace().marker.encode()], [head(lease_s=LEASE_S), Keyspace().prefix.encode()]
-    arguments(items, keys, args)
+    add_arguments(items, keys, args)
     packed: bytes = hiredis.pack_command(("EVALSHA", script("gate").sha, len(keys), *keys, *args))
     return packed
 

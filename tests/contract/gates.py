@@ -14,7 +14,7 @@ from redis.asyncio import Redis, RedisCluster
 from fairlead._core.secret import Secret
 from fairlead.adapters.local.local_gate import LocalGate
 from fairlead.adapters.local.system import SystemClock
-from fairlead.adapters.redis.node import Call
+from fairlead.adapters.redis.node import ScriptRun
 from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.engine.ports import (
     AdmitRequest,
@@ -153,7 +153,7 @@ def redis_gate(url: str, name: str, *, new: bool = True, **options: Any) -> Time
     )
 
     def set_us(now_us: int) -> None:
-        gate.terms.pinned_us = now_us
+        gate.params.pinned_us = now_us
 
     async def lose() -> None:
         await notice()
@@ -169,6 +169,6 @@ def redis_gate(url: str, name: str, *, new: bool = True, **options: Any) -> Time
     async def notice() -> None:
         """What there was to be greeted is, and what is to be noticed with a batch is now."""
         await gate._seed.ready()
-        await gate._seed.judge([Call(gate._seed.marker, 0, ())])
+        await gate._seed.run([ScriptRun(gate._seed.marker, 0, ())])
 
     return Timed(gate, set_us, lose, replace)

@@ -16,7 +16,7 @@ from redis.asyncio import Redis
 from fairlead._core.secret import Secret
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.local.system import SystemClock
-from fairlead.adapters.redis.codec import Codec, arguments, head, stamp
+from fairlead.adapters.redis.codec import Codec, add_arguments, head, read_stamp
 from fairlead.adapters.redis.connection import RedisConnection
 from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.adapters.redis.scripts import script
@@ -54,7 +54,7 @@ class Place:
     async def close(self) -> None:
         assert isinstance(self.timed.gate, RedisGate)
         await self.timed.gate.close()
-        await self._link.drop()
+        await self._link.disconnect()
         await self.redis.aclose()
 
     def of_pool(self, part: Part) -> str:
@@ -80,7 +80,7 @@ class Place:
             run_ids=run_id,
         )
         keys, args = [self.keys.marker.encode()], [start, self.keys.prefix.encode()]
-        arguments([Codec(self.keys).pack(each) for each in asks], keys, args)
+        add_arguments([Codec(self.keys).pack(each) for each in asks], keys, args)
         (told,) = await self._link.run(script("gate"), [(keys, args)])
         return told
 
@@ -88,7 +88,7 @@ class Place:
         """A batch of another process is here, three seconds after it was sent."""
         told = await self.other(self.timed.now_us - round(LATE_S * MICRO), AdmitRequest(BUCKET))
         assert isinstance(told, bytes), "it was done all the same"
-        assert stamp(told) == (self.timed.now_us, (await self.marker())[0])
+        assert read_stamp(told) == (self.timed.now_us, (await self.marker())[0])
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ async def test_clock_change_is_recorded_once_for_all_processes(place: Place, jum
     assert isinstance(await place.other(before_us, AdmitRequest(BUCKET)), bytes)
     assert (await place.marker())[0] == birth_us
     told = await place.other(before_us, AdmitRequest(BUCKET), doubted_us=int(birth_us))
-    assert stamp(told[0]) == (timed.now_us, timed.now_us)
+    assert read_stamp(told[0]) == (timed.now_us, timed.now_us)
     found = await place.marker()
     assert found == (timed.now_us, found[1], timed.now_us + LEASE_S * MICRO)
     assert isinstance(await timed.admit(ask()), GateRefusal), "a slot was given twice"
@@ -232,11 +232,11 @@ async def gate(servers: Endpoints) -> AsyncIterator[RedisGate]:
 def held_up(gate: RedisGate, late_s: float) -> Iterator[None]:
     """The next batch is so long under way, and what it meets is the server's clock by then."""
     node, clock = gate._seed, gate._clock
-    link = node._links[-1]
+    link = node._idle[-1]
     run = link.run
     assert isinstance(clock, ManualClock)
-    assert node._ahead_us is not None
-    node._ahead_us -= late_s * MICRO
+    assert node._offset_us is not None
+    node._offset_us -= late_s * MICRO
 
     async def late(*asked: Any, **how: Any) -> Any:
         told = await run(*asked, **how)
@@ -270,8 +270,8 @@ async def test_a_clock_that_was_set_costs_nobody_an_answer(gate: RedisGate, serv
     held = await gate.admit(ask())
     assert isinstance(held, Admitted)
     node = gate._seed
-    assert node._ahead_us is not None
-    node._ahead_us -= 600 * MICRO
+    assert node._offset_us is not None
+    node._offset_us -= 600 * MICRO
     birth_us = node.birth_us
     refused, waits = await asyncio.gather(gate.admit(AdmitRequest(BUCKET)), gate.admit(ask()))
     assert isinstance(refused, GateRefusal)

@@ -13,8 +13,8 @@ from redis import Redis
 
 from fairlead._core.secret import Secret
 from fairlead.adapters.local.system import SystemClock
-from fairlead.adapters.redis import facts_of_each, redis_facts
-from fairlead.adapters.redis.cluster import slot_of
+from fairlead.adapters.redis import redis_info, redis_info_by_server
+from fairlead.adapters.redis.cluster import hash_slot_of
 from fairlead.adapters.redis.data_loss import RedisDataLoss
 from fairlead.adapters.redis.inspector import RedisInspector
 from fairlead.adapters.redis.keys import RedisKeys
@@ -48,7 +48,7 @@ async def gate_of(cluster: OwnCluster, keys: Keyspace, *, new: bool = True) -> A
 
 def home_of(cluster: OwnCluster, keys: Keyspace, number: int) -> OwnValkey:
     """The server that has the domain of a tenant, from the first on."""
-    return cluster.owner(slot_of(keys.key(KeyKind.CELL, plan_of(number).domain).encode()))
+    return cluster.owner(hash_slot_of(keys.key(KeyKind.CELL, plan_of(number).domain).encode()))
 
 
 async def once(gate: RedisGate, number: int, plan: Plan | None = None) -> object:
@@ -87,7 +87,7 @@ async def test_a_slot_that_moves_takes_its_limits_along() -> None:
                 assert isinstance(await once(gate, 0, rates), Admitted)
             here = home_of(cluster, keys, 0)
             there = next(server for server in cluster.primaries if server is not here)
-            slot = slot_of(keys.key(KeyKind.CELL, plan_of(0).domain).encode())
+            slot = hash_slot_of(keys.key(KeyKind.CELL, plan_of(0).domain).encode())
             with Redis(port=here.port) as source, Redis(port=there.port) as target:
                 ids = [client.execute_command("CLUSTER", "MYID").decode() for client in (source, target)]
                 target.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[0])
@@ -112,7 +112,7 @@ async def test_a_domain_that_is_looked_for_in_the_wrong_place_is_not_taken_for_l
             await gate.ping()  # knows who has what
             here = home_of(cluster, keys, 0)
             there = next(server for server in cluster.primaries if server is not here)
-            slot = slot_of(keys.key(KeyKind.CELL, plan_of(0).domain).encode())
+            slot = hash_slot_of(keys.key(KeyKind.CELL, plan_of(0).domain).encode())
             with Redis(port=here.port) as source, Redis(port=there.port) as target:
                 owner = target.execute_command("CLUSTER", "MYID").decode()
                 for client in (target, source):
@@ -254,11 +254,11 @@ async def test_doctor_names_the_server_that_is_not_fit_and_the_slots_that_none_h
     with own_cluster() as cluster:
         url, last = Secret(cluster.url), cluster.primaries[2]
         await last.tell("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
-        facts = await facts_of_each(url)
+        facts = await redis_info_by_server(url)
         assert [name.partition(":")[2] for name in facts] == [str(each.port) for each in cluster.primaries]
         told = of_each({name: eviction_check(each) for name, each in facts.items()})
         assert (told.status, told.detail) == ("fail", f"127.0.0.1:{last.port}: maxmemory-policy allkeys-lru")
-        assert (await redis_facts(url)).evicts, "an app refuses to start on it"
+        assert (await redis_info(url)).evicts, "an app refuses to start on it"
         assert role_check(facts, await probe_redis(url, 1)).status == "ok"
         for server in cluster.primaries:
             await server.tell("CLUSTER", "DELSLOTS", 16_383)
@@ -271,7 +271,7 @@ async def test_doctor_names_the_server_that_is_not_fit_and_the_slots_that_none_h
 
 
 def _in_slot(slot: int) -> str:
-    return next(key for number in count() if slot_of((key := f"{{{number}}}").encode()) == slot)
+    return next(key for number in count() if hash_slot_of((key := f"{{{number}}}").encode()) == slot)
 
 
 async def test_keys_that_are_moving_are_passed_by_in_a_look_and_told_where_they_are_asked_for() -> None:
@@ -286,7 +286,7 @@ async def test_keys_that_are_moving_are_passed_by_in_a_look_and_told_where_they_
         keys, before = RedisKeys(url, keyspace), await RedisKeys(url, keyspace).survey(leases=True)
         here, there = home_of(cluster, keyspace, 0), cluster.primaries[0]
         there = there if there is not here else cluster.primaries[1]
-        slot = slot_of(keyspace.key(KeyKind.CELL, plan_of(0).domain).encode())
+        slot = hash_slot_of(keyspace.key(KeyKind.CELL, plan_of(0).domain).encode())
         with Redis(port=here.port) as source, Redis(port=there.port) as target:
             ids = [client.execute_command("CLUSTER", "MYID").decode() for client in (source, target)]
             target.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[0])
@@ -308,7 +308,7 @@ async def test_the_first_calls_of_a_process_may_come_beside_its_first_look() -> 
         keys = Keyspace(f"t{token_hex(4)}")
         async with gate_of(cluster, keys) as gate:
             looking = asyncio.create_task(gate.ping())
-            while not gate._seed._pinger._connection.is_connected:
+            while not gate._seed._control._connection.is_connected:
                 await asyncio.sleep(0)
             answers = await asyncio.gather(*(once(gate, number) for number in range(TENANTS)))
             assert all(isinstance(answer, Admitted) for answer in answers)

@@ -157,7 +157,7 @@ async def test_leases_of_another_type_hold_neither_slot_nor_quota(ground: Ground
 async def test_numbers_too_small_or_large_for_ours_shut_no_gate(
     field: tuple[str, str], shape: str, index: int, value: float, ground: Ground
 ) -> None:
-    """Neither on the swift path, which is only taken where no events are kept, nor on the whole one."""
+    """Neither on the fast path, which is only taken if no events are stored, nor on the full one."""
     assert isinstance(ground.timed.gate, RedisGate)
     await ground.timed.gate.close()
     ground.timed = redis_gate(ground.url, ground.keys.name)
@@ -222,7 +222,7 @@ async def test_a_hand_over_is_told_in_the_answer_of_its_batch(ground: Ground) ->
     """No subscription need be heard for what this process hands to itself."""
     woken: list[int] = []
     assert isinstance(ground.timed.gate, RedisGate)
-    ground.timed.gate.terms.wake = woken.append
+    ground.timed.gate.params.wake = woken.append
     first, second = [await ground.timed.admitted(ground.ask("good")) for _ in range(2)]
     waiting = ground.ask("good", wait_s=30)
     assert isinstance(await ground.timed.admit(waiting), Queued)
@@ -249,8 +249,8 @@ async def test_a_subscription_that_says_nothing_is_asked_and_given_up(
         await writer.wait_closed()
         connected.put_nowait(heard)
 
-    monkeypatch.setattr(listener_module, "QUIET_S", 0.01)
-    monkeypatch.setattr(listener_module, "ANSWER_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(listener_module, "PING_AFTER_S", 0.01)
+    monkeypatch.setattr(listener_module, "RESPONSE_TIMEOUT_S", 0.05)
     async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
         url = Secret(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0")
         listener = Listener(url, "channel", lambda _lease: None, ManualClock())

@@ -19,7 +19,7 @@ from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.local.system import SystemClock
 from fairlead.adapters.redis.codec import head
 from fairlead.adapters.redis.connection import RedisConnection
-from fairlead.adapters.redis.node import Call, Node, Terms
+from fairlead.adapters.redis.node import GateParams, Node, ScriptRun
 from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.adapters.redis.scripts import script
 from fairlead.engine.ports import (
@@ -164,7 +164,7 @@ async def jumps(place: Place, servers: Endpoints, jump_s: float) -> None:
     )
     link = RedisConnection(Secret(servers.redis_url))
     await link.run(script("gate"), [([place.keys.marker.encode()], [told, b""])])
-    await link.drop()
+    await link.disconnect()
 
 
 @pytest.mark.parametrize("jump_s", [600.0, 2 * HOUR_S])
@@ -267,10 +267,10 @@ async def test_a_full_server_and_a_replica_are_called_what_they_are(program: Pat
 async def test_a_server_may_be_asked_several_things_at_once(servers: Endpoints) -> None:
     """As one of a cluster is, while slots are on their way to it."""
     keys = Keyspace(f"test-{token_hex(6)}")
-    terms = Terms(keys.prefix.encode(), LEASE_S, 0, 0, 0)
+    terms = GateParams(keys.prefix.encode(), LEASE_S, 0, 0, 0)
     node = Node(Secret(servers.redis_url), keys.marker.encode(), terms, SystemClock())
     await node.ready()
-    told = await asyncio.gather(*(node.judge([Call(node.marker, 0, ())]) for _ in range(5)))
+    told = await asyncio.gather(*(node.run([ScriptRun(node.marker, 0, ())]) for _ in range(5)))
     assert told == [[[]]] * 5
     await node.close()
 

@@ -12,7 +12,7 @@ from redis.asyncio import RedisCluster
 from fairlead import Fairlead
 from fairlead._core.secret import Secret
 from fairlead.adapters.local.system import SystemClock
-from fairlead.adapters.redis.cluster import slot_of
+from fairlead.adapters.redis.cluster import hash_slot_of
 from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.assembly.config import load
 from fairlead.engine.limits.gate_maintenance import GateMaintenance
@@ -42,7 +42,7 @@ async def clustered(shell: Shell, valkey_cluster: str) -> Shell:
     async with RedisCluster.from_url(valkey_cluster) as client:
         home = client.get_node_from_key(cell)
         assert home is not None
-        assert f":{home.port}/" not in valkey_cluster, slot_of(cell.encode())
+        assert f":{home.port}/" not in valkey_cluster, hash_slot_of(cell.encode())
     shell.environ["REDIS_URL"] = valkey_cluster
     shell.settings(SETTINGS.format(home=shell.folder / "home", prefix=prefix))
     first = gate_of(shell)

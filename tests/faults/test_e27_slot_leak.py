@@ -132,10 +132,10 @@ async def test_E27_elsewhere(nursery: Nursery, tmp_path: Path, on: str) -> None:
 
 
 async def test_E27_ablation_the_common_path_counts_nobody(nursery: Nursery, tmp_path: Path) -> None:
-    figures = Figures("E27_common_path", ablation="swift_uncounted", sees="over_limit_at_upstream")
+    figures = Figures("E27_common_path", ablation="fast_path_uncounted", sees="over_limit_at_upstream")
     with own_ground(figures) as valkey:
         async with fleet_at(
-            nursery, valkey.url, tmp_path, figures, unsafe=["swift_uncounted"], **PLAIN
+            nursery, valkey.url, tmp_path, figures, unsafe=["fast_path_uncounted"], **PLAIN
         ) as fleet:
             await fleet.all_born(PROCESSES)
             await fleet.served(50 * SLOTS)

@@ -92,7 +92,7 @@ def test_E30_elsewhere(on: str) -> None:
 def test_E30_ablation_whole_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     """What comes back within a second is lost, so 100 a minute are 60 for who asks each second."""
     figures = Figures("E30", ablation="whole_seconds", sees="mismatches")
-    change = ("swift", "local micros = elapsed_us - seconds * MICRO", "local micros = 0")
+    change = ("fast_path", "local micros = elapsed_us - seconds * MICRO", "local micros = 0")
     made = altered("gate", [change])
     monkeypatch.setattr(node_module, "script", lambda _name: made)
     with own_ground(figures) as valkey:

@@ -14,7 +14,7 @@ LAID_OUT = (4, ["<ddddddddd", "<dIddBd", "<dd", "<dddddddddddddddddddddd", "<ddd
 def test_another_form_is_another_layout() -> None:
     """Who changes a form here raises LAYOUT: then old and new keys have different names."""
     folder = resources.files("fairlead.adapters.redis").joinpath("lua/include")
-    forms, clock = (folder.joinpath(name).read_text() for name in ("forms.lua", "clock.lua"))
+    forms, clock = (folder.joinpath(name).read_text() for name in ("record_formats.lua", "clock.lua"))
     kept = re.findall(r"'(<[dIB]+)'", forms)
     kept += re.findall(r"struct.pack\('(<d+)', marker", clock)
     assert (LAYOUT, kept) == LAID_OUT

@@ -10,7 +10,7 @@ from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.redis.connection import RedisConnection
 from fairlead.adapters.redis.scripts import assemble, script, script_names
 
-HEADER = "-- go: do it.\n-- Takes   KEYS\n-- Gives   a number\n-- Writes  nothing\n-- Needs   nothing\n"
+HEADER = "-- go: do it.\n-- Takes   KEYS\n-- Returns a number\n-- Writes  nothing\n-- Needs   nothing\n"
 PARTS = {
     "one": "-- one: a part\n--- @include two\nlocal one = 1",
     "two": "-- two: another\nlocal two = 2",
@@ -29,7 +29,7 @@ def test_parts_are_put_in_once_and_before_what_needs_them() -> None:
     "source",
     [
         HEADER.replace("-- go:", "-- went:"),
-        HEADER.replace("-- Gives   a number\n", ""),
+        HEADER.replace("-- Returns a number\n", ""),
         HEADER.replace("-- Writes  nothing", "-- Writes"),
         f"{HEADER}--- @include bare\n",
     ],
@@ -55,5 +55,5 @@ async def test_a_server_that_forgot_a_script_is_given_it_again(servers: Endpoint
             assert await link.run(made, [([], [b"%d" % number])]) == [number + 1]
             await client.script_flush()
     finally:
-        await link.drop()
+        await link.disconnect()
         await client.aclose()

@@ -13,7 +13,7 @@ from redis.exceptions import NoPermissionError, ResponseError
 
 from fairlead._core.secret import Secret
 from fairlead.adapters.local.system import SystemClock
-from fairlead.adapters.redis import facts_of_each
+from fairlead.adapters.redis import redis_info_by_server
 from fairlead.adapters.redis.admin import RedisAdmin
 from fairlead.adapters.redis.inspector import RedisInspector
 from fairlead.adapters.redis.keys import RedisKeys
@@ -98,7 +98,7 @@ async def everything(gate: RedisGate, url: str) -> None:
     assert survey.leases
     await keys.remove_leases(survey.leases)
     await keys.set_ttl([KEYS.marker], 60.0)
-    assert await facts_of_each(Secret(url))
+    assert await redis_info_by_server(Secret(url))
     assert await probe_redis(Secret(url), 3)
     assert await operator.clear(dry_run=True)
     await operator.clear()

@@ -16,7 +16,7 @@ from functools import partial
 from random import Random
 from typing import Any, TypeVar
 
-from fairlead.adapters.redis.connection import ANSWER_TIMEOUT_S
+from fairlead.adapters.redis.connection import RESPONSE_TIMEOUT_S
 from fairlead.engine.ports import (
     AdmitRequest,
     AdmitResult,
@@ -285,7 +285,7 @@ class RedisRoad:
         self._under_way += undo is not None
         if (late_s := max(0.0, self._redis.stalled_until_s - loop.time())) > 0:
             self._redis.watch.strikes["redis_stall"] += 1
-        self._wire.send(lambda: self._redis.serve(act, name), ANSWER_TIMEOUT_S, came, late_s)
+        self._wire.send(lambda: self._redis.serve(act, name), RESPONSE_TIMEOUT_S, came, late_s)
         try:
             return await told
         except asyncio.CancelledError:

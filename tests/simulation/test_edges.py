@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from fairlead._core.secret import Secret
-from fairlead.adapters.redis.connection import ANSWER_TIMEOUT_S
+from fairlead.adapters.redis.connection import RESPONSE_TIMEOUT_S
 from fairlead.engine.ports import (
     AdmitRequest,
     Admitted,
@@ -238,7 +238,7 @@ def test_redis_command_that_timed_out_is_executed_later(edges: Edges) -> None:
         edges.redis.stall_for(10.0)
         with pytest.raises(LimiterUnavailableError):
             await edges.gate.admit(ask(1))
-        assert edges.loop.time() == pytest.approx(ANSWER_TIMEOUT_S)
+        assert edges.loop.time() == pytest.approx(RESPONSE_TIMEOUT_S)
         await asyncio.sleep(10.0)
         assert [*edges.redis.slots_in_use()] == ["p1 holds a slot of pool"]
 

@@ -20,7 +20,7 @@ from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.gate_notes import PostgresGateNotes
 from fairlead.adapters.postgres.gate_overrides import PostgresOverrideStore
 from fairlead.adapters.postgres.worker_sessions import PostgresSessionStore
-from fairlead.adapters.redis import APPEND_ADVICE, redis_facts
+from fairlead.adapters.redis import APPEND_ADVICE, redis_info
 from fairlead.adapters.redis.admin import RedisAdmin
 from fairlead.adapters.redis.data_loss import RedisDataLoss
 from fairlead.adapters.redis.inspector import RedisInspector
@@ -217,7 +217,7 @@ class GateComponents:
         if self._url is None:
             return
         with suppress(DependencyUnavailableError):
-            facts = await redis_facts(self._url)
+            facts = await redis_info(self._url)
             if facts.evicts:
                 raise InvalidConfigError(
                     f"Redis drops keys when it is full: maxmemory-policy is {facts.eviction}",

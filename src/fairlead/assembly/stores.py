@@ -20,7 +20,7 @@ from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.adapters.postgres.data_keys import sealed_tables
 from fairlead.adapters.postgres.migrate import Migration, Migrator
 from fairlead.adapters.postgres.statements import read_statements
-from fairlead.adapters.redis import redis_facts
+from fairlead.adapters.redis import redis_info
 from fairlead.adapters.redis.scripts import read_scripts
 from fairlead.adapters.vault import MasterKeyring, generate, load_keyring
 from fairlead.assembly.settings import Settings
@@ -116,7 +116,7 @@ async def redis_server(settings: Settings) -> AsyncIterator[RedisServer]:
             url = Secret(given.get_secret_value())
         else:
             url = Secret((await asyncio.to_thread(servers.start)).redis_url)
-        facts = await redis_facts(url)
+        facts = await redis_info(url)
         yield RedisServer(url, f"{facts.product} {facts.version}")
     finally:
         if servers is not None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from redis import Redis
 
-from fairlead.adapters.redis.cluster import SLOTS
+from fairlead.adapters.redis.cluster import HASH_SLOTS
 from tests.faults.support.valkey import OwnValkey, own_valkey
 
 PATIENCE_S = 30.0
@@ -39,7 +39,7 @@ class OwnCluster:
 
     @property
     def _share(self) -> int:
-        return -(-SLOTS // len(self.primaries))
+        return -(-HASH_SLOTS // len(self.primaries))
 
     def form(self) -> None:
         """Return when every server sees the whole."""
@@ -50,7 +50,7 @@ class OwnCluster:
         share = self._share
         for number, client in enumerate(clients):
             if number < len(self.primaries):
-                last = min(SLOTS, (number + 1) * share) - 1
+                last = min(HASH_SLOTS, (number + 1) * share) - 1
                 client.execute_command("CLUSTER", "ADDSLOTS", *range(number * share, last + 1))
             for other in self.servers:
                 client.execute_command("CLUSTER", "MEET", "127.0.0.1", other.port)

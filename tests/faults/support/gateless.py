@@ -4,7 +4,7 @@ no_marker_rule   what is missing in the store is full: buckets, and all slots at
 no_run_id        a server with another run id is taken for the same one
 clock_unwatched  the server's clock may jump, and nobody minds
 no_reaping       a lease never ends by itself
-swift_uncounted  the common path takes no notice of how many slots are taken
+fast_path_uncounted  the fast path takes no notice of how many slots are taken
 no_renewals      slots under running calls are not renewed, and who holds one does not stop when it ends
 no_debts         what was spent without the store is not told to it
 no_share_on_return  who is back first takes what slots and units there seem to be
@@ -43,12 +43,12 @@ SCRIPTS: dict[str, tuple[Change, ...]] = {
     "no_run_id": (("clock", "            born(now)\n", ""),),
     "clock_unwatched": (("clock", "local is_off = expected_us > 0 and", "local is_off = false and"),),
     "no_reaping": (("pool", "elseif pool.first_end <= now then", "elseif false then"),),
-    "swift_uncounted": (("swift", "local used = call('ZCARD', leases_key)", "local used = 0"),),
+    "fast_path_uncounted": (("fast_path", "local used = call('ZCARD', leases_key)", "local used = 0"),),
     "wakes_all": (
         (
-            "line",
-            "        local served, passed = false, pool.passed_at == freed and pool.passed or {}\n",
-            "        local served, passed = false, pool.passed_at == freed and pool.passed or {}\n"
+            "wait_queue",
+            "        local is_served, passed = false, pool.passed_at == freed and pool.passed or {}\n",
+            "        local is_served, passed = false, pool.passed_at == freed and pool.passed or {}\n"
             "    for _, one in ipairs(redis.call('ZRANGE', pool.alive, 0, -1)) do\n"
             "        redis.call('PUBLISH', PREFIX .. 'g:' .. field(one, 2), field(one, 1))\n"
             "    end\n",
@@ -135,7 +135,7 @@ def careless_link(put: Callable[[Any, str, Any], None]) -> None:
 
     put(RedisGate, "admit", admit)
     put(RedisGate, "release", release)
-    put(RedisConnection, "drop", stays_open)
+    put(RedisConnection, "disconnect", stays_open)
     put(Connection, "disconnect", stays_open)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.adapters.redis.cluster import slot_of
+from fairlead.adapters.redis.cluster import hash_slot_of
 from fairlead.policy.limits.key import KeyKind, Keyspace
 from tests.faults.support.caller import DOMAIN, PREFIX
 from tests.faults.support.cluster import OwnCluster, own_cluster
@@ -28,7 +28,7 @@ KINDS = (VALKEY, "redis62", "cluster", "redis62_cluster")
 ON = os.environ.get("FAIRLEAD_FAULTS_ON", VALKEY)
 assert ON in KINDS, f"FAIRLEAD_FAULTS_ON is none of {', '.join(KINDS)}"
 CLUSTERED = ON.endswith("cluster")
-SLOT = slot_of(Keyspace(PREFIX).key(KeyKind.CELL, DOMAIN).encode())
+SLOT = hash_slot_of(Keyspace(PREFIX).key(KeyKind.CELL, DOMAIN).encode())
 
 one_server = pytest.mark.skipif(
     CLUSTERED, reason="all goes over one wire here, and members of a cluster are met at their own addresses"

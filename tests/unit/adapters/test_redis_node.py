@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fairlead._core.secret import Secret
-from fairlead.adapters.redis.node import NEW_US, TRIES, Call, Node, Terms
+from fairlead.adapters.redis.node import NEW_US, TRIES, GateParams, Node, ScriptRun
 from fairlead.errors import LimiterUnavailableError
 from fairlead.policy.limits.key import Keyspace
 from fairlead.testing._kit.clock import ManualClock
@@ -87,7 +87,7 @@ class Judge:
         self.judged += 1
         return [Struct("<dd").pack(now_us, self.birth_us)]
 
-    def doubt(self) -> None:
+    def require_reconnect(self) -> None:
         return None
 
 
@@ -101,7 +101,7 @@ class Breaking(Judge):
 
 
 def a_node(is_new: Callable[[], bool], clock: ManualClock | None = None) -> Node:
-    terms = Terms(Keyspace().prefix.encode(), 30.0, 0, 0, 0)
+    terms = GateParams(Keyspace().prefix.encode(), 30.0, 0, 0, 0)
     return Node(Secret("redis://localhost"), b"m", terms, clock or ManualClock(), is_new=is_new)
 
 
@@ -130,14 +130,14 @@ async def test_whether_it_is_new_is_asked_when_the_server_is_met() -> None:
 
 async def judged(node: Node) -> Any:
     """What becomes of a batch."""
-    (told,) = await node.judge([Call(b"m", 0, ())])
+    (told,) = await node.run([ScriptRun(b"m", 0, ())])
     return told
 
 
 async def met(clock: ManualClock) -> tuple[Node, Judge]:
     """A node that has just heard what time it is on its server."""
     node, judge = a_node(lambda: False, clock), Judge(clock)
-    node._links.append(judge)  # type: ignore[arg-type]
+    node._idle.append(judge)  # type: ignore[arg-type]
     await node._greet(judge)  # type: ignore[arg-type]
     judge.told.clear()
     judge.judged = 0
@@ -150,7 +150,7 @@ async def test_frozen_process_reports_no_clock_change(known: bool) -> None:
     clock = ManualClock()
     node = a_node(lambda: False, clock)
     judge = Judge(clock)
-    node._links.append(judge)  # type: ignore[arg-type]
+    node._idle.append(judge)  # type: ignore[arg-type]
     for frozen_s in (0.01, 60.0, 0.01) if known else (60.0, 0.01):
         judge.frozen_s = frozen_s
         await judged(node)
@@ -197,12 +197,12 @@ async def test_an_answer_outlives_the_connection_that_breaks_as_another_call_is_
     """Who was granted a slot has it, and would keep others from it for as long as its lease goes."""
     clock = ManualClock()
     node, judge = await met(clock)
-    node._links[:] = [breaking := Breaking(clock)]  # type: ignore[list-item]
-    told, lost = await node.judge([Call(b"m", 0, ()), Call(b"n", 0, ())])
+    node._idle[:] = [breaking := Breaking(clock)]  # type: ignore[list-item]
+    told, lost = await node.run([ScriptRun(b"m", 0, ()), ScriptRun(b"n", 0, ())])
     assert told == []
     assert isinstance(lost, LimiterUnavailableError)
     assert (judge.judged, breaking.judged) == (0, 2)
-    assert node._ahead_us is None, "as behind every connection that was lost"
+    assert node._offset_us is None, "as behind every connection that was lost"
 
 
 async def test_a_clock_that_was_set_is_found_behind_a_batch_that_was_held_up() -> None:
@@ -221,7 +221,7 @@ async def test_clock_change_found_by_another_process_is_not_reported_again() -> 
     judge.ahead_s += 600
     assert await judged(first) == []
     found_us = judge.birth_us
-    second._links.append(judge)  # type: ignore[arg-type]
+    second._idle.append(judge)  # type: ignore[arg-type]
     await clock.advance(60.0)
     for _ in range(2):
         assert await judged(second) == []
@@ -281,7 +281,7 @@ async def test_for_how_long_the_time_is_known_counts_from_when_it_was_learned() 
         await judged(node)
         known_s.append(judge.known_s)
     assert known_s == [40, 80, 0, 40]
-    node._lost(Line())  # type: ignore[arg-type]
+    node._expire_idle(Line())  # type: ignore[arg-type]
     await node._greet(judge)  # type: ignore[arg-type]
     await judged(node)
     assert judge.known_s == 0

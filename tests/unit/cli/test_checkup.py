@@ -15,7 +15,7 @@ from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.postgres_info import PostgresInfo, RowSecurityState, server_facts
 from fairlead.adapters.postgres.statements import Statement
-from fairlead.adapters.redis import RedisInfo, redis_facts
+from fairlead.adapters.redis import RedisInfo, redis_info
 from fairlead.assembly.doctor.data_checks import issuer_clocks_check
 from fairlead.assembly.doctor.database_checks import (
     clock_check,
@@ -172,17 +172,17 @@ def test_an_embedded_server_that_falls_behind(version: str, status: str) -> None
 
 
 async def test_a_real_server_tells_its_facts(servers: Endpoints) -> None:
-    facts = await redis_facts(Secret(servers.redis_url))
+    facts = await redis_info(Secret(servers.redis_url))
     assert (facts.product, facts.eviction, facts.read_only) == ("Valkey", "noeviction", False)
 
 
 async def test_a_server_that_is_not_there_is_told_without_its_password() -> None:
     with pytest.raises(DependencyUnavailableError) as caught:
-        await redis_facts(Secret("redis://:canary@127.0.0.1:1/0"), timeout_s=1.0)
+        await redis_info(Secret("redis://:canary@127.0.0.1:1/0"), timeout_s=1.0)
     assert "canary" not in str(caught.value)
     for url in ("nonsense", "redis://:can/ary@127.0.0.1:x/0"):
         with pytest.raises(InvalidConfigError) as wrong:
-            await redis_facts(Secret(url))
+            await redis_info(Secret(url))
         assert "ary" not in str(wrong.value).replace("URL", "")
 
 

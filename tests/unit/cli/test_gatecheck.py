@@ -81,7 +81,7 @@ def test_doubtful_redis_is_a_warning_with_a_hint() -> None:
         persistence_check(replace(FACTS, appends=False), PROBE),
         memory_check(replace(PROBE, used_bytes=85, max_bytes=100)),
         latency_check("ping", [0.001] * 90 + [0.2] * 10),
-        clock_check(replace(PROBE, clock_s=1002.0), None),
+        clock_check(replace(PROBE, clock_at=1002.0), None),
         clock_check(PROBE, replace(DATABASE, skew_s=-3.0)),
         prefix_check("fairlead1:", replace(SURVEY, kinds=(KindUse("unknown", 1, 90, 0),))),
         prefix_check("fairlead1:", replace(SURVEY, no_ttl=("fairlead1:m",))),
@@ -104,8 +104,8 @@ def test_a_sound_one_is_sound() -> None:
         latency_check("ping", [0.002]),
         scripts_check(PROBE),
         scripts_check(replace(PROBE, scripts={"gate": False})),
-        clock_check(replace(PROBE, clock_s=1000.5), DATABASE),
-        clock_check(replace(PROBE, clock_s=1005.0, doubt_s=4.5), None),
+        clock_check(replace(PROBE, clock_at=1000.5), DATABASE),
+        clock_check(replace(PROBE, clock_at=1005.0, doubt_s=4.5), None),
         prefix_check("fairlead1:", SURVEY),
     ]
     assert {check.status for check in good} == {"ok"}
@@ -113,7 +113,7 @@ def test_a_sound_one_is_sound() -> None:
 
 def test_the_clock_is_compared_with_the_database_by_way_of_this_host() -> None:
     """Redis is 5 s ahead of this host, the database 4.5 s: half a second apart."""
-    told = clock_check(replace(PROBE, clock_s=1005.0), replace(DATABASE, skew_s=4.5)).detail
+    told = clock_check(replace(PROBE, clock_at=1005.0), replace(DATABASE, skew_s=4.5)).detail
     assert "+5.000 s to this host" in told
     assert "+0.500 s to the database" in told
 

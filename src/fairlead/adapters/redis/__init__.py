@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from fairlead.adapters.redis.redis_info import APPEND_ADVICE, RedisInfo, facts_of_each, redis_facts
+from fairlead.adapters.redis.redis_info import APPEND_ADVICE, RedisInfo, redis_info, redis_info_by_server
 
-__all__ = ["APPEND_ADVICE", "RedisInfo", "facts_of_each", "redis_facts"]
+__all__ = ["APPEND_ADVICE", "RedisInfo", "redis_info", "redis_info_by_server"]

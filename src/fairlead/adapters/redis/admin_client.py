@@ -1,7 +1,7 @@
-"""Connections for people's questions: short, apart from those of the calls, and not patient.
+"""Short-lived connections for the operator's commands, separate from those of calls, with short timeouts.
 
-What is asked of a key goes to the server that has it; what is asked of a server is asked of each. Slots that
-move meanwhile are not followed: their keys are told as not there, or the question is to be asked again.
+A command about a key goes to the server that owns its hash slot. Hash slots that move meanwhile are not
+followed: their keys are reported as missing, or the command fails and has to be repeated.
 """
 
 from __future__ import annotations
@@ -29,16 +29,15 @@ from fairlead.adapters.redis.hash_slots import slot_ranges
 from fairlead.errors import InvalidConfigError, LimiterUnavailableError
 
 TIMEOUT_S = 2.0
-_MOST = 2.0**53
+_MAX_NUMBER = 2.0**53
 MOVING = (AskError, MovedError, TryAgainError)
-"""What a server of a cluster answers where a key is on its way to another."""
-
+"""The errors of a cluster node for a key that is moving to another node."""
 
 UNREADABLE = "unreadable"
 
 
 @contextmanager
-def passing_over(*moving: type[RedisError]) -> Iterator[None]:
+def skip_unreadable(*moving: type[RedisError]) -> Iterator[None]:
     """Ignore keys of another type than expected, and keys that are *moving* to another server."""
     try:
         yield
@@ -49,35 +48,35 @@ def passing_over(*moving: type[RedisError]) -> Iterator[None]:
             raise
 
 
-def numbers(form: Struct, kept: bytes | None) -> tuple[float, ...] | None:
+def unpack_numbers(form: Struct, stored: bytes | None) -> tuple[float, ...] | None:
     """Unpack *form*; return None if the value is missing or does not fit."""
-    if kept is None or len(kept) != form.size:
+    if stored is None or len(stored) != form.size:
         return None
-    read: tuple[float, ...] = form.unpack(kept)
-    return read if all(abs(number) <= _MOST for number in read) else None
+    read: tuple[float, ...] = form.unpack(stored)
+    return read if all(abs(number) <= _MAX_NUMBER for number in read) else None
 
 
 class LoginRefusedError(LimiterUnavailableError):
-    """A server does not know the user or the password."""
+    """A server rejected the user or the password."""
 
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """What is behind a URL: one server, or the primaries of a cluster. *each*: clients by address."""
+    """The servers behind a URL: one, or the primaries of a cluster. *clients* are by address."""
 
-    each: Mapping[str, Any]
+    clients: Mapping[str, Any]
     owners: Sequence[tuple[int, int, Any]] = ()
-    """First and last slot, and who has them; nothing where one server stands alone."""
+    """First and last hash slot with the client of their primary; empty without a cluster."""
 
     @property
     def in_cluster(self) -> bool:
         """Whether keys are spread over several servers."""
         return bool(self.owners)
 
-    def of(self, key: str) -> Any:
-        """The client of the server that has *key*. LimiterUnavailableError where none has its slot."""
+    def client_for(self, key: str) -> Any:
+        """Return the client of the server that owns *key*; raise LimiterUnavailableError if none does."""
         if not self.owners:
-            return next(iter(self.each.values()))
+            return next(iter(self.clients.values()))
         slot = key_slot(key.encode())
         for first, last, client in self.owners:
             if first <= slot <= last:
@@ -87,11 +86,16 @@ class Servers:
 
 
 @asynccontextmanager
-async def asking(url: Secret, *, timeout_s: float = TIMEOUT_S) -> AsyncIterator[Servers]:
-    """Clients for the block. LimiterUnavailableError for what a server does not answer; InvalidConfigError: no URL."""
-    async with AsyncExitStack() as open_ones:
+async def admin_clients(url: Secret, *, timeout_s: float = TIMEOUT_S) -> AsyncIterator[Servers]:
+    """Yield clients for the block.
+
+    Raises:
+        InvalidConfigError: *url* is not a Redis URL.
+        LimiterUnavailableError: A server does not respond; also from within the block.
+    """
+    async with AsyncExitStack() as stack:
         try:
-            yield await _servers(url, timeout_s, open_ones)
+            yield await _servers(url, timeout_s, stack)
         except AuthenticationError:
             hint = "check the user and password of REDIS_URL"
             raise LoginRefusedError("Redis refuses this login", hint=hint) from None
@@ -102,61 +106,62 @@ async def asking(url: Secret, *, timeout_s: float = TIMEOUT_S) -> AsyncIterator[
             raise unavailable(error) from None
 
 
-async def _servers(url: Secret, timeout_s: float, open_ones: AsyncExitStack) -> Servers:
-    seed = _client(url, timeout_s, open_ones)
+async def _servers(url: Secret, timeout_s: float, stack: AsyncExitStack) -> Servers:
+    seed = _client(url, timeout_s, stack)
     if not int((await seed.info("cluster")).get("cluster_enabled", 0)):
         return Servers({"": seed})
-    each: dict[str, Any] = {}
+    clients: dict[str, Any] = {}
     owners: list[tuple[int, int, Any]] = []
     for part in slot_ranges(await seed.execute_command("CLUSTER", "SLOTS"), url):
-        address, place = part.primary
-        if address not in each:
-            each[address] = _client(place, timeout_s, open_ones)
-        owners.append((part.first, part.last, each[address]))
+        address, primary_url = part.primary
+        if address not in clients:
+            clients[address] = _client(primary_url, timeout_s, stack)
+        owners.append((part.first, part.last, clients[address]))
     if not owners:
         hint = "give it slots: redis-cli --cluster create, or --cluster fix"
         raise LimiterUnavailableError("the Redis cluster has no slots yet", hint=hint)
-    return Servers(each, owners)
+    return Servers(clients, owners)
 
 
-def _client(url: Secret, timeout_s: float, open_ones: AsyncExitStack) -> Any:
+def _client(url: Secret, timeout_s: float, stack: AsyncExitStack) -> Any:
     try:
         client = Redis.from_url(
             url.reveal(), socket_timeout=timeout_s, socket_connect_timeout=timeout_s, protocol=2
         )
     except ValueError:  # its text may repeat a part of the URL
         raise InvalidConfigError("REDIS_URL is no URL of a Redis", hint="redis://host:6379/0") from None
-    open_ones.push_async_callback(client.aclose)
+    stack.push_async_callback(client.aclose)
     return client
 
 
 async def pages(client: Any, prefix: str, size: int) -> AsyncIterator[list[bytes]]:
-    """Keys of one server that begin with *prefix*: of about *size* that it passed, none twice; maybe none.
+    """Yield the keys of one server that begin with *prefix*, page by page.
 
-    Calls of others come in between. None of the characters of our prefix means anything in a pattern.
+    A page holds the matches among about *size* keys, so it may be empty; none repeats within a page. Other
+    clients are served between two pages. *prefix* has no character that is special in a pattern.
     """
     cursor = 0
     while True:
-        cursor, found = await client.scan(cursor, match=prefix.encode() + b"*", count=size)
-        yield sorted(set(found))
+        cursor, keys = await client.scan(cursor, match=prefix.encode() + b"*", count=size)
+        yield sorted(set(keys))
         if not cursor:
             return
 
 
 async def unlink(client: Any, keys: Iterable[bytes]) -> int:
-    """Delete *keys* of one server; how many there were."""
+    """Delete *keys* of one server and return how many existed."""
     async with client.pipeline(transaction=False) as pipe:
-        for key in keys:  # one by one: those of a cluster's server are of many slots
+        for key in keys:  # one by one: the keys of a cluster node are in many hash slots
             pipe.unlink(key)
         return sum(await pipe.execute())
 
 
-def told(raw: bytes) -> str:
-    """*raw* as text; what is none shows as such and hides nothing else."""
+def text_of(raw: bytes) -> str:
+    """Return *raw* as text, with a replacement character for each byte that is not."""
     return raw.decode("utf-8", "replace")
 
 
-def who(holder: str) -> tuple[int, str, str, str, int]:
+def parse_holder(holder: str) -> tuple[int, str, str, str, int]:
     """Return the fields of a holder: lease id, process, tenant, job, class; see include/pool.lua.
 
     A foreign text becomes lease 0 of a process named unreadable.

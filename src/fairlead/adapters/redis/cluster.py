@@ -1,7 +1,7 @@
-"""A cluster: which server has which domain, and what to do where that has just changed.
+"""A Redis Cluster: finds the server of each limit domain, and retries while a hash slot moves.
 
-All keys of a domain bear its hash tag, so they lie together; so does a marker of its own, which vouches for
-them alone. A domain that this process has not met yet takes the birth of its server for its own.
+All keys of a domain have its hash tag, so they are in one hash slot. So is a marker for that domain alone. A
+domain that this process has not used yet takes the birth of its server.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from fairlead._core.secret import Secret
 from fairlead.adapters.redis.codec import Item
 from fairlead.adapters.redis.connection import REDIRECTIONS, member_url, unavailable
 from fairlead.adapters.redis.hash_slots import slot_ranges
-from fairlead.adapters.redis.node import Call, Node
+from fairlead.adapters.redis.node import Node, ScriptRun
 from fairlead.errors import LimiterUnavailableError
 from fairlead.policy.limits.key import KeyKind, Keyspace
 
-SLOTS = 16_384
+HASH_SLOTS = 16_384
 TRIES = 5
-AGAIN_S = 0.05
-"""Between two tries while a slot moves from one server to another."""
-_MOST_KNOWN = 100_000
+RETRY_S = 0.05
+"""The wait before the second retry while a hash slot moves; it grows by as much with each."""
+_MAX_SEEN = 100_000
 
 MakeNode = Callable[[Secret, bytes], Node]
-"""A server by its URL, with the marker that tells of it."""
+"""Makes the node at a URL, with its marker."""
 
 
-def slot_of(key: bytes) -> int:
-    """The slot of a key with a hash tag (cluster specification: CRC16/XMODEM of the tag, modulo 16,384).
+def hash_slot_of(key: bytes) -> int:
+    """Return the hash slot of a key with a hash tag: CRC16/XMODEM of the tag, modulo 16,384.
 
-    >>> slot_of(b"fairlead1:{123456789}:c") == 0x31C3
+    >>> hash_slot_of(b"fairlead1:{123456789}:c") == 0x31C3
     True
     """
-    return crc_hqx(key[key.index(b"{") + 1 : key.index(b"}")], 0) % SLOTS
+    return crc_hqx(key[key.index(b"{") + 1 : key.index(b"}")], 0) % HASH_SLOTS
 
 
 class Cluster:
-    """*seed* was greeted and is one of its servers; the others are met when they are needed."""
+    """The nodes of a cluster. *seed* is a greeted one; others are connected on demand."""
 
     def __init__(self, seed: Node, url: Secret, make: MakeNode, keys: Keyspace, clock: Clock) -> None:
         self._seed = seed
@@ -52,113 +52,121 @@ class Cluster:
         self._prefix = keys.prefix.encode()
         self._clock = clock
         self._nodes: dict[str, Node] = {}
-        self._owners: list[Node | None] = [None] * SLOTS
-        self._known: set[bytes] = set()
+        self._owners: list[Node | None] = [None] * HASH_SLOTS
+        self._seen_cells: set[bytes] = set()
 
-    async def learn(self) -> None:
-        """Ask any server that answers which slots belong to whom. LimiterUnavailableError where none does."""
+    async def load_slots(self) -> None:
+        """Read the owners of all hash slots from the first server that responds.
+
+        Raises:
+            LimiterUnavailableError: No server responded.
+        """
         error: LimiterUnavailableError | None = None
         for node in (*self._nodes.values(), self._seed):
             try:
-                told = await node.ask("CLUSTER", "SLOTS")
+                response = await node.call("CLUSTER", "SLOTS")
             except LimiterUnavailableError as unanswered:
                 error = unanswered
             else:
-                await self._take(told)
+                await self._set_owners(response)
                 return
         assert error is not None
         raise error
 
-    async def judge(self, items: Sequence[Item]) -> list[bytes | Exception]:
-        """The answer to each item, or why there is none."""
-        told: list[bytes | Exception] = [b""] * len(items)
-        left = _domains(items)
-        asked: dict[bytes, Node] = {}
+    async def run(self, items: Sequence[Item]) -> list[bytes | Exception]:
+        """Return the result of each item, or its error."""
+        results: list[bytes | Exception] = [b""] * len(items)
+        pending = _by_cell(items)
+        targets: dict[bytes, Node] = {}
         for attempt in range(TRIES):
-            await self._pass(items, left, asked, told)
-            left = {cell: group for cell, group in left.items() if isinstance(told[group[0]], REDIRECTIONS)}
-            if not left:
-                break
-            asked = {
-                cell: self._asked(error)
-                for cell, group in left.items()
-                if isinstance(error := told[group[0]], AskError)
+            await self._send(items, pending, targets, results)
+            pending = {
+                cell: group for cell, group in pending.items() if isinstance(results[group[0]], REDIRECTIONS)
             }
-            if len(asked) < len(left):
-                await self._clock.sleep(AGAIN_S * attempt)
-                await self.learn()
-        return [unavailable(each) if isinstance(each, REDIRECTIONS) else each for each in told]
+            if not pending:
+                break
+            targets = {
+                cell: self._ask_target(error)
+                for cell, group in pending.items()
+                if isinstance(error := results[group[0]], AskError)
+            }
+            if len(targets) < len(pending):
+                await self._clock.sleep(RETRY_S * attempt)
+                await self.load_slots()
+        return [unavailable(result) if isinstance(result, REDIRECTIONS) else result for result in results]
 
     async def ping(self) -> None:
-        """Return once each server that has slots may be written to."""
-        await self.learn()
+        """Wait until each server that owns hash slots confirms that it accepts writes."""
+        await self.load_slots()
         if None in self._owners:
             hint = "redis-cli --cluster check tells which, and --cluster fix mends it"
             raise LimiterUnavailableError("the Redis cluster has slots that no server owns", hint=hint)
-        told = await asyncio.gather(*(node.ping() for node in self._nodes.values()), return_exceptions=True)
-        for each in told:
-            if isinstance(each, BaseException):
-                raise each
+        results = await asyncio.gather(
+            *(node.ping() for node in self._nodes.values()), return_exceptions=True
+        )
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
 
     async def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         for node in self._nodes.values():
             await node.close()
 
-    # ---- one pass ------------------------------------------------------------------------------
+    # ---- one attempt ---------------------------------------------------------------------------
 
-    async def _pass(
+    async def _send(
         self,
         items: Sequence[Item],
-        domains: Mapping[bytes, Sequence[int]],
-        asked: Mapping[bytes, Node],
-        told: list[bytes | Exception],
+        groups: Mapping[bytes, Sequence[int]],
+        targets: Mapping[bytes, Node],
+        results: list[bytes | Exception],
     ) -> None:
-        """Ask for *domains* (places of items by cell), each where it belongs, or where its slot is going."""
+        """Run the items of *groups* (indices by cell), each at the target of its slot, else at its owner."""
         of_node: dict[tuple[Node, bool], list[bytes]] = {}
-        for cell, group in domains.items():
-            node = asked.get(cell) or self._owners[slot_of(cell)]
+        for cell, group in groups.items():
+            node = targets.get(cell) or self._owners[hash_slot_of(cell)]
             if node is None:
-                self._note(told, group, ClusterDownError("a slot has no server"))
+                self._record(results, group, ClusterDownError("a slot has no server"))
             else:
-                of_node.setdefault((node, cell in asked), []).append(cell)
+                of_node.setdefault((node, cell in targets), []).append(cell)
 
-        async def ask(node: Node, asking: bool, cells: Sequence[bytes]) -> None:
+        async def run(node: Node, asking: bool, cells: Sequence[bytes]) -> None:
             try:
                 await node.ready()
-                calls = [self._call(node, cell, [items[place] for place in domains[cell]]) for cell in cells]
-                answers = await node.judge(calls, asking=asking)
+                runs = [self._script_run(node, cell, [items[i] for i in groups[cell]]) for cell in cells]
+                responses = await node.run(runs, asking=asking)
             except LimiterUnavailableError as error:
-                answers = [error] * len(cells)
-            for cell, answer in zip(cells, answers, strict=True):
-                self._note(told, domains[cell], answer)
-                if not isinstance(answer, Exception):
-                    self._met(cell)
+                responses = [error] * len(cells)
+            for cell, response in zip(cells, responses, strict=True):
+                self._record(results, groups[cell], response)
+                if not isinstance(response, Exception):
+                    self._mark_seen(cell)
 
-        await asyncio.gather(*(ask(node, asking, cells) for (node, asking), cells in of_node.items()))
+        await asyncio.gather(*(run(node, asking, cells) for (node, asking), cells in of_node.items()))
 
     @staticmethod
-    def _note(
-        told: list[bytes | Exception], places: Sequence[int], answer: Sequence[bytes] | Exception
+    def _record(
+        results: list[bytes | Exception], group: Sequence[int], response: Sequence[bytes] | Exception
     ) -> None:
-        for number, place in enumerate(places):
-            told[place] = answer if isinstance(answer, Exception) else answer[number]
+        for number, index in enumerate(group):
+            results[index] = response if isinstance(response, Exception) else response[number]
 
-    def _call(self, node: Node, cell: bytes, items: Sequence[Item]) -> Call:
+    def _script_run(self, node: Node, cell: bytes, items: Sequence[Item]) -> ScriptRun:
         marker = cell[: -len(KeyKind.CELL)] + KeyKind.MARKER.encode()
-        # Where the marker of a domain is missing that we have met, it was lost.
-        return Call(marker, 0 if cell in self._known else node.birth_us, items)
+        # A missing marker of a domain that this process has used means that its data was lost.
+        return ScriptRun(marker, 0 if cell in self._seen_cells else node.birth_us, items)
 
-    def _met(self, cell: bytes) -> None:
-        """Only with the answer: a call that was sent after another one may arrive before it."""
-        if len(self._known) >= _MOST_KNOWN:
-            self._known.clear()
-        self._known.add(cell)
+    def _mark_seen(self, cell: bytes) -> None:
+        """Remember the domain once its response arrived: requests may overtake each other on the way."""
+        if len(self._seen_cells) >= _MAX_SEEN:
+            self._seen_cells.clear()
+        self._seen_cells.add(cell)
 
-    # ---- who has what --------------------------------------------------------------------------
+    # ---- hash slots ----------------------------------------------------------------------------
 
-    def _asked(self, error: AskError) -> Node:
-        """Where a slot is going to; its server has no slot of its own as long as this is its first."""
+    def _ask_target(self, error: AskError) -> Node:
+        """Return the node that a hash slot moves to. It may not own any slot yet."""
         address = f"{error.host}:{error.port}"
         node = self._nodes.get(address)
         if node is None:
@@ -167,10 +175,10 @@ class Cluster:
             )
         return node
 
-    async def _take(self, told: Any) -> None:
-        """What CLUSTER SLOTS said."""
-        parts = slot_ranges(told, self._url)
-        owners: list[Node | None] = [None] * SLOTS
+    async def _set_owners(self, response: Any) -> None:
+        """Apply a CLUSTER SLOTS response: connect new nodes, move markers, close nodes without slots."""
+        parts = slot_ranges(response, self._url)
+        owners: list[Node | None] = [None] * HASH_SLOTS
         nodes: dict[str, Node] = {}
         for part in parts:
             first, last, (address, url) = part.first, part.last, part.primary
@@ -179,30 +187,30 @@ class Cluster:
                 node = self._make(url, self._marker((first, last)))
             nodes[address] = node
             owners[first : last + 1] = [node] * (last + 1 - first)
-        gone = [node for address, node in self._nodes.items() if address not in nodes]
+        removed = [node for address, node in self._nodes.items() if address not in nodes]
         self._nodes, self._owners = nodes, owners
         for node in nodes.values():
             node.peers = self._nodes.values
         for part in parts:
             node = owners[part.first]
-            if node is not None and owners[slot_of(node.marker)] is not node:
-                node.vouch(self._marker((part.first, part.last)))
-        for node in gone:
+            if node is not None and owners[hash_slot_of(node.marker)] is not node:
+                node.use_marker(self._marker((part.first, part.last)))
+        for node in removed:
             await node.close()
 
     def _marker(self, slots: tuple[int, int]) -> bytes:
-        """A marker whose slot is one of those from the first to the last."""
+        """Return a marker key in the hash slots from the first to the last."""
         first, last = slots
         for number in count():
             key = b"%s{%d}:%s" % (self._prefix, number, KeyKind.MARKER.encode())
-            if first <= slot_of(key) <= last:
+            if first <= hash_slot_of(key) <= last:
                 return key
         raise AssertionError
 
 
-def _domains(items: Sequence[Item]) -> dict[bytes, list[int]]:
-    """The places of *items* by the cell that they are about."""
-    found: dict[bytes, list[int]] = {}
-    for place, item in enumerate(items):
-        found.setdefault(item.keys[0], []).append(place)
-    return found
+def _by_cell(items: Sequence[Item]) -> dict[bytes, list[int]]:
+    """Return the indices of *items* by the cell that they use."""
+    groups: dict[bytes, list[int]] = {}
+    for index, item in enumerate(items):
+        groups.setdefault(item.keys[0], []).append(index)
+    return groups

@@ -1,8 +1,10 @@
-"""How asks and answers look on the wire to ``lua/gate.lua``: packed numbers, little-endian doubles.
+"""Encodes requests to ``lua/gate.lua`` and decodes its responses: packed numbers, little-endian doubles.
 
-All numbers are whole micro-units and microseconds below 2^53, so a double holds them exactly. What a plan
-says is packed once and travels with each batch (R28). It is the same bytes for all tenants with the same
-limits, so a batch says it once; whose limits they are, and of which version, stands in its names.
+All numbers are whole micro-units and microseconds below 2^53, so a double holds them exactly. The limits of a
+plan are packed once and sent with each batch. They are the same bytes for all tenants with the same limits,
+so a batch holds them once; the names that go with them identify the owner and version of each limit.
+
+Spec: R28.
 """
 
 from __future__ import annotations
@@ -31,8 +33,8 @@ from fairlead.policy.limits.key import KeyKind, Keyspace, Part, digest
 from fairlead.policy.limits.limit import MICRO, Plan, PoolLimit, QuotaLimit
 from fairlead.policy.limits.pool import Holder
 
-_NO_BOOKING = b"0" * 16
-_MOST_PLANS = 100_000
+_NO_RESERVATION = b"0" * 16
+_MAX_PLANS = 100_000
 
 _HEAD = Struct("<dddddddd")
 _PLAN = Struct("<BB")
@@ -40,26 +42,26 @@ _BREAKER = Struct("<dddddd")
 _NUMBER = Struct("<d")
 _POOL = Struct("<dddddBB")
 _BUCKET = Struct("<dd")
-_FINISH = Struct("<BBBB")
+_RELEASE = Struct("<BBBB")
 _OBSERVED = Struct("<BBdddddd")
 _RENEW = Struct("<BdB")
 _ADMIT_HEAD = "<Bddddd"
 _ANSWER = Struct("<BBBBdd")
-_DONE = Struct("<Bd")
+_RELEASED = Struct("<Bd")
 _STAMP = Struct("<dd")
 
-ADMIT, FINISH, CANCEL, RENEW = 1, 2, 3, 4
-CAUSE = "\x1f"
-"""Between the name of a breaker and the cause of a failure that it counted; no name holds one."""
-_PLAIN_ENDS: dict[DestinationHealth, bytes] = {
-    health: _FINISH.pack(FINISH, 0, health, 0)
+ADMIT, RELEASE, CANCEL, RENEW = 1, 2, 3, 4
+CAUSE_SEPARATOR = "\x1f"
+"""Separates the name of a breaker from the cause of a failure that it counted; no name contains it."""
+_PLAIN_RELEASES: dict[DestinationHealth, bytes] = {
+    health: _RELEASE.pack(RELEASE, 0, health, 0)
     for health in DestinationHealth
     if health is not DestinationHealth.UNREACHED
 }
-"""Ends of calls that are no probe, and tell nothing about buckets, by health."""
-_ADMITTED, _BOOKED, _QUEUED = 0, 1, 2
-_LEFT, _CAPACITY, _RATE, _REFUSED, _HELD = 1, 2, 4, 8, 16
-_KEPT, _CLOSED = 1, 2
+"""Releases of calls that are no probe and observed no bucket, by health."""
+_ADMITTED, _RESERVED, _QUEUED = 0, 1, 2
+_REMAINING, _CAPACITY, _RATE, _REFUSED, _HOLD = 1, 2, 4, 8, 16
+_WAS_HELD, _CLOSED = 1, 2
 _KEEPS_SLOT = 8
 
 
@@ -69,22 +71,22 @@ class Item(NamedTuple):
     keys: tuple[bytes, ...]
     plan: bytes
     names: bytes
-    ask: bytes
+    body: bytes
     holder: bytes
 
 
 class Cancel(NamedTuple):
-    """Undo *ask*."""
+    """The request to undo an admission request."""
 
-    ask: AdmitRequest
+    request: AdmitRequest
 
 
 Request = AdmitRequest | Release | Renewal | Cancel
-"""What one item of a batch says."""
+"""The request in one item of a batch."""
 
 
-class _Packed:
-    """What is derived of a plan once."""
+class _PackedPlan:
+    """The parts of a plan's wire form, computed once."""
 
     __slots__ = (
         "admit",
@@ -103,7 +105,8 @@ class _Packed:
         count = len(plan.buckets)
         self.keys = tuple(_keys(plan, keys))
         names, versions = "".join(_names(plan)).encode(), map(_NUMBER.pack, _versions(plan))
-        self.names = b"".join((names, *versions, b"."))  # never empty: that stands for those before
+        # Never empty, because an empty value stands for the names of the item before.
+        self.names = b"".join((names, *versions, b"."))
         self.blob = _plan(plan)
         self.admit = Struct(f"{_ADMIT_HEAD}{count}d16s")
         self.cancel = Struct(f"<B{count}d16s")
@@ -114,7 +117,7 @@ class _Packed:
         self.quota_text = _quota_text(plan.quota)
 
     def holder(self, holder: Holder | None) -> bytes:
-        """The member of the sorted sets that *holder* is; see include/pool.lua."""
+        """Return *holder* as the member of sorted sets; see include/pool.lua."""
         if holder is None:
             return b""
         quota = self.quota_text if holder.quota is self.quota else _quota_text(holder.quota)
@@ -125,131 +128,133 @@ class _Packed:
 
 
 class Codec:
-    """Packs for one keyspace, and keeps what it derived of a plan: plans are few and live long."""
+    """Packs and reads items for one keyspace. It caches the packed plans, which are few and live long."""
 
     def __init__(self, keys: Keyspace) -> None:
         self._keyspace = keys
-        self._packed: dict[Plan, _Packed] = {}
+        self._packed: dict[Plan, _PackedPlan] = {}
 
-    def _of(self, plan: Plan) -> _Packed:
+    def _of(self, plan: Plan) -> _PackedPlan:
         packed = self._packed.get(plan)
         if packed is None:
-            if len(self._packed) >= _MOST_PLANS:
-                self._packed.clear()  # plans that nobody uses any more; the others are packed once again
-            packed = self._packed[plan] = _Packed(plan, self._keyspace)
+            if len(self._packed) >= _MAX_PLANS:
+                self._packed.clear()  # drops plans out of use; the others are packed once more
+            packed = self._packed[plan] = _PackedPlan(plan, self._keyspace)
         return packed
 
     def pack(self, request: Request) -> Item:
-        """The item that says *request*."""
+        """Return the item of *request*."""
         if isinstance(request, AdmitRequest):
             return self.admit(request)
         if isinstance(request, Release):
-            return self.finish(request)
+            return self.release(request)
         if isinstance(request, Cancel):
-            return self.cancel(request.ask)
+            return self.cancel(request.request)
         return self.renew(request)
 
     def read(self, request: Request, result: Any) -> AdmitResult | Released | Lease | Exception:
-        """Return the script's answer to *request*, or an error if it is bad; it affects no other request."""
+        """Return the result of *request*, or the error if it cannot be read."""
         try:
             if isinstance(request, AdmitRequest):
-                return self.answer(request, result)
-            number, opened_us = _DONE.unpack(result)
+                return self.read_admit(request, result)
+            number, opened_us = _RELEASED.unpack(result)
             if isinstance(request, Renewal):
                 return Lease(number)
             opened_s = opened_us / MICRO if opened_us else None
-            return Released(number & _KEPT > 0, opened_s, number & _CLOSED > 0)
+            return Released(number & _WAS_HELD > 0, opened_s, number & _CLOSED > 0)
         except (struct.error, TypeError, ValueError, OverflowError) as error:
             unreadable = LimiterUnavailableError(f"the gate's answer cannot be read: {error}")
             return result if isinstance(result, Exception) else unreadable
 
-    def admit(self, ask: AdmitRequest) -> Item:
-        """The item of one admission."""
-        packed = self._of(ask.plan)
-        costs = [round(cost * MICRO) for cost in ask.costs] if ask.costs else packed.ones
+    def admit(self, request: AdmitRequest) -> Item:
+        """Return the item of one admission."""
+        packed = self._of(request.plan)
+        costs = [round(cost * MICRO) for cost in request.costs] if request.costs else packed.ones
         blob = packed.admit.pack(
             ADMIT,
-            ask.existed_s * MICRO,
-            ask.waited_s * MICRO // 1,
-            ask.wait_s * MICRO // 1,
-            ask.reserve_ahead_s * MICRO // 1 if ask.reservation_id else 0,
-            ask.call_s * MICRO // 1,
+            request.existed_s * MICRO,
+            request.waited_s * MICRO // 1,
+            request.wait_s * MICRO // 1,
+            request.reserve_ahead_s * MICRO // 1 if request.reservation_id else 0,
+            request.call_s * MICRO // 1,
             *costs,
-            b"%016x" % ask.reservation_id if ask.reservation_id else _NO_BOOKING,
+            b"%016x" % request.reservation_id if request.reservation_id else _NO_RESERVATION,
         )
-        return Item(packed.keys, packed.blob, packed.names, blob, packed.holder(ask.holder))
+        return Item(packed.keys, packed.blob, packed.names, blob, packed.holder(request.holder))
 
-    def answer(self, ask: AdmitRequest, told: bytes) -> AdmitResult:
-        """What the script said to *ask*."""
-        verdict, by, which, probe, wait_us, fence = _ANSWER.unpack_from(told)
+    def read_admit(self, request: AdmitRequest, result: bytes) -> AdmitResult:
+        """Return the result of an admission."""
+        verdict, by, which, probe, wait_us, fence = _ANSWER.unpack_from(result)
         if verdict == _ADMITTED:
-            packed = self._of(ask.plan)
-            sent, costs = packed.sent.unpack_from(told, _ANSWER.size), ask.costs or packed.spent
-            return Admitted(ask.plan, ask.holder, int(fence), int(wait_us) if probe else 0, sent, costs)
+            packed = self._of(request.plan)
+            sent, costs = packed.sent.unpack_from(result, _ANSWER.size), request.costs or packed.spent
+            return Admitted(
+                request.plan, request.holder, int(fence), int(wait_us) if probe else 0, sent, costs
+            )
         wait_s = wait_us / MICRO
-        if verdict == _BOOKED:
+        if verdict == _RESERVED:
             return Reserved(wait_s)
         if verdict == _QUEUED:
             return Queued(RefusedBy(by), wait_s)
         index = which - 1 if which else None
         return GateRefusal(RefusedBy(by), None if wait_us < 0 else wait_s, index, fence / MICRO)
 
-    def tells(self, finish: Release) -> bool:
-        """Whether there is anything to say to the script."""
-        plan = finish.admitted.plan
-        return plan.breaker is not None or plan.pool is not None or bool(finish.actual or finish.observed)
+    def needs_script(self, release: Release) -> bool:
+        """Return whether *release* changes anything in the store."""
+        plan = release.admitted.plan
+        return plan.breaker is not None or plan.pool is not None or bool(release.actual or release.observed)
 
-    def finish(self, finish: Release) -> Item:
-        """The item of one end."""
-        admitted = finish.admitted
+    def release(self, release: Release) -> Item:
+        """Return the item of one release."""
+        admitted = release.admitted
         packed = self._of(admitted.plan)
         holder = packed.holder(admitted.holder)
-        is_plain = not (finish.actual or finish.observed or admitted.probe or finish.keeps_slot)
-        if is_plain and (plain := _PLAIN_ENDS.get(finish.health)) is not None:
-            blob = plain + _destination(finish)
+        is_plain = not (release.actual or release.observed or admitted.probe or release.keeps_slot)
+        if is_plain and (plain := _PLAIN_RELEASES.get(release.health)) is not None:
+            blob = plain + _destination(release)
             return Item(packed.keys, packed.blob, packed.names, blob, holder)
-        told = sorted({*finish.actual, *finish.observed})
-        health = finish.health + _KEEPS_SLOT * finish.keeps_slot
-        blob = _FINISH.pack(FINISH, admitted.probe > 0, health, len(told))
+        indexes = sorted({*release.actual, *release.observed})
+        health = release.health + _KEEPS_SLOT * release.keeps_slot
+        blob = _RELEASE.pack(RELEASE, admitted.probe > 0, health, len(indexes))
         if admitted.probe:
             blob += _NUMBER.pack(admitted.probe)
-        if finish.health is DestinationHealth.UNREACHED:
-            blob += _NUMBER.pack(finish.reporter)
-        for index in told:
-            blob += _observed(finish, index)
-        blob += _destination(finish)
+        if release.health is DestinationHealth.UNREACHED:
+            blob += _NUMBER.pack(release.reporter)
+        for index in indexes:
+            blob += _observed(release, index)
+        blob += _destination(release)
         return Item(packed.keys, packed.blob, packed.names, blob, holder)
 
-    def cancel(self, ask: AdmitRequest) -> Item:
-        """The item that undoes *ask*."""
-        packed = self._of(ask.plan)
-        costs = [round(cost * MICRO) for cost in ask.costs] if ask.costs else packed.ones
-        reservation_id = b"%016x" % ask.reservation_id if ask.reservation_id else _NO_BOOKING
+    def cancel(self, request: AdmitRequest) -> Item:
+        """Return the item that undoes *request*."""
+        packed = self._of(request.plan)
+        costs = [round(cost * MICRO) for cost in request.costs] if request.costs else packed.ones
+        reservation_id = b"%016x" % request.reservation_id if request.reservation_id else _NO_RESERVATION
         blob = packed.cancel.pack(CANCEL, *costs, reservation_id)
-        return Item(packed.keys, packed.blob, packed.names, blob, packed.holder(ask.holder))
+        return Item(packed.keys, packed.blob, packed.names, blob, packed.holder(request.holder))
 
     def renew(self, renewal: Renewal) -> Item:
-        """The item of one renewal."""
+        """Return the item of one renewal."""
         plan = Plan(renewal.domain, quota=renewal.holder.quota, pool=renewal.pool)
         blob = _RENEW.pack(RENEW, renewal.wait_s * MICRO // 1, renewal.had_slot + renewal.adopt)
-        packed = _Packed(plan, self._keyspace)
+        packed = _PackedPlan(plan, self._keyspace)
         return Item(packed.keys, packed.blob, packed.names, blob, packed.holder(renewal.holder))
 
 
-def arguments(items: Iterable[Item], keys: list[bytes], args: list[bytes]) -> None:
-    """Put *items* behind what *keys* and *args* have; what is as in the item before is not said again."""
+def add_arguments(items: Iterable[Item], keys: list[bytes], args: list[bytes]) -> None:
+    """Append *items* to *keys* and *args*; a plan or names equal to the item before are sent as empty."""
     plan, names = b"", b""
     for item in items:
         if item.names is names:
-            args += (b"", b"", item.ask, item.holder)
+            args += (b"", b"", item.body, item.holder)
             continue
         names = item.names
         keys += item.keys
         if item.plan == plan:
-            args += (b"", names, item.ask, item.holder)
+            args += (b"", names, item.body, item.holder)
         else:
             plan = item.plan
-            args += (plan, names, item.ask, item.holder)
+            args += (plan, names, item.body, item.holder)
 
 
 def head(
@@ -264,24 +269,24 @@ def head(
     known_us: int = 0,
     run_ids: bytes = b"",
 ) -> bytes:
-    """What holds for a whole batch; see include/clock.lua."""
+    """Return the parameters of a whole batch; see include/clock.lua."""
     lease_us = lease_s * MICRO // 1
-    told = (expected_us, pinned_us, hint_us, lease_us, events, spends, doubted_us, known_us)
-    return _HEAD.pack(*told) + run_ids
+    numbers = (expected_us, pinned_us, hint_us, lease_us, events, spends, doubted_us, known_us)
+    return _HEAD.pack(*numbers) + run_ids
 
 
-def stamp(told: bytes) -> tuple[int, int]:
-    """The server's time and the birth of what it knows, both in us."""
-    now_us, birth_us = _STAMP.unpack(told)
+def read_stamp(packed: bytes) -> tuple[int, int]:
+    """Return the server's time and the birth of its data, both in us."""
+    now_us, birth_us = _STAMP.unpack(packed)
     return int(now_us), int(birth_us)
 
 
-def _destination(finish: Release) -> bytes:
+def _destination(release: Release) -> bytes:
     """Return the name of the breaker that counts a failure, and its cause: keys hold only a digest."""
-    rule = finish.admitted.plan.breaker
-    if rule is None or finish.health not in (DestinationHealth.UNHEALTHY, DestinationHealth.UNREACHED):
+    rule = release.admitted.plan.breaker
+    if rule is None or release.health not in (DestinationHealth.UNHEALTHY, DestinationHealth.UNREACHED):
         return b""
-    return f"{rule.key}{CAUSE}{finish.cause}".encode("utf-8", "surrogatepass")
+    return f"{rule.key}{CAUSE_SEPARATOR}{release.cause}".encode("utf-8", "surrogatepass")
 
 
 def _quota_text(quota: QuotaLimit | None) -> str:
@@ -289,14 +294,14 @@ def _quota_text(quota: QuotaLimit | None) -> str:
 
 
 def _keys(plan: Plan, keys: Keyspace) -> Iterator[bytes]:
-    """Return the cell of the domain of *plan*, and the leases of its pool if it has one."""
+    """Yield the cell of the domain of *plan*, and the leases of its pool if it has one."""
     yield keys.key(KeyKind.CELL, plan.domain).encode()
     if plan.pool:
         yield (keys.key(KeyKind.POOL, plan.domain, plan.pool.key) + Part.LEASES).encode()
 
 
 def _names(plan: Plan) -> Iterator[str]:
-    """Return the fields of the cell that *plan* uses; see include/cell.lua for their order."""
+    """Yield the fields of the cell that *plan* uses; see include/cell.lua for their order."""
     if plan.pool:
         yield Keyspace.field("p", plan.pool.key)
     if plan.breaker:
@@ -308,7 +313,7 @@ def _names(plan: Plan) -> Iterator[str]:
 
 
 def _versions(plan: Plan) -> Iterator[int]:
-    """Of each of those fields the version of its limit; 0 where it has none."""
+    """Yield the version of the limit of each of those fields; 0 if it has none."""
     if plan.pool:
         yield plan.pool.version
     yield from [0] * ((plan.breaker is not None) + (plan.quota is not None))
@@ -345,22 +350,22 @@ def _pool(pool: PoolLimit) -> bytes:
     return blob
 
 
-def _observed(finish: Release, index: int) -> bytes:
-    admitted = finish.admitted
-    refund = finish.refund_micro(index)
-    sent = admitted.sent[index] + max(0, -refund)  # the answer has seen what it cost more
-    seen = finish.observed.get(index)
-    told, left, capacity, rate, wait_us = 0, 0, 0, 0, 0
-    if seen is not None:
-        told = (
-            _LEFT * (seen.remaining is not None)
-            + _CAPACITY * (seen.capacity is not None)
-            + _RATE * (seen.per_s is not None)
-            + _REFUSED * (seen.wait_s is not None)
-            + _HELD * (seen.held_s is not None)
+def _observed(release: Release, index: int) -> bytes:
+    admitted = release.admitted
+    refund = release.refund_micro(index)
+    sent = admitted.sent[index] + max(0, -refund)  # the response already includes what it cost more
+    observation = release.observed.get(index)
+    flags, remaining, capacity, rate, wait_us = 0, 0, 0, 0, 0
+    if observation is not None:
+        flags = (
+            _REMAINING * (observation.remaining is not None)
+            + _CAPACITY * (observation.capacity is not None)
+            + _RATE * (observation.per_s is not None)
+            + _REFUSED * (observation.wait_s is not None)
+            + _HOLD * (observation.held_s is not None)
         )
-        left = round((seen.remaining or 0) * MICRO)
-        capacity = round((seen.capacity or 0) * MICRO)
-        rate = max(1, int((seen.per_s or 0) * MICRO))
-        wait_us = round(max(seen.wait_s or 0, seen.held_s or 0) * MICRO)
-    return _OBSERVED.pack(index + 1, told, refund, left, sent, capacity, rate, wait_us)
+        remaining = round((observation.remaining or 0) * MICRO)
+        capacity = round((observation.capacity or 0) * MICRO)
+        rate = max(1, int((observation.per_s or 0) * MICRO))
+        wait_us = round(max(observation.wait_s or 0, observation.held_s or 0) * MICRO)
+    return _OBSERVED.pack(index + 1, flags, refund, remaining, sent, capacity, rate, wait_us)

@@ -1,7 +1,9 @@
-"""When a server last lost what it knew, for leases that are longer than it waits after that (R23).
+"""Reads since when slots have been granted again after a data loss.
 
-See include/clock.lua for the marker: slots are granted again from the time on that stands there. A cluster
-has one for each domain.
+Leases that are longer than the pause after a loss need it. The pause ends at the time in the marker, see
+include/clock.lua. A cluster has one marker per domain.
+
+Spec: R23.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 from struct import Struct
 
 from fairlead._core.secret import Secret
-from fairlead.adapters.redis.admin_client import asking
+from fairlead.adapters.redis.admin_client import admin_clients
 from fairlead.policy.limits.key import KeyKind, Keyspace
 from fairlead.policy.limits.limit import MICRO, Domain
 
@@ -18,7 +20,11 @@ _MARKER = Struct("<ddd")
 
 
 class RedisDataLoss:
-    """One look at a time, on a connection of its own: bulk operations are rare. *pinned_us*: for tests."""
+    """The DataLoss port on Redis. Each call opens a connection, because bulk operations are rare.
+
+    Args:
+        pinned_us: The time to use, for tests; 0: the server's clock.
+    """
 
     def __init__(self, url: Secret, keys: Keyspace, *, pinned_us: int = 0) -> None:
         self._url = url
@@ -26,17 +32,20 @@ class RedisDataLoss:
         self.pinned_us = pinned_us
 
     async def granting_s(self, domain: Domain) -> float:
-        """For how long slots of *domain* have been granted since the last loss; decades where there was none.
+        """Return for how long slots of *domain* have been granted since the last loss, in seconds.
 
-        Raises LimiterUnavailableError.
+        Without a loss the result is decades.
+
+        Raises:
+            LimiterUnavailableError: The server does not respond.
         """
-        async with asking(self._url, timeout_s=TIMEOUT_S) as servers:
+        async with admin_clients(self._url, timeout_s=TIMEOUT_S) as servers:
             marker = self._keys.key(KeyKind.MARKER, domain) if servers.in_cluster else self._keys.marker
-            client = servers.of(marker)
+            client = servers.client_for(marker)
             seconds, micros = await client.time()
-            kept = await client.get(marker)
-        if kept is None:
+            stored = await client.get(marker)
+        if stored is None:
             return 0.0
-        _, grants_from_us, _ = _MARKER.unpack_from(kept)
+        _, grants_from_us, _ = _MARKER.unpack_from(stored)
         now_us = self.pinned_us or seconds * MICRO + micros
         return max(0.0, float(now_us - grants_from_us) / MICRO)

@@ -1,4 +1,4 @@
-"""Which server of a cluster has which slots, as CLUSTER SLOTS tells it."""
+"""The hash slots of a Redis Cluster and their servers, parsed from CLUSTER SLOTS."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fairlead.adapters.redis.connection import member_url
 
 @dataclass(frozen=True, slots=True)
 class SlotRange:
-    """Slots from the *first* to the *last*. *servers*: URLs by address; the primary comes first."""
+    """The hash slots from *first* to *last*. *servers*: URLs by address, the primary first."""
 
     first: int
     last: int
@@ -20,21 +20,21 @@ class SlotRange:
 
     @property
     def primary(self) -> tuple[str, Secret]:
-        """Its address and its URL."""
+        """The address and URL of the primary."""
         return next(iter(self.servers.items()))
 
 
-def slot_ranges(told: Iterable[Any], url: Secret) -> list[SlotRange]:
-    """The ranges of an answer: first and last slot, then host and port of the primary and of its replicas.
+def slot_ranges(response: Iterable[Any], url: Secret) -> list[SlotRange]:
+    """Return the ranges of a response: first and last slot, then the servers, the primary first.
 
-    *url*: who answered. A server that does not know its own host is where we reached it.
+    *url* is that of the responding server. It stands in for a host that the server does not know.
     """
     return [
-        SlotRange(first, last, dict(_place(url, *server[:2]) for server in servers))
-        for first, last, *servers in told
+        SlotRange(first, last, dict(_server(url, *server[:2]) for server in servers))
+        for first, last, *servers in response
     ]
 
 
-def _place(url: Secret, raw: bytes | None, port: int) -> tuple[str, Secret]:
+def _server(url: Secret, raw: bytes | None, port: int) -> tuple[str, Secret]:
     host = "" if raw is None else raw.decode()
     return f"{host}:{port}", member_url(url, host, port)

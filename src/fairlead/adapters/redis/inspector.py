@@ -1,4 +1,4 @@
-"""Reads what the scripts wrote, for people. See include/cell.lua, pool.lua and codec.py for the forms."""
+"""Reads the stored state of the gate for the operator. Its form is in include/record_formats.lua."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from fairlead._core.secret import Secret
 from fairlead.adapters.redis.admin_client import (
     UNREADABLE,
     Servers,
-    asking,
-    numbers,
+    admin_clients,
     pages,
-    passing_over,
-    told,
-    who,
+    parse_holder,
+    skip_unreadable,
+    text_of,
+    unpack_numbers,
 )
-from fairlead.adapters.redis.codec import CAUSE
+from fairlead.adapters.redis.codec import CAUSE_SEPARATOR
 from fairlead.engine.ports import (
     BreakerView,
     BucketView,
@@ -33,17 +33,17 @@ from fairlead.policy.limits.key import KeyKind, Keyspace, Part
 from fairlead.policy.limits.limit import MICRO, BucketLimit, Domain, Plan, PoolLimit
 
 MOST_EVENTS = 1000
-"""The latest of a pool's log, among which promotions are looked for."""
+"""How many of the latest events of a pool are searched for promotions."""
 MOST_FAILURES = 20
 PAGE = 1000
-"""Keys that one step of a search passes: about a millisecond of the server."""
+"""Keys that one step of a search visits: about a millisecond of the server's time."""
 _BUCKET = Struct("<ddddddddd")
 _BREAKER = Struct("<22d")
 _POOL = Struct("<dIddBd")
 
 
 class RedisInspector:
-    """See the port."""
+    """The GateViewer port on Redis."""
 
     def __init__(self, url: Secret, keys: Keyspace) -> None:
         self._url = url
@@ -53,45 +53,45 @@ class RedisInspector:
         return (await self.inspect_many([plan], events=events))[0]
 
     async def inspect_many(self, plans: Sequence[Plan], *, events: int = 0) -> list[GateView]:
-        async with asking(self._url) as servers:
+        async with admin_clients(self._url) as servers:
             return [await self._look(servers, plan, events) for plan in plans]
 
     async def breakers(self, domain: Domain | None = None, *, failures: int = 1) -> list[DestinationView]:
         prefix = self._keys.prefix if domain is None else self._keys.key(KeyKind.BREAKER, domain) + ":"
         views: list[DestinationView] = []
-        async with asking(self._url) as servers:
-            clients = servers.each.values() if domain is None else (servers.of(prefix),)
+        async with admin_clients(self._url) as servers:
+            clients = servers.clients.values() if domain is None else (servers.client_for(prefix),)
             for client in clients:
                 async for page in pages(client, prefix, PAGE):
-                    keys = [key for key in map(told, page) if self._keys.named(key) == "failures"]
+                    keys = [key for key in map(text_of, page) if self._keys.named(key) == "failures"]
                     views += [
                         view for key in keys if (view := await self._destination(client, key, failures))
                     ]
         return sorted(views, key=lambda view: view.destination)
 
     async def _destination(self, client: Any, key: str, most: int) -> DestinationView | None:
-        """Return the breaker whose failures are at *key*; None if they do not name it."""
+        """Return the breaker with its failures at *key*; None if they do not name it."""
         latest = await _newest(client, key, max(1, most))
-        named = Destination.of(latest[0].get("n", "").partition(CAUSE)[0]) if latest else None
+        named = Destination.of(latest[0].get("n", "").partition(CAUSE_SEPARATOR)[0]) if latest else None
         if named is None:
             return None
         seconds, micros = await client.time()
         now_us = seconds * MICRO + micros
-        with passing_over():
+        with skip_unreadable():
             stored = await client.hget(*self._keys.breaker_at(key))
-            state = numbers(_BREAKER, stored) or (0.0,) * 20
+            state = unpack_numbers(_BREAKER, stored) or (0.0,) * 20
             shown = tuple(_failure(event, now_us) for event in latest[:most])
             return DestinationView(named, _breaker(state, now_us), shown)
         return None
 
     async def _look(self, servers: Servers, plan: Plan, events: int) -> GateView:
         cell_key = self._keys.key(KeyKind.CELL, plan.domain)
-        client = servers.of(cell_key)
+        client = servers.client_for(cell_key)
         seconds, micros = await client.time()
         now_us = seconds * MICRO + micros
         unreadable: list[str] = []
         cell: Mapping[bytes, bytes] | None = None
-        with passing_over():
+        with skip_unreadable():
             cell = await client.hgetall(cell_key)
         if cell is None:
             cell, unreadable = {}, ["cell"]
@@ -109,7 +109,9 @@ class RedisInspector:
             if events:
                 log = await _newest(client, base + Part.EVENTS, MOST_EVENTS)
                 latest = log[:events]
-                promoted = [_promotion(one, now_us) for one in log if one.get("k") == "promote"][:events]
+                promoted = [_promotion(event, now_us) for event in log if event.get("k") == "promote"][
+                    :events
+                ]
         breaker, failures = await self._breaker(client, plan, cell, now_us, events, unreadable)
         buckets = tuple(_bucket(limit, cell, now_us, unreadable) for limit in plan.buckets)
         return GateView(
@@ -142,7 +144,7 @@ def _part(
 ) -> tuple[float, ...] | None:
     """Return the stored value of a part; add its name to *unreadable* if it cannot be read."""
     stored = cell.get(Keyspace.field(letter, key).encode())
-    state = numbers(form, stored)
+    state = unpack_numbers(form, stored)
     if state is None and stored is not None:
         unreadable.append(part)
     return state
@@ -179,30 +181,32 @@ def _breaker(state: Sequence[float], now_us: int) -> BreakerView:
 
 
 async def _holders(client: Any, base: str, now_us: int) -> tuple[HolderView, ...]:
-    found = await _sorted(client, base + Part.LEASES)
-    return tuple(HolderView(*who(told(member)), (until_us - now_us) / MICRO) for member, until_us in found)
+    leases = await _sorted(client, base + Part.LEASES)
+    return tuple(
+        HolderView(*parse_holder(text_of(member)), (until_us - now_us) / MICRO) for member, until_us in leases
+    )
 
 
 async def _waiters(client: Any, base: str, pool: PoolLimit, now_us: int) -> tuple[WaiterView, ...]:
     alive = dict(await _sorted(client, base + Part.ALIVE))
-    found: list[WaiterView] = []
+    views: list[WaiterView] = []
     for number in range(1, pool.classes + 1):
         for member, since_us in await _sorted(client, f"{base}{Part.LINE}{number}"):
             alive_s = (alive.get(member, now_us) - now_us) / MICRO
-            found.append(WaiterView(*who(told(member)), (now_us - since_us) / MICRO, alive_s))
-    return tuple(found)
+            views.append(WaiterView(*parse_holder(text_of(member)), (now_us - since_us) / MICRO, alive_s))
+    return tuple(views)
 
 
 async def _sorted(client: Any, key: str) -> Sequence[tuple[bytes, float]]:
     """Return members and scores; none if *key* is not a sorted set."""
     members: list[tuple[bytes, float]] = []
-    with passing_over():
+    with skip_unreadable():
         members += await client.zrange(key, 0, -1, withscores=True)
     return members
 
 
 def _promotion(event: Mapping[str, str], now_us: int) -> PromotionView:
-    return PromotionView(*who(event.get("h", "")), (now_us - _number(event, "t")) / MICRO)
+    return PromotionView(*parse_holder(event.get("h", "")), (now_us - _number(event, "t")) / MICRO)
 
 
 def _number(event: Mapping[str, str], name: str) -> float:
@@ -214,16 +218,16 @@ def _number(event: Mapping[str, str], name: str) -> float:
 
 def _failure(event: Mapping[str, str], now_us: int) -> FailureView:
     ago_s, opened_s = (now_us - _number(event, "t")) / MICRO, _number(event, "o") / MICRO
-    cause = event.get("n", "").partition(CAUSE)[2]
+    cause = event.get("n", "").partition(CAUSE_SEPARATOR)[2]
     if not event.get("h"):
         return FailureView(ago_s, opened_s or None, cause=cause)
-    _, process, tenant, job, _ = who(event["h"])
+    _, process, tenant, job, _ = parse_holder(event["h"])
     return FailureView(ago_s, opened_s or None, process, tenant, job, cause)
 
 
 async def _newest(client: Any, key: str, most: int) -> list[Mapping[str, str]]:
     """Return the latest entries of a stream, newest first; none if it is not a stream."""
     entries: Sequence[tuple[bytes, Mapping[bytes, bytes]]] = ()
-    with passing_over():
+    with skip_unreadable():
         entries = await client.xrevrange(key, count=most)
-    return [{told(name): told(value) for name, value in fields.items()} for _, fields in entries]
+    return [{text_of(name): text_of(value) for name, value in fields.items()} for _, fields in entries]

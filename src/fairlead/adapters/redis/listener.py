@@ -1,4 +1,7 @@
-"""Tells a process of slots that were handed to it. Hints only: what is missed is found by asking again."""
+"""Receives messages about slots granted to this process.
+
+They are hints: a process that misses one finds its slot with its next request.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,15 @@ from redis.exceptions import RedisError, ResponseError
 
 from fairlead._core.clock import Clock
 from fairlead._core.secret import Secret
-from fairlead.adapters.redis.connection import ANSWER_TIMEOUT_S, connection_to, opened
+from fairlead.adapters.redis.connection import RESPONSE_TIMEOUT_S, connection_to, opened
 from fairlead.adapters.redis.hash_slots import slot_ranges
 from fairlead.engine.ports import Wake
 from fairlead.errors import LimiterUnavailableError
 
-AGAIN_S = 0.5
-"""Between two tries to reach the server; meanwhile whoever waits asks by itself."""
-QUIET_S = 5.0
-"""A link that says nothing for so long is asked whether it is alive: a firewall may have forgotten it."""
+RETRY_S = 0.5
+"""The wait between two attempts to connect. Meanwhile waiting calls poll."""
+PING_AFTER_S = 5.0
+"""A connection that is silent for this long gets a PING: a firewall may have dropped it."""
 _LONGEST_ID = 16
 
 
@@ -30,42 +33,45 @@ def wake(of: Wake, message: bytes) -> None:
 
 
 class Listener:
-    """Subscribes to one channel and stays subscribed, over any number of connections.
+    """A subscription to one channel that reconnects whenever its connection is lost.
 
-    Of a cluster any server tells of what is published on any other: where one is away, the next is asked.
+    Every cluster node receives what is published on any other, so the next one is tried if one is
+    unavailable.
     """
 
     def __init__(self, url: Secret, channel: str, wake: Wake, clock: Clock) -> None:
         self._url = url
-        self._places = [url]
+        self._urls = [url]
         self._channel = channel
         self._wake = wake
         self._clock = clock
 
     async def run(self) -> None:
-        """Until cancelled."""
-        for turn in count():
+        """Receive messages until cancelled."""
+        for attempt in count():
             with suppress(RedisError, OSError, TimeoutError, LimiterUnavailableError):  # the gate reports it
-                connection = connection_to(self._places[turn % len(self._places)])
+                connection = connection_to(self._urls[attempt % len(self._urls)])
                 try:
-                    await self._hear(connection)
+                    await self._receive(connection)
                 finally:
                     await connection.disconnect(nowait=True)
-            await self._clock.sleep(AGAIN_S)
+            await self._clock.sleep(RETRY_S)
 
-    async def _hear(self, connection: Connection) -> None:
+    async def _receive(self, connection: Connection) -> None:
         await opened(connection)
-        with suppress(ResponseError):  # it stands alone, or does not tell us
+        with suppress(ResponseError):  # not a cluster, or the command is not permitted
             await connection.send_command("CLUSTER", "SLOTS", check_health=False)
-            found = slot_ranges(await connection.read_response(timeout=ANSWER_TIMEOUT_S) or (), self._url)
-            others = {address: place for part in found for address, place in part.servers.items()}
-            self._places = [self._url, *others.values()]
+            ranges = slot_ranges(await connection.read_response(timeout=RESPONSE_TIMEOUT_S) or (), self._url)
+            others = {address: url for part in ranges for address, url in part.servers.items()}
+            self._urls = [self._url, *others.values()]
         await connection.send_command("SUBSCRIBE", self._channel, check_health=False)
         has_pinged = False
         while True:
-            message = await connection.read_response(timeout=ANSWER_TIMEOUT_S if has_pinged else QUIET_S)
+            message = await connection.read_response(
+                timeout=RESPONSE_TIMEOUT_S if has_pinged else PING_AFTER_S
+            )
             if message is None and has_pinged:
-                raise TimeoutError(f"no response within {ANSWER_TIMEOUT_S:g} s")
+                raise TimeoutError(f"no response within {RESPONSE_TIMEOUT_S:g} s")
             has_pinged = message is None
             if has_pinged:
                 await connection.send_command("PING", check_health=False)

@@ -1,10 +1,13 @@
-"""One server: the connections to it, what their greetings told, and the batches that it judges.
+"""One Redis server: its connections, the state read when one is greeted, and the batches it runs.
 
-A greeting asks who the server is (a restart or a fail-over shows in the run id), whether it may be used at
-all (R23, R29), and since when nothing was lost on it. What the last one told is said with each batch.
+A greeting reads three things: the run id, in which a restart or a failover shows; whether the gate may use
+the server at all; and since when it has lost no data. Each batch carries the run id.
 
-With each batch goes, too, what time we think it is there. A server that has another does nothing and says so:
-the batch was held up on its way, or the server's clock was set. What we hear, and when, tells which.
+Each batch also carries the time that this process expects on the server. If the server's clock differs, the
+script does nothing and returns the server's time: either the batch was delayed on its way, or the server's
+clock was set. The time at which that response arrives shows which of the two happened.
+
+Spec: R23, R29.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from typing import Any, NamedTuple
 
 from fairlead._core.clock import Clock
 from fairlead._core.secret import Secret
-from fairlead.adapters.redis.codec import Item, arguments, head, stamp
+from fairlead.adapters.redis.codec import Item, add_arguments, head, read_stamp
 from fairlead.adapters.redis.connection import RedisConnection, unavailable
 from fairlead.adapters.redis.listener import wake
 from fairlead.adapters.redis.scripts import script
@@ -26,30 +29,34 @@ from fairlead.errors import LimiterUnavailableError
 from fairlead.policy.limits.limit import MICRO
 
 PARALLEL = 2
-"""Batches under way: while the server judges one, this process packs the next."""
+"""Batches in flight: while the server runs one, this process packs the next."""
 TRIES = 3
-"""How often a batch is sent that the server heard too late to do anything."""
+"""The most times that a batch is sent which reaches the server too late to be run."""
 KNOWN_US = MICRO
-"""So near we know the server's clock, or do not say that we know it."""
+"""The server's clock counts as known once its offset is known to within this."""
 DRIFT_US = 500
-"""In a second, at most, of two clocks that are kept right: who asked nothing for hours knows it less well."""
+"""The most by which two synchronised clocks drift apart in a second."""
 LEASE_ID = 16
 """Characters of a lease id on the wire."""
 NEW_US = 1
-"""The birth of an installation that never granted anything: all that is missing is full."""
+"""The birth of an installation that has granted nothing yet: every missing bucket is full."""
 
 
 def never() -> bool:
-    """What a server that was not always there is no sign of."""
+    """Return False: the `is_new` of a server that is not new."""
     return False
 
 
 @dataclass(slots=True)
-class Terms:
-    """What holds for every batch of a gate. *pinned_us* sets the clock, for tests; 0: the server's own.
+class GateParams:
+    """The parameters that every batch of a gate carries.
 
-    *lease_s*: the longest lease of a slot. *events*: how many events of a pool are kept, *spends*: of a
-    bucket.
+    Attributes:
+        lease_s: The longest lease of a slot.
+        events: How many events of a pool are stored.
+        spends: How many events of a bucket are stored.
+        pinned_us: The time to use, for tests; 0: the server's own clock.
+        wake: Called with each lease that a batch of this gate granted a slot to.
     """
 
     prefix: bytes
@@ -58,11 +65,10 @@ class Terms:
     spends: int
     pinned_us: int
     wake: Wake = lambda lease_id: None
-    """Called with each lease that one of the gate's own batches handed a slot."""
 
 
-class Call(NamedTuple):
-    """One run of the script: items that one marker vouches for. *hint_us*: its birth where it is missing."""
+class ScriptRun(NamedTuple):
+    """One run of the script: items covered by one marker. *hint_us*: its birth if the marker is missing."""
 
     marker: bytes
     hint_us: int
@@ -70,17 +76,20 @@ class Call(NamedTuple):
 
 
 class Node:
-    """*marker*: the key that tells whether it was emptied. *is_new*: whether nothing was ever granted; said
-    once, when it is met first, heard or not: from then on a missing marker is a loss.
+    """A server and the connections to it.
 
-    *seed*: it may turn out to be one of a cluster, to which others lead.
+    Args:
+        marker: The key that shows whether the server was emptied.
+        is_new: Whether the installation has granted nothing yet. Called once, at the first greeting: after
+            that a missing marker is a loss.
+        seed: Whether the server may turn out to be one of a cluster, through which the others are found.
     """
 
     def __init__(
         self,
         url: Secret,
         marker: bytes,
-        terms: Terms,
+        params: GateParams,
         clock: Clock,
         *,
         is_new: Callable[[], bool] = never,
@@ -88,83 +97,86 @@ class Node:
     ) -> None:
         self.marker = marker
         self.birth_us = 0
-        """Since when nothing was lost here."""
+        """Since when the server has lost no data."""
         self.in_cluster = False
         self.run_id = b""
         self.peers: Callable[[], Iterable[Node]] = tuple
-        """The other primaries of its cluster: what comes from a living one was not lost."""
+        """The other primaries of its cluster: keys that moved here from a living one are not lost."""
         self._is_new = is_new
         self._hint_us = 0
         self._seed = seed
-        self._terms = terms
+        self._params = params
         self._clock = clock
-        self._ahead_us: float | None = None  # the server's clock less our monotonic one
-        self._known_s = self._learned_s = 0.0  # since when that is known, and when it was last corrected
+        self._offset_us: float | None = None  # the server's clock minus our monotonic clock
+        self._known_since_mono = 0.0  # when the offset became known
+        self._corrected_mono = 0.0  # when the offset was last corrected
         self._script = script("gate")
-        self._pinger = RedisConnection(url, self._greet)
-        self._pinging = asyncio.Lock()
-        self._link = partial(RedisConnection, url, self._greet)
-        self._links: list[RedisConnection] = []
-        """The idle ones. One batch may ask a server of a cluster twice, while a slot is on its way there."""
+        self._control = RedisConnection(url, self._greet)
+        self._control_lock = asyncio.Lock()
+        self._connect = partial(RedisConnection, url, self._greet)
+        self._idle: list[RedisConnection] = []
+        """Idle connections. One batch may use two to a cluster node while a slot is moving there."""
 
     async def ready(self) -> None:
-        """Return once it was greeted. LimiterUnavailableError where it must not be used."""
-        if not self._pinger.is_ready:
-            async with self._pinging:
-                await self._pinger.ready()
+        """Wait until the server was greeted; raise LimiterUnavailableError if the gate must not use it."""
+        if not self._control.is_ready:
+            async with self._control_lock:
+                await self._control.ready()
 
-    def vouch(self, marker: bytes) -> None:
-        """Go by another marker from now on: the last one's slot belongs to another server."""
+    def use_marker(self, marker: bytes) -> None:
+        """Use *marker* from now on, because the hash slot of the last one moved to another server."""
         self.marker, self._hint_us = marker, self.birth_us
 
-    async def judge(
-        self, calls: Sequence[Call], *, asking: bool = False
+    async def run(
+        self, runs: Sequence[ScriptRun], *, asking: bool = False
     ) -> list[Sequence[bytes] | Exception]:
-        """What the script says to the items of each call, or what became of the call.
+        """Run the script for each of *runs*; return the results of its items, or the error of the run.
 
-        LimiterUnavailableError where the connection is lost: each call may have been run or not. Where some had their
-        answers by then, it stands in the places of the others.
+        If the connection is lost after some responses arrived, the error stands in the places of the others.
+
+        Raises:
+            LimiterUnavailableError: The connection was lost before any response. Each run may have happened.
         """
-        link = self._links.pop() if self._links else self._link()
+        connection = self._idle.pop() if self._idle else self._connect()
         try:
-            await link.ready()
-            told = await self._told(link, calls, asking)
-            self._lost(link)
-            return told
+            await connection.ready()
+            results = await self._run_on_time(connection, runs, asking)
+            self._expire_idle(connection)
+            return results
         except LimiterUnavailableError:
-            self._lost(link)
+            self._expire_idle(connection)
             raise
         finally:
-            self._links.append(link)
+            self._idle.append(connection)
 
-    async def ask(self, *command: Any) -> Any:
-        """The answer to a command that is no script, beside the batches."""
-        async with self._pinging:
-            return await self._pinger.call(*command)
+    async def call(self, *command: Any) -> Any:
+        """Return the response to a command that is not a script, sent beside the batches."""
+        async with self._control_lock:
+            return await self._control.call(*command)
 
     async def ping(self) -> None:
-        """Return once the server has said that it may be written to.
+        """Wait until the server confirms that it accepts writes.
 
-        Full servers and replicas answer a PING, too. This changes nothing, and only they refuse it.
+        Full servers and replicas respond to PING as well. This command changes nothing, and they reject it.
         """
-        async with self._pinging:
+        async with self._control_lock:
             try:
-                if await self._pinger.call("SETRANGE", self.marker, 0, b"") == 0:
-                    await self._meet(self._pinger)  # it was emptied
+                if await self._control.call("SETRANGE", self.marker, 0, b"") == 0:
+                    await self._read_marker(self._control)  # the server was emptied
             except LimiterUnavailableError:
-                self._lost(self._pinger)
+                self._expire_idle(self._control)
                 raise
 
     async def close(self) -> None:
-        """Let go of all connections."""
-        for link in (*self._links, self._pinger):
-            await link.drop()
+        """Close all connections."""
+        for connection in (*self._idle, self._control):
+            await connection.disconnect()
 
     # ---- greetings -----------------------------------------------------------------------------
 
-    async def _greet(self, link: RedisConnection) -> None:
-        server = _info(await link.call("INFO", "server"))
-        memory = _info(await link.call("INFO", "memory"))
+    async def _greet(self, connection: RedisConnection) -> None:
+        server = _info(await connection.call("INFO", "server"))
+        memory = _info(await connection.call("INFO", "memory"))
         policy = memory.get("maxmemory_policy", "noeviction")
         if policy != "noeviction":
             raise LimiterUnavailableError(
@@ -174,130 +186,131 @@ class Node:
         self.run_id = server.get("run_id", "").encode()
         self.in_cluster = "cluster" in (server.get("server_mode"), server.get("redis_mode"))
         if not (self.in_cluster and self._seed):
-            await self._meet(link)
+            await self._read_marker(connection)
 
-    async def _meet(self, link: RedisConnection) -> None:
-        """Learn since when nothing was lost, and what time it is there; and leave the marker."""
+    async def _read_marker(self, connection: RedisConnection) -> None:
+        """Read since when the server has lost no data, and its time; write the marker if it is missing."""
         hint_us = NEW_US if self._is_new() else self._hint_us
         self._is_new, self._hint_us = never, 0
-        sent_s = self._clock.monotonic()
-        (told,) = await link.run(self._script, [self._command(Call(self.marker, hint_us, ()))])
-        if isinstance(told, Exception):
-            raise told if isinstance(told, LimiterUnavailableError) else unavailable(told)
-        now_us, self.birth_us = stamp(told[0])
-        if self._ahead_us is None:  # else a clock that was set is what the next batch finds out
-            self._learn(now_us, sent_s)
+        sent_mono = self._clock.monotonic()
+        (result,) = await connection.run(self._script, [self._command(ScriptRun(self.marker, hint_us, ()))])
+        if isinstance(result, Exception):
+            raise result if isinstance(result, LimiterUnavailableError) else unavailable(result)
+        now_us, self.birth_us = read_stamp(result[0])
+        if self._offset_us is None:  # otherwise the next batch finds out whether the clock was set
+            self._correct_offset(now_us, sent_mono)
 
-    def _lost(self, link: RedisConnection) -> None:
-        """Where *link* has ended, so have the idle ones: no later batch may find one dead.
+    def _expire_idle(self, connection: RedisConnection) -> None:
+        """Make the idle connections reconnect before their next use, if *connection* is lost.
 
-        Meanwhile this machine may have slept, and its clock stood still: the time is asked anew.
+        Meanwhile this machine may have been suspended, with its monotonic clock stopped, so the offset of the
+        server's clock is unknown again.
         """
-        if not link.is_ready:
-            self._ahead_us = None
-            for idle in self._links:
-                idle.doubt()
+        if not connection.is_ready:
+            self._offset_us = None
+            for idle in self._idle:
+                idle.require_reconnect()
 
     # ---- batches -------------------------------------------------------------------------------
 
-    async def _told(
-        self, link: RedisConnection, calls: Sequence[Call], asking: bool
+    async def _run_on_time(
+        self, connection: RedisConnection, runs: Sequence[ScriptRun], asking: bool
     ) -> list[Sequence[bytes] | Exception]:
-        """What each call is told. Those with which nothing was done are sent again.
+        """Run *runs*, and repeat those of which nothing was done because they were late.
 
-        A connection that breaks then is no reason to forget what the others were told: they may have a slot.
+        If the connection breaks during a repetition, the earlier results are returned: they may hold slots.
         """
-        answers: list[Sequence[bytes] | Exception] = [()] * len(calls)
-        left = dict.fromkeys(range(len(calls)), 0)  # the births that are doubted, by place
+        results: list[Sequence[bytes] | Exception] = [()] * len(runs)
+        pending = dict.fromkeys(range(len(runs)), 0)  # index -> the birth that is in doubt
         for _ in range(TRIES):
-            sent_s = self._clock.monotonic()
-            commands = [self._command(calls[place], sent_s, left[place]) for place in left]
+            sent_mono = self._clock.monotonic()
+            commands = [self._command(runs[i], sent_mono, pending[i]) for i in pending]
             try:
-                told = await link.run(self._script, commands, asking=asking)
+                responses = await connection.run(self._script, commands, asking=asking)
             except LimiterUnavailableError as error:
-                if len(left) == len(calls):
+                if len(pending) == len(runs):
                     raise
-                told = [error] * len(left)
-            again = {}
-            for place, each in zip(left, told, strict=True):
-                if isinstance(each, bytes):  # the time alone
-                    again[place] = self._doubted(calls[place], each, sent_s)
+                responses = [error] * len(pending)
+            late = {}
+            for i, response in zip(pending, responses, strict=True):
+                if isinstance(response, bytes):  # the time alone
+                    late[i] = self._doubtful_birth(runs[i], response, sent_mono)
                 else:
-                    failed = isinstance(each, Exception)
-                    answers[place] = each if failed else self._heard(calls[place], each, sent_s)
-            if not again:
-                return answers
-            left = again
-        for place in left:
-            answers[place] = LimiterUnavailableError("Redis hears what it is asked too late")
-        return answers
+                    failed = isinstance(response, Exception)
+                    results[i] = response if failed else self._item_results(runs[i], response, sent_mono)
+            if not late:
+                return results
+            pending = late
+        for i in pending:
+            results[i] = LimiterUnavailableError("Redis receives requests too late")
+        return results
 
     def _command(
-        self, call: Call, sent_s: float | None = None, doubted_us: int = 0
+        self, run: ScriptRun, sent_mono: float | None = None, doubted_us: int = 0
     ) -> tuple[list[bytes], list[bytes]]:
-        """*sent_s*: it says what time we think it is there."""
-        terms = self._terms
+        """Return keys and arguments of *run*. With *sent_mono* they state the time expected on the server."""
+        params = self._params
         expected_us = known_us = 0
-        if sent_s is not None and self._ahead_us is not None and not terms.pinned_us:
-            expected_us = round(sent_s * MICRO + self._ahead_us)
-            known_us = round((sent_s - self._known_s) * MICRO)
+        if sent_mono is not None and self._offset_us is not None and not params.pinned_us:
+            expected_us = round(sent_mono * MICRO + self._offset_us)
+            known_us = round((sent_mono - self._known_since_mono) * MICRO)
         start = head(
             expected_us=expected_us,
-            pinned_us=terms.pinned_us,
-            hint_us=call.hint_us,
-            lease_s=terms.lease_s,
-            events=terms.events,
-            spends=terms.spends,
+            pinned_us=params.pinned_us,
+            hint_us=run.hint_us,
+            lease_s=params.lease_s,
+            events=params.events,
+            spends=params.spends,
             doubted_us=doubted_us,
             known_us=known_us,
             run_ids=self.run_id + b"".join(node.run_id for node in self.peers()),
         )
-        keys, args = [call.marker], [start, terms.prefix]
-        arguments(call.items, keys, args)
+        keys, args = [run.marker], [start, params.prefix]
+        add_arguments(run.items, keys, args)
         return keys, args
 
-    def _heard(self, call: Call, told: Sequence[bytes], sent_s: float) -> Sequence[bytes]:
-        """The answers to the items."""
-        now_us, birth_us = stamp(told[0])
-        if call.marker == self.marker:
+    def _item_results(self, run: ScriptRun, response: Sequence[bytes], sent_mono: float) -> Sequence[bytes]:
+        """Return the results of the items; wake the calls of this process that were granted a slot."""
+        now_us, birth_us = read_stamp(response[0])
+        if run.marker == self.marker:
             self.birth_us = birth_us
-        self._learn(now_us, sent_s)
-        end = len(call.items) + 1
-        for granted in told[end:]:  # these need no channel
-            for start in range(0, len(granted), LEASE_ID):
-                wake(self._terms.wake, granted[start : start + LEASE_ID])
-        return told[1:end]
+        self._correct_offset(now_us, sent_mono)
+        end = len(run.items) + 1
+        for lease_ids in response[end:]:  # these are not published
+            for start in range(0, len(lease_ids), LEASE_ID):
+                wake(self._params.wake, lease_ids[start : start + LEASE_ID])
+        return response[1:end]
 
-    def _doubted(self, call: Call, told: bytes, sent_s: float) -> int:
-        """0 where the call may have been late; else the clock was set since the server told of this birth."""
-        now_us, birth_us = stamp(told)
-        least_us, most_us = self._between(now_us, sent_s)
-        near_us = KNOWN_US + (sent_s - self._learned_s) * DRIFT_US
-        if self._ahead_us is None or least_us - near_us <= self._ahead_us <= most_us + near_us:
-            self._learn(now_us, sent_s)
+    def _doubtful_birth(self, run: ScriptRun, response: bytes, sent_mono: float) -> int:
+        """Return 0 if *run* may have been late, else the birth since which the server's clock was set."""
+        now_us, birth_us = read_stamp(response)
+        least_us, most_us = self._offset_bounds(now_us, sent_mono)
+        tolerance_us = KNOWN_US + (sent_mono - self._corrected_mono) * DRIFT_US
+        if self._offset_us is None or least_us - tolerance_us <= self._offset_us <= most_us + tolerance_us:
+            self._correct_offset(now_us, sent_mono)
             return 0
-        self._known_s = sent_s
-        return (self.birth_us if call.marker == self.marker else birth_us) or NEW_US
+        self._known_since_mono = sent_mono
+        return (self.birth_us if run.marker == self.marker else birth_us) or NEW_US
 
-    def _learn(self, now_us: int, sent_s: float) -> None:
-        """Correct what was known of the server's clock, as far as it cannot be."""
-        least_us, most_us = self._between(now_us, sent_s)
-        self._learned_s = sent_s
-        if self._ahead_us is not None:
-            self._ahead_us = min(max(self._ahead_us, least_us), most_us)
+    def _correct_offset(self, now_us: int, sent_mono: float) -> None:
+        """Move the known offset of the server's clock into the bounds that this response shows."""
+        least_us, most_us = self._offset_bounds(now_us, sent_mono)
+        self._corrected_mono = sent_mono
+        if self._offset_us is not None:
+            self._offset_us = min(max(self._offset_us, least_us), most_us)
         elif most_us - least_us < KNOWN_US:
-            self._ahead_us, self._known_s = (least_us + most_us) / 2, sent_s
+            self._offset_us, self._known_since_mono = (least_us + most_us) / 2, sent_mono
 
-    def _between(self, now_us: int, sent_s: float) -> tuple[float, float]:
-        """The least and the most that the server's clock is ahead: it was read between sending and now.
+    def _offset_bounds(self, now_us: int, sent_mono: float) -> tuple[float, float]:
+        """Return the least and the most offset: the clock was read between sending and now.
 
-        How long ago says nobody: this process may have been frozen meanwhile.
+        A narrower bound is not possible, because this process may have been frozen in between.
         """
-        return now_us - self._clock.monotonic() * MICRO, now_us - sent_s * MICRO
+        return now_us - self._clock.monotonic() * MICRO, now_us - sent_mono * MICRO
 
 
-def _info(told: Any) -> Mapping[str, str]:
-    """The lines of an INFO section."""
-    text = told.decode("utf-8", "replace") if isinstance(told, bytes) else str(told)
+def _info(response: Any) -> Mapping[str, str]:
+    """Return the fields of an INFO section."""
+    text = response.decode("utf-8", "replace") if isinstance(response, bytes) else str(response)
     pairs = (line.split(":", 1) for line in text.split("\n") if ":" in line and not line.startswith("#"))
     return {name: value.strip() for name, value in pairs}

@@ -1,8 +1,9 @@
-"""The gate of the whole fleet: one script judges all that this process asks at the same time (G1, G10).
+"""The gate of the whole fleet on Redis: one run of one script decides all requests of a batch.
 
-Asks that come while a batch is under way go together into the next one. What was asked and nobody waits for
-any more (a cancelled caller) is undone as soon as its answer is there; an answer that never comes counts as
-spent and is not asked again (R25).
+Requests that arrive while a batch is in flight form the next one. A grant for a cancelled caller is undone as
+soon as it arrives. A request without a response counts as spent and is not repeated.
+
+Spec: G1, G10, R25.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from typing import Any
 from fairlead._core.clock import Clock
 from fairlead._core.secret import Secret
 from fairlead.adapters.redis.cluster import Cluster
-from fairlead.adapters.redis.codec import FINISH, Cancel, Codec, Item, Request
+from fairlead.adapters.redis.codec import RELEASE, Cancel, Codec, Item, Request
 from fairlead.adapters.redis.listener import Listener
-from fairlead.adapters.redis.node import PARALLEL, Call, Node, Terms, never
+from fairlead.adapters.redis.node import PARALLEL, GateParams, Node, ScriptRun, never
 from fairlead.engine.base.batch import Batcher
 from fairlead.engine.base.timing import gather_all
 from fairlead.engine.ports import (
@@ -35,18 +36,23 @@ from fairlead.errors import LimiterUnavailableError
 from fairlead.policy.limits.key import Keyspace
 
 MAX_BATCH = 128
-"""Items of one script call: it keeps the server for itself for about a millisecond."""
+"""Items of one script run, which blocks the server for about a millisecond."""
 
 _NOTHING_HELD = Released(was_held=True)
 
 
 class RedisGate:
-    """The Gate port on one server or a cluster. *process*: who we are to the others; holders name it, too.
+    """The FleetGate port on one Redis server or a cluster.
 
-    *new*: nothing was ever granted by this installation; asked when a server is met.
+    Args:
+        process: The name of this process towards the others; holders contain it.
+        new: Whether this installation has granted nothing yet; called when a server is greeted.
+        lease_s: The longest lease of a slot. After a data loss no slot is granted before it has passed.
+        events: How many events of a pool are stored.
+        spends: How many events of a bucket are stored.
+        pinned_us: The time to use, for tests; 0: the server's clock.
 
-    *lease_s*: the longest lease of a slot; after a loss no slot is granted before it has passed (R23).
-    *events*: how many events of a pool are kept. *pinned_us* sets the clock for tests.
+    Spec: R23.
     """
 
     def __init__(
@@ -69,7 +75,7 @@ class RedisGate:
         self._process = process
         self._listening: asyncio.Task[None] | None = None
         self._is_new = new if callable(new) else lambda: new
-        self.terms = Terms(self._keys.prefix.encode(), lease_s, events, spends, pinned_us)
+        self.params = GateParams(self._keys.prefix.encode(), lease_s, events, spends, pinned_us)
         self._seed = self._node(url, self._keys.marker.encode(), seed=True)
         self._cluster: Cluster | None = None
         self._batch: Batcher[Request, Any] = Batcher(
@@ -78,42 +84,42 @@ class RedisGate:
         self._undoing: set[asyncio.Task[Any]] = set()
 
     def _node(self, url: Secret, marker: bytes, *, seed: bool = False) -> Node:
-        return Node(url, marker, self.terms, self._clock, is_new=self._is_new, seed=seed)
+        return Node(url, marker, self.params, self._clock, is_new=self._is_new, seed=seed)
 
     # ---- the port ------------------------------------------------------------------------------
 
-    def admit(self, ask: AdmitRequest) -> Coroutine[Any, Any, AdmitResult]:
-        """One step, all or nothing."""
-        return self._batch(ask)
+    def admit(self, request: AdmitRequest) -> Coroutine[Any, Any, AdmitResult]:
+        """Take all parts of a plan in one step, or none."""
+        return self._batch(request)
 
     async def release(self, release: Release) -> Released:
-        """Give back the slot, hand it on, settle the buckets, tell the breaker."""
-        return await self._batch(release) if self._codec.tells(release) else _NOTHING_HELD
+        """Release the slot, settle the buckets, and record the outcome in the breaker."""
+        return await self._batch(release) if self._codec.needs_script(release) else _NOTHING_HELD
 
-    def release_soon(self, release: Release, told: OnReleased) -> None:
-        """The same in the next batch, which waits for the one under way and is waited for by the next."""
-        if self._codec.tells(release):
-            self._batch.post(release, told)
+    def release_soon(self, release: Release, on_released: OnReleased) -> None:
+        """Release in the next batch, without waiting, and call *on_released* with the outcome."""
+        if self._codec.needs_script(release):
+            self._batch.post(release, on_released)
         else:
-            told(_NOTHING_HELD)
+            on_released(_NOTHING_HELD)
 
-    async def cancel(self, ask: AdmitRequest) -> None:
-        """Leave the line, give back a grant or turns that are no longer wanted. Idempotent."""
-        await self._batch(Cancel(ask))
+    async def cancel(self, request: AdmitRequest) -> None:
+        """Leave the queue and return a grant or reservations that are no longer needed. Idempotent."""
+        await self._batch(Cancel(request))
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[Lease]:
-        """Keep leases and places; one batch for a whole process."""
+        """Renew leases and places in the queue, all in one batch."""
         leases: list[Lease] = await gather_all(*map(self._batch, renewals))
         return leases
 
     async def listen(self, wake: Wake) -> None:
         """Call *wake* for each grant to this process, until closed."""
-        self.terms.wake = wake
+        self.params.wake = wake
         listener = Listener(self._url, self._keys.channel(self._process), wake, self._clock)
         self._listening = asyncio.create_task(listener.run(), name="fairlead-gate-listener")
 
     async def close(self) -> None:
-        """Send what waits, undo what nobody waits for, then let go."""
+        """Send what is queued, undo grants without a caller, then close all connections."""
         if self._listening is not None:
             self._listening.cancel()
             await asyncio.wait((self._listening,))
@@ -128,75 +134,75 @@ class RedisGate:
     # ---- batches -------------------------------------------------------------------------------
 
     async def _send(self, requests: Sequence[Request]) -> Sequence[Any]:
-        """What each request is told, as its own kind of answer, or the error that it met.
+        """Return the result of each request, or its error.
 
-        They are packed here: while the server judges this batch, those of the next one wait as they are. One
-        that cannot be packed is nobody else's trouble.
+        Requests are packed here, so that the next batch grows while the server runs this one. A request that
+        cannot be packed does not affect the others.
         """
         try:
             items = list(map(self._codec.pack, requests))
-        except Exception:  # noqa: BLE001 (whatever it is, it is told to whom it concerns)
-            return await self._sorted_out(requests)
-        return await self._judged(requests, items)
+        except Exception:  # noqa: BLE001 (returned to its own caller below)
+            return await self._send_packable(requests)
+        return await self._run(requests, items)
 
-    async def _sorted_out(self, requests: Sequence[Request]) -> Sequence[Any]:
-        told: list[Any] = [None] * len(requests)
+    async def _send_packable(self, requests: Sequence[Request]) -> Sequence[Any]:
+        results: list[Any] = [None] * len(requests)
         good: dict[int, Item] = {}
-        for place, request in enumerate(requests):
+        for index, request in enumerate(requests):
             try:
-                good[place] = self._codec.pack(request)
+                good[index] = self._codec.pack(request)
             except Exception as error:  # noqa: BLE001
-                told[place] = error
-        answers = await self._judged([requests[place] for place in good], list(good.values()))
-        for place, answer in zip(good, answers, strict=True):
-            told[place] = answer
-        return told
+                results[index] = error
+        answers = await self._run([requests[index] for index in good], list(good.values()))
+        for index, answer in zip(good, answers, strict=True):
+            results[index] = answer
+        return results
 
-    async def _judged(self, requests: Sequence[Request], items: list[Item]) -> Sequence[Any]:
+    async def _run(self, requests: Sequence[Request], items: list[Item]) -> Sequence[Any]:
         read = self._codec.read
-        if (cluster := self._cluster or await self._met()) is not None:
-            return list(map(read, requests, await cluster.judge(items)))
+        if (cluster := self._cluster or await self._load_cluster()) is not None:
+            return list(map(read, requests, await cluster.run(items)))
         order = _by_cell(items)
         if order is not None:
-            items = [items[place] for place in order]
-        (told,) = await self._seed.judge([Call(self._seed.marker, 0, items)])
-        if isinstance(told, Exception):
-            raise told
+            items = [items[index] for index in order]
+        (packed,) = await self._seed.run([ScriptRun(self._seed.marker, 0, items)])
+        if isinstance(packed, Exception):
+            raise packed
         if order is None:
-            return list(map(read, requests, told))
-        answers: list[Any] = [None] * len(items)
-        for place, answer in zip(order, told, strict=True):
-            answers[place] = read(requests[place], answer)
-        return answers
+            return list(map(read, requests, packed))
+        results: list[Any] = [None] * len(items)
+        for index, result in zip(order, packed, strict=True):
+            results[index] = read(requests[index], result)
+        return results
 
-    async def _met(self) -> Cluster | None:
-        """The cluster that the server belongs to; None: it stands alone."""
+    async def _load_cluster(self) -> Cluster | None:
+        """Return the cluster of the server; None if it is a single server."""
         await self._seed.ready()
         if not self._seed.in_cluster:
             return None
         cluster = Cluster(self._seed, self._url, self._node, self._keys, self._clock)
-        await cluster.learn()
+        await cluster.load_slots()
         self._cluster, self._is_new = self._cluster or cluster, never
         return self._cluster
 
     async def ping(self) -> None:
-        """Return once the server, or each of a cluster, has said that it may be written to."""
-        if (cluster := self._cluster or await self._met()) is not None:
+        """Wait until the server, or each one of a cluster, confirms that it accepts writes."""
+        if (cluster := self._cluster or await self._load_cluster()) is not None:
             await cluster.ping()
         else:
             await self._seed.ping()
 
     def abandon(self, error: LimiterUnavailableError) -> None:
-        """Fail all who wait for an answer; what comes of their asks is undone when it is known."""
+        """Fail all waiting callers with *error*; what their requests obtain is undone when it is known."""
         self._batch.abandon(error)
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing is under way, nor to be undone."""
+        """Whether nothing is in flight and nothing has to be undone."""
         return self._batch.is_idle and not self._undoing
 
     def _unclaimed(self, request: Request, answer: Any) -> None:
-        """Undo an ask whose caller is gone. After an error it may have a reservation."""
+        """Undo a request without a caller. After an error it may still hold a reservation."""
         if not isinstance(request, AdmitRequest) or isinstance(answer, GateRefusal):
             return
         if isinstance(answer, Admitted):
@@ -208,27 +214,28 @@ class RedisGate:
         self._undoing.add(task)
         task.add_done_callback(self._undone)
 
-    async def _cancelled(self, ask: AdmitRequest) -> None:
-        """Cancel, and try once more if the first request got lost: a reservation lasts until it is read."""
+    async def _cancelled(self, request: AdmitRequest) -> None:
+        """Cancel, and retry once if the request was lost, because a reservation would stay until it expires."""
         try:
-            await self.cancel(ask)
+            await self.cancel(request)
         except LimiterUnavailableError:
-            await self.cancel(ask)
+            await self.cancel(request)
 
     def _undone(self, task: asyncio.Task[Any]) -> None:
         self._undoing.discard(task)
         if not task.cancelled():
-            task.exception()  # not undone: the lease ends by itself
+            task.exception()  # not undone: the lease expires
 
 
 def _by_cell(items: Sequence[Item]) -> list[int] | None:
-    """The places of *items* so that those of one plan follow each other: its cell is read and written once.
+    """Return an order of *items* in which those of one cell are adjacent, so it is read and written once.
 
-    What has ended stands before what else is said of it. None: they need no order.
+    Releases come before the other items of a cell. None: no order is needed.
     """
     cells = [item.keys[0] for item in items]
     if len(set(cells)) in (1, len(cells)):
         return None
     return sorted(
-        range(len(cells)), key=lambda place: (cells[place], items[place].ask[0] != FINISH, items[place].names)
+        range(len(cells)),
+        key=lambda index: (cells[index], items[index].body[0] != RELEASE, items[index].names),
     )

@@ -1,6 +1,6 @@
-"""What a Redis or Valkey server says of itself, for `fairlead doctor`.
+"""The properties of a Redis or Valkey server that `fairlead doctor` checks.
 
-Read from INFO alone: managed servers refuse CONFIG (R29).
+They come from INFO alone, because managed servers reject CONFIG. Spec: R29.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fairlead._core.secret import Secret
-from fairlead.adapters.redis.admin_client import LoginRefusedError, asking
+from fairlead.adapters.redis.admin_client import LoginRefusedError, admin_clients
 from fairlead.errors import DependencyUnavailableError, InvalidConfigError, LimiterUnavailableError
 
 TIMEOUT_S = 3.0
@@ -22,14 +22,14 @@ APPEND_ADVICE = (
 
 @dataclass(frozen=True, slots=True)
 class RedisInfo:
-    """One look at a server."""
+    """The properties of one server, or the worst ones among the primaries of a cluster."""
 
     product: str
     version: str
     eviction: str
-    """``maxmemory_policy``; empty where the server does not tell."""
+    """``maxmemory_policy``; empty if the server does not report it."""
     max_memory_bytes: int
-    """0: no bound."""
+    """0: unlimited."""
     appends: bool
     """Whether it writes an append-only file."""
     read_only: bool
@@ -37,29 +37,31 @@ class RedisInfo:
 
     @property
     def evicts(self) -> bool:
-        """Whether it drops keys when it is full, as far as it tells."""
+        """Whether it evicts keys when it is full, as far as it reports."""
         return self.eviction not in ("", "noeviction")
 
 
-async def redis_facts(url: Secret, timeout_s: float = TIMEOUT_S) -> RedisInfo:
-    """Ask the server at *url*; of a cluster what is worst in any of its primaries.
+async def redis_info(url: Secret, timeout_s: float = TIMEOUT_S) -> RedisInfo:
+    """Return the properties of the server at *url*; for a cluster the worst ones among its primaries.
 
-    DependencyUnavailableError or InvalidConfigError, which never repeat the URL.
+    Raises:
+        DependencyUnavailableError: A server does not respond.
+        InvalidConfigError: The URL is invalid or the login was rejected. No error repeats the URL.
     """
-    found = list((await facts_of_each(url, timeout_s)).values())
+    infos = list((await redis_info_by_server(url, timeout_s)).values())
     return replace(
-        found[0],
-        eviction=next((one.eviction for one in found if one.evicts), found[0].eviction),
-        appends=all(one.appends for one in found),
-        read_only=any(one.read_only for one in found),
+        infos[0],
+        eviction=next((info.eviction for info in infos if info.evicts), infos[0].eviction),
+        appends=all(info.appends for info in infos),
+        read_only=any(info.read_only for info in infos),
     )
 
 
-async def facts_of_each(url: Secret, timeout_s: float = TIMEOUT_S) -> dict[str, RedisInfo]:
-    """The same of every primary, by address."""
+async def redis_info_by_server(url: Secret, timeout_s: float = TIMEOUT_S) -> dict[str, RedisInfo]:
+    """Return the properties of every primary by address; raise as `redis_info` does."""
     try:
-        async with asking(url, timeout_s=timeout_s) as servers:
-            return {name: _facts(await client.info("all")) for name, client in servers.each.items()}
+        async with admin_clients(url, timeout_s=timeout_s) as servers:
+            return {name: _parse(await client.info("all")) for name, client in servers.clients.items()}
     except LoginRefusedError as error:
         raise InvalidConfigError(error.message, hint=error.hint) from None
     except LimiterUnavailableError as error:
@@ -67,7 +69,7 @@ async def facts_of_each(url: Secret, timeout_s: float = TIMEOUT_S) -> dict[str, 
         raise DependencyUnavailableError(error.message, hint=hint) from None
 
 
-def _facts(info: Mapping[str, Any]) -> RedisInfo:
+def _parse(info: Mapping[str, Any]) -> RedisInfo:
     valkey = info.get("valkey_version")
     return RedisInfo(
         product="Valkey" if valkey else "Redis",

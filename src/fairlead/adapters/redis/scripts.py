@@ -1,8 +1,8 @@
-"""Lua lives in files: one script, one file, one header; parts that scripts share are included.
+"""Loads the Lua scripts from files: one script per file, with a header; shared parts are included.
 
-A line ``--- @include bucket`` is replaced by ``lua/include/bucket.lua``, once per script however often it is
-asked for. The header is part of the contract: its first line names the file, and Takes, Gives, Writes and
-Needs tell what a caller must know.
+A line ``--- @include bucket`` is replaced by ``lua/include/bucket.lua``, at most once per script. The header
+is part of the contract: its first line names the file, and Takes, Returns, Writes and Needs state what a
+caller has to know.
 """
 
 from __future__ import annotations
@@ -14,36 +14,40 @@ from functools import cache
 from hashlib import sha1
 from importlib import resources
 
-_HEADER_WORDS = ("Takes", "Gives", "Writes", "Needs")
+_HEADER_WORDS = ("Takes", "Returns", "Writes", "Needs")
 _INCLUDE = re.compile(r"^--- @include ([a-z_]+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A script as the server gets it, and the name under which it keeps it."""
+    """A script as it is sent to the server, and the SHA-1 by which the server stores it."""
 
     name: str
     text: str
     sha: str
 
 
-def assemble(name: str, source: str, included: Callable[[str], str]) -> Script:
-    """The script of one file, or ValueError if it breaks the rules above. *included* reads a part."""
-    _check_header(name, source)
-    seen: set[str] = set()
+def assemble(name: str, source: str, read_part: Callable[[str], str]) -> Script:
+    """Return the script of one file; raise ValueError if it breaks the rules above.
 
-    def put_in(found: re.Match[str]) -> str:
-        part = found[1]
-        if part in seen:
+    Args:
+        read_part: Returns the text of an included file.
+    """
+    _check_header(name, source)
+    inserted: set[str] = set()
+
+    def insert(match: re.Match[str]) -> str:
+        part = match[1]
+        if part in inserted:
             return ""
-        seen.add(part)
-        text = included(part)
+        inserted.add(part)
+        text = read_part(part)
         if not text.startswith(f"-- {part}: "):
             raise ValueError(f"{part}: the first line must be `-- {part}: what it does`")
-        return _INCLUDE.sub(put_in, text)
+        return _INCLUDE.sub(insert, text)
 
-    text = _INCLUDE.sub(put_in, source)
-    # SHA-1 is how Redis names scripts; nothing here rests on its strength.
+    text = _INCLUDE.sub(insert, source)
+    # Redis identifies scripts by SHA-1; nothing here depends on its strength.
     return Script(name, text, sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
@@ -64,22 +68,22 @@ def _header(source: str) -> list[str]:
 
 @cache
 def script(name: str) -> Script:
-    """The script of ``lua/<name>.lua``, read and assembled once per process."""
+    """Return the script ``lua/<name>.lua``, which is read and assembled once per process."""
     folder = resources.files("fairlead.adapters.redis").joinpath("lua")
 
-    def included(part: str) -> str:
+    def read_part(part: str) -> str:
         return folder.joinpath("include", f"{part}.lua").read_text(encoding="utf-8")
 
-    return assemble(name, folder.joinpath(f"{name}.lua").read_text(encoding="utf-8"), included)
+    return assemble(name, folder.joinpath(f"{name}.lua").read_text(encoding="utf-8"), read_part)
 
 
 def read_scripts() -> None:
-    """Read every script, so that none is read where no descriptor is left."""
+    """Read every script now, so that none is read later when no file descriptor is left."""
     for name in script_names():
         script(name)
 
 
 def script_names() -> list[str]:
-    """Every script there is, in the order of their names."""
+    """Return the names of all scripts in order."""
     folder = resources.files("fairlead.adapters.redis").joinpath("lua")
     return sorted(file.name.removesuffix(".lua") for file in folder.iterdir() if file.name.endswith(".lua"))

@@ -15,7 +15,7 @@ from dataclasses import replace
 from fairlead._core.secret import Secret
 from fairlead.adapters.local.system import SystemClock, SystemIds
 from fairlead.adapters.postgres.postgres_info import PostgresInfo, server_facts
-from fairlead.adapters.redis import APPEND_ADVICE, RedisInfo, facts_of_each
+from fairlead.adapters.redis import APPEND_ADVICE, RedisInfo, redis_info_by_server
 from fairlead.adapters.redis.keys import RedisKeys
 from fairlead.adapters.redis.probe import RedisProbe, probe_redis
 from fairlead.adapters.redis.redis_gate import RedisGate
@@ -55,7 +55,7 @@ async def gate_checkup(settings: Settings) -> AsyncIterator[Check]:
             yield Check("redis", "warn", detail, "set REDIS_URL, so that limits are counted once for all")
             return
         try:
-            facts, probes = await facts_of_each(url), await probe_redis(url, TIMES)
+            facts, probes = await redis_info_by_server(url), await probe_redis(url, TIMES)
         except FairleadError as error:
             yield Check("redis", "fail", error.message, "check REDIS_URL, and that the server runs")
             return
@@ -188,7 +188,7 @@ def clock_check(probe: RedisProbe, database: PostgresInfo | None) -> Check:
 
     Limits use the server's clock alone; logs and tables that people compare use all three.
     """
-    ours_s, doubt_s = probe.clock_s - probe.asked_s, probe.doubt_s
+    ours_s, doubt_s = probe.clock_at - probe.read_at, probe.doubt_s
     detail = f"{ours_s:+.3f} s to this host (± {doubt_s:.3f} s)"
     apart_s = [abs(ours_s) - doubt_s]
     if database is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fairlead._core.secret import Secret
-from fairlead.adapters.redis import APPEND_ADVICE, RedisInfo, redis_facts
+from fairlead.adapters.redis import APPEND_ADVICE, RedisInfo, redis_info
 from fairlead.assembly.doctor.check import Check
 
 NEWEST_MINOR = {18: 6}
@@ -17,7 +17,7 @@ async def check_redis(url: Secret | None) -> Check:
     if url is None:
         detail = "none is set: each process keeps to its share of every limit, as in an outage of Redis"
         return Check("redis", "warn", detail, "set REDIS_URL where more than one process makes calls")
-    return redis_check(await redis_facts(url))
+    return redis_check(await redis_info(url))
 
 
 def redis_check(facts: RedisInfo) -> Check:

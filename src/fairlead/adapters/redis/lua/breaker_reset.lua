@@ -1,8 +1,8 @@
--- breaker_reset: a person closes a breaker; calls come back step by step, as after a probe that was well (G12).
+-- breaker_reset: close a breaker by hand; calls return step by step, as after a successful probe (G12).
 -- Takes   KEYS  the cell of its domain
 --         ARGV  its name in the cell, 1 to change nothing, the time in us or 0 for the server's
--- Gives   the mode that it was in: 0 closed, 1 open, 2 half-open
--- Writes  the breaker's field, where it was not closed
+-- Returns the mode before: 0 closed, 1 open, 2 half-open
+-- Writes  the breaker's field, if it was not closed
 -- Needs   the cell as gate.lua writes it
 
 local now = tonumber(ARGV[3])

@@ -1,9 +1,9 @@
--- forget: delete keys, and have what vouches for them say so in the same step (G12, R23)
+-- forget: delete keys, and record that in their marker in the same step (G12, R23).
 -- Takes   KEYS  the marker, then the keys
 --         ARGV  the longest lease of a slot in us, the time in us or 0 for the server's
--- Gives   how many keys there were
--- Writes  the marker: whatever is missing is empty from now on, and slots are granted once a lease has passed
--- Needs   the marker as clock.lua keeps it: birth, first grant, no reaping before, run id
+-- Returns how many keys existed
+-- Writes  the marker: missing buckets are empty from now on, and slots are granted after the longest lease
+-- Needs   the marker as clock.lua writes it: birth, first grant, no reaping before, run id
 
 local MARKER_MS = 30 * 86400000
 
@@ -13,7 +13,7 @@ if now == 0 then
     now = tonumber(time[1]) * 1000000 + tonumber(time[2])
 end
 
--- What it said before counts no more, and may be nonsense. Without a run id it takes that of the next run.
+-- The old value is discarded, it may be invalid. Without a run id the next run sets its own.
 redis.call('SET', KEYS[1], struct.pack('<ddd', now, now + tonumber(ARGV[1]), 0), 'PX', MARKER_MS)
 
 local gone = 0

@@ -1,9 +1,9 @@
--- recover: take out the lease of a holder that is gone, unless it was renewed since it was seen
+-- recover: remove the lease of a dead holder, unless it was renewed since it was read.
 -- Takes   KEYS  the slots of its pool
---         ARGV  the holder's text, the end of its lease as it was seen, in us
--- Gives   1 if it was taken out, 0 if it was renewed, or gone by itself
--- Writes  the slots, the log of the pool, and that its tenant's quota must be counted anew; a waiting call asks again
---         within a second and finds the slot
+--         ARGV  the holder's text, the end of its lease as it was read, in us
+-- Returns 1 if it was removed, 0 if it was renewed or has expired
+-- Writes  the slots and the log of the pool; deletes its tenant's quota, so that it is counted anew. A
+--         waiting call polls within a second and finds the slot
 -- Needs   all keys under one hash tag
 
 local HOUR_MS = 3600000

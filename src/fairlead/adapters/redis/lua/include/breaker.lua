@@ -1,9 +1,9 @@
 -- breaker: policy/limits/breaker.py in Lua; the contract suite holds the two together.
 
---- @include forms
+--- @include record_formats
 
--- Stored values are not trusted: an impossible number makes its whole field unknown, as if it were missing. NaN
--- fails each comparison.
+-- Stored values are not trusted: an impossible number makes its whole field unknown, as if it were missing.
+-- NaN fails each comparison.
 local function sound(number)
     return number >= 0 and number < MOST
 end
@@ -23,12 +23,12 @@ local function breaker_close(b)
     b.reporter, b.unreached = 0, 0
 end
 
-local function breaker_read(kept)
+local function breaker_read(stored)
     local b = { pack = breaker_pack, dirty = false, name = false }
-    if kept and #kept == struct.size(BREAKER) then
+    if stored and #stored == struct.size(BREAKER) then
         b.mode, b.in_a_row, b.times, b.until_us, b.closed_at, b.ramp_second, b.ramp_used, b.tick,
             b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b.reporter, b.unreached =
-            struct.unpack(BREAKER, kept)
+            struct.unpack(BREAKER, stored)
         local good = (b.mode == CLOSED or b.mode == OPEN or b.mode == HALF_OPEN) and sound(b.in_a_row) and sound(b.times)
             and sound(b.until_us) and sound(b.closed_at) and sound(b.ramp_second) and sound(b.ramp_used)
             and sound(b.reporter) and sound(b.unreached) and sound(b.tick) and b.tick <= now / TICK_US + TICKS_OFF
@@ -43,12 +43,12 @@ local function breaker_read(kept)
     return b
 end
 
--- How long to wait, and whether the call would be the probe. Changes nothing but the end of a ramp.
+-- Return how long to wait, and whether the call would be the probe. It changes nothing but the end of a ramp.
 local function breaker_judge(breaker, rule)
     if breaker.mode == CLOSED and breaker.closed_at == 0 then
         return 0
     end
-    -- After the clock was set back nothing lies further ahead than it may.
+    -- After the clock was set back, move times in the future back to their bounds.
     if breaker.until_us > now + rule.open_max_us or breaker.closed_at > now then
         breaker.until_us = math.min(breaker.until_us, now + rule.open_max_us)
         breaker.closed_at, breaker.dirty = math.min(breaker.closed_at, now), true
@@ -75,7 +75,7 @@ local function breaker_judge(breaker, rule)
     return 0
 end
 
--- The call is sent.
+-- Record that the call is sent.
 local function breaker_pass(breaker, probe, call_us)
     if probe then
         breaker.mode, breaker.until_us, breaker.dirty = HALF_OPEN, now + call_us, true
@@ -92,7 +92,7 @@ local function breaker_open(breaker, rule)
     return open_us
 end
 
--- Counts a call that ended; gives for how long the breaker opened by it, or 0, and whether it closed.
+-- Count a call. Return for how long it opened the breaker, or 0, and whether it closed it.
 -- probe: the end of its time, which identifies it; 0: no probe. reporter: the process that could not connect.
 local function breaker_record(breaker, rule, health, probe, reporter)
     if probe > 0 then

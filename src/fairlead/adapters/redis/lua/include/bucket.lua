@@ -2,30 +2,31 @@
 
 local REDEEM_US = 5 * MICRO
 local LONGEST_HOLD_US = 90000 * MICRO
-local NO_BOOKING = '0000000000000000'
+local NO_RESERVATION = '0000000000000000'
 
 local function bucket_pack(bucket)
-    return struct.pack(BUCKET, bucket.level, bucket.rest, bucket.at, bucket.blocked, bucket.sent, bucket.booked,
+    return struct.pack(BUCKET, bucket.level, bucket.rest, bucket.at, bucket.blocked, bucket.sent, bucket.reserved,
         bucket.capacity, bucket.rate, bucket.version)
 end
 
--- A missing bucket begins with its initial state; one that cannot be read is empty from now on (R23).
-local function bucket_read(kept, limit, version_given, full)
+-- Return the bucket. A missing one gets its initial state; one that cannot be read is empty from now on
+-- (R23).
+local function bucket_read(stored, limit, new_version, full)
     local bucket = { pack = bucket_pack, dirty = false, met = false, name = false }
-    if kept and #kept == struct.size(BUCKET) then
-        local level, rest, at, blocked, sent, booked, capacity, rate, version = struct.unpack(BUCKET, kept)
+    if stored and #stored == struct.size(BUCKET) then
+        local level, rest, at, blocked, sent, reserved, capacity, rate, version = struct.unpack(BUCKET, stored)
         if level >= -MOST and level <= MOST and rest >= 0 and rest < MICRO and sound(at) and sound(blocked)
-            and sound(sent) and sound(booked) and level + booked <= capacity and capacity >= LEAST_UNITS
+            and sound(sent) and sound(reserved) and level + reserved <= capacity and capacity >= LEAST_UNITS
             and capacity <= MOST_UNITS and rate >= 1 and rate <= MOST_UNITS and sound(version) then
-            bucket.level, bucket.rest, bucket.at, bucket.blocked, bucket.sent, bucket.booked, bucket.capacity,
-                bucket.rate, bucket.version = level, rest, at, blocked, sent, booked, capacity, rate, version
+            bucket.level, bucket.rest, bucket.at, bucket.blocked, bucket.sent, bucket.reserved, bucket.capacity,
+                bucket.rate, bucket.version = level, rest, at, blocked, sent, reserved, capacity, rate, version
             return bucket
         end
     end
-    local damaged = kept or mended == cell_key
+    local damaged = stored or repaired == cell_key
     bucket.level, bucket.rest, bucket.at = full and not damaged and limit.capacity or 0, 0, damaged and now or marker.birth
-    bucket.blocked, bucket.sent, bucket.booked, bucket.dirty = 0, 0, 0, true
-    bucket.capacity, bucket.rate, bucket.version = limit.capacity, limit.rate, version_given
+    bucket.blocked, bucket.sent, bucket.reserved, bucket.dirty = 0, 0, 0, true
+    bucket.capacity, bucket.rate, bucket.version = limit.capacity, limit.rate, new_version
     return bucket
 end
 
@@ -35,33 +36,33 @@ end
 
 local function refill(bucket)
     bucket.met = true
-    if bucket.at < marker.birth then  -- what is left is a debt that is not paid off by then
-        -- How far a clock was set says nothing of how long that took: until reap_from no debt is paid.
+    if bucket.at < marker.birth then  -- only an unpaid debt remains
+        -- The size of a clock change does not show how much time passed, so no debt is paid before reap_from.
         local from = math.max(bucket.at, math.min(bucket.blocked, marker.birth), marker.reap_from)
-        bucket.level, bucket.rest = filled(bucket.level + bucket.booked, bucket.rest,
+        bucket.level, bucket.rest = filled(bucket.level + bucket.reserved, bucket.rest,
             math.max(0, marker.birth - from), bucket.capacity, bucket.rate)
         if bucket.level >= 0 then
             bucket.level, bucket.rest = 0, 0
         end
         bucket.at = marker.birth
-        if bucket.booked > 0 then
-            bucket.booked, bucket.dirty = 0, true
+        if bucket.reserved > 0 then
+            bucket.reserved, bucket.dirty = 0, true
             redis.call('DEL', bucket_key(bucket, ':t'))
         end
     end
-    if bucket.booked > 0 then
-        rare().reap_bookings(bucket, bucket.at - now)
+    if bucket.reserved > 0 then
+        lazy().expire_reservations(bucket, bucket.at - now)
     end
     if bucket.at > now then
         bucket.blocked = math.max(0, bucket.blocked - (bucket.at - now))
         bucket.at, bucket.dirty = now, true
     end
     if bucket.blocked > now + LONGEST_HOLD_US then
-        bucket.blocked = 0  -- no hint of a vendor is obeyed for so long
+        bucket.blocked = 0  -- longer than any wait that a provider may ask for
     end
     local elapsed_us = now - math.max(bucket.at, math.min(bucket.blocked, now))
     bucket.at = now
-    bucket.level, bucket.rest = filled(bucket.level, bucket.rest, elapsed_us, bucket.capacity - bucket.booked, bucket.rate)
+    bucket.level, bucket.rest = filled(bucket.level, bucket.rest, elapsed_us, bucket.capacity - bucket.reserved, bucket.rate)
 end
 
 local function bucket_at(plan, index, full)
@@ -70,7 +71,7 @@ local function bucket_at(plan, index, full)
     if not bucket.met then
         refill(bucket)
     end
-    -- A newer limit keeps what was spent: less capacity takes from the level, more adds nothing to it.
+    -- A newer limit preserves what was spent: less capacity reduces the level, more does not raise it.
     local version = version_of(plan.first_bucket + index, plan.last)
     if newer(version, bucket.version) then
         bucket.level = bucket.level + math.min(0, limit.capacity - bucket.capacity)
@@ -80,7 +81,7 @@ local function bucket_at(plan, index, full)
     return bucket
 end
 
--- Microseconds until the cost can be spent; -1: never.
+-- Return the microseconds until the cost can be spent; -1: never.
 local function bucket_wait(bucket, cost)
     if cost > bucket.capacity then
         return -1

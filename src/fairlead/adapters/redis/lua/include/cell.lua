@@ -1,20 +1,20 @@
--- cell: all numbers of a domain in one hash: its buckets, breakers, pools and quotas, a field each.
+-- cell: the state of one domain in one hash, with a field for each bucket, breaker, pool and quota.
 --
--- A run turns to one cell after the other. What an item names is given as names of 23 characters in a row, in
--- the order pool, breaker, quota, buckets, so that what changes together is neighbours; a place is a number in that order. Behind the last name
--- stand the versions of their limits (R28), a number for each place. A place is read when
--- it is first needed, changed as often as items in a row ask for it, and written when the run turns away.
+-- A run handles one cell after the other. An item names its fields by 23 characters each, in the order pool,
+-- breaker, quota, buckets, so that fields that change together are adjacent. A place is an index in that
+-- order. After the names come the versions of their limits (R28), a number for each place. A place is read
+-- once, when first needed, and written when the run switches to another cell.
 
---- @include forms
+--- @include record_formats
 
 local NAME = 23
 local CELL_MS = 32 * 86400000
 
 local cell_key, leases_key, names = '', '', ''
-local kept, read = nil, 0
+local stored, places_read = nil, 0
 local first_changed, last_changed = 99, 0
 local shapes = {}
-local states = false  -- by name, once the whole judgement has met the cell
+local states = false  -- by name, once the full path has used the cell
 
 local function name_at(place)
     return sub(names, NAME * place - NAME + 1, NAME * place)
@@ -24,7 +24,7 @@ local function version_of(place, last)
     return (parse('<d', names, NAME * last + 8 * place - 7))
 end
 
--- Whether the numbers of version `given` replace those of `known`; is_newer in policy/limits/limit.py.
+-- Return whether version `given` replaces version `known`; is_newer in policy/limits/limit.py.
 local LEVEL, OWNER = 2 ^ 51, 2 ^ 40
 
 local function newer(given, known)
@@ -35,31 +35,31 @@ local function newer(given, known)
     return level > held or floor(given % LEVEL / OWNER) == floor(known % LEVEL / OWNER)
 end
 
--- What is kept of each place up to `last`: false where there is nothing.
-local function need(last)
-    if read >= last then
-        return kept
+-- Return the stored value of each place up to `last`; false if there is none.
+local function load_places(last)
+    if places_read >= last then
+        return stored
     end
-    local shape = shapes[last - read]
+    local shape = shapes[last - places_read]
     if not shape then
-        shape = string.rep('c23', last - read)
-        shapes[last - read] = shape
+        shape = string.rep('c23', last - places_read)
+        shapes[last - places_read] = shape
     end
-    -- parse gives a number behind the names: a field that there is not, cheaper than a table to leave it out.
-    local found = call('HMGET', cell_key, parse(shape, names, NAME * read + 1))
-    if read == 0 then
-        kept = found
+    -- parse returns a number after the names. It names no field, and removing it would cost a table.
+    local values = call('HMGET', cell_key, parse(shape, names, NAME * places_read + 1))
+    if places_read == 0 then
+        stored = values
     else
-        for i, packed in ipairs(found) do
-            kept[read + i] = packed
+        for i, packed in ipairs(values) do
+            stored[places_read + i] = packed
         end
     end
-    read = last
-    return kept
+    places_read = last
+    return stored
 end
 
-local function change(place, packed)
-    kept[place] = packed
+local function set_place(place, packed)
+    stored[place] = packed
     if place < first_changed then
         first_changed = place
     end
@@ -69,8 +69,8 @@ local function change(place, packed)
 end
 
 local function write(fields, count)
-    -- One write in sixteen puts the end of its life off: what is used so rarely that none does is as good as
-    -- new when it is forgotten.
+    -- One write in sixteen extends the time to live. A cell that is used too rarely for that has recovered by
+    -- the time it expires.
     if call('HSET', cell_key, unpack(fields, 1, count)) > 0 or now % 16 == 0 then
         call('PEXPIRE', cell_key, CELL_MS)
     end
@@ -82,8 +82,8 @@ local function write_changes()
     if last_changed > 0 then
         local count = 0
         for place = first_changed, last_changed do
-            if kept[place] then
-                fields[count + 1], fields[count + 2] = name_at(place), kept[place]
+            if stored[place] then
+                fields[count + 1], fields[count + 2] = name_at(place), stored[place]
                 count = count + 2
             end
         end
@@ -92,14 +92,14 @@ local function write_changes()
     end
 end
 
-local write_states  -- of the whole judgement, see states.lua
+local write_states  -- of the full path, see state_tables.lua
 
--- The items that follow are about the cell KEYS[at], and what `these` names in it. Once the whole judgement has
--- met a cell, its states stay until the run turns to another.
-local function turn_to(at, these)
+-- Switch to the cell KEYS[at] and its fields `cell_names`. The tables of the full path stay until the run
+-- switches to another cell.
+local function switch_cell(at, cell_names)
     if states and KEYS[at] ~= cell_key then
         write_states()
     end
     write_changes()
-    cell_key, leases_key, names, read = KEYS[at], KEYS[at + 1], these, 0
+    cell_key, leases_key, names, places_read = KEYS[at], KEYS[at + 1], cell_names, 0
 end

@@ -1,20 +1,21 @@
--- clock: the server's time, and since when it can be trusted that nothing was lost (R23).
+-- clock: the server's time, and the birth: since when no data was lost (R23).
 --
--- The marker says so. Where it is missing the caller's `hint` counts, if it has one: since when it knows this
--- server, 1 for a new installation. A run id that is not the marker's is a restart or a fail-over, so what was
--- last written is lost; but not where it is that of another living primary: then the keys have moved here from
--- there.
+-- The marker stores the birth. If it is missing, the caller's `hint` is the birth, if there is one: since
+-- when the caller knows this server, or 1 for a new installation. A run id other than the marker's means a
+-- restart or a failover, which may have lost the latest writes. Unless it is the run id of another living
+-- primary: then the keys moved here from there.
 --
--- `expected` is what the caller thinks the time is. If the server's clock says something else, the call was held
--- up for seconds, or the clock was set. Which of them only the caller can tell, by when it hears of it: so it is
--- told the time, and nothing is done. If it comes again, sure that the clock was set since it heard of the birth
--- `doubted`, and nothing has moved that since: then buckets begin from empty, and no lease is reaped, and no
--- debt from before paid, until every living holder has had time to renew. Where it was put forward so far that
--- keys may have come to their end, who holds a slot is not known any more: that is a loss.
+-- `expected` is the time that the caller expects. If the server's clock differs, the batch was delayed by
+-- seconds, or the clock was set. Only the caller can distinguish the two, so the script returns the time and
+-- does nothing. The caller repeats the batch with the birth `doubted` if the clock was set since that birth.
+-- If the birth is unchanged then, buckets start from empty. No lease expires and no debt is paid until every
+-- living holder had time to renew. If the clock was set forward so far that keys may have expired, the
+-- holders of slots are unknown: a data loss.
 --
--- It may be the caller's own clock that stood still, as that of a paused machine does. So who has `known` the time
--- for a minute bears witness now and then that it is right: no clock was put forward over a moment at which it
--- was right. Who learned it just now bears none: he may have it from a clock that was set and is yet to be found.
+-- The caller's own clock may be the one that stopped, as in a suspended machine. So a caller that has `known`
+-- the time for a minute sometimes stores a witness that the clock is right: the clock cannot have been set
+-- forward over a moment at which it was right. A caller that read the clock just now may have read it after
+-- it was set.
 
 local CAUTION_US, KEYS_LAST_US = 2000000, 1800000000
 local KNOWN_US, WITNESS_MS = 60000000, 3600000
@@ -42,38 +43,38 @@ local function born(birth)
     marker.birth, marker.grants_from = birth, birth + lease_us
 end
 
--- An invalid marker counts as none.
-local kept = redis.pcall('GET', KEYS[1])
-if type(kept) == 'table' then
+-- An invalid marker counts as missing.
+local stored = redis.pcall('GET', KEYS[1])
+if type(stored) == 'table' then
     redis.call('DEL', KEYS[1])
-    kept = false
+    stored = false
 end
-if kept then
+if stored then
     local latest = now + LONGEST_LEASE_US
     local birth, grants_from, reap_from = 0, 0, 0
-    if #kept >= 24 then
-        birth, grants_from, reap_from = struct.unpack('<ddd', kept)
+    if #stored >= 24 then
+        birth, grants_from, reap_from = struct.unpack('<ddd', stored)
     end
     if birth >= 1 and birth <= latest and grants_from >= 0 and grants_from <= latest
         and reap_from >= 0 and reap_from <= latest then
         marker.birth, marker.grants_from, marker.reap_from = birth, grants_from, reap_from
     else
-        kept = false
+        stored = false
     end
 end
 local is_off = expected_us > 0 and math.abs(now - expected_us) > CAUTION_US
 if is_off and doubted_us == 0 then
-    return struct.pack('<dd', now, kept and marker.birth or 0)
+    return struct.pack('<dd', now, stored and marker.birth or 0)
 end
 marker.run = string.sub(ARGV[1], run_at, run_at + 39)
-if kept then
-    local run = string.sub(kept, 25)
+if stored then
+    local run = string.sub(stored, 25)
     if run ~= marker.run then
         if run ~= '' and not string.find(ARGV[1], run, run_at, true) then
             born(now)
         end
         write_marker()
-    elseif now % 1024 == 0 then  -- it lives on as long as it is used
+    elseif now % 1024 == 0 then  -- extend its time to live while it is used
         redis.call('PEXPIRE', KEYS[1], MARKER_MS)
     end
 else
@@ -87,8 +88,8 @@ if not is_off then
     end
 elseif doubted_us == marker.birth then
     local witness = string.sub(KEYS[1], 1, -2) .. 's'
-    local told = redis.pcall('GET', witness)
-    local right_us = type(told) == 'string' and tonumber(told) or 0
+    local stored_at = redis.pcall('GET', witness)
+    local right_us = type(stored_at) == 'string' and tonumber(stored_at) or 0
     if right_us <= expected_us + CAUTION_US or right_us > now then
         redis.call('DEL', witness)
         marker.birth, marker.reap_from = now, now + lease_us

@@ -1,28 +1,28 @@
--- pool: policy/limits/pool.py in Lua; the contract suite holds the two together. Here what each call needs; what
--- is rare (somebody waits, a lease has ended, a class has slots of its own) stands in line.lua.
+-- pool: policy/limits/pool.py in Lua; the contract suite compares the two. The rare cases (waiters, expired
+-- leases, slots reserved for a class) are in wait_queue.lua.
 --
--- A holder is one text, its fields apart by \31: lease id, process, class, digest and capacity of its tenant's
--- quota, tenant, job. It is the member of every sorted set here. The sets alone say who holds what; first_end
--- and waiting only tell when there is no need to look: before first_end no lease ends, and with waiting 0
--- nobody stands in line.
+-- A holder is one text with its fields separated by \31: lease id, process, class, digest and capacity of its
+-- tenant's quota, tenant, job. It is the member of every sorted set here. The sets are the truth about
+-- holders. first_end and waiting only save reads: before first_end no lease expires, and with waiting 0 the
+-- queue is empty.
 --
--- A tenant's quota has no set: how many leases of all pools name it is counted in the run that adds or removes
--- one. A lease that ends by time stays counted, so there are never more live ones than `used`, and just as many
--- until first_end. Where the quota seems full after that, or its field is missing or damaged, line.lua counts.
+-- A tenant's quota has no set. Its `used` counts the leases of all pools that name it, in the run that adds
+-- or removes one. An expired lease stays counted, so `used` is never too low, and exact until first_end. If
+-- the quota seems full after that, or its field is missing or damaged, wait_queue.lua counts it anew.
 
 local NEVER = 9007199254740991
-local TAKEN, IN_LINE = 0, -1
+local TAKEN, IN_QUEUE = 0, -1
 local FULL, NO_QUOTA, LEARNING = 3, 2, 5
 
 local function pool_pack(pool)
     return struct.pack(POOL, pool.version, pool.capacity, pool.fence, pool.first_end, pool.waiting, pool.touched)
 end
 
-local function pool_read(kept, limit, version_given)
+local function pool_read(stored, limit, new_version)
     local pool = { pack = pool_pack, dirty = false, name = false, leases = false, limit = false, used = false,
         is_pool = true }
-    if kept and #kept == struct.size(POOL) then
-        pool.version, pool.capacity, pool.fence, pool.first_end, pool.waiting, pool.touched = struct.unpack(POOL, kept)
+    if stored and #stored == struct.size(POOL) then
+        pool.version, pool.capacity, pool.fence, pool.first_end, pool.waiting, pool.touched = struct.unpack(POOL, stored)
         if pool.capacity >= min(1, limit.capacity) and pool.capacity <= MOST_SLOTS and sound(pool.version)
             and sound(pool.fence) and sound(pool.first_end) and sound(pool.touched) then
             pool.touched = math.min(pool.touched, now)
@@ -30,7 +30,7 @@ local function pool_read(kept, limit, version_given)
         end
     end
     pool.version, pool.capacity, pool.fence, pool.first_end, pool.waiting, pool.touched, pool.dirty =
-        version_given, limit.capacity, now, 0, 1, 0, true
+        new_version, limit.capacity, now, 0, 1, 0, true
     return pool
 end
 
@@ -38,11 +38,11 @@ local function quota_pack(quota)
     return struct.pack(QUOTA, quota.used or -1, quota.first_end)
 end
 
-local function quota_read(kept)
+local function quota_read(stored)
     local quota = { pack = quota_pack, used = false, first_end = 0, dirty = false, name = false, capacity = 0,
         is_counted = false }
-    if kept and #kept == struct.size(QUOTA) then
-        local used, first_end = struct.unpack(QUOTA, kept)
+    if stored and #stored == struct.size(QUOTA) then
+        local used, first_end = struct.unpack(QUOTA, stored)
         if used >= 0 and used <= MOST_SLOTS and first_end >= 0 and first_end <= now + LONGEST_LEASE_US then
             quota.used, quota.first_end = used, first_end
         end
@@ -50,12 +50,12 @@ local function quota_read(kept)
     return quota
 end
 
--- Leases that have ended are out, and how many there are is known.
-local function settled(pool)
+-- Remove expired leases and count the others.
+local function count_leases(pool)
     if now < marker.reap_from then
-        rare().cut(pool)
+        lazy().shorten_leases(pool)
     elseif pool.first_end <= now then
-        rare().reap(pool)
+        lazy().reap(pool)
     end
     if not pool.used then
         pool.used = redis.call('ZCARD', pool.leases)
@@ -68,10 +68,10 @@ local function pool_at(plan)
         pool.leases = leases_key
         pool.limit = plan.pool
         if pool.dirty then
-            rare().recollect(pool)
+            lazy().recount_quotas(pool)
         end
         if pool.waiting > 0 then
-            rare().meet_line(pool)
+            lazy().load_queue(pool)
         end
     end
     local version = version_of(plan.pool_place, plan.last)
@@ -86,47 +86,47 @@ local function quota_at(plan)
     local quota = state_at(plan.quota_place, plan.last, quota_read)
     quota.capacity = plan.quota
     if census or not quota.used then
-        rare().count(quota)
+        lazy().count(quota)
     end
     return quota
 end
 
--- Pool and quota of a plan, nil where it has none.
+-- Return pool and quota of a plan; nil if it has none.
 local function slots_at(plan)
     local pool = plan.pool and pool_at(plan)
     local quota = plan.quota and quota_at(plan)
     return pool, quota
 end
 
--- 0, or the part of the gate that is in the way.
-local function in_the_way(pool, quota, class)
+-- Return the limit that blocks a grant, or 0.
+local function blocking_limit(pool, quota, class)
     if quota and quota.used >= quota.capacity then
         if quota.first_end <= now or now < marker.reap_from then
-            rare().count(quota)
+            lazy().count(quota)
         end
         if quota.used >= quota.capacity then
             return NO_QUOTA
         end
     end
-    settled(pool)
+    count_leases(pool)
     if pool.used >= pool.capacity then
         return FULL
     end
-    if pool.limit.minimum and pool.capacity - pool.used - rare().kept_for_others(pool, class) <= 0 then
+    if pool.limit.minimum and pool.capacity - pool.used - lazy().reserved_for_others(pool, class) <= 0 then
         return FULL
     end
     return 0
 end
 
--- The key outlives every lease in it, and its cell does.
-local function outlive(pool)
+-- Extend the time to live of the set and its cell beyond every lease in it.
+local function extend_ttl(pool)
     local last = redis.call('ZRANGE', pool.leases, -1, -1, 'WITHSCORES')
     redis.call('PEXPIRE', pool.leases, max(0, math.ceil((tonumber(last[2]) - now) / 1000)) + HOUR_MS)
     redis.call('PEXPIRE', cell_key, CELL_MS)
     pool.touched, pool.dirty = now, true
 end
 
-local function lease(pool, quota, holder, until_us)
+local function add_lease(pool, quota, holder, until_us)
     local added = redis.call('ZADD', pool.leases, until_us, holder)
     if quota then
         quota.first_end = quota.used == 0 and until_us or math.min(until_us, quota.first_end)
@@ -138,43 +138,43 @@ local function lease(pool, quota, holder, until_us)
     if until_us < pool.first_end then
         pool.first_end, pool.dirty = until_us, true
     end
-    -- Where nobody was in it, or nobody looked, it may be a new key.
+    -- If the set was empty, or was not counted, it may be a new key.
     if now > pool.touched + TOUCH_US or until_us > now + LONG_US or not pool.used or pool.used == added then
-        outlive(pool)
+        extend_ttl(pool)
     end
     return added
 end
 
 local function grant(pool, quota, holder, until_us, kind)
-    local added = lease(pool, quota, holder, until_us)
-    -- The time grows by itself, and faster than grants can be made: so the fence need not be kept for each of
-    -- them, but where it must grow even if the clock is set back.
+    local added = add_lease(pool, quota, holder, until_us)
+    -- The time grows faster than grants can be made. So the fence is stored only with fencing, where it has
+    -- to grow even if the clock is set back.
     pool.fence = math.max(pool.fence + 1, now + fences)
     fences = fences + 1
     pool.dirty = pool.dirty or pool.limit.fenced
     if events > 0 or kind == 'promote' or kind == 'again' then
-        rare().log(pool, added == 1 and kind or 'claim', holder)
+        lazy().log(pool, added == 1 and kind or 'claim', holder)
     end
     return pool.fence
 end
 
--- A slot for the holder: TAKEN and its fence; IN_LINE; or what is in the way and for how long at most.
-local function take(pool, quota, limit, holder, since_us, line_us)
+-- Take a slot. Return TAKEN and the fence; IN_QUEUE; or the limit that blocks it and the longest wait.
+local function take_slot(pool, quota, limit, holder, since_us, wait_us_left)
     if now < marker.grants_from then
-        return rare().take_while_learning(pool, quota, limit, holder)
+        return lazy().take_while_learning(pool, quota, limit, holder)
     end
-    local hindrance = in_the_way(pool, quota, 0)
-    if hindrance == 0 and pool.waiting == 0 then
+    local blocked_by = blocking_limit(pool, quota, 0)
+    if blocked_by == 0 and pool.waiting == 0 then
         return TAKEN, 0, grant(pool, quota, holder, now + limit.lease_us, 'grant')
     end
-    return rare().take(pool, quota, limit, holder, since_us, line_us, hindrance)
+    return lazy().take_slot(pool, quota, limit, holder, since_us, wait_us_left, blocked_by)
 end
 
-local freed = 0  -- places of tenants who were at their quotas, in this run
+local freed = 0  -- places freed in this run by tenants that were at their quota
 
-local function drop(pool, quota, holder)
+local function remove_lease(pool, quota, holder)
     if pool.first_end <= now then
-        settled(pool)
+        count_leases(pool)
     end
     if redis.call('ZREM', pool.leases, holder) == 0 then
         return false
@@ -189,14 +189,14 @@ local function drop(pool, quota, holder)
     return true
 end
 
--- The call is over. False: its lease had ended before.
-local function give_back(pool, quota, holder)
-    local had = drop(pool, quota, holder)
+-- Release the slot of a call. Return false if its lease had expired.
+local function release_slot(pool, quota, holder)
+    local had = remove_lease(pool, quota, holder)
     if events > 0 or not had then
-        rare().log(pool, had and 'release' or 'late', holder)
+        lazy().log(pool, had and 'release' or 'late', holder)
     end
     if pool.waiting > 0 then
-        rare().pass_on(pool, holder)
+        lazy().release_place(pool, holder)
     end
     return had
 end

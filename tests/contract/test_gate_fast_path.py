@@ -1,6 +1,6 @@
-"""The swift judgement answers as the whole one: whatever it skips cannot matter (include/swift.lua).
+"""The fast path decides as the full path does (include/fast_path.lua).
 
-Two gates on one server are asked the same. One writes down every event, which only the whole judgement does;
+Two gates on one server are asked the same. One writes down every event, which only the full path does;
 the other does so where it has to.
 """
 
@@ -81,11 +81,11 @@ class Twins:
                 timed.tick(pause_s)
             return
         acts = [self._act() for _ in range(random.choice([1, 1, 2, 5]))]
-        swift, whole = [
+        fast, full = [
             await asyncio.gather(*(act(side, timed) for act in acts)) for side, timed in enumerate(self.gates)
         ]
-        assert list(map(shown, swift)) == list(map(shown, whole))
-        both = zip(swift, whole, strict=True)
+        assert list(map(shown, fast)) == list(map(shown, full))
+        both = zip(fast, full, strict=True)
         self._admitted += [pair for pair in both if all(isinstance(each, Admitted) for each in pair)]
 
     def _act(self) -> Act:
@@ -131,7 +131,7 @@ def shown(answer: object) -> object:
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_the_swift_judgement_answers_as_the_whole_one(servers: Endpoints, seed: int) -> None:
+async def test_the_fast_path_decides_as_the_full_path(servers: Endpoints, seed: int) -> None:
     twins = Twins(servers.redis_url, Random(seed))
     try:
         for _ in range(STEPS):

@@ -1,4 +1,4 @@
-"""The common case of an admission: what it does without the whole judgement, and leaves behind (G9, G10)."""
+"""The fast path of an admission: it does without the full path and leaves the same state (G9, G10)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PLANS = [
     Plan(PLAN.domain, quota=PLAN.quota, pool=PLAN.pool),
     Plan(PLAN.domain, pool=PLAN.pool),
 ]
-NO_WHOLE = ("gate", "--- @include whole\n", "        error('the whole judgement is asked')\n")
+NO_FULL_PATH = ("gate", "--- @include full_path\n", "        error('the full path is needed')\n")
 
 
 @pytest.fixture
@@ -59,8 +59,8 @@ async def test_a_call_now_and_then_needs_nothing_else_either(
     first = RedisGate(Secret(servers.redis_url), clock=SystemClock(), keys=keys, new=True, pinned_us=T0_US)
     await call(first, PLAN, 1)
     await first.close()
-    swift = altered("gate", [NO_WHOLE])
-    monkeypatch.setattr(node_module, "script", lambda _name: swift)
+    without_full_path = altered("gate", [NO_FULL_PATH])
+    monkeypatch.setattr(node_module, "script", lambda _name: without_full_path)
     later_us = T0_US + round(rest_s * MICRO)
     later = RedisGate(Secret(servers.redis_url), clock=SystemClock(), keys=keys, pinned_us=later_us)
     await call(later, PLAN, 2)
@@ -87,15 +87,15 @@ async def test_a_call_with_room_and_its_good_end_need_nothing_else(
 ) -> None:
     for number in (1, 2):
         await call(gate, plan, number)  # the first writes what the next ones find
-    swift = altered("gate", [NO_WHOLE])
-    monkeypatch.setattr(node_module, "script", lambda _name: swift)
+    without_full_path = altered("gate", [NO_FULL_PATH])
+    monkeypatch.setattr(node_module, "script", lambda _name: without_full_path)
     # Of the same name: a server knows nothing of prefixes, so what the first wrote is there.
     later = RedisGate(Secret(servers.redis_url), clock=SystemClock(), keys=gate._keys)
     try:
         for number in (3, 4, 5):
             await call(later, plan, number)
         unknown = Plan(plan.domain, buckets=(BucketLimit("other", 1, 1),))
-        with pytest.raises(LimiterUnavailableError, match="the whole judgement is asked"):
+        with pytest.raises(LimiterUnavailableError, match="the full path is needed"):
             await later.admit(AdmitRequest(unknown))
     finally:
         await later.close()

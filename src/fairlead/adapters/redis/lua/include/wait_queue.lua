@@ -1,10 +1,10 @@
--- line: who waits for a slot, and all that is rare about slots. Made when first needed.
+-- wait_queue: the queue for slots, and all that is rare about slots. Created when first needed.
 
-local function make_line(found)
+local function make_wait_queue(functions)
     local SCANNED = 64
     local GONE, HELD, WAITING = 0, 1, 2
 
-    -- One of the fields of a holder, see pool.lua; empty if it has none.
+    -- Return a field of a holder, see pool.lua; empty if there is none.
     local function field(holder, number)
         local from = 1
         for _ = 2, number do
@@ -13,8 +13,8 @@ local function make_line(found)
         return string.sub(holder, from, (string.find(holder, '\31', from, true) or 0) - 1)
     end
 
-    -- u: the end of a lease that expired; tests/support/pool_verdict.py reads it all.
-    function found.log(pool, kind, holder, until_us)
+    -- Log an event. u: the end of a lease that expired. tests/support/pool_verdict.py reads the log.
+    function functions.log(pool, kind, holder, until_us)
         if not pool.used then
             pool.used = redis.call('ZCARD', pool.leases)
         end
@@ -29,14 +29,14 @@ local function make_line(found)
 
     -- ---- quotas -------------------------------------------------------------------------------------
 
-    local function by_census(quota)
-        local seen = census[quota.name]
-        quota.used, quota.first_end = seen and seen.used or 0, seen and seen.first_end or 0
+    local function set_from_census(quota)
+        local entry = census[quota.name]
+        quota.used, quota.first_end = entry and entry.used or 0, entry and entry.first_end or 0
         quota.is_counted, quota.dirty = true, true
     end
 
-    -- The leases of all pools of the cell that have not ended: by quota how many there are, and the first end.
-    -- It knows nothing of what changes later, so the quotas that this run has met are set by it at once.
+    -- Count the live leases of all pools of the cell by quota, with the first end. Later changes are not in
+    -- it, so the quotas that this run has used are set from it at once.
     local function take_census()
         local sets = {}
         for _, state in pairs(states) do
@@ -54,30 +54,30 @@ local function make_line(found)
         census = {}
         local from_us = now < marker.reap_from and 0 or now
         for key in pairs(sets) do
-            local leases = redis.pcall('ZRANGE', key, 0, -1, 'WITHSCORES')  -- a key of another type has none
+            local leases = redis.pcall('ZRANGE', key, 0, -1, 'WITHSCORES')  -- a key of another type holds none
             for i = 1, #leases, 2 do
                 local name, until_us = 'q' .. field(leases[i], 4), tonumber(leases[i + 1])
                 if until_us > from_us and until_us <= now + LONGEST_LEASE_US then
-                    local seen = census[name] or { used = 0, first_end = until_us }
-                    seen.used, seen.first_end = seen.used + 1, math.min(seen.first_end, until_us)
-                    census[name] = seen
+                    local entry = census[name] or { used = 0, first_end = until_us }
+                    entry.used, entry.first_end = entry.used + 1, math.min(entry.first_end, until_us)
+                    census[name] = entry
                 end
             end
         end
         for _, state in pairs(states) do
             if state.pack == quota_pack then
-                by_census(state)
+                set_from_census(state)
             end
         end
     end
 
-    -- At most once a run for each quota: what changes later is counted then.
-    function found.count(quota)
+    -- Count a quota, at most once per run: later changes update the count.
+    function functions.count(quota)
         if not census then
             take_census()
         end
         if not quota.is_counted then
-            by_census(quota)
+            set_from_census(quota)
         end
     end
 
@@ -95,29 +95,29 @@ local function make_line(found)
         end
         quota.capacity = tonumber(field(holder, 5)) or 0
         if census or not quota.used then
-            found.count(quota)
+            functions.count(quota)
         end
         return quota
     end
 
     -- ---- leases -------------------------------------------------------------------------------------
 
-    -- Takes out what has ended, and learns when the next one may.
-    function found.reap(pool)
+    -- Remove expired leases, and read when the next one may expire.
+    function functions.reap(pool)
         redis.call('ZREMRANGEBYSCORE', pool.leases, string.format('(%.0f', now + LONGEST_LEASE_US), '+inf')  -- a foreign value
         pool.used = redis.call('ZCARD', pool.leases)
         local ended = redis.call('ZRANGEBYSCORE', pool.leases, '-inf', now, 'WITHSCORES')
         for i = 1, #ended, 2 do
             redis.call('ZREM', pool.leases, ended[i])
             pool.used = pool.used - 1
-            found.log(pool, 'expire', ended[i], ended[i + 1])
+            functions.log(pool, 'expire', ended[i], ended[i + 1])
         end
         local first = redis.call('ZRANGE', pool.leases, 0, 0, 'WITHSCORES')
         pool.first_end, pool.dirty = first[2] and tonumber(first[2]) or NEVER, true
     end
 
-    -- The cell has no field for a pool with leases, so the leases determine the quotas.
-    function found.recollect(pool)
+    -- Count the quotas from the leases, since the cell has no field for the pool.
+    function functions.recount_quotas(pool)
         local holders = redis.call('ZRANGE', pool.leases, 0, -1)
         if holders[1] then
             take_census()
@@ -127,12 +127,12 @@ local function make_line(found)
         end
     end
 
-    -- While the clock is under suspicion no lease may reach further than one that is given now.
-    function found.cut(pool)
-        if pool.is_cut then
+    -- After the clock was set, shorten every lease that ends later than one that starts now.
+    function functions.shorten_leases(pool)
+        if pool.is_shortened then
             return
         end
-        pool.is_cut = true
+        pool.is_shortened = true
         local most_us = now + pool.limit.lease_us
         local far = redis.call('ZRANGEBYSCORE', pool.leases, '(' .. string.format('%.0f', most_us), '+inf')
         for _, holder in ipairs(far) do
@@ -145,7 +145,7 @@ local function make_line(found)
         pool.first_end, pool.dirty = 0, true
     end
 
-    -- When the first of the leases in the way may end: the latest time to ask again.
+    -- Return when the first of the blocking leases may expire: the latest time for another request.
     local function first_end(pool, quota)
         if quota then
             return quota.used > 0 and math.max(1000, quota.first_end - now) or 1000000
@@ -154,79 +154,79 @@ local function make_line(found)
         return first[2] and math.max(1000, tonumber(first[2]) - now) or 1000000
     end
 
-    function found.kept_for_others(pool, class)
+    function functions.reserved_for_others(pool, class)
         local used = {}
         for _, holder in ipairs(redis.call('ZRANGE', pool.leases, 0, -1)) do
             local number = tonumber(field(holder, 3)) or 0
             used[number] = (used[number] or 0) + 1
         end
-        local kept = 0
+        local reserved = 0
         for other, least in ipairs(pool.limit.minimum) do
             if other ~= class then
-                kept = kept + math.max(0, least - (used[other] or 0))
+                reserved = reserved + math.max(0, least - (used[other] or 0))
             end
         end
-        return kept
+        return reserved
     end
 
-    -- ---- the line -----------------------------------------------------------------------------------
+    -- ---- the queue -----------------------------------------------------------------------------------
 
-    function found.name_line(pool)
+    function functions.name_queue(pool)
         local base = string.sub(pool.leases, 1, -2)
-        pool.alive, pool.line = base .. 'a', base .. 'w'
+        pool.alive, pool.queue = base .. 'a', base .. 'w'
     end
 
-    -- How many wait, without those that are not heard of any more.
-    function found.meet_line(pool)
-        found.name_line(pool)
+    -- Count the waiters, without those that have not renewed in time.
+    function functions.load_queue(pool)
+        functions.name_queue(pool)
         if now >= marker.reap_from then
             for _, holder in ipairs(redis.call('ZRANGEBYSCORE', pool.alive, '-inf', now)) do
                 redis.call('ZREM', pool.alive, holder)
-                redis.call('ZREM', pool.line .. field(holder, 3), holder)
-                found.log(pool, 'absent', holder)
+                redis.call('ZREM', pool.queue .. field(holder, 3), holder)
+                functions.log(pool, 'absent', holder)
             end
         end
-        pool.in_line = redis.call('ZCARD', pool.alive)
-        if pool.in_line == 0 then
+        pool.queue_length = redis.call('ZCARD', pool.alive)
+        if pool.queue_length == 0 then
             pool.waiting, pool.dirty = 0, true
         end
     end
 
-    local function out_of_line(pool, holder)
+    local function remove_from_queue(pool, holder)
         if pool.waiting > 0 and redis.call('ZREM', pool.alive, holder) == 1 then
-            redis.call('ZREM', pool.line .. field(holder, 3), holder)
-            pool.in_line, pool.passed = pool.in_line - 1, nil
+            redis.call('ZREM', pool.queue .. field(holder, 3), holder)
+            pool.queue_length, pool.passed = pool.queue_length - 1, nil
             return true
         end
         return false
     end
 
-    -- The first of a class that may take a slot: holder, since when it waits, its quota. `passed` says how many
-    -- are before it whose tenants are at their quotas: nobody of them is looked at again in this run, as long as
-    -- no place of a quota comes free.
-    local function head_of(pool, class, passed)
+    -- Return the first waiter of a class that may take a slot, since when it waits, and its quota. `passed`
+    -- counts the waiters before it that their tenants' quotas block. They are not checked again in this run
+    -- until a place of a quota is freed.
+    local function first_eligible(pool, class, passed)
         for from = passed[class], SCANNED - 1 do
-            local waiter = redis.call('ZRANGE', pool.line .. class, from, from, 'WITHSCORES')
+            local waiter = redis.call('ZRANGE', pool.queue .. class, from, from, 'WITHSCORES')
             if not waiter[1] then
                 return nil
             end
             local quota = quota_of(waiter[1])
-            local hindrance = in_the_way(pool, quota, class)
-            if hindrance == 0 then
+            local blocked_by = blocking_limit(pool, quota, class)
+            if blocked_by == 0 then
                 return waiter[1], tonumber(waiter[2]), quota
-            elseif hindrance ~= NO_QUOTA then
+            elseif blocked_by ~= NO_QUOTA then
                 return nil
             end
             passed[class] = from + 1
         end
     end
 
-    local function following(pool, passed)
+    local function next_waiter(pool, passed)
         local best, best_since, best_quota, best_class
         local promoted = false
         for class = 1, pool.limit.classes do
             passed[class] = passed[class] or 0
-            local holder, since_us, quota = head_of(pool, class, passed)
+            local holder, since_us, quota = first_eligible(pool, class, passed)
             if holder then
                 local late = since_us <= now - pool.limit.promote_us
                 if not best or (late and (not promoted or since_us < best_since)) then
@@ -238,25 +238,25 @@ local function make_line(found)
         return best, best_quota, promoted, best_class
     end
 
-    -- Gives free slots to who waits, in order, and tells each process. The asker itself needs no telling. After
-    -- a loss what seems free may be somebody's, of whom nothing is known yet.
-    function found.hand_over(pool, asker)
+    -- Grant free slots to the waiters in order, and notify each process but the caller's. After a data loss
+    -- nothing is granted, because a slot that seems free may have a holder that has not renewed yet.
+    function functions.hand_over(pool, caller)
         if now < marker.grants_from then
             return false
         end
-        settled(pool)
-        local served, passed = false, pool.passed_at == freed and pool.passed or {}
-        while pool.in_line > 0 and pool.used < pool.capacity do
-            local holder, quota, promoted, class = following(pool, passed)
+        count_leases(pool)
+        local is_served, passed = false, pool.passed_at == freed and pool.passed or {}
+        while pool.queue_length > 0 and pool.used < pool.capacity do
+            local holder, quota, promoted, class = next_waiter(pool, passed)
             if not holder then
                 break
             end
-            if not out_of_line(pool, holder) then
-                -- The set of the living was lost, the line was not (somebody cleared the keys one by one): nobody
-                -- is there to take the slot. While such a waiter were first, in any class, this loop would not end.
-                redis.call('ZREM', pool.line .. class, holder)
-            elseif holder == asker then
-                served = true
+            if not remove_from_queue(pool, holder) then
+                -- The set of live waiters was lost and the queue was not, as if keys were deleted one by one.
+                -- No call waits for this slot. Without this removal the loop would not end.
+                redis.call('ZREM', pool.queue .. class, holder)
+            elseif holder == caller then
+                is_served = true
                 grant(pool, quota, holder, now + pool.limit.lease_us, promoted and 'promote' or 'grant')
             else
                 grant(pool, quota, holder, now + pool.limit.claim_us, promoted and 'promote' or 'hand')
@@ -264,41 +264,41 @@ local function make_line(found)
                 handed = handed .. string.sub(holder, 1, 16)
             end
         end
-        if pool.in_line == 0 then
+        if pool.queue_length == 0 then
             pool.waiting, pool.dirty = 0, true
         end
-        pool.passed, pool.passed_at = passed, freed  -- who was served stood behind them
-        return served
+        pool.passed, pool.passed_at = passed, freed  -- the waiters that were granted a slot came after them
+        return is_served
     end
 
-    local function stand_in_line(pool, holder, since_us, line_us)
+    local function join_queue(pool, holder, since_us, wait_us_left)
         if pool.waiting == 0 then
-            found.name_line(pool)
-            pool.waiting, pool.in_line, pool.dirty = 1, 0, true
+            functions.name_queue(pool)
+            pool.waiting, pool.queue_length, pool.dirty = 1, 0, true
         end
         local class = field(holder, 3)
-        if redis.call('ZADD', pool.alive, now + math.max(line_us, 1), holder) == 1 then
-            pool.in_line = pool.in_line + 1
+        if redis.call('ZADD', pool.alive, now + math.max(wait_us_left, 1), holder) == 1 then
+            pool.queue_length = pool.queue_length + 1
             if pool.tenants then
                 pool.tenants[field(holder, 6)] = true
             end
-            redis.call('ZADD', pool.line .. class, 'LT', since_us, holder)
+            redis.call('ZADD', pool.queue .. class, 'LT', since_us, holder)
             local passed = pool.passed and pool.passed[tonumber(class)]
-            if passed and redis.call('ZRANK', pool.line .. class, holder) < passed then
+            if passed and redis.call('ZRANK', pool.queue .. class, holder) < passed then
                 pool.passed = nil
             end
-            if line_us > 0 and events > 0 then
-                found.log(pool, 'wait', holder)
+            if wait_us_left > 0 and events > 0 then
+                functions.log(pool, 'wait', holder)
             end
         end
-        local ttl_ms = math.ceil(line_us / 1000) + HOUR_MS
+        local ttl_ms = math.ceil(wait_us_left / 1000) + HOUR_MS
         redis.call('PEXPIRE', pool.alive, ttl_ms)
-        redis.call('PEXPIRE', pool.line .. class, ttl_ms)
+        redis.call('PEXPIRE', pool.queue .. class, ttl_ms)
     end
 
-    -- Beyond the bound each tenant has one place, up to twice the bound. Waiters are counted once a run.
-    local function crowded(pool, limit, holder)
-        if pool.waiting == 0 or pool.in_line >= 2 * limit.max_waiters then
+    -- Beyond the bound each tenant has one place, up to twice the bound. Waiters are counted once per run.
+    local function is_queue_full(pool, limit, holder)
+        if pool.waiting == 0 or pool.queue_length >= 2 * limit.max_waiters then
             return true
         end
         if not pool.tenants then
@@ -317,97 +317,97 @@ local function make_line(found)
         return grant(pool, quota, holder, now + limit.lease_us, 'claim')
     end
 
-    -- What was known of slots is lost: only who has one already keeps it. Who is refused keeps no place either.
-    function found.take_while_learning(pool, quota, limit, holder)
-        settled(pool)
+    -- After a data loss only a holder with a lease retains its slot. A refused call leaves the queue, too.
+    function functions.take_while_learning(pool, quota, limit, holder)
+        count_leases(pool)
         local fence = claim(pool, quota, limit, holder)
         if fence then
             return TAKEN, 0, fence
         end
-        if out_of_line(pool, holder) and events > 0 then
-            found.log(pool, 'leave', holder)
+        if remove_from_queue(pool, holder) and events > 0 then
+            functions.log(pool, 'leave', holder)
         end
         return LEARNING, marker.grants_from - now, 0
     end
 
-    function found.take(pool, quota, limit, holder, since_us, line_us, hindrance)
-        settled(pool)  -- where the quota was in the way, nobody looked yet; an ended lease is not claimed again
+    function functions.take_slot(pool, quota, limit, holder, since_us, wait_us_left, blocked_by)
+        count_leases(pool)  -- not counted yet if the quota blocked; an expired lease cannot be claimed
         local fence = claim(pool, quota, limit, holder)
         if fence then
             return TAKEN, 0, fence
         end
-        if limit.minimum then  -- in the fast step the class was not known
-            hindrance = in_the_way(pool, quota, tonumber(field(holder, 3)))
-            if hindrance == 0 and pool.waiting == 0 then
+        if limit.minimum then  -- the first check did not know the class
+            blocked_by = blocking_limit(pool, quota, tonumber(field(holder, 3)))
+            if blocked_by == 0 and pool.waiting == 0 then
                 return TAKEN, 0, grant(pool, quota, holder, now + limit.lease_us, 'grant')
             end
         end
-        local end_us = first_end(pool, hindrance == NO_QUOTA and quota)
-        local in_line = pool.waiting > 0 and pool.in_line or 0
-        if in_line >= limit.max_waiters and not (in_line > 0 and redis.call('ZSCORE', pool.alive, holder))
-            and crowded(pool, limit, holder) then
-            return hindrance == NO_QUOTA and NO_QUOTA or FULL, end_us, 0
+        local end_us = first_end(pool, blocked_by == NO_QUOTA and quota)
+        local queue_length = pool.waiting > 0 and pool.queue_length or 0
+        if queue_length >= limit.max_waiters and not (queue_length > 0 and redis.call('ZSCORE', pool.alive, holder))
+            and is_queue_full(pool, limit, holder) then
+            return blocked_by == NO_QUOTA and NO_QUOTA or FULL, end_us, 0
         end
-        stand_in_line(pool, holder, since_us, line_us)
-        if found.hand_over(pool, holder) then
+        join_queue(pool, holder, since_us, wait_us_left)
+        if functions.hand_over(pool, holder) then
             return TAKEN, 0, pool.fence
         end
-        if in_the_way(pool, quota, tonumber(field(holder, 3))) == 0 then  -- behind a crowd that may not take one
+        if blocking_limit(pool, quota, tonumber(field(holder, 3))) == 0 then  -- the waiters before it may not take one
             local passed = pool.passed
-            out_of_line(pool, holder)
-            pool.passed = passed  -- it did not stand among them
+            remove_from_queue(pool, holder)
+            pool.passed = passed  -- it was not among them
             return TAKEN, 0, grant(pool, quota, holder, now + limit.lease_us, 'grant')
         end
-        if line_us <= 0 then
-            out_of_line(pool, holder)
-            return hindrance == NO_QUOTA and NO_QUOTA or FULL, end_us, 0
+        if wait_us_left <= 0 then
+            remove_from_queue(pool, holder)
+            return blocked_by == NO_QUOTA and NO_QUOTA or FULL, end_us, 0
         end
-        return IN_LINE, math.min(end_us, 1000000), 0
+        return IN_QUEUE, math.min(end_us, 1000000), 0
     end
 
-    -- The call of a holder is over: he wants no place in line either.
-    function found.pass_on(pool, holder)
-        settled(pool)
-        out_of_line(pool, holder)
-        found.hand_over(pool)
+    -- Remove the holder of a finished call from the queue, too, and grant its slot to the next waiter.
+    function functions.release_place(pool, holder)
+        count_leases(pool)
+        remove_from_queue(pool, holder)
+        functions.hand_over(pool)
     end
 
-    -- The call is not made: give up a place in line, and a slot that was granted meanwhile.
-    function found.leave(pool, quota, holder)
+    -- Give up a place in the queue, and a slot that was granted meanwhile: the call is not made.
+    function functions.leave_queue(pool, quota, holder)
         if holder == '' or not pool then
             return
         end
-        settled(pool)
-        if out_of_line(pool, holder) and events > 0 then
-            found.log(pool, 'leave', holder)
+        count_leases(pool)
+        if remove_from_queue(pool, holder) and events > 0 then
+            functions.log(pool, 'leave', holder)
         end
-        if pool.used > 0 and drop(pool, quota, holder) then
+        if pool.used > 0 and remove_lease(pool, quota, holder) then
             if events > 0 then
-                found.log(pool, 'release', holder)
+                functions.log(pool, 'release', holder)
             end
             if pool.waiting > 0 then
-                found.hand_over(pool)
+                functions.hand_over(pool)
             end
         end
     end
 
-    -- Another lease, or more time in line. held: 1 what the store lost and gave to nobody, its holder may have
-    -- back; 2 it is told of a slot that a process gave itself while the store was away.
-    function found.renew(pool, quota, holder, line_us, held)
-        settled(pool)
+    -- Renew a lease or a place in the queue. held: 1 the holder may retake a slot that the store lost and has
+    -- not granted again; 2 the process took this slot itself while the store was unavailable.
+    function functions.renew(pool, quota, holder, wait_us_left, held)
+        count_leases(pool)
         local until_us = now + pool.limit.lease_us
         if redis.call('ZSCORE', pool.leases, holder) then
-            lease(pool, quota, holder, until_us)
+            add_lease(pool, quota, holder, until_us)
             return HELD
         end
         if held == 2 or (held == 1 and now < marker.grants_from) then
-            out_of_line(pool, holder)  -- else the next slot is his, too, and his lease as short as a claim
+            remove_from_queue(pool, holder)  -- otherwise it would be granted a second slot, with a lease as short as a claim
             grant(pool, quota, holder, until_us, 'again')
             return HELD
         end
-        if line_us > 0 and pool.waiting > 0 and redis.call('ZSCORE', pool.alive, holder) then
-            redis.call('ZADD', pool.alive, now + line_us, holder)
-            found.hand_over(pool)
+        if wait_us_left > 0 and pool.waiting > 0 and redis.call('ZSCORE', pool.alive, holder) then
+            redis.call('ZADD', pool.alive, now + wait_us_left, holder)
+            functions.hand_over(pool)
             return redis.call('ZSCORE', pool.leases, holder) and HELD or WAITING
         end
         return GONE

@@ -1,29 +1,34 @@
--- swift: the common case without a table: a call for which there is room, and its good end.
+-- fast_path: the common case without Lua tables: an admission with capacity to spare, and a successful
+-- release.
 --
--- Each function gives its answer, or nothing: then nothing was changed, and the whole judgement is asked. What is
--- skipped here cannot matter: no turn is promised, nobody waits, no lease has ended, no limit is newer.
+-- Delete this file and its use in gate.lua, and only speed changes: the full path decides the same
+-- (tests/contract/test_gate_fast_path.py compares the two). The price is that each rule stands here a second
+-- time. It buys half of the server's time. Microseconds of the server per operation, least of six runs on 2
+-- cores, with and without it: one bucket 6.7 and 14.9 in batches of 64, 41 and 135 alone; breaker, quota,
+-- slot and two buckets with their release 28 and 72 in batches of 64, 142 and 383 alone. So one server admits
+-- twice as many calls.
 --
--- Its price is these lines, and a rule that changes is changed here, too. It saves a quarter to a half of the server's
--- time an item (10 instead of 14 us, with slots 15 instead of 28), and the making of the whole judgement. Without it
--- everything is judged alike, only slower.
+-- Each function returns its result. Or it returns nothing: then it changed nothing, and the full path runs.
+-- The full path is needed if there are reservations, waiters, expired leases, newer limits or values that
+-- cannot be read.
 
-local fences = 0  -- given in this run: the time stands still meanwhile
+local fences = 0  -- issued in this run, during which the time does not change
 
--- How long a lease is, and behind what the whole judgement alone needs, whether the pool has minimum or fences.
+-- The lease time of a pool, and after the fields of the full path whether it has a minimum or fencing.
 local LEASE_OF_POOL = '<d' .. string.rep('x', 25) .. 'B'
 
--- What a plan says, of the last one that was met: neighbours mostly have the same.
-local plan_met
-local breaker, quota, pool  -- their places; those that it has not: nil
-local first, count          -- the place before its buckets, and how many they are
-local tenants_most          -- slots of its tenant, of all pools
-local until_us, until_text, lasts_ms  -- the end of a lease that is given now, and how long its set is kept
-local strange               -- it wants what only the whole judgement knows
+-- The fields of the last plan, since adjacent items mostly share it.
+local current_plan
+local breaker, quota, pool  -- their places; nil if the plan has none
+local first, count          -- the place before its buckets, and their number
+local tenants_most          -- the tenant's slots over all pools
+local until_us, until_text, lasts_ms  -- the end of a lease that starts now, and the time to live of its set
+local needs_full_path               -- the plan has a feature of the full path only
 
-local function meet(blob)
+local function use_plan(blob)
     local flags, at
     flags, count, at = parse('<BB', blob)
-    pool, breaker, quota, plan_met, strange = flags >= 4 and 1 or nil, nil, nil, blob, false
+    pool, breaker, quota, current_plan, needs_full_path = flags >= 4 and 1 or nil, nil, nil, blob, false
     first, until_us = pool or 0, now + lease_us
     if flags % 2 == 1 then
         breaker, first, at = first + 1, first + 1, at + 48
@@ -35,14 +40,15 @@ local function meet(blob)
     if pool then
         local pool_lease_us, minimum_or_fenced = parse(LEASE_OF_POOL, blob, at + 8)
         until_us = now + pool_lease_us
-        strange = minimum_or_fenced > 0 or pool_lease_us > LONG_US
+        needs_full_path = minimum_or_fenced > 0 or pool_lease_us > LONG_US
     end
-    -- As text, because the server writes out each number in full.
+    -- As text, because the server formats numbers with 17 digits.
     until_text = string.format('%.0f', until_us)
     lasts_ms = string.format('%.0f', math.ceil((until_us - now) / 1000) + HOUR_MS)
 end
 
--- Level and rest of a bucket after elapsed_us, in whole numbers: no product here passes 2^53 while it is not full.
+-- Return level and rest of a bucket after elapsed_us, in whole numbers: no product passes 2^53 until it is
+-- full.
 local function filled(level, rest, elapsed_us, ceiling, rate)
     local missing = ceiling - level
     if missing <= 0 or elapsed_us > missing / rate * MICRO + MICRO then
@@ -52,27 +58,27 @@ local function filled(level, rest, elapsed_us, ceiling, rate)
     local micros = elapsed_us - seconds * MICRO
     local high = floor(rate / MICRO)
     local parts = micros * (rate - high * MICRO) + rest
-    local whole = floor(parts / MICRO)
-    level = level + seconds * rate + micros * high + whole
+    local full_path = floor(parts / MICRO)
+    level = level + seconds * rate + micros * high + full_path
     if level >= ceiling then
         return ceiling, 0
     end
-    return level, parts - whole * MICRO
+    return level, parts - full_path * MICRO
 end
 
 local fresh = {}
 
--- Each bucket has its cost: what is kept of it afterwards is in `fresh`.
+-- Return whether each bucket has its cost; the new packed buckets are then in `fresh`.
 local function spend(ask)
     local last = first + count
     for i = 1, count do
-        local packed = kept[first + i]
+        local packed = stored[first + i]
         if not packed then
             return false
         end
-        local level, rest, since, blocked, sent, booked, capacity, rate, version = parse(BUCKET, packed)
+        local level, rest, since, blocked, sent, reserved, capacity, rate, version = parse(BUCKET, packed)
         local given = version_of(first + i, last)
-        if booked > 0 or blocked > now or since > now or since < marker.birth
+        if reserved > 0 or blocked > now or since > now or since < marker.birth
             or given ~= version and newer(given, version)
             or not (sent <= MOST and capacity >= LEAST_UNITS and capacity <= MOST_UNITS and rate >= 1
             and rate <= MOST_UNITS) then
@@ -88,10 +94,10 @@ local function spend(ask)
     return true
 end
 
--- A lease of the pool, counted in the quota where the plan has one: gives the fence, or nothing. In an empty pool
--- no lease has ended; its set is a new key.
-local function take_slot(holder)
-    local of_pool, of_quota = kept[pool], quota and kept[quota]
+-- Add a lease to the pool and the quota, and return the fence. An empty pool has no expired lease, and its
+-- set is a new key.
+local function take_slot_fast(holder)
+    local of_pool, of_quota = stored[pool], quota and stored[quota]
     if not of_pool or of_quota == false then
         return
     end
@@ -121,28 +127,28 @@ local function take_slot(holder)
         if tenants_used == 0 or until_us < tenants_end then
             tenants_end = until_us
         end
-        change(quota, pack(QUOTA, tenants_used + added, tenants_end))
+        set_place(quota, pack(QUOTA, tenants_used + added, tenants_end))
     end
     if not as_kept then
-        change(pool, pack(POOL, version, most, fence, until_us, 0, now))
+        set_place(pool, pack(POOL, version, most, fence, until_us, 0, now))
     end
     fence = max(fence + 1, now) + fences
     fences = fences + 1
     return fence
 end
 
-local MODE = '<d' .. string.rep('x', 24) .. 'd'  -- and since when it is closed again
+local MODE = '<d' .. string.rep('x', 24) .. 'd'  -- mode, and since when it is closed again
 
-local function swift_admit(blob, ask, holder)
-    if blob ~= plan_met then
-        meet(blob)
+local function admit_fast(blob, ask, holder)
+    if blob ~= current_plan then
+        use_plan(blob)
     end
-    if strange then
+    if needs_full_path then
         return
     end
-    need(first + count)
-    if breaker and kept[breaker] then
-        local mode, closed_at = parse(MODE, kept[breaker])
+    load_places(first + count)
+    if breaker and stored[breaker] then
+        local mode, closed_at = parse(MODE, stored[breaker])
         if mode ~= CLOSED or closed_at > 0 then
             return
         end
@@ -152,14 +158,14 @@ local function swift_admit(blob, ask, holder)
     end
     local fence = 0
     if pool then
-        fence = take_slot(holder)
+        fence = take_slot_fast(holder)
         if not fence then
             return
         end
     end
     local answer = pack('<BBBBdd', 0, 0, 0, 0, 0, fence)
     for i = 1, count do
-        change(first + i, fresh[i])
+        set_place(first + i, fresh[i])
         answer = answer .. sub(fresh[i], 33, 40)
     end
     return answer
@@ -173,7 +179,7 @@ local NO_REPORTER = string.rep('\0', 16)
 -- Mode, failures in a row, tick.
 local COUNTED = '<dd' .. string.rep('x', 40) .. 'd'
 
--- Whether one more call, a good one, makes them enough to be judged by their share of bad ones.
+-- Return whether one more good call gives enough calls for the breaker to open by its ratio of failures.
 local function may_open(blob, packed)
     local ratio, least = parse('<dd', blob, 11)
     local all, bad = 1, 0
@@ -184,7 +190,7 @@ local function may_open(blob, packed)
     return all >= least and bad >= ratio * all
 end
 
--- One more good call in what is kept of a breaker: nothing where there is more to be done.
+-- Return the packed breaker with one more good call; nothing if the full path is needed.
 local function counted(blob, packed)
     local mode, in_a_row, tick = parse(COUNTED, packed)
     local passed = floor(now / TICK_US) - tick
@@ -195,7 +201,7 @@ local function counted(blob, packed)
         local numbers = { parse(BREAKER, packed) }
         tick = tick + passed
         numbers[8] = tick
-        for back = 0, math.min(passed, TICKS) - 1 do  -- good and bad of what is older than the window
+        for back = 0, math.min(passed, TICKS) - 1 do  -- clear the parts that are older than the window
             local at = 9 + (tick - back) % TICKS
             numbers[at], numbers[at + TICKS] = 0, 0
         end
@@ -208,24 +214,24 @@ local function counted(blob, packed)
     return sub(packed, 1, at - 1) .. pack('<d', parse('<d', packed, at) + 1) .. sub(packed, at + 8)
 end
 
-local function swift_finish(blob, ask, holder)
-    local _, probe, health, told = byte(ask, 1, 4)
-    if probe > 0 or health ~= HEALTHY or told > 0 then
+local function release_fast(blob, ask, holder)
+    local _, probe, health, flags = byte(ask, 1, 4)
+    if probe > 0 or health ~= HEALTHY or flags > 0 then
         return
     end
-    if blob ~= plan_met then
-        meet(blob)
+    if blob ~= current_plan then
+        use_plan(blob)
     end
-    need(first)
+    load_places(first)
     local good
     if breaker then
-        good = kept[breaker] and counted(blob, kept[breaker])
+        good = stored[breaker] and counted(blob, stored[breaker])
         if not good then
             return
         end
     end
     if pool then
-        local of_pool, of_quota = kept[pool], quota and kept[quota]
+        local of_pool, of_quota = stored[pool], quota and stored[quota]
         if not of_pool or of_quota == false then
             return
         end
@@ -239,11 +245,11 @@ local function swift_finish(blob, ask, holder)
             return
         end
         if of_quota then
-            change(quota, pack(QUOTA, tenants_used - 1, tenants_end))
+            set_place(quota, pack(QUOTA, tenants_used - 1, tenants_end))
         end
     end
     if good then
-        change(breaker, good)
+        set_place(breaker, good)
     end
     return GOOD_END
 end

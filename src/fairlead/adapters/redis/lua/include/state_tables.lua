@@ -1,6 +1,6 @@
--- states: the stored state of a cell, as tables of the whole judgement.
+-- state_tables: the stored state of a cell as Lua tables, for the full path.
 
-local census  -- by name, of the quotas of the cell, where this run had to count; see line.lua
+local census  -- the counts of the cell's quotas by name, if this run had to count them; see wait_queue.lua
 
 function write_states()
     local count = 0
@@ -16,8 +16,8 @@ function write_states()
     end
 end
 
--- The state at a place of a plan, as `make` makes it of what is kept; its table is written at the end. `last` is
--- the last place of the plan: all of it is read at once.
+-- Return the state at a place of a plan. `make` creates its table from the stored value; it is written at the
+-- end. `last` is the last place of the plan, which is read at once.
 local function state_at(place, last, make, limit, more)
     if not states then
         write_changes()
@@ -26,7 +26,7 @@ local function state_at(place, last, make, limit, more)
     local name = name_at(place)
     local state = states[name]
     if not state then
-        state = make(need(last)[place], limit, version_of(place, last), more)
+        state = make(load_places(last)[place], limit, version_of(place, last), more)
         state.name = name
         states[name] = state
     end

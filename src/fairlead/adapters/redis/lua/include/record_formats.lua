@@ -1,4 +1,4 @@
--- forms: how what is kept is packed, and the numbers that its parts share.
+-- record_formats: the packed form of stored values, and the constants that the parts share.
 
 local MICRO = 1000000
 local CLOSED, OPEN, HALF_OPEN = 0, 1, 2
@@ -7,11 +7,11 @@ local TICK_US, TICKS = 5000000, 6
 local TOUCH_US, LONG_US = 600000000, 1800000000
 local HOUR_MS = 3600000
 local BUCKET, POOL, QUOTA = '<ddddddddd', '<dIddBd', '<dd'
-local BREAKER = '<dddddddddddddddddddddd'  -- eight numbers, good and bad of each tick, the reporter, its calls
+local BREAKER = '<dddddddddddddddddddddd'  -- eight numbers, good and bad calls of each part of the window, reporter, its calls
 
--- Names of this chunk's own: looked up once a run, not with every use.
+-- Locals, so that they are looked up once per run.
 local call, pack, parse = redis.call, struct.pack, struct.unpack
 local sub, byte, floor, max, min = string.sub, string.byte, math.floor, math.max, math.min
 
--- The largest number that the gate writes: slots, micro-units, anything. No bucket holds less than LEAST_UNITS.
+-- The bounds of the numbers that the gate writes. No bucket holds less than LEAST_UNITS.
 local LEAST_UNITS, MOST_SLOTS, MOST_UNITS, MOST = MICRO / 1000, 100000, 1000000000 * MICRO, 9007199254740992

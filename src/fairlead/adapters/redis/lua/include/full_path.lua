@@ -1,35 +1,35 @@
--- whole: the judgement of every item, in every state.
+-- full_path: admission, release, cancellation and renewal in every state.
 
-local makers = {}
-local made
+local lazy_makers = {}
+local lazy_functions
 
-local function rare()
-    if not made then
-        made = {}
-        for _, make in ipairs(makers) do
-            make(made)
+local function lazy()
+    if not lazy_functions then
+        lazy_functions = {}
+        for _, make in ipairs(lazy_makers) do
+            make(lazy_functions)
         end
     end
-    return made
+    return lazy_functions
 end
 
---- @include states
+--- @include state_tables
 --- @include breaker
 --- @include bucket
 --- @include pool
---- @include turns
---- @include line
-makers[1], makers[2] = make_turns, make_line
+--- @include reservations
+--- @include wait_queue
+lazy_makers[1], lazy_makers[2] = make_reservations, make_wait_queue
 
 local plans = {}
 
 local function pool_limit(blob, at)
     local limit = {}
-    local kept
+    local stored
     limit.capacity, limit.lease_us, limit.claim_us, limit.promote_us, limit.max_waiters,
-        limit.classes, kept, at = struct.unpack('<dddddBB', blob, at)
-    limit.fenced = kept >= 2
-    if kept % 2 == 1 then
+        limit.classes, stored, at = struct.unpack('<dddddBB', blob, at)
+    limit.fenced = stored >= 2
+    if stored % 2 == 1 then
         limit.minimum = {}
         for class = 1, limit.classes do
             limit.minimum[class], at = struct.unpack('<d', blob, at)
@@ -73,7 +73,7 @@ local function plan_of(blob)
     return plan
 end
 
-local ADMITTED, BOOKED, QUEUED, REFUSED = 0, 1, 2, 3
+local ADMITTED, RESERVED, QUEUED, REFUSED = 0, 1, 2, 3
 local BY_BREAKER, BY_SLOT, BY_BUCKET = 1, 3, 4
 
 local FAILURES_MS = 86400000
@@ -83,33 +83,33 @@ local function breaker_at(plan)
     return state_at(plan.breaker_place, plan.last, breaker_read)
 end
 
--- The latest failures, for the operator.
+-- Log the latest failures for the operator.
 local function log_failure(breaker, holder, opened_us, name)
     local key = string.sub(cell_key, 1, -2) .. 'k:' .. string.sub(breaker.name, 2) .. ':f'
     redis.call('XADD', key, 'MAXLEN', 20, '*', 't', now, 'h', holder, 'o', opened_us, 'n', name)
     redis.call('PEXPIRE', key, FAILURES_MS)
 end
 
--- Nothing is sent, so the slot and the quota are released.
+-- Refuse: nothing is sent, so slot and quota are released.
 local function refuse(plan, holder, verdict, by, wait_us, which, capacity)
     if holder ~= '' then
         local pool, quota = slots_at(plan)
-        rare().leave(pool, quota, holder)
+        lazy().leave_queue(pool, quota, holder)
     end
     return struct.pack('<BBBBdd', verdict, by, which or 0, 0, wait_us, capacity or 0)
 end
 
 local function admit(blob, ask, holder)
     local plan = plan_of(blob)
-    local existed_us, age_us, line_us, book_us, call_us, at = struct.unpack('<ddddd', ask, 2)
+    local existed_us, age_us, wait_us_left, reserve_ahead_us, call_us, at = struct.unpack('<ddddd', ask, 2)
     local unspent = marker.birth <= now - existed_us
     local buckets, costs = {}, {}
-    local longest_us, which, promised = 0, 0, false
+    local longest_us, which, has_reservations = 0, 0, false
     for i = 1, #plan do
         costs[i], at = struct.unpack('<d', ask, at)
         local bucket = bucket_at(plan, i, unspent)
         buckets[i] = bucket
-        promised = promised or bucket.booked > 0
+        has_reservations = has_reservations or bucket.reserved > 0
         local wait_us = bucket_wait(bucket, costs[i])
         if wait_us < 0 or wait_us > longest_us and longest_us >= 0 then
             if longest_us >= 0 then
@@ -129,15 +129,15 @@ local function admit(blob, ask, holder)
     end
 
     local redeemed = false
-    if promised then
-        local booking = struct.unpack('<c16', ask, at)
-        if booking ~= NO_BOOKING then
-            redeemed = rare().redeem(buckets, costs, booking)
+    if has_reservations then
+        local reservation = struct.unpack('<c16', ask, at)
+        if reservation ~= NO_RESERVATION then
+            redeemed = lazy().redeem(buckets, costs, reservation)
             if type(redeemed) == 'number' then
-                if redeemed <= SOON_US then  -- a slot that was handed to it waits with it
-                    return struct.pack('<BBBBdd', BOOKED, BY_BUCKET, 0, 0, redeemed, 0)
+                if redeemed <= SOON_US then  -- a slot that was granted to it is retained meanwhile
+                    return struct.pack('<BBBBdd', RESERVED, BY_BUCKET, 0, 0, redeemed, 0)
                 end
-                return refuse(plan, holder, BOOKED, BY_BUCKET, redeemed)
+                return refuse(plan, holder, RESERVED, BY_BUCKET, redeemed)
             end
             if not redeemed and longest_us >= 0 then  -- a void reservation was released
                 longest_us, which = 0, 0
@@ -151,26 +151,26 @@ local function admit(blob, ask, holder)
         end
     end
     if longest_us ~= 0 and not redeemed then
-        if longest_us < 0 or longest_us > book_us then
+        if longest_us < 0 or longest_us > reserve_ahead_us then
             return refuse(plan, holder, REFUSED, BY_BUCKET, longest_us, which, buckets[which].capacity)
         end
-        rare().all_booked(buckets, costs, struct.unpack('<c16', ask, at), longest_us)
-        return refuse(plan, holder, BOOKED, BY_BUCKET, longest_us, which)
+        lazy().reserve_all(buckets, costs, struct.unpack('<c16', ask, at), longest_us)
+        return refuse(plan, holder, RESERVED, BY_BUCKET, longest_us, which)
     end
 
     local fence = 0
     if plan.pool then
         local pool, quota = slots_at(plan)
         local taken, wait_us
-        taken, wait_us, fence = take(pool, quota, plan.pool, holder, now - age_us, line_us)
+        taken, wait_us, fence = take_slot(pool, quota, plan.pool, holder, now - age_us, wait_us_left)
         if taken ~= TAKEN then
-            local queued = taken == IN_LINE
+            local queued = taken == IN_QUEUE
             if redeemed then
-                rare().all_unbooked(buckets, costs)
+                lazy().unreserve_all(buckets, costs)
             end
-            local booking = struct.unpack('<c16', ask, at)
-            if queued and booking ~= NO_BOOKING then  -- a call that gets a slot has its turn
-                rare().all_booked(buckets, costs, booking, 0)
+            local reservation = struct.unpack('<c16', ask, at)
+            if queued and reservation ~= NO_RESERVATION then  -- a call that gets a slot uses its reservation
+                lazy().reserve_all(buckets, costs, reservation, 0)
             end
             return struct.pack('<BBBBdd', queued and QUEUED or REFUSED, queued and BY_SLOT or taken, 0, 0, wait_us, 0)
         end
@@ -181,7 +181,7 @@ local function admit(blob, ask, holder)
     local answer = struct.pack('<BBBBdd', ADMITTED, 0, 0, probe and 1 or 0, probe and breaker.until_us or 0, fence)
     for i, bucket in ipairs(buckets) do
         if redeemed then
-            bucket.booked = bucket.booked - costs[i]
+            bucket.reserved = bucket.reserved - costs[i]
         else
             bucket.level = bucket.level - costs[i]
         end
@@ -189,13 +189,13 @@ local function admit(blob, ask, holder)
         bucket.dirty = true
         answer = answer .. struct.pack('<d', bucket.sent)
         if spends > 0 then
-            rare().log_spent(bucket, costs[i])
+            lazy().log_spent(bucket, costs[i])
         end
     end
     return answer
 end
 
-local function finish(blob, ask, holder)
+local function release(blob, ask, holder)
     local plan = plan_of(blob)
     local probe, health, count, at = struct.unpack('<BBB', ask, 2)
     local slot_stays = health >= KEEPS_SLOT or health == BEGUN
@@ -208,18 +208,18 @@ local function finish(blob, ask, holder)
         reporter, at = struct.unpack('<d', ask, at)
     end
     for _ = 1, count do
-        local index, told, refund, left, sent, capacity, rate, wait_us
-        index, told, refund, left, sent, capacity, rate, wait_us, at = struct.unpack('<BBdddddd', ask, at)
+        local index, flags, refund, remaining, sent, capacity, rate, wait_us
+        index, flags, refund, remaining, sent, capacity, rate, wait_us, at = struct.unpack('<BBdddddd', ask, at)
         local bucket = bucket_at(plan, index, false)
-        rare().settle(bucket, refund)
-        if told % 8 >= 1 then
-            rare().observe(bucket, told, left, sent, capacity, rate)
+        lazy().settle(bucket, refund)
+        if flags % 8 >= 1 then
+            lazy().observe(bucket, flags, remaining, sent, capacity, rate)
         end
-        if told % 16 >= 8 then
-            rare().penalise(bucket)
+        if flags % 16 >= 8 then
+            lazy().penalise(bucket)
         end
-        if told >= 8 then
-            rare().hold(bucket, now + wait_us)
+        if flags >= 8 then
+            lazy().hold(bucket, now + wait_us)
         end
     end
     local opened_us, closed = 0, false
@@ -230,12 +230,12 @@ local function finish(blob, ask, holder)
             log_failure(breaker, holder, opened_us, string.sub(ask, at))
         end
     end
-    local kept = true
+    local stored = true
     if not slot_stays and plan.pool then
         local pool, quota = slots_at(plan)
-        kept = give_back(pool, quota, holder)
+        stored = release_slot(pool, quota, holder)
     end
-    return struct.pack('<Bd', (kept and 1 or 0) + (closed and 2 or 0), opened_us)
+    return struct.pack('<Bd', (stored and 1 or 0) + (closed and 2 or 0), opened_us)
 end
 
 local function cancel(blob, ask, holder)
@@ -246,25 +246,25 @@ local function cancel(blob, ask, holder)
         costs[i], at = struct.unpack('<d', ask, at)
         buckets[i] = bucket_at(plan, i, false)
     end
-    if rare().booked_ahead(buckets, costs, (struct.unpack('<c16', ask, at))) then
-        rare().all_unbooked(buckets, costs)
+    if lazy().remove_reservations(buckets, costs, (struct.unpack('<c16', ask, at))) then
+        lazy().unreserve_all(buckets, costs)
     end
     local pool, quota = slots_at(plan)
-    rare().leave(pool, quota, holder)
+    lazy().leave_queue(pool, quota, holder)
     return struct.pack('<Bd', 1, 0)
 end
 
-local function keep(blob, ask, holder)
+local function renew(blob, ask, holder)
     local plan = plan_of(blob)
-    local line_us, held = struct.unpack('<dB', ask, 2)
+    local wait_us_left, held = struct.unpack('<dB', ask, 2)
     local pool, quota = slots_at(plan)
-    return struct.pack('<Bd', rare().renew(pool, quota, holder, line_us, held), 0)
+    return struct.pack('<Bd', lazy().renew(pool, quota, holder, wait_us_left, held), 0)
 end
 
--- Keys of another type are deleted, and their state begins anew.
-function mend()
+-- Delete keys of another type, so that their state starts anew. Return whether there were any.
+function repair()
     local kinds, base = { [cell_key] = 'hash' }, sub(cell_key, 1, -2)
-    local function meet_name(name)
+    local function add_name(name)
         local key = base .. sub(name, 1, 1) .. ':' .. sub(name, 2)
         kinds[key .. ':e'], kinds[key .. ':f'] = 'stream', 'stream'
         for part in string.gmatch('l a t w1 w2 w3 w4 w5 w6 w7 w8 w9', '%S+') do
@@ -272,25 +272,25 @@ function mend()
         end
     end
     for place = 1, (#names - 1) / (NAME + 8) do
-        meet_name(name_at(place))
+        add_name(name_at(place))
     end
     for name in pairs(states or {}) do
-        meet_name(name)
+        add_name(name)
     end
     for key, kind in pairs(kinds) do
         local is = redis.call('TYPE', key).ok
         if is ~= kind and is ~= 'none' then
             redis.call('DEL', key)
-            mended = cell_key
+            repaired = cell_key
         end
     end
-    if mended == cell_key then  -- leases may have gone with them
+    if repaired == cell_key then  -- leases may have been among them
         census = nil
         for _, state in pairs(states or {}) do
             state.leases, state.used, state.is_counted = false, false, false
         end
     end
-    return mended == cell_key
+    return repaired == cell_key
 end
 
-whole = { admit, finish, cancel, keep }
+full_path = { admit, release, cancel, renew }
