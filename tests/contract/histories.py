@@ -1,10 +1,8 @@
 """Random histories of a gate: what its kinds answer to the same one, and the shortest on which they differ.
 
 The scripts, the model in memory (LocalGate) and the simulation's server are driven side by side. Where all
-that is known gets lost the model has no say: one process knows nothing of that.
-
-A history is data, so it can be cut down and told. Against the machine of hypothesis (test_gate_model.py) it
-has long stretches of the plain, in which rare states come up by themselves.
+that is known gets lost the model has no say: one process knows nothing of that. A history is data, so it can be
+cut down and printed.
 """
 
 from __future__ import annotations
@@ -107,6 +105,7 @@ class End(NamedTuple):
     health: DestinationHealth
     actual: dict[int, float]
     observed: dict[int, Observation]
+    reporter: int = 2
 
 
 class Lose(NamedTuple):
@@ -180,7 +179,8 @@ def _follow_up(random: Random, kind: float, asked: AskFor) -> Step:
     buckets = range(len(asked.ask.plan.buckets))
     actual = {index: random.choice(COSTS) for index in buckets if random.random() < 0.5}
     observed = {index: _observation(random) for index in buckets if random.random() < 0.4}
-    return End(asked.number, random.choice(list(DestinationHealth)), actual, observed)
+    health, reporter = random.choice(list(DestinationHealth)), random.choice((2, 2, 3))
+    return End(asked.number, health, actual, observed, reporter)
 
 
 def _observation(random: Random) -> Observation:
@@ -228,7 +228,9 @@ class Side:
         admitted = self._admitted.pop(step.number, None)
         if admitted is None:
             return None
-        return await self._timed.gate.release(Release(admitted, step.health, step.actual, step.observed))
+        return await self._timed.gate.release(
+            Release(admitted, step.health, step.actual, step.observed, reporter=step.reporter)
+        )
 
 
 def agree(script: object, other: object) -> bool:
@@ -255,20 +257,3 @@ async def difference(url: str, steps: Sequence[Step]) -> Difference | None:
         assert isinstance(scripted.gate, RedisGate)
         await scripted.gate.close()
     return None
-
-
-async def shortest(url: str, steps: Sequence[Step]) -> tuple[list[Step], Difference | None]:
-    """*steps* with all left out that the difference does not need (delta debugging), and the difference."""
-    kept = list(steps)
-    size = len(kept) // 2
-    while size:
-        at = 0
-        while at < len(kept):
-            shorter = kept[:at] + kept[at + size :]
-            found = await difference(url, shorter)
-            if found is None:
-                at += size
-            else:
-                kept = shorter[: found.step + 1]
-        size //= 2
-    return kept, await difference(url, kept)

@@ -21,6 +21,7 @@ from fairlead.testing._kit.clock import ManualClock
 from fairlead.testing._memory.database import STARTED
 from tests.contract.losses import LossyDatabase
 from tests.contract.postgres import PostgresStores, postgres_stores
+from tests.contract.shortest import shortest
 from tests.contract.stores import MemoryStores, memory_stores
 from tests.support.rows import run
 from tests.support.servers import drop_database, running_servers
@@ -148,24 +149,6 @@ class Histories(ABC, Generic[S]):
         await set_clock(self.database, STARTED)
         return await self.sides(next(self._runs) * IDS_EACH)
 
-    async def shortest(self, steps: Sequence[Step]) -> tuple[list[Step], Difference]:
-        """*steps* without those that the difference does not need (delta debugging), and the difference."""
-        first = await self.difference(steps)
-        assert first is not None
-        kept = list(steps[: first.step + 1])
-        size = len(kept) // 2
-        while size:
-            at = 0
-            while at < len(kept):
-                shorter = kept[:at] + kept[at + size :]
-                found = await self.difference(shorter)
-                if found is None:
-                    at += size
-                else:
-                    kept, first = shorter[: found.step + 1], found
-            size //= 2
-        return kept, first
-
     async def first_difference(self, seeds: Sequence[int]) -> tuple[int, list[Step]] | None:
         """The first of *seeds* whose history differs."""
         for seed in seeds:
@@ -176,7 +159,7 @@ class Histories(ABC, Generic[S]):
 
     async def told(self, seed: int, steps: Sequence[Step]) -> str:
         """A difference as a person reads it."""
-        kept, found = await self.shortest(steps)
+        kept, found = await shortest(steps, self.difference)
         lines = [f"seed {seed}, cut down to {len(kept)} steps:", *map(str, kept)]
         return "\n".join([*lines, *_apart(found.memory, found.postgres)])
 
@@ -189,6 +172,11 @@ def _apart(memory: object, real: object, where: str = "") -> list[str]:
         pairs = enumerate(zip(memory, real, strict=True))
         return [line for place, pair in pairs for line in _apart(*pair, f"{where}[{place}]")]
     return [] if memory == real else [f"{where or 'answer'}: memory {memory!r}, postgres {real!r}"]
+
+
+def plain(method: Any) -> Any:
+    """Return an operation of a store in memory without its link."""
+    return method.__wrapped__
 
 
 def batches(count: int) -> list[range]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 
 import pytest
@@ -23,8 +24,8 @@ from tests.contract.histories import (
     Renew,
     difference,
     history,
-    shortest,
 )
+from tests.contract.shortest import shortest
 from tests.simulation.redis import SimRedis
 from tests.simulation.shared_gate import SharedGate
 
@@ -42,7 +43,7 @@ def url(request: pytest.FixtureRequest) -> str:
 async def test_a_random_history(url: str, seed: int) -> None:
     steps = history(Random(seed), STEPS)
     if await difference(url, steps):
-        pytest.fail("\n".join(map(str, await shortest(url, steps))))
+        pytest.fail("\n".join(map(str, await shortest(steps, partial(difference, url)))))
 
 
 ALONE = ("valkey", "redis_62")
@@ -55,7 +56,9 @@ async def test_random_histories_with_losses(url: str) -> None:
     for seed in range(LOSSES):
         steps = history(Random(seed), STEPS, losses=0.03)
         if await difference(url, steps):
-            pytest.fail("\n".join([f"seed {seed}", *map(str, await shortest(url, steps))]))
+            pytest.fail(
+                "\n".join([f"seed {seed}", *map(str, await shortest(steps, partial(difference, url)))])
+            )
 
 
 class GrantsAtOnce(SharedGate):

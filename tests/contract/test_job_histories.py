@@ -19,16 +19,11 @@ from fairlead.testing._memory.database import statement
 from fairlead.testing._memory.rows import JobRow, SessionRow
 from tests.contract.job_histories import Pair
 from tests.contract.losses import LossyDatabase
-from tests.contract.pairs import batches, still
+from tests.contract.pairs import batches, plain, still
 
 HISTORIES = 300
 ENOUGH = 30
 """Of so many histories one at least finds each of the mistakes below."""
-
-
-def plain(method: Any) -> Any:
-    """A store's operation without its link."""
-    return method.__wrapped__
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from fairlead.engine.ports import (
 from fairlead.testing._memory.database import statement
 from fairlead.testing._memory.token_rows import RotationRow
 from tests.contract.losses import LossyDatabase
-from tests.contract.pairs import batches, still
+from tests.contract.pairs import batches, plain, still
 from tests.contract.token_histories import Pair
 from tests.support.memory_credentials import MemoryCredentialStore
 from tests.support.memory_endpoints import MemoryEndpointGate
@@ -52,11 +52,6 @@ async def test_random_histories_are_the_same_in_memory(still_one: LossyDatabase,
 
 
 # ---- with one safeguard taken out ------------------------------------------------------------------
-
-
-def plain(method: Any) -> Any:
-    """A store's operation without its link."""
-    return method.__wrapped__
 
 
 class SettlesWhateverStands(MemoryCredentialStore):
