@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fairlead.policy.calls.classify.body import LazyResponse
 from fairlead.policy.calls.classify.classifier import classify
 from fairlead.policy.calls.classify.rules import Rules, rules_of
 from fairlead.policy.calls.classify.verdict import Verdict
@@ -50,3 +51,31 @@ def soap_fault(code: str, detail: str = "", words: str = "refused") -> RawRespon
         f"<s:Fault><faultcode>{code}</faultcode><faultstring>{words}</faultstring>"
         f"<detail>{detail}</detail></s:Fault></s:Body></s:Envelope>",
     )
+
+
+def netsuite_record(success: bool, code: str = "") -> str:
+    """Return one record of a response to a list, with a code where it failed."""
+    detail = (
+        f"<c:statusDetail><c:code>{code}</c:code><c:message>no</c:message></c:statusDetail>" if code else ""
+    )
+    return (
+        f'<m:writeResponse><c:status isSuccess="{str(success).lower()}">{detail}</c:status></m:writeResponse>'
+    )
+
+
+def salesforce_graph(name: str, done: Any, *parts: tuple[int, str]) -> dict[str, Any]:
+    """Return the response to one graph; each part is a status and a code."""
+    told = [
+        {
+            "httpStatusCode": status,
+            "referenceId": code,
+            "body": [{"errorCode": code}] if code else {"id": "1"},
+        }
+        for status, code in parts
+    ]
+    return {"graphId": name, "isSuccessful": done, "graphResponse": {"compositeResponse": told}}
+
+
+def response_of(text: str) -> RawResponse:
+    """Return a response with status 200 as the pipeline classifies it."""
+    return LazyResponse(200, {}, text.encode()).judged()

@@ -24,7 +24,7 @@ from tests.support.standstill import ran_s
 pytestmark = pytest.mark.slow
 
 PROCESSES, SLOTS, TENANTS = 3, 8, 5
-JOBS = sized(1500, 20_000)
+JOBS = sized(700, 20_000)
 WORK_S = sized((0.01, 0.06), (0.01, 0.1))
 KILL_EVERY_S, RESTART_S = sized((0.5, 0.2), (2.0, 1.0))
 LEASE_S = sized(1.5, 5.0)

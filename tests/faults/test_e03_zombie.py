@@ -28,10 +28,11 @@ pytestmark = pytest.mark.slow
 ROUNDS = sized(2, 20)
 LEASE_S = sized(1.5, 2.0)  # six processes at once have to keep it
 WORK_S = LEASE_S  # long enough to be frozen in, and over when three leases have passed
+_LATE = [(what, "fault.late", {"late": what}) for what in ("result", "retry", "dead_letter", "cancel")]
 MODES: Sequence[tuple[str, str, Mapping[str, Any]]] = (
     ("result", "fault.work", {"work_s": WORK_S}),
-    ("result", "fault.deaf", {"work_s": WORK_S}),
-    *((what, "fault.late", {"late": what}) for what in ("result", "retry", "dead_letter", "cancel")),
+    *sized((), [("result", "fault.deaf", {"work_s": WORK_S})]),
+    *sized(_LATE[1:], _LATE),
 )
 """What is written late, by which kind of job. Those of `fault.late` freeze by themselves, first."""
 UNSAFE = {"result": "no_lease_check"} | {

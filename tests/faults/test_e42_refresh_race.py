@@ -23,7 +23,7 @@ from tests.support.standstill import ran_s
 
 pytestmark = pytest.mark.slow
 
-PROCESSES, FAR, ROUNDS = sized(5, 32), sized(1, 4), sized(30, 1000)
+PROCESSES, FAR, ROUNDS = sized(5, 32), sized(1, 4), sized(16, 1000)
 SLOW_EVERY = sized(8, 20)
 LEASE_S, SLOW_S, SPREAD_S, WIRE_DELAY_S = 0.25, 0.6, 0.004, 0.003
 NUMBERS = {"lease_s": LEASE_S, "wait_s": 10.0, "request_deadline_s": 10.0, "total_deadline_s": 20.0}
