@@ -1,4 +1,4 @@
-"""Writes docs/reference/{errors,settings,events,client}.md from the code.
+"""Writes docs/reference/{errors,reasons,settings,events,client}.md from the code.
 
 ``python -m tools.reference [--check]``. A test compares the pages with the code, so neither changes alone.
 """
@@ -24,6 +24,7 @@ from fairlead.assembly.config import SECRETS_FROM_FILES, STANDARD
 from fairlead.assembly.settings import Settings
 from fairlead.errors import FairleadError, all_errors
 from fairlead.events import Event
+from fairlead.policy.reasons import BY_SUBJECT, Reason
 from fairlead.policy.settings.env_names import PREFIX
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs/reference"
@@ -73,6 +74,39 @@ def _error_row(kind: type[FairleadError]) -> tuple[str, ...]:
         _first_paragraph(kind),
         kind.default_hint,
     )
+
+
+# ---- reasons -----------------------------------------------------------------------------------
+
+_REASONS = """\
+Look up here why work waits, is refused or has ended. You find the same code in `code` and `reason` of errors, in
+events, in dead letters, in `fairlead jobs explain` and in the output of the command line. The class says what
+became of the work: `wait` starts later by itself, `refusal` was not started and sent nothing, `end` is over.
+
+Three sets of codes are open: the codes that a provider gives itself, `http_` with a status, and the class names
+of exceptions of your handlers. `not_sent_` before a code of a call means that your request was not sent.
+"""
+
+
+def reasons_page() -> str:
+    """Return the page of reasons, with a table for each subject.
+
+    Spec: Y1.
+    """
+    body: list[str] = []
+    for subject, reasons in BY_SUBJECT.items():
+        rows = [_reason_row(reason) for reason in reasons]
+        body += [
+            "",
+            f"## {subject}",
+            "",
+            *_table(("code", "class", "what happened", "what you can do"), rows),
+        ]
+    return _page("Reasons", _REASONS, body)
+
+
+def _reason_row(reason: Reason) -> tuple[str, ...]:
+    return f'<a id="{reason.code}"></a>`{reason.code}`', reason.kind.value, reason.text, reason.hint
 
 
 # ---- settings ----------------------------------------------------------------------------------
@@ -305,6 +339,7 @@ def _paragraphs(kind: type[Any]) -> str:
 
 PAGES: dict[str, Callable[[], str]] = {
     "errors.md": errors_page,
+    "reasons.md": reasons_page,
     "settings.md": settings_page,
     "events.md": events_page,
     "client.md": client_page,

@@ -109,7 +109,7 @@ async def test_paused(stores: Stores) -> None:
     await stores.lanes.pause(tenant("a"), None, reason="unpaid", by="ann")
     told = await why(stores, one)
     assert (told.why, told.until) == ("paused", None)
-    assert (await why(stores, other)).why == "turn"
+    assert (await why(stores, other)).why == "queued"
 
 
 async def test_capped(stores: Stores) -> None:
@@ -134,7 +134,7 @@ async def test_no_worker(stores: Stores) -> None:
     assert (told.why, told.workers) == ("no_worker", 0)
     session_id = await a_session(stores)
     told = await why(stores, job_id)
-    assert (told.why, told.workers) == ("turn", 1)
+    assert (told.why, told.workers) == ("queued", 1)
     told = await why(stores, job_id, asker=session_id)  # who only asks runs nothing
     assert (told.why, told.workers) == ("no_worker", 0)
     await stores.pass_time(2 * LEASE_S)  # silent for so long: it is no worker any more
@@ -152,12 +152,12 @@ async def test_job_of_a_kind_that_no_process_knows_has_the_reason_no_handler(sto
     for job_id in (misspelt, elsewhere):
         told = await why(stores, job_id)
         assert (told.why, told.until) == ("no_handler", None)
-    assert (await why(stores, known)).why == "turn"
+    assert (await why(stores, known)).why == "queued"
     found = [UnhandledKind("default", "wrok", 1), UnhandledKind("mail", "work", 1)]
     assert await stores.lanes.unhandled_kinds(9) == found
     assert await stores.lanes.unhandled_kinds(1) == found[:1]
     await stores.lanes.report_kinds(["mail"], ["work"])
-    assert (await why(stores, elsewhere)).why == "turn"
+    assert (await why(stores, elsewhere)).why == "queued"
     await stores.pass_time(181)
     await stores.sessions.heartbeat(session_id)
     assert (await why(stores, known)).why == "no_handler"
@@ -172,12 +172,12 @@ async def test_turn_and_place(stores: Stores) -> None:
     await enqueued(stores, *jobs_of("b", 5), *jobs_of("c", 5))
     urgent, *_ = await enqueued(stores, *jobs_of("a", 2, priority=0))
     told = await why(stores, jobs[-1].job_id)
-    assert (told.why, told.until, told.ahead_in_lane, told.running_on) == ("turn", None, 9, None)
+    assert (told.why, told.until, told.ahead_in_lane, told.running_on) == ("queued", None, 9, None)
     assert told.lanes_ahead is not None
     assert 0 <= told.lanes_ahead <= 2
     assert (await why(stores, jobs[20].job_id)).ahead_in_lane == 0
     told = await why(stores, urgent)  # first of its own class
-    assert (told.why, told.ahead_in_lane, told.lanes_ahead) == ("turn", 0, 0)
+    assert (told.why, told.ahead_in_lane, told.lanes_ahead) == ("queued", 0, 0)
 
 
 # ---- how each tenant fares -------------------------------------------------------------------------
@@ -263,7 +263,7 @@ async def test_a_lane_that_aged_counts_where_it_stands(stores: Stores) -> None:
     low, *_ = await enqueued(stores, *jobs_of("a", 2, priority=3), *jobs_of("b", 30, priority=0))
     told = await why(stores, low)
     assert (told.why, told.lanes_ahead) == (
-        "turn",
+        "queued",
         0,
     )  # of its own class: strictly after the more urgent ones
     for _ in range(4):

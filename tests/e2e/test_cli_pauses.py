@@ -98,7 +98,7 @@ async def test_explain_tells_why_and_what_happened(shell: Shell, database: Datab
     (waiting,) = await stored(database, new_job("sync", tenant_id="acme"))
     await PostgresLaneStore(database).report_kinds(["default"], ["sync"])
     told = (await shell("jobs", "explain", waiting, "--json")).record
-    assert (told["why"], told["ahead_in_lane"], told["lanes_ahead"], told["workers"]) == ("turn", 0, 0, 1)
+    assert (told["why"], told["ahead_in_lane"], told["lanes_ahead"], told["workers"]) == ("queued", 0, 0, 1)
     await shell("jobs", "pause", "--kind", "sync", "--yes")
     told = (await shell("jobs", "explain", waiting, "--json")).record
     assert (told["why"], "fairlead jobs resume --kind sync" in told["detail"]) == ("paused", True)

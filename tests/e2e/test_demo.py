@@ -97,4 +97,4 @@ def _lives(pid: int) -> bool:
 @pytest.mark.parametrize("seconds", ["5", "601", "soon"])
 async def test_an_impossible_length_is_refused(bare: Shell, seconds: str) -> None:
     done = await bare("demo", "--seconds", seconds, "--json")
-    assert (done.code, done.out, done.error["code"]) == (2, "", "usage")
+    assert (done.code, done.out, done.error["code"]) == (2, "", "usage_error")

@@ -115,7 +115,7 @@ async def test_a_sweep_finds_what_nobody_would_have_found(
     for job_id in (lost, forgotten, early):
         told = await lanes.explain(job_id)
         assert told is not None
-        assert told.why == "unseen"
+        assert told.why == "lane_not_ready"
     swept = await lanes.sweep(0.0)
     assert swept is not None
     assert swept.opened == 2

@@ -11,6 +11,7 @@ from fairlead.engine.ports import ConnectionKey
 from fairlead.engine.tokens.connection_view import ConnectionView
 from fairlead.engine.tokens.connections import Grant
 from fairlead.errors import InvalidInputError
+from fairlead.policy.reasons.token_reasons import REVOKED
 
 
 class ConnectionsAPI:
@@ -108,7 +109,9 @@ class ConnectionsAPI:
     ) -> bool:
         """End the grant here and, where the provider offers that, there. False if it was revoked before."""
         key = ConnectionKey(tenant, provider, account)
-        news, _ = await self._runtime().tokens.accounts.revoke(key, actor=actor, reason=reason or "revoked")
+        news, _ = await self._runtime().tokens.accounts.revoke(
+            key, actor=actor, reason=reason or REVOKED.code
+        )
         return news
 
     async def remove(

@@ -11,6 +11,7 @@ from typing import Annotated, Any, cast
 import typer
 from typer.main import get_command
 
+from fairlead import errors
 from fairlead._version import __version__
 from fairlead.cli.kit.exits import Exit, exit_code
 from fairlead.cli.kit.invocation import (
@@ -27,6 +28,7 @@ from fairlead.cli.kit.invocation import (
 from fairlead.cli.kit.output import Output
 from fairlead.cli.registry import Commands
 from fairlead.errors import FairleadError
+from fairlead.policy.reasons.process_reasons import FORBIDDEN
 from fairlead.policy.text.redact import redact
 from fairlead.policy.text.safe import safe_text
 
@@ -114,7 +116,7 @@ def _told(error: Exception, out: Output) -> int:
         out.say("nothing was changed")
         return Exit.FAILED
     if isinstance(error, PermissionError):
-        out.error(f"{error.filename}: {error.strerror}", hint="check owner and mode", code="forbidden")
+        out.error(f"{error.filename}: {error.strerror}", hint="check owner and mode", code=FORBIDDEN.code)
         return Exit.FORBIDDEN
     return _unforeseen(error, out)
 
@@ -127,7 +129,7 @@ def _usage(error: Any, out: Output) -> int:
         return Exit.USAGE
     path = context.command_path if context is not None else PROGRAM
     told = redact(error.format_message())  # it repeats what was typed
-    out.error(told, hint=f"see `{path} --help`", code="usage")
+    out.error(told, hint=f"see `{path} --help`", code=errors.UsageError.code)
     return Exit.USAGE
 
 
@@ -136,7 +138,7 @@ def _unforeseen(error: Exception, out: Output) -> int:
         out.detail_lines(redact("".join(traceback.format_exception(error))))
     hint = "run it again with --verbose and report what it prints"
     told = redact(safe_text(error))
-    out.error(f"this should not happen: {told}", hint=hint, code="internal_error")
+    out.error(f"this should not happen: {told}", hint=hint, code=FairleadError.code)
     return Exit.FAILED
 
 

@@ -7,26 +7,22 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fairlead.policy.jobs.explain import (
+from fairlead.policy.jobs.explain import FullCap, HeldBy, JobFacts, explain_wait, scope_options
+from fairlead.policy.jobs.lane import Scope, ScopeKind
+from fairlead.policy.reasons.job_reasons import (
     CAPPED,
     EXPIRED,
     FINISHED,
     FOLLOWS,
+    LANE_NOT_READY,
     NO_HANDLER,
     NO_WORKER,
     NOT_DUE,
     PAUSED,
+    QUEUED,
     RUNNING,
     SUSPECT,
-    TURN,
-    UNSEEN,
-    FullCap,
-    HeldBy,
-    JobFacts,
-    explain_wait,
-    scope_options,
 )
-from fairlead.policy.jobs.lane import Scope, ScopeKind
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
@@ -48,7 +44,7 @@ WAITS = JobFacts(
 
 def told(**changes: object) -> tuple[str, str, datetime | None]:
     reason = explain_wait(replace(WAITS, **changes))  # type: ignore[arg-type]
-    return reason.why, reason.detail, reason.until
+    return reason.reason, reason.detail, reason.until
 
 
 @pytest.mark.parametrize(
@@ -96,12 +92,12 @@ def told(**changes: object) -> tuple[str, str, datetime | None]:
         ({"handled": False, "kind": "wrok"}, NO_HANDLER, "no worker takes kind 'wrok' from queue 'mail'"),
         ({"crash_count": 1}, SUSPECT, "1 crash of"),
         ({"crash_count": 2}, SUSPECT, "2 crashes of"),
-        ({"lane_ready": False}, UNSEEN, "the next sweep"),
-        ({"lane_ready": False, "lane_wakes_at": NOW + HOUR}, UNSEEN, "the next sweep"),
-        ({"lane_ready": False, "lane_wakes_at": NOW}, TURN, "within a second"),
-        ({"ahead_in_lane": 1, "lanes_ahead": 4}, TURN, "1 job of its own lane and 4 lanes of its class"),
-        ({"urgent_lanes": 2}, TURN, "and 2 more urgent lanes"),
-        ({"lane_waits_s": 31.0}, TURN, "does none take queue 'mail' and kind 'mail.send'?"),
+        ({"lane_ready": False}, LANE_NOT_READY, "the next sweep"),
+        ({"lane_ready": False, "lane_wakes_at": NOW + HOUR}, LANE_NOT_READY, "the next sweep"),
+        ({"lane_ready": False, "lane_wakes_at": NOW}, QUEUED, "within a second"),
+        ({"ahead_in_lane": 1, "lanes_ahead": 4}, QUEUED, "1 job of its own lane and 4 lanes of its class"),
+        ({"urgent_lanes": 2}, QUEUED, "and 2 more urgent lanes"),
+        ({"lane_waits_s": 31.0}, QUEUED, "does none take queue 'mail' and kind 'mail.send'?"),
     ],
 )
 def test_wait_has_one_reason_with_a_next_step(changes: dict[str, object], why: str, words: str) -> None:
@@ -124,8 +120,8 @@ def test_the_first_reason_that_holds_is_told() -> None:
     for name in ("expires_at", "run_at", "pauses", "full_caps", "workers", "crash_count", "lane_ready"):
         order.append(told(**everything)[0])
         del everything[name]
-    assert order == [EXPIRED, NOT_DUE, PAUSED, CAPPED, NO_WORKER, SUSPECT, UNSEEN]
-    assert told()[0] == TURN
+    assert order == [EXPIRED, NOT_DUE, PAUSED, CAPPED, NO_WORKER, SUSPECT, LANE_NOT_READY]
+    assert told()[0] == QUEUED
 
 
 def test_when_it_ends() -> None:

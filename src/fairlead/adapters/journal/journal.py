@@ -27,6 +27,7 @@ from fairlead.adapters.journal.writer import Append, Stop, Writer
 from fairlead.engine.base.batch import Batcher
 from fairlead.engine.ports import EntryFilter, JournalEntry, JournalHead, any_entry
 from fairlead.errors import InvalidConfigError, RefusedError
+from fairlead.policy.reasons.token_reasons import JOURNAL_UNAVAILABLE
 
 T = TypeVar("T")
 _log = logging.getLogger("fairlead.journal")
@@ -332,5 +333,5 @@ def _refused(why: str, hint: str) -> RefusedError:
         hint=hint,
         retry_after_s=1.0,
         category="transient_network",
-        reason="journal_unavailable",
+        reason=JOURNAL_UNAVAILABLE.code,
     )

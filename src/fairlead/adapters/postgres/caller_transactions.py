@@ -18,6 +18,7 @@ from fairlead.adapters.postgres.qualified import qualified
 from fairlead.adapters.postgres.statements import statement
 from fairlead.engine.ports import Enqueued, NewJob
 from fairlead.errors import InvalidConfigError, InvalidInputError, MigrationRequiredError, RefusedError
+from fairlead.policy.reasons.job_reasons import DEAD_LETTERS_FULL
 from fairlead.policy.text.safe import clipped
 
 FULL = "53400"
@@ -160,7 +161,7 @@ def _judged(error: Exception, job: NewJob) -> Exception:
             provider=job.provider,
             hint="heal the cause, then `fairlead dlq redrive`, `resolve` or `abandon`",
             retry_after_s=RETRY_AFTER_S,
-            reason="dead_letters_full",
+            reason=DEAD_LETTERS_FULL.code,
         )
     if state in _MISSING:
         hint = (

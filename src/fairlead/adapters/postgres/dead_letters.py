@@ -19,6 +19,7 @@ from fairlead.adapters.postgres.statements import statement
 from fairlead.engine.ports import DeadLetter, DeadLetterFilter, DeadLetterGroup, NewJob
 from fairlead.errors import RefusedError
 from fairlead.policy.jobs.lane import is_internal_kind
+from fairlead.policy.reasons.job_reasons import DEAD_LETTERS_FULL
 
 LOOK_EVERY_S = 5.0
 
@@ -59,7 +60,7 @@ class Bound:
                     provider=job.provider,
                     hint="heal the cause, then `fairlead dlq redrive`, `resolve` or `abandon`",
                     retry_after_s=60.0,
-                    reason="dead_letters_full",
+                    reason=DEAD_LETTERS_FULL.code,
                 )
 
 

@@ -325,12 +325,12 @@ def _explanation(row: Row) -> Explanation:
     values = with_values(row, "args", "failures", "result")
     job = JobView(**{field.name: values[field.name] for field in fields(JobView)})
     worker = f"{row['worker_host']}:{row['worker_pid']}" if row["worker_pid"] is not None else None
-    reason = explain_wait(_facts(row, job, worker))
+    explanation = explain_wait(_facts(row, job, worker))
     return Explanation(
         job=job,
-        why=reason.why,
-        detail=reason.detail,
-        until=reason.until,
+        why=explanation.reason.code,
+        detail=explanation.detail,
+        until=explanation.until,
         ahead_in_lane=row["ahead_in_lane"],
         lanes_ahead=row["lanes_ahead"],
         running_on=worker if job.state == "running" else None,

@@ -23,6 +23,7 @@ from fairlead.policy.failures.category import Category
 from fairlead.policy.providers.call_settings import DEADLINE_S
 from fairlead.policy.providers.origin import origin_of
 from fairlead.policy.providers.profile import Profile
+from fairlead.policy.reasons import call_reasons
 
 FOREIGN_BYTES = 64 << 20
 _FRAMING = frozenset({"connection", "content-encoding", "content-length", "keep-alive", "transfer-encoding"})
@@ -152,9 +153,13 @@ class ForwardedResponse:
             async with asyncio.timeout(total_deadline_s + _GRACE_S):
                 await self._pass_on(pipeline, call)
         except TimeoutError:
-            self._raised = _lost(call, "the answer was not read within the call's deadline", "timeout")
+            self._raised = _lost(
+                call, "the answer was not read within the call's deadline", call_reasons.TIMEOUT.code
+            )
         except asyncio.CancelledError:  # by aclose alone: whoever reads is not cancelled himself
-            self._raised = _lost(call, "the answer was dropped: its client was closed", "closed")
+            self._raised = _lost(
+                call, "the answer was dropped: its client was closed", call_reasons.CLOSED.code
+            )
         except BaseException as error:  # noqa: BLE001 (whatever it is, the one who reads is told)
             self._raised = error
         finally:

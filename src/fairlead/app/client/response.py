@@ -12,6 +12,7 @@ from fairlead.engine.calls.request import CallResult
 from fairlead.errors import ResponseDecodingError
 from fairlead.policy.calls.classify.verdict import FailedItem, Result, Verdict
 from fairlead.policy.limits.feedback.raw_response import RawResponse
+from fairlead.policy.reasons import call_reasons
 from fairlead.policy.text.charset import declared_codec, text_of
 from fairlead.policy.text.safe_xml import XmlRefused, read_xml
 
@@ -49,7 +50,7 @@ class Response:
     def json(self) -> Any:
         """The body as JSON. ResponseDecodingError where it is none."""
         if self._came.raw_response.text is not None:
-            raise self._unreadable("the answer is no JSON", "not_json")
+            raise self._unreadable("the answer is no JSON", call_reasons.NOT_JSON.code)
         return self._came.raw_response.body
 
     @cached_property
@@ -59,7 +60,9 @@ class Response:
             declared = declared_codec(self._came.response.headers)
             return read_xml(self.content if declared is None else text_of(self.content, declared))
         except XmlRefused as refused:
-            raise self._unreadable(f"the answer cannot be read as XML: {refused}", "not_xml") from None
+            raise self._unreadable(
+                f"the answer cannot be read as XML: {refused}", call_reasons.NOT_XML.code
+            ) from None
 
     @property
     def data(self) -> Any:

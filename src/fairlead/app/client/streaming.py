@@ -9,6 +9,7 @@ from fairlead.app.client.headers import Headers
 from fairlead.engine.calls.line_splitter import LONGEST_LINE_BYTES, LineTooLong, lines_of
 from fairlead.engine.ports import HttpStream
 from fairlead.errors import ResponseDecodingError
+from fairlead.policy.reasons.call_reasons import LINE_TOO_LONG
 from fairlead.policy.text.charset import as_utf_8, declared_codec
 
 STREAM_BYTES = 64 << 30
@@ -67,7 +68,7 @@ class StreamedResponse:
                 tenant=self._tenant,
                 provider=self._provider,
                 hint=hint,
-                reason="line_too_long",
+                reason=LINE_TOO_LONG.code,
             ) from None
 
     async def aread(self) -> bytes:

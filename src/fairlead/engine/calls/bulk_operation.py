@@ -34,6 +34,7 @@ from fairlead.policy.failures.category import Category
 from fairlead.policy.limits.bulk_token import BulkToken, parse_token
 from fairlead.policy.limits.feedback.raw_response import RawResponse
 from fairlead.policy.providers.call_settings import INLINE_WAIT_S
+from fairlead.policy.reasons import call_reasons
 from fairlead.policy.text.charset import as_utf_8, declared_codec
 from fairlead.policy.text.safe import safe_text
 
@@ -173,7 +174,7 @@ class BulkRun:
         await self.wait()
         if self._seen.url is None and self.count:
             gone = f"the vendor names no file for its {self.count} objects"
-            raise self._not_had(_FetchFailed(Category.PERMANENT_REQUEST, "no_file", gone))
+            raise self._not_had(_FetchFailed(Category.PERMANENT_REQUEST, call_reasons.NO_FILE.code, gone))
         given = attempt = 0
         while self._seen.url is not None:
             wait_s = backoff_s(
@@ -236,7 +237,9 @@ class BulkRun:
         try:
             return json.loads(line)
         except (ValueError, RecursionError):
-            error = _FetchFailed(Category.PERMANENT_REQUEST, "not_json", f"line {number} is no JSON")
+            error = _FetchFailed(
+                Category.PERMANENT_REQUEST, call_reasons.NOT_JSON.code, f"line {number} is no JSON"
+            )
             raise self._not_had(error) from None
 
     # ---- errors --------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ from fairlead.policy.limits.feedback.raw_response import RawResponse
 from fairlead.policy.providers.call_settings import CallSettings
 from fairlead.policy.providers.origin import Origins
 from fairlead.policy.providers.profile import Profile
+from fairlead.policy.reasons import call_reasons
 from fairlead.policy.tokens.token import PublicToken
 
 _NEW_KEY_HINT = "give it a new one: `fairlead connections add --replace`"
@@ -65,7 +66,7 @@ class CallConfig:
                 "the call leads to a host that is none of the provider's, or over plain http",
                 tenant=call.key.tenant,
                 provider=call.key.provider,
-                reason="foreign_host",
+                reason=call_reasons.FOREIGN_HOST.code,
                 hint=_HOST_HINT,
             )
         return host

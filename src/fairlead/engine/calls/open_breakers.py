@@ -7,6 +7,7 @@ from collections.abc import Callable
 from fairlead._core.clock import Clock
 from fairlead.engine.ports import ConnectionKey
 from fairlead.errors import FairleadError, LimitExceededError
+from fairlead.policy.reasons.limit_reasons import BREAKER
 
 CACHE_S = 1.0
 """How long a refusal is cached: a manual reset takes effect everywhere within 2 s. Spec: G12."""
@@ -51,5 +52,5 @@ class OpenBreakerCache:
             tenant=key.tenant,
             provider=key.provider,
             retry_after_s=left_s,
-            reason="breaker",
+            reason=BREAKER.code,
         )

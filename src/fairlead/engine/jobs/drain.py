@@ -15,6 +15,7 @@ from fairlead.engine.base.timing import wait_event
 from fairlead.engine.jobs.acknowledger import Acknowledger
 from fairlead.engine.jobs.job_runs import JobRuns
 from fairlead.events import Emit, ServiceFailed, WorkerDraining
+from fairlead.policy.reasons.job_reasons import DRAIN
 
 RUN_SHARE, CANCEL_SHARE = 0.75, 0.9
 """Shares of the grace: when running jobs are cancelled, and when those that ignore it are handed back."""
@@ -61,7 +62,7 @@ class Drain:
         """
         self._emit(WorkerDraining(len(runs), self._grace_s))
         await self._wait_while(lambda: len(runs), woken, RUN_SHARE, forced_s=0.0)
-        runs.cancel_all("drain")
+        runs.cancel_all(DRAIN.code)
         await self._wait_while(lambda: len(runs), woken, CANCEL_SHARE, forced_s=CANCEL_FORCED_S)
         runs.hand_back_stuck()
         await self._wait_while(

@@ -37,6 +37,7 @@ from fairlead.policy.failures.category import Category, Failure, job_timeout
 from fairlead.policy.jobs import job as outcomes
 from fairlead.policy.jobs.dead_letter import DEFAULT_DEAD_LETTER_RULES, DeadLetterRules
 from fairlead.policy.jobs.job import budget_snooze, outcome_of_exception
+from fairlead.policy.reasons import job_reasons
 from fairlead.policy.text.safe import safe_text
 
 UNKNOWN_KIND_SNOOZE_S = 60.0
@@ -146,7 +147,9 @@ class Executor:
         """Return the outcome of a run that was cancelled, but not by this process."""
         job = context.job
         reason = "its handler cancelled its own task"
-        failure = Failure(Category.TRANSIENT_NETWORK, "unclassified", reason, unclassified=True)
+        failure = Failure(
+            Category.TRANSIENT_NETWORK, job_reasons.UNCLASSIFIED.code, reason, unclassified=True
+        )
         run_end = outcomes.Retry(failure)
         outcome = _with_saved(self._decider.decide(_with_effective_waits(context), run_end, 0.0), context)
         self._emit(job_finished(job, outcome, 0.0))
@@ -159,7 +162,7 @@ class Executor:
         """
         text = safe_text(error).encode("ascii", "backslashreplace").decode()
         reason = f"the result or error of its run cannot be stored: {text}"
-        failure = Failure(Category.TRANSIENT_SERVER, "outcome_refused", reason)
+        failure = Failure(Category.TRANSIENT_SERVER, job_reasons.OUTCOME_REFUSED.code, reason)
         outcome = self._decider.decide(job, outcomes.Retry(failure), 0.0)
         self._emit(job_finished(job, outcome, 0.0))
         return outcome

@@ -19,6 +19,7 @@ from fairlead.engine.jobs.heartbeat import Heartbeat
 from fairlead.engine.jobs.running_job import RunningJob, hand_back_outcome
 from fairlead.engine.ports import Completed, Job, Outcome
 from fairlead.events import Emit, HandlersStuck, JobsHandedBack
+from fairlead.policy.reasons.job_reasons import LEASE_LOST
 
 CANCELLED = "cancelled"
 """The reason of a run that was cancelled because its job was."""
@@ -86,7 +87,7 @@ class JobRuns:
 
     def lose_session(self, session_id: UUID) -> None:
         """Cancel the runs of *session_id*, because another process may already run their jobs."""
-        self._cancel([run for run in self._runs.values() if run.session_id == session_id], "lease_lost")
+        self._cancel([run for run in self._runs.values() if run.session_id == session_id], LEASE_LOST.code)
 
     def end_cancelled(self, lease_ids: frozenset[int]) -> None:
         """Cancel runs of jobs that an operator cancelled. They count as running until they end."""

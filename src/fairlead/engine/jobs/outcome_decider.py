@@ -15,6 +15,7 @@ from fairlead.policy.failures.category import Category, Failure
 from fairlead.policy.failures.retry import DEFAULT_POLICY, DeadLetter, decide
 from fairlead.policy.jobs import job as outcomes
 from fairlead.policy.jobs.dead_letter import DeadLetterRules, action_in_s, first_action
+from fairlead.policy.reasons import job_reasons, token_reasons
 from fairlead.policy.text.safe import safe_text
 
 _ANY_MOMENT = datetime(2000, 1, 1, tzinfo=UTC)  # first_action counts from it; only the distance is used
@@ -64,10 +65,10 @@ class OutcomeDecider:
             case outcomes.Cancel(reason):
                 return Cancelled(job.job_id, job.lease_id, safe_text(reason))
             case outcomes.Discard(reason, category):
-                failure = Failure(Category(category), "discarded", safe_text(reason))
+                failure = Failure(Category(category), job_reasons.DISCARDED.code, safe_text(reason))
                 return self._discarded(job, failure, ran_s, why="its handler discarded it")
             case outcomes.RequireReauth(reason):
-                failure = Failure(Category.PERMANENT_AUTH, "needs_reauth", safe_text(reason))
+                failure = Failure(Category.PERMANENT_AUTH, token_reasons.NEEDS_REAUTH.code, safe_text(reason))
                 return self._discarded(job, failure, ran_s, why="only the customer can help")
             case outcomes.Retry(failure):
                 return self._retried(job, failure, ran_s)

@@ -26,8 +26,8 @@ from fairlead.engine.ports import ScheduleState, ScheduleStore
 from fairlead.errors import SetupError
 from fairlead.events import Emit, ScheduleFired, ServiceFailed
 from fairlead.policy.jobs.cron import DueRuns, due_runs, run_times_between
-from fairlead.policy.jobs.explain import NO_HANDLER
 from fairlead.policy.jobs.schedule import COALESCE_AFTER_S, made_without_handler, run_delay_s
+from fairlead.policy.reasons.job_reasons import NO_HANDLER
 from fairlead.policy.text.safe import safe_text
 
 LOOK_EVERY_S = 15.0
@@ -84,7 +84,7 @@ class Scheduler:
             return LOOK_EVERY_S
         missed = made_without_handler(schedule.missed, state.unhandled_s, watched_s)
         if missed is None:
-            why = f"{NO_HANDLER}: no worker takes kind {schedule.kind!r} from queue {schedule.queue!r}"
+            why = f"{NO_HANDLER.code}: no worker takes kind {schedule.kind!r} from queue {schedule.queue!r}"
             await self._store.pause(schedule.name, STOPPED_BY, why)
             self._emit(ServiceFailed("scheduler", f"schedule {schedule.name!r} is paused: {why}"))
             return LOOK_EVERY_S

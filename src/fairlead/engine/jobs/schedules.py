@@ -24,9 +24,9 @@ from fairlead.engine.ports import (
 from fairlead.errors import InvalidInputError, NotFoundError
 from fairlead.events import Emit, ScheduleReplaced
 from fairlead.policy.jobs.cron import next_run_at, run_times_between
-from fairlead.policy.jobs.explain import NO_HANDLER
 from fairlead.policy.jobs.job import check_new_job
 from fairlead.policy.jobs.schedule import check_schedule
+from fairlead.policy.reasons.job_reasons import NO_HANDLER
 from fairlead.policy.text.safe import safe_text
 
 STOPPED_BY = "fairlead"
@@ -163,7 +163,7 @@ def view(state: ScheduleState) -> ScheduleView:
 def stopped_because(state: ScheduleState) -> str | None:
     """Return why fairlead paused a schedule for lack of a handler; None for any other schedule."""
     pause = state.pause
-    if pause is None or pause.by != STOPPED_BY or not pause.why.startswith(NO_HANDLER):
+    if pause is None or pause.by != STOPPED_BY or not pause.why.startswith(NO_HANDLER.code):
         return None
     return pause.why
 

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from fairlead.engine.ports import FailureRecord, Job, Json
 from fairlead.policy.failures.category import Category, Failure
+from fairlead.policy.reasons.job_reasons import UNCLASSIFIED
 from fairlead.policy.text.safe import safe_json, safe_text
 
 MAX_RESULT_BYTES = 64 * 1024
@@ -32,7 +33,7 @@ def failure_record(
         next_retry_s=next_retry_s,
         details={
             **(details or {}),
-            **({"unclassified": True} if failure.unclassified else {}),
+            **({UNCLASSIFIED.code: True} if failure.unclassified else {}),
             **({"at": failure.at} if failure.at else {}),
             **({"traceback": failure.traceback} if failure.traceback else {}),
         },
@@ -58,4 +59,4 @@ def unclassified(error: BaseException) -> Failure:
         reason = safe_text(error)
     is_cancelled = issubclass(type(error), asyncio.CancelledError)  # the cancellation of something it awaited
     category = Category.TRANSIENT_NETWORK if is_cancelled else Category.HANDLER_ERROR
-    return Failure(category, "unclassified", reason, unclassified=True)
+    return Failure(category, UNCLASSIFIED.code, reason, unclassified=True)

@@ -44,6 +44,7 @@ from fairlead.policy.calls.deadline import has_time
 from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.limit import Plan
 from fairlead.policy.limits.pool import Holder
+from fairlead.policy.reasons import limit_reasons
 
 QUEUE_S = 3.0
 """A waiter that was not renewed for this long loses its place in the wait queue."""
@@ -57,12 +58,12 @@ connection. Only a call with less time left needs a timer."""
 CHECK_PLAN_S = 0.8
 """How often a call that sleeps until its reservation is due checks whether its limits have changed."""
 _NAMES = {
-    RefusedBy.BREAKER: "breaker",
-    RefusedBy.QUOTA: "quota",
-    RefusedBy.SLOT: "slot",
-    RefusedBy.BUCKET: "rate",
-    RefusedBy.RECOVERY: "recovery",
-    RefusedBy.OUTAGE: "outage",
+    RefusedBy.BREAKER: limit_reasons.BREAKER.code,
+    RefusedBy.QUOTA: limit_reasons.QUOTA.code,
+    RefusedBy.SLOT: limit_reasons.SLOT.code,
+    RefusedBy.BUCKET: limit_reasons.RATE.code,
+    RefusedBy.RECOVERY: limit_reasons.RECOVERY.code,
+    RefusedBy.OUTAGE: limit_reasons.OUTAGE.code,
 }
 
 
@@ -319,7 +320,7 @@ def closed(request: AdmissionRequest, result: AdmitResult) -> LimitExceededError
             tenant=request.tenant,
             provider=request.provider,
             hint="make the call smaller, or correct the limit in the settings",
-            reason="too_large",
+            reason=limit_reasons.COST_ABOVE_LIMIT.code,
             category="permanent_request",
         )
     by = RefusedBy.BUCKET if isinstance(result, Reserved) else result.by

@@ -41,6 +41,7 @@ from fairlead.policy.limits.bulk_token import UNTIED, BulkToken, is_running_id, 
 from fairlead.policy.limits.feedback.dialect import parse_limits
 from fairlead.policy.limits.feedback.raw_response import BULK, RawResponse
 from fairlead.policy.limits.limit import Domain, Plan
+from fairlead.policy.reasons import limit_reasons
 from fairlead.policy.text.safe import safe_text
 
 
@@ -260,7 +261,8 @@ class BulkAdmitter:
             raise
         await self._renewer.run_to_completion(self._gate.release(Release(admitted)))
         raise LimitExceededError(
-            "Redis lost its state, and bulk operations from before may still run", reason="recovery"
+            "Redis lost its state, and bulk operations from before may still run",
+            reason=limit_reasons.RECOVERY.code,
         )
 
     async def _lost_lately(self, bulk: BulkPlan) -> bool:
@@ -311,7 +313,7 @@ class BulkAdmitter:
 def _busy(request: BulkRequest, bulk: BulkPlan, refused: RefusedError) -> BulkLimitReachedError:
     """Return the error of a full limit. Slots are released early, so it does not wait for the first lease."""
     again_s = bulk.bulk.again_s
-    full = refused.reason == "slot"
+    full = refused.reason == limit_reasons.SLOT.code
     return BulkLimitReachedError(
         f"{bulk.pool.capacity} bulk operation(s) of this shop run already" if full else refused.message,
         tenant=request.key.tenant,

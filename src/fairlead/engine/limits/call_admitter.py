@@ -31,6 +31,7 @@ from fairlead.policy.limits.estimate import UNKNOWN, CostEstimates
 from fairlead.policy.limits.limit import Plan
 from fairlead.policy.limits.refusal_throttle import RefusalThrottle
 from fairlead.policy.limits.retry_budget import RetryBudget
+from fairlead.policy.reasons import limit_reasons
 
 RESERVE_AHEAD_S = 900.0
 """How far ahead a job reserves units, to come back for them."""
@@ -367,12 +368,20 @@ def _unlimited(entry: AdmissionRequest, call: CallPlan) -> AdmittedCall:
 
 def _throttled(entry: AdmissionRequest, wait_s: float) -> LimitExceededError:
     message = "the tenant asks again and again without waiting as it is told"
-    return _refused(entry, message, wait_s, "rapid", "wait for retry_after_s before asking again")
+    return _refused(
+        entry, message, wait_s, limit_reasons.RAPID.code, "wait for retry_after_s before asking again"
+    )
 
 
 def _too_many_retries(entry: AdmissionRequest, wait_s: float) -> LimitExceededError:
     hint = "wait for retry_after_s; a fifth of the calls in flight may be retries, and three always may"
-    return _refused(entry, "too many of the connection's calls are retries already", wait_s, "retries", hint)
+    return _refused(
+        entry,
+        "too many of the connection's calls are retries already",
+        wait_s,
+        limit_reasons.RETRIES.code,
+        hint,
+    )
 
 
 def _refused(

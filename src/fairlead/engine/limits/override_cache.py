@@ -21,6 +21,7 @@ from fairlead.policy.limits.override import (
     rollout_share,
     scopes_covering,
 )
+from fairlead.policy.reasons.limit_reasons import ISOLATED
 
 LOOK_S = 1.0
 """Every process applies an override within 2 s."""
@@ -80,7 +81,7 @@ class Overrides:
                 tenant=key.tenant,
                 provider=key.provider,
                 retry_after_s=AGAIN_S,
-                reason="isolated",
+                reason=ISOLATED.code,
                 hint="`fairlead gate breaker reset` lets them through again",
             )
 

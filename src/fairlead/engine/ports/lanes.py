@@ -84,8 +84,8 @@ class Explanation:
     Attributes:
         why: One of ``finished``, ``running``, ``not_due``, ``follows`` (it starts after the run that had its
             unique key), ``expired``, ``suspect``, ``paused``, ``capped``, ``no_worker``, ``no_handler`` (no
-            worker takes its kind), ``turn`` (its lane is ready, and others are ahead of it), ``unseen`` (the
-            next sweep makes its lane ready).
+            worker takes its kind), ``queued`` (its lane is ready, and others are ahead of it), ``lane_not_ready``
+            (the next sweep makes its lane ready).
         until: When that ends, if known.
         ahead_in_lane: Jobs ahead of it in its lane, up to 1,000.
         lanes_ahead: Ready lanes of its queue and class ahead of its own, up to 1,000.

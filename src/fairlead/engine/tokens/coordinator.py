@@ -264,9 +264,9 @@ class Coordinator:
             reason = credential.state_reason or why
             return error_of(ReauthRequiredError, credential, f"the grant is gone ({reason})", reason=reason)
         if credential.expires_in_s is not None and credential.expires_in_s <= 0:
-            await self._unknown.require_reauth(credential, "no_refresh_token", attempt_id=None)
+            await self._unknown.require_reauth(credential, NoRefreshTokenError.code, attempt_id=None)
         return error_of(
-            NoRefreshTokenError, credential, "there is no refresh token", reason="no_refresh_token"
+            NoRefreshTokenError, credential, "there is no refresh token", reason=NoRefreshTokenError.code
         )
 
     def _in_progress_error(self, connection_id: UUID) -> FairleadError:

@@ -36,6 +36,7 @@ from fairlead.policy.failures.category import Category, Failure
 from fairlead.policy.failures.retry import RetryPolicy
 from fairlead.policy.jobs.job import Cancel, Complete, Outcome, Priority, Retry
 from fairlead.policy.jobs.kinds import NEEDS_REAUTH, TOKEN_EXPIRING, WEBHOOK
+from fairlead.policy.reasons.job_reasons import SUBSCRIBER_FAILED
 from fairlead.policy.text.safe import safe_text
 
 WEBHOOK_RETRY = RetryPolicy.uniform(13, base_s=5.0, cap_s=6 * 3600.0, jitter=Jitter.EQUAL)
@@ -140,7 +141,7 @@ class NotificationJobs:
         if not problems:
             return Complete({"delivered": delivered})
         reason = f"{len(problems)} of {len(subscribers)} subscribers failed, first: {safe_text(problems[0])}"
-        return Retry(Failure(Category.TRANSIENT_NETWORK, "subscriber_failed", reason))
+        return Retry(Failure(Category.TRANSIENT_NETWORK, SUBSCRIBER_FAILED.code, reason))
 
     async def _enqueue_webhook(self, context: JobContext, event: Mapping[str, Json]) -> str:
         """Enqueue the webhook. Its body is fixed here, so that every attempt sends the same."""

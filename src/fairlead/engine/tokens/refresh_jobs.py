@@ -131,7 +131,7 @@ class TokenJobs:
         if credential is None or credential.generation != due.generation:
             return
         if credential.expires_in_s is not None and credential.expires_in_s <= 0:
-            await self._unknown.require_reauth(credential, "no_refresh_token", attempt_id=None)
+            await self._unknown.require_reauth(credential, NoRefreshTokenError.code, attempt_id=None)
             return
         await self._jobs.enqueue([self._notice(due, credential.expires_at)])
         again_s = None if credential.expires_in_s is None else credential.expires_in_s + EXPIRED_LATE_S
@@ -149,7 +149,7 @@ class TokenJobs:
                 "event_id": str(job_id),
                 "connection_id": str(due.connection_id),
                 "account": due.key.account,
-                "reason": "no_refresh_token",
+                "reason": NoRefreshTokenError.code,
                 "expires_at": expires_at.isoformat() if expires_at else None,
                 "link": self._deps.reauth_link(due.key, due.connection_id),
             },

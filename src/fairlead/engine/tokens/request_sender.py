@@ -57,6 +57,8 @@ from fairlead.errors import (
 )
 from fairlead.events import TokenEndpointStateChanged, TokenRefreshFailed
 from fairlead.policy.calls import blast_radius
+from fairlead.policy.reasons import token_reasons
+from fairlead.policy.reasons.call_reasons import UNMARKED
 from fairlead.policy.tokens import outcome as outcomes
 from fairlead.policy.tokens.assertion_clock import ClockSkew, clock_skew
 from fairlead.policy.tokens.parse import parse_answer
@@ -66,7 +68,10 @@ BeforeSent = Callable[[], Awaitable[None]]
 
 JITTER_SHARE = 0.1
 """Waits of many connections for one endpoint are spread by this share, so that they do not return at once."""
-WAITABLE: Mapping[str, str] = {"connection": "backed_off", "busy": "busy"}
+WAITABLE: Mapping[str, str] = {
+    "connection": token_reasons.BACKED_OFF.code,
+    "busy": token_reasons.BUSY.code,
+}
 """Reasons of the refusals that a caller may wait out, by guard. No other refusal has a reason."""
 PROGRAMS = frozenset({"fairlead", "caller"})
 """Actors that wait for a connection's back-off. Other actors are people, and ask once."""
@@ -278,7 +283,7 @@ class RefreshRequestSender:
                 attempt.credential, "account_mismatch", attempt_id=attempt.attempt_id
             )
             await self._apply_outcome(attempt, granted)
-            raise self._failure(attempt, AccountMismatchError, "account_mismatch", "permanent_auth")
+            raise self._failure(attempt, AccountMismatchError, AccountMismatchError.code, "permanent_auth")
         published = await self._settler.publish(
             send, attempt.stored, granted, recovered=attempt.replay is not None
         )
@@ -298,7 +303,7 @@ class RefreshRequestSender:
             return None
         if await self._unknown.from_journal(now, defers=False):  # no later answer will come
             return None
-        reason = outcome.code if attempt.replay is None else "lost_rotation"
+        reason = outcome.code if attempt.replay is None else token_reasons.LOST_ROTATION.code
         if not await self._unknown.require_reauth(attempt.credential, reason, attempt_id=attempt.attempt_id):
             return None
         raise self._failure(attempt, ReauthRequiredError, outcome.code, "permanent_auth", reason=reason)
@@ -317,7 +322,9 @@ class RefreshRequestSender:
                 attempt.credential, replay=None, actor=attempt.actor, issuer_s=skew.issuer_s
             )
         await self._apply_outcome(attempt, skew.outcome, str(skew))
-        raise self._failure(attempt, IssuerClockError, "issuer_clock", skew.outcome.category, what=str(skew))
+        raise self._failure(
+            attempt, IssuerClockError, IssuerClockError.code, skew.outcome.category, what=str(skew)
+        )
 
     async def _mark_outcome_unknown(
         self, attempt: RefreshAttempt, send: Send, why: str, category: str
@@ -337,7 +344,9 @@ class RefreshRequestSender:
         self, attempt: RefreshAttempt, answer: HttpResponse | NoResponse
     ) -> FairleadError:
         await self._release(attempt)
-        kind, why = (answer.kind, answer.why) if isinstance(answer, NoResponse) else ("unmarked", "not sent")
+        kind, why = (
+            (answer.kind, answer.why) if isinstance(answer, NoResponse) else (UNMARKED.code, "not sent")
+        )
         await self._apply_outcome(attempt, outcomes.not_sent(kind), why)
         return self._failure(attempt, NotSentError, kind, "transient_network", reason=why)
 

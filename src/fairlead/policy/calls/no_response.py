@@ -11,17 +11,18 @@ from fairlead.policy.failures.category import Category
 from fairlead.policy.failures.process_health import HINTS
 from fairlead.policy.failures.strategy import Next
 from fairlead.policy.limits.breaker import DestinationHealth
+from fairlead.policy.reasons import call_reasons, process_reasons
 
 _OURS: Mapping[str, Category] = MappingProxyType(
     {
-        "refused_address": Category.PERMANENT_CONFIG,
-        "proxy": Category.PERMANENT_CONFIG,
-        "tls": Category.PERMANENT_CONFIG,
-        "too_large": Category.PERMANENT_REQUEST,
+        call_reasons.REFUSED_ADDRESS.code: Category.PERMANENT_CONFIG,
+        process_reasons.PROXY.code: Category.PERMANENT_CONFIG,
+        call_reasons.TLS.code: Category.PERMANENT_CONFIG,
+        call_reasons.TOO_LARGE.code: Category.PERMANENT_REQUEST,
     }
 )
 """Kinds that a retry does not change."""
-_NOT_ITS_FAULT = frozenset({"refused_address", "too_large", *HINTS})
+_NOT_ITS_FAULT = frozenset({call_reasons.REFUSED_ADDRESS.code, call_reasons.TOO_LARGE.code, *HINTS})
 """Kinds that say nothing about the destination."""
 
 
@@ -33,7 +34,7 @@ def classify_no_response(kind: str, *, sent: bool, why: str, rules: Rules, hurri
         sent: Whether a byte of the request may have left this process.
         hurried: Whether it had so little time that a timeout says nothing about the destination.
     """
-    ours = kind in _NOT_ITS_FAULT or (hurried and kind == "timeout")
+    ours = kind in _NOT_ITS_FAULT or (hurried and kind == call_reasons.TIMEOUT.code)
     theirs = DestinationHealth.UNHEALTHY if sent else DestinationHealth.UNREACHED
     category = _OURS.get(kind, Category.TRANSIENT_NETWORK)
     may_retry = category.transient and rules.max_retries > 0

@@ -24,10 +24,8 @@ from fairlead.errors import (
     UsageError,
 )
 from fairlead.policy.failures.driver_errors import is_network_error
+from fairlead.policy.reasons import call_reasons, job_reasons
 from fairlead.policy.text.safe import safe_text
-
-MAY_HAVE_ACTED = "may_have_acted"
-"""Code of a failed call that the provider may have carried out, and that must not be done twice."""
 
 
 class Category(StrEnum):
@@ -99,10 +97,10 @@ _LOCAL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, e
 
 # First match wins, so the special stands before the general.
 _NETWORK_ERRORS: tuple[tuple[type[OSError], str], ...] = (
-    (TimeoutError, "timeout"),
-    (ConnectionRefusedError, "connection_refused"),
-    (ConnectionResetError, "connection_reset"),
-    (ConnectionError, "connection_lost"),
+    (TimeoutError, call_reasons.TIMEOUT.code),
+    (ConnectionRefusedError, call_reasons.CONNECTION_REFUSED.code),
+    (ConnectionResetError, call_reasons.CONNECTION_RESET.code),
+    (ConnectionError, call_reasons.CONNECTION_LOST.code),
 )
 
 # Where one of our errors names no category, its family does.
@@ -146,7 +144,7 @@ def classify_exception(error: Exception, transient: tuple[type[Exception], ...] 
 def job_timeout(ran_s: float, timeout_s: float) -> Failure:
     """Return the failure of an attempt that its timeout ended after *ran_s* seconds."""
     reason = f"the attempt ran {ran_s:.1f} s and its timeout is {timeout_s:g} s"
-    return Failure(Category.TRANSIENT_NETWORK, "job_timeout", reason, timed_out_after_s=ran_s)
+    return Failure(Category.TRANSIENT_NETWORK, job_reasons.JOB_TIMEOUT.code, reason, timed_out_after_s=ran_s)
 
 
 def _classify_one(error: Exception, transient: tuple[type[Exception], ...], reason: str) -> Failure:
@@ -156,9 +154,9 @@ def _classify_one(error: Exception, transient: tuple[type[Exception], ...], reas
         if isinstance(error, kind):
             return Failure(Category.TRANSIENT_NETWORK, code, reason)
     if is_network_error(error) or (isinstance(error, OSError) and not _is_local(error)):
-        return Failure(Category.TRANSIENT_NETWORK, "network", reason)
+        return Failure(Category.TRANSIENT_NETWORK, call_reasons.NETWORK.code, reason)
     if isinstance(error, OSError):
-        return Failure(Category.TRANSIENT_NETWORK, "unclassified", reason, unclassified=True)
+        return Failure(Category.TRANSIENT_NETWORK, job_reasons.UNCLASSIFIED.code, reason, unclassified=True)
     category = Category.TRANSIENT_NETWORK if isinstance(error, transient) else Category.HANDLER_ERROR
     return Failure(category, code_of(error), reason)
 
@@ -170,7 +168,7 @@ def code_of(error: BaseException) -> str:
     'zero_division_error'
     """
     words = _WORDS.sub("_", type(error).__name__).strip("_").lower()
-    return words[:64] if _CODE.fullmatch(words) else "handler_error"
+    return words[:64] if _CODE.fullmatch(words) else job_reasons.HANDLER_ERROR.code
 
 
 def _classify_ours(error: FairleadError, reason: str) -> Failure:
@@ -180,7 +178,7 @@ def _classify_ours(error: FairleadError, reason: str) -> Failure:
     if isinstance(error, NotSentError) and _WORD.fullmatch(error.reason or ""):
         code = f"{code}_{error.reason}"  # apart from the code of what was sent and timed out, say
     if isinstance(error, SlotLostError) and not error.idempotent:
-        code = MAY_HAVE_ACTED
+        code = call_reasons.MAY_HAVE_ACTED.code
     if error.category in set(Category):
         return Failure(Category(error.category), code, reason, hint_s=hint_s)
     for family, category in _FAMILIES:
@@ -195,7 +193,7 @@ def _classify_call(error: CallFailedError, reason: str) -> Failure:
     is_unsafe = error.may_have_acted and not error.idempotent and category.transient
     return Failure(
         category,
-        MAY_HAVE_ACTED if is_unsafe else error.reason or error.code,
+        call_reasons.MAY_HAVE_ACTED.code if is_unsafe else error.reason or error.code,
         reason,
         hint_s=error.retry_after_s,
         daily_limit=getattr(error.verdict, "daily", False) is True,
@@ -219,4 +217,9 @@ def _leaves(group: ExceptionGroup[Exception]) -> Iterator[Exception]:
 
 def _gravity(failure: Failure) -> tuple[bool, int, bool, float]:
     rank = _GRAVITY.index(failure.category)
-    return failure.code == MAY_HAVE_ACTED, rank, not failure.unclassified, failure.hint_s or 0.0
+    return (
+        failure.code == call_reasons.MAY_HAVE_ACTED.code,
+        rank,
+        not failure.unclassified,
+        failure.hint_s or 0.0,
+    )

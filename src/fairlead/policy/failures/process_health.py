@@ -16,20 +16,20 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from fairlead.errors import FairleadError
+from fairlead.policy.reasons import process_reasons
 
-HINTS: Mapping[str, str] = MappingProxyType(
-    {
-        "descriptors": "raise the limit of open files of this process (ulimit -n, LimitNOFILE=)",
-        "resources": "this host has no memory, buffers or local ports left: see dmesg and `ss -s`",
-        "resolver": "check that the name servers of this host answer (/etc/resolv.conf)",
-        "proxy": "check HTTPS_PROXY, and that this host can reach the proxy",
-        "pool": "run fewer calls at once in this process, or start another one",
-    }
+_FAULTS = (
+    process_reasons.DESCRIPTORS,
+    process_reasons.RESOURCES,
+    process_reasons.RESOLVER,
+    process_reasons.PROXY,
+    process_reasons.POOL,
 )
+HINTS: Mapping[str, str] = MappingProxyType({fault.code: fault.hint for fault in _FAULTS})
 """What to do, by the kind of the fault. These kinds are faults of the process."""
 _KINDS: Mapping[int | None, str] = {
-    **dict.fromkeys((errno.EMFILE, errno.ENFILE), "descriptors"),
-    **dict.fromkeys((errno.ENOMEM, errno.ENOBUFS, errno.EADDRNOTAVAIL), "resources"),
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), process_reasons.DESCRIPTORS.code),
+    **dict.fromkeys((errno.ENOMEM, errno.ENOBUFS, errno.EADDRNOTAVAIL), process_reasons.RESOURCES.code),
 }
 
 MOST_CAUSES = 10

@@ -14,8 +14,9 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from fairlead.policy.failures.backoff import Jitter, jittered_s, nominal_delay_s
-from fairlead.policy.failures.category import MAY_HAVE_ACTED, RETRIED, Category, Failure
+from fairlead.policy.failures.category import RETRIED, Category, Failure
 from fairlead.policy.failures.hint import DAILY_PARK_CAP_S, HINT_CAP_S, hinted_delay
+from fairlead.policy.reasons.call_reasons import MAY_HAVE_ACTED
 from fairlead.policy.text.number import number_of
 
 
@@ -135,7 +136,7 @@ def decide(
     counted = {**streaks, failure.category.value: failures + 1}
     if rule.attempts == 0:
         return DeadLetter(counted, f"{failure.category} is not retried", rule.then)
-    if failure.code == MAY_HAVE_ACTED:
+    if failure.code == MAY_HAVE_ACTED.code:
         why = "the provider may have done what was asked, and the call is not idempotent"
         return DeadLetter(counted, why, NextStep.REVIEW)
     if failures >= rule.attempts:

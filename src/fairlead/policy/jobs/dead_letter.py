@@ -18,10 +18,13 @@ from types import MappingProxyType
 from typing import Protocol
 
 from fairlead.errors import InvalidInputError
-from fairlead.policy.failures.category import MAY_HAVE_ACTED, TRANSIENT, Category
+from fairlead.policy.failures.category import TRANSIENT, Category
 from fairlead.policy.jobs.states import DeadLetterStatus, Resolution
+from fairlead.policy.reasons import call_reasons, job_reasons
 
-NEVER_REPLAYED = frozenset({"poison", "expired", MAY_HAVE_ACTED})
+NEVER_REPLAYED = frozenset(
+    {job_reasons.POISON.code, job_reasons.EXPIRED.code, call_reasons.MAY_HAVE_ACTED.code}
+)
 """Codes that only an operator may replay: the job kills workers, is too late, or may have acted already."""
 
 RESOLUTIONS: Mapping[DeadLetterStatus, frozenset[Resolution]] = MappingProxyType(

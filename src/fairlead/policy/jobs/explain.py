@@ -11,14 +11,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from fairlead.policy.jobs.grant_wait import NEEDS_REAUTH
 from fairlead.policy.jobs.lane import Scope, ScopeKind
 from fairlead.policy.jobs.states import JobState
+from fairlead.policy.reasons.job_reasons import (
+    CAPPED,
+    EXPIRED,
+    FINISHED,
+    FOLLOWS,
+    LANE_NOT_READY,
+    NO_HANDLER,
+    NO_WORKER,
+    NOT_DUE,
+    PAUSED,
+    QUEUED,
+    RUNNING,
+    SUSPECT,
+)
+from fairlead.policy.reasons.reason import Reason
+from fairlead.policy.reasons.token_reasons import NEEDS_REAUTH
 from fairlead.policy.text.names import shown
-
-FINISHED, RUNNING, NOT_DUE, EXPIRED, SUSPECT = "finished", "running", "not_due", "expired", "suspect"
-PAUSED, CAPPED, NO_WORKER, TURN, UNSEEN = "paused", "capped", "no_worker", "turn", "unseen"
-NO_HANDLER, FOLLOWS = "no_handler", "follows"
 
 BY_FAIRLEAD = "fairlead"
 """The author of the pause of a group without a grant, as the database writes it."""
@@ -79,32 +90,36 @@ class JobFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
-    """The explanation. *why* is one of the codes above; *detail* is a sentence, with a hint if one helps."""
+class JobExplanation:
+    """The explanation: the reason, and what it means for this job as a sentence, with a hint if one helps."""
 
-    why: str
+    reason: Reason
     detail: str
     until: datetime | None = None
 
 
-def explain_wait(facts: JobFacts) -> Reason:
+def explain_wait(facts: JobFacts) -> JobExplanation:
     """Return the first reason that applies."""
     return _ended(facts) or _not_yet(facts) or _blocked(facts) or _unserved(facts)
 
 
-def _ended(facts: JobFacts) -> Reason | None:
+def _ended(facts: JobFacts) -> JobExplanation | None:
     match facts.state:
         case JobState.COMPLETED:
-            return Reason(FINISHED, "it is done")
+            return JobExplanation(FINISHED, "it is done")
         case JobState.CANCELLED:
-            return Reason(FINISHED, f"it was cancelled: {facts.cancelled_because or 'no reason is kept'}")
+            return JobExplanation(
+                FINISHED,
+                f"it was cancelled: {facts.cancelled_because or 'no reason is kept'}",
+            )
         case JobState.DISCARDED:
             where = f"show {facts.dead_letter_id}" if facts.dead_letter_id else "list --status any"
-            return Reason(
-                FINISHED, f"it is dead, and a dead letter tells of it (hint: `fairlead dlq {where}`)"
+            return JobExplanation(
+                FINISHED,
+                f"it is dead, and a dead letter tells of it (hint: `fairlead dlq {where}`)",
             )
         case JobState.RUNNING:
-            return Reason(RUNNING, _runs(facts))
+            return JobExplanation(RUNNING, _runs(facts))
     return None
 
 
@@ -121,24 +136,27 @@ def _runs(facts: JobFacts) -> str:
     return f"{text}; it ends as cancelled once its handler has ended: {facts.cancelled_because}"
 
 
-def _not_yet(facts: JobFacts) -> Reason | None:
+def _not_yet(facts: JobFacts) -> JobExplanation | None:
     if facts.expires_at is not None and facts.expires_at <= facts.now:
         where = "cancels it" if facts.cancelled_because else "moves it to the dead letters"
-        return Reason(EXPIRED, f"its time is over: a running process {where} within seconds")
+        return JobExplanation(EXPIRED, f"its time is over: a running process {where} within seconds")
     if facts.run_at <= facts.now:
         return None
     if facts.follows:
-        return Reason(
-            FOLLOWS, "the job that had its unique key runs now: this one begins once that run has ended"
+        return JobExplanation(
+            FOLLOWS,
+            "the job that had its unique key runs now: this one begins once that run has ended",
         )
     again = f"attempt {facts.attempt} failed ({facts.last_failure}); " if facts.last_failure else ""
     text = f"{again}it is due in {_s(facts.run_at - facts.now)}"
     longer = [pause for pause in facts.pauses if pause.until is None or pause.until > facts.run_at]
     then = f"; then {_by(longer[0])} still holds it" if longer else ""
-    return Reason(NOT_DUE, f"{text}{then} (hint: `fairlead jobs retry` makes it due now)", facts.run_at)
+    return JobExplanation(
+        NOT_DUE, f"{text}{then} (hint: `fairlead jobs retry` makes it due now)", facts.run_at
+    )
 
 
-def _blocked(facts: JobFacts) -> Reason | None:
+def _blocked(facts: JobFacts) -> JobExplanation | None:
     if facts.pauses:
         ends = [pause.until for pause in facts.pauses if pause.until is not None]
         until = max(ends) if len(ends) == len(facts.pauses) else None
@@ -147,29 +165,36 @@ def _blocked(facts: JobFacts) -> Reason | None:
         hint = next((_reauthorize(pause) for pause in facts.pauses if _needs_grant(pause)), None)
         if hint is None and scopes:
             hint = f"`fairlead jobs resume {scope_options(scopes[0])}`"
-        return Reason(PAUSED, f"{text} (hint: {hint})" if hint else text, until)
+        return JobExplanation(PAUSED, f"{text} (hint: {hint})" if hint else text, until)
     if facts.full_caps:
         text = "; ".join(_full(cap) for cap in facts.full_caps)
-        return Reason(CAPPED, f"{text}: one of them has to end (hint: `fairlead tenants caps`)")
+        return JobExplanation(CAPPED, f"{text}: one of them has to end (hint: `fairlead tenants caps`)")
     return None
 
 
-def _unserved(facts: JobFacts) -> Reason:
+def _unserved(facts: JobFacts) -> JobExplanation:
     if facts.workers == 0:
-        return Reason(NO_WORKER, "no process is alive to run it (hint: start `fairlead run`)")
+        return JobExplanation(NO_WORKER, "no process is alive to run it (hint: start `fairlead run`)")
     if not facts.handled:
         text = f"no worker takes kind {facts.kind!r} from queue {facts.queue!r}"
         hint = "start one that declares it, or `fairlead jobs cancel` what nobody needs"
-        return Reason(NO_HANDLER, f"{text} (hint: {hint})")
+        return JobExplanation(NO_HANDLER, f"{text} (hint: {hint})")
     if facts.crash_count > 0:
         text = f"it was in flight at {_count(facts.crash_count, 'crash', 'crashes')} of its worker"
-        return Reason(SUSPECT, f"{text}: it runs as soon as a worker has nothing else to do")
+        return JobExplanation(SUSPECT, f"{text}: it runs as soon as a worker has nothing else to do")
     if not facts.lane_ready:
         wakes_at = facts.lane_wakes_at
         if wakes_at is not None and wakes_at <= facts.now + timedelta(seconds=1):
-            return Reason(TURN, "its lane is looked at within a second, and takes its turn then", wakes_at)
-        return Reason(UNSEEN, "its lane has not been made ready: the next sweep of the lanes does so")
-    return Reason(TURN, _turn(facts))
+            return JobExplanation(
+                QUEUED,
+                "its lane is looked at within a second, and takes its turn then",
+                wakes_at,
+            )
+        return JobExplanation(
+            LANE_NOT_READY,
+            "its lane has not been made ready: the next sweep of the lanes does so",
+        )
+    return JobExplanation(QUEUED, _turn(facts))
 
 
 def _turn(facts: JobFacts) -> str:
@@ -200,7 +225,9 @@ def scope_options(scope: Scope) -> str:
 
 
 def _needs_grant(pause: HeldBy) -> bool:
-    return pause.by == BY_FAIRLEAD and pause.reason == NEEDS_REAUTH and pause.scope.kind is ScopeKind.GROUP
+    return (
+        pause.by == BY_FAIRLEAD and pause.reason == NEEDS_REAUTH.code and pause.scope.kind is ScopeKind.GROUP
+    )
 
 
 def _reauthorize(pause: HeldBy) -> str:

@@ -21,10 +21,9 @@ from fairlead.errors import CallFailedError, FairleadError, NoRefreshTokenError,
 from fairlead.policy.failures.backoff import nominal_delay_s
 from fairlead.policy.failures.category import Category
 from fairlead.policy.jobs.job import MOST_WAITS, Snooze
+from fairlead.policy.reasons.token_reasons import NEEDS_REAUTH
 from fairlead.policy.text.names import connection_group
 
-NEEDS_REAUTH = "needs_reauth"
-"""Why a job waits for a new grant."""
 GRANT_LOOK_S, GRANT_LOOK_MOST_S = 5.0, 900.0
 """The first and the longest wait of a job that is not held with its group."""
 CHANGED_WAIT_S = 1.0
@@ -95,7 +94,7 @@ def grant_wait(
     is_same_group = bool(refused.group) and (tenant, group) == (refused.tenant, refused.group)
     delay_s = nominal_delay_s(waits, base_s=GRANT_LOOK_S, cap_s=GRANT_LOOK_MOST_S)
     return Snooze(
-        delay_s, NEEDS_REAUTH, in_place=is_same_group and grant is not Grant.UNREADABLE, counted=True
+        delay_s, NEEDS_REAUTH.code, in_place=is_same_group and grant is not Grant.UNREADABLE, counted=True
     )
 
 

@@ -19,6 +19,7 @@ from pydantic import Field
 from fairlead.policy.limits.feedback.raw_response import RawResponse
 from fairlead.policy.providers.origin import is_address, origin_of
 from fairlead.policy.providers.profile_parts import FieldPath, Table
+from fairlead.policy.reasons import call_reasons
 
 LONGEST_CURSOR = 4096
 # RFC 8288 §3: `<address>`, then parameters whose values are tokens or quoted strings.
@@ -47,13 +48,13 @@ class Asked:
 class NextPageError(ValueError):
     """A list that may not have ended and cannot be continued. The message repeats nothing of the response."""
 
-    reason = "next_page_unreadable"
+    reason = call_reasons.NEXT_PAGE_UNREADABLE.code
 
 
 class LeadsElsewhere(NextPageError):
     """The address of the next page is on another host, or none that can be read. Says nothing of it."""
 
-    reason = "leads_elsewhere"
+    reason = call_reasons.LEADS_ELSEWHERE.code
 
 
 class _Paged(Table):

@@ -35,6 +35,7 @@ from fairlead.policy.failures.category import Category
 from fairlead.policy.failures.hint import clamp_hint, parse_retry_after
 from fairlead.policy.failures.process_health import is_own_fault
 from fairlead.policy.providers.profile import Profile
+from fairlead.policy.reasons import token_reasons
 from fairlead.policy.tokens.lifetime import LONGEST_LIFE, lifetime_of_answer, read_number
 from fairlead.policy.tokens.parse import Answer, ErrorFields, Grant, at_path
 from fairlead.policy.tokens.token_json import NO_FIELDS
@@ -172,9 +173,9 @@ def _refusal(profile: Profile, answer: Answer) -> TokenOutcome:
     rules = profile.errors
     code = _known_code(profile, answer.error)
     if answer.status in rules.gone_statuses:
-        return Rejected(Category.PERMANENT_AUTH, "account_gone")
+        return Rejected(Category.PERMANENT_AUTH, token_reasons.ACCOUNT_GONE.code)
     if _fatal_phrase(profile, answer.error):
-        return Rejected(Category.PERMANENT_AUTH, shown_code(profile, code or "fatal_phrase"))
+        return Rejected(Category.PERMANENT_AUTH, shown_code(profile, code or token_reasons.FATAL_PHRASE.code))
     if code is None:
         return TransientFailure(Category.TRANSIENT_SERVER, f"http_{answer.status}")
     shown = shown_code(profile, code)
@@ -218,7 +219,7 @@ def shown_code(profile: Profile, code: str) -> str:
     """Return *code* if the profile knows it or it looks like one; a rude issuer may echo a secret there."""
     if code in _all_codes(profile) or (_CODE_SHAPE.fullmatch(code) and KNOWN_SECRETS.masked(code) == code):
         return code
-    return "unrecognised"
+    return token_reasons.UNRECOGNISED.code
 
 
 # ---- the grant, in the profile's terms

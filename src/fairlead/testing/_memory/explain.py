@@ -24,12 +24,12 @@ def explained(database: MemoryDatabase, job_id: UUID, asker: UUID | None) -> Exp
         return None
     settle(database)
     facts = _facts(database, row, asker)
-    reason = explain_wait(facts)
+    explanation = explain_wait(facts)
     return Explanation(
         job=job_view(database, row),
-        why=reason.why,
-        detail=reason.detail,
-        until=reason.until,
+        why=explanation.reason.code,
+        detail=explanation.detail,
+        until=explanation.until,
         ahead_in_lane=facts.ahead_in_lane,
         lanes_ahead=facts.lanes_ahead,
         running_on=facts.worker,

@@ -38,6 +38,7 @@ from fairlead.policy.limits.feedback.raw_response import (
     retry_after_s,
 )
 from fairlead.policy.limits.feedback.readers import member
+from fairlead.policy.reasons import call_reasons
 from fairlead.policy.text.safe import safe_text
 
 _BULK_AGAIN_S = 30.0  # as limits.bulk.again_s has it: how soon a bulk operation may have ended
@@ -172,7 +173,7 @@ def _partial(context: ClassificationContext, body_error: BodyError, rules: Rules
         Step.PROTOCOL_BODY,
         _why(context, f"{body_error.protocol}: {why}"),
         category=retryable[0] if retryable else named,
-        code=_code(context, body_error.codes[0] if body_error.codes else "partial"),
+        code=_code(context, body_error.codes[0] if body_error.codes else call_reasons.PARTIAL.code),
         strategy=rules.strategy if retryable else NO_MORE,
         max_attempts=rules.max_retries if retryable and rules.strategy.next is Next.RETRY else 0,
         hint_s=_hint_s(context),

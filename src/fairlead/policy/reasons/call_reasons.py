@@ -1,0 +1,54 @@
+"""Why a call has no response, or its response cannot be used."""
+
+from __future__ import annotations
+
+from fairlead.policy.reasons.reason import end, refusal
+
+# ---- no response
+
+REFUSED_ADDRESS = refusal(
+    "refused_address",
+    "The address policy forbids the destination.",
+    "allow the host in the settings if it is yours",
+)
+DNS = end("dns", "The name of the host was not resolved.", "check the host in the profile or the connection")
+CONNECT = end("connect", "No connection to the host could be made.", "check that this host can reach it")
+TLS = end("tls", "The TLS handshake failed or the certificate is not valid.", "check the certificate")
+TIMEOUT = end("timeout", "No complete response arrived before the deadline.", "give the call more time")
+RESET = end("reset", "The connection was lost, or the response was cut off.", "nothing to do if it passes")
+TOO_LARGE = end("too_large", "The response is larger than the limit.", "ask for less, or raise the limit")
+MALFORMED = end("malformed", "The response is not HTTP or does not decode.", "report it to the provider")
+UNMARKED = end(
+    "unmarked", "The request was not sent, because that it is sent could not be recorded.", "nothing to do"
+)
+CONNECTION_REFUSED = end("connection_refused", "The host refused the connection.", "check its port")
+CONNECTION_RESET = end("connection_reset", "The host reset the connection.", "nothing to do if it passes")
+CONNECTION_LOST = end("connection_lost", "The connection was lost.", "nothing to do if it passes")
+NETWORK = end("network", "A library reported an error of the network.", "read its text in the dead letter")
+
+# ---- a response that cannot be used
+
+CLOSED = end("closed", "The response was dropped because its client was closed.", "read the response before")
+LINE_TOO_LONG = end(
+    "line_too_long", "A line of a streamed response is too long.", "read the response as bytes"
+)
+NOT_JSON = end("not_json", "The response is not JSON.", "read `.text` of the response")
+NOT_XML = end("not_xml", "The response is not XML.", "read `.text` of the response")
+NO_FILE = end("no_file", "The bulk operation has no result file.", "run the operation again")
+PARTIAL = end("partial", "The response reports that some items failed, without a code.", "see `failed_items`")
+NEXT_PAGE_UNREADABLE = end(
+    "next_page_unreadable", "The link to the next page cannot be read.", "check `pages` of the profile"
+)
+LEADS_ELSEWHERE = end(
+    "leads_elsewhere", "The link to the next page leads to another host.", "check `pages` of the profile"
+)
+MAY_HAVE_ACTED = end(
+    "may_have_acted",
+    "The provider may have executed the call, and a repetition would not be harmless.",
+    "check at the provider, then redrive or abandon the dead letter",
+)
+FOREIGN_HOST = refusal(
+    "foreign_host",
+    "The call leads to a host that is none of the provider's, or over plain http.",
+    "correct the address, or list the host in `hosts` of the profile",
+)

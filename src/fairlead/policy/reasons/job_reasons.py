@@ -1,0 +1,86 @@
+"""Why a job waits, and how its attempts end."""
+
+from __future__ import annotations
+
+from fairlead.policy.reasons.reason import end, refusal, wait
+
+# ---- why it waits, as `fairlead jobs explain` shows it
+
+RUNNING = wait("running", "An attempt is running or claimed.", "wait for its end, or cancel the job")
+NOT_DUE = wait(
+    "not_due", "Its time has not come, or a retry waits.", "make it due with `fairlead jobs retry`"
+)
+FOLLOWS = wait(
+    "follows", "The run of the job that had its unique key has not ended.", "wait for the end of that run"
+)
+PAUSED = wait(
+    "paused", "A pause covers the job.", "see `fairlead jobs pauses`, and end it with `fairlead jobs resume`"
+)
+CAPPED = wait(
+    "capped",
+    "Its tenant or group runs as many jobs as its cap allows.",
+    "wait, or raise the cap with `fairlead tenants caps`",
+)
+NO_WORKER = wait("no_worker", "No process is alive to run it.", "start `fairlead run`")
+NO_HANDLER = wait(
+    "no_handler",
+    "No worker takes its kind from its queue.",
+    "start a worker that declares the kind, or cancel the job",
+)
+SUSPECT = wait(
+    "suspect",
+    "It was in flight when its worker crashed, so it runs while its worker has no other job.",
+    "wait until a worker is idle",
+)
+QUEUED = wait("queued", "Its lane is ready, and others are ahead of it.", "wait, or start more workers")
+LANE_NOT_READY = wait(
+    "lane_not_ready", "The next sweep of the lanes makes its lane ready.", "wait for up to a minute"
+)
+FINISHED = end("finished", "It is completed, cancelled or discarded.", "see `fairlead jobs show`")
+
+# ---- how an attempt ends
+
+CRASHED = wait(
+    "crashed",
+    "The worker died or did not renew its lease in time; this counts as no attempt.",
+    "see the log and the memory of the worker",
+)
+DRAIN = wait("drain", "The worker stops and made the job available again.", "nothing to do")
+LEASE_LOST = wait(
+    "lease_lost",
+    "The worker could not renew its lease in time and stopped the job.",
+    "check the database and that no handler blocks the event loop",
+)
+JOB_TIMEOUT = end(
+    "job_timeout",
+    "The attempt took longer than the timeout of the job.",
+    "give the kind a longer `timeout_s`, or split the work",
+)
+HANDLER_ERROR = end(
+    "handler_error",
+    "The handler raised an exception whose class has no usable name.",
+    "read the traceback in the dead letter",
+)
+UNCLASSIFIED = end(
+    "unclassified", "No rule matches the error.", "read its text, and add a pattern or declare it transient"
+)
+OUTCOME_REFUSED = end(
+    "outcome_refused",
+    "The handler returned an outcome that cannot be stored.",
+    "correct what the handler returns",
+)
+DISCARDED = end("discarded", "The handler discarded the job.", "read the reason in the dead letter")
+POISON = end(
+    "poison",
+    "Its workers died as often as the crash limit allows.",
+    "find what kills the worker, then `fairlead dlq redrive`",
+)
+EXPIRED = end("expired", "It was not run before its expiry.", "enqueue it again, with a later expiry")
+SUBSCRIBER_FAILED = end(
+    "subscriber_failed", "A subscriber of a notification failed.", "read its exception; it is notified again"
+)
+DEAD_LETTERS_FULL = refusal(
+    "dead_letters_full",
+    "The queue has as many open dead letters as it may have.",
+    "heal the cause, then `fairlead dlq redrive`, `resolve` or `abandon`",
+)

@@ -1,0 +1,40 @@
+"""Why the gate refuses a call."""
+
+from __future__ import annotations
+
+from fairlead.policy.reasons.reason import refusal
+
+RATE = refusal("rate", "A rate limit has no room for the call.", "ask again after `retry_after_s`")
+SLOT = refusal("slot", "All slots of the connection are in use.", "ask again after `retry_after_s`")
+QUOTA = refusal(
+    "quota", "The tenant uses as many slots as its quota allows.", "ask again after `retry_after_s`"
+)
+BREAKER = refusal(
+    "breaker", "The breaker of the destination is open.", "wait: one probe in a while closes it"
+)
+RECOVERY = refusal(
+    "recovery",
+    "Redis lost its state, so slots and bulk operations from before may still be in use.",
+    "wait until the recovery ends",
+)
+OUTAGE = refusal(
+    "outage",
+    "Redis is unavailable, and this connection sends nothing without it.",
+    "check REDIS_URL with `fairlead doctor`",
+)
+ISOLATED = refusal(
+    "isolated",
+    "An operator stopped the calls of this connection, provider or installation.",
+    "see `fairlead gate overrides`",
+)
+RAPID = refusal(
+    "rapid", "The tenant repeats refused calls without waiting.", "wait for `retry_after_s` before the next"
+)
+RETRIES = refusal(
+    "retries", "Too many of the connection's calls in flight are retries.", "ask again after `retry_after_s`"
+)
+COST_ABOVE_LIMIT = refusal(
+    "cost_above_limit",
+    "The call costs more than the limit can ever hold.",
+    "make the call smaller, or correct the limit in the settings",
+)
