@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import get_args
 
-from fairlead.engine.ports.http import NoResponseKind
+from fairlead.engine.ports import NoResponseKind
 from fairlead.policy.reasons import BY_SUBJECT, REASONS
 from tests.lint.tree import PACKAGE, ROOT, Source, files, findings, planted, sources
 

@@ -58,7 +58,7 @@ JOB_TIMEOUT = end(
 )
 HANDLER_ERROR = end(
     "handler_error",
-    "The handler raised an exception whose class has no usable name.",
+    "The handler raised an exception of a class without a usable name.",
     "read the traceback in the dead letter",
 )
 UNCLASSIFIED = end(
