@@ -167,7 +167,7 @@ class Side:
         return await self._enqueued(self._asked[number % len(self._asked)]) if self._asked else None
 
     async def _enqueued(self, jobs: Sequence[NewJob]) -> object:
-        return [(one.job_id, one.inserted, one.met) for one in await self._stores.jobs.enqueue(jobs)]
+        return [(one.job_id, one.inserted, one.key_state) for one in await self._stores.jobs.enqueue(jobs)]
 
     async def claim(self, process: int) -> object:
         session_id, claimed, in_vain = self._session(process), list[Job](), 0

@@ -162,37 +162,37 @@ async def test_unique_while_decides_what_becomes_of_a_job_while_one_runs(stores:
     session_id = await a_session(stores)
     run = await claimed(stores, session_id, unique_key="k")
     found = await asked(stores, "open")
-    assert (found.job_id, found.inserted, found.met) == (run.job_id, False, "running")
+    assert (found.job_id, found.inserted, found.key_state) == (run.job_id, False, "running")
     beside = await asked(stores, "waiting")
-    assert (beside.inserted, beside.met) == (True, "running")
+    assert (beside.inserted, beside.key_state) == (True, "running")
     for unique_while in ("waiting", "open", "follow_up"):
         found = await asked(stores, unique_while)
-        assert (found.job_id, found.inserted, found.met) == (beside.job_id, False, "waiting")
+        assert (found.job_id, found.inserted, found.key_state) == (beside.job_id, False, "waiting")
     assert [job.job_id for job in await stores.jobs.claim(ANY, 9, session_id)] == [beside.job_id]
     follower = await asked(stores)
-    assert (follower.inserted, follower.met) == (True, "running")
+    assert (follower.inserted, follower.key_state) == (True, "running")
     assert await stores.jobs.claim(ANY, 9, session_id) == []
     for unique_while in ("waiting", "open", "follow_up"):
         found = await asked(stores, unique_while)
-        assert (found.job_id, found.inserted, found.met) == (follower.job_id, False, "waiting")
+        assert (found.job_id, found.inserted, found.key_state) == (follower.job_id, False, "waiting")
     assert await stores.jobs.claim(ANY, 9, session_id) == []
 
 
 async def test_an_enqueue_says_what_its_unique_key_met(stores: Stores) -> None:
     session_id = await a_session(stores)
-    assert (await stores.jobs.enqueue([new_job()]))[0].met == "none"
+    assert (await stores.jobs.enqueue([new_job()]))[0].key_state == "none"
     ended = await claimed(stores, session_id, queue="default", priority=0, unique_key="k")
     await stores.jobs.acknowledge([Completed(ended.job_id, ended.lease_id)])
-    assert (await asked(stores)).met == "none"
+    assert (await asked(stores)).key_state == "none"
     first, second = await stores.jobs.enqueue([new_job(unique_key="two"), new_job(unique_key="two")])
-    assert (first.met, second.met, second.job_id) == ("none", "waiting", first.job_id)
+    assert (first.key_state, second.key_state, second.job_id) == ("none", "waiting", first.job_id)
     kept = await claimed(stores, session_id, priority=0, unique_key="kept", unique_for_s=60.0)
     again = new_job(unique_key="kept")
-    assert (await stores.jobs.enqueue([again]))[0].met == "running"
+    assert (await stores.jobs.enqueue([again]))[0].key_state == "running"
     await stores.jobs.acknowledge([Completed(kept.job_id, kept.lease_id)])
-    assert (await stores.jobs.enqueue([again]))[0].met == "finished"
+    assert (await stores.jobs.enqueue([again]))[0].key_state == "finished"
     await stores.pass_time(61.0)
-    assert (await stores.jobs.enqueue([again]))[0].met == "none"
+    assert (await stores.jobs.enqueue([again]))[0].key_state == "none"
 
 
 @pytest.mark.parametrize("end", ["cancelled", "expired", "expired unseen"])
@@ -209,7 +209,7 @@ async def test_a_run_whose_follower_is_gone_is_followed_by_the_next(stores: Stor
             assert await stores.jobs.expire_due(9) == 1
     assert (await asked(stores, "open")).job_id == run.job_id
     follower = await asked(stores)
-    assert (follower.inserted, follower.met) == (True, "running")
+    assert (follower.inserted, follower.key_state) == (True, "running")
     assert await stores.jobs.claim(ANY, 9, session_id) == []
     await stores.jobs.acknowledge([Completed(run.job_id, run.lease_id)])
     assert [job.job_id for job in await stores.jobs.claim(ANY, 9, session_id)] == [follower.job_id]
@@ -220,7 +220,7 @@ async def test_a_run_that_is_being_cancelled_does_not_answer(stores: Stores) -> 
     run = await claimed(stores, session_id, unique_key="k")
     await stores.jobs.cancel(run.job_id, "no longer wanted")
     found = await asked(stores, "open")
-    assert (found.inserted, found.met) == (True, "running")
+    assert (found.inserted, found.key_state) == (True, "running")
 
 
 @pytest.mark.parametrize("choices", [("open", "follow_up"), ("follow_up", "open", "waiting")])
@@ -232,6 +232,6 @@ async def test_jobs_of_one_key_in_one_call_choose_what_asks_for_most(
     jobs = [new_job(unique_key="k", unique_while=choice) for choice in choices]
     found = await stores.jobs.enqueue(jobs)
     assert {one.job_id for one in found} == {jobs[0].job_id}
-    assert [one.met for one in found] == ["running"] + ["waiting"] * (len(jobs) - 1)
+    assert [one.key_state for one in found] == ["running"] + ["waiting"] * (len(jobs) - 1)
     free = {job.job_id for job in await stores.jobs.claim(ANY, 9, session_id)}
     assert free == ({jobs[0].job_id} if "waiting" in choices else set())

@@ -95,7 +95,7 @@ async def test_a_unique_job_is_enqueued_while_its_key_runs(fl: Fairlead, databas
         go_on.set()
         assert await fl.result(first, timeout_s=20) == 1
         assert await fl.result(second, timeout_s=20) == 2
-        assert [job.met for job in (first, second, third, fourth)] == [
+        assert [job.key_state for job in (first, second, third, fourth)] == [
             "none",
             "running",
             "waiting",

@@ -116,7 +116,7 @@ async def main():
     async with fl:
         first, again = await orders.once(1), await orders.once(1)
         assert first == again
-        assert (first.met, again.met) == ("none", "waiting")
+        assert (first.key_state, again.key_state) == ("none", "waiting")
         assert [await orders.unless_one_is_under_way("c") for _ in range(2)] == ["none", "waiting"]
         await orders.everyday(2)
         await orders.many(["a", "b"])

@@ -74,7 +74,7 @@ class World:
                 job.unique_for_s,
                 job.job_id,
             )
-            met = await self.theirs.fetchval("SELECT current_setting('fairlead.met')")
+            met = await self.theirs.fetchval("SELECT current_setting('fairlead.key_state')")
         return Enqueued(given, given == job.job_id, met)
 
 
@@ -101,23 +101,23 @@ async def test_each_way_in_knows_each_choice_and_says_what_its_key_met(world: Wo
     begun = await world.run_of()
     assert await asked(world, way, "open") == Enqueued(begun.job_id, False, "running")
     beside = await asked(world, way, "waiting")
-    assert (beside.inserted, beside.met) == (True, "running")
+    assert (beside.inserted, beside.key_state) == (True, "running")
     for choice in ("waiting", "open", "follow_up"):
         assert await asked(world, way, choice) == Enqueued(beside.job_id, False, "waiting")
     taken = [job for _ in range(2) for job in await world.jobs.claim(ANY, 9, world.session_id)]
     assert beside.job_id in {job.job_id for job in taken}
     follower = await asked(world, way)
-    assert (follower.inserted, follower.met) == (True, "running")
+    assert (follower.inserted, follower.key_state) == (True, "running")
     assert await asked(world, way, "waiting") == Enqueued(follower.job_id, False, "waiting")
     waits = "SELECT run_at > now() AS waits FROM job WHERE job_id = $1"
     assert await rows(world.database, waits, follower.job_id) == [{"waits": True}]
     kept = await asked(world, way, unique_key="kept", unique_for_s=60.0)
-    assert kept.met == "none"
+    assert kept.key_state == "none"
     taken = await world.jobs.claim(ANY, 9, world.session_id)
     assert await asked(world, way, unique_key="kept") == Enqueued(kept.job_id, False, "running")
     await world.jobs.acknowledge([Completed(job.job_id, job.lease_id) for job in taken])
     assert await asked(world, way, unique_key="kept") == Enqueued(kept.job_id, False, "finished")
-    assert (await asked(world, way, unique_key=None)).met == "none"
+    assert (await asked(world, way, unique_key=None)).key_state == "none"
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -127,7 +127,7 @@ async def test_a_run_whose_follower_is_gone_is_followed_on_each_way_in(world: Wo
     await world.jobs.cancel(gone.job_id, "no longer wanted")
     assert await asked(world, way, "open") == Enqueued(begun.job_id, False, "running")
     follower = await asked(world, way)
-    assert (follower.inserted, follower.met) == (True, "running")
+    assert (follower.inserted, follower.key_state) == (True, "running")
     assert await world.jobs.claim(ANY, 9, world.session_id) == []
     await world.jobs.acknowledge([Completed(begun.job_id, begun.lease_id)])
     assert [job.job_id for job in await world.jobs.claim(ANY, 9, world.session_id)] == [follower.job_id]
@@ -152,7 +152,7 @@ async def test_a_transaction_that_asks_twice_is_told_of_its_own_job(world: World
         (first,) = await world.callers.store(world.theirs, [new_job(unique_key="k")])
         (second,) = await world.callers.store(world.theirs, [new_job(unique_key="k", unique_while="open")])
         (third,) = await world.callers.store(world.theirs, [new_job(unique_key="k")])
-    assert (first.met, second.met, third.met) == ("running", "running", "waiting")
+    assert (first.key_state, second.key_state, third.key_state) == ("running", "running", "waiting")
     assert third.job_id == first.job_id
     assert await world.jobs.claim(ANY, 9, world.session_id) == []
 
@@ -183,7 +183,7 @@ async def test_many_at_once_are_told_of_one_follower(world: World) -> None:
     """One of them stores it and met the run; all others met that one."""
     await world.run_of()
     found = await asyncio.gather(*(asked(world, "by_store") for _ in range(8)))
-    assert sorted(one.met for one in found) == ["running"] + ["waiting"] * 7
+    assert sorted(one.key_state for one in found) == ["running"] + ["waiting"] * 7
     assert sorted(one.inserted for one in found) == [False] * 7 + [True]
     assert len({one.job_id for one in found}) == 1
 

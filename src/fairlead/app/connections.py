@@ -80,8 +80,9 @@ class ConnectionsAPI:
         """Change *settings* of a connection and take *unset* away; gives all that it has then.
 
         Settings that are not named stay, and so do its grant and its tokens. Every process heeds it within 5
-        s and goes on with what it has counted. Raises NotFoundError, InvalidInputError for a name in *unset* that is
-        not set, or InvalidConfigError for settings that no call could be made with; then nothing is changed.
+        s and goes on with what it has counted. Raises NotFoundError, InvalidInputError for a name in *unset*
+        that is not set, or InvalidConfigError for settings that no call could be made with; then nothing is
+        changed.
         """
         key = ConnectionKey(tenant, provider, account)
         connections = self._runtime().tokens.connections

@@ -9,7 +9,7 @@ from fairlead.errors import InvalidConfigError
 
 
 def check_error_hook(hook: object) -> None:
-    """Raise InvalidConfigError unless *hook* is a plain function of an exception and a context, in this order."""
+    """Raise InvalidConfigError unless *hook* is a plain function of an exception and a context."""
     if inspect.iscoroutinefunction(hook) or inspect.iscoroutinefunction(type(hook).__call__):
         raise InvalidConfigError(
             "on_error takes a plain function", hint="start a task in it, or log the error"

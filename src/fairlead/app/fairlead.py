@@ -1,132 +1,42 @@
-"""`Fairlead`: declares jobs, stores them, hands out tokens, and works.
-
-Over 400 lines because the class is the whole public API and its docstrings are the reference.
-"""
+"""The public API: tokens, calls, limits and jobs of one Fairlead."""
 
 from __future__ import annotations
 
-import logging
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from functools import cached_property
-from importlib import import_module
-from pathlib import Path
-from types import TracebackType
 from typing import Any, Unpack
 from uuid import UUID
 
-from fairlead._core import forks
 from fairlead.app.client import Client
 from fairlead.app.connections import ConnectionsAPI
 from fairlead.app.enqueued import EnqueuedJob
 from fairlead.app.job_functions import JobFunction
 from fairlead.app.job_requests import JobOptions, JobRequest, new_jobs
 from fairlead.app.job_results import result_of
-from fairlead.app.registry import JobRegistry
-from fairlead.app.stores import Stores
+from fairlead.app.lifecycle import Lifecycle
 from fairlead.app.sync import SyncFairlead
-from fairlead.app.threads import Threads
-from fairlead.assembly.config import Config, load
-from fairlead.assembly.offline import OfflineServices, offline_services
-from fairlead.assembly.providers import ProfileRegistry
-from fairlead.assembly.runtime import Roles, Runtime
 from fairlead.engine.limits.admission import Admission, CallRequest
 from fairlead.engine.limits.bulk_slots import BulkOperation, BulkRequest
 from fairlead.engine.ports import CallerJobs, ConnectionKey, NewJob
-from fairlead.errors import FairleadError, InvalidConfigError, InvalidInputError
+from fairlead.errors import InvalidInputError
 from fairlead.policy.jobs.job import check_delay
 from fairlead.policy.text.names import shown
-from fairlead.policy.text.safe import safe_text
 from fairlead.policy.tokens.token import PublicToken
 
-_log = logging.getLogger("fairlead.assembly.config")
 
-
-class Fairlead(JobRegistry):
+class Fairlead(Lifecycle):
     """fairlead inside your program. Declare jobs on it, then use it with ``async with``.
 
-    *include* names modules that are imported when it is opened: those with your handlers, where they import
-    this object themselves and `fairlead run --app` would not come by them.
+    Args:
+        include: Modules to import when it is opened, such as those with your handlers that `fairlead run
+            --app` does not import.
     """
 
-    def __init__(self, config: Config, *, include: Sequence[str] = ()) -> None:
-        super().__init__()
-        self._config = config
-        self._include = include
-        self._runtime: Runtime | None = None
-        self._memory: Stores | None = None
-        self.connections = ConnectionsAPI(lambda: self.runtime)
-
-    @classmethod
-    def from_env(
-        cls,
-        environ: Mapping[str, str] | None = None,
-        *,
-        config: Path | str | None = None,
-        include: Sequence[str] = (),
-    ) -> Fairlead:
-        """Return a Fairlead with settings from *environ* (default: this process's) and a file.
-
-        Nothing is connected before it is opened.
-
-        Raises:
-            InvalidConfigError: A setting is not valid; the message names all problems.
-        """
-        loaded = load(os.environ if environ is None else environ, config)
-        if loaded.warning:
-            _log.warning(loaded.warning)
-        return cls(loaded, include=include)
-
-    # ---- life ----------------------------------------------------------------------------------
-
-    async def __aenter__(self) -> Fairlead:
-        if self._runtime is not None or self._memory is not None:
-            raise InvalidConfigError("this Fairlead is open already", hint="open it once, and share it")
-        self.load_modules()
-        self._threads = Threads()
-        self._runtime = await Runtime.open(self._config, self.handlers, self._subscribers, self.schedules)
-        forks.forget_in_children(self)
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        runtime, self._runtime = self._runtime, None
-        forks.closed(self)
-        try:
-            if runtime is not None:
-                await runtime.close()
-        finally:
-            self._close_threads()
-
-    def forked(self) -> object:
-        """Close this in a forked child, which may open it again; return what is open in the parent."""
-        parent, self._runtime, self._threads = (self._runtime, self._threads), None, None
-        return parent
-
-    async def run(self, roles: Roles | None = None) -> None:
-        """Work until ``stop``: schedules, workers, rescue (default all). You may use it for other calls meanwhile."""
-        await self.runtime.run(roles or Roles())
-
-    def stop(self) -> None:
-        """End ``run``: claim no more, let jobs end within the grace, then hand back the rest. Twice: at once."""
-        self.runtime.stop()
-
-    @property
-    def runtime(self) -> Runtime:
-        """The open runtime.
-
-        Raises:
-            InvalidConfigError: It is not open, or a test uses stores in memory.
-        """
-        if self._memory is not None:
-            message = "a MemoryFairlead has jobs in memory, no calls, connections or limits"
-            hint = "test these on a database and Redis, against fairlead.testing.api, or hand in a fake"
-            raise InvalidConfigError(message, hint=hint)
-        if self._runtime is None:
-            raise InvalidConfigError("this Fairlead is not open", hint="use it inside `async with`")
-        return self._runtime
+    @cached_property
+    def connections(self) -> ConnectionsAPI:
+        """The connections: add, list, change, revoke and remove them."""
+        return ConnectionsAPI(lambda: self.runtime)
 
     @cached_property
     def sync(self) -> SyncFairlead:
@@ -150,8 +60,8 @@ class Fairlead(JobRegistry):
     ) -> PublicToken:
         """Return a token newer than *newer_than*, for example after a 401.
 
-        Concurrent calls share one request. Without *newer_than* a token that is valid for more than a minute is
-        returned, else it is refreshed.
+        Concurrent calls share one request. Without *newer_than* a token that is valid for more than a minute
+        is returned, else it is refreshed.
 
         Args:
             newer_than: The ``token.generation`` that was refused.
@@ -197,17 +107,17 @@ class Fairlead(JobRegistry):
 
         Args:
             api: The provider's API. Default: its usual one.
-            cost: Units of its limit. Default: the cost that earlier responses to this *operation* reported, at first
-                1.
+            cost: Units of its limit. Default: the cost that earlier responses to this *operation* reported,
+                at first 1.
             operation: A name for calls of the same cost.
             wait_s: The longest wait. Default: the connection's `inline_wait_s`, 2.
             host: The destination, for its breaker.
-            retry: Whether this call is a retry. Default: as its job is. At most a fifth of a connection's calls in
-                flight are retries, but three always may be.
+            retry: Whether this call is a retry. Default: as its job is. At most a fifth of a connection's
+                calls in flight are retries, but three always may be.
 
         Raises:
-            LimitExceededError: Try again after ``retry_after_s``. A job that lets it pass returns to its place until
-                then, without using up an attempt.
+            LimitExceededError: Try again after ``retry_after_s``. A job that lets it pass returns to its
+                place until then, without using up an attempt.
             SlotLostError: The slot was lost within the block.
             NotFoundError: There is no such connection.
             InvalidInputError: *cost* or *wait_s* is not valid.
@@ -243,19 +153,19 @@ class Fairlead(JobRegistry):
                 ...  # ask the provider for the state of operation.running_id, and once it has ended:
                 operation.finished()
 
-        A block that ends without `started` or `adopt` releases its slot. Else the slot is held until a block calls
-        `finished`, or for 10 minutes after the last block (`lease_s` in the profile).
+        A block that ends without `started` or `adopt` releases its slot. Else the slot is held until a block
+        calls `finished`, or for 10 minutes after the last block (`lease_s` in the profile).
 
         Args:
             kind: The kind of operation.
-            api_version: Decides how many may run at once, and whether each *kind* is counted by itself. Default: the
-                profile's.
+            api_version: Decides how many may run at once, and whether each *kind* is counted by itself.
+                Default: the profile's.
             token: The token of a slot that an earlier block acquired.
             wait_s: The longest wait. Default 0.
 
         Raises:
-            BulkLimitReachedError: All slots are taken. A job that lets it pass runs again in 30 s without using up
-                an attempt.
+            BulkLimitReachedError: All slots are taken. A job that lets it pass runs again in 30 s without
+                using up an attempt.
             SlotLostError: The slot of *token* was lost.
             InvalidInputError: The provider has no such kind.
             NotFoundError: There is no such connection.
@@ -277,7 +187,8 @@ class Fairlead(JobRegistry):
     ) -> EnqueuedJob:
         """Store one job; return its id, or that of the waiting job with the same ``unique_key``.
 
-        The id is a UUID with an attribute ``met``, the state of the job that has the key; see `EnqueuedJob`.
+        The id is a UUID with an attribute ``key_state``, the state of the job that has the key; see
+        `EnqueuedJob`.
 
         Args:
             options: See `JobOptions`.
@@ -304,7 +215,7 @@ class Fairlead(JobRegistry):
             stored = await self._stores.jobs.enqueue(jobs)
         else:
             stored = await self.callers.store(transaction, list(jobs))
-        return [EnqueuedJob(job.job_id, job.met) for job in stored]
+        return [EnqueuedJob(job.job_id, job.key_state) for job in stored]
 
     async def result(self, job_id: UUID, *, timeout_s: float = 0.0) -> Any:
         """Return the result of a job, waiting up to *timeout_s* seconds (default 0) for its end.
@@ -312,8 +223,8 @@ class Fairlead(JobRegistry):
         Raises:
             NotFoundError: There is no such job; completed jobs are stored for 24 h.
             JobFailedError: It was cancelled or discarded.
-            JobNotFinishedError: It has not ended. A handler that lets this pass is snoozed and runs again, so you can
-                wait for another job without occupying a worker.
+            JobNotFinishedError: It has not ended. A handler that lets this pass is snoozed and runs again, so
+                you can wait for another job without occupying a worker.
         """
         stores = self._stores
         return await result_of(stores.jobs, stores.clock, job_id, timeout_s)
@@ -339,67 +250,10 @@ class Fairlead(JobRegistry):
         """The store of jobs through callers' own connections; it needs no open Fairlead."""
         return self._outside.callers
 
-    @property
-    def in_memory(self) -> bool:
-        """True if a test has replaced the stores with stores in memory."""
-        return self._memory is not None
-
-    def _use_memory_stores(self, memory: Stores | None) -> None:
-        """Use these stores for `fairlead.testing`; None ends that."""
-        if memory is not None and (self._runtime is not None or self._memory is not None):
-            raise InvalidConfigError("this Fairlead is open already", hint="open it once, and share it")
-        self._memory = memory
-        self._close_threads()
-        if memory is not None:
-            self.load_modules()
-            self._threads = Threads()
-
-    @property
-    def _stores(self) -> Stores:
-        return self._memory or self.runtime
-
-    @property
-    def _outside(self) -> Stores | OfflineServices:
-        return self._memory or self._runtime or self._without_runtime
-
-    @cached_property
-    def _profiles(self) -> ProfileRegistry:
-        return self._runtime.profiles if self._runtime else ProfileRegistry(self._config.settings)
-
-    @cached_property
-    def _without_runtime(self) -> OfflineServices:
-        return offline_services(self._config.settings)
-
-    def _check_in_time(self, declaration: str) -> None:
-        if self._runtime is not None or self._memory is not None:
-            hint = "declare it before; name its module in include=[...] of the Fairlead"
-            raise InvalidConfigError(f"{declaration} comes too late: this Fairlead is open", hint=hint)
-
     async def _store_requests(
         self, requests: Iterable[JobRequest], transaction: object | None
     ) -> list[EnqueuedJob]:
         return await self.enqueue_many(requests, transaction=transaction)
-
-    def _close_threads(self) -> None:
-        if self._threads is not None:
-            self._threads.close()
-            self._threads = None
-
-    def load_modules(self) -> None:
-        """Import what *include* names, and the module of a KMS hook."""
-        if hook := self._config.settings.vault.kms:
-            with suppress(Exception):  # opening reports what is wrong with it
-                import_module(hook.partition(":")[0])
-        for name in self._include:
-            try:
-                import_module(name)
-            except FairleadError:
-                raise
-            except Exception as error:
-                message = (
-                    f"include {name!r} cannot be imported ({type(error).__name__}: {safe_text(str(error))})"
-                )
-                raise InvalidConfigError(message, hint="name modules as `import` does") from error
 
     def _twin(self) -> Fairlead:
         """Return a Fairlead with the same settings and declarations, for another event loop."""

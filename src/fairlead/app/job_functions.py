@@ -141,8 +141,9 @@ class JobFunction(Generic[P, R]):
     ) -> EnqueuedJob:
         """Store one job, with the handler's parameters and `JobOptions` side by side.
 
-        ``await send.enqueue(order_id=42, tenant="acme", delay_s=60)`` returns the id of the job, or of the open job
-        with the same unique key. A type checker knows the parameters in ``send.for_tenant("acme").enqueue(...)``.
+        ``await send.enqueue(order_id=42, tenant="acme", delay_s=60)`` returns the id of the job, or of the open
+        job with the same unique key. A type checker knows the parameters in
+        ``send.for_tenant("acme").enqueue(...)``.
 
         Raises:
             InvalidInputError: A field or an arg is not valid; nothing is stored.

@@ -138,7 +138,7 @@ def new_jobs(
     size = 0
     for number, request in enumerate(requests, 1):
         if not isinstance(request, JobRequest):
-            hint = "make it by JobRequest(kind, args, tenant=...), or by the handler's .for_tenant(tenant).request(...)"
+            hint = "use JobRequest(kind, args, tenant=...), or the handler's .for_tenant(tenant).request(...)"
             raise InvalidInputError(f"{shown(request)} is no job to enqueue", hint=hint)
         job, args_size = new_job(request, declared(request.kind), make_id())
         size += args_size

@@ -1,7 +1,7 @@
 """The result of a job, by polling.
 
-There is no signal for the end of a job, so that jobs without a waiting caller cost nothing. A caller polls, soon
-at first and then each second.
+There is no signal for the end of a job, so that jobs without a waiting caller cost nothing. A caller polls,
+soon at first and then each second.
 """
 
 from __future__ import annotations

@@ -117,7 +117,8 @@ class JobRegistry(ABC):
                 errors of the handler, retried 3 times.
 
         Raises:
-            InvalidConfigError, InvalidInputError: A value is not valid, the kind is taken, or the Fairlead is open.
+            InvalidConfigError, InvalidInputError: A value is not valid, the kind is taken, or the Fairlead is
+                open.
         """
 
         def register(function: Function[P, R]) -> JobFunction[P, R]:
@@ -174,8 +175,8 @@ class JobRegistry(ABC):
             tenant: Default: fairlead's own tenant.
             args: The args of its jobs.
             timezone: The time zone of *expression*. Default UTC.
-            missed: ``coalesce`` (default): one job stands for all missed runs, and a job that has not ended stands for
-                the next run, too. ``catch_up``: one job for each missed run.
+            missed: ``coalesce`` (default): one job stands for all missed runs, and a job that has not ended
+                stands for the next run, too. ``catch_up``: one job for each missed run.
             jitter_s: The most by which a job is delayed, never past the next run. Default 0.
             queue: Default: as the kind declares.
             priority: Default: as the kind declares.
@@ -221,8 +222,8 @@ class JobRegistry(ABC):
     ) -> Callable[[Function[P, R] | JobFunction[P, R]], JobFunction[P, R]]:
         """Run the decorated function at each time: ``@fl.cron("0 3 * * *", timezone="Europe/Madrid")``.
 
-        It becomes a job as with ``@fl.job``; put that below for a kind, queue, timeout or retry of its own. The default
-        *name* of the schedule is the kind. For the other options see `schedule`.
+        It becomes a job as with ``@fl.job``; put that below for a kind, queue, timeout or retry of its own.
+        The default *name* of the schedule is the kind. For the other options see `schedule`.
         """
 
         def register(function: Function[P, R] | JobFunction[P, R]) -> JobFunction[P, R]:

@@ -2,8 +2,8 @@
 
 The args of a job are a JSON object. A handler ``(ctx, order_id: int, note: str = "")`` takes one with these
 keys; ``(ctx, order: Order)`` with one model or dataclass takes its fields; ``(ctx)`` alone takes anything and
-reads ``ctx.args``. Values pass through pydantic both ways, so a ``datetime`` arrives as one. What is stored is
-read back at once, so args that no run could read are refused by enqueue.
+reads ``ctx.args``. Values pass through pydantic both ways, so a ``datetime`` arrives as one. What is stored
+is read back at once, so args that no run could read are refused by enqueue.
 """
 
 from __future__ import annotations
@@ -52,7 +52,11 @@ class Shape(Protocol):
         ...
 
     def dump_call(self, args: tuple[Any, ...], kwargs: Args) -> dict[str, Any]:
-        """Return what to store for a call. Raise ValidationError, TypeError or ValueError if it does not fit."""
+        """Return what to store for a call.
+
+        Raises:
+            ValidationError, TypeError, ValueError: It does not fit.
+        """
         ...
 
     def dump(self, args: Args) -> dict[str, Any]:
@@ -82,7 +86,11 @@ class Signature:
         return self._checked(lambda: self._shape.dump_call(args, kwargs), tenant)
 
     def of_args(self, args: Args, *, tenant: str | None = None) -> dict[str, Any]:
-        """Return *args* as they are stored, after reading them back. Raise InvalidInputError if they do not fit."""
+        """Return *args* as they are stored, after reading them back.
+
+        Raises:
+            InvalidInputError: They do not fit.
+        """
 
         def dump() -> dict[str, Any]:
             stored = self._shape.dump(args)

@@ -39,9 +39,9 @@ class SyncFairlead:
     """``fl.sync``: tokens, enqueue and results for Django, Celery, scripts.
 
     It opens with its first call and closes with its process, or by ``close``; ``with fl.sync as sf:`` does
-    both. You may use it from any thread without a running event loop, where calls raise InvalidInputError because
-    they block. After a fork the child opens its own with its first call. With *transaction* it needs no
-    thread and no connection of its own.
+    both. You may use it from any thread without a running event loop, where calls raise InvalidInputError
+    because they block. After a fork the child opens its own with its first call. With *transaction* it needs
+    no thread and no connection of its own.
     """
 
     def __init__(self, fairlead: Fairlead, twin: Callable[[], Fairlead]) -> None:
@@ -123,7 +123,7 @@ class SyncFairlead:
             return self._wait(lambda fl: fl.enqueue_many(jobs_requested))
         jobs = self._fairlead.new_jobs(requests)
         stored = self._fairlead.callers.store_blocking(transaction, jobs)
-        return [EnqueuedJob(job.job_id, job.met) for job in stored]
+        return [EnqueuedJob(job.job_id, job.key_state) for job in stored]
 
     def result(self, job_id: UUID, *, timeout_s: float = 0.0) -> Any:
         """Return the result of a job: see `Fairlead.result`."""

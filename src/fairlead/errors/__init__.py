@@ -15,7 +15,6 @@ Each class carries the facts that a handler decides on, so that no message needs
             NotSentError
             DeadlineExceededError
             MasterKeyElsewhereError
-            JobNotFinishedError
             ReauthRequiredError
                 NoRefreshTokenError
                 AccountMismatchError
@@ -40,6 +39,7 @@ Each class carries the facts that a handler decides on, so that no message needs
             CredentialUnreadableError
             DependencyUnavailableError
             MigrationRequiredError
+        JobNotFinishedError: a job has no result yet
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ from fairlead.errors._failed import (
     SlotLostError,
     TransientFailureError,
 )
+from fairlead.errors._jobs import JobNotFinishedError
 from fairlead.errors._refused import (
     AccountMismatchError,
     BulkLimitReachedError,
@@ -64,7 +65,6 @@ from fairlead.errors._refused import (
     DeadlineExceededError,
     EndpointPausedError,
     EndpointUnavailableError,
-    JobNotFinishedError,
     LimiterUnavailableError,
     LimitExceededError,
     MasterKeyElsewhereError,

@@ -115,15 +115,6 @@ class MasterKeyElsewhereError(RefusedError):
     )
 
 
-class JobNotFinishedError(RefusedError):
-    """The job has not ended yet, so it has no result."""
-
-    code = "job_not_finished"
-    http_status = 409
-    category = "transient_server"
-    default_hint = "ask again, or give it more time"
-
-
 class ReauthRequiredError(RefusedError):
     """The provider no longer accepts the grant, and only the customer can give a new one."""
 

@@ -106,7 +106,9 @@ def _fields(job: NewJob) -> dict[str, Any]:
 
 
 def _enqueued(jobs: Sequence[NewJob], rows: Iterable[Any]) -> list[Enqueued]:
-    stored = {UUID(str(asked)): (UUID(str(job_id)), met) for asked, job_id, met in map(tuple, rows)}
+    stored = {
+        UUID(str(asked)): (UUID(str(job_id)), key_state) for asked, job_id, key_state in map(tuple, rows)
+    }
     return [
         Enqueued(stored[job.job_id][0], stored[job.job_id][0] == job.job_id, stored[job.job_id][1])
         for job in jobs

@@ -75,7 +75,7 @@ class Enqueuer:
             rows = await self._database.fetch(statement("job_enqueue"), **values)
         except RowLockedError as error:
             raise _key_locked(jobs) from error
-        stored = {row["asked_id"]: Enqueued(row["job_id"], row["inserted"], row["met"]) for row in rows}
+        stored = {row["asked_id"]: Enqueued(row["job_id"], row["inserted"], row["key_state"]) for row in rows}
         return [stored[job.job_id] for job in jobs]
 
     async def _store_plain(self, jobs: Sequence[NewJob]) -> None:

@@ -4,8 +4,8 @@ Finished work is not lost while the store is unavailable: it is held in memory, 
 later. While outcomes are held for too long, or are too many, ``accepting`` is False and no new work starts.
 Outcomes that the store refuses because another process owns the job are counted and reported. An outcome
 that the store cannot take delays no other. It is written alone, and if the store still refuses it, the run
-counts as a failed attempt. So a job with a result that cannot be stored becomes a dead letter, and does not run
-for ever. Spec: P14, R1.
+counts as a failed attempt. So a job with a result that cannot be stored becomes a dead letter, and does not
+run for ever. Spec: P14, R1.
 """
 
 from __future__ import annotations

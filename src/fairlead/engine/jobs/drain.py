@@ -43,7 +43,7 @@ class Drain:
         return self._stopped_mono is not None
 
     def request(self) -> None:
-        """Stop the worker. A second call shortens the grace to the seconds that cancelling and writing take."""
+        """Stop the worker. A second call ends the grace: jobs are cancelled and written within seconds."""
         if self._stopped_mono is None:
             self._stopped_mono = self._clock.monotonic()
         elif self._forced_mono is None:
@@ -81,7 +81,7 @@ class Drain:
         forced_s: float,
         at_least_s: float = 0.0,
     ) -> None:
-        """Wait until *count* returns 0, until *share* of the grace is over, or *forced_s* after a second stop."""
+        """Wait until *count* is 0, *share* of the grace is over, or *forced_s* after a second stop."""
         started_mono = self._clock.monotonic()
         while count():
             assert self._stopped_mono is not None

@@ -3,8 +3,8 @@
     the handler's result or exception > outcome (jobs/job.py) > decision (failures/retry.py) > write (ports)
 
 Whatever a handler returns or raises becomes an outcome to write, so no job can end its worker. Only a
-cancellation from outside (a lost lease, a drain) passes through. It is no failure, and the canceller hands the
-job back.
+cancellation from outside (a lost lease, a drain) passes through. It is no failure, and the canceller hands
+the job back.
 """
 
 from __future__ import annotations

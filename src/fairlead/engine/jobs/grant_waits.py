@@ -1,4 +1,4 @@
-"""Read the state of a grant after its credential was refused, and hold the jobs of a connection without one."""
+"""Read the state of a grant after its credential was refused, and let jobs without a grant wait."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ class Grants(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RefusedRun:
-    """A run that ended by *error*, because *credential* was refused. *outcome* applies if the grant is fine."""
+    """A run that ended by *error*, because *credential* was refused.
+
+    *outcome* applies if the grant is fine.
+    """
 
     outcome: Retry
     error: Exception
@@ -62,7 +65,7 @@ class GrantWaits:
         key = ConnectionKey(refused.tenant, refused.provider, refused.account)
         try:
             state = await self._grants.await_grant(key)
-        except Exception:  # noqa: BLE001 (whatever the store says, the run has ended and its outcome is written)
+        except Exception:  # noqa: BLE001 (the run has ended, and its outcome is written in any case)
             return Grant.UNREADABLE, None
         if state is None:
             return Grant.UNKNOWN, None

@@ -72,7 +72,7 @@ class JobContext:
         self.timeout_s = timeout_s
         """How long a run of its kind may take."""
         self._call_waiting_since = call_waiting_since
-        """When a call of the job started to wait for a slot, over all its runs, on the monotonic clock (R26)."""
+        """When a call of the job started to wait for a slot, over all its runs; monotonic. Spec: R26."""
         self._lists_started: dict[str, int] = {}
         """How often this run has started to read a list, by the name of its saved cursor."""
         self._stopped_by_worker = False
@@ -119,8 +119,8 @@ class JobContext:
     def save(self, name: str, value: Json) -> None:
         """Store *value* as `saved[name]` for the next run of this job, for example how far it got.
 
-        The value is written with the outcome of this run, if that is a snooze or a failure, and a redrive of its
-        dead letter has it too. If the worker is lost during the run, the value is lost, too.
+        The value is written with the outcome of this run, if that is a snooze or a failure, and a redrive of
+        its dead letter has it too. If the worker is lost during the run, the value is lost, too.
 
         Raises:
             InvalidInputError: It cannot be stored: args and saved values together may have 64 KiB of JSON.

@@ -74,7 +74,7 @@ class JobRuns:
         return self._failure
 
     def start(self, job: Job, session_id: UUID) -> None:
-        """Run *job*, which was claimed under *session_id*, or hand it back if that session was lost meanwhile."""
+        """Run *job*, claimed under *session_id*, or hand it back if that session was lost meanwhile."""
         if session_id != self._heartbeat.session_id:
             self._acks.put(job, hand_back_outcome(job))
             return

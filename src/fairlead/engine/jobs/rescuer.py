@@ -83,7 +83,7 @@ class Rescuer:
                 break
 
     async def _mark_dead(self) -> None:
-        """Mark the sessions of dead processes of this host, so that their jobs need not wait for the lease."""
+        """Mark the sessions of dead processes of this host, so that their jobs are rescued at once."""
         neighbours = await self._sessions.local_sessions(self._probe.identity())
         dead = [session_id for session_id, identity in neighbours if self._probe.is_dead(identity)]
         if dead:

@@ -68,7 +68,7 @@ class SuspectRunner:
         return replace(self._claims, kinds=short) if short else None
 
     def may_follow(self) -> bool:
-        """Return whether suspects may follow at once, because nothing runs and no other work was available."""
+        """Return whether suspects may follow at once: nothing runs, and no other work was available."""
         return not self._runs and self.schedule.worker_idle(self._clock.monotonic())
 
     def is_due(self) -> bool:
@@ -80,7 +80,7 @@ class SuspectRunner:
         return self.schedule.should_claim(now_mono)
 
     async def serve(self, session_id: UUID) -> bool:
-        """Claim a suspect if there is none, and start it once nothing else runs. Return whether there is one."""
+        """Claim a suspect if none is held, and start it if nothing else runs. Return whether one is held."""
         if self._suspect is None:
             await self._claim(session_id)
         if self._suspect is None:

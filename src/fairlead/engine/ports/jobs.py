@@ -9,7 +9,7 @@ from typing import Protocol
 from uuid import UUID
 
 from fairlead.engine.ports.values import Json
-from fairlead.policy.jobs.job import KeyMet, UniqueWhile
+from fairlead.policy.jobs.job import KeyState, UniqueWhile
 
 
 @dataclass(slots=True)  # frozen, making one would cost three times as much
@@ -40,12 +40,12 @@ class NewJob:
 class Enqueued:
     """The result of an enqueue. With *inserted* False, *job_id* is the earlier job with the unique key.
 
-    *met* says what the unique key met when the job was enqueued.
+    *key_state* is the state of the job that had the unique key at the enqueue.
     """
 
     job_id: UUID
     inserted: bool
-    met: KeyMet = "none"
+    key_state: KeyState = "none"
 
 
 @dataclass(slots=True)

@@ -18,6 +18,7 @@ from fairlead.errors import (
     DependencyUnavailableError,
     FairleadError,
     InvalidInputError,
+    JobNotFinishedError,
     NotSentError,
     RefusedError,
 )
@@ -37,8 +38,8 @@ LONGEST_DELAY_S = 366 * 86_400.0
 """The furthest a job may be put off, and the longest it may live before it expires."""
 UniqueWhile = Literal["follow_up", "waiting", "open"]
 """While a job of its unique key runs, a new one begins after it, may begin beside it, or is not stored."""
-KeyMet = Literal["none", "waiting", "running", "finished"]
-"""What a unique key met: no job, or one in that state."""
+KeyState = Literal["none", "waiting", "running", "finished"]
+"""The state of the job that has a unique key; ``none``: there is none."""
 MAX_UNIQUE_KEY_BYTES = 200
 MAX_GROUP_KEY_BYTES = 400
 MAX_TAGS = 16
@@ -185,7 +186,8 @@ def outcome_of_exception(
     These are waits, which burn no attempt, and not failures:
 
     - A refusal by fairlead that names a time (cool-down, a refresh in progress, an open breaker): nothing was
-      sent. The wait is spread by up to 10 %, unless the job has a reservation.
+      sent. The wait is spread by up to 10 %, unless the job has a reservation. The same holds for a result that
+      another job does not have yet.
     - A vendor's refusal for a limit before it acted, up to *MOST_WAITS* times since the job last saved its
       progress: a vendor that always refuses is down.
     - A fault of this process, up to *MOST_WAITS* times. That includes a handler's own connections and files,
@@ -206,7 +208,7 @@ def outcome_of_exception(
         wait = _vendors_wait(error, waits, draw)
         if wait is not None:
             return wait
-    if not isinstance(error, RefusedError):
+    if not isinstance(error, RefusedError | JobNotFinishedError):
         return Retry(classify_exception(error, transient))
     wait_s = error.retry_after_s if error.retryable else None
     if wait_s is None or not math.isfinite(wait_s):

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from fairlead.engine.ports import Enqueued, NewJob
 from fairlead.errors import InvalidInputError
-from fairlead.policy.jobs.job import KeyMet, UniqueWhile
+from fairlead.policy.jobs.job import KeyState, UniqueWhile
 from fairlead.policy.jobs.lane import is_internal_kind
 from fairlead.policy.jobs.states import JobState
 from fairlead.testing._memory.database import MemoryDatabase, seconds
@@ -16,7 +16,7 @@ from fairlead.testing._memory.rows import OPEN, JobRow, copied
 
 FOLLOW_LATER_S = 400 * 86_400.0
 """Beyond every delay: where a job stands that waits for the end of a run."""
-MET: dict[JobState, KeyMet] = {JobState.AVAILABLE: "waiting", JobState.RUNNING: "running"}
+MET: dict[JobState, KeyState] = {JobState.AVAILABLE: "waiting", JobState.RUNNING: "running"}
 """What a holder in this state is for a new job of its key; any other has finished."""
 
 

@@ -2,7 +2,7 @@
 --
 --     SELECT fairlead_enqueue('mail.send', 'acme', '{"to": "ada@example.com"}', unique_key => 'welcome/7');
 --     SELECT fairlead_enqueue('stock.sync', 'acme', unique_key => 'sku/7', unique_while => 'open'),
---            current_setting('fairlead.met');
+--            current_setting('fairlead.key_state');
 --
 -- A role that has no other right needs: GRANT USAGE ON SCHEMA ... TO app; GRANT EXECUTE ON FUNCTION
 -- fairlead_enqueue TO app;
@@ -12,7 +12,7 @@
 --         above the default. The decision is kept for the rest of the transaction. notify wakes listening
 --         workers at once, for a lock of the whole database at commit; without it they poll
 -- Returns the id of the job that will run: the new one, or the one that holds the unique key. The setting
---         fairlead.met says in what state that job was: none, waiting, running or finished. A waiting holder
+--         fairlead.key_state says in what state that job was: none, waiting, running or finished. A waiting holder
 --         becomes as urgent as the new job at commit (key_answered); if it begins before that, another job is
 --         stored to run after it
 -- Locks   nothing that others need, because callers' transactions are of any length: no job and no lane, only a
@@ -53,7 +53,7 @@ DECLARE
     run_id uuid;
     follows boolean := $17 <> 'waiting';
     note enqueue_note;
-    met text := 'none';
+    key_state text := 'none';
 BEGIN
     IF problem IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
@@ -111,13 +111,13 @@ BEGIN
             AND j.unique_key IS NOT NULL AND NOT j.unique_live AND j.state = 'running'
         ORDER BY j.result IS NOT NULL LIMIT 1;
         IF run_id IS NOT NULL THEN
-            met := 'running';
+            key_state := 'running';
         END IF;
     END IF;
     FOR try IN 1..10 LOOP  -- a holder may end between two looks
         -- first of all: under REPEATABLE READ a holder that this transaction does not see as it is raises 40001
         IF NOT (follows AND run_id IS NOT NULL) AND enqueue_insert(new_job) IS NOT NULL THEN
-            PERFORM set_config('fairlead.met', met, true);
+            PERFORM set_config('fairlead.key_state', key_state, true);
             RETURN new_job.job_id;
         END IF;
         SELECT j.* INTO holder FROM job j
@@ -141,7 +141,7 @@ BEGIN
     END IF;
     IF holder.job_id = new_job.job_id OR holder.unique_until > moment
         OR key_is_open(fairlead_enqueue.unique_while, holder.state, holder.result) THEN
-        PERFORM set_config('fairlead.met', key_met(holder.state), true);
+        PERFORM set_config('fairlead.key_state', key_state_of(holder.state), true);
         RETURN holder.job_id;
     END IF;
     INSERT INTO enqueue_note AS n (kind, of_tenant, unique_key, unique_while, new_job, must)
@@ -158,12 +158,12 @@ BEGIN
                 it.new_job.priority, it.new_job.run_at, it.new_job.expires_at) AS a)
     RETURNING n.* INTO note;
     IF NOT note.must THEN
-        PERFORM set_config('fairlead.met', key_met(holder.state), true);
+        PERFORM set_config('fairlead.key_state', key_state_of(holder.state), true);
         RETURN holder.job_id;
     END IF;
-    PERFORM set_config('fairlead.met', CASE
+    PERFORM set_config('fairlead.key_state', CASE
         WHEN (note.new_job ->> 'job_id')::uuid <> new_job.job_id THEN 'waiting'  -- this transaction's own
-        WHEN holder.state = 'running' THEN 'running' ELSE met END, true);
+        WHEN holder.state = 'running' THEN 'running' ELSE key_state END, true);
     RETURN (note.new_job ->> 'job_id')::uuid;
 END $$;
 

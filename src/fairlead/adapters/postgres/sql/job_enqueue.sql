@@ -4,11 +4,11 @@
 -- Takes   arrays of one length: job_ids, kinds, tenant_ids, queues, providers, group_keys, priorities,
 --         delays_s, args, unique_keys, unique_for_s (NULL: only while open), unique_while, expires_in_s, tags (JSON
 --         lists), replay_of; and notify (tell listening workers about what is due now, once per queue)
--- Returns asked_id, job_id, inserted, met (none, waiting, running, finished), for each job asked for. Of jobs of one key
+-- Returns asked_id, job_id, inserted, key_state (none, waiting, running, finished), for each requested job. Of jobs of one key
 --         in one call, one is stored, by the choice that asks for most: waiting before follow_up before open
 -- Locks   the new rows, the jobs whose key is handed on, those made more urgent (none that is locked), and lanes
 --         that are not ready; keys are taken in key order, so that two callers never wait for each other
--- Needs   job_unique_idx; key_is_held, key_is_open, key_run, key_answered, key_met; follow_later and the trigger
+-- Needs   job_unique_idx; key_is_held, key_is_open, key_run, key_answered, key_state_of; follow_later and the trigger
 --         job_run_ended; lane_touch; job ids that are new (a known one breaks the primary key: see job_present)
 WITH input AS MATERIALIZED (
     SELECT i.*,
@@ -117,12 +117,12 @@ SELECT
     CASE WHEN input.unique_key IS NULL THEN input.job_id ELSE coalesce(held.job_id, stored.job_id) END AS job_id,
     input.unique_key IS NULL OR (held.job_id IS NULL AND stored.job_id = input.job_id) AS inserted,
     CASE
-        WHEN held.job_id IS NOT NULL THEN key_met(held.state)
-        WHEN stored.job_id <> input.job_id THEN key_met(stored.state)  -- one of this call, or of another one just now
+        WHEN held.job_id IS NOT NULL THEN key_state_of(held.state)
+        WHEN stored.job_id <> input.job_id THEN key_state_of(stored.state)  -- one of this call, or of another one just now
         WHEN stored.follows THEN 'running'
         WHEN input.beside AND key_run(input.kind, input.tenant_id, input.unique_key, false) IS NOT NULL THEN 'running'
         ELSE 'none'
-    END AS met
+    END AS key_state
 FROM input
     CROSS JOIN told
     LEFT JOIN lanes ON true
