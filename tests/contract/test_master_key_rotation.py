@@ -48,7 +48,7 @@ class Fleet:
             tables=tables,
             clock=self.clock,
             sessions=sessions,
-            own=lambda: own,
+            own_session=lambda: own,
         )
 
     def refuse_to_wait(self) -> None:
@@ -146,7 +146,7 @@ async def test_a_rotation_ends_though_a_process_starts_meanwhile_without_the_new
     resealer._check_holders = checked_before  # type: ignore[method-assign]
     fleet.clock.sleep = sleep  # type: ignore[method-assign]
     report = await resealer.rotate()
-    assert (report.renewed, report.left) == (1, 0)
+    assert (report.renewed, report.remaining) == (1, 0)
     assert {key.master_id for key in fleet.keys.keys.values()} == {NEW}
     _held = await vault.preflight("acme")
     sealed = vault.seal(context_of(), PLAIN)
@@ -160,7 +160,7 @@ async def test_a_rotation_does_not_wait_for_processes_that_are_gone(fleet: Fleet
     await fleet.stores.sessions.close(gone)
     own, vault = await fleet.process(MASTER_2, MASTER_1, pid=2)
     fleet.refuse_to_wait()
-    assert (await fleet.resealer(vault, own).rotate()).left == 0
+    assert (await fleet.resealer(vault, own).rotate()).remaining == 0
 
 
 async def test_a_rotation_ends_seconds_after_each_process_has_looked_up_the_data_keys(fleet: Fleet) -> None:

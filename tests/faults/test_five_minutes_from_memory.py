@@ -25,7 +25,7 @@ from fairlead.app.client import Client
 from fairlead.assembly.config import Config, load
 from fairlead.assembly.runtime import Runtime
 from fairlead.engine.ports import ConnectionKey
-from fairlead.engine.tokens.connections import Grant
+from fairlead.engine.tokens.connection_grant import Grant
 from fairlead.errors import DeadlineExceededError, DependencyUnavailableError
 from fairlead.events import Event
 from tests.faults.support.server import OwnServer

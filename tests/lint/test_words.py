@@ -44,7 +44,6 @@ CEILINGS: dict[str, Ceiling] = {
     "src/fairlead/engine/calls": (64, 4, 18, 30, 21),
     "src/fairlead/engine/limits": (117, 53, 31, 98, 32),
     "src/fairlead/engine/ports": (1, 0, 0, 0, 0),
-    "src/fairlead/engine/tokens": (75, 23, 9, 58, 14),
     "src/fairlead/httpx.py": (1, 0, 0, 0, 0),
     "src/fairlead/httpx2.py": (1, 0, 0, 0, 0),
     "src/fairlead/policy/calls": (84, 9, 25, 75, 0),

@@ -69,6 +69,6 @@ async def refresh_token(fl: Refresher, connection_id: UUID) -> str:
     """Return the stored refresh token."""
     credential = await fl.deps.store.read_id(connection_id)
     assert credential is not None
-    token = (await fl.settler.stored(credential)).tokens.refresh_token
+    token = (await fl.settler.open_secrets(credential)).tokens.refresh_token
     assert token is not None
     return token.reveal()

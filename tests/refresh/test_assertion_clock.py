@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from fairlead._core.secret import Secret
 from fairlead.engine.ports import ConnectionKey, HttpResponse, TokenCall
-from fairlead.engine.tokens.connections import Grant
+from fairlead.engine.tokens.connection_grant import Grant
 from fairlead.engine.tokens.deps import AppCredential
 from fairlead.errors import IssuerClockError, ReauthRequiredError
 from fairlead.policy.failures.category import Category

@@ -172,7 +172,7 @@ async def test_a_reconnect_for_another_account_is_refused_and_keeps_the_settings
     credential = await fl.deps.store.read(KEY)
     assert credential is not None
     assert credential.connection.settings == {"subject": "s"}
-    stored = await fl.settler.stored(credential)
+    stored = await fl.settler.open_secrets(credential)
     assert stored.client_secret == Secret("own")
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from fairlead._core.secret import Secret
 from fairlead.engine.ports import ConnectionKey
-from fairlead.engine.tokens.connections import Grant
+from fairlead.engine.tokens.connection_grant import Grant
 from fairlead.testing.ledger import judge
 
 KEY = ConnectionKey("acme", "strict")

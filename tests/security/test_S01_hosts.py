@@ -11,7 +11,7 @@ import pytest
 
 from fairlead._core.secret import Secret
 from fairlead.engine.ports import ConnectionKey
-from fairlead.engine.tokens.connections import Grant
+from fairlead.engine.tokens.connection_grant import Grant
 from fairlead.errors import InvalidInputError
 from fairlead.policy.providers.endpoint import Template
 from fairlead.policy.providers.profile import Profile

@@ -158,7 +158,7 @@ KEY = ConnectionKey("acme", ONE)
 async def sealed_endpoints(fl: Refresher) -> str | None:
     credential = await fl.deps.store.read(KEY)
     assert credential is not None
-    stored = await fl.settler.stored(credential)
+    stored = await fl.settler.open_secrets(credential)
     assert stored.endpoint_digest in (None, endpoint_digest_of(credential.connection))
     return stored.endpoint_digest
 
@@ -248,7 +248,7 @@ async def test_S11_an_own_secret_does_not_follow_a_moved_endpoint_into_a_reconne
     await fl.connect(honest, ONE, "acme", endpoint={"realm": TWO}, other_account=True)
     credential = await fl.deps.store.read(KEY)
     assert credential is not None
-    assert (await fl.settler.stored(credential)).client_secret is None
+    assert (await fl.settler.open_secrets(credential)).client_secret is None
 
 
 async def test_S11_a_token_in_memory_is_not_tried_at_a_place_that_was_moved(
@@ -272,7 +272,7 @@ async def test_S11_a_record_from_before_opens_and_is_bound_by_its_next_refresh(
     credential = await fl.deps.store.read(KEY)
     assert credential is not None
     context = payload_context(credential, 1)
-    plain = encode_secrets(replace(await fl.settler.stored(credential), endpoint_digest=None))
+    plain = encode_secrets(replace(await fl.settler.open_secrets(credential), endpoint_digest=None))
     before = json.dumps(
         {name: value for name, value in json.loads(plain).items() if name != "endpoint_digest"}
     )

@@ -35,7 +35,7 @@ from fairlead.assembly.settings import (
 )
 from fairlead.engine.calls.request import Call, CallResult
 from fairlead.engine.ports import ConnectionKey, HttpRequest, HttpResponse, TokenCall, Webhook
-from fairlead.engine.tokens.connections import Grant
+from fairlead.engine.tokens.connection_grant import Grant
 from fairlead.policy.calls.classify.verdict import Result, Step, Verdict
 from fairlead.policy.limits.feedback.raw_response import RawResponse
 from fairlead.policy.providers.pagination import Asked

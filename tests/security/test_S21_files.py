@@ -12,7 +12,7 @@ import pytest
 from fairlead._core.secret import Secret
 from fairlead.adapters.journal import FileJournal
 from fairlead.engine.ports import ConnectionKey
-from fairlead.engine.tokens.connections import Grant
+from fairlead.engine.tokens.connection_grant import Grant
 from fairlead.errors import FairleadError, InvalidConfigError, InvalidInputError
 from fairlead.policy.providers.profile_load import load_profiles
 from fairlead.policy.text.names import check_name

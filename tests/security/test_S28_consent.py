@@ -258,4 +258,4 @@ async def test_S28_a_reconnect_goes_through_the_app_of_its_connection(
     assert [call.form["client_secret"] for call in sent] == [Secret("own-secret")]
     stored = await fl.deps.store.read(key)
     assert stored is not None
-    assert (await fl.settler.stored(stored)).client_secret == Secret("own-secret")
+    assert (await fl.settler.open_secrets(stored)).client_secret == Secret("own-secret")

@@ -17,7 +17,7 @@ from fairlead._core.secret import Secret
 from fairlead.assembly.config import load
 from fairlead.engine.ports import ConnectionKey
 from fairlead.engine.tokens.account import Accounts
-from fairlead.engine.tokens.connections import Grant
+from fairlead.engine.tokens.connection_grant import Grant
 from fairlead.engine.tokens.consent import Consents
 from fairlead.engine.tokens.deps import AppCredential
 from fairlead.engine.tokens.grants import Grants

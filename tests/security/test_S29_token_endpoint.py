@@ -11,7 +11,7 @@ import pytest
 from fairlead._core.secret import Secret
 from fairlead.adapters.http import AddressPolicy, AiohttpTokenTransport
 from fairlead.engine.ports import ConnectionKey, TokenCall
-from fairlead.engine.tokens.connections import Grant
+from fairlead.engine.tokens.connection_grant import Grant
 from fairlead.engine.tokens.consent import Consents
 from fairlead.errors import FairleadError, InvalidInputError
 from fairlead.policy.providers.profile import Profile

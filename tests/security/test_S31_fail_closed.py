@@ -16,7 +16,7 @@ from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.vault import load_keyring
 from fairlead.cli.connections.callback import Callback
 from fairlead.engine.ports import ConnectionKey
-from fairlead.engine.tokens.connections import Grant
+from fairlead.engine.tokens.connection_grant import Grant
 from fairlead.engine.tokens.consent import Consents
 from fairlead.errors import FairleadError
 from fairlead.policy.notifications.webhook import ID, SIGNATURE, TIMESTAMP, sign, signing_key

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from fairlead._core.secret import Secret
 from fairlead.engine.ports import ConnectionKey
-from fairlead.engine.tokens.connections import Grant
+from fairlead.engine.tokens.connection_grant import Grant
 from fairlead.errors import DependencyUnavailableError
 from fairlead.events import Event
 from fairlead.policy.limits.limit import MICRO

@@ -105,7 +105,7 @@ async def test_a_full_rotation_leaves_nothing_to_the_old_key(database: Database)
     await populate(database, quick_vault(database), connections=120, tenants=7)
     seen: list[RotationProgress] = []
     report = await resealer(database, quick_vault(database, MASTER_2, MASTER_1)).rotate(progress=seen.append)
-    assert (report.renewed, report.resealed, report.rewrapped, report.left) == (7, 120, 7, 0)
+    assert (report.renewed, report.resealed, report.rewrapped, report.remaining) == (7, 120, 7, 0)
     assert await masters_of_records(database) == {(MASTER_2.master_id, True)}
     assert [step.phase for step in seen] == sorted(
         [step.phase for step in seen], key=["renew", "reseal", "rewrap"].index
@@ -159,7 +159,7 @@ async def test_row_that_cannot_be_opened_is_counted_and_left_as_it_is(database: 
         database, "SELECT sealed FROM credential WHERE connection_id = ANY($1) ORDER BY 1", damaged
     )
     report = await resealer(database, quick_vault(database, MASTER_2, MASTER_1), batch=3).rotate()
-    assert (report.resealed, report.left) == (10, 2)
+    assert (report.resealed, report.remaining) == (10, 2)
     after = await rows(
         database, "SELECT sealed FROM credential WHERE connection_id = ANY($1) ORDER BY 1", damaged
     )
@@ -280,14 +280,14 @@ async def test_s12_rotation_under_load_killed_and_resumed(database: Database) ->
     load.stop()
     await running  # raises what a reader or writer met
     assert report.resealed > 0
-    assert report.left == 0
+    assert report.remaining == 0
     assert await masters_of_records(database) == {(MASTER_2.master_id, True)}
     assert load.reads > 100
     assert load.writes > 50
     found = await resealer(database, quick_vault(database, MASTER_2)).verify()
     assert found.readable == found.checked == 300
     # A read that failed was raised by `await running`.
-    tell("S12", n=load.reads, writes=load.writes, kills=2, failed_reads=0, under_old_key=report.left)
+    tell("S12", n=load.reads, writes=load.writes, kills=2, failed_reads=0, under_old_key=report.remaining)
 
 
 async def test_pages_follow_one_another(database: Database) -> None:

@@ -23,7 +23,8 @@ from fairlead.adapters.postgres.endpoints import PostgresEndpointGate
 from fairlead.adapters.vault import MasterKey, MasterKeyring, TenantVault
 from fairlead.adapters.vault.assertion_signer import JoseSigner
 from fairlead.engine.ports import ConnectionKey, TokenTransport
-from fairlead.engine.tokens.connections import Connections, Grant
+from fairlead.engine.tokens.connection_grant import Grant
+from fairlead.engine.tokens.connections import Connections
 from fairlead.engine.tokens.coordinator import Coordinator
 from fairlead.engine.tokens.deps import AppCredential, RefreshDeps, RefreshSettings
 from fairlead.engine.tokens.grants import Grants

@@ -8,8 +8,8 @@ from typing import Any
 from fairlead._core.secret import Secret
 from fairlead.assembly.runtime import Runtime
 from fairlead.engine.ports import ConnectionKey
+from fairlead.engine.tokens.connection_grant import Grant
 from fairlead.engine.tokens.connection_view import ConnectionView
-from fairlead.engine.tokens.connections import Grant
 from fairlead.errors import InvalidInputError
 from fairlead.policy.reasons.token_reasons import REVOKED
 

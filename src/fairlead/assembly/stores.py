@@ -181,5 +181,5 @@ def resealer(runtime: Runtime) -> Reencryptor:
         tables=sealed_tables(runtime.database),
         clock=runtime.clock,
         sessions=runtime.sessions,
-        own=lambda: runtime.heartbeat.session_id,
+        own_session=lambda: runtime.heartbeat.session_id,
     )

@@ -181,7 +181,7 @@ def rotate_key(
         return None
     report = call.with_fairlead(lambda fairlead: _rotate(call, fairlead, rewrap_only))
     call.out.record(_counts(report))
-    return Exit.PARTIAL if report.left else Exit.OK
+    return Exit.PARTIAL if report.remaining else Exit.OK
 
 
 async def _rotate(call: Invocation, fairlead: Fairlead, rewrap_only: bool) -> RotationReport:
@@ -209,7 +209,7 @@ def _counts(report: RotationReport) -> dict[str, int]:
         "renewed": report.renewed,
         "resealed": report.resealed,
         "rewrapped": report.rewrapped,
-        "left": report.left,
+        "left": report.remaining,
     }
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from fairlead._core.secret import Secret
 from fairlead.engine.ports import ConnectionKey
-from fairlead.engine.tokens.connections import Grant
+from fairlead.engine.tokens.connection_grant import Grant
 from fairlead.errors import FairleadError
 from tests.faults.support import worker
 from tests.faults.support.calls import KEY, PROVIDER, TRIES_ONCE, watched

@@ -28,7 +28,7 @@ from fairlead.assembly.runtime import Roles
 from fairlead.assembly.settings import Settings
 from fairlead.engine.jobs.handler import Handler, JobContext
 from fairlead.engine.ports import ConnectionKey, NewJob
-from fairlead.engine.tokens.connections import Grant
+from fairlead.engine.tokens.connection_grant import Grant
 from fairlead.errors import FairleadError
 from fairlead.events import Event, LoopStalled, SupersededWriteRefused
 from fairlead.policy.jobs.job import Discard

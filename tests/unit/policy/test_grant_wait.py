@@ -13,7 +13,7 @@ from fairlead.errors import (
     RateLimitedError,
     ReauthRequiredError,
 )
-from fairlead.policy.jobs.grant_wait import Grant, RefusedCredential, grant_wait, refused_credential
+from fairlead.policy.jobs.grant_wait import GrantStatus, RefusedCredential, grant_wait, refused_credential
 from fairlead.policy.jobs.job import Snooze
 
 XERO = RefusedCredential("acme", "xero", "default")
@@ -33,7 +33,9 @@ def failed(**fields: Any) -> CallFailedError:
     return error
 
 
-def wait(grant: Grant, *, refused: RefusedCredential = XERO, group: str = "xero/default", waits: int = 0):
+def wait(
+    grant: GrantStatus, *, refused: RefusedCredential = XERO, group: str = "xero/default", waits: int = 0
+):
     return grant_wait(refused, grant, tenant="acme", group=group, waits=waits)
 
 
@@ -66,30 +68,32 @@ def test_other_failure_is_no_refused_credential() -> None:
 @pytest.mark.parametrize("says_gone", [True, False])
 def test_work_waits_for_a_gone_grant_and_keeps_its_place_in_its_connections_group(says_gone: bool) -> None:
     refused = SAYS_GONE if says_gone else XERO
-    assert wait(Grant.GONE, refused=refused) == Snooze(5.0, "needs_reauth", in_place=True, counted=True)
-    other = wait(Grant.GONE, refused=refused, group="nightly")
+    assert wait(GrantStatus.INVALID, refused=refused) == Snooze(
+        5.0, "needs_reauth", in_place=True, counted=True
+    )
+    other = wait(GrantStatus.INVALID, refused=refused, group="nightly")
     assert other == Snooze(5.0, "needs_reauth", in_place=False, counted=True)
-    late = wait(Grant.GONE, refused=refused, group="nightly", waits=59)
+    late = wait(GrantStatus.INVALID, refused=refused, group="nightly", waits=59)
     assert late is not None
     assert late.delay_s == 900
 
 
 def test_a_run_that_met_the_old_grant_is_made_again_at_once() -> None:
-    assert wait(Grant.CHANGED) == Snooze(1.0, "there is a new grant", in_place=False, counted=True)
+    assert wait(GrantStatus.CHANGED) == Snooze(1.0, "there is a new grant", in_place=False, counted=True)
 
 
 def test_where_the_grant_is_fine_the_run_has_failed() -> None:
-    assert wait(Grant.FINE) is None
-    assert wait(Grant.FINE, refused=SAYS_GONE) is None
+    assert wait(GrantStatus.VALID) is None
+    assert wait(GrantStatus.VALID, refused=SAYS_GONE) is None
 
 
 def test_unknown_grant_is_judged_by_the_error() -> None:
-    assert wait(Grant.UNKNOWN) is None
-    assert wait(Grant.UNKNOWN, refused=SAYS_GONE) is not None
-    unreadable = wait(Grant.UNREADABLE)
+    assert wait(GrantStatus.UNKNOWN) is None
+    assert wait(GrantStatus.UNKNOWN, refused=SAYS_GONE) is not None
+    unreadable = wait(GrantStatus.UNREADABLE)
     assert unreadable is not None
     assert not unreadable.in_place
 
 
 def test_every_wait_has_a_bound() -> None:
-    assert [wait(grant, refused=SAYS_GONE, waits=60) for grant in Grant] == [None] * len(Grant)
+    assert [wait(grant, refused=SAYS_GONE, waits=60) for grant in GrantStatus] == [None] * len(GrantStatus)

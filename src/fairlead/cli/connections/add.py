@@ -12,7 +12,7 @@ from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import DryRun, Invocation
 from fairlead.cli.kit.names import Account, Endpoint, Provider, Tenant, Variant, connection_key, parse_pairs
 from fairlead.cli.kit.secret_input import SecretSources, read_secrets
-from fairlead.engine.tokens.connections import Grant
+from fairlead.engine.tokens.connection_grant import Grant
 from fairlead.errors import InvalidInputError, NotFoundError
 
 if TYPE_CHECKING:

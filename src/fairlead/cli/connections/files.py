@@ -19,7 +19,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from fairlead.cli.kit.secret_input import NAMES, check_known, secrets_of
 from fairlead.engine.ports import CredentialState
-from fairlead.engine.tokens.connections import Grant
+from fairlead.engine.tokens.connection_grant import Grant
 from fairlead.errors import InvalidInputError
 
 FORMATS = ("auto", "json", "csv", "nango")

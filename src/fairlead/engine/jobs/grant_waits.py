@@ -8,7 +8,7 @@ from uuid import UUID
 
 from fairlead.engine.jobs.group_holds import GroupHolds
 from fairlead.engine.ports import ConnectionKey, Discarded, GrantState, Job, Outcome
-from fairlead.policy.jobs.grant_wait import Grant, RefusedCredential, grant_wait, refused_credential
+from fairlead.policy.jobs.grant_wait import GrantStatus, RefusedCredential, grant_wait, refused_credential
 from fairlead.policy.jobs.job import WAITS, RequireReauth, Retry
 from fairlead.policy.jobs.job import Outcome as AnyOutcome
 
@@ -54,24 +54,26 @@ class GrantWaits:
         grant, state = await self._grant_of(refused, ran_s)
         waits = job.streaks.get(WAITS, 0)
         wait = grant_wait(refused, grant, tenant=job.tenant_id, group=job.group_key, waits=waits)
-        if wait is not None and wait.in_place and grant is not Grant.GONE:
+        if wait is not None and wait.in_place and grant is not GrantStatus.INVALID:
             wait = await self._holds.hold_group(job, wait)
         is_of_tenant = refused.tenant == job.tenant_id
         return wait or run_end, state.connection_id if state is not None and is_of_tenant else None
 
-    async def _grant_of(self, refused: RefusedCredential, ran_s: float) -> tuple[Grant, GrantState | None]:
+    async def _grant_of(
+        self, refused: RefusedCredential, ran_s: float
+    ) -> tuple[GrantStatus, GrantState | None]:
         if self._grants is None or not refused.group:
-            return Grant.UNKNOWN, None
+            return GrantStatus.UNKNOWN, None
         key = ConnectionKey(refused.tenant, refused.provider, refused.account)
         try:
             state = await self._grants.await_grant(key)
         except Exception:  # noqa: BLE001 (the run has ended, and its outcome is written in any case)
-            return Grant.UNREADABLE, None
+            return GrantStatus.UNREADABLE, None
         if state is None:
-            return Grant.UNKNOWN, None
+            return GrantStatus.UNKNOWN, None
         if state.is_gone:
-            return Grant.GONE, state
-        return Grant.CHANGED if state.changed_s <= ran_s else Grant.FINE, state
+            return GrantStatus.INVALID, state
+        return GrantStatus.CHANGED if state.changed_s <= ran_s else GrantStatus.VALID, state
 
 
 def credential_of(job: Job, error: Exception | None) -> RefusedCredential | None:

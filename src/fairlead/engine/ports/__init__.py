@@ -1,9 +1,9 @@
 """The interfaces of the engine to the outside: one narrow protocol per dependency, and its values.
 
 Import them from here; the modules of this package group them by subject. Adapters implement the protocols and
-know nothing of each other; assembly wires them. Durations are in seconds, stored instants are by the database's
-clock. Values do not change after their creation. Methods described as *batched* may be called by thousands of
-tasks at once; the adapter sends calls that wait together as one statement.
+know nothing of each other; assembly wires them. Durations are in seconds, stored instants are by the
+database's clock. Values do not change after their creation. Methods described as *batched* may be called by
+thousands of tasks at once; the adapter sends calls that wait together as one statement.
 """
 
 from __future__ import annotations

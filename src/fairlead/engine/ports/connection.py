@@ -32,7 +32,8 @@ class LearnedSlots:
     """The number of calls that may be in flight, as stated in a response.
 
     Attributes:
-        version: Above the version of the connection, so that the pool adopts *capacity* until the settings change.
+        version: Above the version of the connection, so that the pool adopts *capacity* until the settings
+            change.
     """
 
     capacity: int
@@ -47,8 +48,8 @@ class Connection:
         version: Grows with every change.
         learned_limits: Capacity and units per second by limit, as responses stated them under these settings.
         learned_slots: As responses stated it under these settings.
-        existed_s: The age when it was read, or of an older connection to the same account. Infinite: an hour or
-            more, or unknown. For the gate.
+        existed_s: The age when it was read, or of an older connection to the same account. Infinite: an hour
+            or more, or unknown. For the gate.
     """
 
     connection_id: UUID

@@ -207,7 +207,7 @@ class CredentialStore(Protocol):
         ...
 
     async def replace(self, new: NewCredential) -> bool:
-        """Store a new grant, which supersedes a refresh in flight; return False if another writer was faster."""
+        """Store a new grant, superseding any refresh in flight. Return False if another writer was faster."""
         ...
 
     async def read(self, key: ConnectionKey) -> Credential | None:
@@ -252,9 +252,9 @@ class CredentialStore(Protocol):
     async def mark_late(self, connection_id: UUID, from_generation: int, left_at: datetime) -> int | None:
         """Return a new epoch for a send that left at *left_at*, long after its mark.
 
-        The epoch is above those of all sends that were marked before *left_at*. None if the token was sent again
-        since or is about to be, because that send will have the newer response. None, too, if the token is
-        neither in rotation nor the last one that was.
+        The epoch is above those of all sends that were marked before *left_at*. None if the token was sent
+        again since or is about to be, because that send will have the newer response. None, too, if the token
+        is neither in rotation nor the last one that was.
         """
         ...
 
@@ -290,7 +290,7 @@ class CredentialStore(Protocol):
     async def due(
         self, *, urgent_only: bool, cool_down_s: float, cursor: tuple[datetime, UUID] | None, limit: int
     ) -> DuePage:
-        """Return due credentials by due_at, without those with a refresh discarded in the last *cool_down_s*."""
+        """Return due credentials by due_at, but none with a refresh discarded in the last *cool_down_s*."""
         ...
 
     async def left_behind(self, limit: int, cool_down_s: float) -> Sequence[DueConnection]:

@@ -1,7 +1,7 @@
 """The gate of calls: one step admits a call to all its limits, or to none. Spec: G1.
 
-All implementations count by the same rules (policy/limits). The Redis gate counts for the whole fleet, the local
-gate for one process. A gate never waits: a refusal names the limit and the delay.
+All implementations count by the same rules (policy/limits). The Redis gate counts for the whole fleet, the
+local gate for one process. A gate never waits: a refusal names the limit and the delay.
 
 The values of each call are named tuples, because a frozen dataclass takes four times as long to create.
 """
@@ -95,7 +95,10 @@ class Reserved:
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """A place in the wait queue for a slot. The grant is signalled; retry after *retry_after_s* at the latest."""
+    """A place in the wait queue for a slot.
+
+    The grant is signalled; retry after *retry_after_s* at the latest.
+    """
 
     by: RefusedBy
     retry_after_s: float
@@ -146,7 +149,8 @@ class Observation:
 
 
 class Release(NamedTuple):
-    """The end of an admitted call. With health RESPONDING the call continues, and only the breaker is updated.
+    """The end of an admitted call. With health RESPONDING the call continues, and only the breaker is
+    updated.
 
     Attributes:
         actual: Units that the response says were used.
@@ -203,10 +207,10 @@ class Renewal:
     """The renewal of a slot for another lease, or of a place in the wait queue for *wait_s*.
 
     Attributes:
-        had_slot: Whether *holder* had the slot a moment ago. If the store lost it and has not granted it since,
-            *holder* gets it back.
-        adopt: With *had_slot*: this process granted the slot while the store was unavailable. The store records
-            it even beyond the capacity.
+        had_slot: Whether *holder* had the slot a moment ago. If the store lost it and has not granted it
+            since, *holder* gets it back.
+        adopt: With *had_slot*: this process granted the slot while the store was unavailable. The store
+            records it even beyond the capacity.
     """
 
     domain: Domain
@@ -228,7 +232,10 @@ class Gate(Protocol):
     """Admission of calls, and their release. Spec: R25."""
 
     async def admit(self, request: AdmitRequest) -> AdmitResult:
-        """Take everything that *request* needs, or nothing. If the response is lost, its units count as spent."""
+        """Take everything that *request* needs, or nothing.
+
+        If the response is lost, its units count as spent.
+        """
         ...
 
     async def release(self, release: Release) -> Released:

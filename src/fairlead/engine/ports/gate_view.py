@@ -12,7 +12,10 @@ from fairlead.policy.limits.limit import Domain, Plan
 
 @dataclass(frozen=True, slots=True)
 class BucketView:
-    """A bucket. *reserved*: units of pending reservations; *blocked_s*: the delay that the provider requested."""
+    """A bucket.
+
+    *reserved*: units of pending reservations; *blocked_s*: the delay that the provider requested.
+    """
 
     name: str
     level: float
@@ -24,7 +27,10 @@ class BucketView:
 
 @dataclass(frozen=True, slots=True)
 class HolderView:
-    """A slot in use. *ends_in_s*: when its lease ends unless renewed; negative: expired, and not yet reclaimed."""
+    """A slot in use.
+
+    *ends_in_s*: when its lease ends unless renewed; negative: expired, and not yet reclaimed.
+    """
 
     lease_id: int
     process: str

@@ -31,7 +31,10 @@ class MemoryGauge(Protocol):
     """A gauge of this process's memory."""
 
     def usage(self) -> MemoryUsage:
-        """Return the current use. Cheap enough to call every few seconds. Never raises: unknown is 0 or None."""
+        """Return the current use.
+
+        Cheap enough to call every few seconds. Never raises: unknown is 0 or None.
+        """
         ...
 
 

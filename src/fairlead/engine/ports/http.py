@@ -19,7 +19,10 @@ TRANSPORT_HEADERS = frozenset(
         "proxy-authorization", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
     }
 )  # fmt: skip
-"""Headers that the transport sets itself. A request with one of them is refused; `Client.forward` drops them."""
+"""Headers that the transport sets itself.
+
+A request with one of them is refused; `Client.forward` drops them.
+"""
 
 NoResponseKind = Literal[
     "refused_address",  # our address policy forbids the destination
@@ -67,7 +70,8 @@ class HttpResponse:
         headers: Names are lower case.
         body: Decoded.
         took_s: The time since the request was sent.
-        late_s: Of a token request: how much later than allowed it was sent, because the process was suspended.
+        late_s: Of a token request: how much later than allowed it was sent, because the process was
+            suspended.
     """
 
     status: int
@@ -141,5 +145,5 @@ class Transport(Protocol):
         ...
 
     def stream(self, request: HttpRequest) -> AbstractAsyncContextManager[HttpStream | NoResponse]:
-        """Send *request* and yield the response once its headers are there; leaving early drops the connection."""
+        """Send *request* and yield the response once its headers arrive; leaving early ends the connection."""
         ...

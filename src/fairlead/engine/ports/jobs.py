@@ -136,8 +136,8 @@ class Cancelled:
 class Discarded:
     """The job failed for good; its dead letter is written in the same transaction. Spec: Q9, R19.
 
-    *args* are those of its replay, valid for ``encode_args``; None: unchanged. The dead letter to which a replay
-    returns has the replay's args.
+    *args* are those of its replay, valid for ``encode_args``; None: unchanged. The dead letter to which a
+    replay returns has the replay's args.
     """
 
     job_id: UUID
@@ -205,7 +205,8 @@ class JobStore(Protocol):
     async def claim(self, claims: ClaimFilter, demand: int, session_id: UUID) -> list[Job]:
         """Claim up to *demand* due jobs, most urgent first, each under a new lease id. Never a suspect.
 
-        A session that was declared lost gets nothing. If the response to a claim is lost, its jobs are handed back.
+        A session that was declared lost gets nothing. If the response to a claim is lost, its jobs are handed
+        back.
         """
         ...
 

@@ -133,16 +133,19 @@ class LaneStore(Protocol):
     # ---- pauses --------------------------------------------------------------------------------
 
     async def pause(self, scope: Scope, for_s: float | None, *, reason: str, by: str) -> int:
-        """Start nothing of *scope* for *for_s* seconds (None: until resumed); return how many lanes that pauses.
+        """Start nothing of *scope* for *for_s* seconds (None: until resumed); return how many lanes that
+        pauses.
 
         Running jobs continue. If it is paused already, the later end counts.
         """
         ...
 
     async def hold(self, tenant: str, group: str, for_s: float, *, reason: str) -> None:
-        """Start nothing of a tenant's group before its reservation at the provider's limits, in *for_s* seconds.
+        """Start nothing of a tenant's group before its reservation at the provider's limits, in *for_s*
+        seconds.
 
-        Independent of pauses. If it is held already, the earlier end counts, because a reservation is due then.
+        Independent of pauses. If it is held already, the earlier end counts, because a reservation is due
+        then.
         """
         ...
 

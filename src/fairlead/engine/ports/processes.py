@@ -205,8 +205,8 @@ class ScheduleStore(Protocol):
     async def sync_schedules(self, schedules: Sequence[Schedule]) -> None:
         """Insert or update these schedules. Last runs and operators' pauses stay as they are.
 
-        A new schedule starts now. So does one that its program no longer pauses, or that has a new expression or time
-        zone.
+        A new schedule starts now. So does one that its program no longer pauses, or that has a new expression
+        or time zone.
         """
         ...
 

@@ -1,8 +1,8 @@
 """Requests to token endpoints, and the permits to send them.
 
-Permits for token endpoints are granted in PostgreSQL, not by the gate of calls in Redis (docs/adr/0018): every
-refresh writes to PostgreSQL anyway, so its permit costs no further round trip, and refreshes continue without
-Redis.
+Permits for token endpoints are granted in PostgreSQL, not by the gate of calls in Redis (docs/adr/0018):
+every refresh writes to PostgreSQL anyway, so its permit costs no further round trip, and refreshes continue
+without Redis.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class TokenTransport(Protocol):
     ) -> HttpResponse | NoResponse:
         """Send *call* and return the whole response.
 
-        Awaits *before_sent* once connected, before the first byte. An error of it is raised, with nothing sent.
+        Awaits *before_sent* once connected, before the first byte. An error of it is raised, with nothing
+        sent.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""Requests to a provider about one connection that are no refresh: end its grant, see whether it works."""
+"""Revocations at the provider, and tests of a connection."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fairlead.policy.tokens.request import api_headers
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """What the provider's test endpoint said. *status* None: no answer, for the reason in *why*."""
+    """The result of a test. *status* None: there was no response, for the reason in *why*."""
 
     works: bool
     status: int | None
@@ -26,7 +26,7 @@ class Probed:
 
 
 class Accounts:
-    """Ends grants at the provider and tries connections."""
+    """Revokes and tests connections."""
 
     def __init__(
         self,
@@ -45,34 +45,34 @@ class Accounts:
     async def revoke(self, key: ConnectionKey, *, actor: str, reason: str) -> tuple[bool, str]:
         """Revoke a connection here, then at the provider.
 
-        First here, so that from now on nothing refreshes or serves it. Only revoking the newest token is
-        "confirmed". The process that receives the response of a refresh under way revokes its token.
+        From the first step on nothing refreshes or serves it. If a refresh is in flight, the process that
+        receives its response revokes the new token.
 
         Returns:
-            Whether the connection was not revoked before, and the provider's answer in words.
+            Whether this call revoked it, and the provider's response in words.
         """
         previous = await self._deps.store.read(key)
         if previous is None:
             raise NotFoundError("there is no such connection", tenant=key.tenant, provider=key.provider)
-        news = await self._connections.revoke(key, actor=actor, reason=reason)
+        was_revoked = await self._connections.revoke(key, actor=actor, reason=reason)
         self._reader.forget(key)
         now = await self._deps.store.read(key) or previous
         try:
-            stored = await self._settler.stored(now)
+            secrets = await self._settler.open_secrets(now)
         except FairleadError as unreadable:
-            return news, f"not asked: {unreadable.message}"
-        result = await end_grant(self._deps, self._grants, now, stored)
+            return was_revoked, f"not asked: {unreadable.message}"
+        result = await end_grant(self._deps, self._grants, now, secrets)
         if result == CONFIRMED and previous.rotation is not None and previous.rotation.phase != "intent":
-            return news, "confirmed, but a refresh was under way: its token is revoked once it arrives"
-        return news, result
+            return was_revoked, "confirmed, but a refresh was under way: its token is revoked once it arrives"
+        return was_revoked, result
 
     async def test(self, key: ConnectionKey) -> Probed:
-        """Call the profile's test endpoint with a valid token; InvalidInputError where the profile has none."""
+        """Call the profile's test endpoint with a valid token; raise InvalidInputError if it has none."""
         token = await self._reader.token(key)
         credential = await self._deps.store.read(key)
         if credential is None:
             raise NotFoundError("there is no such connection", tenant=key.tenant, provider=key.provider)
-        await self._settler.stored(credential)  # the token may be older than the row: it fits, or is not sent
+        await self._settler.open_secrets(credential)  # checks the row, which may be newer than the token
         profile = profile_of(self._deps, credential)
         url = profile.url("test", credential.connection.endpoint)
         headers = api_headers(profile, token.access_token)

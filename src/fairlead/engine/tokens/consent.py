@@ -1,11 +1,9 @@
-"""Connecting an account by the customer's consent: authorization code with PKCE (T12).
+"""Connect an account by the customer's consent: authorization code with PKCE (RFC 6749, 7636, 9207, 9700).
 
-Sources: RFC 6749 §4.1, RFC 7636, RFC 9207, RFC 9700.
-
-``begin`` gives the address to send the customer to and a Consent to keep; ``finish`` takes what came back.
-A Consent is good once, in the process that began it: state, verifier and redirect stay in it. Of a copy
-nothing is known here: it may be answered, too, and only the provider refuses the code a second time.
-What comes with another state changes nothing; the first that comes with its own ends it, whatever it says.
+``begin`` returns the address to send the customer to and a Consent to store; ``finish`` takes the query of
+the callback. A Consent can be finished once, in the process that began it. A copy of it in another process
+can be finished, too; then only the provider refuses the second use of the code. A callback with another state
+changes nothing; the first one with the right state ends the consent, whatever it says. Spec: T12.
 """
 
 from __future__ import annotations
@@ -19,11 +17,13 @@ from hashlib import sha256
 from weakref import WeakSet
 
 from fairlead._core.secret import Secret
-from fairlead.engine.ports import ConnectionKey, HttpResponse, NoResponse, TokenCall
+from fairlead.engine.ports import ConnectionKey, Credential, HttpResponse, NoResponse, TokenCall
+from fairlead.engine.tokens.connection_grant import Grant
 from fairlead.engine.tokens.connection_view import ConnectionView
-from fairlead.engine.tokens.connections import Connections, Grant
+from fairlead.engine.tokens.connections import Connections
 from fairlead.engine.tokens.deps import RefreshDeps
 from fairlead.engine.tokens.revocation import DEADLINE_S, nothing_to_mark
+from fairlead.engine.tokens.sealed_records import CredentialSecrets
 from fairlead.engine.tokens.secret_hosts import check_secret_host
 from fairlead.errors import (
     DependencyUnavailableError,
@@ -48,7 +48,7 @@ STORE_PAUSE_S = 0.5
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Consent:
-    """A consent under way. Keep it where only the person who began it can reach it."""
+    """A consent in progress. Store it where only the person that began it can read it."""
 
     key: ConnectionKey
     variant: str | None
@@ -66,7 +66,7 @@ class Consents:
         self._deps = deps
         self._connections = connections
         self._answered: WeakSet[Consent] = WeakSet()
-        self._under_way: set[asyncio.Task[ConnectionView]] = set()
+        self._exchanges: set[asyncio.Task[ConnectionView]] = set()
 
     def begin(
         self,
@@ -135,41 +135,37 @@ class Consents:
         profile = self._deps.profiles.profile(consent.key.provider, consent.variant)
         code = self._checked_code(consent, profile, answer)
         task = asyncio.create_task(self._finish(consent, profile, code, answer, actor))
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
+        self._exchanges.add(task)
+        task.add_done_callback(self._exchanges.discard)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            task.add_done_callback(lambda done: self._tell_lost(consent.key, done))
+            task.add_done_callback(lambda done: self._report_lost(consent.key, done))
             raise
 
     async def drain(self) -> None:
         """Wait for the exchanges under way, and cancel those that the provider or the store delays."""
-        if self._under_way:
-            _, late = await asyncio.wait(self._under_way, timeout=DEADLINE_S + STORE_FOR_S)
+        if self._exchanges:
+            _, late = await asyncio.wait(self._exchanges, timeout=DEADLINE_S + STORE_FOR_S)
             for task in late:
                 task.cancel()
 
-    def _tell_lost(self, key: ConnectionKey, done: asyncio.Task[ConnectionView]) -> None:
+    def _report_lost(self, key: ConnectionKey, done: asyncio.Task[ConnectionView]) -> None:
         if not done.cancelled() and (error := done.exception()) is not None:
-            what = f"{key.tenant} {key.provider}: a consent whose caller has gone failed: {error}"
-            self._deps.emit(ServiceFailed("consent", what))
+            message = f"{key.tenant} {key.provider}: a consent whose caller has gone failed: {error}"
+            self._deps.emit(ServiceFailed("consent", message))
 
     async def _finish(
         self, consent: Consent, profile: Profile, code: Secret, answer: Mapping[str, str], actor: str
     ) -> ConnectionView:
         await self._deps.vault.preflight(consent.key.tenant)  # what can fail, fails before the code is spent
-        known = await self._deps.store.read(consent.key)
-        if known is None:
+        stored = await self._deps.store.read(consent.key)
+        if stored is None:
             check_customer(consent.key.tenant)
-        there = known and (known.connection.client_id, known.connection.endpoint)
-        is_same = there == (consent.client_id, consent.endpoint)
-        own = await self._connections.opened(known, Grant(client_id=consent.client_id)) if is_same else None
+        secrets = await self._secrets_of_same_app(consent, stored)
         app = self._deps.apps.app(consent.key.provider, consent.client_id)
-        check_secret_host(
-            profile, "token", consent.endpoint, app, consent.key, own
-        )  # its address may be foreign
-        own_secret = own.client_secret if own else None
+        check_secret_host(profile, "token", consent.endpoint, app, consent.key, secrets)
+        own_secret = secrets.client_secret if secrets else None
         request = code_request(
             profile,
             consent.endpoint,
@@ -179,8 +175,8 @@ class Consents:
             code_verifier=consent.verifier,
         )
         call = TokenCall(request.url, request.headers, request.form, DEADLINE_S, reuse_connection=False)
-        got = await self._deps.transport.send(call, nothing_to_mark)
-        granted = self._granted(consent, profile, got, own.tokens.lifetime_s if own else None)
+        response = await self._deps.transport.send(call, nothing_to_mark)
+        granted = self._granted(consent, profile, response, secrets.tokens.lifetime_s if secrets else None)
         account_id = granted.account_id or answer.get(profile.account.callback_param or "")
         grant = Grant(
             access_token=granted.access_token,
@@ -196,14 +192,25 @@ class Consents:
         )
         return await self._store(consent.key, grant, actor)
 
+    async def _secrets_of_same_app(
+        self, consent: Consent, stored: Credential | None
+    ) -> CredentialSecrets | None:
+        """Return the stored secrets if the connection has the client and endpoint of *consent* already."""
+        if stored is None:
+            return None
+        connection = stored.connection
+        if (connection.client_id, connection.endpoint) != (consent.client_id, consent.endpoint):
+            return None
+        return await self._connections.reusable_secrets(stored, Grant(client_id=consent.client_id))
+
     async def _store(self, key: ConnectionKey, grant: Grant, actor: str) -> ConnectionView:
-        """Ask for a while: the code is spent, and these tokens are nowhere else."""
-        until_s = self._deps.clock.monotonic() + STORE_FOR_S
+        """Store *grant*; retry for a while, because the code is spent and these tokens are nowhere else."""
+        until_mono = self._deps.clock.monotonic() + STORE_FOR_S
         while True:
             try:
                 return await self._connections.upsert(key, grant, actor=actor)
             except DependencyUnavailableError:
-                if self._deps.clock.monotonic() >= until_s:
+                if self._deps.clock.monotonic() >= until_mono:
                     raise
                 await self._deps.clock.sleep(STORE_PAUSE_S)
 
@@ -225,13 +232,16 @@ class Consents:
         return Secret(answer["code"])
 
     def _granted(
-        self, consent: Consent, profile: Profile, got: HttpResponse | NoResponse, lifetime_s: float | None
+        self,
+        consent: Consent,
+        profile: Profile,
+        response: HttpResponse | NoResponse,
+        lifetime_s: float | None,
     ) -> outcomes.Granted:
-        if isinstance(got, NoResponse):
-            raise _failed(
-                consent.key, OutcomeUnknownError if got.sent else NotSentError, f"no answer: {got.why}"
-            )
-        answer = parse_answer(got.status, got.headers, got.body)
+        if isinstance(response, NoResponse):
+            kind = OutcomeUnknownError if response.sent else NotSentError
+            raise _failed(consent.key, kind, f"no answer: {response.why}")
+        answer = parse_answer(response.status, response.headers, response.body)
         outcome = outcomes.classify_answer(profile, answer, lifetime_s=lifetime_s)
         match outcome:
             case outcomes.Granted():
@@ -239,13 +249,17 @@ class Consents:
             case outcomes.Rejected(code=code):
                 raise _failed(consent.key, RequestRejectedError, f"the code was refused: {code}")
             case _:
-                raise _failed(consent.key, TransientFailureError, f"the token endpoint answered {got.status}")
+                raise _failed(
+                    consent.key, TransientFailureError, f"the token endpoint answered {response.status}"
+                )
 
 
-def _input(key: ConnectionKey, what: str) -> InvalidInputError:
-    return InvalidInputError(what, tenant=key.tenant, provider=key.provider, hint="begin the consent again")
+def _input(key: ConnectionKey, message: str) -> InvalidInputError:
+    return InvalidInputError(
+        message, tenant=key.tenant, provider=key.provider, hint="begin the consent again"
+    )
 
 
-def _failed(key: ConnectionKey, kind: type[FairleadError], what: str) -> FairleadError:
+def _failed(key: ConnectionKey, kind: type[FairleadError], message: str) -> FairleadError:
     hint = "begin the consent again: a code is good once"
-    return kind(what, tenant=key.tenant, provider=key.provider, hint=hint)
+    return kind(message, tenant=key.tenant, provider=key.provider, hint=hint)

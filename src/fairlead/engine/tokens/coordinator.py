@@ -34,7 +34,7 @@ from fairlead.events import ServiceFailed
 from fairlead.policy.tokens import refresh as policy
 
 MAX_STEPS = 200
-"""A refresh that has not ended after so many steps is a bug: it raises an error and stops."""
+"""A refresh with more steps than this is a bug, and fails."""
 LOOK_AGAIN_S = 0.005
 REFUSED_S = 60.0
 """How long this process does not resend a rejected refresh, unless the grant is replaced."""
@@ -78,8 +78,8 @@ class Coordinator:
     ) -> FreshToken:
         """Return a token newer than generation *newer_than* (None: any that lasts), refreshed if need be.
 
-        Callers share one task. It continues when a caller is cancelled or its wait ends, even after the request
-        was sent.
+        Callers share one task. It continues when a caller is cancelled or its wait ends, even after the
+        request was sent.
 
         Args:
             wait_s: The longest wait of this caller. Default `RefreshSettings.wait_s`.
@@ -91,7 +91,7 @@ class Coordinator:
             TransientFailureError, RequestRejectedError, SetupError: There is no such token.
         """
         wait_s = self._settings.wait_s if wait_s is None else wait_s
-        until_s = self._deps.clock.monotonic() + wait_s
+        until_mono = self._deps.clock.monotonic() + wait_s
         for _ in range(2):
             refresh = self._refreshes.get(connection_id)
             joined = refresh is not None
@@ -99,7 +99,7 @@ class Coordinator:
                 refresh = self._start(
                     connection_id, newer_than, wait_s if others_s is None else others_s, actor
                 )
-            await self._wait_for(refresh.task, until_s, connection_id)
+            await self._wait_for(refresh.task, until_mono, connection_id)
             error = refresh.task.exception()
             if error is None:
                 fresh = refresh.task.result()
@@ -112,9 +112,11 @@ class Coordinator:
             # That refresh was for another generation, and has finished: start another one.
         raise self._in_progress_error(connection_id)
 
-    async def _wait_for(self, refresh: asyncio.Task[FreshToken], until_s: float, connection_id: UUID) -> None:
+    async def _wait_for(
+        self, refresh: asyncio.Task[FreshToken], until_mono: float, connection_id: UUID
+    ) -> None:
         """Wait for *refresh* without owning it; raise RefreshInProgressError if it takes longer."""
-        left_s = until_s - self._deps.clock.monotonic()
+        left_s = until_mono - self._deps.clock.monotonic()
         late = partial(self._in_progress_error, connection_id)
         await with_deadline(_ended(refresh), self._deps.clock, left_s, late)
         if refresh.cancelled():
@@ -151,16 +153,16 @@ class Coordinator:
     async def _run(
         self, connection_id: UUID, newer_than: int | None, others_s: float, actor: str
     ) -> FreshToken:
-        started_s = self._deps.clock.monotonic()
+        started_mono = self._deps.clock.monotonic()
         pause_s = 0.02
         for _ in range(MAX_STEPS):
-            read_s = self._deps.clock.monotonic()
+            read_mono = self._deps.clock.monotonic()
             credential = await self._deps.store.read_id(connection_id)
             if credential is None:
                 raise NotFoundError(f"there is no connection {connection_id}")
             plan = self._plan(credential, newer_than)
             if isinstance(plan, policy.Wait):
-                if self._deps.clock.monotonic() - started_s >= others_s:
+                if self._deps.clock.monotonic() - started_mono >= others_s:
                     raise error_of(
                         RefreshInProgressError, credential, "another process is refreshing", retry_after_s=1.0
                     )
@@ -168,10 +170,10 @@ class Coordinator:
                 pause_s = min(pause_s * 1.6, 0.5)
                 continue
             try:
-                fresh = await self._step(plan, credential, read_s, actor)
+                fresh = await self._step(plan, credential, read_mono, actor)
             except RateLimitedError as refused:
-                until_s = started_s + others_s - self._deps.clock.monotonic()
-                if refused.reason not in WAITABLE.values() or (refused.retry_after_s or 0.0) > until_s:
+                left_s = started_mono + others_s - self._deps.clock.monotonic()
+                if refused.reason not in WAITABLE.values() or (refused.retry_after_s or 0.0) > left_s:
                     raise
                 await self._deps.clock.sleep(refused.retry_after_s or 0.0)
                 continue
@@ -208,19 +210,19 @@ class Coordinator:
         )
 
     async def _step(
-        self, plan: policy.Plan, credential: Credential, read_s: float, actor: str
+        self, plan: policy.Plan, credential: Credential, read_mono: float, actor: str
     ) -> FreshToken | None:
-        """Do what *plan* says of the credential that was read at *read_s*; None: read and plan again."""
+        """Do what *plan* says of the credential that was read at *read_mono*; None: read and plan again."""
         match plan:
             case policy.Serve():
-                return await self._settler.open(credential)
+                return await self._settler.open_token(credential)
             case policy.Start():
                 return await self._send(credential, actor)
             case policy.Recover():
                 await self._unknown.recover(credential)
                 return None
             case policy.ResolveUnknown():
-                replay = await self._unknown.may_replay(credential, read_s)
+                replay = await self._unknown.may_replay(credential, read_mono)
                 if replay is None:
                     return None
                 return await self._sender.send(credential, replay=replay, actor=actor)
@@ -239,9 +241,9 @@ class Coordinator:
     async def _send(self, credential: Credential, actor: str) -> FreshToken | None:
         """Send a refresh, or raise the rejection of a moment ago again without a request."""
         connection_id = credential.connection.connection_id
-        generation, until_s, refusal = self._refused.get(connection_id, (0, 0.0, None))
+        generation, until_mono, refusal = self._refused.get(connection_id, (0, 0.0, None))
         if refusal is not None and generation == credential.generation:
-            if self._deps.clock.monotonic() < until_s:
+            if self._deps.clock.monotonic() < until_mono:
                 raise copy(refusal) from refusal
             del self._refused[connection_id]
         # a fail-over or a restore may have lost the response to a request that spent the token (R11)
@@ -252,14 +254,14 @@ class Coordinator:
         except RequestRejectedError as rejected:
             if len(self._refused) >= MOST_REFUSED:
                 self._refused.pop(next(iter(self._refused)))
-            until_s = self._deps.clock.monotonic() + REFUSED_S
-            self._refused[connection_id] = (credential.generation, until_s, copy(rejected))
+            until_mono = self._deps.clock.monotonic() + REFUSED_S
+            self._refused[connection_id] = (credential.generation, until_mono, copy(rejected))
             raise
 
     async def _refusal(self, credential: Credential, why: str) -> FairleadError:
         if why == "unknown":
-            what = "a refresh of unknown outcome was imported; it is sent once its access token has ended"
-            return error_of(OutcomeUnknownError, credential, what, retry_after_s=credential.expires_in_s)
+            message = "a refresh of unknown outcome was imported; it is sent once its access token has ended"
+            return error_of(OutcomeUnknownError, credential, message, retry_after_s=credential.expires_in_s)
         if why != "no_refresh_token":
             reason = credential.state_reason or why
             return error_of(ReauthRequiredError, credential, f"the grant is gone ({reason})", reason=reason)
@@ -270,15 +272,17 @@ class Coordinator:
         )
 
     def _in_progress_error(self, connection_id: UUID) -> FairleadError:
-        what = f"a refresh of connection {connection_id} is under way and took longer than the caller waits"
-        return RefreshInProgressError(what, retry_after_s=1.0)
+        message = (
+            f"a refresh of connection {connection_id} is under way and took longer than the caller waits"
+        )
+        return RefreshInProgressError(message, retry_after_s=1.0)
 
     async def drain(self, grace_s: float) -> int:
         """Refuse new refreshes and wait for the present ones; return how many were cancelled.
 
         After *grace_s* a refresh that was sent still gets the whole time for its response, which is the only
-        copy of the next refresh token. The rotation of a cancelled one stays in the database: an unsent one is
-        taken over, and a sent one is recovered from the journal or resolved by the replay policy.
+        copy of the next refresh token. The rotation of a cancelled one stays in the database: an unsent one
+        is taken over, and a sent one is recovered from the journal or resolved by the replay policy.
         """
         self._closing = True
         tasks = {refresh.task: connection_id for connection_id, refresh in self._refreshes.items()}

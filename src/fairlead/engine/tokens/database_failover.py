@@ -40,7 +40,7 @@ class TimelineWatch:
             timeline = await self._deps.store.timeline()
         except DependencyUnavailableError:
             raise
-        except FairleadError as error:  # a user who may not ask that is no reason not to start
+        except FairleadError as error:  # without the right to read it, a process starts all the same
             self._deps.emit(ServiceFailed("timeline", str(error)))
         await self._unknown.replay_journal()
         self._settled_on = timeline

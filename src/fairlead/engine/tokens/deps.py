@@ -32,7 +32,7 @@ PAYLOAD_FIELD = "credential"
 ANSWER_FIELD = "answer"
 """Field name of a raw answer in the journal."""
 UNKNOWN_APP = "none"
-"""The fingerprint of an app that the settings do not name."""
+"""The fingerprint of an app that is not in the settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class FreshToken:
     tokens: TokenSet
     expires_in_s: float | None
     account_id: str | None
-    refreshed: bool = False  # by this refresh, not by another process
+    refreshed: bool = False  # by this process, not by another one
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,12 +167,12 @@ def names_of(connection: Connection) -> dict[str, Any]:
     return {**connection.key._asdict(), "connection_id": connection.connection_id}
 
 
-def error_of(kind: type[FairleadError], credential: Credential, what: str, **more: Any) -> FairleadError:
+def error_of(kind: type[FairleadError], credential: Credential, message: str, **more: Any) -> FairleadError:
     """Return an error of *kind* that names the tenant and provider of *credential*."""
     key = credential.connection.key
     if kind is NotSentError:
         more["hint"] = HINTS.get(more["reason"])
-    error = kind(what, tenant=key.tenant, provider=key.provider, **more)
+    error = kind(message, tenant=key.tenant, provider=key.provider, **more)
     if isinstance(error, ReauthRequiredError):
         error.account = key.account
     return error

@@ -1,6 +1,6 @@
-"""The three ways to a fresh token, as profile data tells: refresh token, assertion, static key (T1).
+"""Builds token requests by the provider's profile: with a refresh token, or with a signed assertion.
 
-A static key is never renewed, so it has no request; the other two differ in what the form carries.
+The third strategy, a static key, is never renewed and has no request. Spec: T1.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ class Grants:
         self._deps = deps
         self._settings = settings
 
-    def app(self, credential: Credential, stored: CredentialSecrets) -> AppCredential:
-        """The connection's app; its own secret or key goes before the shared ones."""
+    def app(self, credential: Credential, secrets: CredentialSecrets) -> AppCredential:
+        """Return the app of a connection. Its own secret or key takes precedence over the shared ones."""
         connection = credential.connection
         shared = self._deps.apps.app(connection.key.provider, connection.client_id)
-        if stored.client_secret is None and stored.private_key is None:
+        if secrets.client_secret is None and secrets.private_key is None:
             return shared
         return replace(
             shared,
-            client_secret=stored.client_secret or shared.client_secret,
-            private_key=stored.private_key or shared.private_key,
-            key_id=stored.key_id or shared.key_id,
+            client_secret=secrets.client_secret or shared.client_secret,
+            private_key=secrets.private_key or shared.private_key,
+            key_id=secrets.key_id or shared.key_id,
             fingerprint=None,
         )
 
-    def ask(
+    def permit_request(
         self, profile: Profile, credential: Credential, app: AppCredential, url: str, *, at_once: bool
     ) -> PermitRequest:
         """Return the request for a permit to send a refresh to *url*."""
@@ -64,11 +64,11 @@ class Grants:
         """
         connection = credential.connection
         client_id, host = app.client_id or "-", ""
-        place = (url or profile.url("token", connection.endpoint)).partition("://")[2]
+        address = (url or profile.url("token", connection.endpoint)).partition("://")[2]
         if profile.host_by("token", connection.endpoint) == "choice":
-            client_id = f"{client_id} {place}"
+            client_id = f"{client_id} {address}"
         elif profile.has_hosts("token"):
-            host = place.partition("/")[0]
+            host = address.partition("/")[0]
         by_account = profile.rate.scope == "app_and_account"
         account = (connection.account_id or str(connection.connection_id)) if by_account else ""
         return EndpointKey(profile.name, client_id, host, account), EndpointLimits(
@@ -85,7 +85,7 @@ class Grants:
         self,
         profile: Profile,
         credential: Credential,
-        stored: CredentialSecrets,
+        secrets: CredentialSecrets,
         app: AppCredential,
         issuer_s: int | None = None,
     ) -> TokenCall:
@@ -99,14 +99,14 @@ class Grants:
         """
         connection = credential.connection
         try:
-            check_secret_host(profile, "token", connection.endpoint, app, connection.key, stored)
+            check_secret_host(profile, "token", connection.endpoint, app, connection.key, secrets)
             request = token_request(
                 profile,
                 connection.endpoint,
                 Client(app.client_id, app.client_secret),
-                refresh_token=stored.tokens.refresh_token,
+                refresh_token=secrets.tokens.refresh_token,
                 assertion=self._assertion(profile, credential, app, issuer_s),
-                scopes=self._scopes(profile, stored),
+                scopes=self._scopes(profile, secrets),
             )
         except InvalidInputError as wrong:
             raise InvalidConfigError(
@@ -118,7 +118,7 @@ class Grants:
             headers=request.headers,
             form=request.form,
             deadline_s=self._settings.request_deadline_s,
-            # A kept connection may be found dead at the write: harmless where a lost answer can be repeated.
+            # A reused connection may be dead, so that the request is lost: harmless if it may be repeated.
             reuse_connection=not policy.startswith("strict"),
         )
 
@@ -144,7 +144,7 @@ class Grants:
         )
         return self._deps.signer.sign(claims, profile.assertion.alg, app.private_key, app.key_id)
 
-    def _scopes(self, profile: Profile, stored: CredentialSecrets) -> tuple[str, ...]:
-        if profile.strategy != "assertion" or not stored.tokens.scope:
+    def _scopes(self, profile: Profile, secrets: CredentialSecrets) -> tuple[str, ...]:
+        if profile.strategy != "assertion" or not secrets.tokens.scope:
             return ()
-        return tuple(filter(None, stored.tokens.scope.split(profile.scopes.separator)))
+        return tuple(filter(None, secrets.tokens.scope.split(profile.scopes.separator)))

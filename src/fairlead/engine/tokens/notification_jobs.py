@@ -96,7 +96,7 @@ class NotificationJobs:
                     return Cancel("the connection was revoked")
                 if credential.state == "needs_reauth" and not about.get("last"):
                     return Cancel("the notice of the connection itself tells it")
-                about |= self._place(credential)
+                about |= self._connection_fields(credential)
         return await self._deliver(context, _event("needs_reauth", context, about))
 
     async def token_expiring(self, context: JobContext) -> Outcome:
@@ -119,7 +119,7 @@ class NotificationJobs:
         )
         return lost[0] if lost else None
 
-    def _place(self, credential: Credential) -> dict[str, Json]:
+    def _connection_fields(self, credential: Credential) -> dict[str, Json]:
         """Return the fields that a dead letter lacks."""
         connection = credential.connection
         return {
@@ -215,7 +215,10 @@ class _Deliveries:
 
 
 def _event(name: str, context: JobContext, about: Mapping[str, Json]) -> dict[str, Json]:
-    """Return the event for subscribers and receivers. It holds no secret; fields that do not apply are None."""
+    """Return the event for subscribers and receivers.
+
+    It holds no secret; fields that do not apply are None.
+    """
     event: dict[str, Json] = {
         "event": name,
         "event_id": about.get("event_id") or str(context.job.job_id),

@@ -1,9 +1,9 @@
 """Returns tokens to callers: from memory, with a refresh in the background, or after a refresh.
 
-    valid, outside the buffer    served, from memory for a few seconds; in use, it is read again before that
+    valid, outside the buffer    served, for a few seconds from memory; read again in the background if in use
     valid, inside the buffer     served, and a refresh starts in the background
     expired                      refreshed first
-    valid, database away         served from memory for five minutes
+    valid, no database           served from memory for five minutes
 
 An expired token is never returned. A connection that needs re-authorisation still serves its token until that
 expires: the lead is the time in which a person can act. Spec: T2, T6.
@@ -26,19 +26,19 @@ from fairlead.policy.tokens.token import PublicToken, sanitise
 from fairlead.policy.tokens.window import buffer_s
 
 SERVE_MARGIN_S = 1.0
-"""A token with less than this left counts as expired: it would die on its way. TTL/10 for short ones."""
+"""A token counts as expired this long before its expiry, so that it does not expire in transit."""
 CACHE_SIZE = 100_000
 AHEAD_SHARE = 0.2
-"""Of the time for which a token is served from memory: in the last of it the next look is under way."""
+"""The last share of the time in memory, in which a token in use is read again in the background."""
 
 
 @dataclass(slots=True)
 class _Cached:
     token: PublicToken
-    ahead_s: float  # monotonic; past it the store is read again in the background
-    good_until_s: float  # past it the caller waits for the store
-    read_s: float
-    ends_s: float  # past it the token is not served at all
+    ahead_mono: float  # from then on the store is read again in the background
+    valid_until_mono: float  # from then on the caller waits for the store
+    read_mono: float
+    ends_mono: float  # from then on the token is not served at all
 
 
 class TokenReader:
@@ -57,15 +57,15 @@ class TokenReader:
         """Return a valid token; raise NotFoundError, ReauthRequiredError, or the error of a refresh."""
         if (token := self.cached(key)) is not None:
             return token
-        return await self._looked_up(key)
+        return await self._read(key)
 
-    async def _looked_up(self, key: ConnectionKey) -> PublicToken:
-        if self._outage.is_active() and (known := self._while_away(key)) is not None:
-            return known
+    async def _read(self, key: ConnectionKey) -> PublicToken:
+        if self._outage.is_active() and (token := self._stale(key)) is not None:
+            return token
         try:
-            credential = await self._asked(key)
+            credential = await self._credential(key)
         except DependencyUnavailableError:
-            if (token := self._while_away(key)) is None:
+            if (token := self._stale(key)) is None:
                 raise
             return token
         if credential is None:
@@ -81,15 +81,15 @@ class TokenReader:
             return self._serve(fresh, credential)
         if self._inside_buffer(credential):
             self._coordinator.start_background(credential.connection.connection_id, credential.generation)
-        return self._serve(await self._settler.open(credential), credential)
+        return self._serve(await self._settler.open_token(credential), credential)
 
     def cached(self, key: ConnectionKey) -> PublicToken | None:
         """Return a valid token from memory, if there is one."""
         cached = self._cache.get(key)
-        if cached is None or (now_s := self._deps.clock.monotonic()) >= cached.good_until_s:
+        if cached is None or (now_mono := self._deps.clock.monotonic()) >= cached.valid_until_mono:
             return None
-        if now_s >= cached.ahead_s and not self._outage.is_active():
-            self._background.start(key, lambda: self._looked_up(key))
+        if now_mono >= cached.ahead_mono and not self._outage.is_active():
+            self._background.start(key, lambda: self._read(key))
         return cached.token
 
     async def refreshed_after(
@@ -104,27 +104,32 @@ class TokenReader:
         return sanitise(fresh.tokens, fresh.generation)
 
     def forget(self, key: ConnectionKey) -> None:
-        """Drop what this process remembers of *key*."""
+        """Drop the cached token of *key*."""
         self._background.cancel(key)
         self._cache.pop(key, None)
 
-    async def _asked(self, key: ConnectionKey) -> Credential | None:
-        """As the database has it; one that hangs counts as away where there is a token to go on with."""
-        needed = self._remembered(key, self._deps.clock.monotonic() + UNRESPONSIVE_AFTER_S) is None
+    async def _credential(self, key: ConnectionKey) -> Credential | None:
+        """Read the credential. With a usable token in memory, a database that hangs counts as unavailable."""
+        needed = self._usable(key, self._deps.clock.monotonic() + UNRESPONSIVE_AFTER_S) is None
         return await self._outage.query(self._deps.store.read(key), needed=needed)
 
-    def _remembered(self, key: ConnectionKey, at_s: float) -> _Cached | None:
-        """What was read last, as long as it lasts, and for five minutes at most: it may have been revoked."""
+    def _usable(self, key: ConnectionKey, at_mono: float) -> _Cached | None:
+        """Return the cached token if it is valid at *at_mono* and was read recently; it may be revoked."""
         cached = self._cache.get(key)
-        return None if cached is None or at_s >= min(cached.ends_s, cached.read_s + MAX_STALE_S) else cached
+        if cached is None or at_mono >= min(cached.ends_mono, cached.read_mono + MAX_STALE_S):
+            return None
+        return cached
 
-    def _while_away(self, key: ConnectionKey) -> PublicToken | None:
-        now_s = self._deps.clock.monotonic()
-        cached = self._remembered(key, now_s)
+    def _stale(self, key: ConnectionKey) -> PublicToken | None:
+        """Return a token from memory while the database is unavailable."""
+        now_mono = self._deps.clock.monotonic()
+        cached = self._usable(key, now_mono)
         if cached is None:
             return None
-        cached.good_until_s = min(now_s + self._cache_s, cached.ends_s, cached.read_s + MAX_STALE_S)
-        self._deps.emit(ServedStale(key.tenant, key.provider, "token", now_s - cached.read_s))
+        cached.valid_until_mono = min(
+            now_mono + self._cache_s, cached.ends_mono, cached.read_mono + MAX_STALE_S
+        )
+        self._deps.emit(ServedStale(key.tenant, key.provider, "token", now_mono - cached.read_mono))
         return cached.token
 
     def _margin_s(self, credential: Credential) -> float:
@@ -135,7 +140,7 @@ class TokenReader:
         lead_s = _lead_s(credential)
         if credential.state != "active" or not credential.refreshable or lead_s is None:
             return False
-        assert credential.expires_in_s is not None  # a token without end has no lead
+        assert credential.expires_in_s is not None  # a token that never expires has no lead
         return credential.expires_in_s <= buffer_s(profile_of(self._deps, credential).windows, lead_s)
 
     def _serve(self, fresh: FreshToken, credential: Credential) -> PublicToken:
@@ -152,10 +157,10 @@ class TokenReader:
     def _remember(self, fresh: FreshToken, token: PublicToken, left_s: float) -> None:
         if len(self._cache) >= CACHE_SIZE:
             self._cache.pop(next(iter(self._cache)))
-        now_s = self._deps.clock.monotonic()
-        good_s = min(self._cache_s, left_s)
-        ahead_s = now_s + good_s * (1 - AHEAD_SHARE)
-        self._cache[fresh.key] = _Cached(token, ahead_s, now_s + good_s, now_s, now_s + left_s)
+        now_mono = self._deps.clock.monotonic()
+        valid_s = min(self._cache_s, left_s)
+        ahead_mono = now_mono + valid_s * (1 - AHEAD_SHARE)
+        self._cache[fresh.key] = _Cached(token, ahead_mono, now_mono + valid_s, now_mono, now_mono + left_s)
 
 
 def _lead_s(credential: Credential) -> float | None:

@@ -1,7 +1,7 @@
 """Key rotation and verification while everything runs. Only ports are used; no key is visible here.
 
-    rotate           makes new data keys for every tenant whose key an older master key wrapped, reseals all
-                     records under them, then wraps the retired keys with the newest master key
+    rotate           makes a new data key for every tenant with a key under an older master key, reseals all
+                     records under it, then wraps the retired keys with the newest master key
     rotate, rewrap   only the last step: cheap, but the data keys stay the same
     verify           opens every record and counts
 
@@ -47,12 +47,12 @@ UNREADABLE = (
 )
 MAX_EXAMPLES = 20
 BUSY_ROWS_S = 0.1
-"""Pause where every row that is left is under a writer's hands."""
+"""The pause between passes while all remaining rows are locked."""
 BUSY_MOST_S = 60.0
-"""How long rows that stay under a writer's hands are tried before they count as left."""
+"""How long locked rows are retried before they count as remaining."""
 POLL_S = 1.0
 LOOK_S = 5.0
-"""How long a process may take to look up the data keys once it was asked to."""
+"""How long a process may take to look up the data keys after they were renewed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +67,13 @@ class RotationProgress:
 class RotationReport:
     """The result of a rotation.
 
-    *left* counts records still under retired keys: those that cannot be opened, and those that stayed locked.
+    *remaining* counts records still under retired keys: those that do not open, and those that stayed locked.
     """
 
     renewed: int
     resealed: int
     rewrapped: int
-    left: int
+    remaining: int
 
 
 @dataclass(slots=True)
@@ -93,7 +93,7 @@ class Reencryptor:
         tables: The tables of sealed records, by name.
         sessions: The sessions of the processes that seal. Default None: a rotation waits for as long as
             another process may seal under a retired key.
-        own: Returns the session id of this process.
+        own_session: Returns the session id of this process.
         batch: Rows read at a time.
     """
 
@@ -106,18 +106,18 @@ class Reencryptor:
         tables: Mapping[str, SealedRecords],
         clock: Clock,
         sessions: SessionStore | None = None,
-        own: Callable[[], UUID | None] = lambda: None,
+        own_session: Callable[[], UUID | None] = lambda: None,
         batch: int = 200,
     ) -> None:
         self._sessions = sessions
-        self._own_session = own
+        self._own_session = own_session
         self._vault = vault
         self._rotator = rotator
         self._keys = keys
         self._tables = tables
         self._clock = clock
         self._batch = batch
-        self._heard_s: float | None = None  # monotonic time since which no other process is behind
+        self._current_since_mono: float | None = None  # since then no other process is behind
 
     async def rotate(
         self,
@@ -134,14 +134,14 @@ class Reencryptor:
         """
         await self._rotator.check()
         await self._check_holders()
-        renewed = resealed = left = 0
+        renewed = resealed = remaining = 0
         if not rewrap_only:
             renewed = await self._each_key(self._rotator.renew, "renew", progress, current_only=True)
             if self._sessions is not None:
                 await self._sessions.data_keys_renewed()
-            resealed, left = await self._reseal_until_done(self._clock.monotonic(), progress)
+            resealed, remaining = await self._reseal_until_done(self._clock.monotonic(), progress)
         rewrapped = await self._each_key(self._rotator.rewrap, "rewrap", progress, current_only=False)
-        return RotationReport(renewed, resealed, rewrapped, left)
+        return RotationReport(renewed, resealed, rewrapped, remaining)
 
     async def verify(self, progress: Callable[[int], None] = lambda _: None) -> VerifyReport:
         """Open every record; nothing is changed."""
@@ -172,20 +172,20 @@ class Reencryptor:
                 hint="restart them with the new key in front of the old one, and rotate again",
             )
 
-    async def _late_writers_s(self, retired_s: float) -> float:
+    async def _late_writers_s(self, retired_mono: float) -> float:
         """Return the seconds for which other processes may still seal under a retired key; 0.0: none may."""
-        left_s = retired_s + self._rotator.retired_writes_s - self._clock.monotonic()
+        left_s = retired_mono + self._rotator.retired_writes_s - self._clock.monotonic()
         if self._sessions is None or left_s <= 0:
             return max(0.0, left_s)
         others = await self._others()
         if not others:
             return 0.0
         if any(holder.is_behind or holder.master_ids is None for holder in others):
-            self._heard_s = None
+            self._current_since_mono = None
             return min(left_s, POLL_S)
-        if self._heard_s is None:
-            self._heard_s = self._clock.monotonic()
-        return min(left_s, max(0.0, self._heard_s + LOOK_S - self._clock.monotonic()))
+        if self._current_since_mono is None:
+            self._current_since_mono = self._clock.monotonic()
+        return min(left_s, max(0.0, self._current_since_mono + LOOK_S - self._clock.monotonic()))
 
     # ---- keys
 
@@ -198,44 +198,47 @@ class Reencryptor:
         current_only: bool,
     ) -> int:
         done = 0
-        after: UUID | None = None
+        cursor: UUID | None = None
         while page := await self._keys.foreign(
-            self._rotator.master_id, current_only=current_only, cursor=after, limit=self._batch
+            self._rotator.master_id, current_only=current_only, cursor=cursor, limit=self._batch
         ):
             for key in page:
                 done += await act(key)
-            after = page[-1].key_id
+            cursor = page[-1].key_id
             progress(RotationProgress(phase, done))
         return done
 
     # ---- records
 
     async def _reseal_until_done(
-        self, retired_s: float, progress: Callable[[RotationProgress], None]
+        self, retired_mono: float, progress: Callable[[RotationProgress], None]
     ) -> tuple[int, int]:
-        """Passes over all tables, until one that began after the last late writer finds nothing to do."""
-        resealed, moved_s = 0, self._clock.monotonic()
+        """Repeat passes over all tables until one that began after the last late writer finds nothing.
+
+        Return the numbers of resealed and of remaining records.
+        """
+        resealed, progress_mono = 0, self._clock.monotonic()
         while True:
-            late_writers_s = await self._late_writers_s(retired_s)
-            found = replaced = left = 0
+            late_writers_s = await self._late_writers_s(retired_mono)
+            resealable = replaced = unreadable = 0
             for table in self._tables.values():
                 async for page in self._pages(table, retired_only=True):
                     changes = await self._resealed(page)
-                    found += len(changes)
-                    left += len(page) - len(changes)
+                    resealable += len(changes)
+                    unreadable += len(page) - len(changes)
                     replaced += await table.replace(changes) if changes else 0
                     progress(RotationProgress("reseal", resealed + replaced))
             resealed += replaced
-            if replaced or not found:
-                moved_s = self._clock.monotonic()
-            stuck = self._clock.monotonic() - moved_s >= BUSY_MOST_S
-            if late_writers_s <= 0 and (stuck or not found):
-                return resealed, left + found - replaced
-            if found == 0 or replaced == 0:
-                await self._clock.sleep(late_writers_s if found == 0 else BUSY_ROWS_S)
+            if replaced or not resealable:
+                progress_mono = self._clock.monotonic()
+            stuck = self._clock.monotonic() - progress_mono >= BUSY_MOST_S
+            if late_writers_s <= 0 and (stuck or not resealable):
+                return resealed, unreadable + resealable - replaced
+            if replaced == 0:
+                await self._clock.sleep(late_writers_s if resealable == 0 else BUSY_ROWS_S)
 
     async def _resealed(self, page: Sequence[StoredRecord]) -> list[tuple[StoredRecord, Sealed]]:
-        """New seals for the records of *page* that open; the others stay exactly as they are."""
+        """Return new seals for the records of *page* that open; the others stay unchanged."""
         changes = []
         for record in page:
             try:
@@ -247,10 +250,10 @@ class Reencryptor:
         return changes
 
     async def _pages(self, table: SealedRecords, *, retired_only: bool) -> AsyncIterator[list[StoredRecord]]:
-        after: UUID | None = None
-        while page := await table.page(retired_only=retired_only, cursor=after, limit=self._batch):
+        cursor: UUID | None = None
+        while page := await table.page(retired_only=retired_only, cursor=cursor, limit=self._batch):
             yield page
-            after = page[-1].record_id
+            cursor = page[-1].record_id
 
     async def _verify(self, record: StoredRecord, report: VerifyReport) -> None:
         report.checked += 1

@@ -25,8 +25,8 @@ class RefreshAttempt:
 
     credential: Credential
     profile: Profile
-    stored: CredentialSecrets
-    ask: PermitRequest
+    secrets: CredentialSecrets
+    permit_request: PermitRequest
     claim: Claim
     attempt_id: UUID
     replay: Replay | None
@@ -37,7 +37,7 @@ class RefreshAttempt:
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether the provider gives the same answer again, so that a lost response needs no record."""
+        """Whether the provider repeats its response, so that a lost one needs no record."""
         replay = self.profile.replay
         return replay is not None and replay.policy in ("stable", "assertion")
 

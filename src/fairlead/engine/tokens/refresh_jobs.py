@@ -1,7 +1,7 @@
-"""The jobs that keep every connection fresh: ``token.scan`` finds what is due, ``token.refresh`` sees to it.
+"""The jobs that keep connections fresh: ``token.scan`` finds the due ones, ``token.refresh`` refreshes one.
 
-A refresh job is one more caller of the coordinator. It presents the generation that the scan saw, so a
-connection that was refreshed meanwhile costs it one read and no request (R5).
+A refresh job calls the coordinator like any other caller, with the generation that the scan read. A
+connection that was refreshed since costs it one read and no request. Spec: R5.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class TokenJobs:
         self._jobs = jobs
 
     def handlers(self) -> list[Handler]:
-        """What a worker runs."""
+        """Return the handlers for a worker."""
         return [Handler(REFRESH, self.refresh, timeout_s=REFRESH_TIMEOUT_S), Handler(SCAN, self.scan)]
 
     async def refresh(self, context: JobContext) -> object:
-        """Refresh one connection if its generation still is what the scan saw."""
+        """Refresh one connection, unless its generation has changed since the scan."""
         connection_id, generation = UUID(context.args["connection_id"]), int(context.args["generation"])
         try:
             fresh = await self._coordinator.refresh(
@@ -71,13 +71,13 @@ class TokenJobs:
             return self._snoozed(refused)
         except OutcomeUnknownError as unknown:
             if (unknown.retry_after_s or 0.0) <= self._settings.request_deadline_s:
-                return self._snoozed(unknown)  # a grace may be over before a scan finds it due
-            # The credential's due_at brings the next scan back when something can be done.
+                return self._snoozed(unknown)  # a grace period may be over before the next scan
+            # A scan returns it by the credential's due_at, once it can be resolved.
             return Complete({"state": "unknown", "retry_after_s": unknown.retry_after_s})
         except NoRefreshTokenError as none:
             return Cancel(none.message)
-        except ReauthRequiredError as gone:
-            return RequireReauth(gone.reason or gone.code)
+        except ReauthRequiredError as error:
+            return RequireReauth(error.reason or error.code)
         except NotFoundError as missing:
             return Cancel(missing.message)
         return Complete({"generation": fresh.generation, "refreshed": fresh.refreshed})
@@ -86,32 +86,32 @@ class TokenJobs:
         return Snooze(max(refused.retry_after_s or 0.0, BUSY_SNOOZE_S * self._deps.draw()), refused.subject)
 
     async def scan(self, context: JobContext) -> object:
-        """Enqueue a refresh for each connection that is due; at most one is open for each (T3)."""
+        """Enqueue a refresh for each due connection; each has at most one open refresh job. Spec: T3."""
         urgent_only = bool(context.args.get("urgent_only", False))
         most, cool_down_s = self._settings.scan_page, self._settings.retry_dead_after_s
         enqueued = await self._enqueue(await self._deps.store.left_behind(most, cool_down_s))
-        seen, after = 0, None
+        count, cursor = 0, None
         while True:
             page = await self._deps.store.due(
                 urgent_only=urgent_only,
                 cool_down_s=self._settings.retry_dead_after_s,
-                cursor=after,
+                cursor=cursor,
                 limit=self._settings.scan_page,
             )
-            seen += len(page.connections)
+            count += len(page.connections)
             enqueued += await self._enqueue([due for due in page.connections if due.refreshable])
             for due in page.connections:
                 if not due.refreshable:
                     await self._without_refresh_token(due)
-            after = page.next_cursor
-            if after is None:
-                return Complete({"due": seen, "enqueued": enqueued})
+            cursor = page.next_cursor
+            if cursor is None:
+                return Complete({"due": count, "enqueued": enqueued})
 
     async def _enqueue(self, due: Sequence[DueConnection]) -> int:
         if not due:
             return 0
-        stored = await self._jobs.enqueue([self._refresh_job(one) for one in due])
-        return sum(one.inserted for one in stored)
+        stored = await self._jobs.enqueue([self._refresh_job(connection) for connection in due])
+        return sum(job.inserted for job in stored)
 
     def _refresh_job(self, due: DueConnection) -> NewJob:
         return NewJob(
@@ -126,7 +126,7 @@ class TokenJobs:
         )
 
     async def _without_refresh_token(self, due: DueConnection) -> None:
-        """A notice at the lead, needs_reauth at expiry; never a refresh (T2)."""
+        """Notify that a token is about to expire, or require re-authorisation once it has. Spec: T2."""
         credential = await self._deps.store.read_id(due.connection_id)
         if credential is None or credential.generation != due.generation:
             return

@@ -19,15 +19,15 @@ CONFIRMED = "confirmed"
 
 
 async def end_grant(
-    deps: RefreshDeps, grants: Grants, credential: Credential, stored: CredentialSecrets
+    deps: RefreshDeps, grants: Grants, credential: Credential, secrets: CredentialSecrets
 ) -> str:
-    """Ask the provider to revoke the tokens of *stored*; describe the result."""
+    """Ask the provider to revoke the tokens of *secrets*; describe the result."""
     try:
-        profile, app = profile_of(deps, credential), grants.app(credential, stored)
+        profile, app = profile_of(deps, credential), grants.app(credential, secrets)
         endpoint, key = credential.connection.endpoint, credential.connection.key
         if profile.revoke is not None and profile.revoke.authenticates == "client":
-            check_secret_host(profile, "revoke", endpoint, app, key, stored)
-        request = revoke_request(profile, endpoint, Client(app.client_id, app.client_secret), stored.tokens)
+            check_secret_host(profile, "revoke", endpoint, app, key, secrets)
+        request = revoke_request(profile, endpoint, Client(app.client_id, app.client_secret), secrets.tokens)
         call = TokenCall(
             request.url,
             request.headers,
@@ -45,20 +45,20 @@ async def end_grant(
 
 
 async def end_if_revoked(
-    deps: RefreshDeps, grants: Grants, credential: Credential, stored: CredentialSecrets, granted: Granted
+    deps: RefreshDeps, grants: Grants, credential: Credential, secrets: CredentialSecrets, granted: Granted
 ) -> None:
     """Revoke *granted* at the provider if it was not stored because the connection is revoked."""
     now = await deps.store.read_id(credential.connection.connection_id)
     if now is None or now.state != "revoked" or now.generation != credential.generation:
         return
-    refresh_token = granted.refresh_token or stored.tokens.refresh_token
-    tokens = replace(stored.tokens, access_token=granted.access_token, refresh_token=refresh_token)
-    result = await end_grant(deps, grants, credential, replace(stored, tokens=tokens))
+    refresh_token = granted.refresh_token or secrets.tokens.refresh_token
+    tokens = replace(secrets.tokens, access_token=granted.access_token, refresh_token=refresh_token)
+    result = await end_grant(deps, grants, credential, replace(secrets, tokens=tokens))
     if result != CONFIRMED:
         key = credential.connection.key
-        whose = f"{key.tenant} {key.provider}"
-        what = f"{whose}: a token that arrived after its revocation may still be valid: {result}"
-        deps.emit(ServiceFailed("revoke", what))
+        name = f"{key.tenant} {key.provider}"
+        message = f"{name}: a token that arrived after its revocation may still be valid: {result}"
+        deps.emit(ServiceFailed("revoke", message))
 
 
 async def nothing_to_mark() -> None:

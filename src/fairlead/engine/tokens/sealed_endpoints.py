@@ -1,9 +1,9 @@
-"""Where a connection's secrets may go is sealed with them (S11).
+"""A digest of the hosts that a connection's secrets may be sent to is sealed with the secrets. Spec: S11.
 
-Requests are built from plain columns: variant, client id, endpoint, and the hosts that the settings allow
-calls to. Whoever can write those and has no key would be sent the secrets. So a digest of them is inside the
-sealed record, and what does not fit it is not used. A record from before there was one has none, until a
-refresh gives it one, or a new grant: a static key is never refreshed.
+Requests are built from plain columns: variant, client id, endpoint, and the hosts that the settings allow. An
+attacker with write access to the database, but without a key, could otherwise direct the secrets to a host of
+their own. If the columns do not match the sealed digest, the secrets are not used. Records of earlier
+versions have no digest until the next refresh or grant.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ HOSTS = "hosts"
 
 
 def endpoint_digest_of(connection: Connection) -> str:
-    """The digest for *connection* as it stands."""
+    """Return the digest for the present columns of *connection*."""
     return endpoint_digest(connection.variant, connection.client_id, connection.endpoint, connection.settings)
 
 
 def endpoint_digest(
     variant: str | None, client_id: str, endpoint: Mapping[str, str], settings: Mapping[str, Json]
 ) -> str:
-    """A digest of all that says where secrets go; of *settings* that is the hosts alone."""
+    """Return a digest of all columns that decide where secrets are sent; of *settings* only the hosts."""
     hosts = settings.get(HOSTS)
     if not endpoint and hosts is None:
         return _shared_endpoint_digest(variant, client_id)
@@ -42,14 +42,14 @@ def _shared_endpoint_digest(variant: str | None, client_id: str) -> str:
     return _digest([variant, client_id, {}, None])
 
 
-def _digest(said: list[Json]) -> str:
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+def _digest(columns: list[Json]) -> str:
+    return hashlib.sha256(json.dumps(columns, sort_keys=True).encode()).hexdigest()
 
 
-def check_endpoints(credential: Credential, stored: CredentialSecrets) -> None:
-    """CredentialUnreadableError where the row would send *stored* elsewhere than it was sealed for."""
+def check_endpoints(credential: Credential, secrets: CredentialSecrets) -> None:
+    """Raise CredentialUnreadableError if the row would send *secrets* elsewhere than they were sealed for."""
     connection = credential.connection
-    if stored.endpoint_digest in (None, endpoint_digest_of(connection)):
+    if secrets.endpoint_digest in (None, endpoint_digest_of(connection)):
         return
     raise CredentialUnreadableError(
         f"the endpoint, variant, client id or hosts of connection {connection.connection_id} are not those "

@@ -1,4 +1,4 @@
-"""The plain text of what the vault seals: a connection's secrets, and raw answers for the journal."""
+"""The plain text of sealed records: the secrets of a connection, and raw responses for the journal."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class CredentialSecrets:
     """All secrets of a connection: its tokens, and those of its own app if it does not use the shared one.
 
     Attributes:
-        places: A digest of the hosts they may be sent to; None in records of earlier versions.
-        granted: A digest of the grant that these tokens descend from, which identifies a repeated grant.
+        endpoint_digest: Of the hosts that they may be sent to; None in records of earlier versions.
+        grant_digest: Of the grant that these tokens descend from, which identifies a repeated grant.
     """
 
     tokens: TokenSet
@@ -31,21 +31,21 @@ class CredentialSecrets:
     grant_digest: str | None = None
 
 
-def encode_secrets(stored: CredentialSecrets) -> bytes:
-    """The record to seal. Holds secrets in clear."""
+def encode_secrets(secrets: CredentialSecrets) -> bytes:
+    """Return the record to seal, with the secrets in clear."""
     record = {
-        "tokens": token_set_to_record(stored.tokens),
-        "client_secret": _plain(stored.client_secret),
-        "private_key": _plain(stored.private_key),
-        "key_id": stored.key_id,
-        "endpoint_digest": stored.endpoint_digest,
-        "grant_digest": stored.grant_digest,
+        "tokens": token_set_to_record(secrets.tokens),
+        "client_secret": _plain(secrets.client_secret),
+        "private_key": _plain(secrets.private_key),
+        "key_id": secrets.key_id,
+        "endpoint_digest": secrets.endpoint_digest,
+        "grant_digest": secrets.grant_digest,
     }
     return plain_json(record).encode()
 
 
 def decode_secrets(plain: bytes) -> CredentialSecrets:
-    """Back from the sealed form; CredentialUnreadableError, without the content, for anything else."""
+    """Return the secrets of an opened record; raise CredentialUnreadableError if it holds none."""
     try:
         record: Mapping[str, Any] = json.loads(plain)
         tokens = record["tokens"]
@@ -64,7 +64,7 @@ def decode_secrets(plain: bytes) -> CredentialSecrets:
 
 
 def encode_answer(status: int, headers: Mapping[str, Sequence[str]], body: bytes) -> bytes:
-    """A raw answer, bytes and all: what cannot be parsed is kept as it came (R12)."""
+    """Return the record of a raw response, which may be unreadable. Spec: R12."""
     record = {
         "status": status,
         "headers": {
@@ -76,7 +76,7 @@ def encode_answer(status: int, headers: Mapping[str, Sequence[str]], body: bytes
 
 
 def decode_answer(plain: bytes) -> tuple[int, dict[str, list[str]], bytes]:
-    """Status, headers and body of a raw answer; CredentialUnreadableError for anything else."""
+    """Return status, headers and body of a raw response; raise CredentialUnreadableError otherwise."""
     try:
         record = json.loads(plain)
         return record["status"], record["headers"], base64.b64decode(record["body"])

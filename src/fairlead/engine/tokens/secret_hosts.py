@@ -1,9 +1,9 @@
-"""The app's own secret goes to hosts that its owner knows (S29).
+"""The secret of a shared app is sent only to hosts that the operator knows. Spec: S29.
 
-A profile may leave the whole host of an endpoint to who connects (``generic_oauth2``). Whoever names a host
-of his own there would be told the secret that all tenants share, or be given an assertion that its key
-signed. So such a host gets it only if the settings name it (``[providers.NAME] hosts``); a connection that
-brings an app of its own asks nobody.
+With some profiles (``generic_oauth2``) the tenant chooses the whole host of an endpoint. A host of an
+attacker would receive the secret that all tenants share, or an assertion signed with its key. So such a host
+gets it only if the settings name the host (``[providers.NAME] hosts``). A connection with an app of its own
+may use any host.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from fairlead.policy.providers.profile import Place, Profile
 
 def check_secret_host(
     profile: Profile,
-    place: Place,
+    endpoint_name: Place,
     endpoint: Mapping[str, str],
     app: AppCredential,
     key: ConnectionKey,
-    own: CredentialSecrets | None = None,
+    secrets: CredentialSecrets | None = None,
 ) -> None:
-    """Raise InvalidConfigError where a secret of the settings would go to a host that they do not name.
+    """Raise InvalidConfigError if a secret of *app* would be sent to a host that the settings do not name.
 
-    *own*: what the connection has itself goes before the secrets of *app*.
+    The connection's own *secrets* take precedence over those of *app*.
     """
-    if not _is_lent(profile, app, own) or profile.host_by(place, endpoint) != "choice":
+    if not _uses_app_secret(profile, app, secrets) or profile.host_by(endpoint_name, endpoint) != "choice":
         return
-    host = urlsplit(profile.url(place, endpoint)).hostname
+    host = urlsplit(profile.url(endpoint_name, endpoint)).hostname
     if host in app.hosts:
         return
     raise InvalidConfigError(
-        f"the {place} endpoint is at a host that the connection names and the settings do not: "
+        f"the {endpoint_name} endpoint is at a host that the connection names and the settings do not: "
         "it gets no secret of their app",
         tenant=key.tenant,
         provider=key.provider,
@@ -45,8 +45,9 @@ def check_secret_host(
     )
 
 
-def _is_lent(profile: Profile, app: AppCredential, own: CredentialSecrets | None) -> bool:
-    """Whether a request by *profile* would carry a secret of *app*, or be signed with its key."""
-    if profile.client_auth in ("body", "basic") and app.client_secret and not (own and own.client_secret):
+def _uses_app_secret(profile: Profile, app: AppCredential, secrets: CredentialSecrets | None) -> bool:
+    """Return whether a request by *profile* would carry the secret of *app*, or be signed with its key."""
+    sends_secret = profile.client_auth in ("body", "basic") and app.client_secret
+    if sends_secret and not (secrets and secrets.client_secret):
         return True
-    return bool(profile.assertion and app.private_key and not (own and own.private_key))
+    return bool(profile.assertion and app.private_key and not (secrets and secrets.private_key))

@@ -76,7 +76,7 @@ class UnknownOutcomes:
     async def mark(
         self, credential: Credential, attempt_id: UUID, reason: str, history: SendHistory
     ) -> float | None:
-        """Mark a sent rotation unknown; returns seconds until something can be done, None: at once."""
+        """Mark a sent rotation unknown; return the seconds until it can be resolved, None: at once."""
         decision = self._decide(credential, history)
         due_in_s = decision.delay_s if isinstance(decision, WaitUntil) else 0.0
         connection = credential.connection
@@ -95,32 +95,37 @@ class UnknownOutcomes:
             )
         return due_in_s if due_in_s > 0 else None
 
-    async def may_replay(self, credential: Credential, read_s: float) -> Replay | None:
-        """Leave to send once more what was read at *read_s* (monotonic). None: look again.
+    async def may_replay(self, credential: Credential, read_mono: float) -> Replay | None:
+        """Return permission to resend the token of *credential*, read at *read_mono*; None: read it again.
 
-        Raises OutcomeUnknownError (wait) or ReauthRequiredError (gone).
+        Raises:
+            OutcomeUnknownError: A replay is allowed later.
+            ReauthRequiredError: The grant is lost.
         """
         if await self.from_journal(credential):
             return None
         rotation = _rotation(credential)
-        decision = await self._judge(credential, _send_history(rotation))
+        decision = await self._decide_or_raise(credential, _send_history(rotation))
         if decision is None:
             return None
         within_s = decision.within_s
-        return Replay(rotation.replays, None if within_s is None else read_s + within_s)
+        return Replay(rotation.replays, None if within_s is None else read_mono + within_s)
 
-    async def _judge(self, credential: Credential, history: SendHistory) -> ReplayNow | None:
-        """Decide on a send without a response; None: read again. Raise OutcomeUnknownError or ReauthRequiredError."""
+    async def _decide_or_raise(self, credential: Credential, history: SendHistory) -> ReplayNow | None:
+        """Decide on a send without a response; None: read again.
+
+        Raise OutcomeUnknownError or ReauthRequiredError.
+        """
         decision = self._decide(credential, history)
         if isinstance(decision, ReplayNow):
             return decision
         if isinstance(decision, WaitUntil):
-            what = "a refresh was sent and its response never arrived"
-            raise error_of(OutcomeUnknownError, credential, what, retry_after_s=decision.delay_s)
+            message = "a refresh was sent and its response never arrived"
+            raise error_of(OutcomeUnknownError, credential, message, retry_after_s=decision.delay_s)
         if not await self.require_reauth(credential, decision.reason, attempt_id=_held_by(credential)):
             return None
-        what = "the response of a refresh was lost and the provider does not repeat it"
-        raise error_of(ReauthRequiredError, credential, what, reason=decision.reason)
+        message = "the response of a refresh was lost and the provider does not repeat it"
+        raise error_of(ReauthRequiredError, credential, message, reason=decision.reason)
 
     def _decide(self, credential: Credential, history: SendHistory) -> ReplayNow | WaitUntil | GiveUp:
         profile = profile_of(self._deps, credential)
@@ -166,10 +171,10 @@ class UnknownOutcomes:
     async def from_journal(self, credential: Credential, *, defers: bool = True) -> bool:
         """Settle the entry of the stored generation in this host's journals; return whether that decided.
 
-        With *yields* the entry does not decide, because the token was sent again since. Responses to another
+        With *defers*, an entry does not decide if the token was sent again since. Responses to another
         grant, and those older than the stored token, stay in the journal.
         """
-        result = await self._look(credential, credential.generation, defers=defers)
+        result = await self._settle_from_journal(credential, credential.generation, defers=defers)
         return result.settled
 
     async def may_start(self, credential: Credential) -> bool:
@@ -179,20 +184,23 @@ class UnknownOutcomes:
         cannot be read, it is lost, and the replay policy decides.
 
         Raises:
-            OutcomeUnknownError, ReauthRequiredError: The response is lost, and the token may not be sent again.
+            OutcomeUnknownError, ReauthRequiredError: The response is lost, and the token may not be sent
+                again.
         """
-        found = await self._look(credential, credential.generation)
-        if found.settled or found.unusable is None:
-            return not found.settled
-        age_s = (credential.read_at - found.unusable.sent_at).total_seconds()
+        result = await self._settle_from_journal(credential, credential.generation)
+        if result.settled or result.unusable is None:
+            return not result.settled
+        age_s = (credential.read_at - result.unusable.sent_at).total_seconds()
         try:
-            return await self._judge(credential, SendHistory(age_s, age_s, replays=0)) is not None
+            return await self._decide_or_raise(credential, SendHistory(age_s, age_s, replays=0)) is not None
         except OutcomeUnknownError as wait:
             connection_id = credential.connection.connection_id
             await self._deps.store.postpone(connection_id, credential.generation, wait.retry_after_s)
             raise
 
-    async def _look(self, credential: Credential, generation: int, *, defers: bool = True) -> _SearchResult:
+    async def _settle_from_journal(
+        self, credential: Credential, generation: int, *, defers: bool = True
+    ) -> _SearchResult:
         """Settle the newest usable response to *generation* that is newer than the stored token."""
         unusable: dict[int, JournalEntry] = {}
 
@@ -219,23 +227,20 @@ class UnknownOutcomes:
 
     async def settle_entry(self, credential: Credential, entry: JournalEntry, *, defers: bool = True) -> bool:
         """Publish a journaled response, or leave it in the journal if that fails. True: look again."""
-        stored = await self._settler.stored(credential)
+        secrets = await self._settler.open_secrets(credential)
         try:
             plain = await self._deps.vault.open(
                 answer_context(credential, entry.from_generation), entry.sealed
             )
             status, headers, body = decode_answer(plain)
-        except (
-            MasterKeyMissingError,
-            CredentialUnreadableError,
-        ) as error:  # a restore has removed its data key
+        except (MasterKeyMissingError, CredentialUnreadableError) as error:  # a restore removed its data key
             self._deps.emit(ServiceFailed("journal", f"{entry.tenant} {entry.provider}: {error}"))
             return False
         _key = await self._deps.vault.preflight(credential.connection.key.tenant)  # publishing seals
         outcome = classify_answer(
             profile_of(self._deps, credential),
             parse_answer(status, headers, body),
-            lifetime_s=stored.tokens.lifetime_s,
+            lifetime_s=secrets.tokens.lifetime_s,
         )
         if not isinstance(outcome, Granted):
             return False
@@ -252,7 +257,7 @@ class UnknownOutcomes:
             actor="fairlead",
             defers=defers,
         )
-        await self._settler.publish(send, stored, outcome, recovered=True)
+        await self._settler.publish(send, secrets, outcome, recovered=True)
         return True
 
     async def replay_journal(self) -> int:
@@ -291,7 +296,7 @@ class UnknownOutcomes:
             while (
                 credential is not None and is_newer(credential, head) and generation <= head.from_generation
             ):
-                result = await self._look(credential, generation)
+                result = await self._settle_from_journal(credential, generation)
                 generation += 1
                 if result.settled:
                     current = await self._deps.store.read_id(head.connection_id)
@@ -315,7 +320,7 @@ def _held_by(credential: Credential) -> UUID | None:
 
 def _rotation(credential: Credential) -> Rotation:
     if credential.rotation is None:
-        raise RuntimeError("the plan asked to judge a rotation that is not there")
+        raise RuntimeError("the plan resolves a rotation that does not exist")
     return credential.rotation
 
 

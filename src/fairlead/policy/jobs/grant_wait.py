@@ -29,13 +29,13 @@ GRANT_LOOK_S, GRANT_LOOK_MOST_S = 5.0, 900.0
 CHANGED_WAIT_S = 1.0
 
 
-class Grant(Enum):
+class GrantStatus(Enum):
     """The state of a connection's grant after a run with a refused credential."""
 
-    GONE = "gone"
+    INVALID = "invalid"
     CHANGED = "changed"
     """It is valid, and is new or valid again since the run started."""
-    FINE = "fine"
+    VALID = "valid"
     UNREADABLE = "unreadable"
     UNKNOWN = "unknown"
     """The connection is not known, or does not exist."""
@@ -82,19 +82,22 @@ def refused_credential(
 
 
 def grant_wait(
-    refused: RefusedCredential, grant: Grant, *, tenant: str, group: str, waits: int
+    refused: RefusedCredential, grant: GrantStatus, *, tenant: str, group: str, waits: int
 ) -> Snooze | None:
     """Return how a job of *tenant* and *group* waits after *waits* counted ones; None: its run has failed."""
     if waits >= MOST_WAITS:
         return None
-    if grant is Grant.CHANGED:
+    if grant is GrantStatus.CHANGED:
         return Snooze(CHANGED_WAIT_S, "there is a new grant", counted=True)
-    if grant is Grant.FINE or (grant is Grant.UNKNOWN and not refused.says_gone):
+    if grant is GrantStatus.VALID or (grant is GrantStatus.UNKNOWN and not refused.says_gone):
         return None
     is_same_group = bool(refused.group) and (tenant, group) == (refused.tenant, refused.group)
     delay_s = nominal_delay_s(waits, base_s=GRANT_LOOK_S, cap_s=GRANT_LOOK_MOST_S)
     return Snooze(
-        delay_s, NEEDS_REAUTH.code, in_place=is_same_group and grant is not Grant.UNREADABLE, counted=True
+        delay_s,
+        NEEDS_REAUTH.code,
+        in_place=is_same_group and grant is not GrantStatus.UNREADABLE,
+        counted=True,
     )
 
 
