@@ -190,7 +190,7 @@ async def test_a_token_is_checked_and_without_the_store_it_waits(fleet: Fleet) -
     with pytest.raises(InvalidInputError, match=r"operation\.token"):
         await one.come_back("something")
     token = await one.begin()
-    await one.gate._goes_away(LimiterUnavailableError("away"))
+    await one.gate._fail_over(LimiterUnavailableError("away"))
     with pytest.raises(LimiterUnavailableError) as refused:
         await one.come_back(token)
     assert refused.value.retry_after_s == 5
@@ -200,9 +200,9 @@ async def test_bulk_place_finished_elsewhere_is_not_restored_after_an_outage(fle
     """Else the return would bring a place back that another process has given back meanwhile."""
     one, other = fleet.process("p1"), fleet.process("p2")
     token = await one.begin()
-    alone = await one.gate._goes_away(LimiterUnavailableError("cut off"))
+    alone = await one.gate._fail_over(LimiterUnavailableError("cut off"))
     assert await other.come_back(token, done=True) == RUNNING
-    await one.gate._comes_back(alone)
+    await one.gate._return(alone)
     assert await other.is_free()
 
 
@@ -210,9 +210,9 @@ async def test_bulk_place_left_during_an_outage_is_not_restored_after_it(fleet: 
     one, other = fleet.process("p1"), fleet.process("p2")
     async with one.bulks.enter(BulkRequest(SHOP, "query", "2025-10")) as operation:
         operation.started(RUNNING)
-        alone = await one.gate._goes_away(LimiterUnavailableError("cut off"))
+        alone = await one.gate._fail_over(LimiterUnavailableError("cut off"))
     assert await other.come_back(operation.token, done=True) == RUNNING
-    await one.gate._comes_back(alone)
+    await one.gate._return(alone)
     assert await other.is_free()
 
 
@@ -220,10 +220,10 @@ async def test_a_block_that_goes_on_with_a_token_goes_on_through_an_outage(fleet
     one, other = fleet.process("p1"), fleet.process("p2")
     token = await one.begin()
     async with other.bulks.enter(BulkRequest(SHOP, "query", "2025-10", token)):
-        alone = await other.gate._goes_away(LimiterUnavailableError("cut off"))
+        alone = await other.gate._fail_over(LimiterUnavailableError("cut off"))
         await fleet.tick(10)
         await other.renewer.beat()
-        await other.gate._comes_back(alone)
+        await other.gate._return(alone)
         assert not await one.is_free()
 
 

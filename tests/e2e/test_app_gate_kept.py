@@ -148,7 +148,7 @@ async def test_a_place_is_no_orphan_when_the_process_that_took_it_has_ended(
     async with made() as fl:
         orphans = fl.runtime.gate.orphans
         assert orphans is not None
-        assert (await orphans.look()).orphans == []
+        assert (await orphans.find()).orphans == []
         async with fl.bulk("acme", "shop", token=operation.token) as again:
             again.finished()
 

@@ -28,8 +28,8 @@ from fairlead.adapters.redis.connection import RedisConnection
 from fairlead.adapters.redis.redis_gate import RedisGate
 from fairlead.adapters.redis.scripts import Script, assemble
 from fairlead.engine.limits.degraded_gate import DegradedGate
-from fairlead.engine.limits.failover_gate import FailoverGate
 from fairlead.engine.limits.lease_renewer import LeaseRenewer
+from fairlead.engine.limits.recovery import RecoveryPeriod
 from fairlead.engine.ports import AdmitRequest, AdmitResult, Release, Released
 
 Change = tuple[str, str, str]
@@ -101,8 +101,8 @@ def _no_share_on_return() -> None:
     async def nothing(_degraded: DegradedGate, _ask: AdmitRequest) -> None:
         return None
 
-    FailoverGate._beyond_share = lambda _gate, _ask, _left_s: None  # type: ignore[method-assign]
-    DegradedGate.pay = nothing  # type: ignore[method-assign]
+    RecoveryPeriod._beyond_share = lambda _period, _request, _left_s: None  # type: ignore[method-assign]
+    DegradedGate.spend = nothing  # type: ignore[method-assign]
 
 
 def leaves_it(_gate: RedisGate, _item: object, _told: bytes) -> None:

@@ -61,7 +61,7 @@ def test_a_limit_far_from_the_known_one_counts_once_it_is_told_twice(odd: LimitO
 
 def test_no_call_costs_more_than_its_bucket_holds() -> None:
     told = observations_for(PLAN, [LimitObservation("points", requested=1e9, actual=1e9)])
-    assert (told.actual, told.asked, told.ignored) == ({1: 1000.0}, {1: 1000.0}, ("points",))
+    assert (told.actual, told.estimated, told.ignored) == ({1: 1000.0}, {1: 1000.0}, ("points",))
 
 
 def test_a_reset_that_comes_before_the_next_unit_is_waited_for() -> None:

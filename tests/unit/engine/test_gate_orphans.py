@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from fairlead.engine.limits.gate_maintenance import TTL_S, GateMaintenance
-from fairlead.engine.limits.orphaned_leases import GONE, OVER, OrphanSearch, orphans
+from fairlead.engine.limits.orphaned_leases import LEASE_OVER, PROCESS_GONE, OrphanSearch, orphans
 from fairlead.engine.ports import KeySurvey, KindUse, ProcessIdentity, SessionView, StoredLease
 from fairlead.errors import LimiterUnavailableError
 from fairlead.events import GateMaintenanceDone, ServiceFailed
@@ -38,17 +38,17 @@ def lease(number: int, process: int | str, ends_in_s: float = 20.0) -> StoredLea
     [
         (lease(1, 1), [session(1, "alive")], None),
         (lease(1, 1), [session(1, "late")], None),
-        (lease(1, 1), [session(1, "lost")], GONE),
-        (lease(1, 1), [session(1, "stopped")], GONE),
-        (lease(1, 1), [], GONE),
-        (lease(1, "simulated-1"), [session(1, "alive")], GONE),
+        (lease(1, 1), [session(1, "lost")], PROCESS_GONE),
+        (lease(1, 1), [session(1, "stopped")], PROCESS_GONE),
+        (lease(1, 1), [], PROCESS_GONE),
+        (lease(1, "simulated-1"), [session(1, "alive")], PROCESS_GONE),
         # it lost its session and lives on under a new one, its leases under the old name
         (lease(1, 1), [session(1, "lost"), session(2, "alive")], None),
-        (lease(1, 1), [session(1, "lost"), session(2, "alive", pid=8)], GONE),
-        (lease(1, 1, ends_in_s=-0.5), [session(1, "alive")], OVER),
+        (lease(1, 1), [session(1, "lost"), session(2, "alive", pid=8)], PROCESS_GONE),
+        (lease(1, 1, ends_in_s=-0.5), [session(1, "alive")], LEASE_OVER),
         # a place among bulk operations goes by its token, and may outlive every process
         (lease(1, f"bulk:{UUID(int=1)}"), [session(1, "stopped")], None),
-        (lease(1, f"bulk:{UUID(int=1)}", ends_in_s=-0.5), [], OVER),
+        (lease(1, f"bulk:{UUID(int=1)}", ends_in_s=-0.5), [], LEASE_OVER),
     ],
 )
 def test_lease_without_a_live_session_is_an_orphan(
@@ -117,10 +117,10 @@ async def test_lease_renewed_between_two_checks_is_no_orphan() -> None:
     keys = Keys(lease(1, 1), lease(2, 1))
     keys.renewed = {1}
     looking, clock = search(keys, session(1, "lost"))
-    found = await looking.sure(14.0)
+    found = await looking.confirm(14.0)
     assert [orphan.lease.lease_id for orphan in found.orphans] == [2]
     assert clock.monotonic() == pytest.approx(14.0)
-    given = await looking.give_back(found.orphans)
+    given = await looking.release(found.orphans)
     assert [orphan.lease.lease_id for orphan in given] == [2]
     assert [one.lease_id for one in keys.given] == [2]
 
@@ -128,7 +128,7 @@ async def test_lease_renewed_between_two_checks_is_no_orphan() -> None:
 async def test_a_lease_that_is_over_needs_no_second_look() -> None:
     keys = Keys(lease(1, 1, ends_in_s=-1.0))
     looking, clock = search(keys, session(1, "alive"))
-    assert [orphan.why for orphan in (await looking.sure()).orphans] == [OVER]
+    assert [orphan.why for orphan in (await looking.confirm()).orphans] == [LEASE_OVER]
     assert (keys.looks, clock.monotonic()) == (1, 0.0)
 
 

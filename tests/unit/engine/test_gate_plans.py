@@ -107,7 +107,7 @@ def test_shared_limit_changes_after_two_tenants_receive_the_same_numbers(domain:
 @pytest.mark.parametrize(("domain", "own"), [("tenant", True), ("account", False), ("app", False)])
 def test_limit_shared_between_tenants_is_not_a_tenants_own(domain: str, own: bool) -> None:
     overlay = PROFILES["hubspot"].overlay({"limits": {"domain": domain}})
-    assert Plans(lambda provider, variant: overlay).of(connection("hubspot")).own is own
+    assert Plans(lambda provider, variant: overlay).of(connection("hubspot")).is_exclusive is own
 
 
 def test_settings_of_the_connection_lie_over_the_profile(plans: Plans) -> None:

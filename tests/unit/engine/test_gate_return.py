@@ -297,11 +297,11 @@ async def test_a_slot_taken_up_as_the_store_goes_away(fleet: list[Process]) -> N
 async def test_a_turn_whose_ask_was_under_way_is_given_up_with_its_place(fleet: list[Process]) -> None:
     alone = DegradedGate(fleet[0].way.store.gate, lambda: Share(1, 0), lambda: 0.0, [])
     booked, rate_alone = waiter(slots(), reservation_id=7), AdmitRequest(rate(1, 1), reservation_id=8)
-    alone.abandon([booked, rate_alone])
-    alone.abandon(
+    alone.cancel_later([booked, rate_alone])
+    alone.cancel_later(
         [AdmitRequest(slots(), holder=booked.holder)]
     )  # a slot was granted after its caller had left
-    assert [alone.abandoned() for _ in range(2)] == [[booked]] * 2, "a return may break off"
+    assert [alone.requests_to_cancel() for _ in range(2)] == [[booked]] * 2, "a return may break off"
 
 
 async def test_handed_over_slot_is_not_released(fleet: list[Process], store: Store) -> None:

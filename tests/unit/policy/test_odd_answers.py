@@ -183,7 +183,7 @@ def judge_one(
             check_learnt(seen, bucket, before.get(bucket.key), longest_s)
             most = seen.capacity or bucket.capacity
             assert 0 <= found.actual.get(index, 0.0) <= most
-            assert 0 <= found.asked.get(index, 0.0) <= most
+            assert 0 <= found.estimated.get(index, 0.0) <= most
     for way in chance.sample(WAYS, 2):
         with suppress(NextPageError):
             way.found(reply)

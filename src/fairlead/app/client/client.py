@@ -264,7 +264,7 @@ class Client:
             return await self._pipeline.send(call)
 
         async def begin(told: Cursor | None) -> tuple[AsyncIterator[Page], Asked]:
-            began.append(self._pipeline.now_s())
+            began.append(self._pipeline.now_mono())
             connection = await self._pipeline.connection(self._key, options.get("deadline_s"))
             profile = self._profile(connection.key.provider, connection.variant)
             url = full_url(self._base(connection, path, api), path, None)
@@ -304,7 +304,7 @@ class Client:
         Raises what the first call raises. If a later one fails as a whole, what was done before is done:
         the result says so in ``error``.
         """
-        started_mono = self._pipeline.now_s()
+        started_mono = self._pipeline.now_mono()
 
         async def may_go_on(verdict: Verdict, attempt: int) -> bool:
             connection = await self._pipeline.connection(self._key, None)
@@ -318,7 +318,7 @@ class Client:
         Its answer, whatever its status. InvalidInputError where it goes elsewhere than to the provider's APIs.
         """
         check_options({"idempotent": request.idempotent}, self._key)
-        priority_class, started_mono = class_of(request.priority, self._key), self._pipeline.now_s()
+        priority_class, started_mono = class_of(request.priority, self._key), self._pipeline.now_mono()
         check_bounds(request.deadline_s, request.max_body_bytes, self._key)
         connection = await self._pipeline.connection(self._key, request.deadline_s)
         profile = self._profile(connection.key.provider, connection.variant)
@@ -349,7 +349,7 @@ class Client:
 
         *api*: which to take where the options name none, if the provider has it.
         """
-        started_mono = self._pipeline.now_s() if started_mono is None else started_mono
+        started_mono = self._pipeline.now_mono() if started_mono is None else started_mono
         if type(method) is not str or type(path) is not str:
             check_kind("method", method, TEXT, self._key)
             check_kind("path", path, TEXT, self._key)

@@ -18,7 +18,7 @@ from fairlead.errors import DependencyUnavailableError
 if TYPE_CHECKING:
     from fairlead.app import Fairlead
     from fairlead.assembly.doctor.check import Check
-    from fairlead.engine.limits.orphaned_leases import Found, Orphan, OrphanSearch
+    from fairlead.engine.limits.orphaned_leases import Orphan, OrphanReport, OrphanSearch
     from fairlead.engine.ports import KeySurvey
 
 KINDS = ("kind", "keys", "size_bytes", "share", "no_ttl")
@@ -110,14 +110,14 @@ def orphans(
     """
     watch_s = parse_duration(watch, "--watch")
 
-    async def work(fairlead: Fairlead) -> tuple[Found, dict[str, str]]:
+    async def work(fairlead: Fairlead) -> tuple[OrphanReport, dict[str, str]]:
         search = fairlead.runtime.gate.orphans
         if search is None:
             raise no_redis()
         if not recover:
-            return await search.look(), {}
+            return await search.find(), {}
         with call.out.progress("looking twice, so that nobody who lives loses a slot"):
-            found = await search.sure(watch_s)
+            found = await search.confirm(watch_s)
         if dry_run or not found.orphans:
             return found, {_name(orphan): "would be given back" for orphan in found.orphans}
         call.confirm(f"Give back {len(found.orphans)} slot(s)?", yes=yes)
@@ -133,9 +133,9 @@ def orphans(
 
 
 async def _given_back(
-    call: Invocation, fairlead: Fairlead, search: OrphanSearch, found: Found
+    call: Invocation, fairlead: Fairlead, search: OrphanSearch, found: OrphanReport
 ) -> dict[str, str]:
-    given = {_name(orphan) for orphan in await search.give_back(found.orphans)}
+    given = {_name(orphan) for orphan in await search.release(found.orphans)}
     for orphan in found.orphans:
         if _name(orphan) in given:
             lease = orphan.lease

@@ -28,10 +28,10 @@ def read_none(_stream: HttpStream) -> bool:
     return False
 
 
-async def read(stream: HttpStream, *, whole: bool) -> HttpResponse | NoResponse:
+async def read(stream: HttpStream, *, is_whole: bool) -> HttpResponse | NoResponse:
     """Read the whole *stream*, or its first 64 KiB, which say what is wrong."""
     body = bytearray()
-    max_bytes = None if whole else MOST_OF_A_FAILURE
+    max_bytes = None if is_whole else MOST_OF_A_FAILURE
     try:
         async for chunk in stream:
             body += chunk

@@ -13,9 +13,9 @@ from fairlead.policy.limits.key import digest
 class BulkNote:
     """The state that a job saves for its next run: the token, until the block has ended without an error."""
 
-    def __init__(self, *named: str) -> None:
+    def __init__(self, *parts: str) -> None:
         self._context = current_job.get()
-        self._name = f"bulk.{digest(named)}"
+        self._name = f"bulk.{digest(parts)}"
 
     @property
     def token(self) -> str | None:

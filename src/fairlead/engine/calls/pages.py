@@ -74,7 +74,7 @@ class PageFailed(Exception):
 async def pages(
     key: ConnectionKey,
     fetch: Fetch,
-    way: Pages,
+    pagination: Pages,
     first: Asked,
     *,
     clock: Clock,
@@ -90,57 +90,60 @@ async def pages(
         PageFailed: A page failed for good.
         InvalidInputError: The pages lead in a circle.
     """
-    asked: Asked | None = first
-    seen: set[tuple[str, str]] = set()
-    while asked is not None:
-        mark = (asked.url, repr((sorted(asked.params.items()), sorted(asked.variables.items(), key=str))))
-        if mark in seen or len(seen) >= MOST_PAGES:
+    request: Asked | None = first
+    requests: set[tuple[str, str]] = set()
+    while request is not None:
+        mark = (
+            request.url,
+            repr((sorted(request.params.items()), sorted(request.variables.items(), key=str))),
+        )
+        if mark in requests or len(requests) >= MOST_PAGES:
             hint = "check how this API hands out lists: `pages` of the call or of the profile"
-            what = f"the pages lead in a circle, or there are over {MOST_PAGES}"
-            raise InvalidInputError(what, tenant=key.tenant, provider=key.provider, hint=hint)
-        seen.add(mark)
+            message = f"the pages lead in a circle, or there are over {MOST_PAGES}"
+            raise InvalidInputError(message, tenant=key.tenant, provider=key.provider, hint=hint)
+        requests.add(mark)
         if not may_wait(0.0):
-            raise PageFailed(asked, _no_time(key))
-        result = await _fetch_with_retries(fetch, asked, clock, draw, may_wait)
+            raise PageFailed(request, _no_time(key))
+        result = await _fetch_with_retries(fetch, request, clock, draw, may_wait)
         items: Sequence[Any] | None = None
         try:
-            items = way.found(result.raw_response)
-            following = way.following(asked, result.raw_response)
+            items = pagination.found(result.raw_response)
+            following = pagination.following(request, result.raw_response)
         except NextPageError as error:
             if items is not None:
-                yield Page(items, asked)
-            raise PageFailed(asked, _not_followed(key, error, result)) from None
+                yield Page(items, request)
+            raise PageFailed(request, _not_followed(key, error, result)) from None
         yield Page(items, following, _incomplete(key, result))
-        asked = following
+        request = following
 
 
 async def _fetch_with_retries(
-    fetch: Fetch, asked: Asked, clock: Clock, draw: Draw, may_wait: Callable[[float], bool]
+    fetch: Fetch, request: Asked, clock: Clock, draw: Draw, may_wait: Callable[[float], bool]
 ) -> CallResult:
     attempt = 0
     while True:
         try:
-            return await fetch(asked)
+            return await fetch(request)
         except (FailedError, RefusedError, DependencyUnavailableError) as error:
             wait_s = backoff_s(attempt, base_s=BASE_S, cap_s=CAP_S, jitter=Jitter.EQUAL, draw=draw())
             wait_s = max(wait_s, error.retry_after_s or 0.0)
             if attempt >= RETRIES or wait_s > CAP_S or not _may_pass(error) or not may_wait(wait_s):
-                raise PageFailed(asked, error) from error
+                raise PageFailed(request, error) from error
             attempt += 1
             await clock.sleep(wait_s)
 
 
 def _no_time(key: ConnectionKey) -> DeadlineExceededError:
-    what = "there is no time left for the next page"
-    return DeadlineExceededError(what, tenant=key.tenant, provider=key.provider)
+    message = "there is no time left for the next page"
+    return DeadlineExceededError(message, tenant=key.tenant, provider=key.provider)
 
 
 def _incomplete(key: ConnectionKey, result: CallResult) -> CallFailedError | None:
-    """Return why a partly answered page is incomplete, such as GraphQL data beside errors."""
+    """Return why a partial page is incomplete, such as GraphQL data beside errors."""
     if result.verdict.result is not Result.PARTIAL:
         return None
-    what = f"a page is incomplete: {result.verdict.why}"
-    return _failed(key, result, what, result.verdict.code, "compare the items with what the provider has")
+    message = f"a page is incomplete: {result.verdict.why}"
+    return _failed(key, result, message, result.verdict.code, "compare the items with what the provider has")
 
 
 def _not_followed(key: ConnectionKey, error: NextPageError, result: CallResult) -> CallFailedError:
@@ -150,9 +153,9 @@ def _not_followed(key: ConnectionKey, error: NextPageError, result: CallResult) 
     return _failed(key, result, str(error), error.reason, hint)
 
 
-def _failed(key: ConnectionKey, result: CallResult, what: str, reason: str, hint: str) -> CallFailedError:
+def _failed(key: ConnectionKey, result: CallResult, message: str, reason: str, hint: str) -> CallFailedError:
     return CallFailedError(
-        what,
+        message,
         tenant=key.tenant,
         provider=key.provider,
         category="permanent_request",

@@ -141,8 +141,8 @@ class Pipeline:
         while True:
             await self._prepare(state)
             async with self._attempt(state) as admission, self._open_stream(state, admission) as stream:
-                whole = not isinstance(stream, NoResponse) and read_whole(stream)
-                if not isinstance(stream, NoResponse) and is_success(stream.status) and not whole:
+                is_whole = not isinstance(stream, NoResponse) and read_whole(stream)
+                if not isinstance(stream, NoResponse) and is_success(stream.status) and not is_whole:
                     self._record_headers(stream, state, admission)
                     try:
                         yield stream
@@ -151,14 +151,14 @@ class Pipeline:
                             raise
                         raise self._broken_off(broken.no_response, state, admission) from None
                     return
-                outcome = stream if isinstance(stream, NoResponse) else await read(stream, whole=whole)
+                outcome = stream if isinstance(stream, NoResponse) else await read(stream, is_whole=is_whole)
                 result = classify_outcome(outcome, state, admission, now_epoch_s=self._epoch_s())
             if await self._handle_result(state, result):
                 assert isinstance(result.outcome, HttpResponse)
                 yield BufferedStream(result.outcome)
                 return
 
-    def now_s(self) -> float:
+    def now_mono(self) -> float:
         """Return the time of the monotonic clock that deadlines are measured with."""
         return self._clock.monotonic()
 
@@ -169,10 +169,10 @@ class Pipeline:
         config, clock = self.config_for(connection), self._clock
         return await wait_for_items(config, verdict, attempt, started_mono, clock=clock, draw=self._draw)
 
-    def pages(self, key: ConnectionKey, fetch: Fetch, way: Pages, first: Asked) -> AsyncIterator[Page]:
+    def pages(self, key: ConnectionKey, fetch: Fetch, pagination: Pages, first: Asked) -> AsyncIterator[Page]:
         """Yield the pages of a list, see `pages.pages`. A job starts no page for which it has no time."""
         may_wait = time_of(current_job.get())
-        return pages(key, fetch, way, first, clock=self._clock, draw=self._draw, may_wait=may_wait)
+        return pages(key, fetch, pagination, first, clock=self._clock, draw=self._draw, may_wait=may_wait)
 
     # ---- before the request is sent ------------------------------------------------------------
 
@@ -211,9 +211,9 @@ class Pipeline:
         state.job_id = job.job.job_id
         return state
 
-    async def _within(self, left_s: float, awaitable: Awaitable[T], key: ConnectionKey, what: str) -> T:
+    async def _within(self, left_s: float, awaitable: Awaitable[T], key: ConnectionKey, noun: str) -> T:
         """Await *awaitable* for up to *left_s* seconds, else raise DeadlineExceededError."""
-        late = partial(_deadline_error, key, f"{what} was not available before the call's deadline")
+        late = partial(_deadline_error, key, f"{noun} was not available before the call's deadline")
         return await with_deadline(awaitable, self._clock, left_s, late)
 
     async def _prepare(self, state: CallState) -> None:

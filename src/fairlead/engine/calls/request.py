@@ -26,7 +26,7 @@ class Call:
             In a job never later than the job allows.
         idempotent: Whether it may be executed twice. None: by its method and headers.
         max_body_bytes: The bound on the decoded response. Default: 16 MiB.
-        started_mono: When it was requested, by `Pipeline.now_s`. None: when the pipeline gets it.
+        started_mono: When it was requested, by `Pipeline.now_mono`. None: when the pipeline gets it.
     """
 
     key: ConnectionKey

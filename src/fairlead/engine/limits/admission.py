@@ -157,7 +157,7 @@ class Admission:
         observations = observations_for(self.admitted.plan, items, self.doubts)
         self.observed.update(observations.observed)
         self.actual_cost.update(observations.actual)
-        self.estimated_cost.update(observations.asked)
+        self.estimated_cost.update(observations.estimated)
         self.observed_slots = observations.slots or self.observed_slots
         self.ignored = observations.ignored
 

@@ -91,7 +91,7 @@ class Admitter:
 
     @asynccontextmanager
     async def enter(self, request: AdmissionRequest) -> AsyncIterator[Admission]:
-        """Run the block admitted. A block whose slot is lost is cancelled: another call may have the slot.
+        """Run the block admitted. A block that loses its slot is cancelled, as another call may have it.
 
         Raises:
             LimitExceededError, LimiterUnavailableError: The call is not admitted; nothing is held then.

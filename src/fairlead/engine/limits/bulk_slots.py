@@ -7,7 +7,7 @@
 
 A bulk operation runs for minutes to hours at the vendor, while jobs check it now and then. So its slot belongs
 to a token, not to a run. The slot of a process that dies stays taken until its lease ends, because the
-operation that it started runs on. A token whose lease has ended is worthless.
+operation that it started runs on. A token is worthless once its lease has ended.
 
 A store that lost its state grants slots again before such a lease has ended. So for the rest of that lease no
 new slot is granted, and every token gets its slot back. Spec: G5, R23.
@@ -51,8 +51,8 @@ class BulkRequest:
 
     Attributes:
         token: The token of a slot that the caller has already.
-        knows_running: Whether the caller knows by itself what runs. Then a token whose slot is lost gets another
-            one, and a job without a token goes on in the slot that an earlier run of it left taken.
+        knows_running: Whether the caller knows by itself what runs. Then a token that has lost its slot gets
+            another one, and a job without a token goes on in the slot that an earlier run of it left taken.
     """
 
     key: ConnectionKey
@@ -173,7 +173,7 @@ class BulkAdmitter:
 
     @asynccontextmanager
     async def enter(self, request: BulkRequest) -> AsyncIterator[BulkOperation]:
-        """Run the block in a slot. A block whose slot is lost is cancelled.
+        """Run the block in a slot. A block that loses its slot is cancelled.
 
         Overrides apply first: where limits are off, no block is refused.
 

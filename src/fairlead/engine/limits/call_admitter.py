@@ -103,9 +103,9 @@ class CallAdmitter:
         self._is_ready = False
 
     def enter(self, request: CallRequest) -> AdmittedBlock:
-        """Return a context manager whose block runs admitted, by `admit` and `release`.
+        """Return a context manager that runs its block admitted, by `admit` and `release`.
 
-        A block whose slot is lost is cancelled, and SlotLostError raised.
+        A block that loses its slot is cancelled, and SlotLostError raised.
         """
         return AdmittedBlock(self, request)
 
@@ -193,7 +193,7 @@ class CallAdmitter:
         """End the call with *error*, and start to release it at the gate; see `Admitter.release_soon`.
 
         Returns:
-            The error to raise if *error* is the cancellation of a call whose slot was lost.
+            The error to raise if *error* is the cancellation of a call that lost its slot.
         """
         lost = self._admitter.release_local(admission, error)
         try:
@@ -301,7 +301,7 @@ class CallAdmitter:
             priority_class=request.priority_class or 2,
             wait_s=call.inline_wait_s if request.wait_s is None else request.wait_s,
             call_s=request.call_s,
-            existed_s=self._connections.existed_s(request.key) if call.own else math.inf,
+            existed_s=self._connections.existed_s(request.key) if call.is_exclusive else math.inf,
             account=request.key.account,
             host=request.host,
             plan_now=partial(self._plan_now, request, call),

@@ -41,139 +41,159 @@ from fairlead.policy.limits.limit import MICRO, BucketLimit, Degraded, Domain, P
 from fairlead.policy.limits.share import Share, pool_share, share_of
 
 CLOSED_FOR_S = 5.0
-"""When to ask again where nothing is sent without the store."""
+"""When to try again a call that is not sent without Redis."""
 OWN_SHARE = 1 / 2
-"""Of a lease: how long it goes on with what was its own. The last renewal may be older by a third of a lease
-and by the silence in which the outage was noticed; the rest is for the beat that ends what is beyond it."""
-_KEPT = Released(was_held=True)
+"""The share of a lease during which the process may reuse the slots that it held.
+
+The last renewal may be a third of a lease old, plus the time until the outage was noticed. The rest is for the
+beat that cancels the calls beyond the share.
+"""
 MANY = 20_000
-"""The most limits to know before unused ones are forgotten, and the most asks to keep for a return."""
+"""How many limits to store before unused ones are dropped, and how many requests to cancel later."""
 HEARD_S = 15.0
-"""By then the others have counted a new process (FleetSize) and keep to the smaller share (LeaseRenewer)."""
+"""How long until the other processes have counted a new one (FleetSize) and cancelled calls beyond their
+smaller share (LeaseRenewer)."""
+_RELEASED = Released(was_held=True)
 
 
 class LocalCounts(Gate, Protocol):
     """A gate of one process that shows its buckets."""
 
     def buckets(self) -> Iterable[tuple[Domain, str, Bucket]]:
-        """Every bucket it has met."""
+        """Return every bucket that it has used."""
         ...
 
     def drop_reservations(self) -> None:
-        """Nobody comes for what was promised."""
+        """Drop all reservations: their calls do not come back for them."""
         ...
 
 
 @dataclass(slots=True)
 class DegradedGate:
-    """Made when the store goes away, thrown away when it is back. *held* are the slots of that moment.
+    """The gate of one outage: made when Redis becomes unavailable, dropped when it is available again.
 
-    *storeless*: there is no store, so none of ours was ever counted anywhere else.
+    Attributes:
+        gate: Counts what this process spends and holds.
+        share: Returns this process's share of the limits.
+        now_mono: Returns the time of the monotonic clock.
+        initial_slots: The slots that this process held when Redis became unavailable.
+        storeless: Whether there is no Redis at all, so that no other process counts these slots.
     """
 
     gate: LocalCounts
     share: Callable[[], Share]
-    now_s: Callable[[], float]
-    held: Sequence[Renewal]
+    now_mono: Callable[[], float]
+    initial_slots: Sequence[Renewal]
     storeless: bool = False
     since_mono: float = field(init=False)
     _plans: WeakKeyDictionary[Plan, tuple[Share, Plan]] = field(default_factory=WeakKeyDictionary)
     _limits: dict[tuple[Domain, str], BucketLimit] = field(default_factory=dict)
-    _most: int = MANY
-    _own: Counter[tuple[Domain, str]] = field(default_factory=Counter)
-    """How many slots of each pool were ours when it began."""
+    _max_limits: int = MANY
+    _initial_counts: Counter[tuple[Domain, str]] = field(default_factory=Counter)
+    """How many slots of each pool this process held when the outage began."""
     _running: dict[int, Renewal] = field(default_factory=dict)
-    _ended: list[Release] = field(default_factory=list)
-    _left: dict[int, AdmitRequest] = field(default_factory=dict)
-    _paid: Counter[tuple[Domain, str]] = field(default_factory=Counter)
-    """How much each bucket had spent when the store last heard what it owes."""
+    _unreported_releases: list[Release] = field(default_factory=list)
+    _to_cancel: dict[int, AdmitRequest] = field(default_factory=dict)
+    _reported: Counter[tuple[Domain, str]] = field(default_factory=Counter)
+    """How much each bucket had spent when it was last reported to Redis."""
 
     def __post_init__(self) -> None:
-        self.since_mono = self.now_s()
-        self._own.update((renewal.domain, renewal.pool.key) for renewal in self.held)
+        self.since_mono = self.now_mono()
+        self._initial_counts.update((renewal.domain, renewal.pool.key) for renewal in self.initial_slots)
 
-    # ---- while it lasts ------------------------------------------------------------------------
+    # ---- during the outage ---------------------------------------------------------------------
 
-    async def begin(self) -> None:
-        """Take over the slots that were held when the store went away."""
-        for renewal in self.held:
+    async def adopt_initial_slots(self) -> None:
+        """Count the slots that were held when Redis became unavailable."""
+        for renewal in self.initial_slots:
             await self._renew(renewal, adopt=True)
 
     async def adopt(self, renewal: Renewal) -> None:
-        """The same for one that the store granted as it went away, and whose call runs here."""
-        self._own[renewal.domain, renewal.pool.key] += 1
+        """Count a slot that Redis granted just before it became unavailable, for a call that runs here."""
+        self._initial_counts[renewal.domain, renewal.pool.key] += 1
         await self._renew(renewal, adopt=True)
 
-    async def admit(self, ask: AdmitRequest) -> AdmitResult:
-        """As the connection's degraded mode has it."""
-        match ask.plan.degraded:
+    async def admit(self, request: AdmitRequest) -> AdmitResult:
+        """Decide by the connection's degraded mode: closed, open, or by this process's share."""
+        match request.plan.degraded:
             case Degraded.CLOSED:
                 return GateRefusal(RefusedBy.OUTAGE, CLOSED_FOR_S)
             case Degraded.OPEN:
-                spent = ask.costs or (1.0,) * len(ask.plan.buckets)
-                return Admitted(ask.plan, None, 0, 0, (), spent, local=True)  # nothing to lose, now or later
-        degraded = self._plan(ask.plan)
-        for bucket in ask.plan.buckets:
-            self._limits[ask.plan.domain, bucket.key] = bucket
-        if len(self._limits) > self._most:  # nothing is owed for limits that the gate has dropped
-            known = {(domain, key) for domain, key, _ in self.gate.buckets()}
-            self._limits = {key: limit for key, limit in self._limits.items() if key in known}
-            self._most = max(MANY, 2 * len(self._limits))
-        answer = await self.gate.admit(ask._replace(plan=degraded))
-        if isinstance(answer, Admitted):
-            if ask.plan.pool is not None and ask.holder is not None:
-                self._running[ask.holder.lease_id] = Renewal(
-                    ask.plan.domain, ask.plan.pool, ask.holder, had_slot=True
+                spent = request.costs or (1.0,) * len(request.plan.buckets)
+                return Admitted(request.plan, None, 0, 0, (), spent, local=True)  # it holds nothing
+        degraded = self._plan(request.plan)
+        self._store_limits(request.plan)
+        result = await self.gate.admit(request._replace(plan=degraded))
+        if isinstance(result, Admitted):
+            if request.plan.pool is not None and request.holder is not None:
+                self._running[request.holder.lease_id] = Renewal(
+                    request.plan.domain, request.plan.pool, request.holder, held=True
                 )
-            return answer._replace(plan=ask.plan, local=True)
-        if isinstance(answer, GateRefusal) and answer.retry_after_s is None:
+            return result._replace(plan=request.plan, local=True)
+        if isinstance(result, GateRefusal) and result.retry_after_s is None:
             return GateRefusal(RefusedBy.OUTAGE, CLOSED_FOR_S)  # more than a share, not more than the limit
-        return answer
+        return result
+
+    def _store_limits(self, plan: Plan) -> None:
+        for bucket in plan.buckets:
+            self._limits[plan.domain, bucket.key] = bucket
+        if len(self._limits) > self._max_limits:  # nothing is owed for limits that the gate has dropped
+            used = {(domain, key) for domain, key, _ in self.gate.buckets()}
+            self._limits = {key: limit for key, limit in self._limits.items() if key in used}
+            self._max_limits = max(MANY, 2 * len(self._limits))
 
     async def release(self, release: Release, *, in_store: bool = False) -> Released:
-        """The end of a call, whoever had admitted it. *in_store*: its slot is counted there, too."""
-        here = self._here(release, in_store=in_store)
-        return _KEPT if here is None else (await self.gate.release(here))._replace(was_held=True)
+        """Release a call, admitted by Redis or by this process.
 
-    def release_soon(self, release: Release, told: OnReleased, *, in_store: bool = False) -> None:
-        """The same at once."""
-        here = self._here(release, in_store=in_store)
-        if here is None:
-            told(_KEPT)
-        else:
-            self.gate.release_soon(
-                here, lambda done: told(done._replace(was_held=True) if isinstance(done, Released) else done)
-            )
+        Args:
+            release: The end of the call.
+            in_store: Whether Redis counts its slot as taken.
+        """
+        local = self._local_release(release, in_store=in_store)
+        return _RELEASED if local is None else (await self.gate.release(local))._replace(was_held=True)
 
-    def _here(self, release: Release, *, in_store: bool) -> Release | None:
-        """What this process has to settle of it, by its share; None: nothing."""
+    def release_soon(self, release: Release, on_released: OnReleased, *, in_store: bool = False) -> None:
+        """Release a call as `release` does, at once."""
+        local = self._local_release(release, in_store=in_store)
+        if local is None:
+            on_released(_RELEASED)
+            return
+        self.gate.release_soon(
+            local,
+            lambda result: on_released(
+                result._replace(was_held=True) if isinstance(result, Released) else result
+            ),
+        )
+
+    def _local_release(self, release: Release, *, in_store: bool) -> Release | None:
+        """Return what the local gate has to record of *release*; None: nothing."""
         admitted = release.admitted
         if in_store:
-            self._ended.append(release._replace(actual={}, observed={}))
+            self._unreported_releases.append(release._replace(actual={}, observed={}))
         if admitted.holder is not None and release.health is not DestinationHealth.RESPONDING:
             self._running.pop(admitted.holder.lease_id, None)
         if admitted.plan.degraded is not Degraded.LOCAL_SHARE:
             return None
-        # What the store let through and was then not there to hear of is not this process's to settle.
-        kept = release if admitted.local else release._replace(actual={}, observed={})
-        return kept._replace(admitted=admitted._replace(plan=self._plan(admitted.plan)))
+        # The cost of a call that Redis admitted was not taken from the share.
+        local = release if admitted.local else release._replace(actual={}, observed={})
+        return local._replace(admitted=admitted._replace(plan=self._plan(admitted.plan)))
 
-    async def cancel(self, ask: AdmitRequest) -> None:
-        """Nothing of *ask* is wanted any more."""
-        await self.gate.cancel(ask._replace(plan=self._plan(ask.plan)))
+    async def cancel(self, request: AdmitRequest) -> None:
+        """Drop the request's place in the queue, grant and reservations."""
+        await self.gate.cancel(request._replace(plan=self._plan(request.plan)))
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[Lease]:
-        """Slots are kept as far as our own, later our share, goes."""
-        beyond = self._beyond()
-        return [await self._renewed(renewal, beyond) for renewal in renewals]
+        """Renew slots as far as the capacity of this process allows; the others are lost."""
+        excess = self._excess_leases()
+        return [await self._renew_within(renewal, excess) for renewal in renewals]
 
     def detach(self, lease_id: int) -> None:
-        """A slot that this process keeps no longer: nothing of it is to be told when the store is back."""
+        """Stop holding a slot, and report nothing of it to Redis."""
         self._running.pop(lease_id, None)
-        self._left.pop(lease_id, None)
+        self._to_cancel.pop(lease_id, None)
 
-    async def _renewed(self, renewal: Renewal, beyond: set[int]) -> Lease:
-        if renewal.holder.lease_id in beyond:
+    async def _renew_within(self, renewal: Renewal, excess: set[int]) -> Lease:
+        if renewal.holder.lease_id in excess:
             await self.gate.cancel(
                 AdmitRequest(self._plan(Plan(renewal.domain, pool=renewal.pool)), holder=renewal.holder)
             )
@@ -181,21 +201,21 @@ class DegradedGate:
             return Lease.LOST
         return await self._renew(renewal, adopt=False)
 
-    def _beyond(self) -> set[int]:
-        """The leases of which earlier holders of this process fill all that it may hold."""
-        beyond: set[int] = set()
-        left: dict[tuple[Domain, str], int] = {}
+    def _excess_leases(self) -> set[int]:
+        """Return the leases beyond the capacity of their pool; the oldest leases fill it."""
+        excess: set[int] = set()
+        free: dict[tuple[Domain, str], int] = {}
         for lease_id, running in self._running.items():
             key = (running.domain, running.pool.key)
-            left[key] = left.get(key, self._capacity(running.domain, running.pool)) - 1
-            if left[key] < 0:
-                beyond.add(lease_id)
-        return beyond
+            free[key] = free.get(key, self._capacity(running.domain, running.pool)) - 1
+            if free[key] < 0:
+                excess.add(lease_id)
+        return excess
 
     async def _renew(self, renewal: Renewal, *, adopt: bool) -> Lease:
         capacity = self._capacity(renewal.domain, renewal.pool)
-        own = replace(renewal, pool=self._degraded(renewal.pool, capacity), adopt=adopt)
-        (state,) = await self.gate.renew([own])
+        local = replace(renewal, pool=self._pool_share(renewal.pool, capacity), adopt=adopt)
+        (state,) = await self.gate.renew([local])
         if state is Lease.ACTIVE:
             self._running.setdefault(renewal.holder.lease_id, replace(renewal, had_slot=True))
         return state
@@ -203,105 +223,111 @@ class DegradedGate:
     # ---- shares --------------------------------------------------------------------------------
 
     def _plan(self, plan: Plan) -> Plan:
+        """Return this process's share of *plan*."""
         share = self.share()
-        known = self._plans.get(plan)
-        if known is None or known[0] != share:
-            known = self._plans[plan] = (share, share_of(plan, share))
-        degraded = known[1]
+        cached = self._plans.get(plan)
+        if cached is None or cached[0] != share:
+            cached = self._plans[plan] = (share, share_of(plan, share))
+        degraded = cached[1]
         if plan.pool is None:
             return degraded
-        return replace(degraded, pool=self._degraded(plan.pool, self._capacity(plan.domain, plan.pool)))
+        return replace(degraded, pool=self._pool_share(plan.pool, self._capacity(plan.domain, plan.pool)))
 
     def _capacity(self, domain: Domain, pool: PoolLimit) -> int:
-        """Our own while the store surely counts them for us, as since the last renewal; then our share.
+        """Return how many slots of *pool* this process may use now.
 
-        Before every lease of that time has ended, a share larger than what was ours may be another's still.
+        As long as Redis surely counts them, the slots that it held when the outage began; then its share.
+        Until every lease of that time has ended, slots of the share beyond those may still be another
+        process's.
         """
-        ours = self.share()
-        own, share = self._own[domain, pool.key], ours.slots(pool.capacity)
-        age_s = self.now_s() - self.since_mono
+        share = self.share()
+        initial, shared = self._initial_counts[domain, pool.key], share.slots(pool.capacity)
+        age_s = self.now_mono() - self.since_mono
         if self.storeless:
-            return share if ours.processes == 1 or age_s >= HEARD_S else 0
-        if ours.processes == 1 and ours.steady:
-            return share
+            return shared if share.processes == 1 or age_s >= HEARD_S else 0
+        if share.processes == 1 and share.steady:
+            return shared
         if age_s < pool.lease_s * OWN_SHARE:
-            return own
-        return min(own, share) if age_s < pool.lease_s else share
+            return initial
+        return min(initial, shared) if age_s < pool.lease_s else shared
 
-    def _degraded(self, pool: PoolLimit, capacity: int) -> PoolLimit:
-        # Each look may find another number, and the newest counts: so versions go by the clock.
-        return replace(pool_share(pool, capacity), version=round(self.now_s() * 1000))
+    def _pool_share(self, pool: PoolLimit, capacity: int) -> PoolLimit:
+        # The capacity changes with time, and the newest one counts, so its version is the time.
+        return replace(pool_share(pool, capacity), version=round(self.now_mono() * 1000))
 
-    # ---- what is owed --------------------------------------------------------------------------
+    # ---- after the outage ----------------------------------------------------------------------
 
-    async def pay(self, ask: AdmitRequest) -> Admitted | GateRefusal | None:
-        """What *ask* costs, by our share of its buckets; None: of its buckets nobody else owes anything."""
-        plan = ask.plan
+    async def spend(self, request: AdmitRequest) -> Admitted | GateRefusal | None:
+        """Take the request's cost from the local buckets; None: no other process uses those limits."""
+        plan = request.plan
         if not plan.buckets or plan.degraded is not Degraded.LOCAL_SHARE or self.share().processes == 1:
             return None
-        answer = await self.gate.admit(
-            AdmitRequest(Plan(plan.domain, buckets=self._plan(plan).buckets), ask.costs)
+        result = await self.gate.admit(
+            AdmitRequest(Plan(plan.domain, buckets=self._plan(plan).buckets), request.costs)
         )
-        assert isinstance(answer, Admitted | GateRefusal)  # it stands in no line
-        return answer
+        assert isinstance(result, Admitted | GateRefusal)  # without slots there is no queue
+        return result
 
-    async def refund(self, paid: Admitted) -> None:
-        """The store did not let it through."""
-        await self.gate.release(Release(paid, actual=dict.fromkeys(range(len(paid.plan.buckets)), 0.0)))
+    async def refund(self, spent: Admitted) -> None:
+        """Undo `spend` for a call that Redis did not admit."""
+        await self.gate.release(Release(spent, actual=dict.fromkeys(range(len(spent.plan.buckets)), 0.0)))
 
-    def adopted(self) -> list[Renewal]:
-        """The slots that are in use, for the store to know."""
+    def running_slots(self) -> list[Renewal]:
+        """Return the slots in use, for Redis to adopt."""
         return [replace(renewal, adopt=True) for renewal in self._running.values()]
 
-    def abandon(self, asks: Iterable[AdmitRequest]) -> None:
-        """Store *asks* for cancellation in Redis, which may have a slot, a place and a turn for each.
+    def cancel_later(self, requests: Iterable[AdmitRequest]) -> None:
+        """Store requests for cancellation in Redis, which may hold a slot, a place or units for each.
 
         Of two with the same lease the first is stored, because Redis may know it. At most *MANY* are stored.
         """
-        for ask in asks:
-            if ask.holder is not None and ask.plan.pool is not None and len(self._left) < MANY:
-                self._left.setdefault(ask.holder.lease_id, ask)
+        for request in requests:
+            if request.holder is not None and request.plan.pool is not None and len(self._to_cancel) < MANY:
+                self._to_cancel.setdefault(request.holder.lease_id, request)
 
-    def abandoned(self) -> list[AdmitRequest]:
-        """Return the asks to cancel in Redis, the same ones until that succeeds.
+    def requests_to_cancel(self) -> list[AdmitRequest]:
+        """Return the requests to cancel in Redis, the same ones each time.
 
-        Without this a slot granted without a listener stays idle for a lease, and a turn stays reserved until
-        its time has passed. A call that still runs keeps its slot in Redis, and only its turn is cancelled.
+        Without the cancellation, a slot granted to none of them stays idle for a lease, and units stay
+        reserved until their time has passed. A call that still runs keeps its slot in Redis, and only its
+        reservation is cancelled.
         """
         return [
-            ask._replace(holder=None) if lease_id in self._running else ask
-            for lease_id, ask in self._left.items()
+            request._replace(holder=None) if lease_id in self._running else request
+            for lease_id, request in self._to_cancel.items()
         ]
 
-    def ended(self) -> Sequence[Release]:
-        """Slots that the store takes for held and that are free: else each would be idle for a lease. Told
-        once: what a call says of a destination counts once."""
-        ended, self._ended = self._ended, []
-        return ended
+    def take_releases(self) -> Sequence[Release]:
+        """Return the releases of slots that Redis still counts as taken, each of them once.
+
+        A second report would count what the call says about its destination twice.
+        """
+        releases, self._unreported_releases = self._unreported_releases, []
+        return releases
 
     def debts(self) -> Iterator[Release]:
-        """What was spent and has not come back, bucket by bucket, as ends of calls that spent it."""
+        """Yield what each bucket spent and has not regained, as the release of a call that used it."""
         for domain, key, bucket in self.gate.buckets():
-            spent = bucket.sent - self._paid[domain, key]
+            spent = bucket.sent - self._reported[domain, key]
             owed = min(spent, bucket.capacity - bucket.level - bucket.booked)
             limit = self._limits.get((domain, key))
             if owed > 0 and limit is not None:
                 nothing = Admitted(Plan(domain, buckets=(limit,)), None, 0, 0, (0,), (0.0,))
                 yield Release(nothing, actual={0: owed / MICRO})
 
-    def paid(self, debts: Iterable[Release]) -> None:
-        """The store has heard of *debts*; nothing was spent since they were told."""
+    def mark_reported(self, debts: Iterable[Release]) -> None:
+        """Record that Redis has *debts*; nothing was spent since they were computed."""
         plans = [debt.admitted.plan for debt in debts]
-        heard = {(plan.domain, plan.buckets[0].key) for plan in plans}
+        reported = {(plan.domain, plan.buckets[0].key) for plan in plans}
         for domain, key, bucket in self.gate.buckets():
-            if (domain, key) in heard:
-                self._paid[domain, key] = bucket.sent
+            if (domain, key) in reported:
+                self._reported[domain, key] = bucket.sent
 
 
-def renewal_of(admitted: Admitted | Renewal) -> Renewal:
+def renewal_of(slot: Admitted | Renewal) -> Renewal:
     """Return the renewal that keeps the slot of an admitted call."""
-    if isinstance(admitted, Renewal):
-        return admitted
-    assert admitted.plan.pool is not None
-    assert admitted.holder is not None
-    return Renewal(admitted.plan.domain, admitted.plan.pool, admitted.holder, had_slot=True)
+    if isinstance(slot, Renewal):
+        return slot
+    assert slot.plan.pool is not None
+    assert slot.holder is not None
+    return Renewal(slot.plan.domain, slot.plan.pool, slot.holder, had_slot=True)

@@ -1,11 +1,9 @@
-"""The gate with a second leg: the fleet's while Redis answers, this process's share while it does not (G8).
+"""The gate of a process: the fleet's while Redis is available, else its own share of every limit.
 
-It is noticed by whichever comes first: an error, or a ping that is not answered within 0.8 s. Who waits for
-an answer then is served from the share; what the store makes of their asks later is undone. Two quick
-answers in a row end it: the store is told what was spent and held meanwhile, and asked again. Somebody may
-want it to be so although Redis answers.
-
-Over 400 lines because both halves of the gate are switched in one place.
+Redis counts as unavailable after an error, or after a ping without an answer within 0.8 s. Requests that were
+waiting for Redis are then decided locally; if Redis processes them later, their effect is cancelled. Two quick
+pings in a row end the outage: Redis receives what was spent and held meanwhile, and decides again. An operator
+can force the local mode although Redis is available. Spec: G8.
 """
 
 from __future__ import annotations
@@ -21,17 +19,16 @@ from fairlead._core.clock import Clock, Draw
 from fairlead.engine.base.service import Service
 from fairlead.engine.base.timing import TimeLimit
 from fairlead.engine.limits.degraded_gate import DegradedGate, LocalCounts, renewal_of
-from fairlead.engine.limits.resync import tell
+from fairlead.engine.limits.recovery import RecoveryPeriod
+from fairlead.engine.limits.resync import resync
 from fairlead.engine.ports import (
     AdmitRequest,
     AdmitResult,
     Admitted,
     FleetGate,
-    GateRefusal,
     Lease,
     OnReleased,
     Queued,
-    RefusedBy,
     Release,
     Released,
     Renewal,
@@ -41,32 +38,30 @@ from fairlead.engine.ports import (
 from fairlead.errors import LimiterUnavailableError
 from fairlead.events import Emit, GateDegraded, GateRestored, GateSlow
 from fairlead.policy.limits.breaker import DestinationHealth
-from fairlead.policy.limits.limit import Domain, Plan
+from fairlead.policy.limits.limit import Plan
 from fairlead.policy.limits.pool import Holder
 from fairlead.policy.limits.share import Share
 from fairlead.policy.text.safe import safe_text
 
 ANSWER_S = 0.8
-"""A store that does not answer for so long is away."""
+"""How long a ping may take before Redis counts as unavailable."""
 SLOW_S = 0.5
 LOOK_S = 0.2
-FORSAKEN = 256
-"""The most asks to remember whose caller was cancelled before the answer, or is waiting for its turn."""
+MAX_UNCLAIMED = 256
+"""How many requests to remember that Redis may have granted something which no caller uses."""
 AGAIN_S = 5.0
-"""When to ask again for what only the store can tell."""
+"""When to try again what only Redis can decide."""
 ANSWERS_TO_RETURN = 2
-SHARED_S = 1.0
-"""So long a process that is back keeps to its share: by then the others are back, too, and the store knows
-what they hold and have spent. Of slots after an absence as long as a lease, of buckets after OVERLAP_S."""
-OVERLAP_S = 0.5
-"""What came back to a bucket meanwhile is no more than what processes with and without the store may send on
-top of each other anyway (R27)."""
 
 
 class FailoverGate:
-    """See fairlead.engine.ports.gate.Gate. *local* makes a gate of this process alone.
+    """See fairlead.engine.ports.gate.Gate.
 
-    *storeless*: *fleet* will never answer, for nobody set a store up.
+    Args:
+        fleet: The gate in Redis.
+        local: Returns a new gate of this process alone.
+        share: Returns this process's share of the limits.
+        storeless: Whether there is no Redis at all, so that *fleet* never answers.
     """
 
     def __init__(
@@ -87,135 +82,139 @@ class FailoverGate:
         self._clock, self._draw = clock, draw
         self._emit = emit
         self._degraded: DegradedGate | None = None
-        self._before: DegradedGate | None = None
-        """The outage that has just ended, while we keep to our share."""
-        self._held: dict[int, Admitted | Renewal] = {}
-        self._in_line: dict[int, AdmitRequest] = {}
-        self._forsaken: deque[AdmitRequest] = deque(maxlen=FORSAKEN)
-        self._returned_s, self._away_s, self._answers = -SHARED_S, 0.0, 0
-        self._taken: dict[tuple[Domain, str], set[int]] = {}
-        self._returning: asyncio.Event | None = None
-        self._ending: set[asyncio.Task[None]] = set()
-        self._late: list[tuple[Release, OnReleased]] = []
-        self._by_hand = self._slow = False
+        self._recovery: RecoveryPeriod | None = None
+        self._slots: dict[int, Admitted | Renewal] = {}
+        """The slots that Redis has granted to running calls, by lease."""
+        self._queued: dict[int, AdmitRequest] = {}
+        self._unclaimed: deque[AdmitRequest] = deque(maxlen=MAX_UNCLAIMED)
+        self._quick_pings = 0
+        self._resynced: asyncio.Event | None = None
+        """Set when the return that is under way ends; None: none is."""
+        self._late_releases: list[tuple[Release, OnReleased]] = []
+        """Releases that wait for the return under way."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_forced = self._is_slow = False
         self._wake: Wake = lambda lease_id: None
 
     @property
     def is_degraded(self) -> bool:
-        """Whether the fleet's limits are out of reach."""
+        """Whether this process decides by its share."""
         return self._degraded is not None
 
     # ---- the port ------------------------------------------------------------------------------
 
-    async def admit(self, ask: AdmitRequest) -> AdmitResult:
-        """By the fleet's counts, or by this process's share of them."""
-        degraded = self._degraded if self._returning is None else await self._settled()
+    async def admit(self, request: AdmitRequest) -> AdmitResult:
+        """Decide by the fleet's counts, or by this process's share of them."""
+        degraded = self._degraded if self._resynced is None else await self._settled()
         if degraded is None:
             try:
-                answer = await (self._fleet.admit(ask) if self._before is None else self._just_back(ask))
+                result = await (
+                    self._fleet.admit(request) if self._recovery is None else self._admit_recovering(request)
+                )
             except asyncio.CancelledError:
-                left = self._forsaken.extend if self._degraded is None else self._degraded.abandon
-                left([ask])  # in case Redis becomes unavailable before it is undone there
+                if self._degraded is None:
+                    self._unclaimed.append(request)  # in case Redis fails before the request is undone there
+                else:
+                    self._degraded.cancel_later([request])
                 raise
             except LimiterUnavailableError as error:
-                degraded = await self._goes_away(error)
+                degraded = await self._fail_over(error)
             else:
-                degraded = self._degraded  # gone while the answer was there and not taken up yet
-                if degraded is None or isinstance(answer, Admitted):
-                    await self._note(answer)
-                    return self._followed(ask, answer)
-            degraded.abandon([ask])
-        return self._followed(ask, await degraded.admit(ask))
+                degraded = self._degraded  # Redis may have become unavailable since it answered
+                if degraded is None or isinstance(result, Admitted):
+                    await self._note_slot(result)
+                    return self._note_wait(request, result)
+            degraded.cancel_later([request])
+        return self._note_wait(request, await degraded.admit(request))
 
     async def release(self, release: Release) -> Released:
-        """Where the call was admitted, as far as that is there."""
-        admitted = release.admitted
+        """Release the call where it was admitted, if that is available."""
         degraded = await self._settled()
-        held = self._held.pop(admitted.holder.lease_id, None) if admitted.holder is not None else None
-        self._forget(admitted.plan, admitted.holder)
+        admitted, in_store = release.admitted, self._pop_slot(release.admitted)
         if degraded is None:
-            if admitted.local:  # of an outage that has ended: the store was told of its slot, and of its cost
+            if admitted.local:
+                # The outage has ended, and Redis has been given the call's slot and cost.
                 release = release._replace(actual={}, observed={})
-                if held is None:
+                if not in_store:
                     return Released(was_held=True)
             try:
                 return await self._fleet.release(release)
             except LimiterUnavailableError as error:
-                degraded = await self._goes_away(error)
-        return await degraded.release(release, in_store=held is not None)
+                degraded = await self._fail_over(error)
+        return await degraded.release(release, in_store=in_store)
 
-    def release_soon(self, release: Release, told: OnReleased) -> None:
-        """The same without anybody who waits; what the store is not told is settled here."""
-        admitted, holder = release.admitted, release.admitted.holder
+    def release_soon(self, release: Release, on_released: OnReleased) -> None:
+        """Start `release`. If Redis becomes unavailable, the call is released locally."""
+        admitted = release.admitted
         if release.health is DestinationHealth.RESPONDING:
-            # Only for the breaker that admitted it; for any other the end of the probe decides.
-            if self._returning is None and admitted.local is (self._degraded is not None):
-                (self._degraded or self._fleet).release_soon(release, told)
+            # Only for the breaker that admitted the probe; any other learns from the probe's end.
+            if self._resynced is None and admitted.local is (self._degraded is not None):
+                (self._degraded or self._fleet).release_soon(release, on_released)
             return
-        if self._returning is not None:
-            self._late.append((release, told))  # before those who ask meanwhile
+        if self._resynced is not None:
+            self._late_releases.append((release, on_released))
             return
-        held = self._held.pop(holder.lease_id, None) if holder is not None else None
-        self._forget(admitted.plan, holder)
+        in_store = self._pop_slot(admitted)
         if self._degraded is not None:
-            self._degraded.release_soon(release, told, in_store=held is not None)
+            self._degraded.release_soon(release, on_released, in_store=in_store)
             return
-        if admitted.local:  # of an outage that has ended, as in `finish`
+        if admitted.local:  # as in `release`
             release = release._replace(actual={}, observed={})
-            if held is None:
-                told(Released(was_held=True))
+            if not in_store:
+                on_released(Released(was_held=True))
                 return
 
-        def heard(result: Released | Exception) -> None:
+        def released(result: Released | Exception) -> None:
             if isinstance(result, LimiterUnavailableError):
-                self._spawn(self._lost(release, told, result, in_store=held is not None))
+                self._spawn(self._release_degraded(release, on_released, result, in_store=in_store))
             else:
-                told(result)
+                on_released(result)
 
-        self._fleet.release_soon(release, heard)
+        self._fleet.release_soon(release, released)
 
-    async def _lost(
-        self, release: Release, told: OnReleased, error: LimiterUnavailableError, *, in_store: bool
+    async def _release_degraded(
+        self, release: Release, on_released: OnReleased, error: LimiterUnavailableError, *, in_store: bool
     ) -> None:
-        (await self._goes_away(error)).release_soon(release, told, in_store=in_store)
+        (await self._fail_over(error)).release_soon(release, on_released, in_store=in_store)
 
-    def _spawn(self, ending: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(ending, name="fairlead-gate-end")
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work, name="fairlead-gate-end")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def drained(self) -> None:
-        """Wait until every end that the store was not told has been settled."""
-        while self._ending:
-            await asyncio.wait(self._ending)
+        """Wait until every release that Redis did not get has been done locally."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
 
-    async def cancel(self, ask: AdmitRequest) -> None:
-        """Undone where it was asked; what cannot be reached ends by itself."""
-        self._forget(ask.plan, ask.holder)
+    async def cancel(self, request: AdmitRequest) -> None:
+        """Cancel the request in Redis and in this process. What cannot be reached expires by itself."""
+        self._forget(request.plan, request.holder)
         degraded = await self._settled()
         if degraded is None:
             try:
-                await self._fleet.cancel(ask)
+                await self._fleet.cancel(request)
             except LimiterUnavailableError as error:
-                degraded = await self._goes_away(error)
+                degraded = await self._fail_over(error)
         if degraded is not None:
-            degraded.abandon([ask])
-            await degraded.cancel(ask)
+            degraded.cancel_later([request])
+            await degraded.cancel(request)
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[Lease]:
-        """By whoever counts now."""
+        """Renew slots and places in the queue, in Redis or in this process."""
         degraded = await self._settled()
         if degraded is None:
             try:
                 return await self._fleet.renew(renewals)
             except LimiterUnavailableError as error:
-                degraded = await self._goes_away(error)
+                degraded = await self._fail_over(error)
         return await degraded.renew(renewals)
 
     async def attach(self, renewal: Renewal) -> Lease:
-        """Go on with a slot that another process, or nobody, kept until now.
+        """Continue a slot that another process held, or that no process renews.
 
-        LimiterUnavailableError while this process is alone: only the store knows whose it is.
+        Raises:
+            LimiterUnavailableError: Redis is unavailable, so the slot's owner is unknown.
         """
         if await self._settled() is not None:
             raise LimiterUnavailableError(
@@ -224,179 +223,165 @@ class FailoverGate:
         try:
             (state,) = await self._fleet.renew([renewal])
         except LimiterUnavailableError as error:
-            await self._goes_away(error)
+            await self._fail_over(error)
             raise LimiterUnavailableError(error.message, hint=error.hint, retry_after_s=AGAIN_S) from error
         if state is Lease.ACTIVE:
-            self._held[renewal.holder.lease_id] = renewal
+            self._slots[renewal.holder.lease_id] = renewal
             if self._degraded is not None:
                 await self._degraded.adopt(renewal)
         return state
 
     async def detach(self, renewal: Renewal) -> None:
-        """Leave a slot taken, for another lease, for whoever takes it up: this process keeps it no longer."""
+        """Renew a slot once more, and stop holding it, so that another process can attach to it."""
         try:
             await self.renew([renewal])
         finally:
-            self._held.pop(renewal.holder.lease_id, None)
+            self._slots.pop(renewal.holder.lease_id, None)
             if self._degraded is not None:
                 self._degraded.detach(renewal.holder.lease_id)
 
     async def listen(self, wake: Wake) -> None:
-        """Grants of either."""
+        """Call *wake* for each grant, of Redis or of this process."""
         self._wake = wake
         await self._fleet.listen(wake)
 
-    async def _note(self, answer: AdmitResult) -> None:
-        if isinstance(answer, Admitted) and answer.holder is not None and answer.plan.pool is not None:
-            self._held[answer.holder.lease_id] = answer
-            if self._degraded is not None:
-                await self._degraded.adopt(renewal_of(answer))
+    # ---- what Redis may hold for this process ----------------------------------------------------
 
-    def _followed(self, ask: AdmitRequest, answer: AdmitResult) -> AdmitResult:
-        if isinstance(answer, Admitted) and ask.holder is not None:
-            self._in_line.pop(ask.holder.lease_id, None)
-        elif isinstance(answer, Queued) and ask.holder is not None:
-            self._in_line[ask.holder.lease_id] = ask
+    async def _admit_recovering(self, request: AdmitRequest) -> AdmitResult:
+        recovery = self._recovery
+        if recovery is None or (left_s := recovery.left_s()) <= 0:
+            self._recovery = None
+            return await self._fleet.admit(request)
+        is_queued = request.holder is not None and request.holder.lease_id in self._queued
+        return await recovery.admit(request, left_s, is_queued=is_queued)
+
+    async def _note_slot(self, result: AdmitResult) -> None:
+        if isinstance(result, Admitted) and result.holder is not None and result.plan.pool is not None:
+            self._slots[result.holder.lease_id] = result
+            if self._degraded is not None:
+                await self._degraded.adopt(renewal_of(result))
+
+    def _note_wait(self, request: AdmitRequest, result: AdmitResult) -> AdmitResult:
+        if isinstance(result, Admitted) and request.holder is not None:
+            self._queued.pop(request.holder.lease_id, None)
+        elif isinstance(result, Queued) and request.holder is not None:
+            self._queued[request.holder.lease_id] = request
         else:
-            self._forget(ask.plan, ask.holder)
-            if isinstance(answer, Reserved) and answer.delay_s <= ask.wait_s:  # its caller may not collect it
-                self._forsaken.append(ask)
-        return answer
+            self._forget(request.plan, request.holder)
+            if isinstance(result, Reserved) and result.delay_s <= request.wait_s:
+                self._unclaimed.append(request)  # its caller may leave before it is due
+        return result
+
+    def _pop_slot(self, admitted: Admitted) -> bool:
+        """Forget the slot of a call that has ended; return whether Redis counts it as taken."""
+        holder = admitted.holder
+        slot = None if holder is None else self._slots.pop(holder.lease_id, None)
+        self._forget(admitted.plan, holder)
+        return slot is not None
 
     def _forget(self, plan: Plan, holder: Holder | None) -> None:
         if holder is not None:
-            self._in_line.pop(holder.lease_id, None)
-            if plan.pool is not None and self._taken:
-                self._taken.get((plan.domain, plan.pool.key), set()).discard(holder.lease_id)
+            self._queued.pop(holder.lease_id, None)
+            if self._recovery is not None:
+                self._recovery.release(plan, holder)
 
-    async def _just_back(self, ask: AdmitRequest) -> AdmitResult:
-        """By the fleet's counts as far as our share goes: others may keep to theirs, and be counted later."""
-        before, left_s = self._before, self._returned_s + SHARED_S - self._clock.monotonic()
-        if before is None or left_s <= 0:
-            self._before = None
-            return await self._fleet.admit(ask)
-        if (early := self._beyond_share(ask, left_s)) is not None:
-            return early
-        paid = await before.pay(ask) if self._away_s > OVERLAP_S else None
-        if isinstance(paid, GateRefusal):
-            if ask.holder is not None and ask.holder.lease_id in self._in_line:
-                await self._fleet.cancel(ask)  # a refusal holds nothing: what comes to it would lie idle
-            wait_s = left_s if paid.retry_after_s is None else min(left_s, paid.retry_after_s)
-            return GateRefusal(RefusedBy.RECOVERY, wait_s)
-        answer = await self._fleet.admit(ask)
-        if paid is not None and not isinstance(answer, Admitted):
-            await before.refund(paid)
-        return answer
+    def _wake_queued(self) -> Collection[AdmitRequest]:
+        """Wake the calls in a queue that counts no longer, so that they ask again at once.
 
-    def _beyond_share(self, ask: AdmitRequest, left_s: float) -> GateRefusal | None:
-        """What is held and asked for may not pass our share while others may keep to theirs."""
-        pool = ask.plan.pool
-        if pool is None or ask.holder is None or self._away_s + SHARED_S < pool.lease_s:
-            return None
-        taken = self._taken.setdefault((ask.plan.domain, pool.key), set())
-        if ask.holder.lease_id not in taken and len(taken) >= self._share().slots(pool.capacity):
-            return GateRefusal(RefusedBy.RECOVERY, left_s)
-        taken.add(ask.holder.lease_id)
-        return None
-
-    def _wake_all(self) -> Collection[AdmitRequest]:
-        """Who stands in a line that no longer counts asks again now, not when a lost hint would be missed."""
-        waiting, self._in_line = self._in_line, {}
-        for lease_id in waiting:
+        Returns:
+            The requests that the previous decider may still hold something for.
+        """
+        queued, self._queued = self._queued, {}
+        for lease_id in queued:
             self._wake(lease_id)
-        return [*waiting.values(), *self._forsaken]
+        return [*queued.values(), *self._unclaimed]
 
     async def _settled(self) -> DegradedGate | None:
-        """Who counts now, once a return under way has ended: the fleet (None), or this process alone."""
-        if self._returning is not None:
-            await self._returning.wait()
+        """Return the gate of this process if it decides, None if Redis does; wait for a return under way."""
+        if self._resynced is not None:
+            await self._resynced.wait()
         return self._degraded
 
-    # ---- away and back -------------------------------------------------------------------------
+    # ---- outage and return ---------------------------------------------------------------------
 
-    async def _goes_away(self, error: LimiterUnavailableError) -> DegradedGate:
-        """Who waits for an answer of the store is served here; what comes of his ask is undone."""
+    async def _fail_over(self, error: LimiterUnavailableError) -> DegradedGate:
+        """Decide locally from now on, also the requests that wait for Redis."""
         if self._degraded is not None:
             return self._degraded
-        self._before = None
+        self._recovery = None
         self._degraded = degraded = DegradedGate(
             self._local(),
             self._share,
             self._clock.monotonic,
-            [renewal_of(held) for held in self._held.values()],
+            [renewal_of(slot) for slot in self._slots.values()],
             self._storeless,
         )
-        self._answers = 0
+        self._quick_pings = 0
         self._emit(GateDegraded(safe_text(error)))
         await degraded.gate.listen(self._wake)
-        await degraded.begin()
-        degraded.abandon(self._wake_all())
+        await degraded.adopt_initial_slots()
+        degraded.cancel_later(self._wake_queued())
         self._fleet.abandon(error)
         return degraded
 
     async def force_degraded(self, why: str | None) -> None:
-        """Keep to this process's share for as long as somebody wants it; None: for no longer.
-
-        Then it returns as it does when the store is back.
-        """
-        self._by_hand = why is not None
+        """Decide locally although Redis is available; None: no longer, and return as after an outage."""
+        self._is_forced = why is not None
         if why is None or await self._settled() is not None:
             return
-        await self._goes_away(LimiterUnavailableError(f"the gate is degraded by hand: {why}"))
+        await self._fail_over(LimiterUnavailableError(f"the gate is degraded by hand: {why}"))
 
     async def look(self) -> float | None:
-        """One look at the store: is it there, is it back? To be done every *LOOK_S*."""
-        began_s = self._clock.monotonic()
+        """Check once whether Redis is available, and fail over or return; to be called every LOOK_S."""
+        began_mono = self._clock.monotonic()
         try:
             async with TimeLimit(self._clock, ANSWER_S):
                 await self._fleet.ping()
         except (LimiterUnavailableError, TimeoutError) as error:
-            self._answers = 0
+            self._quick_pings = 0
             if self._degraded is None:
-                await self._goes_away(error if isinstance(error, LimiterUnavailableError) else _silent())
+                await self._fail_over(error if isinstance(error, LimiterUnavailableError) else _silent())
             return LOOK_S
-        took_s = self._clock.monotonic() - began_s
-        self._tell_slow(took_s)
-        self._answers = self._answers + 1 if took_s < SLOW_S else 0
-        is_back = self._answers >= ANSWERS_TO_RETURN and self._fleet.is_settled
-        if self._degraded is not None and is_back and not self._by_hand:
-            await self._comes_back(self._degraded)
+        duration_s = self._clock.monotonic() - began_mono
+        self._report_slow(duration_s)
+        self._quick_pings = self._quick_pings + 1 if duration_s < SLOW_S else 0
+        is_back = self._quick_pings >= ANSWERS_TO_RETURN and self._fleet.is_settled
+        if self._degraded is not None and is_back and not self._is_forced:
+            await self._return(self._degraded)
         return LOOK_S
 
-    def _tell_slow(self, took_s: float) -> None:
-        slow = took_s > SLOW_S
-        if slow and not self._slow:
-            self._emit(GateSlow(round(took_s, 3)))
-        self._slow = slow
+    def _report_slow(self, duration_s: float) -> None:
+        is_slow = duration_s > SLOW_S
+        if is_slow and not self._is_slow:
+            self._emit(GateSlow(round(duration_s, 3)))
+        self._is_slow = is_slow
 
-    async def _comes_back(self, degraded: DegradedGate) -> None:
-        """Tell the store what it missed; whoever asks meanwhile waits for that."""
-        self._returning = asyncio.Event()
+    async def _return(self, degraded: DegradedGate) -> None:
+        """Report the outage to Redis, and let Redis decide again; requests wait meanwhile."""
+        self._resynced = asyncio.Event()
         try:
-            adopted = await tell(self._fleet, degraded, self._clock)
-            self._held = {renewal.holder.lease_id: replace(renewal, adopt=False) for renewal in adopted}
-            degraded.gate.drop_reservations()  # the store gives turns again: these stand in nobody's way
-            self._degraded, self._before = None, degraded
-            self._returned_s, self._taken = self._clock.monotonic(), {}
-            self._away_s = self._returned_s - degraded.since_mono
-            for renewal in adopted:
-                taken = self._taken.setdefault((renewal.domain, renewal.pool.key), set())
-                taken.add(renewal.holder.lease_id)
+            adopted = await resync(self._fleet, degraded, self._clock)
+            self._slots = {renewal.holder.lease_id: replace(renewal, adopt=False) for renewal in adopted}
+            degraded.gate.drop_reservations()  # Redis reserves again: these must not delay a later call
+            self._degraded = None
+            self._recovery = RecoveryPeriod(
+                degraded, adopted, fleet=self._fleet, share=self._share, clock=self._clock
+            )
         except LimiterUnavailableError:
-            self._answers = 0
+            self._quick_pings = 0
         finally:
-            returning, self._returning = self._returning, None
-            late, self._late = self._late, []
-            with ExitStack() as each:  # whatever one raises: the others are done, and nobody is left waiting
-                each.callback(returning.set)
-                for release, told in reversed(late):
-                    each.callback(self.release_soon, release, told)
-        if self._degraded is None:
-            self._wake_all()
-            self._emit(GateRestored(round(self._away_s, 3)))
+            resynced, self._resynced = self._resynced, None
+            late_releases, self._late_releases = self._late_releases, []
+            with ExitStack() as stack:  # run all, whatever one of them raises; the releases come first
+                stack.callback(resynced.set)
+                for release, on_released in reversed(late_releases):
+                    stack.callback(self.release_soon, release, on_released)
+        if self._degraded is None and self._recovery is not None:
+            self._wake_queued()
+            self._emit(GateRestored(round(self._recovery.outage_s, 3)))
 
     def service(self) -> Service:
-        """The looks, as a background service."""
+        """Return the checks as a background service."""
         return Service(
             "gate-guard", self.look, interval_s=LOOK_S, clock=self._clock, draw=self._draw, emit=self._emit
         )

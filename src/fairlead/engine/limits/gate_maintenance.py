@@ -1,7 +1,7 @@
-"""Looks after the gate's keys once an hour, once in the fleet, and tells what it found (G12).
+"""The hourly maintenance of the gate's keys, as part of the job ``clean_up`` of one process. Spec: G12.
 
-A part of the job ``clean_up``, which one process has at a time. There is little to do, and that is what it
-tells: leases end by themselves, and every key has a time to live. What was left over all the same is mended.
+Usually there is nothing to do, and its event says so: leases end by themselves, and every key expires. Leases
+that are over and keys without an expiry are repaired.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from fairlead.policy.text.safe import safe_text
 
 HOUR_S = 3600.0
 GRACE_S = 5.0
-"""A lease that is over for so long is taken out: nobody has asked its pool since, or it would be."""
+"""A lease that has been over for this long is released: a later request to its pool would have done it."""
 TTL_S = 32 * 86_400.0
-"""What a key without an end of its life is given; as long as the numbers of a domain live."""
+"""The expiry of a key that has none: as long as the state of a domain is kept."""
 MOST_KEYS = 500_000
 
 
 class GateMaintenance:
-    """One run an hour."""
+    """The maintenance of one installation's keys."""
 
     def __init__(self, keys: GateKeys, *, emit: Emit) -> None:
         self._keys = keys
         self._emit = emit
 
     async def run(self) -> int:
-        """Mend what is left over; how many leases and keys. 0 where Redis is away."""
+        """Release leases that are over and set missing expiries; return how many, 0 if Redis is unavailable."""
         try:
             return await self._run()
         except LimiterUnavailableError as error:

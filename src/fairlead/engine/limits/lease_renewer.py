@@ -33,7 +33,7 @@ BEATS_PER_LEASE = 3
 SOONEST_LOSS_S = 30.0
 """A store that lost its state grants slots again after this time, so every holder must have renewed by then."""
 SPARE_SHARE = 1 / 30
-"""The share of a lease before whose end a call without renewal is cancelled, so that it is over in time."""
+"""The share of a lease that is left when a call without renewal is cancelled, so that it is over in time."""
 BEAT_SPREAD = 1.05
 """The factor by which the wait between two beats may be longer (Service)."""
 
@@ -208,7 +208,7 @@ class LeaseRenewer:
         )
 
     async def beat(self) -> None:
-        """Renew the leases that are due; cancel the calls whose lease was lost."""
+        """Renew the leases that are due; cancel the calls that lost theirs."""
         now_mono, is_degraded = self._clock.monotonic(), self._is_degraded()
         due = [lease for lease in self._leases.values() if is_degraded or now_mono >= self._renew_mono(lease)]
         if not due:

@@ -48,25 +48,31 @@ _MOST = 50_000
 
 @dataclass(frozen=True, slots=True)
 class CallPlan:
-    """The limits of one kind of call, and how its answers are read."""
+    """The limits of one kind of call, and how its responses are read.
+
+    Attributes:
+        observe: Whether the limits are only observed: no call is refused.
+        mark: A number that identifies the plan in all processes.
+        is_exclusive: Whether only the tenant's connections to this account use its buckets.
+        unknown_costs: The cost of a call without an estimate: one unit of each bucket, or its capacity if that
+            is less. Empty means one of each, as in AdmitRequest.
+        inline_wait_s: How long a call waits that does not say.
+        doubts: The numbers of earlier responses that were ignored.
+    """
 
     plan: Plan
     dialect: str
     observe: bool
     mark: int
-    """Tells plans apart in every process alike."""
-    own: bool
-    """Whether none but the tenant's connections to this account spend from its buckets."""
+    is_exclusive: bool
     unknown_costs: tuple[float, ...]
-    """Of a call of which nothing is known: one of each, or what there is; empty as in AdmitRequest."""
     inline_wait_s: float = INLINE_WAIT_S
-    """How long a call waits that says nothing of it."""
     doubts: Doubts = field(default_factory=Doubts, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class BulkPlan:
-    """The place of one kind of bulk operation, and what the profile says of such operations."""
+    """The slots of one kind of bulk operation, and what the profile says about such operations."""
 
     plan: Plan
     pool: PoolLimit
@@ -87,21 +93,23 @@ class Plans:
         """
         self._profile = profile
         self._since_us = since_us
-        self._made: dict[tuple[UUID, str, str], tuple[Connection, CallPlan]] = {}
+        self._plans: dict[tuple[UUID, str, str], tuple[Connection, CallPlan]] = {}
         self._shared: dict[Domain, Consensus] = {}
 
     def of(self, connection: Connection, api: str | None = None, host: str = "") -> CallPlan:
-        """The plan for a call of *api* (default the profile's) to *host*.
+        """Return the plan for a call of *api* (default the profile's) to *host*.
 
-        Raises InvalidInputError for an API that the provider does not have, InvalidConfigError for impossible settings.
+        Raises:
+            InvalidInputError: The provider has no such API.
+            InvalidConfigError: The settings are impossible.
         """
         profile = self._profile(connection.key.provider, connection.variant)
         limits = profile.limits
         api = api or limits.api
         key = (connection.connection_id, api, host)
-        known = self._made.get(key)
-        if known is not None and (known[0] is connection or _are_alike(known[0], connection)):
-            return known[1]
+        cached = self._plans.get(key)
+        if cached is not None and (cached[0] is connection or _have_same_limits(cached[0], connection)):
+            return cached[1]
         if api not in limits.apis and api not in profile.apis:
             raise InvalidInputError(
                 f"{shown(api)} is no API of this provider",
@@ -109,8 +117,8 @@ class Plans:
                 provider=connection.key.provider,
                 hint=f"it has: {', '.join(sorted({*limits.apis, *profile.apis}))}",
             )
-        if len(self._made) >= _MOST or len(self._shared) >= _MOST:
-            self._made.clear()
+        if len(self._plans) >= _MOST or len(self._shared) >= _MOST:
+            self._plans.clear()
             self._shared.clear()
         tenant = connection.key.tenant
         settings = call_settings_of(profile, connection.settings, tenant=tenant)
@@ -123,24 +131,26 @@ class Plans:
         if doubts.consensus.only != tenant:
             doubts.consensus.only = None
         call_plan = replace(call_plan, inline_wait_s=settings.inline_wait_s, doubts=doubts)
-        self._made[key] = (connection, call_plan)
+        self._plans[key] = (connection, call_plan)
         return call_plan
 
     def bulk(self, connection: Connection, kind: str, api_version: str | None = None) -> BulkPlan:
-        """The plan of a bulk operation of *kind* in *api_version* (default the profile's).
+        """Return the plan of a bulk operation of *kind* in *api_version* (default the profile's).
 
-        Raises InvalidInputError where the provider has no such operations, InvalidConfigError for impossible settings.
+        Raises:
+            InvalidInputError: The provider has no such operations.
+            InvalidConfigError: The settings are impossible.
         """
         limits = self._profile(connection.key.provider, connection.variant).limits
         tenant, provider = connection.key.tenant, connection.key.provider
         bulk = limits.bulk
         if bulk is None or kind not in bulk.kinds:
-            known = ", ".join(bulk.kinds) if bulk else "none"
+            kinds = ", ".join(bulk.kinds) if bulk else "none"
             raise InvalidInputError(
                 f"{shown(kind)} is no kind of bulk operation of this provider",
                 tenant=tenant,
                 provider=provider,
-                hint=f"it has: {known}",
+                hint=f"it has: {kinds}",
             )
         rule = bulk.at(api_version or bulk.api_version)
         if rule is None:
@@ -150,36 +160,34 @@ class Plans:
                 provider=provider,
                 hint=f"write it like {bulk.api_version}",
             )
-        own = limits_of(connection.settings, tenant=tenant, provider=provider)
+        settings = limits_of(connection.settings, tenant=tenant, provider=provider)
         account = connection.account_id or connection.key.account
-        counted = ["bulk", provider, connection.client_id, account, *([kind] if rule.apart else [])]
+        key_parts = ["bulk", provider, connection.client_id, account, *([kind] if rule.apart else [])]
         pool = PoolLimit(
-            "|".join(counted),
-            own.bulk_operations or rule.capacity,
+            "|".join(key_parts),
+            settings.bulk_operations or rule.capacity,
             lease_s=bulk.lease_s,
-            version=_version(connection, own.bulk_operations is not None, self._since_us),
+            version=_version(connection, settings.bulk_operations is not None, self._since_us),
             fencing=True,
         )
-        plan = Plan(_domain(connection, limits, account), pool=pool, degraded=own.degraded_mode)
-        return BulkPlan(plan, pool, bulk, limits.dialect, own.observe)
+        plan = Plan(_domain(connection, limits, account), pool=pool, degraded=settings.degraded_mode)
+        return BulkPlan(plan, pool, bulk, limits.dialect, settings.observe)
 
 
-def _are_alike(one: Connection, other: Connection) -> bool:
-    return (
-        one.version == other.version
-        and one.learned_limits == other.learned_limits
-        and one.learned_slots == other.learned_slots
-    )
+def _have_same_limits(cached: Connection, current: Connection) -> bool:
+    if cached.version != current.version:
+        return False
+    return cached.learned_limits == current.learned_limits and cached.learned_slots == current.learned_slots
 
 
 def check_settings(connection: Connection, limits: Limits) -> None:
-    """InvalidConfigError where no call could be made with the settings of *connection*.
+    """Raise InvalidConfigError if no call could be made with the settings of *connection*.
 
-    To be asked before they are stored: later each call would be told, and somebody is paged for it.
+    Call it before they are stored, because afterwards every call would fail.
     """
     tenant, provider = connection.key.tenant, connection.key.provider
-    own = limits_of(connection.settings, tenant=tenant, provider=provider)
-    for name, limit in own.calls.items():
+    settings = limits_of(connection.settings, tenant=tenant, provider=provider)
+    for name, limit in settings.calls.items():
         unknown = sorted(set(limit.apis) - limits.apis)
         if unknown:
             raise InvalidConfigError(
@@ -204,24 +212,26 @@ def _version(connection: Connection, explicit: bool, since_us: int) -> int:
 
 def _call_plan(connection: Connection, limits: Limits, api: str, host: str, since_us: int = 1) -> CallPlan:
     tenant, provider = connection.key.tenant, connection.key.provider
-    own = limits_of(connection.settings, tenant=tenant, provider=provider)
+    settings = limits_of(connection.settings, tenant=tenant, provider=provider)
     account = connection.account_id or connection.key.account
     counted = provider if limits.domain == "app" else f"{provider}|{account}"
     plan = Plan(
         _domain(connection, limits, account),
         breaker=BreakerRule(
             Destination(provider, connection.key.account, tenant, host).name,
-            failures=own.breaker_failures,
-            open_s=own.breaker_open_s,
+            failures=settings.breaker_failures,
+            open_s=settings.breaker_open_s,
         ),
-        quota=None if own.tenant_slots is None else QuotaLimit(f"tenant|{tenant}", own.tenant_slots),
-        pool=_pool(own, limits, counted, connection, since_us),
-        buckets=_buckets(own, limits, api, counted, connection, since_us),
-        degraded=own.degraded_mode,
+        quota=None
+        if settings.tenant_slots is None
+        else QuotaLimit(f"tenant|{tenant}", settings.tenant_slots),
+        pool=_pool(settings, limits, counted, connection, since_us),
+        buckets=_buckets(settings, limits, api, counted, connection, since_us),
+        degraded=settings.degraded_mode,
     )
     least = tuple(min(UNKNOWN, bucket.capacity) for bucket in plan.buckets)
     costs = () if all(cost == UNKNOWN for cost in least) else least
-    return CallPlan(plan, limits.dialect, own.observe, _mark(plan), limits.domain == "tenant", costs)
+    return CallPlan(plan, limits.dialect, settings.observe, _mark(plan), limits.domain == "tenant", costs)
 
 
 def _mark(plan: Plan) -> int:
@@ -234,7 +244,7 @@ def _domain(connection: Connection, limits: Limits, account: str) -> Domain:
     match limits.domain:
         case "account" if (
             connection.account_id is None
-        ):  # bearing the name of another's shares nothing with it
+        ):  # without an id, equal names do not mean the same account
             return Domain((provider, "unknown account", connection.key.tenant, account))
         case "account":
             return Domain((provider, "account", account))
@@ -245,41 +255,43 @@ def _domain(connection: Connection, limits: Limits, account: str) -> Domain:
 
 
 def _pool(
-    own: ConnectionLimits, limits: Limits, key: str, connection: Connection, since_us: int
+    settings: ConnectionLimits, limits: Limits, key: str, connection: Connection, since_us: int
 ) -> PoolLimit | None:
-    capacity = own.concurrency_limit or limits.slots or own.tenant_slots
-    learnt = connection.learned_slots
-    version = _version(connection, own.concurrency_limit is not None, since_us)
-    if capacity is not None and own.concurrency_limit is None and learnt is not None:
+    capacity = settings.concurrency_limit or limits.slots or settings.tenant_slots
+    observed = connection.learned_slots
+    version = _version(connection, settings.concurrency_limit is not None, since_us)
+    if capacity is not None and settings.concurrency_limit is None and observed is not None:
         capacity, version = (
-            learnt.capacity,
-            version_of(OBSERVED, connection.connection_id.int, learnt.version),
+            observed.capacity,
+            version_of(OBSERVED, connection.connection_id.int, observed.version),
         )
     if capacity is None:
         return None
     return PoolLimit(
         key,
         capacity,
-        max_wait_s=own.max_wait_s,
-        classes=own.priority_classes,
-        minimum=own.minimum_slots,
+        max_wait_s=settings.max_wait_s,
+        classes=settings.priority_classes,
+        minimum=settings.minimum_slots,
         version=version,
     )
 
 
 def _buckets(
-    own: ConnectionLimits, limits: Limits, api: str, key: str, connection: Connection, since_us: int
+    settings: ConnectionLimits, limits: Limits, api: str, key: str, connection: Connection, since_us: int
 ) -> tuple[BucketLimit, ...]:
-    laid_over = limits.model_copy(update={"calls": {**limits.calls, **own.calls}})
+    merged = limits.model_copy(update={"calls": {**limits.calls, **settings.calls}})
     return tuple(
-        _as_learnt(limit.bucket(f"{key}|{name}", name), connection, name in own.calls, since_us)
-        for name, limit in sorted(laid_over.of(api).items())
+        _as_observed(limit.bucket(f"{key}|{name}", name), connection, name in settings.calls, since_us)
+        for name, limit in sorted(merged.of(api).items())
     )
 
 
-def _as_learnt(bucket: BucketLimit, connection: Connection, explicit: bool, since_us: int) -> BucketLimit:
-    told = connection.learned_limits.get(bucket.name)
-    if told is None:
+def _as_observed(bucket: BucketLimit, connection: Connection, explicit: bool, since_us: int) -> BucketLimit:
+    observed = connection.learned_limits.get(bucket.name)
+    if observed is None:
         return replace(bucket, version=_version(connection, explicit, since_us))
     version = _version(connection, explicit, 0)
-    return replace(bucket, capacity=told[0], per_s=told[1], version=version, configured=bucket.capacity)
+    return replace(
+        bucket, capacity=observed[0], per_s=observed[1], version=version, configured=bucket.capacity
+    )

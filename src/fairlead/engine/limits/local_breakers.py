@@ -56,51 +56,51 @@ class LocalBreakers:
         self._clock = clock
         self._entries: dict[tuple[Domain, str], _Entry] = {}
 
-    def admit(self, ask: AdmitRequest) -> Coroutine[Any, Any, AdmitResult]:
-        """Refuse while the local breaker is open; otherwise ask the gate."""
-        rule = ask.plan.breaker
+    def admit(self, request: AdmitRequest) -> Coroutine[Any, Any, AdmitResult]:
+        """Refuse while the local breaker is open; otherwise let the gate decide."""
+        rule = request.plan.breaker
         if not self._entries or rule is None:
-            return self._gate.admit(ask)
-        entry = self._entries.get((ask.plan.domain, rule.key))
-        return self._gate.admit(ask) if entry is None else self._judged(entry, rule, ask)
+            return self._gate.admit(request)
+        entry = self._entries.get((request.plan.domain, rule.key))
+        return self._gate.admit(request) if entry is None else self._admit_by_breaker(entry, rule, request)
 
-    async def _judged(self, entry: _Entry, rule: BreakerRule, ask: AdmitRequest) -> AdmitResult:
-        passed = policy.judge(entry.breaker, _short(rule), self._now_us(), int(ask.call_s * MICRO))
-        if isinstance(passed, int):
-            return GateRefusal(RefusedBy.BREAKER, passed / MICRO)
-        entry.breaker = passed.after
-        if not passed.probe:
-            return await self._gate.admit(ask)
-        answer: AdmitResult | None = None
+    async def _admit_by_breaker(self, entry: _Entry, rule: BreakerRule, request: AdmitRequest) -> AdmitResult:
+        decision = policy.judge(entry.breaker, _short(rule), self._now_us(), int(request.call_s * MICRO))
+        if isinstance(decision, int):
+            return GateRefusal(RefusedBy.BREAKER, decision / MICRO)
+        entry.breaker = decision.after
+        if not decision.probe:
+            return await self._gate.admit(request)
+        result: AdmitResult | None = None
         try:
-            answer = await self._gate.admit(ask)
+            result = await self._gate.admit(request)
         finally:
-            if isinstance(answer, Admitted):
-                entry.probe = answer
+            if isinstance(result, Admitted):
+                entry.probe = result
             else:  # the probe is not sent, so the next call may be the probe
-                self._record(entry, rule, DestinationHealth.NEUTRAL, passed.probe)
-        return answer
+                self._record(entry, rule, DestinationHealth.NEUTRAL, decision.probe)
+        return result
 
     async def release(self, release: Release) -> Released:
         """Record the end of a call in the local breaker and at the gate."""
         release, opened_s, closed = self._recorded(release)
         return _merged(await self._gate.release(release), opened_s, closed)
 
-    def release_soon(self, release: Release, told: OnReleased) -> None:
-        """Record the end of a call without waiting; *told* receives the result."""
+    def release_soon(self, release: Release, on_released: OnReleased) -> None:
+        """Record the end of a call without waiting; *on_released* receives the result."""
         forwarded, opened_s, closed = self._recorded(release)
         if opened_s is None and not closed:
-            self._gate.release_soon(forwarded, told)
+            self._gate.release_soon(forwarded, on_released)
             return
 
         def merged(result: Released | Exception) -> None:
-            told(_merged(result, opened_s, closed) if isinstance(result, Released) else result)
+            on_released(_merged(result, opened_s, closed) if isinstance(result, Released) else result)
 
         self._gate.release_soon(forwarded, merged)
 
-    async def cancel(self, ask: AdmitRequest) -> None:
+    async def cancel(self, request: AdmitRequest) -> None:
         """Cancel at the gate."""
-        await self._gate.cancel(ask)
+        await self._gate.cancel(request)
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[Lease]:
         """Renew at the gate."""
@@ -111,10 +111,10 @@ class LocalBreakers:
         await self._gate.listen(wake)
 
     def _recorded(self, release: Release) -> tuple[Release, float | None, bool]:
-        """Record *finish* in the local breaker.
+        """Record *release* in the local breaker.
 
         Returns:
-            The finish to pass to the gate, the seconds for which the local breaker opened (None: it did not),
+            The release to pass to the gate, the seconds for which the local breaker opened (None: it did not),
             and whether the local breaker closed.
         """
         plan, health = release.admitted.plan, release.health
@@ -158,7 +158,7 @@ class LocalBreakers:
 
 
 def _probe(entry: _Entry, release: Release) -> int:
-    """Return the id of the entry's probe if *finish* ends it, else 0."""
+    """Return the id of the entry's probe if *release* ends it, else 0."""
     return entry.breaker.until_us if entry.probe is release.admitted else 0
 
 
@@ -167,7 +167,7 @@ def _short(rule: BreakerRule) -> BreakerRule:
     return replace(rule, open_s=min(rule.open_s, OPEN_MOST_S), open_max_s=min(rule.open_max_s, OPEN_MOST_S))
 
 
-def _merged(finished: Released, opened_s: float | None, closed: bool) -> Released:
-    if finished.opened_s is None and opened_s is not None:
-        finished = finished._replace(opened_s=opened_s)
-    return finished._replace(closed=finished.closed or closed)
+def _merged(released: Released, opened_s: float | None, closed: bool) -> Released:
+    if released.opened_s is None and opened_s is not None:
+        released = released._replace(opened_s=opened_s)
+    return released._replace(closed=released.closed or closed)

@@ -30,7 +30,7 @@ from fairlead.policy.limits.feedback.raw_response import (
 from fairlead.policy.limits.limit import MAX_SLOTS, BucketLimit, Plan, is_bucket
 
 FAR = 10.0
-"""A learnt limit that differs by more than this factor needs a second answer."""
+"""A stated limit that differs by more than this factor counts once a second response states it."""
 _OF_SOME_CALLS = frozenset({CONCURRENCY, ACCOUNT, BULK, SEARCH, ENDPOINT, OBJECT})
 
 
@@ -52,16 +52,21 @@ class LimitIgnored(Event):
 
 @dataclass(frozen=True, slots=True)
 class Observations:
-    """For each bucket of a plan, by its place: what to observe, and what the call cost."""
+    """What a response says about the buckets of a plan, by their index.
+
+    Attributes:
+        observed: The state of the bucket.
+        actual: Units that the call used.
+        estimated: Units that the provider took for the call before it ran it, or else that it used.
+        slots: How many calls may be in flight.
+        ignored: The names of limits that were ignored because their numbers are impossible or in doubt.
+    """
 
     observed: Mapping[int, Observation]
     actual: Mapping[int, float]
-    asked: Mapping[int, float]
-    """What the provider took for the call before it ran it, or else what it cost."""
+    estimated: Mapping[int, float]
     slots: int | None = None
-    """Calls that may be in flight."""
     ignored: tuple[str, ...] = ()
-    """The names of limits whose numbers were ignored."""
 
 
 @dataclass(slots=True)
@@ -111,19 +116,19 @@ class Doubts:
 
 
 def observations_for(
-    plan: Plan, heard: Iterable[LimitObservation], doubts: Doubts | None = None
+    plan: Plan, items: Iterable[LimitObservation], doubts: Doubts | None = None
 ) -> Observations:
-    """Return what *heard* says about the buckets of *plan*; *doubts* holds what earlier responses stated."""
+    """Return what *items* say about the buckets of *plan*; *doubts* holds what earlier responses stated."""
     doubts = Doubts() if doubts is None else doubts
     ignored: list[str] = []
     observed: dict[int, Observation] = {}
     actual: dict[int, float] = {}
-    asked: dict[int, float] = {}
+    estimated: dict[int, float] = {}
     slots: int | None = None
     unknown_s: float | None = None
-    places = {bucket.name: index for index, bucket in enumerate(plan.buckets) if bucket.name}
-    for item in heard:
-        index = places.get(item.limit)
+    indexes = {bucket.name: index for index, bucket in enumerate(plan.buckets) if bucket.name}
+    for item in items:
+        index = indexes.get(item.limit)
         if index is not None:
             bucket = plan.buckets[index]
             observed[index], is_lost = _observation(item, bucket, doubts)
@@ -131,7 +136,7 @@ def observations_for(
             if item.actual is not None or item.refused:
                 actual[index] = min(item.actual or 0.0, most)  # a refused call was not run
             if (cost := item.requested or item.actual) is not None:
-                asked[index] = min(cost, most)
+                estimated[index] = min(cost, most)
             ignored += [item.limit] * (is_lost or max(item.actual or 0.0, item.requested or 0.0) > most)
         elif item.limit == CONCURRENCY and item.capacity is not None:
             planned = None if plan.pool is None else plan.pool.capacity
@@ -141,15 +146,15 @@ def observations_for(
             unknown_s = max(unknown_s or 0.0, _wait_s(item) or 0.0)
     if unknown_s is not None:
         for other in range(len(plan.buckets)):
-            known = observed.get(other)
+            previous = observed.get(other)
             observed[other] = (
-                Observation(wait_s=unknown_s) if known is None else replace(known, held_s=unknown_s)
+                Observation(wait_s=unknown_s) if previous is None else replace(previous, held_s=unknown_s)
             )
-    return Observations(observed, actual, asked, slots or None, tuple(ignored))
+    return Observations(observed, actual, estimated, slots or None, tuple(ignored))
 
 
-def _is_near(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
-    return all(a <= FAR * b and b <= FAR * a for a, b in zip(one, other, strict=True))
+def _is_near(stated: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    return all(a <= FAR * b and b <= FAR * a for a, b in zip(stated, other, strict=True))
 
 
 def _observation(item: LimitObservation, bucket: BucketLimit, doubts: Doubts) -> tuple[Observation, bool]:
@@ -176,13 +181,13 @@ def _observation(item: LimitObservation, bucket: BucketLimit, doubts: Doubts) ->
 
 
 def _wait_s(item: LimitObservation) -> float | None:
-    """How long nothing may be sent.
+    """Return for how long nothing may be sent; None if the response says how much is left.
 
-    None where the answer told what is left: then the bucket knows by itself when it has enough again, to the
-    millisecond, and need not be emptied. A day's limit without a time of its reset is tried again after a
-    while, since nobody knows when the vendor's day ends.
+    In that case the bucket knows to the millisecond when it has enough again, and need not be emptied. A
+    daily limit without a time of its reset is tried again after a while, since the provider's day may end at
+    any time.
     """
     if item.wait_s is None or (item.left is not None and item.requested is not None):
         return None
-    asked_s = item.wait_s or (HINT_CAP_S if item.daily else 0.0)
-    return clamp_hint(asked_s, daily_limit=item.daily)
+    wait_s = item.wait_s or (HINT_CAP_S if item.daily else 0.0)
+    return clamp_hint(wait_s, daily_limit=item.daily)

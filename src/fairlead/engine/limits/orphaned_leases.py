@@ -1,9 +1,9 @@
-"""Leases that nobody will give back: their holder is gone, or they are over and nobody came by since (G12).
+"""Leases without a holder: its process is gone, or the lease is over and its pool was not used since.
 
-A lease ends by itself, so an orphan costs its slot for the rest of it: seconds for a call, hours for a lock
-of that length. To take it earlier one must be sure. A process whose session was lost may live on under a new
-one, so it counts as gone only where no session of the same process is alive; and a lease that is renewed
-between two looks has a holder, whatever the sessions say.
+A lease ends by itself, so an orphan costs its slot for the rest of it: seconds for a call, hours for a bulk
+operation. To release it earlier one must be sure. A process that lost its session may run on under a new one,
+so it counts as gone only if no session of the same process is alive. A lease that is renewed between two
+checks has a holder, whatever the sessions say. Spec: G12.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from fairlead.engine.ports import GateKeys, SessionStore, SessionView, StoredLea
 from fairlead.policy.limits.bulk_token import UNTIED
 
 WATCH_S = 14.0
-"""Between two looks: a lease of 30 s is renewed by its holder every 10 to 13 s."""
+"""The time between two checks: a holder renews a lease of 30 s every 10 to 13 s."""
 ALIVE = ("alive", "late")
-GONE, OVER = "its process is gone", "its lease is over"
+PROCESS_GONE, LEASE_OVER = "its process is gone", "its lease is over"
 
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """One lease, why it is an orphan, and the session of its holder where one is known."""
+    """One lease, why it is an orphan, and the session of its holder if it is known."""
 
     lease: StoredLease
     why: str
@@ -31,64 +31,69 @@ class Orphan:
 
 
 def orphans(leases: Iterable[StoredLease], sessions: Sequence[SessionView]) -> list[Orphan]:
-    """Those of *leases* that are orphans by *sessions*, the earliest end first."""
-    known = {str(session.session_id): session for session in sessions}
+    """Return those of *leases* that are orphans according to *sessions*, the earliest end first."""
+    by_id = {str(session.session_id): session for session in sessions}
     alive = {session.identity for session in sessions if session.state in ALIVE}
-    found: list[Orphan] = []
-    for lease in sorted(leases, key=lambda each: each.until_us):
-        session = known.get(lease.process)
+    result: list[Orphan] = []
+    for lease in sorted(leases, key=lambda lease: lease.until_us):
+        session = by_id.get(lease.process)
         if lease.ends_in_s <= 0:
-            found.append(Orphan(lease, OVER, session))
-        elif lease.process.startswith(UNTIED):  # whoever has its token goes on with it
+            result.append(Orphan(lease, LEASE_OVER, session))
+        elif lease.process.startswith(UNTIED):  # any process that has its token may continue it
             continue
         elif session is None or session.identity not in alive:
-            found.append(Orphan(lease, GONE, session))
-    return found
+            result.append(Orphan(lease, PROCESS_GONE, session))
+    return result
 
 
-def unmoved(earlier: Iterable[Orphan], later: Iterable[Orphan]) -> list[Orphan]:
-    """Those of *later* whose lease was as long before: nobody renewed it between the two looks."""
-    before = {(orphan.lease.key, orphan.lease.holder): orphan.lease.until_us for orphan in earlier}
+def not_renewed(earlier: Iterable[Orphan], later: Iterable[Orphan]) -> list[Orphan]:
+    """Return those of *later* that were not renewed since *earlier*."""
+    earlier_us = {(orphan.lease.key, orphan.lease.holder): orphan.lease.until_us for orphan in earlier}
     return [
         orphan
         for orphan in later
-        if before.get((orphan.lease.key, orphan.lease.holder)) == orphan.lease.until_us
+        if earlier_us.get((orphan.lease.key, orphan.lease.holder)) == orphan.lease.until_us
     ]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """Orphans of one look. *complete* False: the bound of the look was reached, there may be more."""
+class OrphanReport:
+    """The orphans of one check. *complete* False: not every key was read, so there may be more."""
 
     orphans: list[Orphan]
     complete: bool
 
 
 class OrphanSearch:
-    """Looks for orphans, and makes sure of them."""
+    """The search for orphans, which are released only after they have been confirmed."""
 
     def __init__(self, keys: GateKeys, sessions: SessionStore, *, clock: Clock) -> None:
         self._keys = keys
         self._sessions = sessions
         self._clock = clock
 
-    async def look(self) -> Found:
-        """What looks like one now. LimiterUnavailableError, DependencyUnavailableError."""
-        survey = await self._keys.survey(sample=0, leases=True)
-        # Sessions are read after the leases: who took one of these had a session by then.
-        return Found(orphans(survey.leases, await self._sessions.search()), survey.complete)
+    async def find(self) -> OrphanReport:
+        """Return the leases that look like orphans now.
 
-    async def sure(self, watch_s: float = WATCH_S) -> Found:
-        """What is one for sure: no lease of these was renewed for *watch_s*."""
-        earlier = await self.look()
-        if all(orphan.why == OVER for orphan in earlier.orphans):
+        Raises:
+            LimiterUnavailableError: Redis is unavailable.
+            DependencyUnavailableError: PostgreSQL is unavailable.
+        """
+        survey = await self._keys.survey(sample=0, leases=True)
+        # Sessions are read after the leases: by then every holder of one of these has a session.
+        return OrphanReport(orphans(survey.leases, await self._sessions.search()), survey.complete)
+
+    async def confirm(self, watch_s: float = WATCH_S) -> OrphanReport:
+        """Return the orphans that were not renewed for *watch_s*. Raises as `find`."""
+        earlier = await self.find()
+        if all(orphan.why == LEASE_OVER for orphan in earlier.orphans):
             return earlier
         await self._clock.sleep(watch_s)
-        later = await self.look()
-        return Found(unmoved(earlier.orphans, later.orphans), later.complete)
+        later = await self.find()
+        return OrphanReport(not_renewed(earlier.orphans, later.orphans), later.complete)
 
-    async def give_back(self, found: Iterable[Orphan]) -> list[Orphan]:
-        """End their leases; those that were ended. Whoever waits for their slots has them within a second."""
-        asked = {(orphan.lease.key, orphan.lease.holder): orphan for orphan in found}
-        ended = await self._keys.remove_leases([orphan.lease for orphan in asked.values()])
-        return [asked[lease.key, lease.holder] for lease in ended]
+    async def release(self, orphans: Iterable[Orphan]) -> list[Orphan]:
+        """End the leases, and return those that were ended. Waiting calls get their slots within a second."""
+        by_lease = {(orphan.lease.key, orphan.lease.holder): orphan for orphan in orphans}
+        ended = await self._keys.remove_leases([orphan.lease for orphan in by_lease.values()])
+        return [by_lease[lease.key, lease.holder] for lease in ended]

@@ -1,7 +1,7 @@
-"""What a process tells a store that is back, before it asks it again (G8, R23, R27).
+"""The report of a process to a Redis that is available again, before Redis decides again.
 
-First who holds what: of what is given back afterwards the store serves who waits, and beside a call that it
-does not know of that would be one too many. Then what has ended, what is owed, and what was left behind.
+Slots in use come first. When a slot is released, Redis grants it to a waiting call; if it did not know all
+slots in use, that would be one call too many. Releases, debts and cancellations follow. Spec: G8, R23, R27.
 """
 
 from __future__ import annotations
@@ -17,61 +17,66 @@ from fairlead.errors import LimiterUnavailableError
 from fairlead.policy.limits.limit import Plan
 
 AT_MOST_S = 2.0
-"""Meanwhile whoever asks waits; a store that takes longer is not back."""
+"""How long the report may take, while requests wait. A Redis that takes longer is still unavailable."""
 
-_Word = Callable[[], Awaitable[object]]
+_Report = Callable[[], Awaitable[object]]
 
 
-async def tell(fleet: FleetGate, degraded: DegradedGate, clock: Clock) -> list[Renewal]:
-    """Report the state of *alone* to *fleet*, and return the slots that were reported.
+async def resync(fleet: FleetGate, degraded: DegradedGate, clock: Clock) -> list[Renewal]:
+    """Report the state of *degraded* to *fleet*, and return the slots that it adopted.
 
     A report that an available Redis refuses, because keys of a domain are damaged, is dropped. Confirmed
-    debts and ended calls are not reported again, because a lease expires by itself. Cancellations may be
+    debts and releases are not reported again, because a lease expires by itself. Cancellations may be
     repeated, so they are.
 
     Raises:
-        LimiterUnavailableError: Redis did not take the rest, and no report is under way any more.
+        LimiterUnavailableError: Redis did not take the rest, and no report is in flight any more.
     """
     late = LimiterUnavailableError(f"Redis did not hear within {AT_MOST_S:g} s what it had missed")
-    stop, adopted, heard = clock.call_later(AT_MOST_S, lambda: fleet.abandon(late)), degraded.adopted(), False
+    slots, is_complete = degraded.running_slots(), False
+    stop = clock.call_later(AT_MOST_S, lambda: fleet.abandon(late))
     try:
-        known = await _adopted(fleet, adopted, late)
-        await _rest(fleet, degraded, late)
-        heard = True
+        adopted = await _adopt(fleet, slots, late)
+        await _report_rest(fleet, degraded, late)
+        is_complete = True
     finally:
         stop()
-        if not heard:
-            degraded.abandon(_ask_of(renewal) for renewal in adopted)
-    return known
+        if not is_complete:
+            degraded.cancel_later(_request_of(renewal) for renewal in slots)
+    return adopted
 
 
-async def _adopted(fleet: FleetGate, renewals: list[Renewal], late: LimiterUnavailableError) -> list[Renewal]:
-    """Those of them that the store knows of now."""
-    if await _heard(fleet, partial(fleet.renew, renewals), late):
-        return renewals
-    return [renewal for renewal in renewals if await _heard(fleet, partial(fleet.renew, [renewal]), late)]
+async def _adopt(fleet: FleetGate, slots: list[Renewal], late: LimiterUnavailableError) -> list[Renewal]:
+    """Report *slots*, and return those that Redis adopted."""
+    if await _is_accepted(fleet, partial(fleet.renew, slots), late):
+        return slots
+    return [renewal for renewal in slots if await _is_accepted(fleet, partial(fleet.renew, [renewal]), late)]
 
 
-async def _rest(fleet: FleetGate, degraded: DegradedGate, late: LimiterUnavailableError) -> None:
-    debts, ended, left = list(degraded.debts()), degraded.ended(), degraded.abandoned()
-    words: list[_Word] = [
-        *(partial(fleet.release, release) for release in (*debts, *ended)),
-        *(partial(fleet.cancel, ask) for ask in left),
+async def _report_rest(fleet: FleetGate, degraded: DegradedGate, late: LimiterUnavailableError) -> None:
+    debts, releases, to_cancel = (
+        list(degraded.debts()),
+        degraded.take_releases(),
+        degraded.requests_to_cancel(),
+    )
+    reports: list[_Report] = [
+        *(partial(fleet.release, release) for release in (*debts, *releases)),
+        *(partial(fleet.cancel, request) for request in to_cancel),
     ]
-    told = await asyncio.gather(*(word() for word in words), return_exceptions=True)
-    refused = {place: answer for place, answer in enumerate(told) if isinstance(answer, BaseException)}
-    degraded.paid(debt for place, debt in enumerate(debts) if place not in refused)
+    results = await asyncio.gather(*(report() for report in reports), return_exceptions=True)
+    refused = {index: error for index, error in enumerate(results) if isinstance(error, BaseException)}
+    degraded.mark_reported(debt for index, debt in enumerate(debts) if index not in refused)
     if late in refused.values():
         raise late
-    for place in refused:  # one by one: those that were told together with a bad one failed with it
-        await _heard(fleet, words[place], late)
-        degraded.paid(debts[place : place + 1])
+    for index in refused:  # one by one: a report that was sent in one batch with a bad one failed with it
+        await _is_accepted(fleet, reports[index], late)
+        degraded.mark_reported(debts[index : index + 1])
 
 
-async def _heard(fleet: FleetGate, word: _Word, late: LimiterUnavailableError) -> bool:
-    """Whether the store took it; False: it is there, and does not. LimiterUnavailableError where it is away."""
+async def _is_accepted(fleet: FleetGate, report: _Report, late: LimiterUnavailableError) -> bool:
+    """Send *report*; return False if Redis is available and refuses it, or raise LimiterUnavailableError."""
     try:
-        await word()
+        await report()
     except LimiterUnavailableError as error:
         if error is late:
             raise
@@ -80,7 +85,7 @@ async def _heard(fleet: FleetGate, word: _Word, late: LimiterUnavailableError) -
     return True
 
 
-def _ask_of(renewal: Renewal) -> AdmitRequest:
-    """What gives its slot back, should its call have ended before the next try."""
+def _request_of(renewal: Renewal) -> AdmitRequest:
+    """Return the request to cancel if the slot's call ends before the next report."""
     holder = renewal.holder
     return AdmitRequest(Plan(renewal.domain, quota=holder.quota, pool=renewal.pool), holder=holder)
