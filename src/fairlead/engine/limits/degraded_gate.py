@@ -127,7 +127,7 @@ class DegradedGate:
         if isinstance(result, Admitted):
             if request.plan.pool is not None and request.holder is not None:
                 self._running[request.holder.lease_id] = Renewal(
-                    request.plan.domain, request.plan.pool, request.holder, held=True
+                    request.plan.domain, request.plan.pool, request.holder, had_slot=True
                 )
             return result._replace(plan=request.plan, local=True)
         if isinstance(result, GateRefusal) and result.retry_after_s is None:
