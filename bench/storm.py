@@ -39,7 +39,7 @@ from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.adapters.postgres.migrate import Migrator
 from fairlead.assembly.config import load
 from fairlead.errors import FairleadError
-from fairlead.testing.api.api_process import ApiProcess
+from fairlead.testing.api import ApiProcess
 
 TENANT = "acme"
 LOAD = 0.8
@@ -178,8 +178,10 @@ async def _count(api: ApiProcess, result: StormResult) -> None:
     """Count the requests that arrived during the trigger."""
     arrivals = (await api.control("ledger", account=TENANT, arrivals=True))["arrivals"]
     start_mono, end_mono = result.ill_mono
-    ill = [_number(arrival["target"]) for arrival in arrivals if start_mono <= arrival["begun_s"] < end_mono]
-    earlier = {_number(arrival["target"]) for arrival in arrivals if arrival["begun_s"] < start_mono}
+    ill = [
+        _number(arrival["target"]) for arrival in arrivals if start_mono <= arrival["begun_mono"] < end_mono
+    ]
+    earlier = {_number(arrival["target"]) for arrival in arrivals if arrival["begun_mono"] < start_mono}
     result.requests, result.sent = len(ill), len(set(ill) - earlier)
 
 

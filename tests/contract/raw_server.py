@@ -12,9 +12,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from fairlead.testing.api import raw
-from fairlead.testing.api.raw import OK, RawConnection, Script, answer_all, say_once
+from fairlead.testing.api.raw import OK, RawConnection, Script, answer_all, send_once
 
-__all__ = ["BODY", "OK", "RawConnection", "RawServer", "Script", "answer_all", "say_once", "tls_contexts"]
+__all__ = ["BODY", "OK", "RawConnection", "RawServer", "Script", "answer_all", "send_once", "tls_contexts"]
 
 BODY = b'{"ok":true}'
 

@@ -45,8 +45,8 @@ async def test_the_ledger_tells_what_came_and_what_became_of_it() -> None:
         await call("/nowhere")
         first, second, third = api.ledger.arrivals
         assert (first.target, first.authorization) == (f"/acme{ME}?a=1", "Bearer t1")
-        assert (first.begun_s, first.admitted_s, first.ended_s, first.status) == (100, 100, 100, 200)
-        assert (second.begun_s, second.admitted_s, second.status, second.refused) == (
+        assert (first.begun_mono, first.admitted_mono, first.ended_mono, first.status) == (100, 100, 100, 200)
+        assert (second.begun_mono, second.admitted_mono, second.status, second.refused) == (
             100.25, None, 429, "calls",
         )  # fmt: skip
         assert (third.status, third.refused) == (404, None)
@@ -191,7 +191,7 @@ async def test_flapping_fails_a_half_drawn_from_the_seed() -> None:
 
 async def test_refused_call_is_not_counted_as_carried_out() -> None:
     async with MercadoLibreApi(calls=1, clock=ManualClock()) as api, calling(api) as call:
-        api.switch(failing=1, after=True)
+        api.switch(failing=1, after_effect=True)
         assert [(await call(ME)).status for _ in range(2)] == [503, 429]
         assert (api.ledger.admitted(), api.ledger.refused()) == (1, 1)
 
@@ -201,7 +201,7 @@ async def test_dead_by_cutting_the_line() -> None:
         api.switch(failing=1, how="cut")
         with pytest.raises(aiohttp.ClientError):
             await call(ME, "POST")  # aiohttp sends a GET again by itself
-        assert [(one.status, one.admitted_s) for one in api.ledger.arrivals] == [(None, None)]
+        assert [(one.status, one.admitted_mono) for one in api.ledger.arrivals] == [(None, None)]
         api.calm()
         assert (await call(ME)).status == 200
 
@@ -213,7 +213,7 @@ async def test_dead_by_hanging_until_the_client_leaves_or_the_api_stops() -> Non
         while api.ledger.arrived() < 2:
             await asyncio.sleep(0)
         hanging[0].cancel()
-        while not any(one.ended_s for one in api.ledger.arrivals):
+        while not any(one.ended_mono for one in api.ledger.arrivals):
             await asyncio.sleep(0.001)
         assert not hanging[1].done()
     with pytest.raises(aiohttp.ClientError):
@@ -231,7 +231,7 @@ async def test_slow_is_slower_by_the_clock() -> None:
         assert not task.done()
         await clock.advance(1)
         assert (await task).status == 200
-        assert api.ledger.arrivals[0].ended_s == 10
+        assert api.ledger.arrivals[0].ended_mono == 10
 
 
 @pytest.mark.parametrize("name", APIS)

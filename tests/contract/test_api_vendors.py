@@ -229,20 +229,20 @@ async def test_stripe_makes_one_charge_for_one_key() -> None:
         again = await call("/v1/charges", "POST", data={"amount": "5"}, **key)
         assert (body(again), again.headers["idempotent-replayed"]) == (body(made), ("true",))
         assert (await call("/v1/charges", "POST", data={"amount": "6"}, **key)).status == 400
-        assert api.made("acme") == 1
+        assert api.created("acme") == 1
         for _ in range(2):
             await call("/v1/charges", "POST", data={"amount": "5"})
-        assert api.made("acme") == 3
+        assert api.created("acme") == 3
 
 
 async def test_stripe_a_charge_whose_answer_was_lost_is_replayed_by_its_key() -> None:
     key = {"headers": {"Idempotency-Key": "k1"}}
     async with StripeApi() as api, calling(api) as call:
-        api.switch(failing=1, how=500, after=True)
+        api.switch(failing=1, how=500, after_effect=True)
         assert (await call("/v1/charges", "POST", **key)).status == 500
         api.calm()
         assert (await call("/v1/charges", "POST", **key)).headers["idempotent-replayed"] == ("true",)
-        assert api.made("acme") == 1
+        assert api.created("acme") == 1
 
 
 async def test_stripe_pages_by_the_last_one_seen() -> None:

@@ -129,7 +129,7 @@ async def test_proxy_that_does_not_reach_a_destination_is_not_at_fault(
 
     async def script(connection: RawConnection) -> None:
         await connection.request()
-        await connection.say(b"HTTP/1.1 %d No\r\nContent-Length: 0\r\n\r\n" % status)
+        await connection.send(b"HTTP/1.1 %d No\r\nContent-Length: 0\r\n\r\n" % status)
 
     dials = Dials()
     async with RawServer(script) as proxy:

@@ -16,7 +16,7 @@ import pytest
 from fairlead.adapters.http import AiohttpTokenTransport
 from fairlead.adapters.http.client_session import TransportSettings
 from fairlead.engine.ports import HttpResponse, NoResponse
-from tests.contract.raw_server import BODY, OK, RawConnection, RawServer, say_once, tls_contexts
+from tests.contract.raw_server import BODY, OK, RawConnection, RawServer, send_once, tls_contexts
 from tests.contract.token_calls import PRIVATE, SECRET, call_of, let_it_go
 
 
@@ -128,7 +128,7 @@ async def test_a_server_that_hangs_up_during_the_hook_got_nothing(transport: Aio
 
 async def test_an_answer_that_comes_before_the_request_is_not_taken(transport: AiohttpTokenTransport) -> None:
     async def script(connection: RawConnection) -> None:
-        await connection.say(OK)
+        await connection.send(OK)
 
     async with RawServer(script) as server:
         answer = await transport.send(call_of(server.url), lambda: asyncio.sleep(0.05))
@@ -194,7 +194,7 @@ async def test_a_full_pool_is_not_sent() -> None:
     async def script(connection: RawConnection) -> None:
         await connection.request()
         await release.wait()
-        await connection.say(OK)
+        await connection.send(OK)
 
     async with RawServer(script) as server, AiohttpTokenTransport(settings, policy=PRIVATE) as transport:
         first = asyncio.create_task(transport.send(call_of(server.url), let_it_go))
@@ -212,7 +212,7 @@ async def test_a_full_pool_is_not_sent() -> None:
 @pytest.mark.slow
 async def test_an_answer_cut_at_each_byte_is_unknown(transport: AiohttpTokenTransport) -> None:
     for length in range(len(OK)):
-        async with RawServer(say_once(OK[:length])) as server:
+        async with RawServer(send_once(OK[:length])) as server:
             answer = await transport.send(call_of(server.url, reuse=False), let_it_go)
             assert isinstance(answer, NoResponse), f"{length} of {len(OK)} bytes were taken for an answer"
             assert answer.sent
@@ -240,7 +240,7 @@ async def test_an_error_is_an_answer_and_a_redirect_is_not_followed(transport: A
     async with RawServer() as elsewhere:
         moved = f"HTTP/1.1 307 Moved\r\nLocation: {elsewhere.url}\r\nContent-Length: 0\r\n\r\n".encode()
         for data, status in ((moved, 307), (b"HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n", 503)):
-            async with RawServer(say_once(data)) as server:
+            async with RawServer(send_once(data)) as server:
                 answer = await transport.send(call_of(server.url), let_it_go)
                 assert isinstance(answer, HttpResponse)
                 assert answer.status == status

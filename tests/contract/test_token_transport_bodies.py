@@ -13,7 +13,7 @@ import pytest
 
 from fairlead.adapters.http import AddressPolicy, AiohttpTokenTransport
 from fairlead.engine.ports import HttpResponse, NoResponse
-from tests.contract.raw_server import BODY, OK, RawConnection, RawServer, say_once
+from tests.contract.raw_server import BODY, OK, RawConnection, RawServer, send_once
 from tests.contract.token_calls import call_of, let_it_go
 from tests.support.standstill import ran_s
 
@@ -36,7 +36,7 @@ def answer_of(body: bytes, *headers: str) -> bytes:
 async def asked(
     transport: AiohttpTokenTransport, data: bytes, deadline_s: float = 5.0
 ) -> HttpResponse | NoResponse:
-    async with RawServer(say_once(data)) as server:
+    async with RawServer(send_once(data)) as server:
         answer = await transport.send(call_of(server.url, deadline_s=deadline_s), let_it_go)
         assert len(server.arrivals) == 1
         return answer
@@ -106,9 +106,9 @@ async def test_a_large_body_is_refused(transport: AiohttpTokenTransport) -> None
 async def test_chunks_without_end_are_refused(transport: AiohttpTokenTransport) -> None:
     async def script(connection: RawConnection) -> None:
         await connection.request()
-        await connection.say(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
-        while not connection.gone:
-            await connection.say(b"1000\r\n" + bytes(4096) + b"\r\n")
+        await connection.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        while not connection.is_closed:
+            await connection.send(b"1000\r\n" + bytes(4096) + b"\r\n")
 
     async with RawServer(script) as server:
         assert await transport.send(call_of(server.url), let_it_go) == TOO_LARGE
@@ -152,7 +152,7 @@ async def test_early_hints_are_passed_over(transport: AiohttpTokenTransport) -> 
 async def test_a_protocol_nobody_asked_for_ends_at_the_deadline(transport: AiohttpTokenTransport) -> None:
     async def script(connection: RawConnection) -> None:
         await connection.request()
-        await connection.say(b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\nhello")
+        await connection.send(b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\nhello")
 
     async with RawServer(script) as server:
         answer = await asyncio.wait_for(transport.send(call_of(server.url, deadline_s=0.2), let_it_go), 1.0)

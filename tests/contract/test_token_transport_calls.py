@@ -12,7 +12,7 @@ import uvloop
 from fairlead.adapters.http import AddressPolicy, AiohttpTokenTransport
 from fairlead.engine.ports import HttpResponse, NoResponse
 from fairlead.errors import InvalidInputError
-from tests.contract.raw_server import OK, RawConnection, RawServer, answer_all, say_once
+from tests.contract.raw_server import OK, RawConnection, RawServer, answer_all, send_once
 from tests.contract.token_calls import PRIVATE, SECRET, call_of, let_it_go
 
 
@@ -79,9 +79,9 @@ async def test_headers_of_the_call_stand_over_ours(transport: AiohttpTokenTransp
 
 async def test_no_verdict_tells_a_secret_or_an_address() -> None:
     scripts: list[Callable[[RawConnection], Awaitable[None]]] = [
-        say_once(b"garbage that repeats " + SECRET.encode() + b"\r\n\r\n"),
-        say_once(b""),
-        say_once(OK[:60]),
+        send_once(b"garbage that repeats " + SECRET.encode() + b"\r\n\r\n"),
+        send_once(b""),
+        send_once(OK[:60]),
     ]
     async with AiohttpTokenTransport(policy=PRIVATE) as transport:
         for script in scripts:

@@ -27,7 +27,7 @@ DEADLINE_S, STANDSTILL_S, THINKS_S = 0.2, 0.5, 0.3
 async def test_an_answer_that_came_while_it_stood_still_is_read(reuse: bool) -> None:
     async def answer_then_stand_still(connection: RawConnection) -> None:
         await connection.request()
-        await connection.say(OK)
+        await connection.send(OK)
         time.sleep(STANDSTILL_S)  # nothing of this process runs, as after SIGSTOP
 
     async with (
@@ -49,7 +49,7 @@ async def test_how_late_it_left_is_told(reuse: bool, monkeypatch: pytest.MonkeyP
         for _ in range(2 if reuse else 1):
             await connection.request()
             await asyncio.sleep(THINKS_S)
-            await connection.say(OK)
+            await connection.send(OK)
 
     async with RawServer(think) as server, AiohttpTokenTransport(policy=PRIVATE) as transport:
         call = call_of(server.url, reuse=reuse)
@@ -71,7 +71,7 @@ async def test_slow_server_makes_no_send_late(tmp_path: Path, hangs_up: bool) ->
     async def think(connection: RawConnection) -> None:
         await connection.request()
         await asyncio.sleep(THINKS_S)
-        await connection.say(OK)
+        await connection.send(OK)
         if hangs_up:
             connection.hang_up()
 
@@ -94,7 +94,7 @@ async def test_a_farewell_makes_nobody_late_who_stood_still(
 
     async def answer_then_stand_still(connection: RawConnection) -> None:
         await connection.request()
-        await connection.say(OK)
+        await connection.send(OK)
         connection.hang_up()
         time.sleep(STANDSTILL_S)
 

@@ -55,7 +55,7 @@ async def test_a_delete_is_not_repeated_on_a_connection_that_died() -> None:
     async def one_answer_then_silence(connection: RawConnection) -> None:
         await connection.request()
         if len(server.connections) == 1:
-            await connection.say(OK)
+            await connection.send(OK)
             await connection.request()
         connection.hang_up()
 

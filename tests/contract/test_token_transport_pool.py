@@ -37,7 +37,7 @@ async def test_a_connection_that_died_while_idle_is_not_used(
 ) -> None:
     async def script(connection: RawConnection) -> None:
         await connection.request()
-        await connection.say(OK)
+        await connection.send(OK)
         connection.hang_up()
 
     async with RawServer(script) as server:
@@ -53,7 +53,7 @@ async def test_a_post_is_never_sent_again_by_itself(transport: AiohttpTokenTrans
 
     async def script(connection: RawConnection) -> None:
         await connection.request()
-        await connection.say(OK)
+        await connection.send(OK)
         await connection.request()
         connection.hang_up(reset=True)
 
@@ -79,10 +79,10 @@ async def test_bytes_left_over_are_no_answer_to_the_next_request(
 
     async def script(connection: RawConnection) -> None:
         while await connection.request() is not None:
-            await connection.say(OK if pause_s else OK + stale)
+            await connection.send(OK if pause_s else OK + stale)
             if pause_s:
                 await asyncio.sleep(pause_s / 2)
-                await connection.say(stale)
+                await connection.send(stale)
 
     async with RawServer(script) as server:
         for _ in range(3):
@@ -96,7 +96,7 @@ async def test_bytes_left_over_are_no_answer_to_the_next_request(
 async def test_no_cookie_is_kept(transport: AiohttpTokenTransport) -> None:
     async def script(connection: RawConnection) -> None:
         while await connection.request() is not None:
-            await connection.say(OK.replace(b"\r\n\r\n", b"\r\nSet-Cookie: session=1\r\n\r\n"))
+            await connection.send(OK.replace(b"\r\n\r\n", b"\r\nSet-Cookie: session=1\r\n\r\n"))
 
     async with RawServer(script) as server:
         for _ in range(2):
@@ -115,9 +115,9 @@ async def test_a_slow_answer_ends_at_the_deadline(transport: AiohttpTokenTranspo
         sent = (
             b"HTTP/1.1 200 OK\r\nX: " if part == "head" else b"HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n"
         )
-        await connection.say(sent)
+        await connection.send(sent)
         while True:
-            await connection.say(b"x")
+            await connection.send(b"x")
             await asyncio.sleep(0.02)
 
     async with RawServer(script) as server:
@@ -134,7 +134,7 @@ async def test_e39_the_pool_stays_sound_under_cancellation() -> None:
     async def script(connection: RawConnection) -> None:
         while await connection.request() is not None:
             await asyncio.sleep(0.001)
-            await connection.say(OK)
+            await connection.send(OK)
 
     settings = TransportSettings(max_connections=10, max_per_host=10)
     async with RawServer(script) as server, AiohttpTokenTransport(settings, policy=PRIVATE) as transport:

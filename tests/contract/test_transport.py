@@ -17,7 +17,7 @@ from fairlead.adapters.http import AiohttpTransport
 from fairlead.adapters.http.client_session import TransportSettings
 from fairlead.engine.ports import HttpResponse, NoResponse
 from tests.contract.calls import MIB, PRIVATE, answer_of, request_of
-from tests.contract.raw_server import BODY, OK, RawConnection, RawServer, say_once, tls_contexts
+from tests.contract.raw_server import BODY, OK, RawConnection, RawServer, send_once, tls_contexts
 
 METHODS = ("GET", "HEAD", "OPTIONS", "PUT", "DELETE", "POST", "PATCH")
 
@@ -40,7 +40,7 @@ async def test_method_and_body_arrive_as_asked(
 ) -> None:
     async def script(connection: RawConnection) -> None:
         while await connection.request() is not None:
-            await connection.say(OK if method != "HEAD" else OK.removesuffix(BODY))
+            await connection.send(OK if method != "HEAD" else OK.removesuffix(BODY))
 
     async with RawServer(script) as server:
         for _ in range(2):  # the second on the kept connection
@@ -90,7 +90,7 @@ async def test_nothing_is_sent_again_on_a_connection_that_died(
 
     async def one_answer_then_silence(connection: RawConnection) -> None:
         await connection.request()
-        await connection.say(OK)
+        await connection.send(OK)
         await connection.request()
         connection.hang_up(reset=connection.number % 2 == 0)
 
@@ -109,7 +109,7 @@ async def test_a_connection_that_died_while_idle_is_not_used(
 ) -> None:
     async def script(connection: RawConnection) -> None:
         await connection.request()
-        await connection.say(OK)
+        await connection.send(OK)
         connection.hang_up()
 
     async with RawServer(script) as server:
@@ -127,10 +127,10 @@ async def test_an_answer_to_half_a_request_ends_its_connection(transport: Aiohtt
         if connection.number == 1:
             while b"\r\n\r\n" not in connection.received:
                 await connection.more()
-            await connection.say(answer_of(b"no", status="413 Too Large"))
+            await connection.send(answer_of(b"no", status="413 Too Large"))
         else:
             await connection.request()
-            await connection.say(OK)
+            await connection.send(OK)
 
     async with RawServer(script) as server:
         early = await transport.send(request_of(server.url, "POST", bytes(32 * MIB)))
@@ -146,7 +146,7 @@ async def test_redirects_are_answers(transport: AiohttpTransport) -> None:
     async with RawServer() as elsewhere:
         for status in (301, 302, 303, 307, 308):
             moved = answer_of(b"", f"Location: {elsewhere.url}", status=f"{status} Moved")
-            async with RawServer(say_once(moved)) as server:
+            async with RawServer(send_once(moved)) as server:
                 answer = await transport.send(request_of(server.url))
                 assert isinstance(answer, HttpResponse)
                 assert (answer.status, answer.headers["location"]) == (status, (elsewhere.url,))
@@ -156,7 +156,7 @@ async def test_redirects_are_answers(transport: AiohttpTransport) -> None:
 async def test_no_cookie_is_kept(transport: AiohttpTransport) -> None:
     async def script(connection: RawConnection) -> None:
         while await connection.request() is not None:
-            await connection.say(answer_of(BODY, "Set-Cookie: a=1", "Set-Cookie: b=2"))
+            await connection.send(answer_of(BODY, "Set-Cookie: a=1", "Set-Cookie: b=2"))
 
     async with RawServer(script) as server:
         for _ in range(2):
@@ -188,7 +188,7 @@ async def test_a_full_pool_says_so(transport: AiohttpTransport) -> None:
     async def script(connection: RawConnection) -> None:
         while await connection.request() is not None:
             await release.wait()
-            await connection.say(OK)
+            await connection.send(OK)
 
     full = NoResponse(sent=False, kind="pool", why="no free connection in time")
     async with RawServer(script) as server, AiohttpTransport(settings, policy=PRIVATE) as transport:
@@ -261,7 +261,7 @@ async def test_a_certificate_that_is_not_right_gets_nothing(tmp_path: Path, faul
 
 
 async def test_server_without_tls_gets_no_request(transport: AiohttpTransport) -> None:
-    async with RawServer(say_once(OK)) as server:
+    async with RawServer(send_once(OK)) as server:
         answer = await transport.send(request_of(server.url.replace("http:", "https:"), deadline_s=0.5))
         assert isinstance(answer, NoResponse)
         assert not answer.sent

@@ -17,7 +17,7 @@ from fairlead.assembly.settings import Settings
 from fairlead.assembly.settings_mapping import call_transport
 from fairlead.engine.ports import HttpRequest, HttpResponse, NoResponse, StreamBroken
 from tests.contract.calls import MIB, PRIVATE, answer_of, request_of
-from tests.contract.raw_server import BODY, OK, RawConnection, RawServer, say_once
+from tests.contract.raw_server import BODY, OK, RawConnection, RawServer, send_once
 from tests.support.standstill import ran_s
 
 MOST = 256 << 10
@@ -56,7 +56,7 @@ async def transport() -> AsyncIterator[AiohttpTransport]:
 
 
 async def asked(transport: AiohttpTransport, way: Way, data: bytes) -> HttpResponse | NoResponse:
-    async with RawServer(say_once(data)) as server:
+    async with RawServer(send_once(data)) as server:
         answer = await way(transport, request_of(server.url, max_body_bytes=MOST))
         assert len(server.arrivals) == 1
         return answer
@@ -142,7 +142,7 @@ async def test_body_in_one_piece_may_be_too_large(transport: AiohttpTransport, w
 @pytest.mark.parametrize("most", [5 * MIB, 64 * MIB])
 async def test_a_large_body_comes_byte_for_byte(transport: AiohttpTransport, size: int, most: int) -> None:
     body = random.Random(size).randbytes(size)
-    async with RawServer(say_once(answer_of(body))) as server:
+    async with RawServer(send_once(answer_of(body))) as server:
         answer = await transport.send(request_of(server.url, max_body_bytes=most))
     assert isinstance(answer, HttpResponse)
     assert answer.body == body
@@ -151,7 +151,7 @@ async def test_a_large_body_comes_byte_for_byte(transport: AiohttpTransport, siz
 @pytest.mark.slow
 async def test_an_answer_is_held_once_and_not_twice(transport: AiohttpTransport) -> None:
     packed = answer_of(gzip.compress(bytes(16 * MIB)), "Content-Encoding: gzip")
-    async with RawServer(say_once(packed)) as server:
+    async with RawServer(send_once(packed)) as server:
         tracemalloc.start()
         try:
             answer = await transport.send(request_of(server.url, max_body_bytes=16 * MIB))
@@ -190,7 +190,7 @@ async def test_others_run_while_a_large_answer_is_decoded(transport: AiohttpTran
 
     bomb = answer_of(gzip.compress(plain), "Content-Encoding: gzip")
     async with (
-        RawServer(say_once(bomb)) as server,
+        RawServer(send_once(bomb)) as server,
         transport.stream(request_of(server.url, max_body_bytes=len(plain))) as stream,
     ):
         assert not isinstance(stream, NoResponse)
@@ -206,9 +206,9 @@ async def test_others_run_while_a_large_answer_is_decoded(transport: AiohttpTran
 async def test_chunks_without_end_are_refused(transport: AiohttpTransport, way: Way) -> None:
     async def script(connection: RawConnection) -> None:
         await connection.request()
-        await connection.say(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
-        while not connection.gone:
-            await connection.say(b"1000\r\n" + bytes(4096) + b"\r\n")
+        await connection.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        while not connection.is_closed:
+            await connection.send(b"1000\r\n" + bytes(4096) + b"\r\n")
 
     async with RawServer(script) as server:
         answer = await way(transport, request_of(server.url))
@@ -229,9 +229,9 @@ async def test_endless_bytes_between_head_and_body_are_cut_off(
 ) -> None:
     async def script(connection: RawConnection) -> None:
         await connection.request()
-        await connection.say(start)
-        while not connection.gone:
-            await connection.say(piece * (65536 // len(piece)))
+        await connection.send(start)
+        while not connection.is_closed:
+            await connection.send(piece * (65536 // len(piece)))
 
     async with RawServer(script) as server:
         answer = await way(transport, request_of(server.url))
@@ -383,9 +383,9 @@ async def test_a_slow_answer_ends_at_the_deadline(transport: AiohttpTransport, w
 
     async def script(connection: RawConnection) -> None:
         await connection.request()
-        await connection.say(starts[part])
-        while part != "silence" and not connection.gone:
-            await connection.say(b"1\r\nx\r\n" if part == "chunks" else b"x")
+        await connection.send(starts[part])
+        while part != "silence" and not connection.is_closed:
+            await connection.send(b"1\r\nx\r\n" if part == "chunks" else b"x")
             await asyncio.sleep(0.02)
 
     async with RawServer(script) as server:

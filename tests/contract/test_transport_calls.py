@@ -15,7 +15,7 @@ from fairlead.adapters.http import AddressPolicy, AiohttpTransport
 from fairlead.engine.ports import TRANSPORT_HEADERS, HttpResponse, NoResponse
 from fairlead.errors import InvalidInputError
 from tests.contract.calls import PRIVATE, SECRET, request_of
-from tests.contract.raw_server import OK, RawServer, say_once
+from tests.contract.raw_server import OK, RawServer, send_once
 
 
 @pytest.fixture
@@ -229,7 +229,7 @@ async def test_an_address_that_is_well_formed_is_not_changed(private: AiohttpTra
 
 async def test_neither_a_request_nor_a_verdict_shows_what_it_holds(private: AiohttpTransport) -> None:
     url_secret, body_secret = "key-in-the-url", b"body-canary"
-    for script in (say_once(b"echo " + SECRET.encode() + b"\r\n\r\n"), say_once(b""), say_once(OK[:60])):
+    for script in (send_once(b"echo " + SECRET.encode() + b"\r\n\r\n"), send_once(b""), send_once(OK[:60])):
         async with RawServer(script) as server:
             request = request_of(f"{server.url}?key={url_secret}", "POST", body_secret)
             shown = repr(request) + repr(await private.send(request))

@@ -55,7 +55,7 @@ async def echo_or_lie(connection: RawConnection) -> None:
     while (request := await connection.request()) is not None:
         path = request.split(b" ", 2)[1].decode()
         _, verb, rest = path.split("/", 2)
-        await connection.say(answer_of(path.encode()) if verb == "echo" else LIES[rest.replace("_", " ")])
+        await connection.send(answer_of(path.encode()) if verb == "echo" else LIES[rest.replace("_", " ")])
 
 
 def echo_of(server: RawServer, name: object, body: bytes | None = None) -> HttpRequest:
@@ -97,9 +97,9 @@ async def test_bytes_that_come_late_are_no_answer_to_the_next_call(
 
     async def script(connection: RawConnection) -> None:
         while (request := await connection.request()) is not None:
-            await connection.say(answer_of(request.split(b" ", 2)[1]))
+            await connection.send(answer_of(request.split(b" ", 2)[1]))
             await asyncio.sleep(0.01)  # the answer is taken, the connection is idle
-            await connection.say(STALE)
+            await connection.send(STALE)
             said.set()
 
     async with RawServer(script) as server:
@@ -120,7 +120,7 @@ async def test_after_a_101_the_connection_is_not_used_again(transport: AiohttpTr
         while (request := await connection.request()) is not None:
             path = request.split(b" ", 2)[1]
             is_first = path == b"/echo/first"
-            await connection.say(b"HTTP/1.1 101 Switching\r\n\r\n" if is_first else answer_of(path))
+            await connection.send(b"HTTP/1.1 101 Switching\r\n\r\n" if is_first else answer_of(path))
 
     async with RawServer(script) as server:
         for body in (None, b"{}"):
@@ -142,7 +142,7 @@ async def test_an_answer_that_comes_before_the_request_is_not_taken(
         return made
 
     async def speak_first(connection: RawConnection) -> None:
-        await connection.say(STALE)
+        await connection.send(STALE)
 
     monkeypatch.setattr(CheckedConnector, "_create_connection", slow_to_wake)
     async with RawServer(speak_first) as server:
@@ -160,7 +160,7 @@ async def test_e39_the_pool_stays_sound_under_cancellation() -> None:
     async def script(connection: RawConnection) -> None:
         while (request := await connection.request()) is not None:
             await asyncio.sleep(0.0005)
-            await connection.say(answer_of(request.split(b" ", 2)[1]))
+            await connection.send(answer_of(request.split(b" ", 2)[1]))
 
     settings = TransportSettings(max_connections=10, max_per_host=10, connect_timeout_s=30.0)
     async with RawServer(script) as server, AiohttpTransport(settings, policy=PRIVATE) as transport:
@@ -193,7 +193,7 @@ async def test_e39_the_pool_stays_sound_under_cancellation() -> None:
         for number, answer in enumerate(await asyncio.gather(*probes)):
             assert isinstance(answer, HttpResponse)
             assert answer.body == f"/echo/probe-{number}".encode()
-        assert sum(not connection.gone for connection in server.connections) <= 10
+        assert sum(not connection.is_closed for connection in server.connections) <= 10
 
 
 @pytest.mark.parametrize("steps", range(12))
@@ -223,9 +223,9 @@ async def half_a_second_after(delay_s: float) -> None:
 async def test_e31_two_hundred_slow_answers_end_together(transport: AiohttpTransport) -> None:
     async def drip(connection: RawConnection) -> None:
         await connection.request()
-        await connection.say(OK[:20])
-        while not connection.gone:
-            await connection.say(b"x")
+        await connection.send(OK[:20])
+        while not connection.is_closed:
+            await connection.send(b"x")
             await asyncio.sleep(0.05)
 
     settings = TransportSettings(max_connections=200, max_per_host=200)

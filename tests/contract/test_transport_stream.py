@@ -48,10 +48,10 @@ async def test_each_chunk_is_handed_on_when_it_comes(transport: AiohttpTransport
     async def script(connection: RawConnection) -> None:
         await connection.request()
         head = b"Content-Encoding: gzip\r\n\r\n" if encoding else b"\r\n"
-        await connection.say(CHUNKED + head + chunk_of(encoded(b"data: 1\n\n")))
+        await connection.send(CHUNKED + head + chunk_of(encoded(b"data: 1\n\n")))
         await go_on.wait()
-        await connection.say(chunk_of(encoded(b"data: 2\n\n")))
-        await connection.say((chunk_of(compressor.flush()) if encoding else b"") + b"0\r\n\r\n")
+        await connection.send(chunk_of(encoded(b"data: 2\n\n")))
+        await connection.send((chunk_of(compressor.flush()) if encoding else b"") + b"0\r\n\r\n")
 
     async with RawServer(script) as server, transport.stream(request_of(server.url)) as found:
         stream = opened(found)
@@ -68,11 +68,11 @@ async def test_the_connection_is_kept_after_the_end_and_dropped_before_it(
 ) -> None:
     async def script(connection: RawConnection) -> None:
         while await connection.request() is not None:
-            await connection.say(CHUNKED + b"\r\n" + chunk_of(b"first") + b"0\r\n\r\n")
+            await connection.send(CHUNKED + b"\r\n" + chunk_of(b"first") + b"0\r\n\r\n")
 
     async def endless(connection: RawConnection) -> None:
         await connection.request()
-        await connection.say(CHUNKED + b"\r\n" + chunk_of(b"first"))
+        await connection.send(CHUNKED + b"\r\n" + chunk_of(b"first"))
 
     async with RawServer(script) as server:
         for _ in range(3):
@@ -93,7 +93,7 @@ async def test_the_connection_is_kept_after_the_end_and_dropped_before_it(
 async def test_error_within_a_stream_is_raised_and_drops_the_connection(transport: AiohttpTransport) -> None:
     async def endless(connection: RawConnection) -> None:
         await connection.request()
-        await connection.say(CHUNKED + b"\r\n" + chunk_of(b"first"))
+        await connection.send(CHUNKED + b"\r\n" + chunk_of(b"first"))
 
     def fail(_chunk: bytes) -> None:
         raise LookupError
@@ -116,7 +116,7 @@ async def test_request_that_never_left_yields_no_answer_instead_of_a_stream(
 async def test_a_stream_that_breaks_says_so_once_its_good_part_was_given(transport: AiohttpTransport) -> None:
     async def script(connection: RawConnection) -> None:
         await connection.request()
-        await connection.say(CHUNKED + b"\r\n" + chunk_of(b"good"))
+        await connection.send(CHUNKED + b"\r\n" + chunk_of(b"good"))
         await connection.more()
 
     async with RawServer(script) as server:
@@ -138,9 +138,9 @@ async def test_the_deadline_holds_for_a_reader_that_dawdles(transport: AiohttpTr
 
     async def flood(connection: RawConnection) -> None:
         await connection.request()
-        await connection.say(CHUNKED + b"\r\n")
-        while not connection.gone:
-            await connection.say(chunk_of(b"x" * 1000))
+        await connection.send(CHUNKED + b"\r\n")
+        while not connection.is_closed:
+            await connection.send(chunk_of(b"x" * 1000))
 
     async def dawdle(url: str) -> None:
         async with transport.stream(request_of(url, deadline_s=0.2, max_body_bytes=1 << 40)) as stream:
@@ -158,7 +158,7 @@ async def test_a_cancelled_reader_drops_the_connection(transport: AiohttpTranspo
 
     async def endless(connection: RawConnection) -> None:
         await connection.request()
-        await connection.say(CHUNKED + b"\r\n" + chunk_of(b"first"))
+        await connection.send(CHUNKED + b"\r\n" + chunk_of(b"first"))
 
     async with RawServer(endless) as server:
         task = asyncio.create_task(read(transport, server, each=lambda _: reading.set()))
@@ -173,9 +173,9 @@ async def test_rest_of_a_stream_is_no_response_to_the_next_call(transport: Aioht
     async def script(connection: RawConnection) -> None:
         while (request := await connection.request()) is not None:
             path = request.split(b" ", 2)[1]
-            await connection.say(CHUNKED + b"\r\n" + chunk_of(path))
+            await connection.send(CHUNKED + b"\r\n" + chunk_of(path))
             await asyncio.sleep(0)
-            await connection.say(chunk_of(b"!") + b"0\r\n\r\n")
+            await connection.send(chunk_of(b"!") + b"0\r\n\r\n")
 
     async with RawServer(script) as server:
         for number in range(20):

@@ -46,7 +46,7 @@ async def wires(**settings: str) -> AsyncIterator[HttpClients]:
 async def test_the_setting_has_all_that_leaves_go_through_the_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     async def answer(connection: RawConnection) -> None:
         while await connection.request() is not None:
-            await connection.say(OK)
+            await connection.send(OK)
 
     async with RawServer(answer) as proxy:
         monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{proxy.port}")

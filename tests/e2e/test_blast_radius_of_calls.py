@@ -63,7 +63,7 @@ async def vendor(rude: bytes | None) -> AsyncIterator[RawServer]:
             if b"sk_test_rude" in request and rude is None:
                 connection.hang_up()
             else:
-                await connection.say(rude if rude and b"sk_test_rude" in request else OK)
+                await connection.send(rude if rude and b"sk_test_rude" in request else OK)
 
     async with RawServer(script) as server:
         yield server

@@ -110,7 +110,7 @@ async def test_a_job_that_runs_when_its_program_ends_has_its_answer(make: Callab
         await connection.request()
         asked.set()
         await go.wait()
-        await connection.say(answer(b'{"id": 7}'))
+        await connection.send(answer(b'{"id": 7}'))
 
     got: list[object] = []
     async with RawServer(slow) as server:
@@ -207,7 +207,7 @@ async def test_a_vendors_refusal_for_a_limit_burns_no_attempt_of_its_job(
         while await connection.request() is not None:
             asked.append("")
             told = answer(b'{"error": {"message": "too many requests"}}', status="429 Too Many Requests")
-            await connection.say(told if len(asked) == 1 else answer(b"{}"))
+            await connection.send(told if len(asked) == 1 else answer(b"{}"))
 
     async with RawServer(busy_once) as server:
         fl = make(server.url)

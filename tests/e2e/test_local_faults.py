@@ -88,7 +88,7 @@ asyncio.run(main())
 
 async def well(connection: RawConnection) -> None:
     while await connection.request() is not None:
-        await connection.say(OK)
+        await connection.send(OK)
 
 
 class Process:

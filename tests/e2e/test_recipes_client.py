@@ -72,7 +72,7 @@ async def test_calls(shell: Shell, servers: Endpoints, database: Database) -> No
         urls = {api.name: api.url for api in (stripe, shopify, salesforce)}
         shell.settings(SETTINGS + VENDORS.format(**urls))
         await program(shell, CALLS)
-        assert stripe.made("acme") == 2
+        assert stripe.created("acme") == 2
         salesforce.lock("1002")
         async with worker(shell, "shop.all:fl"):
             (charges,) = await finished(database, "read_charges")

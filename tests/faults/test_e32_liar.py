@@ -43,7 +43,7 @@ MOST_BYTES = 256 << 10
 
 async def _liar(connection: RawConnection) -> None:
     """Lies under ``/liar/NAME``; else each answer says which request it is the answer to."""
-    while (request := await connection.request()) is not None and not connection.gone:
+    while (request := await connection.request()) is not None and not connection.is_closed:
         target = urlsplit(request.split(b" ", 2)[1].decode())
         before, _, name = target.path.rpartition("/")
         if before.endswith("/liar"):

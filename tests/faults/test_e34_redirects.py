@@ -51,11 +51,11 @@ class _Ground:
             data = b"" if method == b"HEAD" else json.dumps(items).encode()
             match verb:
                 case "redirect":
-                    await connection.say(answer(b"", f"Location: {place}", status=f"{rest[0]} Moved"))
+                    await connection.send(answer(b"", f"Location: {place}", status=f"{rest[0]} Moved"))
                 case "link":
-                    await connection.say(answer(data, f'Link: <{place}>; rel="next"'))
+                    await connection.send(answer(data, f'Link: <{place}>; rel="next"'))
                 case _:
-                    await connection.say(answer(data))
+                    await connection.send(answer(data))
 
     async def redirects(self) -> None:
         """Every status, by every method, to every place."""
@@ -101,7 +101,7 @@ class _Ground:
 async def _ground(servers: Endpoints, database: DatabaseSettings, folder: Path) -> AsyncIterator[_Ground]:
     async def foreign(connection: RawConnection) -> None:
         while await connection.request() is not None:
-            await connection.say(answer(b'{"items": [2]}'))
+            await connection.send(answer(b'{"items": [2]}'))
 
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context

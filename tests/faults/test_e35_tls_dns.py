@@ -68,7 +68,7 @@ async def _stall(connection: RawConnection) -> None:
 
 
 async def _speak(connection: RawConnection) -> None:
-    await connection.say(OK)
+    await connection.send(OK)
     await _stall(connection)
 
 

@@ -61,7 +61,7 @@ class _Vendor:
             status = "200 OK" if len(came_s) > 1 else "429 Too Many Requests"
             lines = "".join(f"{name}: {value}\r\n" for name, value in self.cases[number][0])
             head = f"HTTP/1.1 {status}\r\nContent-Length: 2\r\n{lines if len(came_s) == 1 else ''}\r\n"
-            await connection.say(head.encode() + b"{}")
+            await connection.send(head.encode() + b"{}")
 
 
 class _Ground:

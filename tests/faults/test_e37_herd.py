@@ -52,11 +52,11 @@ async def _experiment(stage: Stage, figures: Figures, redis_url: str, unsafe: tu
         await child.ask("enqueue", jobs=jobs)
         seen = await _told_and_back(api, tenants)
     came = [
-        again.begun_s - (told.ended_s or 0.0) - TOLD_S
+        again.begun_mono - (told.ended_mono or 0.0) - TOLD_S
         for each in seen.values()
         for told, again in pairwise(each)
     ]
-    due = [due_s - (seen[name][-2].ended_s or 0.0) - TOLD_S for name, due_s in (await _due(stage)).items()]
+    due = [due_s - (seen[name][-2].ended_mono or 0.0) - TOLD_S for name, due_s in (await _due(stage)).items()]
     figures.note(n=JOBS, told_s=TOLD_S)
     for what, after_s in (("came", came), ("due", due)):
         share = sum(0 <= each_s < FIRST_S for each_s in after_s) / len(after_s)
@@ -78,7 +78,7 @@ async def _told_and_back(api: StripeApi, tenants: list[str]) -> dict[str, list[A
 
     def whose(refused: bool) -> set[str]:
         return {
-            one.account for one in api.ledger.of() if one.ended_s and (one.refused is not None) == refused
+            one.account for one in api.ledger.of() if one.ended_mono and (one.refused is not None) == refused
         }
 
     async def all_told() -> bool:

@@ -91,15 +91,15 @@ class _Api(StripeApi):
 
 def until_well(arrivals: Sequence[Arrival]) -> list[Arrival]:
     """Those that came before one had done well: while they do, the breaker is not closed."""
-    well_s = min((one.ended_s or inf for one in arrivals if one.status == 200), default=inf)
-    return [one for one in arrivals if one.begun_s < well_s]
+    well_s = min((one.ended_mono or inf for one in arrivals if one.status == 200), default=inf)
+    return [one for one in arrivals if one.begun_mono < well_s]
 
 
 def most_at_once(arrivals: Sequence[Arrival]) -> int:
     """The most of them that were served at one time."""
-    ends = [(one.ended_s or inf, -1) for one in arrivals]
+    ends = [(one.ended_mono or inf, -1) for one in arrivals]
     most = now = 0
-    for _, step in sorted([*((one.begun_s, 1) for one in arrivals), *ends]):
+    for _, step in sorted([*((one.begun_mono, 1) for one in arrivals), *ends]):
         now += step
         most = max(most, now)
     return most
@@ -109,8 +109,8 @@ def begun_beside_another(arrivals: Sequence[Arrival]) -> int:
     """How many of them, oldest first, came while an earlier one was served."""
     count, busy_s = 0, -inf
     for one in arrivals:
-        count += one.begun_s < busy_s
-        busy_s = max(busy_s, one.ended_s or inf)
+        count += one.begun_mono < busy_s
+        busy_s = max(busy_s, one.ended_mono or inf)
     return count
 
 
@@ -166,7 +166,7 @@ class _Street:
     def _since(self, since_s: float) -> dict[str, list[Arrival]]:
         """What came to the sick API, oldest first, by connection."""
         came: dict[str, list[Arrival]] = {tenant: [] for tenant in TENANTS}
-        newest_first = takewhile(lambda one: one.begun_s >= since_s, reversed(self.sick.ledger.arrivals))
+        newest_first = takewhile(lambda one: one.begun_mono >= since_s, reversed(self.sick.ledger.arrivals))
         for one in reversed([*newest_first]):
             came[one.account].append(one)
         return came
@@ -196,7 +196,7 @@ class _Street:
         await until(is_open, "nobody calls it but to look")
         await asyncio.sleep(DEADLINE_S)  # the last of before end
         self._open_s = time.monotonic()
-        self.sick.switch(failing=1.0, how=500, slow_s=PROBE_S, after=True)
+        self.sick.switch(failing=1.0, how=500, slow_s=PROBE_S, after_effect=True)
 
         async def looked() -> bool:
             ended = [sum(one.status is not None for one in looks) for looks in self._looks()]
@@ -217,7 +217,7 @@ class _Street:
     def keep_probes(self) -> None:
         """Those of the round that has been."""
         probes = [until_well(looks) for looks in self._looks()]
-        half_back = [one for ours in probes for one in ours if one.begun_s >= self._half_s]
+        half_back = [one for ours in probes for one in ours if one.begun_mono >= self._half_s]
         self.bad_half_back += sum(one.status == 500 for one in half_back)
         self.probes += probes
 

@@ -276,7 +276,7 @@ def _judge_limits(soak: _Soak) -> None:
     over = over_excused(served_times(soak.api, TENANT), CALLS_AT_ONCE, weather.excused)
     figures.note(requests=soak.api.ledger.arrived(TENANT), most_served=soak.api.ledger.most_in_flight(TENANT))
     figures.zero(over_limit_at_upstream=over)
-    arrived_s = [one.begun_s for one in soak.api.ledger.of(TENANT)]
+    arrived_s = [one.begun_mono for one in soak.api.ledger.of(TENANT)]
     rate_over = most_over_rate(arrived_s, BURST, PER_S, _above_the_rate(weather.faults))
     figures.note(rate_over_excused=round(rate_over, 1), rate_over_allowed=PER_S * LATE_S)
     figures.holds(rate_over <= PER_S * LATE_S, f"{rate_over:.1f} requests over the rate in some window")

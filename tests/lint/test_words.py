@@ -39,7 +39,6 @@ CEILINGS: dict[str, Ceiling] = {
     "src/fairlead/cli/kit": (32, 2, 6, 35, 1),
     "src/fairlead/cli/providers": (13, 0, 1, 3, 0),
     "src/fairlead/cli/tenants": (17, 4, 3, 9, 0),
-    "src/fairlead/demo": (63, 12, 6, 36, 13),
     "src/fairlead/demo/load": (28, 1, 6, 20, 10),
     "src/fairlead/engine/calls": (64, 4, 18, 30, 21),
     "src/fairlead/engine/limits": (117, 53, 31, 98, 32),
@@ -54,12 +53,7 @@ CEILINGS: dict[str, Ceiling] = {
     "src/fairlead/policy/providers": (88, 8, 9, 46, 0),
     "src/fairlead/policy/text": (14, 5, 0, 26, 0),
     "src/fairlead/policy/tokens": (30, 6, 6, 35, 5),
-    "src/fairlead/testing": (4, 1, 1, 5, 0),
-    "src/fairlead/testing/_kit": (8, 0, 1, 11, 0),
     "src/fairlead/testing/_memory": (61, 9, 5, 54, 1),
-    "src/fairlead/testing/api": (142, 6, 5, 98, 18),
-    "src/fairlead/testing/issuer": (39, 7, 8, 60, 1),
-    "src/fairlead/testing/ledger": (6, 6, 2, 16, 0),
     # ceilings end
 }
 WHO_RATE, TELL_RATE, YOU_RATE = 0.3, 0.2, 10.0

@@ -255,7 +255,7 @@ async def test_an_outage_opens_one_breaker_and_one_probe_closes_it(fl, issuer, d
 
 async def test_unsent_requests_are_tried_again_and_burn_nothing(database, issuer, tmp_path) -> None:
     nowhere = {"gone": local_profile("http://127.0.0.1:9", "strict", "gone")}
-    issuer.play("gone", issuer.world.provider(STRICT))
+    issuer.play("gone", issuer.state.provider(STRICT))
     async with refresher(database, nowhere, tmp_path / "j") as fl:
         connection_id = await fl.connect(issuer, "gone")
         with pytest.raises(NotSentError, match="never left: connect failed") as refused:

@@ -10,7 +10,7 @@ from fairlead.adapters.http import AddressPolicy
 from fairlead.adapters.http.resolver import AddressRefused
 from fairlead.engine.ports import NoResponse
 from fairlead.errors import InvalidConfigError, InvalidInputError, RequestRejectedError
-from tests.contract.raw_server import RawServer, say_once
+from tests.contract.raw_server import RawServer, send_once
 from tests.security.figures import tell
 from tests.security.vectors import INNER, V9
 from tests.security.ways_out import WAYS, resolving, way_out
@@ -92,7 +92,7 @@ async def test_S02_no_redirect_is_followed(way: str, status: int) -> None:
     async with RawServer() as inner:
         for target in ("http://169.254.169.254/latest/meta-data/", inner.url):
             redirect = f"HTTP/1.1 {status} Found\r\nLocation: {target}\r\nContent-Length: 0\r\n\r\n".encode()
-            async with RawServer(say_once(redirect)) as server, way_out(way, LOCAL) as ask:
+            async with RawServer(send_once(redirect)) as server, way_out(way, LOCAL) as ask:
                 told = await ask(server.url)
                 assert told == status or isinstance(told, RequestRejectedError)
                 assert len(server.connections) == 1

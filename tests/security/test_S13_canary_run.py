@@ -33,7 +33,7 @@ async def gather(ground: Ground) -> None:
         f"log of {path.stem}": path.read_bytes() for path in sorted(ground.server_files.glob("*.log"))
     }
     ground.add("webhooks", b"\n".join(ground.tattler.heard))
-    for grant in ground.issuer.world.grants():
+    for grant in ground.issuer.state.grants():
         ground.canaries.keep("refresh token of the issuer", grant.refresh_token)
         ground.canaries.keep("access token of the issuer", grant.access_token)
 

@@ -20,7 +20,7 @@ from fairlead.policy.tokens.request import Client, TokenRequest, code_request, r
 from fairlead.policy.tokens.token import TokenSet
 from fairlead.testing.issuer import Issuer
 from fairlead.testing.ledger import judge
-from tests.contract.raw_server import RawServer, say_once
+from tests.contract.raw_server import RawServer, send_once
 from tests.contract.token_calls import let_it_go
 from tests.security.conftest import PROVIDERS
 from tests.security.figures import tell
@@ -94,7 +94,7 @@ async def test_S29_a_redirect_of_a_token_endpoint_is_refused(
     moved = (
         f"HTTP/1.1 {status} Moved\r\nLocation: {other.url}/two/token\r\nContent-Length: 0\r\n\r\n".encode()
     )
-    async with RawServer(say_once(moved)) as server:
+    async with RawServer(send_once(moved)) as server:
         fl.deps.profiles.profiles["moved"] = local_profile(  # type: ignore[attr-defined]
             server.url, name="moved", endpoints={"token": server.url}
         )

@@ -127,7 +127,7 @@ class SimIssuer:
             now=self._now(),
             ttl_s=life_s,
         )
-        self._entries.begun(family, "registered")
+        self._entries.registered(family, "registered")
         first = family.current
         return Tokens(first.access.text, first.text, life_s, f"account-{tenant}")
 
@@ -217,7 +217,7 @@ class SimIssuer:
                 status=None if answer is None else answer.status,
                 delivered=how == "answered",
                 granted=granted,
-                whole=True,
+                complete=True,
             )
 
         slow = self.chance("slow")

@@ -199,6 +199,6 @@ def sent_twice(ledger: Ledger, now: float) -> Broken | None:
         if presented in seen:
             why = f"generation {post.generation} of {post.connection} was presented again"
             return Broken("calm", now, why)
-        if not post.kept:
+        if not post.unrotated:
             seen.add(presented)
     return None

@@ -1,13 +1,13 @@
-"""``fairlead demo``: the main job on a rude provider, with a killed worker, judged from the other side.
+"""``fairlead demo``: refreshes at faulty providers, with a killed worker, judged by the provider's ledger.
 
-plan      who is on stage, what happens when
-profile   fairlead's settings with hours turned into seconds
-world     the home, the issuer, the servers, the connections and the workers
-stage     the acts in their order
-calls     callers who use each token at once
-watch     what is seen from outside while it runs; recovery: how long the killed worker is felt
-verdict   the issuer's ledger and the database against what was promised
-view      live on a terminal, lines in a pipe
+demo_plan       tenants, providers and connections, and the times of the faults
+profile         fairlead's settings with hours turned into seconds
+environment     the folder, the issuer, the servers, the connections and the workers
+demo_run        the faults in their order
+token_callers   callers that use each token at once
+watch           samples of the database while it runs; recovery: how long the killed worker is missed
+report          the issuer's ledger and the database, compared with the promises
+demo_view       a live picture on a terminal, lines in a pipe
 """
 
 from __future__ import annotations
@@ -30,15 +30,17 @@ def demo(
     seconds: Annotated[
         int, typer.Option("--seconds", min=SHORTEST_S, max=LONGEST_S, help="Length of the run.")
     ] = 60,
-    seed: Annotated[int, typer.Option("--seed", help="Draws who leaves, and the lives of tokens.")] = 1,
+    seed: Annotated[
+        int, typer.Option("--seed", help="Draws the customers that leave, and the lives of tokens.")
+    ] = 1,
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave the demo's folder: logs, ledger, data.")
     ] = False,
 ) -> Exit | None:
-    """Watch the main job on a rude provider: refreshes, a killed worker, outages, and nothing lost.
+    """Watch token refreshes through outages and a killed worker, and see that nothing is lost.
 
-    Everything happens in a temporary folder, on servers of its own. Ends with 0 only if no token was burnt
-    but by the kill itself, no expired token was served, and every connection stands as it should.
+    Everything runs in a temporary folder, on servers of its own. The exit code is 0 only if no token was burnt
+    except by the kill itself, no expired token was served, and every connection has the right state.
     """
     from fairlead.demo.demo_view import show_report
     from fairlead.demo.perform import perform

@@ -1,7 +1,7 @@
-"""What the demo plays: who is on stage, and what happens when. Values only.
+"""The plan of the demo: tenants, providers and connections, and the times of the faults. Values only.
 
-Twenty tenants hold ten connections each, at six providers that treat a spent refresh token in six different
-ways. Times are shares of the length of the run, so that a short run shows the same acts as a long one.
+Twenty tenants have ten connections each, at six providers with six replay policies. Times are shares of the length
+of the run, so that a short run shows the same faults as a long one.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ ACCOUNT_NAMES = ("default", "outlet")
 
 TTL_S = (6.0, 12.0)
 FIXED_TTL_S = 8.0
-"""Where answers do not tell the life of a token (Salesforce), the profile must know it."""
+"""For responses without the life of a token (Salesforce): the profile must state it."""
 GRACE_S = 30.0
-ANSWER_S = 0.2
-"""How long the provider thinks, with the token already spent: who dies meanwhile has lost the answer."""
+RESPONSE_S = 0.2
+"""Seconds between the spending of a token and the response: a worker that dies meanwhile loses the response."""
 
 SHORTEST_S, LONGEST_S = 15, 600
-CUSTOMERS_WHO_LEAVE = 3
-LONGEST_SPELL_S = 3.0
+LEAVING_CUSTOMERS = 3
+LONGEST_OUTAGE_S = 3.0
 REPLACED_AFTER_S = 1.0
-"""How long the killed worker is missed: a supervisor's restart delay."""
+"""A supervisor's delay before it replaces the killed worker."""
 
 
 @dataclass(frozen=True, slots=True)
 class DemoProvider:
-    """One provider on stage: the built-in profile under *provider*, played by the issuer under *policy*."""
+    """One provider: the built-in profile *provider*, which the issuer serves under *policy*."""
 
     provider: str
     policy: Policy
@@ -45,12 +45,12 @@ class DemoProvider:
 
     @property
     def life_s(self) -> float:
-        """Life of a token for the profile: what an answer without expires_in stands for."""
+        """Life of a token for the profile, used for a response without expires_in."""
         return sum(self.ttl_s) / 2 if isinstance(self.ttl_s, tuple) else self.ttl_s
 
     @property
     def client_id(self) -> str:
-        """The app at this provider; a machine-to-machine connection has a client id of its own."""
+        """The app at this provider; a machine-to-machine connection has its own client id."""
         return f"demo-{self.provider}"
 
 
@@ -66,10 +66,10 @@ PROVIDERS = (
 
 @dataclass(frozen=True, slots=True)
 class DemoAccount:
-    """One connection, as both sides know it."""
+    """One connection, with its names at fairlead and at the issuer."""
 
     key: ConnectionKey
-    role: DemoProvider
+    provider: DemoProvider
 
     @property
     def name(self) -> str:
@@ -78,111 +78,114 @@ class DemoAccount:
 
     @property
     def label(self) -> str:
-        """The connection for people."""
+        """The connection in messages."""
         return f"{self.key.tenant} at {self.key.provider} ({self.key.account})"
 
     @property
     def number(self) -> int:
-        """An account number that looks like one."""
+        """A number for the account."""
         return 1_000_000 + 10 * TENANTS.index(self.key.tenant) + ACCOUNT_NAMES.index(self.key.account)
 
     @property
     def client_id(self) -> str:
-        """What the connection shows at the token endpoint."""
-        own = self.role.policy is Policy.ASSERTION
-        return f"{self.role.client_id}-{self.name}" if own else self.role.client_id
+        """The client id of the connection at the token endpoint."""
+        is_assertion = self.provider.policy is Policy.ASSERTION
+        return f"{self.provider.client_id}-{self.name}" if is_assertion else self.provider.client_id
 
     @property
     def endpoint(self) -> dict[str, str]:
-        """The parameters of the profile's addresses."""
+        """The parameters of the profile's URLs."""
         return {"shopify": {"shop": self.name}, "netsuite": {"account": str(self.number)}}.get(
-            self.role.provider, {}
+            self.provider.provider, {}
         )
 
     @property
     def account_id(self) -> str | None:
-        """The account as the profile writes it; None where an endpoint parameter tells."""
-        if self.role.provider == "salesforce":
+        """The account id as the profile writes it; None if an endpoint parameter has it."""
+        if self.provider.provider == "salesforce":
             return f"00D{self.number}"
-        return str(self.number) if self.role.provider == "mercadolibre" else None
+        return str(self.number) if self.provider.provider == "mercadolibre" else None
 
     def at_issuer(self, public_key: str) -> ConnectionConfig:
-        """The account as the issuer has it."""
-        known: dict[str, object] = {"provider": self.role.provider, "connection": self.name}
-        if self.role.provider == "salesforce":
-            known["account_id"] = f"https://login.salesforce.com/id/{self.account_id}/005{self.number}"
+        """Return the account in the issuer's configuration."""
+        fields: dict[str, object] = {"provider": self.provider.provider, "connection": self.name}
+        if self.provider.provider == "salesforce":
+            fields["account_id"] = f"https://login.salesforce.com/id/{self.account_id}/005{self.number}"
         else:
-            known["account_id"] = self.number
-        if self.role.policy is Policy.ASSERTION:
-            known |= {"client_id": self.client_id, "public_key": public_key}
-        return ConnectionConfig.read(known, f"the connection {self.name}")
+            fields["account_id"] = self.number
+        if self.provider.policy is Policy.ASSERTION:
+            fields |= {"client_id": self.client_id, "public_key": public_key}
+        return ConnectionConfig.read(fields, f"the connection {self.name}")
 
 
 ACCOUNTS = tuple(
-    DemoAccount(ConnectionKey(tenant, role.provider, account), role)
+    DemoAccount(ConnectionKey(tenant, provider.provider, account), provider)
     for tenant in TENANTS
-    for role in PROVIDERS
-    for account in ACCOUNT_NAMES[: role.per_tenant]
+    for provider in PROVIDERS
+    for account in ACCOUNT_NAMES[: provider.per_tenant]
 )
 
 
 @dataclass(frozen=True, slots=True)
 class DemoPlan:
-    """One run. *seconds* from the first refresh to the last act; *seed* draws who leaves, and the tokens."""
+    """One run of *seconds* seconds; *seed* draws the leaving customers, and the tokens."""
 
     seconds: float
     seed: int
 
     @property
-    def revoke_at_s(self) -> tuple[float, ...]:
+    def revoke_after_s(self) -> tuple[float, ...]:
         """When customers withdraw their grants."""
         return tuple(self.seconds * share for share in (0.10, 0.14, 0.18))
 
     @property
-    def spell_s(self) -> float:
-        """How long a spell lasts."""
-        return min(LONGEST_SPELL_S, self.seconds / 5)
+    def outage_s(self) -> float:
+        """Seconds that an outage lasts."""
+        return min(LONGEST_OUTAGE_S, self.seconds / 5)
 
     @property
-    def limited_at_s(self) -> float:
+    def limited_after_s(self) -> float:
         """When every provider begins to answer 429."""
         return self.seconds * 0.24
 
     @property
-    def killed_at_s(self) -> float:
+    def killed_after_s(self) -> float:
         """When a worker is killed."""
         return self.seconds * 0.5
 
     @property
-    def down_at_s(self) -> float:
+    def down_after_s(self) -> float:
         """When every provider begins to answer 503."""
         return self.seconds * 0.68
 
     def leaving(self) -> tuple[DemoAccount, ...]:
-        """The customers who withdraw their grants, of three different providers."""
-        draw = Random(f"{self.seed}:leaving")  # noqa: S311 - a play, not a secret
-        roles = draw.sample(PROVIDERS, CUSTOMERS_WHO_LEAVE)
-        return tuple(draw.choice([each for each in ACCOUNTS if each.role is role]) for role in roles)
+        """Return the customers that withdraw their grants, at three different providers."""
+        draw = Random(f"{self.seed}:leaving")  # noqa: S311 - no secret
+        providers = draw.sample(PROVIDERS, LEAVING_CUSTOMERS)
+        return tuple(
+            draw.choice([account for account in ACCOUNTS if account.provider is provider])
+            for provider in providers
+        )
 
     def issuer(self) -> IssuerConfig:
-        """The rude issuer's part."""
+        """Return the configuration of the issuer."""
         return IssuerConfig(
             seed=self.seed,
-            providers={role.provider: _provider(role) for role in PROVIDERS},
-            rules=(Rule(quirk=Quirk(slow_head_s=ANSWER_S)),),
+            providers={provider.provider: _provider(provider) for provider in PROVIDERS},
+            rules=(Rule(quirk=Quirk(slow_head_s=RESPONSE_S)),),
         )
 
 
-def client_secret(role: DemoProvider) -> str:
-    """The app's secret at the issuer, which runs on this machine for the length of the demo."""
-    return f"secret-of-{role.client_id}"
+def client_secret(provider: DemoProvider) -> str:
+    """Return the app's secret at the issuer, which exists only while the demo runs."""
+    return f"secret-of-{provider.client_id}"
 
 
-def _provider(role: DemoProvider) -> ProviderConfig:
+def _provider(provider: DemoProvider) -> ProviderConfig:
     return ProviderConfig(
-        policy=role.policy,
-        grace_s=GRACE_S if role.policy is Policy.GRACE else 0.0,
-        ttl_s=role.ttl_s,
-        dialect=role.dialect,
-        clients={} if role.policy is Policy.ASSERTION else {role.client_id: client_secret(role)},
+        policy=provider.policy,
+        grace_s=GRACE_S if provider.policy is Policy.GRACE else 0.0,
+        ttl_s=provider.ttl_s,
+        dialect=provider.dialect,
+        clients={} if provider.policy is Policy.ASSERTION else {provider.client_id: client_secret(provider)},
     )

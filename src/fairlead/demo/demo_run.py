@@ -1,6 +1,6 @@
-"""The play: what happens when, and who looks on.
+"""The run: the faults in their order, and the samples meanwhile.
 
-connect > run (callers call, acts come and go, a worker is killed) > settle > drain > judge
+connect > run (callers call, providers fail, a worker is killed) > settle > drain > judge
 """
 
 from __future__ import annotations
@@ -22,136 +22,136 @@ from fairlead.demo.watch import ConnectionSample, ConnectionWatch
 from fairlead.demo.worker import WorkerProcess
 from fairlead.testing.issuer import Quirk
 
-LOOK_EVERY_S = 0.5
+SAMPLE_EVERY_S = 0.5
 SETTLE_S = 15.0
-"""How long after the last act the outcome of every refresh must be known: longer than a token lives."""
+"""For so long after the last fault an outcome may be unknown: longer than a token lives."""
 
 LIMITED = Quirk(status=429, retry_after="1")
 DOWN = Quirk(status=503)
 
-Act = Callable[[], Awaitable[object]]
+Fault = Callable[[], Awaitable[object]]
 
 
 class DemoRun:
-    """One performance in *world*, shown by *view*."""
+    """One run in *environment*, shown by *view*."""
 
-    def __init__(self, world: DemoEnvironment, scene: DemoState, view: DemoView) -> None:
-        self._world = world
-        self._plan = world.plan
-        self._scene = scene
-        self._tell = view.tell
+    def __init__(self, environment: DemoEnvironment, state: DemoState, view: DemoView) -> None:
+        self._environment = environment
+        self._plan = environment.plan
+        self._state = state
+        self._report = view.tell
         self._view = view
         self._recovery: Recovery | None = None
 
-    async def play(self) -> DemoReport:
-        """Perform, and judge."""
+    async def run(self) -> DemoReport:
+        """Run the plan, and judge the result."""
         watch = await self._prepare()
-        callers = Callers(self._world.fairlead, self._world.issuer.url, self._plan.seed)
-        self._scene.tally = callers.tally
-        self._scene.began_s = time.monotonic()
-        self._tell("the run begins")
+        callers = Callers(self._environment.fairlead, self._environment.issuer.url, self._plan.seed)
+        self._state.tally = callers.tally
+        self._state.started_mono = time.monotonic()
+        self._report("the run begins")
         async with asyncio.TaskGroup() as group:
-            looking = group.create_task(self._look_on(watch))
+            sampling = group.create_task(self._sample(watch))
             calling = group.create_task(callers.run())
-            await self._acts()
+            await self._inject_faults()
             calling.cancel()
-            looking.cancel()
+            sampling.cancel()
         await self._settle(watch)
         return await self._end()
 
     async def _prepare(self) -> ConnectionWatch:
-        world, scene = self._world, self._scene
-        self._tell(f"demo profile: {LINE}")
-        scene.workers = world.workers
-        started = [await world.start_worker() for _ in range(WORKERS)]
-        await world.connect()
-        self._tell(f"{len(ACCOUNTS)} connections of {len(TENANTS)} tenants are connected")
-        for worker in started:
-            await world.at_work(worker)
-            self._tell(f"{worker.name} works (pid {worker.pid})")
-        scene.provider = IssuerTraffic(world.issuer.ledger_path)
-        scene.watch = ConnectionWatch(world.runtime, scene.provider, self._tell)
-        return scene.watch
+        environment, state = self._environment, self._state
+        self._report(f"demo profile: {LINE}")
+        state.workers = environment.workers
+        workers = [await environment.start_worker() for _ in range(WORKERS)]
+        await environment.connect()
+        self._report(f"{len(ACCOUNTS)} connections of {len(TENANTS)} tenants are connected")
+        for worker in workers:
+            await environment.wait_working(worker)
+            self._report(f"{worker.name} works (pid {worker.pid})")
+        state.traffic = IssuerTraffic(environment.issuer.ledger_path)
+        state.watch = ConnectionWatch(environment.runtime, state.traffic, self._report)
+        return state.watch
 
-    async def _look_on(self, watch: ConnectionWatch) -> None:
+    async def _sample(self, watch: ConnectionWatch) -> None:
         while True:
-            await watch.look()
-            self._scene.retries.look([worker.log for worker in self._world.workers])
-            self._view.show(self._scene.age_s)
-            await asyncio.sleep(LOOK_EVERY_S)
+            await watch.sample()
+            self._state.retries.update([worker.log for worker in self._environment.workers])
+            self._view.show(self._state.age_s)
+            await asyncio.sleep(SAMPLE_EVERY_S)
 
-    # ---- acts ----------------------------------------------------------------------------------
+    # ---- faults --------------------------------------------------------------------------------
 
-    async def _acts(self) -> None:
+    async def _inject_faults(self) -> None:
         plan = self._plan
-        async with asyncio.TaskGroup() as acts:
-            for at_s, account in zip(plan.revoke_at_s, plan.leaving(), strict=True):
-                acts.create_task(self._at(at_s, partial(self._leave, account)))
-            limited = partial(self._spell, LIMITED, "429 with Retry-After: 1")
-            acts.create_task(self._at(plan.limited_at_s, limited))
-            acts.create_task(self._at(plan.down_at_s, partial(self._spell, DOWN, "503")))
-            acts.create_task(self._at(plan.killed_at_s, self._kill))
+        async with asyncio.TaskGroup() as faults:
+            for after_s, account in zip(plan.revoke_after_s, plan.leaving(), strict=True):
+                faults.create_task(self._at(after_s, partial(self._leave, account)))
+            limited = partial(self._fail_providers, LIMITED, "429 with Retry-After: 1")
+            faults.create_task(self._at(plan.limited_after_s, limited))
+            faults.create_task(self._at(plan.down_after_s, partial(self._fail_providers, DOWN, "503")))
+            faults.create_task(self._at(plan.killed_after_s, self._kill))
             await asyncio.sleep(plan.seconds)
 
-    async def _at(self, at_s: float, act: Act) -> None:
-        await asyncio.sleep(max(0.0, at_s - self._scene.age_s))
-        await act()
+    async def _at(self, after_s: float, fault: Fault) -> None:
+        await asyncio.sleep(max(0.0, after_s - self._state.age_s))
+        await fault()
 
     async def _leave(self, account: DemoAccount) -> None:
-        await self._world.issuer.control(
+        await self._environment.issuer.control(
             "revoke", provider=account.key.provider, connection=account.name, reason="customer"
         )
-        self._tell(f"{account.label}: the customer withdraws the grant")
+        self._report(f"{account.label}: the customer withdraws the grant")
 
-    async def _spell(self, quirk: Quirk, words: str) -> None:
-        length_s = self._plan.spell_s
-        await self._world.issuer.control(
+    async def _fail_providers(self, quirk: Quirk, words: str) -> None:
+        length_s = self._plan.outage_s
+        await self._environment.issuer.control(
             "rule", quirk=quirk.model_dump(exclude_defaults=True), for_s=length_s
         )
-        self._tell(f"every provider answers {words}, for {length_s:g} s")
+        self._report(f"every provider answers {words}, for {length_s:g} s")
         await asyncio.sleep(length_s)
-        self._tell("the providers are well again")
+        self._report("the providers work again")
 
     async def _kill(self) -> None:
-        victim = self._world.workers[0]
-        session = await self._world.at_work(victim)
+        victim = self._environment.workers[0]
+        session = await self._environment.wait_working(victim)
         self._recovery = recovery = Recovery(session.session_id)
-        await recovery.wait_busy(self._world.runtime)
-        recovery.killed_s = time.monotonic()
+        await recovery.wait_busy(self._environment.runtime)
+        recovery.killed_mono = time.monotonic()
         await victim.kill()
-        self._tell(f"{victim.name} is killed (SIGKILL)")
-        async with asyncio.TaskGroup() as after:
-            after.create_task(self._replace(victim))
-            await recovery.follow(self._world.runtime, self._tell)
+        self._report(f"{victim.name} is killed (SIGKILL)")
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._replace(victim))
+            await recovery.follow(self._environment.runtime, self._report)
 
     async def _replace(self, victim: WorkerProcess) -> None:
         await asyncio.sleep(REPLACED_AFTER_S)
-        worker = await self._world.start_worker()
-        await self._world.at_work(worker)
-        self._tell(f"{worker.name} takes the place of {victim.name} (pid {worker.pid})")
+        worker = await self._environment.start_worker()
+        await self._environment.wait_working(worker)
+        self._report(f"{worker.name} replaces {victim.name} (pid {worker.pid})")
 
     # ---- the end -------------------------------------------------------------------------------
 
     async def _settle(self, watch: ConnectionWatch) -> None:
-        """Wait until no outcome is unknown and every customer who left is missed, for a token's life."""
-        self._tell("the last act is over; what is in flight comes to its end")
-        until_s = self._scene.age_s + SETTLE_S
-        while self._open_ends(await watch.look()) and self._scene.age_s < until_s:
-            self._view.show(self._scene.age_s)
-            await asyncio.sleep(LOOK_EVERY_S)
+        """Wait until no outcome is unknown and every leaving customer was noticed, for the life of a token."""
+        self._report("the last fault is over; requests in flight come to their end")
+        until_s = self._state.age_s + SETTLE_S
+        while self._has_open_ends(await watch.sample()) and self._state.age_s < until_s:
+            self._view.show(self._state.age_s)
+            await asyncio.sleep(SAMPLE_EVERY_S)
 
-    def _open_ends(self, sample: ConnectionSample) -> bool:
-        left = {account.key for account in self._plan.leaving()}
-        return bool(sample.states.get("unknown")) or not left <= sample.needs_reauth
+    def _has_open_ends(self, sample: ConnectionSample) -> bool:
+        leaving = {account.key for account in self._plan.leaving()}
+        return bool(sample.states.get("unknown")) or not leaving <= sample.needs_reauth
 
     async def _end(self) -> DemoReport:
-        world, scene = self._world, self._scene
-        exit_codes = await world.stop_workers()
-        self._tell(f"{', '.join(exit_codes)} drained and stopped")
-        await world.runtime.tokens.coordinator.drain(REFRESH_LEASE_S)
-        books = await FinalState.read(world.runtime)
-        took_s = scene.age_s
-        ledger = await world.end_issuer()
+        environment, state = self._environment, self._state
+        exit_codes = await environment.stop_workers()
+        self._report(f"{', '.join(exit_codes)} drained and stopped")
+        await environment.runtime.tokens.coordinator.drain(REFRESH_LEASE_S)
+        final_state = await FinalState.read(environment.runtime)
+        took_s = state.age_s
+        ledger = await environment.end_issuer()
         assert self._recovery is not None
-        run = RunNotes(self._plan, scene.tally, self._plan.leaving(), self._recovery, exit_codes, 1, took_s)
-        return DemoJudge(run, books, ledger).report()
+        run = RunNotes(self._plan, state.tally, self._plan.leaving(), self._recovery, exit_codes, 1, took_s)
+        return DemoJudge(run, final_state, ledger).report()

@@ -1,9 +1,9 @@
-"""The demo's world: a home with its own servers, the rude issuer, two hundred connections, two workers.
+"""The environment of the demo: a folder with its own servers, the issuer, 200 connections, two workers.
 
-    home > issuer > settings > servers and schema > workers > connections
+    folder > issuer > settings > servers and schema > workers > connections
 
-Everything lives in one folder and ends with the demo, in the reverse order; nothing of the user's own
-fairlead is read or touched.
+Everything is in one folder and ends with the demo, in the reverse order. Your own fairlead is neither read nor
+changed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fairlead.assembly.runtime import Runtime
 from fairlead.assembly.stores import stop_servers
 from fairlead.demo.demo_plan import ACCOUNTS, TENANTS, DemoAccount, DemoPlan
 from fairlead.demo.profile import settings, write_settings
-from fairlead.demo.worker import WorkerProcess
+from fairlead.demo.worker import STOP_S, WorkerProcess
 from fairlead.engine.ports import SessionView
 from fairlead.errors import DependencyUnavailableError
 from fairlead.testing.issuer import IssuerProcess, Policy
@@ -36,7 +36,7 @@ ACTOR = "demo"
 
 
 class DemoEnvironment:
-    """Everything that runs while the demo runs; *keep* leaves the folder when it is over."""
+    """Everything that runs while the demo runs; *keep* leaves the folder behind."""
 
     def __init__(self, plan: DemoPlan, *, keep: bool) -> None:
         self.plan = plan
@@ -49,7 +49,7 @@ class DemoEnvironment:
 
     async def __aenter__(self) -> Self:
         try:
-            if os.geteuid() == 0:  # PostgreSQL will run as somebody else, who must be able to pass
+            if os.geteuid() == 0:  # PostgreSQL runs as another user, which must be able to enter
                 self.home.chmod(0o711)
             self._stack.callback(self._remove_home)
             self._stack.push_async_callback(self.issuer.stop)
@@ -76,13 +76,13 @@ class DemoEnvironment:
 
     @property
     def runtime(self) -> Runtime:
-        """The demo's own fairlead, which watches and plays callers."""
+        """The demo's own fairlead, which takes samples and serves the callers."""
         return self.fairlead.runtime
 
     # ---- workers -------------------------------------------------------------------------------
 
     async def start_worker(self) -> WorkerProcess:
-        """One more worker process."""
+        """Start a worker process and return it."""
         name = f"worker {len(self.workers) + 1}"
         worker = WorkerProcess(name, self.config_file, self.home / f"{name.replace(' ', '-')}.log")
         self.workers.append(worker)
@@ -90,67 +90,68 @@ class DemoEnvironment:
         return worker
 
     async def session_of(self, worker: WorkerProcess) -> SessionView | None:
-        """The session of *worker*, once it has one."""
+        """Return the session of *worker*, or None before it has one."""
         sessions = await self.runtime.sessions.search()
-        return next((each for each in sessions if each.identity.pid == worker.pid), None)
+        return next((session for session in sessions if session.identity.pid == worker.pid), None)
 
-    async def at_work(self, worker: WorkerProcess) -> SessionView:
-        """The session of *worker*; DependencyUnavailableError if it does not begin to work within a minute."""
-        until = time.monotonic() + READY_S
-        while time.monotonic() < until:
+    async def wait_working(self, worker: WorkerProcess) -> SessionView:
+        """Return the session of *worker* once it works; raise DependencyUnavailableError after a minute."""
+        until_mono = time.monotonic() + READY_S
+        while time.monotonic() < until_mono:
             worker.check()
             session = await self.session_of(worker)
             if session is not None:
                 return session
             await asyncio.sleep(0.05)
-        raise DependencyUnavailableError(f"{worker.name} of the demo does not begin:\n{worker.last_words()}")
+        raise DependencyUnavailableError(f"{worker.name} of the demo does not start:\n{worker.log_tail()}")
 
     async def stop_workers(self) -> dict[str, int]:
-        """Ask all workers to drain; their exit codes once they have."""
-        running = [worker for worker in self.workers if worker.running]
+        """Ask all workers to drain, and return their exit codes by name."""
+        running = [worker for worker in self.workers if worker.is_running]
         for worker in running:
             worker.terminate()
-        codes = await asyncio.gather(*(worker.ended() for worker in running))
+        codes = await asyncio.gather(*(worker.wait(STOP_S) for worker in running))
         return dict(zip((worker.name for worker in running), codes, strict=True))
 
     async def _end_workers(self) -> None:
-        await asyncio.gather(*(worker.kill() for worker in self.workers if worker.running))
+        await asyncio.gather(*(worker.kill() for worker in self.workers if worker.is_running))
 
     # ---- customers -----------------------------------------------------------------------------
 
     async def connect(self) -> None:
-        """Let every customer consent, and bring the grants to fairlead, a tenant at a time."""
+        """Register every connection at the issuer and store its grant in fairlead, a tenant at a time."""
         for tenant in TENANTS:
-            own = [account for account in ACCOUNTS if account.key.tenant == tenant]
-            consented_s = time.monotonic()
-            answer = await self.issuer.control(
+            accounts = [account for account in ACCOUNTS if account.key.tenant == tenant]
+            consented_mono = time.monotonic()
+            result = await self.issuer.control(
                 "register",
                 connections=[
-                    each.at_issuer(self._public_pem).model_dump(exclude_defaults=True) for each in own
+                    account.at_issuer(self._public_pem).model_dump(exclude_defaults=True)
+                    for account in accounts
                 ],
             )
             await asyncio.gather(
                 *(
-                    self._connect_one(account, grant, consented_s)
-                    for account, grant in zip(own, answer["grants"], strict=True)
+                    self._connect_one(account, grant, consented_mono)
+                    for account, grant in zip(accounts, result["grants"], strict=True)
                 )
             )
 
-    async def _connect_one(self, account: DemoAccount, given: dict[str, Any], consented_s: float) -> None:
-        own_app = account.role.policy is Policy.ASSERTION
-        # the life of the token is counted from before the consent, never from now
-        left_s = given["expires_in_s"] - (time.monotonic() - consented_s)
+    async def _connect_one(self, account: DemoAccount, grant: dict[str, Any], consented_mono: float) -> None:
+        own_app = account.provider.policy is Policy.ASSERTION
+        # the life of the token counts from before the consent
+        remaining_s = grant["expires_in_s"] - (time.monotonic() - consented_mono)
         await self.fairlead.connections.upsert(
             account.key.tenant,
             account.key.provider,
             account=account.key.account,
-            variant=account.role.variant,
+            variant=account.provider.variant,
             endpoint=account.endpoint,
             account_id=account.account_id,
-            access_token=given["access_token"],
-            refresh_token=given["refresh_token"] or None,
-            expires_in_s=max(left_s, 0.0),
-            scope=given["scope"],
+            access_token=grant["access_token"],
+            refresh_token=grant["refresh_token"] or None,
+            expires_in_s=max(remaining_s, 0.0),
+            scope=grant["scope"],
             client_id=account.client_id if own_app else "",
             private_key=self._pem if own_app else None,
             actor=ACTOR,
@@ -159,7 +160,7 @@ class DemoEnvironment:
     # ---- the end -------------------------------------------------------------------------------
 
     async def end_issuer(self) -> Ledger:
-        """Stop the issuer; its complete ledger."""
+        """Stop the issuer and return its complete ledger."""
         await self.issuer.stop()
         return self.issuer.ledger()
 
@@ -169,7 +170,7 @@ class DemoEnvironment:
 
 
 def _key_pair() -> tuple[str, str]:
-    """The key of the machine-to-machine app: PEM of the private and of the public part."""
+    """Return the private and the public key of the machine-to-machine app as PEM."""
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import rsa
 

@@ -10,36 +10,36 @@ from typing import Any
 
 
 class Tail:
-    """Reads the JSON lines of *file* that are new since the last time; half a line waits for its rest."""
+    """A reader of the new JSON lines of *file*; half a line waits for its rest."""
 
-    def __init__(self, file: Path, holding: bytes = b"") -> None:
-        """*holding*: only lines that hold this text are parsed."""
+    def __init__(self, file: Path, containing: bytes = b"") -> None:
+        """Read *file*; parse only the lines with the text *containing*."""
         self._file = file
-        self._holding = holding
-        self._at = 0
+        self._containing = containing
+        self._offset = 0
 
     def news(self) -> Iterator[dict[str, Any]]:
-        """The new lines."""
+        """Yield the new lines."""
         with self._file.open("rb") as opened:
-            opened.seek(self._at)
+            opened.seek(self._offset)
             new = opened.read()
-        whole = new[: new.rfind(b"\n") + 1]
-        self._at += len(whole)
-        for line in whole.splitlines():
-            if self._holding in line and line.startswith(b"{"):
+        complete = new[: new.rfind(b"\n") + 1]
+        self._offset += len(complete)
+        for line in complete.splitlines():
+            if self._containing in line and line.startswith(b"{"):
                 yield json.loads(line)
 
 
 class IssuerTraffic:
-    """What the issuer has met so far: requests for tokens, and its answers by status."""
+    """The requests for tokens at the issuer so far, and its responses by status."""
 
     def __init__(self, ledger: Path) -> None:
         self._tail = Tail(ledger)
         self.posts = 0
         self.statuses: Counter[int] = Counter()
 
-    def look(self) -> None:
-        """Take in what is new."""
+    def update(self) -> None:
+        """Read the new lines."""
         for entry in self._tail.news():
             if entry["ev"] == "arrived":
                 self.posts += 1
@@ -48,14 +48,14 @@ class IssuerTraffic:
 
 
 class RetryCounts:
-    """Retries that the workers have ordered so far, by category of the failure; read from their logs."""
+    """The retries that the workers have scheduled so far, by category of the failure; read from their logs."""
 
     def __init__(self) -> None:
         self._tails: dict[Path, Tail] = {}
         self.by_category: Counter[str] = Counter()
 
-    def look(self, logs: list[Path]) -> None:
-        """Take in what is new."""
+    def update(self, logs: list[Path]) -> None:
+        """Read the new lines."""
         for log in logs:
             tail = self._tails.setdefault(log, Tail(log, b'"retried"'))
             self.by_category.update(str(entry.get("category")) for entry in tail.news())

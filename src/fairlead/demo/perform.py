@@ -1,4 +1,4 @@
-"""Builds the stage, plays, and takes all of it down again, whatever happens."""
+"""Set up the demo, run it, and remove all of it again, also after an error."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from fairlead.demo.report import DemoReport
 
 
 async def perform(plan: DemoPlan, out: Output, *, keep: bool) -> tuple[DemoReport, Path]:
-    """Play *plan*; the report, and the folder where it happened (gone by then, unless *keep*)."""
-    scene = DemoState(plan)
-    with DemoView(scene, out) as view:
-        view.tell("starting PostgreSQL and the rude provider")
+    """Run *plan*; return the report and the demo's folder, which is removed unless *keep*."""
+    state = DemoState(plan)
+    with DemoView(state, out) as view:
+        view.tell("starting PostgreSQL and the provider")
         try:
-            async with DemoEnvironment(plan, keep=keep) as world:
-                report = await DemoRun(world, scene, view).play()
-                view.tell("putting everything away")
+            async with DemoEnvironment(plan, keep=keep) as environment:
+                report = await DemoRun(environment, state, view).run()
+                view.tell("removing everything")
         except BaseExceptionGroup as group:
             raise _first(group) from None
-    return report, world.home
+    return report, environment.home
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The first error of *group*: what made its neighbours stop."""
+    """Return the first error of *group*, which made the other tasks stop."""
     error = group.exceptions[0]
     return _first(error) if isinstance(error, BaseExceptionGroup) else error

@@ -1,9 +1,9 @@
-"""How long a killed process is felt: until its jobs and its refreshes are in other hands, or done.
+"""Measure the recovery from a killed process: until other processes have taken over its jobs and refreshes.
 
-A job is at work again when it runs elsewhere or has ended; one that was given back and still waits is not. A
-refresh that was in flight is in other hands when its answer was found in the journal, when it was sent again,
-or when it was judged: its outcome is unknown, and the replay policy of the provider says what follows. When
-the last of them has really ended, with a new generation or with its customer, is measured apart.
+A job is taken over when it runs elsewhere or has ended, not while it waits. A refresh in flight is taken over when
+its response was found in the journal, when it was sent again, or when its outcome was marked unknown, so that the
+provider's replay policy decides. A second figure is when the last of them has ended, with a new generation or with
+a connection that needs its customer.
 """
 
 from __future__ import annotations
@@ -15,116 +15,125 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from fairlead.assembly.runtime import Runtime
-from fairlead.demo.demo_plan import ANSWER_S
-from fairlead.demo.watch import Tell, everyone
+from fairlead.demo.demo_plan import RESPONSE_S
+from fairlead.demo.watch import Report, read_credentials
 from fairlead.engine.ports import ConnectionKey, Credential
 
-LOOK_EVERY_S = 0.1
+POLL_S = 0.1
 LONGEST_S = 40.0
-BUSY_WITH = 3
+BUSY_REFRESHES = 3
 BUSY_WITHIN_S = 3.0
-JUST_S = 0.5 * ANSWER_S
+JUST_SENT_S = 0.5 * RESPONSE_S
 LAST_COMMITS_S = 0.5
-"""What a killed process had sent to the database may still commit; so long its rows are looked for."""
+"""For so long, statements that the killed process had sent may still commit; its rows are read until then."""
 
 
 @dataclass(slots=True)
 class Recovery:
-    """What a killed process had in flight, and when that was in order again (seconds from the SIGKILL)."""
+    """The jobs and refreshes of a killed process, and the seconds from the SIGKILL to their recovery."""
 
     session_id: UUID
-    killed_s: float = 0.0
-    seen: set[ConnectionKey] = field(default_factory=set)
-    """Connections that it was refreshing, by the last look before the kill or any look after it."""
+    killed_mono: float = 0.0
+    suspects: set[ConnectionKey] = field(default_factory=set)
+    """Connections that it was refreshing in the last sample before the kill, or in one after it."""
     jobs: int = 0
     sent: dict[ConnectionKey, int] = field(default_factory=dict)
-    """Refreshes whose request may have left, by the generation they spent."""
+    """The generation of each refresh with a request that may have been sent."""
     unsent: set[ConnectionKey] = field(default_factory=set)
+    has_sample: bool = False
+    """Whether the rows of the killed process have been read."""
     recovered_s: float | None = None
     settled_s: float | None = None
 
     @property
-    def refreshes(self) -> int:
-        """How many refreshes were in flight."""
-        return len(self.sent) + len(self.unsent)
+    def in_flight(self) -> set[ConnectionKey]:
+        """The connections with a refresh in flight at the kill."""
+        return self.unsent | self.sent.keys()
 
     async def wait_busy(self, runtime: Runtime) -> None:
-        """Return in the middle of its work: when several requests have just left (after 3 s in any case)."""
-        until_s = time.monotonic() + BUSY_WITHIN_S
-        while time.monotonic() < until_s:
-            owned = [each for each in await everyone(runtime) if self._owns(each)]
-            self.seen = {each.connection.key for each in owned}
-            if sum(_just_sent(each) for each in owned) >= BUSY_WITH:
+        """Return when several requests have just been sent, or after 3 s."""
+        until_mono = time.monotonic() + BUSY_WITHIN_S
+        while time.monotonic() < until_mono:
+            owned = [credential for credential in await read_credentials(runtime) if self._owns(credential)]
+            self.suspects = {credential.connection.key for credential in owned}
+            if sum(_just_sent(credential) for credential in owned) >= BUSY_REFRESHES:
                 return
             await asyncio.sleep(0.01)
 
-    async def follow(self, runtime: Runtime, tell: Tell) -> None:
-        """Watch until all is settled, at most 40 s."""
+    async def follow(self, runtime: Runtime, report: Report) -> None:
+        """Poll until every refresh has ended, at most 40 s."""
         while self.settled_s is None and self._age_s() < LONGEST_S:
-            found = await everyone(runtime)
-            if self._age_s() < LAST_COMMITS_S:
-                self._note(found)
-            held = await self._held_jobs(runtime)
-            if self.recovered_s is None and not held and self._in_other_hands(found):
+            credentials = await read_credentials(runtime)
+            # the first sample counts however late it is: on a busy machine there is no other
+            if not self.has_sample or self._age_s() < LAST_COMMITS_S:
+                self._record(credentials)
+            job_count = await self._count_jobs(runtime)
+            if self.recovered_s is None and not job_count and self._is_taken_over(credentials):
                 self.recovered_s = self._age_s()
-                tell(
-                    f"recovered: {self.jobs} jobs and {self.refreshes} refreshes of the killed worker are in "
-                    f"other hands after {self.recovered_s:.1f} s"
+                report(
+                    f"recovered: other workers have taken over {self.jobs} jobs and {len(self.in_flight)} "
+                    f"refreshes of the killed worker after {self.recovered_s:.1f} s"
                 )
-            if self.recovered_s is not None and self._settled(found):
+            if self.recovered_s is not None and self._is_settled(credentials):
                 self.settled_s = self._age_s()
-                tell(f"every refresh that it had in flight has ended, {self.settled_s:.1f} s after the kill")
-            await asyncio.sleep(LOOK_EVERY_S)
+                report(
+                    f"every refresh that it had in flight has ended, {self.settled_s:.1f} s after the kill"
+                )
+            await asyncio.sleep(POLL_S)
 
     def _age_s(self) -> float:
-        return time.monotonic() - self.killed_s
+        return time.monotonic() - self.killed_mono
 
-    def _note(self, found: Sequence[Credential]) -> None:
-        """Remember what the dead process owns."""
-        for each in filter(self._owns, found):
-            key, rotation = each.connection.key, each.rotation
+    def _record(self, credentials: Sequence[Credential]) -> None:
+        """Record the refreshes of the killed process."""
+        self.has_sample = True
+        for credential in filter(self._owns, credentials):
+            key, rotation = credential.connection.key, credential.rotation
             if rotation is not None and rotation.phase == "intent" and rotation.age_sent_s is None:
                 self.unsent.add(key)
             else:
-                self.sent[key] = each.generation
+                self.sent[key] = credential.generation
                 self.unsent.discard(key)
-                self.seen.add(key)
+                self.suspects.add(key)
 
-    def _owns(self, each: Credential) -> bool:
-        rotation = each.rotation
+    def _owns(self, credential: Credential) -> bool:
+        rotation = credential.rotation
         return (
             rotation is not None
             and rotation.session_id == self.session_id
-            and rotation.from_generation == each.generation
+            and rotation.from_generation == credential.generation
         )
 
-    async def _held_jobs(self, runtime: Runtime) -> int:
-        """Jobs that the dead process still holds, or that were given back and wait."""
+    async def _count_jobs(self, runtime: Runtime) -> int:
+        """Return the number of jobs that the dead process still has, or that wait after a crash."""
         session = next(
-            (each for each in await runtime.sessions.search() if each.session_id == self.session_id), None
+            (view for view in await runtime.sessions.search() if view.session_id == self.session_id), None
         )
-        held = session.running_jobs if session is not None else 0
-        self.jobs = max(self.jobs, held)
+        running = session.running_jobs if session is not None else 0
+        self.jobs = max(self.jobs, running)
         waiting = await runtime.jobs.search(
             state="available", kind=None, tenant_id=None, queue=None, limit=10_000
         )
-        return held + sum(1 for job in waiting if job.crash_count > 0)
+        return running + sum(1 for job in waiting if job.crash_count > 0)
 
-    def _in_other_hands(self, found: Sequence[Credential]) -> bool:
+    def _is_taken_over(self, credentials: Sequence[Credential]) -> bool:
         return not any(
-            self._owns(each) and each.rotation is not None and each.rotation.phase != "unknown"
-            for each in found
+            self._owns(credential)
+            and credential.rotation is not None
+            and credential.rotation.phase != "unknown"
+            for credential in credentials
         )
 
-    def _settled(self, found: Sequence[Credential]) -> bool:
-        """Whether each refresh that may have left has led to a new generation, or to its customer."""
+    def _is_settled(self, credentials: Sequence[Credential]) -> bool:
+        """Return whether each request that may have been sent led to a new generation, or to its customer."""
         return all(
-            each.generation > self.sent[each.connection.key] or each.state in ("needs_reauth", "revoked")
-            for each in found
-            if each.connection.key in self.sent
+            credential.generation > self.sent[credential.connection.key]
+            or credential.state in ("needs_reauth", "revoked")
+            for credential in credentials
+            if credential.connection.key in self.sent
         )
 
 
-def _just_sent(each: Credential) -> bool:
-    age_s = None if each.rotation is None else each.rotation.age_sent_s
-    return age_s is not None and age_s < JUST_S
+def _just_sent(credential: Credential) -> bool:
+    age_s = None if credential.rotation is None else credential.rotation.age_sent_s
+    return age_s is not None and age_s < JUST_SENT_S

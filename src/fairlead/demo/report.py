@@ -1,7 +1,7 @@
-"""The demo's last word: what the issuer's ledger and the database say, held against what was promised.
+"""The report of the demo: the issuer's ledger and the database, compared with the promises.
 
-The ledger is the truth of the other side; a burnt token counts as explained only if the killed process had
-that very refresh in flight when it died.
+The ledger records what the provider saw. A burnt token is explained only if the killed process had that refresh in
+flight when it died.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from fairlead.assembly.runtime import Runtime
 from fairlead.demo.demo_plan import ACCOUNTS, PROVIDERS, DemoAccount, DemoPlan, DemoProvider
 from fairlead.demo.recovery import Recovery
 from fairlead.demo.token_callers import CallTally, expired_when_served
-from fairlead.demo.watch import everyone
+from fairlead.demo.watch import read_credentials
 from fairlead.engine.ports import ConnectionKey, Credential, DeadLetter, JobView
 from fairlead.testing.ledger import Burn, GenerationCount, Ledger, Verdict, judge, posts_of
 
 LOST = "lost_rotation"
 WINDOW_S = 1.0
-"""Around the SIGKILL: what left the issuer so long before may not have reached the journal yet."""
+"""Around the SIGKILL: a response that the issuer sent so long before may not be in the journal yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class FinalState:
-    """What the database says at the end."""
+    """The rows of the database at the end."""
 
     connections: Sequence[Credential]
     jobs: Sequence[JobView]
@@ -36,7 +36,7 @@ class FinalState:
     async def read(cls, runtime: Runtime) -> FinalState:
         """Read them."""
         return cls(
-            connections=await everyone(runtime),
+            connections=await read_credentials(runtime),
             jobs=await runtime.jobs.search(
                 state=None, kind=None, tenant_id=None, queue=None, limit=1_000_000
             ),
@@ -47,26 +47,31 @@ class FinalState:
 
     @property
     def retries(self) -> dict[str, int]:
-        """Failed attempts that were tried again, by category, from the history that each job keeps."""
+        """Failed attempts that were retried, by category, from the history of each job."""
         failures = (failure for job in self.jobs for failure in job.failures)
         return dict(
-            Counter(str(each["category"]) for each in failures if each.get("next_retry_s") is not None)
+            Counter(
+                str(failure["category"]) for failure in failures if failure.get("next_retry_s") is not None
+            )
         )
 
     @property
     def needs_reauth(self) -> dict[ConnectionKey, str]:
-        """Connections that need their customer, and why."""
-        found = (each for each in self.connections if each.state == "needs_reauth")
-        return {each.connection.key: each.state_reason or "" for each in found}
+        """Connections that need their customer, with the reason."""
+        return {
+            credential.connection.key: credential.state_reason or ""
+            for credential in self.connections
+            if credential.state == "needs_reauth"
+        }
 
 
 @dataclass(frozen=True, slots=True)
 class RunNotes:
-    """What the demo itself has noted."""
+    """What the demo itself recorded."""
 
     plan: DemoPlan
     tally: CallTally
-    left: Sequence[DemoAccount]
+    leaving: Sequence[DemoAccount]
     recovery: Recovery
     exit_codes: Mapping[str, int]
     killed: int
@@ -75,23 +80,23 @@ class RunNotes:
 
 @dataclass(frozen=True, slots=True)
 class DemoReport:
-    """The figures, and what is wrong with them (nothing, if all was kept)."""
+    """The figures, and the violated promises."""
 
     figures: Mapping[str, Any]
     policies: Sequence[Mapping[str, Any]]
     violations: Sequence[str]
 
     def as_json(self) -> dict[str, Any]:
-        """One object."""
+        """Return the report as one object."""
         return {**self.figures, "policies": list(self.policies), "violations": list(self.violations)}
 
 
 @dataclass(slots=True)
 class DemoJudge:
-    """Holds a run against its promises."""
+    """The comparison of a run with its promises."""
 
     run: RunNotes
-    books: FinalState
+    final: FinalState
     ledger: Ledger
     verdict: Verdict = field(init=False)
 
@@ -99,29 +104,29 @@ class DemoJudge:
         self.verdict = judge(self.ledger)
 
     def report(self) -> DemoReport:
-        """All figures, and all that is violated."""
-        run, books, verdict = self.run, self.books, self.verdict
+        """Return all figures and all violations."""
+        run, final, verdict = self.run, self.final, self.verdict
         policies = self.policies()
         figures: dict[str, Any] = {
-            "connections": len(books.connections),
-            "refreshed": sum(each.generation > 1 for each in books.connections),
-            "generations": sum(each.generation - 1 for each in books.connections),
+            "connections": len(final.connections),
+            "refreshed": sum(credential.generation > 1 for credential in final.connections),
+            "generations": sum(credential.generation - 1 for credential in final.connections),
             "provider_posts": verdict.provider_posts,
             "burnt_outside_window": len(self.burnt_outside()),
             "lost_rotation": len(self.lost()),
             "expired_served": len(expired_when_served(run.tally.expired, self.ledger)),
-            "retries": books.retries,
-            "dead_letters": dict(Counter(each.category for each in books.dead_letters)),
-            "needs_reauth": len(books.needs_reauth),
-            "revoked_by_customer": len(run.left),
+            "retries": final.retries,
+            "dead_letters": dict(Counter(entry.category for entry in final.dead_letters)),
+            "needs_reauth": len(final.needs_reauth),
+            "revoked_by_customer": len(run.leaving),
             "killed_workers": run.killed,
             "recovered_s": _rounded(run.recovery.recovered_s),
             "jobs_in_flight_at_kill": run.recovery.jobs,
-            "refreshes_in_flight_at_kill": run.recovery.refreshes,
+            "refreshes_in_flight_at_kill": len(self.in_flight()),
             "refreshes_settled_s": _rounded(run.recovery.settled_s),
-            "replays": sum(each["replays"] for each in policies),
+            "replays": sum(policy["replays"] for policy in policies),
             "tokens_served": run.tally.outcomes["ok"],
-            "calls_told_to_wait": run.tally.outcomes["later"],
+            "calls_refused_for_now": run.tally.outcomes["later"],
             "seconds": run.plan.seconds,
             "took_s": _rounded(run.took_s),
             "seed": run.plan.seed,
@@ -131,25 +136,34 @@ class DemoJudge:
     # ---- parts ---------------------------------------------------------------------------------
 
     def lost(self) -> list[ConnectionKey]:
-        """Connections whose rotation was lost, but for those that the customer had withdrawn anyway."""
-        left = {account.key for account in self.run.left}
-        return [key for key, why in self.books.needs_reauth.items() if why == LOST and key not in left]
+        """Return the connections with a lost rotation, except those withdrawn by their customer."""
+        leaving = {account.key for account in self.run.leaving}
+        return [key for key, why in self.final.needs_reauth.items() if why == LOST and key not in leaving]
 
     @property
     def window(self) -> tuple[float, float]:
-        """When answers could be lost with the killed worker, on the clock that all processes share."""
-        killed_s = self.run.recovery.killed_s
-        return killed_s - WINDOW_S, killed_s + WINDOW_S
+        """The instants between which responses could be lost with the killed worker, on the monotonic clock."""
+        killed_mono = self.run.recovery.killed_mono
+        return killed_mono - WINDOW_S, killed_mono + WINDOW_S
+
+    def in_flight(self) -> set[ConnectionKey]:
+        """Return the connections with a refresh in flight at the kill.
+
+        A lost rotation that the kill explains was in flight, even if other workers had taken it over before the
+        first sample after the kill.
+        """
+        recovery = self.run.recovery
+        return recovery.in_flight | {key for key in self.lost() if key in recovery.suspects}
 
     def had_in_flight(self, provider: str, connection: str) -> bool:
-        """Whether the killed worker was refreshing this connection when it died."""
+        """Return whether the killed worker was refreshing this connection when it died."""
         return any(
             key.provider == provider and f"{key.tenant}-{key.account}" == connection
-            for key in self.run.recovery.seen
+            for key in self.run.recovery.suspects
         )
 
     def burnt_outside(self) -> list[Burn]:
-        """Burnt generations that the kill does not explain."""
+        """Return the burnt generations that the kill does not explain."""
         outside = set(self.verdict.burnt_outside([self.window]))
         return [
             burn
@@ -158,51 +172,55 @@ class DemoJudge:
         ]
 
     def presented_too_often(self) -> list[GenerationCount]:
-        """Generations presented more often than the policy allows, as far as their clients could know.
+        """Return the generations presented more often than the policy allows, as far as their clients could know.
 
-        The ledger takes a refusal for known once its last byte is with the kernel; a client that is killed
-        before it has read it does not know, and may ask once more.
+        The ledger treats a refusal as known once the kernel has its last byte. A client that is killed before it
+        reads it does not know it, and may repeat its request.
         """
         return [count for count in self.verdict.violations if _excess(count) > self._unread_refusals(count)]
 
     def _unread_refusals(self, count: GenerationCount) -> int:
-        begins, ends = self.window
+        from_mono, to_mono = self.window
         return self.had_in_flight(count.provider, count.connection) * sum(
             (post.provider, post.connection, post.generation)
             == (count.provider, count.connection, count.generation)
             and post.kind == "refused"
-            and begins <= (post.t_answered or 0.0) <= ends
+            and from_mono <= (post.t_answered or 0.0) <= to_mono
             for post in posts_of(self.ledger)
         )
 
     def policies(self) -> list[dict[str, Any]]:
-        """The figures of each replay policy."""
+        """Return the figures of each replay policy."""
         lost = Counter(key.provider for key in self.lost())
-        return [self._policy(role, lost) for role in PROVIDERS]
+        return [self._policy(provider, lost) for provider in PROVIDERS]
 
-    def _policy(self, role: DemoProvider, lost: Mapping[str, int]) -> dict[str, Any]:
-        provider = role.provider
+    def _policy(self, played: DemoProvider, lost: Mapping[str, int]) -> dict[str, Any]:
+        provider = played.provider
         verdict = judge(self.ledger, provider=provider)
-        own = [each for each in self.books.connections if each.connection.key.provider == provider]
+        credentials = [
+            credential
+            for credential in self.final.connections
+            if credential.connection.key.provider == provider
+        ]
         return {
-            "policy": role.policy.value,
+            "policy": played.policy.value,
             "provider": provider,
-            "connections": len(own),
-            "generations": sum(each.generation - 1 for each in own),
+            "connections": len(credentials),
+            "generations": sum(credential.generation - 1 for credential in credentials),
             "provider_posts": verdict.provider_posts,
             "answered_failures": verdict.answered_failures,
             "lost_answers": verdict.lost_answers,
-            # where nothing is ever spent, sending the same token again is no replay
-            "replays": verdict.replays if role.policy.rotates else 0,
+            # if a policy never spends a token, sending it again is no replay
+            "replays": verdict.replays if played.policy.rotates else 0,
             "burnt": verdict.burnt,
             "lost_rotation": lost.get(provider, 0),
-            "needs_reauth": sum(each.state == "needs_reauth" for each in own),
+            "needs_reauth": sum(credential.state == "needs_reauth" for credential in credentials),
         }
 
     # ---- promises ------------------------------------------------------------------------------
 
     def violations(self, figures: Mapping[str, Any]) -> list[str]:
-        """What was promised and not kept, in words."""
+        """Return the violated promises as sentences."""
         wrong = [
             f"{burn.provider} {burn.connection}: generation {burn.generation} was burnt ({burn.cause}), "
             "and no kill explains it"
@@ -220,7 +238,7 @@ class DemoJudge:
             f"{figures['connections']} connections instead of {len(ACCOUNTS)}":
                 figures["connections"] != len(ACCOUNTS),
             "the issuer did not end by itself: its ledger is not complete": not self.ledger.complete,
-            "what the killed worker had in flight was not at work again": figures["recovered_s"] is None,
+            "the jobs and refreshes of the killed worker were not taken over": figures["recovered_s"] is None,
             "a refresh that the killed worker had in flight never ended":
                 figures["refreshes_settled_s"] is None,
             f"{self.verdict.unknown_tokens} requests carried a token that the issuer never gave":
@@ -228,33 +246,37 @@ class DemoJudge:
             f"callers met errors they should not: {dict(self.run.tally.surprises)}":
                 bool(self.run.tally.surprises),
         }  # fmt: skip
-        wrong += [what for what, is_wrong in checks.items() if is_wrong]
+        wrong += [sentence for sentence, is_wrong in checks.items() if is_wrong]
         codes = self.run.exit_codes.items()
         return wrong + [
             f"{name} ended with exit code {code} when asked to stop" for name, code in codes if code
         ]
 
     def _wrong_states(self) -> list[str]:
-        """needs_reauth = the customers who left + the rotations that were lost, by name."""
-        standing, lost = self.books.needs_reauth, set(self.lost())
-        left = {account.key for account in self.run.left}
+        """Return the differences between needs_reauth and leaving customers plus lost rotations, by name."""
+        needs_reauth, lost = self.final.needs_reauth, set(self.lost())
+        leaving = {account.key for account in self.run.leaving}
         wrong = [
-            f"{key.tenant} {key.provider} {key.account}: needs its customer ({why}), who never left"
-            for key, why in standing.items()
-            if key not in left | lost
+            f"{key.tenant} {key.provider} {key.account}: needs its customer ({why}), which never left"
+            for key, why in needs_reauth.items()
+            if key not in leaving | lost
         ]
-        missing = sorted(left - set(standing), key=str)
+        missing = sorted(leaving - set(needs_reauth), key=str)
         wrong += [
-            f"{key.tenant} {key.provider} {key.account}: left, and was not found out" for key in missing
+            f"{key.tenant} {key.provider} {key.account}: left, and this was not noticed" for key in missing
         ]
-        open_ends = [each.connection.key for each in self.books.connections if each.state == "unknown"]
+        open_ends = [
+            credential.connection.key
+            for credential in self.final.connections
+            if credential.state == "unknown"
+        ]
         return wrong + [
             f"{key.tenant} {key.provider} {key.account}: its outcome is still unknown" for key in open_ends
         ]
 
 
 def _excess(count: GenerationCount) -> int:
-    return count.posts - 1 - count.answered_failures - count.kept - count.replays_allowed
+    return count.posts - 1 - count.answered_failures - count.unrotated - count.replays_allowed
 
 
 def _rounded(length_s: float | None) -> float | None:

@@ -1,7 +1,7 @@
-"""The demo's callers: they ask for tokens all the time, and use each one at once.
+"""The demo's callers: they request tokens all the time, and use each one at once.
 
-The issuer tells what a token was worth. One that had expired before it was handed out is what fairlead must
-never serve; one that a customer has withdrawn is not fairlead's to know before it asks the issuer.
+The issuer says whether a token was valid. fairlead must never serve a token that has expired; it cannot know that
+a customer has withdrawn a grant before it asks the issuer.
 """
 
 from __future__ import annotations
@@ -23,24 +23,26 @@ from fairlead.testing.ledger import Ledger
 CALLERS = 6
 PAUSE_S = 0.08
 USE_TIMEOUT_S = 10.0
-_WHY = re.compile(r'error_description="(\w+)"')
+_REASON = re.compile(r'error_description="(\w+)"')
 
 
 @dataclass(frozen=True, slots=True)
 class RejectedToken:
-    """A token that the issuer called expired; moments on the monotonic clock that all processes share."""
+    """A token that the issuer called expired, with instants of the monotonic clock that all processes share."""
 
     account: DemoAccount
-    handed_out_s: float
-    answered_s: float
+    served_mono: float
+    rejected_mono: float
 
 
 @dataclass(slots=True)
 class CallTally:
-    """What the callers met.
+    """The results of the callers.
 
-    *outcomes*: ok, later (refused for now), reauth, failed, or the issuer's complaint; *expired*: tokens it
-    called expired; *surprises*: errors of fairlead that no provider explains, by code.
+    Attributes:
+        outcomes: ok, later (refused for now), reauth, failed, or the issuer's error.
+        expired: Tokens that the issuer called expired.
+        surprises: Errors of fairlead that no provider explains, by code.
     """
 
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -49,21 +51,21 @@ class CallTally:
 
     @property
     def calls(self) -> int:
-        """How often a token was asked for."""
+        """How often a token was requested."""
         return self.outcomes.total()
 
 
 class Callers:
-    """Plays callers until cancelled; *tally* grows meanwhile."""
+    """Callers that run until cancelled, and count their results in *tally*."""
 
     def __init__(self, fairlead: Fairlead, issuer_url: str, seed: int) -> None:
         self.tally = CallTally()
         self._fairlead = fairlead
         self._url = issuer_url
-        self._draw = Random(f"{seed}:calls")  # noqa: S311 - a play, not a secret
+        self._draw = Random(f"{seed}:calls")  # noqa: S311 - no secret
 
     async def run(self) -> None:
-        """Call from several sides at once."""
+        """Run several callers at once."""
         timeout = aiohttp.ClientTimeout(total=USE_TIMEOUT_S)
         async with aiohttp.ClientSession(timeout=timeout) as http, asyncio.TaskGroup() as group:
             for _ in range(CALLERS):
@@ -79,11 +81,11 @@ class Callers:
         key = account.key
         try:
             token = await self._fairlead.token(key.tenant, key.provider, key.account)
-            handed_out_s = time.monotonic()
+            served_mono = time.monotonic()
             why = await self._use(http, key.provider, token.access_token.reveal())
             if why == "expired":
-                self.tally.expired.append(RejectedToken(account, handed_out_s, time.monotonic()))
-            if why == "revoked":  # as any caller does: a 401 asks for another token
+                self.tally.expired.append(RejectedToken(account, served_mono, time.monotonic()))
+            if why == "revoked":  # as any caller does after a 401
                 await self._fairlead.refresh(key.tenant, key.provider, key.account)
         except ReauthRequiredError:
             return "reauth"
@@ -96,30 +98,30 @@ class Callers:
         return why
 
     async def _use(self, http: aiohttp.ClientSession, provider: str, access_token: str) -> str:
-        """Call the provider's API with the token: ok, or what it says is wrong with it."""
+        """Call the provider's API with the token; return "ok", or the reason of its 401."""
         headers = {"Authorization": f"Bearer {access_token}"}
         async with http.get(f"{self._url}/{provider}/resource", headers=headers) as response:
             await response.read()
-            found = _WHY.search(response.headers.get("WWW-Authenticate", ""))
-        return "ok" if response.status == 200 else found[1] if found else str(response.status)
+            reason = _REASON.search(response.headers.get("WWW-Authenticate", ""))
+        return "ok" if response.status == 200 else reason[1] if reason else str(response.status)
 
 
 def expired_when_served(rejected: list[RejectedToken], ledger: Ledger) -> list[RejectedToken]:
-    """Those that had expired before they were handed out.
+    """Return those tokens of *rejected* that had expired before fairlead served them.
 
-    The ledger tells how late a token was at its use; what was late by less than it took us to use it was
-    alive when fairlead gave it.
+    The ledger has how long a token was expired at its use. If that is less than the time since it was served, it
+    was valid when fairlead served it.
     """
     late = [entry for entry in ledger.of("resource") if entry.fields["why"] == "expired"]
-    return [each for each in rejected if any(_is_it(each, entry.t, entry.fields) for entry in late)]
+    return [token for token in rejected if any(_was_expired(token, entry.t, entry.fields) for entry in late)]
 
 
-def _is_it(one: RejectedToken, used_s: float, fields: dict[str, object]) -> bool:
+def _was_expired(token: RejectedToken, used_mono: float, fields: dict[str, object]) -> bool:
     late_s = fields.get("late_s")
     return (
-        fields.get("connection") == one.account.name
-        and fields.get("provider") == one.account.key.provider
-        and one.handed_out_s <= used_s <= one.answered_s
+        fields.get("connection") == token.account.name
+        and fields.get("provider") == token.account.key.provider
+        and token.served_mono <= used_mono <= token.rejected_mono
         and isinstance(late_s, int | float)
-        and used_s - late_s < one.handed_out_s
+        and used_mono - late_s < token.served_mono
     )

@@ -1,6 +1,6 @@
-"""What the demo sees while it runs: the state of every connection, the queue, the issuer's ledger.
+"""Samples of the demo while it runs: connections, queue, and the issuer's ledger.
 
-Everything comes from outside: from the database through the ports, and from the ledger file as it grows.
+They come from the database through the ports, and from the ledger file as it grows.
 """
 
 from __future__ import annotations
@@ -16,103 +16,106 @@ from fairlead.assembly.runtime import Runtime
 from fairlead.demo.file_tail import IssuerTraffic
 from fairlead.engine.ports import ConnectionKey, Credential, SessionView
 
-Tell = Callable[[str], None]
+Report = Callable[[str], None]
+"""Prints one line."""
 RATE_OVER_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSample:
-    """One look. *generations* counts refreshes since the start; *sessions* are the processes."""
+    """One sample. *generations* counts refreshes since the start; *sessions* are the processes."""
 
-    at_s: float
+    at_mono: float
     states: Mapping[str, int]
     needs_reauth: frozenset[ConnectionKey]
     generations: int
     jobs: Mapping[str, int]
     dead_letters: Mapping[str, int]
     sessions: Sequence[SessionView]
-    gates: Sequence[Mapping[str, Any]]
+    endpoints: Sequence[Mapping[str, Any]]
 
 
-NOTHING = ConnectionSample(0.0, {}, frozenset(), 0, {}, {}, (), ())
+EMPTY = ConnectionSample(0.0, {}, frozenset(), 0, {}, {}, (), ())
 
 
 @dataclass(slots=True)
 class ConnectionWatch:
-    """Looks, remembers, and tells what has changed. *samples* are the last few."""
+    """A watcher that takes samples and reports changes; *samples* are those of the last seconds."""
 
     runtime: Runtime
-    provider: IssuerTraffic
-    tell: Tell
-    samples: list[ConnectionSample] = field(default_factory=lambda: [NOTHING])
-    _standing: dict[UUID, str] = field(default_factory=dict)
-    _gates: dict[str, str] = field(default_factory=dict)
+    traffic: IssuerTraffic
+    report: Report
+    samples: list[ConnectionSample] = field(default_factory=lambda: [EMPTY])
+    _states: dict[UUID, str] = field(default_factory=dict)
+    _breakers: dict[str, str] = field(default_factory=dict)
 
     @property
     def last(self) -> ConnectionSample:
-        """The newest look."""
+        """The newest sample."""
         return self.samples[-1]
 
     @property
     def refreshes_per_s(self) -> float:
-        """Over the last seconds."""
+        """Refreshes a second over the last seconds."""
         first, last = self.samples[0], self.samples[-1]
-        length_s = last.at_s - first.at_s
-        return (last.generations - first.generations) / length_s if first.at_s and length_s > 0 else 0.0
+        length_s = last.at_mono - first.at_mono
+        return (last.generations - first.generations) / length_s if first.at_mono and length_s > 0 else 0.0
 
-    async def look(self) -> ConnectionSample:
-        """Look once, and tell what changed since the last time."""
+    async def sample(self) -> ConnectionSample:
+        """Take a sample, and report the changes since the last one."""
         runtime = self.runtime
-        found = await everyone(runtime)
+        credentials = await read_credentials(runtime)
         sample = ConnectionSample(
-            at_s=time.monotonic(),
-            states=Counter(each.state for each in found),
-            needs_reauth=frozenset(each.connection.key for each in found if each.state == "needs_reauth"),
-            generations=sum(each.generation - 1 for each in found),
+            at_mono=time.monotonic(),
+            states=Counter(credential.state for credential in credentials),
+            needs_reauth=frozenset(
+                credential.connection.key for credential in credentials if credential.state == "needs_reauth"
+            ),
+            generations=sum(credential.generation - 1 for credential in credentials),
             jobs=await runtime.jobs.counts(),
             dead_letters=await runtime.dead_letters.counts(),
             sessions=await runtime.sessions.search(),
-            gates=await runtime.endpoints.search(),
+            endpoints=await runtime.endpoints.search(),
         )
         self.samples = [
-            *(old for old in self.samples if old.at_s >= sample.at_s - RATE_OVER_S),
+            *(earlier for earlier in self.samples if earlier.at_mono >= sample.at_mono - RATE_OVER_S),
             sample,
         ]
-        self.provider.look()
-        self._tell_changes(found, sample)
+        self.traffic.update()
+        self._report_changes(credentials, sample)
         return sample
 
-    def _tell_changes(self, found: Sequence[Credential], sample: ConnectionSample) -> None:
-        for each in found:
-            identity, before = (
-                each.connection.connection_id,
-                self._standing.get(each.connection.connection_id),
+    def _report_changes(self, credentials: Sequence[Credential], sample: ConnectionSample) -> None:
+        for credential in credentials:
+            connection_id = credential.connection.connection_id
+            previous = self._states.get(connection_id)
+            self._states[connection_id] = credential.state
+            if previous is not None and previous != credential.state:
+                self._report_state(credential, previous)
+        for endpoint in sample.endpoints:
+            self._report_breaker(
+                str(endpoint["provider"]), str(endpoint["client_id"]), str(endpoint["state"])
             )
-            self._standing[identity] = each.state
-            if before is not None and before != each.state:
-                self._tell_one(each, before)
-        for gate in sample.gates:
-            self._tell_gate(str(gate["provider"]), str(gate["client_id"]), gate)
 
-    def _tell_one(self, each: Credential, before: str) -> None:
-        key = each.connection.key
+    def _report_state(self, credential: Credential, previous: str) -> None:
+        key = credential.connection.key
         name = f"{key.tenant} at {key.provider} ({key.account})"
-        if each.state == "unknown":
-            self.tell(f"{name}: a refresh was sent and its answer is lost; the old token is served")
-        elif each.state == "needs_reauth":
-            self.tell(f"{name}: needs its customer ({each.state_reason})")
-        elif before == "unknown":
-            self.tell(f"{name}: recovered, generation {each.generation}")
+        if credential.state == "unknown":
+            self.report(f"{name}: a refresh was sent and its response is lost; the old token is served")
+        elif credential.state == "needs_reauth":
+            self.report(f"{name}: needs its customer ({credential.state_reason})")
+        elif previous == "unknown":
+            self.report(f"{name}: recovered, generation {credential.generation}")
 
-    def _tell_gate(self, provider: str, client_id: str, gate: Mapping[str, Any]) -> None:
-        name, state = f"{provider} {client_id}", str(gate["state"])
-        before = self._gates.get(name, "closed")
-        self._gates[name] = state
-        if before != state:
+    def _report_breaker(self, provider: str, client_id: str, state: str) -> None:
+        name = f"{provider} {client_id}"
+        previous = self._breakers.get(name, "closed")
+        self._breakers[name] = state
+        if previous != state:
             words = "opens: no more requests for a while" if state == "open" else f"is {state}"
-            self.tell(f"{provider}: the token endpoint's breaker {words}")
+            self.report(f"{provider}: the token endpoint's breaker {words}")
 
 
-async def everyone(runtime: Runtime) -> list[Credential]:
-    """Every connection as it stands."""
+async def read_credentials(runtime: Runtime) -> list[Credential]:
+    """Return the credentials of every connection."""
     return await runtime.credentials.search(tenant=None, provider=None, state=None, limit=10_000)

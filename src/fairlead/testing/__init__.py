@@ -1,4 +1,4 @@
-"""Tools for tests, yours and ours: jobs in memory, a rude issuer, its ledger, a clock that obeys."""
+"""Tools for your tests: jobs in memory, an OAuth issuer with quirks, its ledger, and a clock you advance."""
 
 from __future__ import annotations
 

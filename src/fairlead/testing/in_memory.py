@@ -1,13 +1,13 @@
-"""A Fairlead on stores in memory, for tests of your own jobs: no server, no waiting, no chance.
+"""A Fairlead on stores in memory, for tests of your own jobs without servers, waiting or chance.
 
     async with MemoryFairlead(fl) as mem:
         await place_order(42)              # your code: it enqueues by fl, or by a handler's own enqueue
         (job,) = await mem.drain()         # run what is due
         assert job.result == {"sent": True}
 
-While it is open everything that ``fl`` enqueues, reads and schedules happens here; the stores pass the same
-contract suites as the real ones. Nothing runs by itself: ``drain`` runs what is due, one job after another,
-and the clock stands still until ``drain(within_s=...)`` or ``advance`` moves it.
+While it is open, everything that ``fl`` enqueues, reads and schedules happens in memory; the stores pass the same
+contract suites as the real ones. Nothing runs by itself: ``drain`` runs due jobs one after another, and the clock
+stands still until ``drain(within_s=...)`` or ``advance`` moves it.
 """
 
 from __future__ import annotations
@@ -55,15 +55,15 @@ from fairlead.testing._memory import (
 )
 from fairlead.testing._memory.enqueue import insert
 
-MOST_RUNS = 10_000
-MOST_SHOWN = 100_000
+MAX_RUNS = 10_000
+MAX_ROWS = 100_000
 LEASE_S = 30.0
-HELD_LOOK_S = 1.0
-"""How far to go on where work is due and may not be had."""
+PAUSED_STEP_S = 1.0
+"""How far to move the clock when due work is paused or capped."""
 
 
-class Door(Protocol):
-    """The part of a Fairlead that is used here."""
+class FairleadParts(Protocol):
+    """The parts of a Fairlead that `MemoryFairlead` uses."""
 
     @property
     def handlers(self) -> Sequence[Handler]: ...
@@ -73,13 +73,15 @@ class Door(Protocol):
 
 
 class MemoryFairlead:
-    """See the module. *start*: what the clock shows at first; default 2026-01-01 in UTC.
+    """A Fairlead in memory, used by ``async with`` or ``with``.
 
-    Usable by ``async with`` and, from tests without asyncio, by ``with`` and ``asyncio.run(mem.drain())``.
-    With a *transaction* jobs are stored at once, whatever becomes of it.
+    With a *transaction* jobs are stored at once, even if it is rolled back.
+
+    Args:
+        start: The first reading of the clock; default 2026-01-01 in UTC.
     """
 
-    def __init__(self, fairlead: Door, *, start: datetime | None = None) -> None:
+    def __init__(self, fairlead: FairleadParts, *, start: datetime | None = None) -> None:
         self._fairlead = fairlead
         self._clock = ManualClock()
         ids = CountedIds()
@@ -96,9 +98,9 @@ class MemoryFairlead:
         self._ids = ids
         self._session_id: UUID | None = None
         self._executor: Executor | None = None
-        self._raised: list[Exception] = []
+        self._errors: list[Exception] = []
         self.events: list[Event] = []
-        """What was told to the logs, oldest first."""
+        """The events for the logs, oldest first."""
 
     def __enter__(self) -> MemoryFairlead:
         self._fairlead._use_memory_stores(
@@ -131,42 +133,45 @@ class MemoryFairlead:
     # ---- running -------------------------------------------------------------------------------
 
     async def drain(
-        self, within_s: float = 0.0, *, raise_errors: bool = False, max_runs: int = MOST_RUNS
+        self, within_s: float = 0.0, *, raise_errors: bool = False, max_runs: int = MAX_RUNS
     ) -> list[JobView]:
-        """Run what is due, and what becomes due by that; the jobs as each run left them, in order.
+        """Run the due jobs and those that they make due, and return each job after its run, in order.
 
-        With *within_s* the clock goes on from one due job, retry or run to the next, up to that many seconds
-        (default 0: it stands still). *raise_errors*: raise what a handler raised where it counted as a
-        failure (default False: it is in the job's ``failures``). *max_runs* bounds the runs, default 10,000;
-        beyond it AssertionError, since jobs that make jobs may never end. Kinds without a handler stay.
+        Jobs without a handler are left alone.
+
+        Args:
+            within_s: Move the clock from one due job, retry or tick to the next, up to that many seconds.
+            raise_errors: Raise the error of a handler that counted as a failure; by default it is only in the
+                job's ``failures``.
+            max_runs: Raise AssertionError after so many runs, since jobs that enqueue jobs may never end.
         """
         executor, session_id = self._open_executor(), await self._session()
-        wanted = ClaimFilter(queues=(), kinds=executor.kinds)
+        claim_filter = ClaimFilter(queues=(), kinds=executor.kinds)
         ends_at = self._clock.monotonic() + within_s
         ran: list[JobView] = []
         while True:
             await self._take_runs(session_id)
-            await self._jobs.expire_due(MOST_SHOWN)
-            claimed = await self._jobs.claim(wanted, 1, session_id) if wanted.kinds else []
+            await self._jobs.expire_due(MAX_ROWS)
+            claimed = await self._jobs.claim(claim_filter, 1, session_id) if claim_filter.kinds else []
             if claimed:
                 ran.append(await self._run(executor, claimed[0], raise_errors=raise_errors))
                 assert len(ran) <= max_runs, f"{max_runs} runs, and no end: does a job make the next one?"
-            elif not await self._pass_time(ends_at, wanted):
+            elif not await self._pass_time(ends_at, claim_filter):
                 return ran
 
     async def advance(self, delay_s: float) -> None:
-        """Let *delay_s* seconds pass. Nothing runs by that: ``drain`` then does what is due."""
+        """Move the clock by *delay_s* seconds. Nothing runs until ``drain``."""
         await self._clock.advance(delay_s)
 
     @property
     def now(self) -> datetime:
-        """What the clock shows."""
+        """The clock's reading."""
         return self._database.now
 
-    # ---- looking -------------------------------------------------------------------------------
+    # ---- reading -------------------------------------------------------------------------------
 
     async def job(self, job_id: UUID) -> JobView:
-        """One job as it stands; NotFoundError where there is none."""
+        """Return a job; raise NotFoundError if there is none."""
         job = await self._jobs.get(job_id)
         if job is None:
             raise NotFoundError(f"there is no job {job_id}", hint="was it enqueued while this was open?")
@@ -175,30 +180,28 @@ class MemoryFairlead:
     async def jobs(
         self, *, kind: str | None = None, tenant: str | None = None, state: str | None = None
     ) -> list[JobView]:
-        """Jobs as they stand, the oldest first; *state* as `fairlead jobs list --state` knows it."""
-        found = await self._jobs.search(
-            state=state, kind=kind, tenant_id=tenant, queue=None, limit=MOST_SHOWN
-        )
-        return found[::-1]
+        """Return jobs, the oldest first; *state* as for `fairlead jobs list --state`."""
+        jobs = await self._jobs.search(state=state, kind=kind, tenant_id=tenant, queue=None, limit=MAX_ROWS)
+        return jobs[::-1]
 
     async def dead_letters(self, *, kind: str | None = None, tenant: str | None = None) -> list[DeadLetter]:
-        """Open dead letters."""
+        """Return open dead letters."""
         return await self._dead_letters.search(
-            status="pending_review", category=None, tenant_id=tenant, kind=kind, limit=MOST_SHOWN
+            status="pending_review", category=None, tenant_id=tenant, kind=kind, limit=MAX_ROWS
         )
 
     async def pauses(self) -> list[PauseView]:
-        """Pauses in force, as ``ctx.pause`` makes them."""
-        return await self._lanes.pauses(MOST_SHOWN)
+        """Return the pauses in force, which ``ctx.pause`` creates."""
+        return await self._lanes.pauses(MAX_ROWS)
 
-    # ---- giving --------------------------------------------------------------------------------
+    # ---- tokens --------------------------------------------------------------------------------
 
     def give_token(
         self, tenant: str, provider: str, access_token: str = "test-token", *, account: str = "default"
     ) -> PublicToken:
-        """From now on ``fl.token`` finds this one; without, it raises NotFoundError.
+        """Set the token that ``fl.token`` returns; without one it raises NotFoundError.
 
-        ``fl.refresh`` with its generation gives a further one, ``test-token-2`` and so on.
+        ``fl.refresh`` with its generation returns the next one, ``test-token-2`` and so on.
         """
         return self._tokens.give(ConnectionKey(tenant, provider, account), access_token)
 
@@ -220,12 +223,12 @@ class MemoryFairlead:
         return self._session_id
 
     async def _run(self, executor: Executor, job: Job, *, raise_errors: bool) -> JobView:
-        self._raised.clear()
+        self._errors.clear()
         outcome = await executor.run(job)
         await self._jobs.acknowledge([outcome])
         failed = isinstance(outcome, Rescheduled | Discarded) and outcome.failure is not None
-        if raise_errors and failed and self._raised:
-            raise self._raised[0]
+        if raise_errors and failed and self._errors:
+            raise self._errors[0]
         return await self.job(job.job_id)
 
     def _watched(self, handler: Handler) -> Handler:
@@ -233,7 +236,7 @@ class MemoryFairlead:
             try:
                 return await handler.run(context)
             except Exception as error:
-                self._raised.append(error)
+                self._errors.append(error)
                 raise
 
         return replace(handler, run=run)
@@ -243,15 +246,15 @@ class MemoryFairlead:
         scheduler = Scheduler(self._schedule_store, heartbeat, ids=self._ids, emit=self.events.append)
         await scheduler.one_pass()
 
-    async def _pass_time(self, ends_at: float, wanted: ClaimFilter) -> bool:
-        """Move the clock to what comes next; False where nothing comes before *ends_at*."""
-        left_s = ends_at - self._clock.monotonic()
-        if left_s <= 0:
+    async def _pass_time(self, ends_at: float, claim_filter: ClaimFilter) -> bool:
+        """Move the clock to the next due work and return True, or return False if there is none before *ends_at*."""
+        remaining_s = ends_at - self._clock.monotonic()
+        if remaining_s <= 0:
             return False
-        waits = [await self._jobs.next_due_in_s(wanted)] if wanted.kinds else []
+        waits = [await self._jobs.next_due_in_s(claim_filter)] if claim_filter.kinds else []
         waits += [self._until_run_s(schedule) for schedule in self._fairlead.schedules]
-        wait_s = min([wait_s for wait_s in waits if wait_s is not None], default=left_s)
-        await self._clock.advance(min(wait_s if wait_s > 0 else HELD_LOOK_S, left_s))
+        wait_s = min([wait_s for wait_s in waits if wait_s is not None], default=remaining_s)
+        await self._clock.advance(min(wait_s if wait_s > 0 else PAUSED_STEP_S, remaining_s))
         return True
 
     def _until_run_s(self, schedule: Schedule) -> float | None:
@@ -259,7 +262,7 @@ class MemoryFairlead:
         return None if run_at is None else (run_at - self.now).total_seconds()
 
 
-# ---- in the place of a runtime's rooms -----------------------------------------------------------
+# ---- the parts of a runtime ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +280,7 @@ class _Alive:
 
 
 class _Callers:
-    """Stores at once: memory knows nothing of anybody's transaction."""
+    """A store for the caller's transactions that stores at once: memory has no transactions."""
 
     def __init__(self, database: MemoryDatabase) -> None:
         self._database = database
@@ -290,7 +293,7 @@ class _Callers:
 
 
 class _Tokens:
-    """Tokens that a test has given."""
+    """The tokens that a test has set."""
 
     def __init__(self) -> None:
         self._tokens: dict[ConnectionKey, PublicToken] = {}
@@ -318,7 +321,7 @@ class _Tokens:
 
 
 class _NoTime:
-    """For whoever waits for a job: time passes as fast as it is asked for, and nothing happens meanwhile."""
+    """A clock for code that waits for a job: each sleep returns at once, and nothing runs meanwhile."""
 
     def __init__(self) -> None:
         self._now = 0.0

@@ -2,7 +2,7 @@
 
     event = verify(secret, request.headers, await request.body())
 
-It is Standard Webhooks, so any library of that name does the same.
+The format is Standard Webhooks, so a library for it does the same.
 """
 
 from __future__ import annotations
@@ -27,22 +27,28 @@ def verify(
     tolerance_s: float = TOLERANCE_S,
     now: Callable[[], float] = time.time,
 ) -> dict[str, Any]:
-    """The event in *body* if *secret* signed it within *tolerance_s* seconds of *now* (default 300); its
-    ``webhook-id`` is in it as ``data.event_id``.
+    """Return the event in *body* if *secret* signed it; its ``webhook-id`` is in it as ``data.event_id``.
 
-    Raises InvalidInputError otherwise: answer 400 and do nothing. *body* must be the bytes as they came, not JSON
-    that was parsed and written again. The same event may come again: go by its id.
+    The same event can arrive again: compare its id.
+
+    Args:
+        body: The bytes as received, not JSON that was parsed and written again.
+        tolerance_s: The largest age of the signature in seconds.
+        now: The wall clock.
+
+    Raises:
+        InvalidInputError: The signature is missing, wrong, too old or too new. Answer 400 and do nothing.
     """
-    given = {name.lower(): value for name, value in headers.items()}
-    missing = [name for name in (ID, TIMESTAMP, SIGNATURE) if not given.get(name)]
+    fields = {name.lower(): value for name, value in headers.items()}
+    missing = [name for name in (ID, TIMESTAMP, SIGNATURE) if not fields.get(name)]
     if missing:
         raise InvalidInputError(
             f"the webhook has no header {missing[0]}", hint="it did not come from fairlead"
         )
-    timestamp = given[TIMESTAMP]
+    timestamp = fields[TIMESTAMP]
     if not (timestamp.isascii() and timestamp.isdigit() and len(timestamp) <= 12):
         raise InvalidInputError("the webhook's timestamp is no number", hint="it did not come from fairlead")
-    if not matches(signing_key(Secret(secret)), given[ID], int(timestamp), body, given[SIGNATURE]):
+    if not matches(signing_key(Secret(secret)), fields[ID], int(timestamp), body, fields[SIGNATURE]):
         hint = "use the secret of notifications.webhook_secret and the body as it came"
         raise InvalidInputError("the webhook's signature does not fit", hint=hint)
     if abs(now() - int(timestamp)) > tolerance_s:

@@ -108,7 +108,7 @@ async def calling(settings: Mapping[str, Any]) -> AsyncIterator[Callers]:
 
 async def echo(connection: RawConnection, request: bytes) -> None:
     """Answer *request* with its path, so that an answer tells which request it belongs to."""
-    await connection.say(answer(request.split(b" ", 2)[1], kind="text/plain"))
+    await connection.send(answer(request.split(b" ", 2)[1], kind="text/plain"))
 
 
 def echoed(came: Response | FairleadError, path: str) -> bool:

@@ -208,6 +208,6 @@ def served_times(api: StripeApi, account: str) -> list[tuple[float, int]]:
     """When each request of *account* began and ended to be served."""
     ended: list[tuple[float, int]] = []
     for one in api.ledger.of(account):
-        begun_s: Any = one.begun_s
-        ended += [(begun_s, 1), (one.ended_s if one.ended_s is not None else float("inf"), -1)]
+        begun_s: Any = one.begun_mono
+        ended += [(begun_s, 1), (one.ended_mono if one.ended_mono is not None else float("inf"), -1)]
     return ended

@@ -26,11 +26,11 @@ from fairlead.engine.ports import Connection, Credential, Sealed
 from fairlead.testing.issuer import Policy
 from fairlead.testing.ledger import Ledger, parse_ledger
 
-KILLED_S = 100.0
+KILLED_MONO = 100.0
 PLAN = DemoPlan(30.0, 1)
 STAYING = [account for account in ACCOUNTS if account not in PLAN.leaving()]
-STRICT = next(each for each in STAYING if each.role.policy is Policy.STRICT)
-GRACE = next(each for each in STAYING if each.role.policy is Policy.GRACE)
+STRICT = next(each for each in STAYING if each.provider.policy is Policy.STRICT)
+GRACE = next(each for each in STAYING if each.provider.policy is Policy.GRACE)
 
 
 # ---- who is on stage -----------------------------------------------------------------------------
@@ -41,7 +41,7 @@ def test_twenty_tenants_hold_ten_connections_each_under_all_six_policies() -> No
     assert {role.policy for role in PROVIDERS} == set(Policy)
     for naming in (
         lambda account: account.key,
-        lambda account: (account.role, account.name),
+        lambda account: (account.provider, account.name),
         lambda account: account.label,
     ):
         assert len(set(map(naming, ACCOUNTS))) == len(ACCOUNTS) == 200
@@ -50,7 +50,7 @@ def test_twenty_tenants_hold_ten_connections_each_under_all_six_policies() -> No
 @pytest.mark.parametrize("seed", range(20))
 def test_three_customers_of_three_providers_leave_the_same_ones_for_a_seed(seed: int) -> None:
     left = DemoPlan(15.0, seed).leaving()
-    assert len({account.role for account in left}) == 3
+    assert len({account.provider for account in left}) == 3
     assert left == DemoPlan(60.0, seed).leaving()
 
 
@@ -58,12 +58,12 @@ def test_three_customers_of_three_providers_leave_the_same_ones_for_a_seed(seed:
 def test_acts_do_not_overlap(seconds: float) -> None:
     plan = DemoPlan(seconds, 1)
     acts = [
-        *plan.revoke_at_s,
-        plan.limited_at_s,
-        plan.limited_at_s + plan.spell_s,
-        plan.killed_at_s,
-        plan.down_at_s,
-        plan.down_at_s + plan.spell_s,
+        *plan.revoke_after_s,
+        plan.limited_after_s,
+        plan.limited_after_s + plan.outage_s,
+        plan.killed_after_s,
+        plan.down_after_s,
+        plan.down_after_s + plan.outage_s,
         plan.seconds,
     ]
     assert acts == sorted(acts)
@@ -80,9 +80,9 @@ def test_the_settings_file_is_read_back_and_points_every_profile_at_the_issuer(t
     assert given.refresh.lease_s > given.refresh.total_deadline_s > given.refresh.request_deadline_s
     book = ProfileRegistry(given)
     for account in ACCOUNTS:
-        profile = book.profile(account.key.provider, account.role.variant)
+        profile = book.profile(account.key.provider, account.provider.variant)
         assert profile.replay is not None
-        assert profile.replay.policy == account.role.policy.value
+        assert profile.replay.policy == account.provider.policy.value
         values = profile.endpoint_values(account.endpoint)
         assert profile.url("token", values) == f"http://127.0.0.1:8080/{account.key.provider}/token"
 
@@ -102,11 +102,11 @@ def test_half_a_line_waits_for_its_rest(tmp_path: Path) -> None:
     file = tmp_path / "ledger"
     file.write_text('{"ev":"arrived"}\n{"ev":"answered","status":4')
     provider = IssuerTraffic(file)
-    provider.look()
+    provider.update()
     assert (provider.posts, provider.statuses) == (1, {})
     with file.open("a") as opened:
         opened.write('29}\n{"ev":"answered"}\n')
-    provider.look()
+    provider.update()
     assert (provider.posts, provider.statuses) == (1, {429: 1})
 
 
@@ -116,8 +116,8 @@ def test_retries_are_read_from_the_logs_of_all_workers(tmp_path: Path) -> None:
     for log in logs:
         log.write_text(f"a word of the interpreter\n{json.dumps(line)}\n")
     retries = RetryCounts()
-    retries.look(logs)
-    retries.look(logs)
+    retries.update(logs)
+    retries.update(logs)
     assert retries.by_category == {"transient_server": 2}
     assert list(Tail(logs[0], b"needs_reauth").news()) == []
 
@@ -134,7 +134,7 @@ def lines_of(*entries: dict[str, Any]) -> Ledger:
 def begun(account: DemoAccount, **more: Any) -> dict[str, Any]:
     known = {"provider": account.key.provider, "connection": account.name, "generation": 1}
     return (
-        {"t": 90.0, "ev": "family", "change": "registered", "policy": account.role.policy.value}
+        {"t": 90.0, "ev": "family", "change": "registered", "policy": account.provider.policy.value}
         | known
         | more
     )
@@ -189,14 +189,14 @@ def judged(
         credential(each, "needs_reauth", reasons[each]) if each in reasons else credential(each)
         for each in ACCOUNTS
     ]
-    recovery = Recovery(UUID(int=1), KILLED_S, seen={each.key for each in in_flight})
+    recovery = Recovery(UUID(int=1), KILLED_MONO, suspects={each.key for each in in_flight})
     recovery.recovered_s, recovery.settled_s = 1.0, 2.0
     given = {"tally": CallTally(), "exit_codes": {"worker 2": 0}} | more
-    run = RunNotes(plan=PLAN, left=PLAN.leaving(), recovery=recovery, killed=1, took_s=30.0, **given)
+    run = RunNotes(plan=PLAN, leaving=PLAN.leaving(), recovery=recovery, killed=1, took_s=30.0, **given)
     return DemoJudge(run, FinalState(connections, [], []), ledger)
 
 
-LOST = post(STRICT, 1, KILLED_S, {"kind": "rotated", "successor": 2}, delivered=False)
+LOST = post(STRICT, 1, KILLED_MONO, {"kind": "rotated", "successor": 2}, delivered=False)
 
 
 def test_a_quiet_run_keeps_every_promise() -> None:
@@ -214,9 +214,15 @@ def test_a_token_burnt_by_the_kill_is_explained_and_counted_as_lost() -> None:
     assert report.figures["needs_reauth"] == 4
 
 
+def test_lost_rotation_counts_as_in_flight_though_no_sample_after_the_kill_showed_it() -> None:
+    ledger = lines_of(STARTED, begun(STRICT), *LOST, STOPPED)
+    report = judged(ledger, {STRICT: "lost_rotation"}, in_flight=[STRICT]).report()
+    assert report.figures["refreshes_in_flight_at_kill"] == 1
+
+
 @pytest.mark.parametrize("why", ["not_in_flight", "long_before"])
 def test_any_other_burnt_token_is_a_violation(why: str) -> None:
-    lost = post(STRICT, 1, KILLED_S - 5, {"kind": "rotated", "successor": 2}, delivered=False)
+    lost = post(STRICT, 1, KILLED_MONO - 5, {"kind": "rotated", "successor": 2}, delivered=False)
     ledger = lines_of(STARTED, begun(STRICT), *(lost if why == "long_before" else LOST), STOPPED)
     in_flight = [STRICT] if why == "long_before" else []
     report = judged(ledger, {STRICT: "lost_rotation"}, in_flight=in_flight).report()
@@ -233,8 +239,8 @@ def test_a_connection_that_needs_its_customer_for_no_reason_is_a_violation() -> 
 def refused_twice() -> Ledger:
     """A withdrawn grant is presented, refused, and presented once more; the first refusal left whole."""
     refused = {"kind": "refused", "reason": "revoked"}
-    first = post(GRACE, 1, KILLED_S - 0.1, refused, delivered=True, status=400)
-    again = post(GRACE, 2, KILLED_S + 2, refused, delivered=True, status=400)
+    first = post(GRACE, 1, KILLED_MONO - 0.1, refused, delivered=True, status=400)
+    again = post(GRACE, 2, KILLED_MONO + 2, refused, delivered=True, status=400)
     return lines_of(STARTED, begun(GRACE, grace_s=30.0), *first, *again, STOPPED)
 
 
@@ -256,7 +262,7 @@ def test_a_worker_that_does_not_stop_well_is_a_violation() -> None:
 def test_only_tokens_that_were_dead_when_handed_out_count(late_s: float, counted: bool) -> None:
     known = {"provider": STRICT.key.provider, "connection": STRICT.name, "status": 401, "why": "expired"}
     ledger = lines_of(STARTED, {"t": 95.2, "ev": "resource", "late_s": late_s, **known}, STOPPED)
-    rejected = RejectedToken(STRICT, handed_out_s=95.1, answered_s=95.3)
+    rejected = RejectedToken(STRICT, served_mono=95.1, rejected_mono=95.3)
     assert expired_when_served([rejected], ledger) == ([rejected] if counted else [])
     report = judged(ledger, tally=CallTally(expired=[rejected])).report()
     assert bool(report.violations) is counted

@@ -36,9 +36,9 @@ class Desk:
         self.first = self.family.current
 
     def present(
-        self, generation: Generation, now: float = 1.0, wish: QuirkEffect | None = None
+        self, generation: Generation, now: float = 1.0, effect: QuirkEffect | None = None
     ) -> RefreshGranted | RefreshRefused:
-        return self.families.refresh(generation, now=now, ttl_s=TTL, wish=wish or QuirkEffect())
+        return self.families.refresh(generation, now=now, ttl_s=TTL, effect=effect or QuirkEffect())
 
     def rotate(self, generation: Generation, now: float = 1.0) -> Generation:
         granted = self.present(generation, now)
@@ -181,8 +181,8 @@ def test_a_kept_refresh_token_is_not_spent(policy: Policy) -> None:
 
 def test_the_same_access_token_is_returned_early_but_not_when_dead() -> None:
     desk = Desk(Policy.STRICT)
-    wish = QuirkEffect(same_access=True)
-    early, late = desk.present(desk.first, 1.0, wish), desk.present(desk.first, TTL + 1, wish)
+    effect = QuirkEffect(same_access=True)
+    early, late = desk.present(desk.first, 1.0, effect), desk.present(desk.first, TTL + 1, effect)
     assert isinstance(early, RefreshGranted)
     assert isinstance(late, RefreshGranted)
     assert (early.kind, early.access.text) == ("unchanged", "access-1")

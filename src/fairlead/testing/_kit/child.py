@@ -1,4 +1,4 @@
-"""A server for tests as a child process that dies with us, and a small client of its control API."""
+"""A test server as a child process that ends with its parent, and a client of its control API."""
 
 from __future__ import annotations
 
@@ -18,40 +18,45 @@ _STOP_S = 10.0
 
 
 class ChildServer:
-    """``python -m MODULE ARGUMENTS --die-with-parent``, which prints a JSON line with its ``url`` when ready.
+    """A process ``python -m MODULE ARGUMENTS --die-with-parent`` that prints a JSON line with its ``url`` when ready.
 
-    *what*: what errors call it.
+    Args:
+        label: The name of the server in error messages.
     """
 
-    def __init__(self, module: str, *arguments: str, what: str) -> None:
+    def __init__(self, module: str, *arguments: str, label: str) -> None:
         self._module = module
         self._arguments = arguments
-        self._what = what
+        self._label = label
         self._child: asyncio.subprocess.Process | None = None
         self._session: aiohttp.ClientSession | None = None
-        self._words: IO[bytes] | None = None
+        self._stderr: IO[bytes] | None = None
         self.url = ""
 
     @property
     def pid(self) -> int:
-        """The child's process id; raises InvalidInputError before `start`."""
+        """The child's process id; InvalidInputError before `start`."""
         if self._child is None:
             raise self._not_running()
         return self._child.pid
 
     async def start(self) -> None:
-        """Start the child and wait until it listens; raises DependencyUnavailableError with its words."""
+        """Start the child and wait until it listens.
+
+        Raises:
+            DependencyUnavailableError: The child ended or printed nothing within 20 s; with its stderr.
+        """
         pipe = asyncio.subprocess.PIPE
-        # Its stderr goes to a file that outlives this call: a pipe nobody reads would block the child.
-        self._words = tempfile.TemporaryFile()  # noqa: SIM115
+        # Its stderr goes to a file: a pipe that nothing reads would block the child once it is full.
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115
         self._child = await asyncio.create_subprocess_exec(
             sys.executable, "-m", self._module, *self._arguments, "--die-with-parent",
-            stdin=pipe, stdout=pipe, stderr=self._words,
+            stdin=pipe, stdout=pipe, stderr=self._stderr,
         )  # fmt: skip
-        self.url = await self._ready(self._child)
+        self.url = await self._wait_ready(self._child)
         self._session = aiohttp.ClientSession()
 
-    async def _ready(self, child: asyncio.subprocess.Process) -> str:
+    async def _wait_ready(self, child: asyncio.subprocess.Process) -> str:
         assert child.stdout is not None
         try:
             async with asyncio.timeout(_READY_S):
@@ -59,45 +64,44 @@ class ChildServer:
         except TimeoutError:
             line = b""
         if not line:
-            words = self._last_words()
+            message = f"{self._label} did not start: {self._read_stderr()}"
             await self.stop()
-            hint = f"run python -m {self._module} by hand"
-            raise DependencyUnavailableError(f"{self._what} did not start: {words}", hint=hint)
+            raise DependencyUnavailableError(message, hint=f"run python -m {self._module} by hand")
         return str(json.loads(line)["url"])
 
-    def _last_words(self) -> str:
-        if self._words is None:
+    def _read_stderr(self) -> str:
+        if self._stderr is None:
             return ""
-        self._words.seek(0)
-        return self._words.read(2000).decode(errors="replace").strip()
+        self._stderr.seek(0)
+        return self._stderr.read(2000).decode(errors="replace").strip()
 
     async def control(self, operation: str, **data: object) -> dict[str, Any]:
-        """One request to the control API; raises InvalidInputError with the server's reason."""
+        """Send one request to the control API, and raise InvalidInputError with the server's reason if it refuses."""
         if self._session is None:
             raise self._not_running()
         async with self._session.post(f"{self.url}/_control/{operation}", json=data) as response:
-            answer: dict[str, Any] = await response.json()
+            result: dict[str, Any] = await response.json()
         if response.status != 200:
-            raise InvalidInputError(str(answer["error"]), hint=f"see {self._module}.control")
-        return answer
+            raise InvalidInputError(str(result["error"]), hint=f"see the control module of {self._module}")
+        return result
 
     def _not_running(self) -> InvalidInputError:
-        return InvalidInputError(f"{self._what}: the process is not running", hint="start it first")
+        return InvalidInputError(f"{self._label}: the process is not running", hint="start it first")
 
     def kill(self) -> None:
-        """SIGKILL, as a crash would."""
+        """Send SIGKILL, to test what a crash leaves behind."""
         if self._child is not None and self._child.returncode is None:
             self._child.kill()
 
     async def stop(self) -> None:
-        """SIGTERM and wait for the clean end; SIGKILL after 10 s. Twice is no error."""
+        """Send SIGTERM and wait for the end; send SIGKILL after 10 s. A second call does nothing."""
         if self._session is not None:
             await self._session.close()
             self._session = None
         if self._child is not None:
             await self._end(self._child)
-        if self._words is not None:
-            self._words.close()
+        if self._stderr is not None:
+            self._stderr.close()
 
     async def _end(self, child: asyncio.subprocess.Process) -> None:
         if child.returncode is None:

@@ -1,7 +1,7 @@
-"""Clocks for tests: virtual time that moves when the test says so, and the real one beside it.
+"""Clocks for tests: virtual time that the test advances, and the real one.
 
-`ManualClock` satisfies ``fairlead._core.clock.Clock``. A sleeper parks until the test advances time past
-its due moment, so a test of minutes runs in milliseconds and never waits for the wall.
+`ManualClock` satisfies ``fairlead._core.clock.Clock``. A sleeper parks until the test advances time past its due
+instant, so a test of minutes runs in milliseconds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class SystemClock:
     """The real monotonic clock of this process, for tools that run outside fairlead's runtime."""
 
     def monotonic(self) -> float:
-        """Seconds on the system's monotonic clock; on Linux and macOS comparable across processes."""
+        """Return the system's monotonic clock in seconds; on Linux and macOS comparable across processes."""
         return time.monotonic()
 
     async def sleep(self, delay_s: float) -> None:
@@ -27,15 +27,17 @@ class SystemClock:
         await asyncio.sleep(delay_s)
 
     def call_later(self, delay_s: float, act: Callable[[], None]) -> Callable[[], None]:
-        """Call *act* in the running loop after *delay_s* real seconds; what is given back prevents it."""
+        """Call *act* in the running loop after *delay_s* real seconds; return a function that cancels it."""
         return asyncio.get_running_loop().call_later(delay_s, act).cancel
 
 
 class ManualClock:
-    """Virtual time. It stands still until `advance`, or jumps by itself when *autojump_s* is given.
+    """A clock of virtual time that stands still until `advance`.
 
-    *start* is the first reading in seconds (default 0). With *autojump_s* (default None: never) time
-    jumps to the next sleeper once no sleep has begun for that many real seconds; 0 jumps at once.
+    Args:
+        start: The first reading in seconds.
+        autojump_s: Jump to the next sleeper once no sleep has begun for that many real seconds; 0 jumps at once,
+            None (default) never.
     """
 
     def __init__(self, start: float = 0.0, *, autojump_s: float | None = None) -> None:
@@ -47,12 +49,12 @@ class ManualClock:
         self._jump: asyncio.TimerHandle | None = None
 
     def monotonic(self) -> float:
-        """The virtual time in seconds."""
+        """Return the virtual time in seconds."""
         return self._now
 
     @property
     def sleepers(self) -> int:
-        """How many tasks are parked in `sleep` now."""
+        """The number of tasks parked in `sleep`."""
         return sum(not sleeper.done() for _, _, sleeper in self._sleepers)
 
     async def sleep(self, delay_s: float) -> None:
@@ -63,7 +65,7 @@ class ManualClock:
         await self._park(delay_s)
 
     def call_later(self, delay_s: float, act: Callable[[], None]) -> Callable[[], None]:
-        """Call *act* once virtual time has moved by *delay_s*; what is given back prevents it."""
+        """Call *act* once virtual time has moved by *delay_s*; return a function that cancels it."""
         sleeper = self._park(delay_s)
         sleeper.add_done_callback(lambda done: None if done.cancelled() else act())
         return lambda: None if sleeper.done() else _cancel(sleeper)
@@ -76,9 +78,9 @@ class ManualClock:
         return sleeper
 
     async def advance(self, delay_s: float) -> None:
-        """Move time by *delay_s*, waking sleepers in due order, each at its own moment.
+        """Move time by *delay_s*, and wake sleepers in due order, each at its own instant.
 
-        Tasks that sleep again inside the span are woken again. Raises ValueError for a negative span.
+        Tasks that sleep again inside the span are woken again. Raise ValueError for a negative span.
         """
         if delay_s < 0:
             raise ValueError(f"time cannot go back by {-delay_s} s; hint: pass a span of 0 or more")

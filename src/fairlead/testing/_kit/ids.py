@@ -8,21 +8,21 @@ from fairlead._core.ids import uuid7_from
 
 
 class CountedIds:
-    """Satisfies ``fairlead._core.ids.Ids``: 1, 2, 3, ... *start* keeps several sources apart (default 0)."""
+    """A source of the ids 1, 2, 3, ... for ``fairlead._core.ids.Ids``; *start* keeps several sources apart."""
 
     def __init__(self, start: int = 0) -> None:
         self._count = start
 
     def uuid7(self) -> UUID:
-        """The next number as a version 7 UUID; later ones sort after earlier ones."""
+        """Return the next number as a version 7 UUID; later ones sort after earlier ones."""
         return uuid7_from(self._next(), 0)
 
     def lease_id(self) -> int:
-        """The next number."""
+        """Return the next number."""
         return self._next()
 
     def nonce(self) -> str:
-        """The next number as a text."""
+        """Return the next number as text."""
         return str(self._next())
 
     def _next(self) -> int:

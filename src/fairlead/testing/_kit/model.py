@@ -1,35 +1,35 @@
-"""The base of everything that comes from a file or over the control API: frozen, unknown keys refused."""
+"""The base of values that come from a file or over the control API."""
 
 from __future__ import annotations
 
-from typing import Self, TypeVar
+from typing import Self
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from fairlead.errors import InvalidConfigError
 
-T = TypeVar("T")
-
 
 class Model(BaseModel):
-    """A frozen value that refuses keys it does not know."""
+    """A frozen value that refuses unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     @classmethod
-    def read(cls, data: object, what: str) -> Self:
-        """*data* as this model, or InvalidConfigError that says what in *what* is wrong."""
-        return parse(TypeAdapter(cls), data, what)
+    def read(cls, data: object, source: str) -> Self:
+        """Return *data* as this model.
 
+        Args:
+            source: The origin of the data in the error message.
 
-def parse(adapter: TypeAdapter[T], data: object, what: str) -> T:
-    """*data* through *adapter*; a failure names the place and the reason, never the value."""
-    try:
-        return adapter.validate_python(data)
-    except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False, include_context=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "value"
-        raise InvalidConfigError(
-            f"test server: {what} cannot be used: {where}: {first['msg']}",
-            hint="correct it; the fields are listed in issuer.config, issuer.quirks and api.switches",
-        ) from None
+        Raises:
+            InvalidConfigError: Names the wrong field and the reason, never the value.
+        """
+        try:
+            return cls.model_validate(data)
+        except ValidationError as error:
+            first = error.errors(include_input=False, include_url=False, include_context=False)[0]
+            field = ".".join(str(part) for part in first["loc"]) or "value"
+            raise InvalidConfigError(
+                f"test server: {source} cannot be used: {field}: {first['msg']}",
+                hint="correct it; the fields are listed in issuer.config, issuer.quirks and api.switches",
+            ) from None

@@ -1,4 +1,4 @@
-"""A server for tests as a process of its own: its ready line, and how it is told to end."""
+"""A test server as a process of its own: the line that says it is ready, and the signals that end it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,21 @@ import os
 import signal
 import stat
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Protocol
 
 from fairlead.errors import InvalidConfigError
 
 
+class Startable(Protocol):
+    """A server that can be started and stopped."""
+
+    async def start(self) -> None: ...
+    async def stop(self) -> None: ...
+
+
 def run(main: Coroutine[None, None, int]) -> int:
-    """Run *main* on the fastest loop there is."""
+    """Run *main* on uvloop if it is installed, else on asyncio's own loop."""
     with contextlib.suppress(ImportError):
         import uvloop
 
@@ -23,36 +31,36 @@ def run(main: Coroutine[None, None, int]) -> int:
     return asyncio.run(main)
 
 
-async def until_told(
-    start: Callable[[], Awaitable[object]],
-    stop: Callable[[], Awaitable[object]],
-    ready: Callable[[], Mapping[str, object]],
-    *,
-    die_with_parent: bool,
+async def serve_until_signal(
+    server: Startable, ready: Callable[[], Mapping[str, object]], *, die_with_parent: bool
 ) -> int:
-    """Start, print one JSON line (*ready* and ``pid``), and stop on SIGTERM or SIGINT; gives 0.
+    """Start *server*, print one JSON line (*ready* and ``pid``), stop on SIGTERM or SIGINT, and return 0.
 
-    *die_with_parent*: also when standard input closes, as it does when the process that holds the other end
-    of the pipe dies. Raises InvalidConfigError where that is no pipe, and whatever *start* raises.
+    Args:
+        die_with_parent: Stop also when standard input closes, as it does when the process at the other end
+            of the pipe dies.
+
+    Raises:
+        InvalidConfigError: *die_with_parent* is set and standard input is no pipe.
     """
-    told = asyncio.Event()
+    stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told.set)
+        loop.add_signal_handler(number, stop.set)
     if die_with_parent:
-        await _watch_stdin(told)
-    await start()
+        await _watch_stdin(stop)
+    await server.start()
     try:
         sys.stdout.write(json.dumps({**ready(), "pid": os.getpid()}) + "\n")
         sys.stdout.flush()
-        await told.wait()
+        await stop.wait()
     finally:
-        await stop()
+        await server.stop()
     return 0
 
 
 class _EndOfInput(asyncio.Protocol):
-    """Sets *stop* when the other end of the pipe is closed."""
+    """A protocol that sets *stop* when the other end of the pipe is closed."""
 
     def __init__(self, stop: asyncio.Event) -> None:
         self._stop = stop
@@ -62,8 +70,8 @@ class _EndOfInput(asyncio.Protocol):
 
 
 async def _watch_stdin(stop: asyncio.Event) -> None:
-    kind = os.fstat(sys.stdin.fileno()).st_mode
-    if not (stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind)):  # uvloop aborts the process on anything else
+    mode = os.fstat(sys.stdin.fileno()).st_mode
+    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):  # uvloop aborts the process on anything else
         raise InvalidConfigError(
             "test server: --die-with-parent needs a pipe as standard input",
             hint="start it with a pipe and keep the other end open",

@@ -1,11 +1,11 @@
-"""Rude APIs: they enforce their own limits by their own clock, and keep a ledger that is the truth.
+"""Servers for tests that act as vendor APIs, enforce their limits, and record every request.
 
-    ShopifyApi, NetSuiteApi, HubSpotApi, StripeApi, SalesforceApi, MercadoLibreApi    what each vendor refuses
-    LiarApi                                                                           what no honest one says
+    ShopifyApi, NetSuiteApi, HubSpotApi, StripeApi, SalesforceApi, MercadoLibreApi    a vendor's limits and refusals
+    MalformedApi                                                                      malformed responses
 
 In a test: ``async with ShopifyApi() as api``. Over processes: `ApiProcess`, or
-``python -m fairlead.testing.api NAME --port PORT``. All but the liar can be switched while they run, see
-`Switches`.
+``python -m fairlead.testing.api NAME --port PORT``. All but `MalformedApi` have
+`Switches`, which change while they run.
 """
 
 from __future__ import annotations

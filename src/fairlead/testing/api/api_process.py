@@ -1,11 +1,11 @@
-"""A rude API as a child process, for tests and benches over processes.
+"""A vendor API as a child process, for tests and benchmarks with several processes.
 
     async with ApiProcess("shopify") as api:
         await api.control("switch", capacity=0.1)
         ...
         assert (await api.control("ledger", account="acme"))["refused"] == 0
 
-The operations stand in ``fairlead.testing.api.api_control``.
+``fairlead.testing.api.api_control`` lists the operations.
 """
 
 from __future__ import annotations
@@ -16,11 +16,15 @@ from fairlead.testing._kit.child import ChildServer
 
 
 class ApiProcess(ChildServer):
-    """One child that dies with us. *name*: of the API, one of `APIS` or ``liar``; *options*: what its class
-    takes, as JSON has it (``limits={"calls": 4}``)."""
+    """A child process that serves one API and ends with its parent.
+
+    Args:
+        name: One of `APIS`, or ``liar`` for `MalformedApi`.
+        options: Arguments of its class, as JSON has them (``limits={"calls": 4}``).
+    """
 
     def __init__(self, name: str, *, port: int = 0, **options: object) -> None:
         super().__init__(
             "fairlead.testing.api", name, "--port", str(port), "--options", json.dumps(options),
-            what=f"test API {name}",
+            label=f"test API {name}",
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What every account of a rude API has: the same few products and orders, whoever asks."""
+"""The products and orders that every account of every vendor API has."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """One product; its number is its id."""
+    """A product; its number is its id."""
 
     number: int
     title: str
@@ -16,7 +16,7 @@ class Product:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One order of two lines; its number is its id."""
+    """An order of two lines; its number is its id."""
 
     number: int
     email: str
@@ -24,12 +24,12 @@ class Order:
 
     @property
     def cents(self) -> int:
-        """What it comes to."""
+        """The total in cents."""
         return sum(line.cents for line in self.lines)
 
 
 PRODUCTS = tuple(Product(number, f"Product {number}", 100 + 25 * number) for number in range(1, 26))
-"""25 of them, in the order of their numbers."""
+"""25 products in the order of their numbers."""
 ORDERS = tuple(
     Order(
         1000 + number,
@@ -38,11 +38,11 @@ ORDERS = tuple(
     )
     for number in range(1, 61)
 )
-"""60 of them, in the order of their numbers."""
+"""60 orders in the order of their numbers."""
 
 
 def amount(cents: int) -> str:
-    """*cents* as vendors write money.
+    """Return *cents* as vendors write money.
 
     >>> amount(1205)
     '12.05'

@@ -1,6 +1,6 @@
-"""As much of GraphQL as a rude Shopify needs: a query is read into fields, a result cut to them and counted.
+"""As much of GraphQL as `ShopifyApi` needs: parse a query, cut a result to its fields, and compute its cost.
 
-No types and no validation: what a test sends is what it means to send.
+There are no types and no validation.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _TRANSPARENT = frozenset({"nodes", "edges", "node", "pageInfo"})
 
 
 class QuerySyntaxError(ValueError):
-    """The text is no query, as far as this reader goes."""
+    """The text is no query that this parser reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field that was asked for. *key*: its name in the answer."""
+    """One requested field; *key* is its name in the response."""
 
     key: str
     name: str
@@ -36,14 +36,14 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One operation. *kind*: query or mutation."""
+    """One operation; *kind* is query or mutation."""
 
     kind: str
     fields: tuple[Field, ...]
 
 
 def read_query(text: str, variables: Mapping[str, object] | None = None) -> Query:
-    """The first operation of *text*, its variables filled in; raises QueryUnreadable.
+    """Return the first operation of *text* with its variables filled in; raise QuerySyntaxError if there is none.
 
     >>> read_query("{ shop { name } }").fields[0].fields[0].name
     'name'
@@ -69,14 +69,14 @@ class _Reader:
         if depth > _DEEPEST:
             raise QuerySyntaxError("too deep")
         self._take("{")
-        found: list[Field] = []
+        fields: list[Field] = []
         while not self._next_is("}"):
             if self._next_is("..."):
-                found += self._fragment(depth)
+                fields += self._fragment(depth)
             else:
-                found.append(self._field(depth))
+                fields.append(self._field(depth))
         self._take("}")
-        return tuple(found)
+        return tuple(fields)
 
     def _fragment(self, depth: int) -> tuple[Field, ...]:
         self._take("...")
@@ -96,13 +96,13 @@ class _Reader:
 
     def _arguments(self) -> dict[str, object]:
         self._take("(")
-        found: dict[str, object] = {}
+        arguments: dict[str, object] = {}
         while not self._next_is(")"):
             name = self._take()
             self._take(":")
-            found[name] = self._value()
+            arguments[name] = self._value()
         self._take(")")
-        return found
+        return arguments
 
     def _value(self) -> object:
         token = self._take()
@@ -128,18 +128,18 @@ class _Reader:
         return self._at < len(self._tokens) and self._tokens[self._at] in tokens
 
     def _skip(self) -> None:
-        """One token, or all that stands in brackets."""
+        """Skip one token, or everything in brackets."""
         if self._take() == "(":
             while not self._next_is(")"):
                 self._skip()
             self._take(")")
 
-    def _take(self, wanted: str | None = None) -> str:
+    def _take(self, expected: str | None = None) -> str:
         if self._at >= len(self._tokens):
             raise QuerySyntaxError("unexpected end of file")
         token = self._tokens[self._at]
-        if wanted is not None and token != wanted:
-            raise QuerySyntaxError(f"expected {wanted} and found {token[:40]}")
+        if expected is not None and token != expected:
+            raise QuerySyntaxError(f"expected {expected} and found {token[:40]}")
         self._at += 1
         return token
 
@@ -147,13 +147,13 @@ class _Reader:
 def _tokens(text: str) -> Iterator[str]:
     at = 0
     while at < len(text):
-        found = _TOKEN.match(text, at)
-        if found is None:
+        match = _TOKEN.match(text, at)
+        if match is None:
             raise QuerySyntaxError(f"unexpected character {text[at]!r}")
-        at = found.end()
-        if found.lastindex is not None:
-            yield found[found.lastindex]
-        elif at < len(text):  # the end was matched, but there is more
+        at = match.end()
+        if match.lastindex is not None:
+            yield match[match.lastindex]
+        elif at < len(text):  # the pattern matched its end, but text follows
             raise QuerySyntaxError("unexpected text")
 
 
@@ -171,25 +171,25 @@ def _scalar(token: str) -> object:
 
 
 def cut(value: object, fields: Sequence[Field]) -> object:
-    """*value* with no more than was asked for. What can be called is given the arguments."""
+    """Return *value* reduced to *fields*. A callable member is called with the arguments of its field."""
     if isinstance(value, list):
         return [cut(item, fields) for item in value]
     if not isinstance(value, Mapping):
         return value
-    if not fields:  # no more than this reader's own leniency: the real one would refuse
+    if not fields:  # the vendor would refuse this
         return {name: member for name, member in value.items() if not callable(member)}
-    found: dict[str, object] = {}
+    members: dict[str, object] = {}
     for field in fields:
         member = value.get(field.name)
-        found[field.key] = cut(member(field.arguments) if callable(member) else member, field.fields)
-    return found
+        members[field.key] = cut(member(field.arguments) if callable(member) else member, field.fields)
+    return members
 
 
 def cost(query: Query, result: object = None) -> float:
-    """Points of *query* before it runs; with its *result*, of what it gave.
+    """Return the points of *query* before it runs, or with its *result* the points of what it returned.
 
-    An object is 1, a mutation 10, a list 2 and as much for each node as the node is: the shape of the
-    vendor's rules, whose formula for lists is not published.
+    An object costs 1, a mutation 10, a list 2 plus the cost of each node. This follows the vendor's rules; its
+    formula for lists is not published.
     """
     least = MUTATION_COST * len(query.fields) if query.kind == "mutation" else 0.0
     return least + _sum(query.fields, result)
@@ -206,13 +206,13 @@ def _cost(field: Field, result: object) -> float:
         return len(result) + sum(_sum(field.fields, item) for item in result)
     count = field.arguments.get("first", field.arguments.get("last"))
     if not isinstance(count, int):
-        own = 0.0 if field.name in _TRANSPARENT and not field.arguments else 1.0
-        return own + _sum(field.fields, result)
+        object_cost = 0.0 if field.name in _TRANSPARENT and not field.arguments else 1.0
+        return object_cost + _sum(field.fields, result)
     return _CONNECTION_COST + (_sum(field.fields, result) if result else count * _node(field.fields))
 
 
 def _node(fields: Sequence[Field]) -> float:
-    """Points of one node of a list."""
+    """Return the points of one node of a list."""
     inner = [field for field in fields if field.name in ("nodes", "edges", "node")]
     if not inner:
         return 1.0

@@ -1,9 +1,9 @@
-"""A HubSpot that counts: a rolling window, a day, and search with a limit of its own.
+"""HubSpot: a limit in a rolling window, one of a day, and one of search.
 
     {api.url}/{app}/crm/v3/objects/{type}?limit=&after=
     {api.url}/{app}/crm/v3/objects/{type}/search                        POST
-    {api.url}/{app}/crm/v3/objects/{type}/batch/{read|update|...}       POST, 207 where a part fails
-    {api.url}/{app}/crm/v3/objects/{type}/{id}                          423 where `lock` locked it
+    {api.url}/{app}/crm/v3/objects/{type}/batch/{read|update|...}       POST, 207 if a part fails
+    {api.url}/{app}/crm/v3/objects/{type}/{id}                          423 if `lock` locked it
 
 The day is a rolling one here; the vendor's ends at midnight of the account.
 Sources: developers.hubspot.com docs/api/usage-details, docs/reference/api/other-resources/error-handling,
@@ -25,8 +25,13 @@ _LARGEST_BATCH = 100
 
 
 class HubSpotApi(VendorApi):
-    """One running API; each app has limits of its own. *limit*: calls in any 10 s (default 100). *daily*:
-    calls of a day (default 250,000). *search*: searches in any second (default 4)."""
+    """HubSpot's API; each app has its own limits.
+
+    Args:
+        limit: Calls in any 10 s.
+        daily: Calls of a day.
+        search: Searches in any second.
+    """
 
     name = "hubspot"
 
@@ -35,22 +40,19 @@ class HubSpotApi(VendorApi):
         self._limit, self._daily, self._search_limit = limit, daily, search
 
     def routes(self) -> Iterable[Route]:
-        """Lists, one object, search, batches."""
         objects = "/crm/v3/objects/{type}"
         return (
             ("GET", objects, self._list),
             ("POST", f"{objects}/search", self._search),
             ("POST", objects + "/batch/{act}", self._batch),
-            ("*", objects + "/{id}", self._one),
+            ("*", objects + "/{id}", self._object),
         )
 
     def unauthorised(self, call: ApiRequest) -> ApiResponse:
-        """As HubSpot says it."""
-        told = "The OAuth token used to make this call expired."
-        return ApiResponse(_error(told, category="EXPIRED_AUTHENTICATION"), 401)
+        message = "The OAuth token used to make this call expired."
+        return ApiResponse(_error(message, category="EXPIRED_AUTHENTICATION"), 401)
 
     async def absent(self, call: ApiRequest) -> ApiResponse:
-        """As HubSpot says it."""
         return ApiResponse(_error("resource not found", category="OBJECT_NOT_FOUND"), 404)
 
     def _rolling(self, app: str) -> RollingWindow:
@@ -60,8 +62,8 @@ class HubSpotApi(VendorApi):
         return self.window(app, "daily", self._daily, DAY_S)
 
     def _refusal(self, call: ApiRequest) -> ApiResponse | None:
-        """None: the call has taken its part of the window and of the day."""
-        if not self._day(call.account).left:
+        """Count the call in window and day and return None, or return the refusal."""
+        if not self._day(call.account).remaining:
             return self._refused(call, "daily", "DAILY")
         if not self._rolling(call.account).take():
             return self._refused(call, "rolling", "TEN_SECONDLY_ROLLING")
@@ -69,41 +71,40 @@ class HubSpotApi(VendorApi):
         return None
 
     def _refused(self, call: ApiRequest, limit: str, policy: str) -> ApiResponse:
-        told = _error(
+        body = _error(
             f"You have reached your {policy.lower()} limit.", category="RATE_LIMITS", policyName=policy
         )
         headers = {} if limit == "search" else self._headers(call)
-        return ApiResponse(told, 429, headers, refused=limit)
+        return ApiResponse(body, 429, headers, refused=limit)
 
     def _headers(self, call: ApiRequest) -> Mapping[str, str]:
         rolling, day = self._rolling(call.account), self._day(call.account)
         return {
             "X-HubSpot-RateLimit-Max": str(rolling.limit_now),
-            "X-HubSpot-RateLimit-Remaining": str(rolling.left),
+            "X-HubSpot-RateLimit-Remaining": str(rolling.remaining),
             "X-HubSpot-RateLimit-Interval-Milliseconds": "10000",
             "X-HubSpot-RateLimit-Daily": str(day.limit_now),
-            "X-HubSpot-RateLimit-Daily-Remaining": str(day.left),
+            "X-HubSpot-RateLimit-Daily-Remaining": str(day.remaining),
         }
 
     async def _list(self, call: ApiRequest) -> ApiResponse:
         if refusal := self._refusal(call):
             return refusal
         await self.serve(call)
-        after = call.number("after", 0, most=1 << 31)
-        return ApiResponse(_page(call, after, call.number("limit", _PAGE, most=_LARGEST_PAGE), self.url),
+        start = call.number("after", 0, most=1 << 31)
+        return ApiResponse(_page(call, start, call.number("limit", _PAGE, most=_LARGEST_PAGE), self.url),
                       headers=self._headers(call))  # fmt: skip
 
     async def _search(self, call: ApiRequest) -> ApiResponse:
-        told = call.json if isinstance(call.json, dict) else {}
         if not self.window(call.account, "search", self._search_limit, 1.0).take():
             return self._refused(call, "search", "SECONDLY")
         await self.serve(call)
-        after, limit = (str(told.get(name, "")) for name in ("after", "limit"))
-        page = _page(call, int(after) if after.isdigit() else 0, int(limit) if limit.isdigit() else _PAGE,
-                     self.url)  # fmt: skip
+        cursor, limit = (str(call.fields.get(name, "")) for name in ("after", "limit"))
+        start, size = int(cursor) if cursor.isdigit() else 0, int(limit) if limit.isdigit() else _PAGE
+        page = _page(call, start, size, self.url)
         return ApiResponse({"total": len(ORDERS), **page})
 
-    async def _one(self, call: ApiRequest) -> ApiResponse:
+    async def _object(self, call: ApiRequest) -> ApiResponse:
         if refusal := self._refusal(call):
             return refusal
         name = call.part("id")
@@ -111,20 +112,21 @@ class HubSpotApi(VendorApi):
             return ApiResponse(_error("The object is locked.", category="LOCKED"), 423, self._headers(call),
                           refused="object")  # fmt: skip
         await self.serve(call)
-        found = _order(name)
-        return ApiResponse(_shown(found), headers=self._headers(call)) if found else await self.absent(call)
+        order = _order(name)
+        return (
+            ApiResponse(_as_object(order), headers=self._headers(call)) if order else await self.absent(call)
+        )
 
     async def _batch(self, call: ApiRequest) -> ApiResponse:
         if refusal := self._refusal(call):
             return refusal
-        told = call.json if isinstance(call.json, dict) else {}
-        inputs = [str(one.get("id", "")) for one in told.get("inputs", []) if isinstance(one, dict)]
+        inputs = call.ids("inputs")
         if not 0 < len(inputs) <= _LARGEST_BATCH:
             return ApiResponse(
                 _error("Invalid input JSON", category="VALIDATION_ERROR"), 400, self._headers(call)
             )
         await self.serve(call)
-        results = [_shown(found) for name in inputs if not self.locked(name) and (found := _order(name))]
+        results = [_as_object(order) for name in inputs if not self.locked(name) and (order := _order(name))]
         errors = [self._item_error(name) for name in inputs if self.locked(name) or not _order(name)]
         body: dict[str, object] = {"status": "COMPLETE", "results": results}
         if errors:
@@ -133,25 +135,25 @@ class HubSpotApi(VendorApi):
 
     def _item_error(self, name: str) -> dict[str, object]:
         locked = self.locked(name)
-        told = "The object is locked." if locked else "Could not get some objects, they may be deleted."
-        return _error(told, category="LOCKED" if locked else "OBJECT_NOT_FOUND", context={"ids": [name]})
+        message = "The object is locked." if locked else "Could not get some objects, they may be deleted."
+        return _error(message, category="LOCKED" if locked else "OBJECT_NOT_FOUND", context={"ids": [name]})
 
 
-def _page(call: ApiRequest, after: int, limit: int, url: str) -> dict[str, object]:
-    rows = ORDERS[after : after + limit]
-    body: dict[str, object] = {"results": [_shown(one) for one in rows]}
-    if after + limit < len(ORDERS):
-        link = f"{url}{call.request.path}?limit={limit}&after={after + limit}"
-        body["paging"] = {"next": {"after": str(after + limit), "link": link}}
+def _page(call: ApiRequest, start: int, limit: int, url: str) -> dict[str, object]:
+    rows = ORDERS[start : start + limit]
+    body: dict[str, object] = {"results": [_as_object(order) for order in rows]}
+    if start + limit < len(ORDERS):
+        link = f"{url}{call.request.path}?limit={limit}&after={start + limit}"
+        body["paging"] = {"next": {"after": str(start + limit), "link": link}}
     return body
 
 
 def _order(name: str) -> Order | None:
-    return next((one for one in ORDERS if str(one.number) == name), None)
+    return next((order for order in ORDERS if str(order.number) == name), None)
 
 
-def _shown(one: Order) -> dict[str, object]:
-    return {"id": str(one.number), "properties": {"email": one.email}, "archived": False}
+def _as_object(order: Order) -> dict[str, object]:
+    return {"id": str(order.number), "properties": {"email": order.email}, "archived": False}
 
 
 def _error(message: str, **more: object) -> dict[str, object]:

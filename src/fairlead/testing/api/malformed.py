@@ -1,6 +1,7 @@
-"""Answers that no honest server gives (V1, V2, V6, V7), each as a script for one request.
+"""Malformed responses, each as a script for one request.
 
-Bombs are made as they are sent: they cost this side next to nothing.
+Bombs are generated while they are sent, so they cost the server next to nothing.
+Spec: V1, V2, V6, V7.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from types import MappingProxyType
 
 from fairlead.testing.api.raw import OK, RawConnection
 
-Asked = Mapping[str, str]
-MalformedResponse = Callable[[RawConnection, Asked], Awaitable[None]]
-"""Answers one request on a connection; *asked* are the parameters of its query."""
+Parameters = Mapping[str, str]
+MalformedResponse = Callable[[RawConnection, Parameters], Awaitable[None]]
+"""Answers one request on a connection, with the parameters of its query."""
 
 _BODY = b'{"ok":true}'
 _MIB = 1 << 20
@@ -25,18 +26,18 @@ _GZIP_HEAD = b"\x1f\x8b\x08" + bytes(6) + b"\xff"
 
 
 def answer(body: bytes, *headers: str, status: str = "200 OK", kind: str = "application/json") -> bytes:
-    """A whole answer, honest about its length."""
+    """Return a complete response with a correct Content-Length."""
     lines = [f"HTTP/1.1 {status}", f"Content-Type: {kind}", f"Content-Length: {len(body)}", *headers]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
 def _says(data: bytes, *, hangs_up: bool = False) -> MalformedResponse:
-    async def lie(connection: RawConnection, asked: Asked) -> None:
-        await connection.say(data)
+    async def respond(connection: RawConnection, parameters: Parameters) -> None:
+        await connection.send(data)
         if hangs_up:
             connection.hang_up()
 
-    return lie
+    return respond
 
 
 def _json(text: str) -> MalformedResponse:
@@ -47,91 +48,91 @@ def _zipped(body: bytes, *headers: str) -> MalformedResponse:
     return _says(answer(body, *(headers or ("Content-Encoding: gzip",))))
 
 
-def _number(asked: Asked, name: str, otherwise: float) -> float:
+def _number(parameters: Parameters, name: str, default: float) -> float:
     try:
-        return float(asked.get(name, otherwise))
+        return float(parameters.get(name, default))
     except ValueError:
-        return otherwise
+        return default
 
 
-async def _drip(connection: RawConnection, data: bytes, asked: Asked) -> None:
-    """Byte for byte, ``pace_s`` (1 s) apart, until the client has had enough."""
-    for place in range(len(data)):
-        if connection.gone:
+async def _drip(connection: RawConnection, data: bytes, parameters: Parameters) -> None:
+    """Send *data* byte by byte, ``pace_s`` (default 1) apart, until the client leaves."""
+    for index in range(len(data)):
+        if connection.is_closed:
             return
-        await connection.say(data[place : place + 1])
-        await asyncio.sleep(_number(asked, "pace_s", 1.0))
+        await connection.send(data[index : index + 1])
+        await asyncio.sleep(_number(parameters, "pace_s", 1.0))
 
 
-async def slow_head(connection: RawConnection, asked: Asked) -> None:
-    """A head of one byte a second."""
-    await _drip(connection, OK, asked)
+async def slow_head(connection: RawConnection, parameters: Parameters) -> None:
+    """Send the head at one byte a second."""
+    await _drip(connection, OK, parameters)
 
 
-async def slow_body(connection: RawConnection, asked: Asked) -> None:
-    """A prompt head, and a body of one byte a second."""
-    await connection.say(OK[: -len(_BODY)])
-    await _drip(connection, _BODY, asked)
+async def slow_body(connection: RawConnection, parameters: Parameters) -> None:
+    """Send the head at once, and the body at one byte a second."""
+    await connection.send(OK[: -len(_BODY)])
+    await _drip(connection, _BODY, parameters)
 
 
-async def silent(connection: RawConnection, asked: Asked) -> None:
-    """Not a byte, ever."""
+async def silent(connection: RawConnection, parameters: Parameters) -> None:
+    """Send nothing until the client leaves."""
     while await connection.more():
         pass
 
 
-async def reset(connection: RawConnection, asked: Asked) -> None:
-    """ECONNRESET in place of an answer."""
+async def reset(connection: RawConnection, parameters: Parameters) -> None:
+    """Reset the connection."""
     connection.hang_up(reset=True)
 
 
 def _bomb(block: bytes, begin: bytes = b"", end: bytes = b"") -> MalformedResponse:
-    """``mib`` MiB of *block* (10), a few thousandths of that on the wire: one packed MiB again and again."""
+    """Return a response of ``mib`` MiB of *block* (default 10), compressed to a few thousandths of that."""
 
-    async def lie(connection: RawConnection, asked: Asked) -> None:
+    async def respond(connection: RawConnection, parameters: Parameters) -> None:
         packer = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
         first, packed = (packer.compress(part) + packer.flush(zlib.Z_FULL_FLUSH) for part in (begin, block))
-        checksum, count = zlib.crc32(begin), int(_number(asked, "mib", 10))
-        await connection.say(_HEAD_CHUNKED_GZIP)
+        checksum, count = zlib.crc32(begin), int(_number(parameters, "mib", 10))
+        await connection.send(_HEAD_CHUNKED_GZIP)
         await _chunk(connection, _GZIP_HEAD + first)
         for _ in range(count):
-            if connection.gone:
+            if connection.is_closed:
                 return
             checksum = zlib.crc32(block, checksum)
             await _chunk(connection, packed)
         size = len(begin) + count * len(block) + len(end) & 0xFFFFFFFF
         last = packer.compress(end) + packer.flush() + struct.pack("<II", zlib.crc32(end, checksum), size)
         await _chunk(connection, last)
-        await connection.say(b"0\r\n\r\n")
+        await connection.send(b"0\r\n\r\n")
 
-    return lie
+    return respond
 
 
-async def endless(connection: RawConnection, asked: Asked) -> None:
-    """Chunks without an end."""
-    await connection.say(_HEAD_CHUNKED)
-    while not connection.gone:
+async def endless(connection: RawConnection, parameters: Parameters) -> None:
+    """Send chunks until the client leaves."""
+    await connection.send(_HEAD_CHUNKED)
+    while not connection.is_closed:
         await _chunk(connection, b"x" * 65_536)
 
 
-async def early_hints(connection: RawConnection, asked: Asked) -> None:
-    """``count`` answers 103 (10,000), and then one that counts."""
-    for _ in range(int(_number(asked, "count", 10_000))):
-        if connection.gone:
+async def early_hints(connection: RawConnection, parameters: Parameters) -> None:
+    """Send ``count`` responses 103 (default 10,000), and then the final one."""
+    for _ in range(int(_number(parameters, "count", 10_000))):
+        if connection.is_closed:
             return
-        await connection.say(b"HTTP/1.1 103 Early Hints\r\nLink: </x.css>; rel=preload\r\n\r\n")
-    await connection.say(OK)
+        await connection.send(b"HTTP/1.1 103 Early Hints\r\nLink: </x.css>; rel=preload\r\n\r\n")
+    await connection.send(OK)
 
 
-async def retry_after(connection: RawConnection, asked: Asked) -> None:
-    """429 with ``value`` in Retry-After, byte for byte; with ``twice``, two such headers."""
-    told = f"Retry-After: {asked.get('value', '')}"
-    headers = (told, f"Retry-After: {asked['twice']}") if "twice" in asked else (told,)
-    await connection.say(answer(b"{}", *headers, status=f"{asked.get('status', '429')} Told"))
+async def retry_after(connection: RawConnection, parameters: Parameters) -> None:
+    """Send a 429 with ``value`` in Retry-After, byte for byte; with ``twice``, two such headers."""
+    header = f"Retry-After: {parameters.get('value', '')}"
+    headers = (header, f"Retry-After: {parameters['twice']}") if "twice" in parameters else (header,)
+    await connection.send(answer(b"{}", *headers, status=f"{parameters.get('status', '429')} Told"))
 
 
 async def _chunk(connection: RawConnection, data: bytes) -> None:
-    await connection.say(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+    await connection.send(f"{len(data):x}\r\n".encode() + data + b"\r\n")
 
 
 _HEAD_CHUNKED = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -144,16 +145,16 @@ def _head(length: str, body: bytes = _BODY) -> bytes:
 
 
 def _headers(count: int, size: int) -> MalformedResponse:
-    async def lie(connection: RawConnection, asked: Asked) -> None:
-        await connection.say(b"HTTP/1.1 200 OK\r\nContent-Length: 11\r\n")
+    async def respond(connection: RawConnection, parameters: Parameters) -> None:
+        await connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 11\r\n")
         for first in range(0, count, _AT_ONCE):
-            if connection.gone:
+            if connection.is_closed:
                 return
             names = range(first, min(count, first + _AT_ONCE))
-            await connection.say(b"".join(b"X-%d: %b\r\n" % (name, b"x" * size) for name in names))
-        await connection.say(b"\r\n" + _BODY)
+            await connection.send(b"".join(b"X-%d: %b\r\n" % (name, b"x" * size) for name in names))
+        await connection.send(b"\r\n" + _BODY)
 
-    return lie
+    return respond
 
 
 MALFORMED_RESPONSES: Mapping[str, MalformedResponse] = MappingProxyType(
@@ -213,4 +214,4 @@ MALFORMED_RESPONSES: Mapping[str, MalformedResponse] = MappingProxyType(
         "retry_after": retry_after,
     }
 )
-"""All of them by name."""
+"""All responses by name."""

@@ -1,10 +1,10 @@
-"""A server that lies when asked to, for clients that have to survive it.
+"""A server that sends malformed responses on request, for clients that have to survive them.
 
-    async with LiarApi() as api:
+    async with MalformedApi() as api:
         ...  # GET {api.url}/{any}/liar/gzip_bomb?mib=10240
 
-Every path that ends with ``/liar/NAME`` is answered by that lie, any other path politely. The names are those
-of `LIES`. It is no HTTP server that could be confused: it reads whole requests and writes bytes.
+A path that ends with ``/liar/NAME`` gets that response of `MALFORMED_RESPONSES`, any other path a valid one.
+It uses no HTTP library: it reads whole requests and writes bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _UNKNOWN = answer(b'{"error":"there is no such lie"}', status="404 Not Found")
 
 
 class MalformedApi(RawServer):
-    """One running liar on 127.0.0.1. *clock* (default: the real one) times its ledger."""
+    """A server of malformed responses; *clock* (default: the real one) times its ledger."""
 
     name: ClassVar[str] = "liar"
 
@@ -32,7 +32,7 @@ class MalformedApi(RawServer):
         self.ledger = RequestLog((clock or SystemClock()).monotonic)
 
     async def _answer_all(self, connection: RawConnection) -> None:
-        while (request := await connection.request()) is not None and not connection.gone:
+        while (request := await connection.request()) is not None and not connection.is_closed:
             await self._answer(connection, request)
 
     async def _answer(self, connection: RawConnection, request: bytes) -> None:
@@ -41,15 +41,16 @@ class MalformedApi(RawServer):
             target.split("/")[1] if "/" in target else "", method, target, headers.get("authorization", "")
         )
         self.ledger.admit(arrival)
-        path, asked = urlsplit(target).path, dict(parse_qsl(urlsplit(target).query, keep_blank_values=True))
-        before, _, name = path.rpartition("/")
+        url = urlsplit(target)
+        parameters = dict(parse_qsl(url.query, keep_blank_values=True))
+        prefix, _, name = url.path.rpartition("/")
         try:
-            if not before.endswith("/liar"):
-                await connection.say(OK)
+            if not prefix.endswith("/liar"):
+                await connection.send(OK)
             elif name in MALFORMED_RESPONSES:
-                await MALFORMED_RESPONSES[name](connection, asked)
+                await MALFORMED_RESPONSES[name](connection, parameters)
             else:
-                await connection.say(_UNKNOWN)
+                await connection.send(_UNKNOWN)
         finally:
             self.ledger.end(arrival, None, None)
 

@@ -1,9 +1,9 @@
-"""A Mercado Libre that counts: calls of each application, and a refusal in plain text.
+"""Mercado Libre: a limit of calls for each application, and a refusal in plain text.
 
     {api.url}/{app}/users/me
     {api.url}/{app}/orders/search?offset=&limit=
 
-The vendor publishes no figures: those here are this API's own.
+The vendor publishes no figures; those here are invented.
 Source: reference/gate.md §6 (Envoy's local rate limit: text/plain, 18 bytes).
 """
 
@@ -20,8 +20,13 @@ _PAGE, _LARGEST_PAGE = 50, 50
 
 
 class MercadoLibreApi(VendorApi):
-    """One running API. *calls* at once and *per_s* a second of each application (defaults 50 and 10).
-    *refuses_in*: text, as its proxy does, or JSON, as its gateway does."""
+    """Mercado Libre's API.
+
+    Args:
+        calls: Calls at once of each application.
+        per_s: Calls a second of each application.
+        refuses_in: "text", as its proxy does, or "json", as its gateway does.
+    """
 
     name = "mercadolibre"
 
@@ -32,15 +37,12 @@ class MercadoLibreApi(VendorApi):
         self._calls, self._per_s, self._refuses_in = calls, per_s, refuses_in
 
     def routes(self) -> Iterable[Route]:
-        """Who I am, and my orders."""
         return (("GET", "/users/me", self._me), ("GET", "/orders/search", self._orders))
 
     def unauthorised(self, call: ApiRequest) -> ApiResponse:
-        """As Mercado Libre says it."""
         return ApiResponse(_error(401, "invalid access token", "unauthorized"), 401)
 
     async def absent(self, call: ApiRequest) -> ApiResponse:
-        """As Mercado Libre says it."""
         return ApiResponse(_error(404, "resource not found", "not_found"), 404)
 
     def _refusal(self, call: ApiRequest) -> ApiResponse | None:
@@ -63,7 +65,8 @@ class MercadoLibreApi(VendorApi):
         offset = call.number("offset", 0, most=1 << 31)
         limit = call.number("limit", _PAGE, most=_LARGEST_PAGE)
         rows = [
-            {"id": one.number, "total_amount": amount(one.cents)} for one in ORDERS[offset : offset + limit]
+            {"id": order.number, "total_amount": amount(order.cents)}
+            for order in ORDERS[offset : offset + limit]
         ]
         paging = {"total": len(ORDERS), "offset": offset, "limit": limit}
         return ApiResponse({"results": rows, "paging": paging})

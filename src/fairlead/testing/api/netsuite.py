@@ -1,11 +1,11 @@
-"""A NetSuite that counts: calls in flight of each account, REST, SOAP and RESTlets together.
+"""NetSuite: one limit of calls in flight for each account, REST, SOAP and RESTlets together.
 
     {api.url}/{account}/services/rest/record/v1/salesOrder?limit=&offset=
     {api.url}/{account}/services/rest/system/v1/governanceLimits
     {api.url}/{account}/app/site/hosting/restlet.nl?script=1&deploy=1
     {api.url}/{account}/services/NetSuitePort_2024_2              SOAP
 
-The same refusal comes in four dresses, as with the real one.
+The same refusal has four forms, as at the vendor.
 Sources: docs.oracle.com NetSuite bridgehead_1525252812, section_1525253248, article_0625010817 (limits and
 faults), section_156414087576 (pages).
 """
@@ -36,8 +36,13 @@ SoapFault = Literal["ExceededConcurrentRequestLimitFault", "ExceededRequestLimit
 
 
 class NetSuiteApi(VendorApi):
-    """One running API. *limit*: calls in flight of each account (default 5). *rest_status*: of a refusal over
-    REST, 429 or 400. *soap_fault*: the first for tokens, the second for sign-in by password."""
+    """NetSuite's API.
+
+    Args:
+        limit: Calls in flight of each account.
+        rest_status: The status of a refusal over REST.
+        soap_fault: The first is for tokens, the second for sign-in by password.
+    """
 
     name = "netsuite"
 
@@ -55,7 +60,6 @@ class NetSuiteApi(VendorApi):
         self._soap_fault: str = soap_fault
 
     def routes(self) -> Iterable[Route]:
-        """Records, governanceLimits, RESTlets, SOAP."""
         return (
             ("GET", "/services/rest/record/v1/{record}", self._records),
             ("GET", "/services/rest/system/v1/governanceLimits", self._governance),
@@ -64,12 +68,10 @@ class NetSuiteApi(VendorApi):
         )
 
     def unauthorised(self, call: ApiRequest) -> ApiResponse:
-        """As REST says it."""
         headers = {"WWW-Authenticate": 'Bearer realm="api", error="invalid_token"'}
         return ApiResponse(_problem(401, "INVALID_LOGIN", "Invalid login attempt."), 401, headers)
 
     async def absent(self, call: ApiRequest) -> ApiResponse:
-        """As REST says it."""
         return ApiResponse(_problem(404, "NONEXISTENT_ID", "The record does not exist."), 404)
 
     def _full(self, call: ApiRequest) -> bool:
@@ -87,8 +89,8 @@ class NetSuiteApi(VendorApi):
         if offset + limit < len(ORDERS):
             links.append({"rel": "next", "href": f"{here}?limit={limit}&offset={offset + limit}"})
         items = [
-            {"id": str(one.number), "links": [{"rel": "self", "href": f"{here}/{one.number}"}]}
-            for one in page
+            {"id": str(order.number), "links": [{"rel": "self", "href": f"{here}/{order.number}"}]}
+            for order in page
         ]
         return ApiResponse(
             {
@@ -129,17 +131,17 @@ class NetSuiteApi(VendorApi):
         await self.serve(call)
         if plain:
             return ApiResponse("ok", content_type="text/plain")
-        return ApiResponse({"success": True, "script": call.asked("script"), "told": call.json})
+        return ApiResponse({"success": True, "script": call.parameter("script"), "told": call.json})
 
     async def _soap(self, call: ApiRequest) -> ApiResponse:
         if self._full(call):
             return ApiResponse(self._fault(), 500, content_type=XML, refused="concurrency")
         await self.serve(call)
-        told = (
+        body = (
             '<getResponse xmlns="urn:messages_2024_2.platform.webservices.netsuite.com"><readResponse>'
             '<status isSuccess="true"/></readResponse></getResponse>'
         )
-        return ApiResponse(_ENVELOPE.format(told), content_type=XML)
+        return ApiResponse(_ENVELOPE.format(body), content_type=XML)
 
     def _fault(self) -> str:
         name = self._soap_fault

@@ -1,9 +1,8 @@
-"""A server that knows no HTTP library: it does what a script tells it, byte by byte, and counts what arrived.
+"""A server without an HTTP library: a script reads and writes bytes, and all received bytes are recorded.
 
     async with RawServer(script) as server: ...
 
-*script* is called with each connection. The ledger (`received`, `arrivals`) is the truth that a client's own
-account of what it sent is compared with.
+*script* is called with each connection. Compare what a client claims to have sent with `received` and `arrivals`.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ OK = b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 11\r
 
 
 class RawConnection:
-    """One connection, as the server sees it."""
+    """One connection of a client."""
 
     def __init__(self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.number = number
@@ -30,7 +29,7 @@ class RawConnection:
         self._writer = writer
 
     async def request(self) -> bytes | None:
-        """The next whole request, or None if the client hung up before its end."""
+        """Read the next whole request; None if the client closed the connection before its end."""
         start = len(self.received)
         while True:
             head, end, body = bytes(self.received[start:]).partition(b"\r\n\r\n")
@@ -42,7 +41,7 @@ class RawConnection:
                 return None
 
     async def more(self) -> bytes:
-        """Whatever comes next; empty when the client has hung up."""
+        """Read more bytes; empty if the client has closed the connection."""
         try:
             data = await self._reader.read(1 << 16)
         except ConnectionError:
@@ -50,19 +49,19 @@ class RawConnection:
         self.received += data
         return data
 
-    async def say(self, data: bytes) -> None:
-        """Send *data*; a client that is gone is no error."""
+    async def send(self, data: bytes) -> None:
+        """Send *data*; a closed connection is no error."""
         self._writer.write(data)
         with suppress(ConnectionError):
             await self._writer.drain()
 
     @property
-    def gone(self) -> bool:
-        """Whether the client has hung up."""
+    def is_closed(self) -> bool:
+        """Whether the connection is closed."""
         return self._writer.transport.is_closing()
 
     def hang_up(self, *, reset: bool = False) -> None:
-        """Close; with *reset* the client sees ECONNRESET."""
+        """Close the connection; with *reset* the client sees ECONNRESET."""
         if reset:  # a socket that does not linger says RST, not FIN
             socket = self._writer.get_extra_info("socket")
             socket.setsockopt(SOL_SOCKET, SO_LINGER, struct.pack("ii", 1, 0))
@@ -75,24 +74,24 @@ Script = Callable[[RawConnection], Awaitable[None]]
 
 
 async def answer_all(connection: RawConnection) -> None:
-    """Answer every request until the client hangs up."""
+    """Answer every request until the client closes the connection."""
     while await connection.request() is not None:
-        await connection.say(OK)
+        await connection.send(OK)
 
 
-def say_once(data: bytes) -> Script:
-    """Answer the first request with *data* and hang up."""
+def send_once(data: bytes) -> Script:
+    """Return a script that answers the first request with *data* and closes the connection."""
 
     async def script(connection: RawConnection) -> None:
         if await connection.request() is not None:
-            await connection.say(data)
+            await connection.send(data)
         connection.hang_up()
 
     return script
 
 
 class RawServer:
-    """Serves *script*, with TLS if *tls* is given, on *host* (127.0.0.1) and *port* (0: a free one)."""
+    """A server that runs *script* for each connection, with TLS if *tls* is given; *port* 0 takes a free one."""
 
     def __init__(
         self,
@@ -110,34 +109,42 @@ class RawServer:
         self.connections: list[RawConnection] = []
         self.connected = asyncio.Event()
 
-    async def __aenter__(self) -> Self:
+    async def start(self) -> None:
+        """Listen; raise OSError when the port is taken."""
         self._server = await asyncio.start_server(self._serve, self._host, self.port, ssl=self._tls)
         self.port = self._server.sockets[0].getsockname()[1]
-        return self
 
-    async def __aexit__(self, *_exc_info: object) -> None:
+    async def stop(self) -> None:
+        """Close all connections."""
         self._server.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_exc_info: object) -> None:
+        await self.stop()
+
     @property
     def url(self) -> str:
-        """Where it is; the certificate of a server with TLS is for localhost."""
+        """The server's address; with TLS its host is localhost, as in the certificate."""
         return f"https://localhost:{self.port}" if self._tls else f"http://{self._host}:{self.port}"
 
     @property
     def received(self) -> int:
-        """Bytes that came in on all connections."""
+        """The number of bytes received on all connections."""
         return sum(len(connection.received) for connection in self.connections)
 
     @property
     def arrivals(self) -> list[bytes]:
-        """Whole requests, in the order of their connections."""
+        """The whole requests, in the order of their connections."""
         return [request for connection in self.connections for request in connection.arrivals]
 
     async def quiet(self) -> None:
-        """Return once all clients have hung up and all that they sent is counted."""
+        """Return once all connections are closed and all their bytes are recorded."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 

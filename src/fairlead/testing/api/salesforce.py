@@ -1,4 +1,4 @@
-"""A Salesforce that counts: calls of 24 hours, and calls in flight that have taken 20 s or longer.
+"""Salesforce: a limit of calls in 24 hours, and one of calls in flight that have taken 20 s or longer.
 
     {api.url}/{org}/services/data/v62.0/query?q=SELECT+Id+FROM+Order       2,000 rows a page, or batchSize
     {api.url}/{org}/services/data/v62.0/query/{locator}                    what nextRecordsUrl names
@@ -25,8 +25,12 @@ _BATCH = re.compile(r"batchSize=([0-9]{1,4})")
 
 
 class SalesforceApi(VendorApi):
-    """One running API. *daily*: calls of 24 hours (default 100,000). *long_calls*: how many calls may be in
-    flight that have taken *long_s* or longer (defaults 25 and 20 s)."""
+    """Salesforce's API.
+
+    Args:
+        daily: Calls of 24 hours.
+        long_calls: Calls in flight that have taken *long_s* seconds or longer.
+    """
 
     name = "salesforce"
 
@@ -37,7 +41,6 @@ class SalesforceApi(VendorApi):
         self._daily, self._long_calls, self._long_s = daily, long_calls, long_s
 
     def routes(self) -> Iterable[Route]:
-        """Queries, their pages, collections of records."""
         data = "/services/data/{version}"
         return (
             ("GET", f"{data}/query", self._query),
@@ -46,11 +49,9 @@ class SalesforceApi(VendorApi):
         )
 
     def unauthorised(self, call: ApiRequest) -> ApiResponse:
-        """As Salesforce says it."""
         return ApiResponse(_errors("INVALID_SESSION_ID", "Session expired or invalid"), 401)
 
     async def absent(self, call: ApiRequest) -> ApiResponse:
-        """As Salesforce says it."""
         return ApiResponse(_errors("NOT_FOUND", "The requested resource does not exist"), 404)
 
     def _day(self, org: str) -> RollingWindow:
@@ -58,12 +59,12 @@ class SalesforceApi(VendorApi):
 
     def _headers(self, call: ApiRequest) -> Mapping[str, str]:
         day = self._day(call.account)
-        return {"Sforce-Limit-Info": f"api-usage={day.limit_now - day.left}/{day.limit_now}"}
+        return {"Sforce-Limit-Info": f"api-usage={day.limit_now - day.remaining}/{day.limit_now}"}
 
     def _refusal(self, call: ApiRequest) -> ApiResponse | None:
         if self._long_running(call.account) >= self.slots(self._long_calls):
-            told = "ConcurrentRequests (Concurrent API Requests) Limit exceeded."
-            return self._refused(call, "concurrency", told)
+            message = "ConcurrentRequests (Concurrent API Requests) Limit exceeded."
+            return self._refused(call, "concurrency", message)
         if not self._day(call.account).take():
             return self._refused(call, "daily", "TotalRequests Limit exceeded.")
         return None
@@ -72,28 +73,28 @@ class SalesforceApi(VendorApi):
         return ApiResponse(_errors(_CODE, message), 403, self._headers(call), refused=limit)
 
     def _long_running(self, org: str) -> int:
-        """Calls that count: the vendor overlooks those that have just begun."""
+        """Return the number of calls that count; the vendor ignores those that have just begun."""
         if self.ledger.in_flight(org) < self.slots(self._long_calls):
             return 0
-        horizon_s = self.clock.monotonic() - self._long_s
+        limit_mono = self.clock.monotonic() - self._long_s
         return sum(
-            one.ended_s is None and one.admitted_s is not None and one.admitted_s <= horizon_s
-            for one in self.ledger.of(org)
+            call.ended_mono is None and call.admitted_mono is not None and call.admitted_mono <= limit_mono
+            for call in self.ledger.of(org)
         )
 
     async def _query(self, call: ApiRequest) -> ApiResponse:
         if refusal := self._refusal(call):
             return refusal
         await self.serve(call)
-        place = call.request.match_info.get("locator", "").rpartition("-")[2]
-        start = int(place) if place.isdigit() else 0
-        asked = _BATCH.search(call.request.headers.get("Sforce-Query-Options", ""))
-        end = start + (max(1, int(asked[1])) if asked else _PAGE)
+        position = call.request.match_info.get("locator", "").rpartition("-")[2]
+        start = int(position) if position.isdigit() else 0
+        batch = _BATCH.search(call.request.headers.get("Sforce-Query-Options", ""))
+        end = start + (max(1, int(batch[1])) if batch else _PAGE)
         version = call.part("version")
         rows = [
-            {"attributes": {"type": "Order", "url": f"/services/data/{version}/sobjects/Order/{one.number}"},
-             "Id": str(one.number)}
-            for one in ORDERS[start:end]
+            {"attributes": {"type": "Order", "url": f"/services/data/{version}/sobjects/Order/{order.number}"},
+             "Id": str(order.number)}
+            for order in ORDERS[start:end]
         ]  # fmt: skip
         body: dict[str, object] = {"totalSize": len(ORDERS), "done": end >= len(ORDERS), "records": rows}
         if end < len(ORDERS):
@@ -101,24 +102,20 @@ class SalesforceApi(VendorApi):
         return ApiResponse(body, headers=self._headers(call))
 
     async def _collection(self, call: ApiRequest) -> ApiResponse:
-        """Each record for itself: 200 although some fail, unless allOrNone."""
+        """Return a result for each record: the status is 200 although some fail."""
         if refusal := self._refusal(call):
             return refusal
         await self.serve(call)
-        told = call.json if isinstance(call.json, dict) else {}
-        records = [one for one in told.get("records", []) if isinstance(one, dict)]
-        return ApiResponse(
-            [self._result(str(one.get("id", ""))) for one in records], headers=self._headers(call)
-        )
+        return ApiResponse([self._result(name) for name in call.ids("records")], headers=self._headers(call))
 
     def _result(self, name: str) -> dict[str, object]:
-        known = {str(one.number) for one in ORDERS}
-        if name in known and not self.locked(name):
+        order_ids = {str(order.number) for order in ORDERS}
+        if name in order_ids and not self.locked(name):
             return {"id": name, "success": True, "errors": []}
-        code, told = ("UNABLE_TO_LOCK_ROW", "unable to obtain exclusive access to this record")
-        if name not in known:
-            code, told = ("INVALID_CROSS_REFERENCE_KEY", "invalid cross reference id")
-        return {"success": False, "errors": [{"statusCode": code, "message": told, "fields": []}]}
+        code, message = ("UNABLE_TO_LOCK_ROW", "unable to obtain exclusive access to this record")
+        if name not in order_ids:
+            code, message = ("INVALID_CROSS_REFERENCE_KEY", "invalid cross reference id")
+        return {"success": False, "errors": [{"statusCode": code, "message": message, "fields": []}]}
 
 
 def _errors(code: str, message: str) -> list[dict[str, str]]:

@@ -1,12 +1,12 @@
-"""A Shopify that counts: REST calls, GraphQL points and bulk operations of each shop, as rude as the real.
+"""Shopify: limits of REST calls, GraphQL points and bulk operations for each shop.
 
     async with ShopifyApi() as api:
         ...  # GET  {api.url}/{shop}/admin/api/2026-10/orders.json?limit=10
              # POST {api.url}/{shop}/admin/api/2026-10/graphql.json
         assert api.ledger.refused("my-shop") == 0
 
-A query costs what it asks for, and in the end what it gave; the variables ``cost`` and ``actual`` say
-otherwise, for tests that need a figure. Refusals look as Shopify's do: 429 with Retry-After for REST, 200
+A query costs first what it requests, and in the end what it returned; the variables ``cost`` and ``actual``
+set other figures, for tests that need them. Refusals look as Shopify's do: 429 with Retry-After for REST, 200
 with code THROTTLED for GraphQL (some saw 429: *throttled_status*).
 Sources: shopify.dev docs/apps/build/apis/graphql-admin/rate-limits; docs/api/admin-rest/usage/rate-limits;
 docs/api/usage/pagination-rest.
@@ -32,7 +32,7 @@ from fairlead.testing.api.shopify_schema import product_update, roots
 from fairlead.testing.api.vendor_api import ApiRequest, ApiResponse, Route, VendorApi
 
 LATEST = "2026-10"
-_DEAREST = 1000.0  # points of one query
+_MAX_QUERY_COST = 1000.0  # points of one query
 _PAGE, _LARGEST_PAGE = 50, 250
 # A signed address is its own permission: storage services refuse a second one.
 _TWO_PERMISSIONS = "<Error><Code>InvalidArgument</Code><Message>Only one auth mechanism</Message></Error>"
@@ -40,7 +40,7 @@ _TWO_PERMISSIONS = "<Error><Code>InvalidArgument</Code><Message>Only one auth me
 
 @dataclass(frozen=True, slots=True)
 class ShopLimits:
-    """What each shop may do: REST calls, and GraphQL points."""
+    """The limits of each shop: REST calls and GraphQL points."""
 
     calls: float = 40
     calls_per_s: float = 2
@@ -49,10 +49,13 @@ class ShopLimits:
 
 
 class ShopifyApi(VendorApi):
-    """One running API; every shop exists, under its name as the first part of the path.
+    """Shopify's API; the first part of the path is the shop.
 
-    *limits*: of each shop. *throttled_status*: of a throttled query, 200 or 429. *bulk_s*: how long a bulk
-    operation runs; `finish_bulk` ends it sooner. *takes_s*: how long it thinks about a call (default 20 ms).
+    Args:
+        limits: The limits of each shop.
+        takes_s: Seconds that a call takes.
+        throttled_status: The status of a throttled query, 200 or 429.
+        bulk_s: Seconds that a bulk operation runs; `finish_bulk` ends it sooner.
     """
 
     name = "shopify"
@@ -73,7 +76,6 @@ class ShopifyApi(VendorApi):
         self._bulk: dict[str, ShopifyBulkOperations] = {}
 
     def routes(self) -> Iterable[Route]:
-        """REST, GraphQL with and without a version, and the files of bulk operations."""
         return (
             ("GET", "/admin/api/rest.json", self._rest),
             ("GET", "/admin/api/{version}/orders.json", self._orders),
@@ -84,20 +86,17 @@ class ShopifyApi(VendorApi):
         )
 
     def unauthorised(self, call: ApiRequest) -> ApiResponse:
-        """As Shopify says it."""
-        told = "[API] Invalid API key or access token (unrecognized login or wrong password)"
-        return ApiResponse({"errors": told}, 401)
+        message = "[API] Invalid API key or access token (unrecognized login or wrong password)"
+        return ApiResponse({"errors": message}, 401)
 
     async def absent(self, call: ApiRequest) -> ApiResponse:
-        """As Shopify says it."""
         return ApiResponse({"errors": "Not Found"}, 404)
 
     def bulk(self, shop: str) -> ShopifyBulkOperations:
-        """The bulk operations of *shop*."""
+        """Return the bulk operations of *shop*."""
         return self._bulk.setdefault(shop, ShopifyBulkOperations(self.clock.monotonic, self._bulk_s))
 
     def limits(self, account: str) -> Mapping[str, Mapping[str, float]]:
-        """Where a shop's limits stand: ``rest`` in calls, ``graphql`` in points."""
         self._calls(account)
         self._points(account)
         return super().limits(account)
@@ -109,7 +108,7 @@ class ShopifyApi(VendorApi):
         return self.bucket(shop, "graphql", self._shop_limits.points, self._shop_limits.points_per_s)
 
     def finish_bulk(self, shop: str) -> None:
-        """Whatever runs in bulk is done now."""
+        """Complete the running bulk operations of *shop* now."""
         self.bulk(shop).finish()
 
     # ---- REST --------------------------------------------------------------------------------------
@@ -119,33 +118,38 @@ class ShopifyApi(VendorApi):
 
     async def _orders(self, call: ApiRequest) -> ApiResponse:
         rows = [
-            {"id": one.number, "name": f"#{one.number}", "email": one.email, "total_price": amount(one.cents)}
-            for one in ORDERS
+            {
+                "id": order.number,
+                "name": f"#{order.number}",
+                "email": order.email,
+                "total_price": amount(order.cents),
+            }
+            for order in ORDERS
         ]
         return await self._counted(call, self._page(call, "orders", rows))
 
     async def _products(self, call: ApiRequest) -> ApiResponse:
-        rows = [{"id": one.number, "title": one.title} for one in PRODUCTS]
+        rows = [{"id": product.number, "title": product.title} for product in PRODUCTS]
         return await self._counted(call, self._page(call, "products", rows))
 
-    async def _counted(self, call: ApiRequest, answer: ApiResponse) -> ApiResponse:
+    async def _counted(self, call: ApiRequest, response: ApiResponse) -> ApiResponse:
         bucket = self._calls(call.account)
         allowed = bucket.take()
-        told = {"X-Shopify-Shop-Api-Call-Limit": f"{_used(bucket)}/{bucket.capacity_now:.0f}"}
+        headers = {"X-Shopify-Shop-Api-Call-Limit": f"{_used(bucket)}/{bucket.capacity_now:.0f}"}
         if not allowed:
-            told["Retry-After"] = f"{max(1.0, bucket.wait_s()):.1f}"
+            headers["Retry-After"] = f"{max(1.0, bucket.wait_s()):.1f}"
             errors = {"errors": "Exceeded 2 calls per second for api client."}
-            return ApiResponse(errors, 429, told, refused="rest")
+            return ApiResponse(errors, 429, headers, refused="rest")
         await self.serve(call)
-        return ApiResponse(answer.body, answer.status, {**answer.headers, **told})
+        return ApiResponse(response.body, response.status, {**response.headers, **headers})
 
     def _page(self, call: ApiRequest, name: str, rows: list[dict[str, object]]) -> ApiResponse:
-        """A page after the id in ``page_info``, and a Link to the next one."""
+        """Return the page after the id in ``page_info``, with a Link to the next one."""
         count = call.number("limit", _PAGE, most=_LARGEST_PAGE)
-        after = call.number("page_info", 0, most=1 << 62)
-        left = [row for row in rows if isinstance(row["id"], int) and row["id"] > after]
-        page = left[:count]
-        if len(left) <= count:
+        last_id = call.number("page_info", 0, most=1 << 62)
+        later = [row for row in rows if isinstance(row["id"], int) and row["id"] > last_id]
+        page = later[:count]
+        if len(later) <= count:
             return ApiResponse({name: page})
         link = f"{self.url}{call.request.path}?limit={count}&page_info={page[-1]['id']}"
         return ApiResponse({name: page}, headers={"Link": f'<{link}>; rel="next"'})
@@ -153,10 +157,9 @@ class ShopifyApi(VendorApi):
     # ---- GraphQL -----------------------------------------------------------------------------------
 
     async def _graphql(self, call: ApiRequest) -> ApiResponse:
-        told = call.json if isinstance(call.json, dict) else {}
-        variables = told.get("variables") or {}
+        variables: Mapping[str, Any] = call.fields.get("variables") or {}  # type: ignore[assignment]
         try:
-            query = read_query(str(told.get("query", "")), variables)
+            query = read_query(str(call.fields.get("query", "")), variables)
         except QuerySyntaxError as error:
             return ApiResponse({"errors": [{"message": f"syntax error, {error}"}]})
         source = self._source(call)
@@ -164,8 +167,8 @@ class ShopifyApi(VendorApi):
         if unknown:
             return ApiResponse({"errors": [_undefined(query.kind, unknown[0])]})
         requested = float(variables.get("cost", cost(query)))
-        if requested > _DEAREST:
-            return ApiResponse({"errors": [_too_dear(requested)]})
+        if requested > _MAX_QUERY_COST:
+            return ApiResponse({"errors": [_too_expensive(requested)]})
         bucket = self._points(call.account)
         if not bucket.take(requested):
             throttled = {"message": "Throttled", "extensions": {"code": "THROTTLED"}}
@@ -179,7 +182,7 @@ class ShopifyApi(VendorApi):
         return ApiResponse({"data": result, "extensions": _cost(bucket, requested, actual)})
 
     def _source(self, call: ApiRequest) -> dict[str, object]:
-        """All that can be asked for."""
+        """Return all fields that a query can request."""
         version = call.request.match_info.get("version", LATEST)
         shop = {"__typename": "Shop", "id": "gid://shopify/Shop/1", "name": call.account}
         return {"shop": shop, **roots(), **self._bulk_fields(call.account, version)}
@@ -187,60 +190,63 @@ class ShopifyApi(VendorApi):
     def _bulk_fields(self, shop: str, version: str) -> dict[str, object]:
         bulk, files = self.bulk(shop), f"{self.url}/{shop}/bulk"
 
-        def shown(one: ShopifyBulkOperation | None) -> object:
-            return bulk.shown(one, files)
+        def view(operation: ShopifyBulkOperation | None) -> object:
+            return bulk.view(operation, files)
 
         def begin(kind: str, text: object) -> object:
             lines = _lines(kind, str(text))
             if lines is None:
-                told: ShopifyBulkOperation | dict[str, str] = {
-                    "code": "INVALID",
-                    "message": "Invalid bulk query",
-                }
-            else:
-                told = bulk.begin(kind, str(text), lines, version)
-            if isinstance(told, ShopifyBulkOperation):
-                return {"bulkOperation": shown(told), "userErrors": []}
-            return {"bulkOperation": None, "userErrors": [{"field": None, **told}]}
+                return _bulk_error("INVALID", "Invalid bulk query")
+            operation = bulk.begin(kind, str(text), lines, version)
+            if isinstance(operation, ShopifyBulkOperation):
+                return {"bulkOperation": view(operation), "userErrors": []}
+            return _bulk_error(**operation)
 
-        def cancel(found: ShopifyBulkOperation | None) -> object:
-            if found is None:
+        def cancel(operation: ShopifyBulkOperation | None) -> object:
+            if operation is None:
                 return {"bulkOperation": None, "userErrors": [{"field": ["id"], "message": "does not exist"}]}
-            found.canceled = found.status(self.clock.monotonic()) == "RUNNING" or found.canceled
-            return {"bulkOperation": shown(found), "userErrors": []}
+            operation.canceled |= operation.status(self.clock.monotonic()) == "RUNNING"
+            return {"bulkOperation": view(operation), "userErrors": []}
 
         fields: dict[str, object] = {
             "productUpdate": product_update,
-            "bulkOperationRunQuery": lambda told: begin("QUERY", told.get("query")),
-            "bulkOperationRunMutation": lambda told: begin("MUTATION", told.get("mutation")),
-            "bulkOperationCancel": lambda told: cancel(bulk.find(told.get("id"))),
-            "currentBulkOperation": lambda told: shown(bulk.latest(told.get("type", "QUERY"))),
-            "node": lambda told: shown(bulk.find(told.get("id"))),
+            "bulkOperationRunQuery": lambda arguments: begin("QUERY", arguments.get("query")),
+            "bulkOperationRunMutation": lambda arguments: begin("MUTATION", arguments.get("mutation")),
+            "bulkOperationCancel": lambda arguments: cancel(bulk.find(arguments.get("id"))),
+            "currentBulkOperation": lambda arguments: view(bulk.latest(arguments.get("type", "QUERY"))),
+            "node": lambda arguments: view(bulk.find(arguments.get("id"))),
         }
         if version >= FIVE_SINCE:
             fields["bulkOperation"] = fields["node"]
-            fields["bulkOperations"] = lambda told: {"nodes": [shown(one) for one in reversed(bulk.all)]}
+            fields["bulkOperations"] = lambda _: {
+                "nodes": [view(operation) for operation in reversed(bulk.all)]
+            }
         return fields
 
     async def _file(self, call: ApiRequest) -> ApiResponse:
         number = call.part("file").removesuffix(".jsonl")
-        found = self.bulk(call.account).find(f"gid://shopify/BulkOperation/{number}")
-        if found is None:
+        operation = self.bulk(call.account).find(f"gid://shopify/BulkOperation/{number}")
+        if operation is None:
             return await self.absent(call)
         if call.arrival.authorization:
             return ApiResponse(_TWO_PERMISSIONS, 400, content_type="application/xml", refused="credential")
         await self.serve(call)
-        text = "".join(f"{line}\n" for line in found.lines)
+        text = "".join(f"{line}\n" for line in operation.lines)
         return ApiResponse(text, content_type="application/jsonl")
 
 
 def _lines(kind: str, text: str) -> list[str] | None:
-    """The result of a bulk operation; None where its text is no query."""
+    """Return the result lines of a bulk operation; None if its text is no query."""
     try:
         query = read_query(text)
     except QuerySyntaxError:
         return None
     return list(result_lines(query, roots())) if kind == "QUERY" else []
+
+
+def _bulk_error(code: str, message: str) -> dict[str, object]:
+    error = {"field": None, "code": code, "message": message}
+    return {"bulkOperation": None, "userErrors": [error]}
 
 
 def _used(bucket: LeakyBucket) -> int:
@@ -255,10 +261,10 @@ def _undefined(kind: str, name: str) -> Mapping[str, object]:
     }
 
 
-def _too_dear(requested: float) -> Mapping[str, object]:
+def _too_expensive(requested: float) -> Mapping[str, object]:
     return {
         "message": f"Query cost is {requested:.0f}, which exceeds the single query max cost limit (1000).",
-        "extensions": {"code": "MAX_COST_EXCEEDED", "cost": requested, "maxCost": _DEAREST},
+        "extensions": {"code": "MAX_COST_EXCEEDED", "cost": requested, "maxCost": _MAX_QUERY_COST},
     }
 
 

@@ -1,4 +1,4 @@
-"""What a rude Shopify can be asked for in GraphQL, as values that `graphql.cut` understands."""
+"""The objects of Shopify's GraphQL API, as values that `graphql.cut` reads."""
 
 from __future__ import annotations
 
@@ -14,58 +14,58 @@ Source = dict[str, Any]
 
 
 def roots() -> Source:
-    """The lists and the shop."""
-    return {"orders": _connection(ORDERS, order), "products": _connection(PRODUCTS, product)}
+    """Return the lists at the root."""
+    return {"orders": _connection(ORDERS, order_object), "products": _connection(PRODUCTS, product_object)}
 
 
-def product(one: Product) -> Source:
-    """A product."""
-    return {"__typename": "Product", "id": f"gid://shopify/Product/{one.number}", "title": one.title,
-            "price": amount(one.cents)}  # fmt: skip
+def product_object(product: Product) -> Source:
+    """Return a product as the API shows it."""
+    return {"__typename": "Product", "id": f"gid://shopify/Product/{product.number}", "title": product.title,
+            "price": amount(product.cents)}  # fmt: skip
 
 
-def order(one: Order) -> Source:
-    """An order, with its lines as a list of their own."""
-    gid = f"gid://shopify/Order/{one.number}"
+def order_object(order: Order) -> Source:
+    """Return an order as the API shows it, with its lines as a list."""
+    gid = f"gid://shopify/Order/{order.number}"
     lines = [
         {
             "__typename": "LineItem",
-            "id": f"gid://shopify/LineItem/{one.number}{place}",
+            "id": f"gid://shopify/LineItem/{order.number}{index}",
             "title": line.title,
             "quantity": 1,
         }
-        for place, line in enumerate(one.lines)
+        for index, line in enumerate(order.lines)
     ]
     return {
         "__typename": "Order",
         "id": gid,
-        "name": f"#{one.number}",
-        "email": one.email,
-        "totalPrice": amount(one.cents),
+        "name": f"#{order.number}",
+        "email": order.email,
+        "totalPrice": amount(order.cents),
         "lineItems": _connection(lines, dict),
     }
 
 
 def product_update(arguments: Arguments) -> Source:
-    """Changes nothing: tells what the real one would say of it."""
-    told = arguments.get("product") or arguments.get("input") or {}
-    found = next((one for one in PRODUCTS if product(one)["id"] == told.get("id")), None)
-    if found is None:
+    """Return the vendor's response to a change of a product, and change nothing."""
+    changes = arguments.get("product") or arguments.get("input") or {}
+    product = next((item for item in map(product_object, PRODUCTS) if item["id"] == changes.get("id")), None)
+    if product is None:
         return {"product": None, "userErrors": [{"field": ["id"], "message": "Product does not exist"}]}
-    title = told.get("title", found.title)
+    title = changes.get("title", product["title"])
     if not str(title).strip():
         return {"product": None, "userErrors": [{"field": ["title"], "message": "Title can't be blank"}]}
-    return {"product": product(found) | {"title": title}, "userErrors": []}
+    return {"product": product | {"title": title}, "userErrors": []}
 
 
-def _connection(items: Sequence[Any], shown: Callable[[Any], Source]) -> Callable[[Arguments], Source]:
-    """A list as it answers to ``first`` and ``after``; without them, all of it."""
+def _connection(items: Sequence[Any], view: Callable[[Any], Source]) -> Callable[[Arguments], Source]:
+    """Return a list that takes ``first`` and ``after``; without them it returns all items."""
 
     def page(arguments: Arguments) -> Source:
-        start = _place(arguments.get("after"))
+        start = _position(arguments.get("after"))
         count = arguments.get("first")
         end = start + min(count, _MOST_NODES) if isinstance(count, int) else len(items)
-        nodes = [shown(item) for item in items[start:end]]
+        nodes = [view(item) for item in items[start:end]]
         cursors = [_cursor(start + index + 1) for index in range(len(nodes))]
         return {
             "nodes": nodes,
@@ -81,11 +81,11 @@ def _connection(items: Sequence[Any], shown: Callable[[Any], Source]) -> Callabl
     return page
 
 
-def _cursor(place: int) -> str:
-    return base64.b64encode(f"after:{place}".encode()).decode()
+def _cursor(position: int) -> str:
+    return base64.b64encode(f"after:{position}".encode()).decode()
 
 
-def _place(cursor: object) -> int:
+def _position(cursor: object) -> int:
     if not isinstance(cursor, str):
         return 0
     try:

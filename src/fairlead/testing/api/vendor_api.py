@@ -1,8 +1,8 @@
-"""What all rude APIs share: life, ledger, switches, and the way of a request.
+"""The base of the vendor APIs: ledger, switches, and the order of steps for one request.
 
-    arrival > control? > failure > 401 > the vendor's limits > holds and slowness > answer
+    record arrival > failure switch > 401 > the vendor's limits > holds and slowness > response
 
-The first part of each path is the account, where the real thing has a host name of its own:
+The first part of each path is the account, where the vendor has a host name of its own:
 ``f"{api.url}/acme"`` stands for https://acme.myshopify.com.
 """
 
@@ -10,20 +10,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
-from types import TracebackType
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from aiohttp import web
 
 from fairlead._core.clock import Clock
 from fairlead.testing._kit.clock import SystemClock
-from fairlead.testing._kit.request_barrier import Hold, Hook, Moment
-from fairlead.testing.api.api_control import CONTROL, ApiControl
+from fairlead.testing._kit.request_barrier import Hold, Moment
+from fairlead.testing._kit.server import LocalServer
+from fairlead.testing.api.api_control import api_control
 from fairlead.testing.api.leaky import LeakyBucket, RollingWindow
 from fairlead.testing.api.request_log import Arrival, RequestLog
 from fairlead.testing.api.switches import Switches
@@ -32,14 +32,14 @@ from fairlead.testing.api.worker_slots import WorkerSlots
 JSON = "application/json"
 _MAX_BODY_BYTES = 32 << 20
 _STOP_S = 1.0
-_LOOK_S = 0.02  # how often a hung request looks whether its client has left
+_POLL_S = 0.02  # how often a hung request checks whether its client has left
 _CREDENTIALS = ("Authorization", "X-Shopify-Access-Token")
-_GONE = "hung up on purpose"
+_CONNECTION_CUT = "hung up on purpose"
 
 
 @dataclass(frozen=True, slots=True)
 class ApiResponse:
-    """One answer. *body*: a text or bytes as they are, anything else as JSON. *refused*: the limit that
+    """One response. *body* is text or bytes as they are, anything else as JSON; *refused* names the limit that
     refused the call."""
 
     body: object = None
@@ -49,7 +49,7 @@ class ApiResponse:
     refused: str | None = None
 
     def encoded(self) -> bytes:
-        """The body as it goes on the wire."""
+        """Return the body as bytes."""
         if isinstance(self.body, bytes):
             return self.body
         return (self.body if isinstance(self.body, str) else json.dumps(self.body)).encode()
@@ -65,42 +65,59 @@ class ApiRequest:
 
     @property
     def account(self) -> str:
-        """Whose request it is."""
+        """The account that the request is for."""
         return self.arrival.account
 
     @property
     def json(self) -> object:
-        """The body as JSON; None where it is none."""
+        """The body as JSON; None if it is none."""
         try:
             return json.loads(self.body)
         except ValueError:
             return None
 
+    @property
+    def fields(self) -> Mapping[str, object]:
+        """The members of a JSON object in the body; empty if it is none."""
+        return self.json if isinstance(self.json, dict) else {}
+
+    def ids(self, name: str) -> list[str]:
+        """Return the ids of the objects in a list of the JSON body."""
+        items = self.fields.get(name, [])
+        return (
+            [str(item.get("id", "")) for item in items if isinstance(item, dict)]
+            if isinstance(items, list)
+            else []
+        )
+
     def part(self, name: str) -> str:
-        """A named part of the path."""
+        """Return a named part of the path."""
         return self.request.match_info[name]
 
-    def asked(self, name: str, otherwise: str = "") -> str:
-        """A parameter of the query."""
-        return self.request.query.get(name, otherwise)
+    def parameter(self, name: str, default: str = "") -> str:
+        """Return a parameter of the query."""
+        return self.request.query.get(name, default)
 
-    def number(self, name: str, otherwise: int, *, most: int) -> int:
-        """A parameter of the query as a number from 0 to *most*; what is no number is *otherwise*."""
-        text = self.asked(name)
-        return min(int(text), most) if text.isascii() and text.isdigit() else otherwise
+    def number(self, name: str, default: int, *, most: int) -> int:
+        """Return a parameter of the query as a number from 0 to *most*, or *default* if it is no number."""
+        text = self.parameter(name)
+        return min(int(text), most) if text.isascii() and text.isdigit() else default
 
 
 Handler = Callable[[ApiRequest], Awaitable[ApiResponse]]
 Route = tuple[str, str, Handler]
-"""Method, path below the account, and what answers it."""
+"""Method, path below the account, and handler."""
 
 
-class VendorApi(ABC):
-    """One API on 127.0.0.1; every account exists. Used as ``async with``.
+class VendorApi(LocalServer):
+    """One API on 127.0.0.1, used by ``async with``; every account exists.
 
-    *takes_s*: how long it thinks about an admitted call (default 0). *workers*: how many it thinks about at
-    once (default: all); the others stand in line inside it, in flight. *clock* (default: the real one)
-    times limits and waits. *seed* draws which calls fail. *host*, *port*: where it listens (0: a free port).
+    Args:
+        takes_s: Seconds that an admitted call takes (default 0).
+        workers: Calls processed at once (default: all); others wait inside, in flight.
+        clock: Times limits and waits (default: the real one).
+        seed: Draws which calls fail.
+        port: 0 takes a free port.
     """
 
     name: ClassVar[str]
@@ -115,111 +132,89 @@ class VendorApi(ABC):
         host: str = "127.0.0.1",
         port: int = 0,
     ) -> None:
+        super().__init__(host, port)
         self.clock: Clock = clock or SystemClock()
         self.ledger = RequestLog(self.clock.monotonic)
         self.switches = Switches()
-        self.url = ""
         self._takes_s = takes_s
         self._draw = Random(seed).random
-        self._host, self._port = host, port
         self._limits: dict[tuple[str, str], LeakyBucket | RollingWindow] = {}
         self._locked: set[str] = set()
         self._workers = WorkerSlots(workers, self._share)
-        self._hooks: list[Hook] = []
-        self._holds: list[Hold] = []
-        self._stopping = asyncio.Event()
+        self._control = api_control(self)
 
     # ---- what a vendor adds ------------------------------------------------------------------------
 
     @abstractmethod
     def routes(self) -> Iterable[Route]:
-        """Its endpoints."""
+        """Return the endpoints."""
 
     @abstractmethod
     def unauthorised(self, call: ApiRequest) -> ApiResponse:
-        """Its 401."""
+        """Return the vendor's 401."""
 
     async def absent(self, call: ApiRequest) -> ApiResponse:
-        """Its 404."""
+        """Return the vendor's 404."""
         return ApiResponse({"message": "not found"}, 404)
 
-    # ---- life --------------------------------------------------------------------------------------
-
-    async def __aenter__(self) -> Self:
+    def _make_runner(self) -> web.AppRunner:
         app = web.Application(client_max_size=_MAX_BODY_BYTES)
-        control = ApiControl(self)
-        app.router.add_post(CONTROL, control.answer)
+        app.router.add_post("/_control/{operation}", self._answer_control)
         for method, path, handler in self.routes():
             app.router.add_route(method, "/{account}" + path, self._serving(handler))
         app.router.add_route("*", "/{account}{rest:.*}", self._serving(self.absent))
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=_STOP_S)
-        await self._runner.setup()
-        try:
-            await web.TCPSite(self._runner, self._host, self._port, backlog=1024).start()
-        except BaseException:
-            await self._runner.cleanup()
-            raise
-        host, port = self._runner.addresses[0][:2]
-        self.url = f"http://{host}:{port}"
-        return self
+        return web.AppRunner(app, access_log=None, shutdown_timeout=_STOP_S)
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stopping.set()
-        for hold in self._holds:
-            hold.release()
-        await self._runner.cleanup()
+    async def _answer_control(self, request: web.Request) -> web.Response:
+        status, body = await self._control.handle(request.match_info["operation"], await request.read())
+        return web.Response(status=status, body=body, content_type=JSON)
 
-    # ---- rudeness ----------------------------------------------------------------------------------
+    # ---- faults ------------------------------------------------------------------------------------
 
     def switch(self, **changes: object) -> Switches:
-        """Change some of the `Switches`, at once and for every account; the rest stays as it is.
+        """Change some of the `Switches`, at once and for every account, and return all of them.
 
-        Raises InvalidConfigError where a value or a name is impossible.
+        Raises:
+            InvalidConfigError: A value or a name is impossible.
         """
         self._refill()
-        told = self.switches.model_dump(exclude_unset=True) | changes
-        self.switches = Switches.read(told, "the switches")
+        switches = self.switches.model_dump(exclude_unset=True) | changes
+        self.switches = Switches.read(switches, "the switches")
         self._workers.wake()
         return self.switches
 
     def calm(self) -> None:
-        """Take back every switch and every lock."""
+        """Reset every switch and every lock."""
         self._refill()
         self.switches = Switches()
         self._workers.wake()
         self._locked.clear()
 
     def _refill(self) -> None:
-        """What came back until now came at the old rate."""
+        """Refill every limit at the old rate, before the rate changes."""
         for limit in self._limits.values():
             limit.refill()
 
     def lock(self, *ids: str) -> None:
-        """Objects that somebody else works on: calls that touch them are refused, by vendors who do so."""
+        """Lock objects: vendors that know locks refuse calls that touch them."""
         self._locked.update(ids)
 
     def unlock(self, *ids: str) -> None:
-        """They are free again."""
+        """Unlock objects."""
         self._locked.difference_update(ids)
 
     def hold(self, account: str | None = None, *, times: int = 1) -> Hold:
-        """Park the next *times* admitted calls, of *account* or of all: in flight until released."""
-        made = Hold(self._hooks, "processed", self.name, account, times)
-        self._holds.append(made)
-        return made
-
-    # ---- truth -------------------------------------------------------------------------------------
+        """Park the next *times* admitted calls of *account*, or of all: in flight until released."""
+        return self._barriers.hold("processed", self.name, account, times)[1]
 
     def limits(self, account: str) -> Mapping[str, Mapping[str, float]]:
-        """Where the limits of *account* stand that have been used, by their names."""
+        """Return the state of those limits of *account* that have been used, by name."""
         return {name: limit.ledger() for (owner, name), limit in self._limits.items() if owner == account}
 
     # ---- for vendors -------------------------------------------------------------------------------
 
     def bucket(self, account: str, name: str, capacity: float, per_s: float) -> LeakyBucket:
-        """The leaky bucket of this name, made full at its first use."""
+        """Return the leaky bucket of this name; it is full at its first use."""
         limit = self._limits.get((account, name))
         if not isinstance(limit, LeakyBucket):
             limit = LeakyBucket(capacity, per_s, self.clock.monotonic, self._share)
@@ -227,31 +222,29 @@ class VendorApi(ABC):
             self._limits[account, name] = limit
         return limit
 
-    def window(self, account: str, name: str, limit: int, window_s: float) -> RollingWindow:
-        """The rolling window of this name, made empty at its first use."""
-        found = self._limits.get((account, name))
-        if not isinstance(found, RollingWindow):
-            found = RollingWindow(limit, window_s, self.clock.monotonic, self._share)
-            self._limits[account, name] = found
-        return found
+    def window(self, account: str, name: str, calls: int, window_s: float) -> RollingWindow:
+        """Return the rolling window of this name; it is empty at its first use."""
+        limit = self._limits.get((account, name))
+        if not isinstance(limit, RollingWindow):
+            limit = RollingWindow(calls, window_s, self.clock.monotonic, self._share)
+            self._limits[account, name] = limit
+        return limit
 
     def slots(self, limit: int) -> int:
-        """How many of *limit* calls may be in flight, as things stand; one always may."""
+        """Return how many of *limit* calls may be in flight under the current switches, at least one."""
         return max(1, int(limit * self._share()))
 
     def locked(self, *ids: str) -> bool:
-        """Whether one of these objects is locked."""
+        """Return whether one of these objects is locked."""
         return not self._locked.isdisjoint(ids)
 
     async def serve(self, call: ApiRequest) -> None:
-        """Admit *call*: it is in flight until its answer is made. Waits for holds, and thinks."""
+        """Admit *call*, which is in flight from now on, then wait for holds and for its processing time."""
         self.ledger.admit(call.arrival)
-        moment = Moment(
-            "processed", call.arrival.number, call.arrival.target, self.name, call.account, generation=None
+        await self._barriers.reach(
+            Moment("processed", call.arrival.number, call.arrival.target, self.name, call.account, None)
         )
-        for hook in tuple(self._hooks):
-            await hook(moment)
-        async with self._workers.one():
+        async with self._workers.acquire():
             takes_s = self._takes_s + self.switches.slow_s
             if takes_s:
                 await self.clock.sleep(takes_s)
@@ -259,37 +252,37 @@ class VendorApi(ABC):
     def _share(self) -> float:
         return self.switches.capacity
 
-    # ---- the way of a request ----------------------------------------------------------------------
+    # ---- the steps of a request --------------------------------------------------------------------
 
     def _serving(self, handler: Handler) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def serve(request: web.Request) -> web.StreamResponse:
-            arrival = self._arrived(request)
-            answer: ApiResponse | None = None
+            arrival = self._record_arrival(request)
+            response: ApiResponse | None = None
             try:
-                answer = await self._answer(ApiRequest(request, arrival, await request.read()), handler)
+                response = await self._answer(ApiRequest(request, arrival, await request.read()), handler)
             finally:
-                refused = answer.refused if answer else None
-                self.ledger.end(arrival, answer.status if answer else None, refused)
-            return self._response(request, answer)
+                refused = response.refused if response else None
+                self.ledger.end(arrival, response.status if response else None, refused)
+            return self._send(request, response)
 
         return serve
 
-    def _arrived(self, request: web.Request) -> Arrival:
-        told = next((value for name in _CREDENTIALS if (value := request.headers.get(name))), "")
-        return self.ledger.begin(request.match_info["account"], request.method, request.path_qs, told)
+    def _record_arrival(self, request: web.Request) -> Arrival:
+        credential = next((value for name in _CREDENTIALS if (value := request.headers.get(name))), "")
+        return self.ledger.begin(request.match_info["account"], request.method, request.path_qs, credential)
 
     async def _answer(self, call: ApiRequest, handler: Handler) -> ApiResponse | None:
-        """What *handler* says, unless a switch says otherwise; None: nothing, ever."""
+        """Return the handler's response, or the failure that a switch asks for; None: the connection is cut."""
         switches = self.switches
         fails = switches.failing > 0 and self._draw() < switches.failing
-        if fails and not switches.after:
-            return await self._failed(call)
-        if self._unwelcome(call.arrival.authorization):
+        if fails and not switches.after_effect:
+            return await self._fail(call)
+        if self._is_unwelcome(call.arrival.authorization):
             return self.unauthorised(call)
-        answer = await handler(call)
-        return await self._failed(call) if fails and not answer.refused else answer
+        response = await handler(call)
+        return await self._fail(call) if fails and not response.refused else response
 
-    async def _failed(self, call: ApiRequest) -> ApiResponse | None:
+    async def _fail(self, call: ApiRequest) -> ApiResponse | None:
         how = self.switches.how
         if how == "hang":
             await self._hang(call.request)
@@ -300,21 +293,23 @@ class VendorApi(ABC):
     async def _hang(self, request: web.Request) -> None:
         while not self._stopping.is_set() and request.transport is not None:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), _LOOK_S)
+                await asyncio.wait_for(self._stopping.wait(), _POLL_S)
 
-    def _unwelcome(self, authorization: str) -> bool:
+    def _is_unwelcome(self, authorization: str) -> bool:
         token = authorization.rpartition(" ")[2]
         return bool(token) and token in self.switches.unauthorised
 
-    def _response(self, request: web.Request, answer: ApiResponse | None) -> web.StreamResponse:
-        if answer is None:
+    def _send(self, request: web.Request, response: ApiResponse | None) -> web.StreamResponse:
+        if response is None:
             if request.transport is not None:
                 request.transport.abort()
-            return web.Response(text=_GONE)  # nobody will see it: the connection is gone
-        headers = {**answer.headers, "Content-Type": answer.content_type}
-        told = self.switches.retry_after
-        if told is not None and (answer.refused or answer.status >= 500):
+            return web.Response(
+                text=_CONNECTION_CUT
+            )  # aiohttp wants a response, but the connection is closed
+        headers = {**response.headers, "Content-Type": response.content_type}
+        retry_after = self.switches.retry_after
+        if retry_after is not None and (response.refused or response.status >= 500):
             headers.pop("Retry-After", None)
-            if told:
-                headers["Retry-After"] = told
-        return web.Response(status=answer.status, body=answer.encoded(), headers=headers)
+            if retry_after:
+                headers["Retry-After"] = retry_after
+        return web.Response(status=response.status, body=response.encoded(), headers=headers)

@@ -1,4 +1,4 @@
-"""How much an API gets done at once: the rest stands in line inside it, as in an overloaded real one."""
+"""A bound on the calls an API processes at once; others wait inside it, as in an overloaded real one."""
 
 from __future__ import annotations
 
@@ -9,39 +9,41 @@ from contextlib import asynccontextmanager
 
 
 class WorkerSlots:
-    """*count* of them (None: as many as are needed), of which *share* are there now; first come first."""
+    """*count* workers (None: no bound), of which *share* are available now; first come, first served."""
 
     def __init__(self, count: int | None, share: Callable[[], float]) -> None:
         self._count = count
         self._share = share
         self._busy = 0
-        self._line: deque[asyncio.Future[None]] = deque()
+        self._waiters: deque[asyncio.Future[None]] = deque()
 
     @asynccontextmanager
-    async def one(self) -> AsyncIterator[None]:
-        """Has a worker for the length of the block."""
-        turn = asyncio.get_running_loop().create_future()
-        self._line.append(turn)
+    async def acquire(self) -> AsyncIterator[None]:
+        """Hold a worker for the length of the block."""
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
         self.wake()
         try:
-            await turn
+            await waiter
         except asyncio.CancelledError:
-            if turn.cancelled():
-                self._line.remove(turn)
+            if waiter.cancelled():
+                self._waiters.remove(waiter)
             else:
-                self._done()
+                self._release()
             raise
         try:
             yield
         finally:
-            self._done()
+            self._release()
 
     def wake(self) -> None:
-        """Give work to whoever is free: their number may have changed."""
-        while self._line and (self._count is None or self._busy < max(1, int(self._count * self._share()))):
+        """Give free workers to waiting calls; call it when their number may have changed."""
+        while self._waiters and (
+            self._count is None or self._busy < max(1, int(self._count * self._share()))
+        ):
             self._busy += 1
-            self._line.popleft().set_result(None)
+            self._waiters.popleft().set_result(None)
 
-    def _done(self) -> None:
+    def _release(self) -> None:
         self._busy -= 1
         self.wake()

@@ -1,4 +1,4 @@
-"""A rude OAuth issuer for tests: six replay policies, every quirk seen in the wild, its own ledger."""
+"""An OAuth issuer for tests with six replay policies, all quirks of real providers, and a ledger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rude issuer: an OAuth 2 token endpoint that keeps the truth and can be as nasty as a real one.
+"""The test issuer: an OAuth 2 token endpoint with quirks, which records every request in a ledger.
 
     config = IssuerConfig(
         providers={"mercadolibre": ProviderConfig(policy="strict", ttl_s=(6, 12), dialect="mercadolibre")}
@@ -23,7 +23,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from random import Random
 from types import TracebackType
-from typing import Self
 
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
@@ -34,11 +33,12 @@ from aiohttp.web_protocol import RequestHandler
 from fairlead._core.clock import Clock
 from fairlead.testing._kit.clock import SystemClock
 from fairlead.testing._kit.request_barrier import Hold, Hook
+from fairlead.testing._kit.server import LocalServer
 from fairlead.testing.issuer.authorize import AuthorizationCodes
 from fairlead.testing.issuer.config import ConnectionConfig, IssuerConfig, ProviderConfig
 from fairlead.testing.issuer.entries import LedgerRecorder
 from fairlead.testing.issuer.flow import TokenFlow
-from fairlead.testing.issuer.issuer_control import IssuerControl
+from fairlead.testing.issuer.issuer_control import issuer_control
 from fairlead.testing.issuer.quirks import Quirk, Rule
 from fairlead.testing.issuer.record import LedgerWriter
 from fairlead.testing.issuer.router import RequestRouter
@@ -50,72 +50,67 @@ _MAX_BODY_BYTES = 4 << 20  # a refresh token of 1 MiB, percent-encoded, comes ba
 _STOP_S = 2.0
 
 
-class Issuer:
-    """One running issuer. *clock* (default: the real one) times lifetimes, grace, spells and slowness;
-    *hooks* are awaited at each named point of each token request. Without ``ledger`` in *config* the
-    ledger is a temporary file that goes when the ``async with`` block ends."""
+class Issuer(LocalServer):
+    """An issuer, used by ``async with``.
+
+    Args:
+        config: Without ``ledger`` the ledger is a temporary file, removed when the ``async with`` block ends.
+        clock: Times lifetimes, grace, start and end of rules, and slowness (default: the real one).
+        hooks: Awaited at each named point of each token request.
+    """
 
     def __init__(
         self, config: IssuerConfig | None = None, *, clock: Clock | None = None, hooks: Iterable[Hook] = ()
     ) -> None:
         self._config = config or IssuerConfig()
+        super().__init__(self._config.host, self._config.port, hooks)
         self._clock = clock or SystemClock()
-        self._hooks: list[Hook] = list(hooks)
-        self._stopping = asyncio.Event()
-        self._runner: web.ServerRunner | None = None
         self._temporary = self._config.ledger is None
         self.ledger_path = self._config.ledger or _temporary_file()
         self._file = LedgerWriter(self.ledger_path, sync=self._config.sync, monotonic=self._clock.monotonic)
-        self._entries = LedgerRecorder(self._file)
-        self.world = IssuerState(self._config, self._clock, self._entries)
-        self._control = IssuerControl(self.world, self._hooks, self._file.flush)
+        self._recorder = LedgerRecorder(self._file)
+        self.state = IssuerState(self._config, self._clock, self._recorder)
         codes = AuthorizationCodes(Random(f"{self._config.seed}:codes"))
-        self._endpoint = TokenEndpoint(self.world, codes)
-        flow = TokenFlow(self.world, self._endpoint, self._hooks)
-        self._front = RequestRouter(self.world, flow, codes, self._control, self._stopping)
-        self.url = ""
+        self._endpoint = TokenEndpoint(self.state, codes)
+        flow = TokenFlow(self.state, self._endpoint, self._barriers)
+        control = issuer_control(self.state, self._barriers, self._file.flush)
+        self._router = RequestRouter(self.state, flow, codes, control, self._stopping)
 
     # ---- life ------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Listen; `url` is known from here on. Raises OSError when the port is taken, InvalidConfigError or
-        InvalidInputError when the configuration contradicts itself; nothing is left running then."""
+        """Listen, and register what the configuration names.
+
+        Raises:
+            OSError: The port is taken.
+            InvalidConfigError, InvalidInputError: The configuration contradicts itself; nothing is left running.
+        """
         try:
-            await self._listen()
-            self._entries.started(self.url)
-            self.world.fill(self._config)
+            await super().start()
+            self._router.url = self._endpoint.issuer_url = self.url
+            self._recorder.started(self.url)
+            self.state.fill(self._config)
             self._file.flush()
         except BaseException:
             await self.stop()
             raise
 
-    async def _listen(self) -> None:
-        server = web.Server(self._front.handle, request_factory=self._request, access_log=None)
-        self._runner = web.ServerRunner(server, shutdown_timeout=_STOP_S)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, self._config.host, self._config.port, backlog=1024).start()
-        host, port = self._runner.addresses[0][:2]
-        self.url = self._front.url = self._endpoint.issuer_url = f"http://{host}:{port}"
+    def _make_runner(self) -> web.ServerRunner:
+        server = web.Server(self._router.handle, request_factory=self._request, access_log=None)
+        return web.ServerRunner(server, shutdown_timeout=_STOP_S)
 
     async def stop(self) -> None:
-        """End every wait and hold, close all connections, complete the ledger. Twice is no error."""
-        self._stopping.set()
-        self._control.release_all()
-        runner, self._runner = self._runner, None
-        if runner is not None:
-            await runner.cleanup()
-            if self.url:
-                self._entries.stopped()
+        """End every wait and hold, close all connections, complete the ledger. A second call does nothing."""
+        was_running = self._runner is not None and bool(self.url)
+        await super().stop()
+        if was_running:
+            self._recorder.stopped()
         self._file.close()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.stop()
+        await super().__aexit__(kind, error, trace)
         if self._temporary:
             self.ledger_path.unlink(missing_ok=True)
 
@@ -135,53 +130,53 @@ class Issuer:
     # ---- grants ----------------------------------------------------------------------------------
 
     def play(self, provider: str, config: ProviderConfig) -> None:
-        """Play one more provider, or another policy for a known one (grants keep the one they have)."""
-        self.world.play(provider, config)
+        """Add a provider, or change its configuration; existing grants keep their policy."""
+        self.state.play(provider, config)
 
     def register(self, provider: str, connection: str, **fields: object) -> IssuedGrant:
         """Give a connection its first tokens; *fields* as in `ConnectionConfig`.
 
-        A connection that is known gets a new grant (the customer consented again); the old one dies.
+        A known connection gets a new grant, as after a second consent, and its old grant is revoked.
         """
         data = {"provider": provider, "connection": connection, **fields}
-        return self.world.register(ConnectionConfig.read(data, "the connection"))
+        return self.state.register(ConnectionConfig.read(data, "the connection"))
 
     def revoke(self, provider: str, connection: str, reason: str = "revoked") -> None:
-        """The customer withdraws the grant."""
-        self.world.revoke(provider, connection, reason)
+        """Withdraw the customer's grant."""
+        self.state.revoke(provider, connection, reason)
 
     def grant(self, provider: str, connection: str) -> IssuedGrant:
-        """How a connection stands: what a correct vault holds."""
-        return self.world.grant(provider, connection)
+        """Return the state of a connection, which a correct vault agrees with."""
+        return self.state.grant(provider, connection)
 
     def refuse_client(self, client_id: str, on: bool = True) -> None:
         """Answer ``invalid_client`` to this client id, or stop doing so."""
-        self.world.refuse_client(client_id, on)
+        self.state.refuse_client(client_id, on)
 
-    # ---- rudeness --------------------------------------------------------------------------------
+    # ---- faults ----------------------------------------------------------------------------------
 
     def be_rude(self, quirk: Quirk | str, **where: object) -> int:
-        """Put a quirk (or a name of `QUIRKS`) in force; *where* as in `Rule`. Gives the rule's number."""
+        """Put a quirk, or a name of `QUIRKS`, in force and return the rule's number; *where* as in `Rule`."""
         rule = Rule.read({"quirk": quirk, **where}, "the rule")
-        return self.world.rules.add(rule, self._clock.monotonic())
+        return self.state.rules.add(rule, self._clock.monotonic())
 
     def be_polite(self, rule: int | None = None) -> None:
-        """Take one rule out of force, or (None) all of them."""
+        """Remove one rule, or all of them (None)."""
         if rule is None:
-            self.world.rules.clear()
+            self.state.rules.clear()
         else:
-            self.world.rules.remove(rule)
+            self.state.rules.remove(rule)
 
     def hold(
         self, point: str, *, provider: str | None = None, connection: str | None = None, times: int = 1
     ) -> Hold:
         """Park the next *times* matching requests at *point* (arrived, processed or answering)."""
-        return self._control.hold(point, provider, connection, times)[1]
+        return self._barriers.hold(point, provider, connection, times)[1]
 
-    # ---- truth -----------------------------------------------------------------------------------
+    # ---- ledger ----------------------------------------------------------------------------------
 
     def ledger(self) -> Ledger:
-        """Everything recorded so far, for `fairlead.testing.ledger.judge`."""
+        """Return everything recorded so far, for `fairlead.testing.ledger.judge`."""
         self._file.flush()
         return read_ledger(self.ledger_path)
 

@@ -1,4 +1,4 @@
-"""Checks signed assertions (RFC 7523): signature, issuer, audience and expiry, with joserfc."""
+"""Check signed assertions (RFC 7523) with joserfc: signature, issuer, audience and expiry."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ALGORITHMS = [
 
 @dataclass(frozen=True, slots=True)
 class ClientIdentity:
-    """Who may speak for a connection: a client id, and its key unless any signature will do."""
+    """The client of a connection: its id, and its key unless any signature is accepted."""
 
     connection: str
     client_id: str
@@ -40,11 +40,11 @@ class ClientIdentity:
 
 
 class InvalidAssertionError(Exception):
-    """The assertion does not hold; the text says which check failed."""
+    """The assertion is invalid; the text names the check that failed."""
 
 
 def read_key(public_key: str | dict[str, str | list[str]]) -> Key:
-    """A public key from PEM (RSA, EC or Ed25519) or JWK; raises InvalidConfigError when it is neither."""
+    """Return a public key from PEM (RSA, EC or Ed25519) or JWK; raise InvalidConfigError if it is neither."""
     for kind in (RSAKey, ECKey, OKPKey):
         try:
             return kind.import_key(public_key)
@@ -57,7 +57,7 @@ def read_key(public_key: str | dict[str, str | list[str]]) -> Key:
 
 
 def claims_of(assertion: str) -> dict[str, object]:
-    """The claims of *assertion*, nothing checked yet."""
+    """Return the claims of *assertion*, unchecked."""
     try:
         claims = json.loads(jws.extract_compact(assertion.encode()).payload or b"")
     except (JoseError, ValueError) as error:
@@ -67,17 +67,17 @@ def claims_of(assertion: str) -> dict[str, object]:
     return claims
 
 
-def check(assertion: str, speaker: ClientIdentity, *, audiences: list[str], wall_s: float) -> None:
-    """Hold *assertion* against *speaker* at wall-clock time *wall_s*; raises AssertionRefused.
+def check(assertion: str, client: ClientIdentity, *, audiences: list[str], now_at: float) -> None:
+    """Check *assertion* of *client* at the Unix time *now_at*; raise InvalidAssertionError.
 
-    ``iss`` must be the speaker's client id, ``aud`` one of *audiences*, ``exp`` in the future.
+    ``iss`` must be the client id, ``aud`` one of *audiences*, ``exp`` in the future.
     """
     try:
-        if speaker.key is not None:
-            jws.deserialize_compact(assertion.encode(), speaker.key, algorithms=_ALGORITHMS)
+        if client.key is not None:
+            jws.deserialize_compact(assertion.encode(), client.key, algorithms=_ALGORITHMS)
         JWTClaimsRegistry(
-            now=int(wall_s),
-            iss={"essential": True, "value": speaker.client_id},
+            now=int(now_at),
+            iss={"essential": True, "value": client.client_id},
             aud={"essential": True, "values": audiences},
             exp={"essential": True},
         ).validate(claims_of(assertion))

@@ -1,8 +1,8 @@
-"""Authorization codes, as far as connecting an account needs them: consent is always given.
+"""Authorization codes; consent is always given.
 
-``GET /{provider}/authorize`` (or ``GET /authorize?provider=...``) sends the browser straight back with
-a code, the caller's ``state`` and ``iss``. The account is the ``login_hint`` or a new one. Codes are
-good once and bound to redirect URI, client id and, where a challenge was given, PKCE S256.
+``GET /{provider}/authorize`` (or ``GET /authorize?provider=...``) redirects the browser back with a code, the
+caller's ``state`` and ``iss``. The account is the ``login_hint`` or a new one. Codes are valid once and bound to
+redirect URI, client id and, if there was a challenge, PKCE S256.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ _OPEN_CODES = 10_000
 
 
 class InvalidCodeError(Exception):
-    """The code cannot be redeemed; the text says why."""
+    """The code cannot be redeemed; the text is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Code:
-    wanted: ConnectionConfig
+    connection: ConnectionConfig
     redirect_uri: str
     client_id: str
     challenge: str
 
 
 class AuthorizationCodes:
-    """Codes that are out and not yet redeemed (the oldest goes when there are 10,000)."""
+    """The codes that are not redeemed yet; above 10,000 the oldest is dropped."""
 
     def __init__(self, draw: Random) -> None:
         self._draw = draw
@@ -41,17 +41,17 @@ class AuthorizationCodes:
         self._numbers = itertools.count(1)
 
     def consent(self, provider: str, query: Mapping[str, str], issuer_url: str) -> str:
-        """Where the browser goes next; raises CodeRefused when the request is not a sane one."""
+        """Return the URL for the browser to go to; raise InvalidCodeError if the request is invalid."""
         redirect_uri = query.get("redirect_uri", "")
         if not redirect_uri or query.get("response_type") != "code":
             raise InvalidCodeError("response_type=code and redirect_uri are required")
         if query.get("code_challenge_method", "S256") != "S256":
             raise InvalidCodeError("only the PKCE method S256 is spoken here")
         account = query.get("login_hint") or f"authorized-{next(self._numbers)}"
-        wanted = ConnectionConfig(provider=provider, connection=account, scope=query.get("scope", ""))
+        connection = ConnectionConfig(provider=provider, connection=account, scope=query.get("scope", ""))
         code = f"code_test_{self._draw.getrandbits(128):032x}"
         self._open[code] = _Code(
-            wanted, redirect_uri, query.get("client_id", ""), query.get("code_challenge", "")
+            connection, redirect_uri, query.get("client_id", ""), query.get("code_challenge", "")
         )
         if len(self._open) > _OPEN_CODES:
             del self._open[next(iter(self._open))]
@@ -59,15 +59,15 @@ class AuthorizationCodes:
         return f"{redirect_uri}{'&' if '?' in redirect_uri else '?'}{urlencode(back)}"
 
     def redeem(self, provider: str, form: Mapping[str, str], client_id: str | None) -> ConnectionConfig:
-        """The connection this code was given for; a second try is refused."""
+        """Return the connection of this code, once; raise InvalidCodeError for a second try."""
         code = self._open.pop(form.get("code", ""), None)
-        if code is None or code.wanted.provider != provider:
+        if code is None or code.connection.provider != provider:
             raise InvalidCodeError("the code is unknown, was used before, or belongs to another provider")
         if form.get("redirect_uri", "") != code.redirect_uri or (client_id or "") != code.client_id:
             raise InvalidCodeError("redirect_uri and client_id must be those of the authorization request")
         if code.challenge and _s256(form.get("code_verifier", "")) != code.challenge:
             raise InvalidCodeError("the code_verifier does not fit the code_challenge")
-        return code.wanted
+        return code.connection
 
 
 def _s256(verifier: str) -> str:

@@ -1,4 +1,4 @@
-"""What an issuer is told before it starts: providers, connections, rules, a script of revocations.
+"""The configuration of an issuer: providers, connections, rules, and scheduled revocations.
 
 The same models are read from TOML or JSON (`load`), from the control API and from Python:
 
@@ -10,7 +10,7 @@ The same models are read from TOML or JSON (`load`), from the control API and fr
     [[connections]]
     provider = "mercadolibre"
     connection = "acme"
-    [[rules]]                 # a spell of 429 from second 10 to 15, for one request in two
+    [[rules]]                 # 429 from second 10 to 15, for one request in two
     quirk = "rate_limited_seconds"
     start_s = 10
     for_s = 5
@@ -44,13 +44,14 @@ Ttl = Annotated[float, Field(gt=0)] | tuple[Annotated[float, Field(gt=0)], Annot
 
 
 class ProviderConfig(Model):
-    """One provider the issuer plays.
+    """One provider that the issuer acts as.
 
-    *policy* (default strict) and *grace_s*, *on_replay*: see `families`. *ttl_s*: life of an access
-    token in seconds, or a range drawn from the seed (whole seconds where both ends are whole; default
-    3600). *dialect*: wording of answers (default generic). *clients*: client ids with their secrets;
-    empty (the default) lets any client in. *audience*: what an assertion's ``aud`` must be (default:
-    the token endpoint's URL).
+    Attributes:
+        policy, grace_s, on_replay: The replay policy; see `families`.
+        ttl_s: Life of an access token in seconds, or a range drawn from the seed (whole seconds if both ends are).
+        dialect: Wording of responses.
+        clients: Client ids with their secrets; empty accepts any client.
+        audience: The required ``aud`` of an assertion (default: the token endpoint's URL).
     """
 
     policy: Policy = Policy.STRICT
@@ -73,7 +74,7 @@ class ProviderConfig(Model):
 
     @property
     def rules(self) -> ReplayRules:
-        """The replay policy as the families know it."""
+        """The replay policy for the families."""
         return ReplayRules(self.policy, self.grace_s, self.on_replay)
 
     @property
@@ -83,11 +84,11 @@ class ProviderConfig(Model):
 
 
 class ConnectionConfig(Model):
-    """One account known to the issuer from the start.
+    """One account of the issuer.
 
-    Tokens left empty are minted; *expires_in_s* is the life of the first access token (default: as the
-    provider's). *client_id* and *public_key* (PEM or JWK) belong to assertions: the subject or issuer
-    that speaks for this connection, and the key its signature must fit (without one: any signature).
+    Empty tokens are minted. *expires_in_s* is the life of the first access token (default: the provider's).
+    *client_id* and *public_key* (PEM or JWK) are for assertions: their subject or issuer, and the key that must
+    verify them (without one: any signature).
     """
 
     provider: ProviderName
@@ -102,7 +103,7 @@ class ConnectionConfig(Model):
 
 
 class Revocation(Model):
-    """The customer withdraws the grant *after_s* seconds after the issuer's start."""
+    """A customer withdraws the grant *after_s* seconds after the issuer's start."""
 
     provider: ProviderName
     connection: ConnectionName
@@ -110,11 +111,13 @@ class Revocation(Model):
 
 
 class IssuerConfig(Model):
-    """Everything the issuer needs.
+    """The whole configuration.
 
-    *port* 0 (default) takes a free one. *seed* (default 1) draws tokens, lifetimes and chances.
-    *ledger*: the file (default: a temporary one); *sync* writes each line at once, so that even SIGKILL
-    of the issuer loses none (default False: at most 50 ms are lost to SIGKILL, nothing otherwise).
+    Attributes:
+        port: 0 takes a free one.
+        seed: Draws tokens, lifetimes and chances.
+        ledger: The ledger file (default: a temporary one).
+        sync: Write each line at once. Without it SIGKILL loses the lines of the last 50 ms at most.
     """
 
     host: str = "127.0.0.1"
@@ -130,7 +133,7 @@ class IssuerConfig(Model):
 
 
 def load(path: Path) -> IssuerConfig:
-    """The configuration in *path* (.toml or .json); raises InvalidConfigError with the place that is wrong."""
+    """Return the configuration in *path* (.toml or .json); raise InvalidConfigError with the wrong field."""
     try:
         text = path.read_text("utf-8")
         data = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)

@@ -1,4 +1,4 @@
-"""Puts an answer on the wire: whole, slowly, in part, or never. Tells how much of it left."""
+"""Writes a response to the wire: completely, slowly, in part, or not at all, and reports whether it was sent."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ from typing import Literal
 from fairlead.testing.issuer.quirks import Quirk
 from fairlead.testing.issuer.wire import WireResponse, encode
 
-_PIECES = 10  # a slow head or body goes out in so many parts
-_LOOK_S = 0.02  # how often a hung request looks whether its client has left
+_PIECES = 10  # parts of a slow head or body
+_POLL_S = 0.02  # how often a hung request checks whether its client has left
 
 Pause = Callable[[float], Awaitable[None]]
 
 
 class ResponseWriter:
-    """One client's connection, for one answer.
+    """The writer of one response to a client's connection.
 
-    *transport* is None when the client has left; `began` tells that some byte went out. *pause* waits
-    on the issuer's clock and returns early when the issuer stops; *stopping* is set then.
+    Args:
+        transport: None when the client has left.
+        pause: Waits on the issuer's clock; returns early when the issuer stops.
+        stopping: Is set when the issuer stops.
     """
 
     def __init__(
@@ -28,38 +30,38 @@ class ResponseWriter:
     ) -> None:
         self._transport = transport
         self.keep_alive = keep_alive
-        self.began = False
+        self.has_written = False
         self._pause = pause
         self._stopping = stopping
 
     @property
-    def up(self) -> bool:
-        """Whether the client can still be written to, as far as the kernel has told."""
+    def is_open(self) -> bool:
+        """Whether the connection is open, as far as the kernel knows."""
         return self._transport is not None and not self._transport.is_closing()
 
-    async def send(self, answer: WireResponse, quirk: Quirk | None) -> bool:
-        """Write *answer* as *quirk* wants; True when its last byte went to an open connection."""
-        head, body = encode(answer, keep_alive=self.keep_alive)
+    async def send(self, response: WireResponse, quirk: Quirk | None) -> bool:
+        """Write *response* as *quirk* says; return whether its last byte went to an open connection."""
+        head, body = encode(response, keep_alive=self.keep_alive)
         if quirk is None:
             return await self._write(head + body)
         if quirk.hang == "after" or quirk.cut == "after":
             await self.lose("hang" if quirk.hang == "after" else "cut")
             return False
         data = head + body
-        whole = len(data)
+        size = len(data)
         if isinstance(quirk.cut, int):
             data = data[: quirk.cut]
         sent = await self._write_slowly(data, len(head), quirk)
-        if len(data) == whole:
+        if len(data) == size:
             return sent
         await self.lose("cut")
         return False
 
     async def lose(self, how: Literal["cut", "hang"]) -> None:
-        """Close without another byte: now, or (hang) when the issuer stops or the client leaves."""
-        while how == "hang" and self.up and not self._stopping.is_set():
+        """Close without another byte: now, or for "hang" when the issuer stops or the client leaves."""
+        while how == "hang" and self.is_open and not self._stopping.is_set():
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), _LOOK_S)
+                await asyncio.wait_for(self._stopping.wait(), _POLL_S)
         self.keep_alive = False
         if self._transport is not None:
             self._transport.close()
@@ -79,7 +81,7 @@ class ResponseWriter:
         if transport is None or transport.is_closing():
             return False
         transport.write(data)
-        self.began = True
+        self.has_written = True
         while transport.get_write_buffer_size() and not transport.is_closing():
             if self._stopping.is_set():
                 return False

@@ -1,7 +1,7 @@
-"""How providers word their token answers: data only, one row per dialect (reference: provider docs).
+"""How providers word their token responses: data only, one row for each dialect.
 
-A token answer is kept as an ordered list of (key, raw JSON text), so that a quirk can write what no
-JSON encoder would: ``NaN``, ``1e400`` or a key twice.
+A token response is an ordered list of (key, raw JSON text), so that a quirk can write what no JSON encoder
+would: ``NaN``, ``1e400`` or a key twice.
 """
 
 from __future__ import annotations
@@ -15,9 +15,15 @@ Fields = list[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """One provider's wording. *account_field* names the account in a token answer ("" = it names none);
-    *extra* is raw JSON added to it; *without* lists fields it never has; *error* is the name of the
-    refusal of a dead refresh token, *also* raw JSON added to each error body."""
+    """One provider's wording.
+
+    Attributes:
+        error: The error code for a dead refresh token.
+        account_field: The field of the account in a token response; "": there is none.
+        extra: Raw JSON added to a token response.
+        without: Fields that a token response never has.
+        also: Raw JSON added to each error body.
+    """
 
     status: int = 400
     error: str = "invalid_grant"
@@ -59,7 +65,7 @@ DIALECTS: dict[str, Dialect] = {
 def token_fields(
     dialect: Dialect, *, access: str, refresh: str | None, expires_in: float, scope: str, account: str | int
 ) -> Fields:
-    """The fields of a token answer; *refresh* None leaves the refresh token out."""
+    """Return the fields of a token response; *refresh* None leaves the refresh token out."""
     fields = [
         ("access_token", json.dumps(access)),
         ("token_type", '"Bearer"'),
@@ -77,17 +83,17 @@ def token_fields(
 
 
 def to_json(fields: Fields) -> bytes:
-    """The fields as one JSON object, raw texts as they stand."""
+    """Return the fields as one JSON object, with their raw texts."""
     return ("{" + ",".join([f'"{key}":{raw}' for key, raw in fields]) + "}").encode()
 
 
 def to_form(fields: Fields) -> bytes:
-    """The fields as a form body, as a few providers answer."""
+    """Return the fields as a form body, as a few providers respond."""
     return urlencode([(key, json.loads(raw) if raw[:1] == '"' else raw) for key, raw in fields]).encode()
 
 
 def error_body(dialect: Dialect, code: str, description: str, wording: str = "error_description") -> bytes:
-    """An OAuth error in this dialect; *wording* is the key of the description, or ``both``."""
+    """Return an OAuth error in this dialect; *wording* is the key of the description, or ``both``."""
     keys = ("error_description", "message") if wording == "both" else (wording,)
     words = [(key, json.dumps(description)) for key in keys]
     return to_json([("error", json.dumps(code)), *words, *dialect.also])

@@ -1,20 +1,20 @@
-"""The lines of the ledger: one method per event, so that the format can be read in one place.
+"""The lines of the ledger, with one method for each event.
 
     started    url, pid, wall (seconds since 1970, to relate t to other logs)
     family     change: registered | reconnected | authorized | revoked; policy, grace_s; reason
-    arrived    req, generation presented, left_s (life left in the access token that came with it),
-               client_id; and where they apply: at (revoke), grant (other than refresh_token),
-               query (something stood in the URL), incomplete (the body never came)
+    arrived    req, presented generation, left_s (remaining life of its access token), client_id; and where
+               they apply: at (revoke), grant (other than refresh_token), query (the URL has a query),
+               incomplete (the body never came)
     processed  kind: rotated | minted | replayed | unchanged | refused; successor; reason
-    reuse      a spent token came back where the policy forbids it
+    reuse      a spent token was presented although the policy forbids it
     burnt      generation lost for good; cause: replay | lost_answer
-    answered   status (absent: none), delivered (its last byte went to an open connection), tokens (the
-               new tokens were in it, whole); every arrived line has one, unless the issuer was killed
+    answered   status (absent: none), delivered (its last byte went to an open connection), tokens (it had the
+               new tokens, complete); every arrived line has one, unless the issuer was killed
     resource   status, why: live | expired | revoked | unknown; late_s
     stray      a request to a path that does not exist (a client that followed a redirect)
     stopped    a clean end
 
-Tokens and secrets never stand in the ledger; generations do.
+The ledger contains generations, never tokens or secrets.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fairlead.testing.issuer.token_request import TokenRequestInfo
 
 
 class LineSink(Protocol):
-    """Where lines go: a file (record.LedgerWriter), or a list."""
+    """A file (record.LedgerWriter) or a list that takes lines."""
 
     def write(self, ev: str, **fields: object) -> None:
         """Add one line. Fields that are None are left out."""
@@ -36,22 +36,21 @@ class LineSink(Protocol):
 
 
 class LedgerRecorder:
-    """Writes each event to *file*."""
+    """The writer of events to *sink*."""
 
-    def __init__(self, file: LineSink) -> None:
-        self._file = file
-        self._write = file.write
+    def __init__(self, sink: LineSink) -> None:
+        self._write = sink.write
 
     def started(self, url: str) -> None:
-        """The issuer is ready."""
+        """Record that the issuer is ready."""
         self._write("started", url=url, pid=os.getpid(), wall=round(time.time(), 3))
 
     def stopped(self) -> None:
-        """The issuer ends by itself."""
+        """Record that the issuer ends by itself."""
         self._write("stopped")
 
-    def begun(self, family: Family, change: str) -> None:
-        """A grant got its first tokens."""
+    def registered(self, family: Family, change: str) -> None:
+        """Record that a grant got its first tokens."""
         self._write(
             "family",
             provider=family.provider,
@@ -63,7 +62,7 @@ class LedgerRecorder:
         )
 
     def revoked(self, family: Family, reason: str, request: int | None = None) -> None:
-        """A grant died."""
+        """Record that a grant was revoked."""
         self._write(
             "family",
             req=request,
@@ -74,30 +73,30 @@ class LedgerRecorder:
             reason=reason,
         )
 
-    def arrived(self, visit: TokenRequestInfo, now: float, *, query: bool, complete: bool) -> None:
-        """A request is here; nothing was done with it yet."""
-        generation = visit.generation
+    def arrived(self, token_request: TokenRequestInfo, now: float, *, query: bool, complete: bool) -> None:
+        """Record a request before it is processed."""
+        generation = token_request.generation
         self._write(
             "arrived",
-            req=visit.number,
-            provider=visit.provider,
-            connection=visit.connection,
-            generation=visit.presented,
+            req=token_request.number,
+            provider=token_request.provider,
+            connection=token_request.connection,
+            generation=token_request.presented,
             left_s=None if generation is None else round(generation.access.expires_at - now, 3),
-            client_id=visit.client_id,
-            at=None if visit.endpoint == "token" else visit.endpoint,
-            grant=None if visit.grant_type == "refresh_token" else visit.grant_type,
+            client_id=token_request.client_id,
+            at=None if token_request.endpoint == "token" else token_request.endpoint,
+            grant=None if token_request.grant_type == "refresh_token" else token_request.grant_type,
             query=query or None,
             incomplete=None if complete else True,
         )
 
-    def processed(self, visit: TokenRequestInfo, outcome: RefreshGranted | RefreshRefused) -> None:
-        """The token was presented; this is what became of it."""
+    def processed(self, token_request: TokenRequestInfo, outcome: RefreshGranted | RefreshRefused) -> None:
+        """Record what became of the presented token."""
         where = {
-            "req": visit.number,
-            "provider": visit.provider,
-            "connection": visit.connection,
-            "generation": visit.presented,
+            "req": token_request.number,
+            "provider": token_request.provider,
+            "connection": token_request.connection,
+            "generation": token_request.presented,
         }
         if isinstance(outcome, RefreshGranted):
             successor = None if outcome.successor is None else outcome.successor.number
@@ -107,27 +106,27 @@ class LedgerRecorder:
         if outcome.reuse:
             self._write("reuse", **where)
         if outcome.family_revoked and outcome.family is not None:
-            self.revoked(outcome.family, "replay", visit.number)
+            self.revoked(outcome.family, "replay", token_request.number)
         if outcome.burnt is not None:
             self._write("burnt", **{**where, "generation": outcome.burnt}, cause="replay")
 
     def answered(
         self,
-        visit: TokenRequestInfo,
+        token_request: TokenRequestInfo,
         *,
         status: int | None,
         delivered: bool,
         granted: RefreshGranted | None,
-        whole: bool,
+        complete: bool,
     ) -> None:
-        """The issuer is done with the request. *whole*: what was granted stood in the answer."""
-        tokens = None if granted is None else delivered and whole
+        """Record the response; *complete*: the granted tokens were in it."""
+        tokens = None if granted is None else delivered and complete
         self._write(
             "answered",
-            req=visit.number,
-            provider=visit.provider,
-            connection=visit.connection,
-            generation=visit.presented,
+            req=token_request.number,
+            provider=token_request.provider,
+            connection=token_request.connection,
+            generation=token_request.presented,
             status=status,
             delivered=delivered,
             tokens=tokens,
@@ -136,15 +135,15 @@ class LedgerRecorder:
             return
         self._write(
             "burnt",
-            req=visit.number,
-            provider=visit.provider,
-            connection=visit.connection,
-            generation=visit.presented,
+            req=token_request.number,
+            provider=token_request.provider,
+            connection=token_request.connection,
+            generation=token_request.presented,
             cause="lost_answer",
         )
 
     def resource(self, provider: str, access: Access | None, *, why: str, status: int, now: float) -> None:
-        """Somebody used an access token."""
+        """Record the use of an access token."""
         self._write(
             "resource",
             provider=provider,
@@ -155,5 +154,5 @@ class LedgerRecorder:
         )
 
     def stray(self, method: str, path: str) -> None:
-        """A request the issuer has no page for."""
+        """Record a request for an unknown path."""
         self._write("stray", method=method, path=path[:200])

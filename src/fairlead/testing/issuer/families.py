@@ -1,8 +1,8 @@
-"""Token families: what an issuer knows about its grants, and its six ways to meet a replay.
+"""Token families: the grants of an issuer, and its six replay policies.
 
-Pure state, no server in it: ``now`` and the token texts come in as arguments. A *family* is one grant
-of one connection; a *generation* is one refresh token of it, counted from 1. Presenting a generation
-spends it and makes the next one; presenting a spent one is a replay, and the policy decides:
+Pure state without a server: ``now`` and the token texts are arguments. A *family* is one grant of one connection;
+a *generation* is one of its refresh tokens, counted from 1. Presenting a generation spends it and creates the
+next one; presenting a spent one is a replay, and the policy decides:
 
     stable                 the refresh token never changes, so nothing is ever spent
     until_successor_used   allowed until the successor is presented for the first time (Shopify)
@@ -11,9 +11,9 @@ spends it and makes the next one; presenting a spent one is a replay, and the po
     strict_family_revoke   refused, and the whole family dies, access tokens too (Salesforce RTR)
     assertion              there is no refresh token: each signed assertion mints (NetSuite M2M)
 
-Two successors of one token never live side by side: an allowed replay either supersedes the first
-successor with a new one (``on_replay="new"``, the rude default: whoever saves the older answer holds
-a dead token) or hands out the same successor again (``"same"``, as django-oauth-toolkit does).
+A token has one live successor at a time. An allowed replay either supersedes the first successor with a new one
+(``on_replay="new"``, the default: a client that stores the older response has a dead token) or returns the same
+successor again (``"same"``, as django-oauth-toolkit does).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
-_SWEEP_FROM = 50_000  # access tokens kept before the first sweep of dead ones
-_KEEP_EXPIRED_S = 600.0  # so that a late call is told "expired", not "unknown"
+_SWEEP_FROM = 50_000  # access tokens stored before the first sweep of dead ones
+_KEEP_EXPIRED_S = 600.0  # so that a late call gets "expired", not "unknown"
 
 
 class Policy(StrEnum):
-    """How an issuer meets a refresh token that was presented before."""
+    """How an issuer answers a refresh token that was presented before."""
 
     STABLE = "stable"
     UNTIL_SUCCESSOR_USED = "until_successor_used"
@@ -44,7 +44,7 @@ class Policy(StrEnum):
 
     @property
     def forgives(self) -> bool:
-        """Whether some replay of a spent token is allowed."""
+        """Whether the policy allows any replay of a spent token."""
         return self not in (Policy.STRICT, Policy.STRICT_FAMILY_REVOKE)
 
 
@@ -70,7 +70,7 @@ class Access:
 
 @dataclass(slots=True)
 class Generation:
-    """One refresh token of a family and what became of it; *text* is empty for assertions."""
+    """One refresh token of a family and its state; *text* is empty for assertions."""
 
     number: int
     text: str
@@ -83,7 +83,7 @@ class Generation:
 
 @dataclass(slots=True)
 class Family:
-    """One grant: the newest generation, and what each answer about it carries."""
+    """One grant: its newest generation, and the fields of its responses."""
 
     provider: str
     connection: str
@@ -112,7 +112,7 @@ RefusalReason = Literal["unknown", "revoked", "replay", "superseded"]
 
 @dataclass(frozen=True, slots=True)
 class RefreshRefused:
-    """A refresh that failed with ``invalid_grant``. *burnt* names the generation this replay killed."""
+    """A refresh that failed with ``invalid_grant``; *burnt* is the generation that this replay made unusable."""
 
     reason: RefusalReason
     family: Family | None = None
@@ -124,8 +124,8 @@ class RefreshRefused:
 
 @dataclass(frozen=True, slots=True)
 class QuirkEffect:
-    """What a quirk asks of one refresh: keep the refresh token, hand out the same access token
-    again, or end the new texts in an odd way."""
+    """The effect of a quirk on one refresh: keep the refresh token, return the same access token again, or add
+    suffixes to the new tokens."""
 
     keep_refresh: bool = False
     same_access: bool = False
@@ -137,7 +137,7 @@ NO_EFFECT = QuirkEffect()
 
 
 class Families:
-    """All grants of an issuer. *mint* gives a new token text for ``"refresh"`` or ``"access"``."""
+    """All grants of an issuer; *mint* returns a new token text for ``"refresh"`` or ``"access"``."""
 
     def __init__(self, mint: Callable[[str], str]) -> None:
         self._mint = mint
@@ -151,15 +151,15 @@ class Families:
     def register(
         self, family: Family, *, now: float, ttl_s: float, texts: tuple[str, str] = ("", "")
     ) -> Family:
-        """Begin *family* with its first generation and an access token of *ttl_s* seconds.
+        """Add *family* with its first generation and an access token of *ttl_s* seconds.
 
-        *texts* are the refresh and access token to use; an empty one is minted. A family that the same
-        connection had before is revoked, and the numbers go on where it stopped.
+        *texts* are the refresh and access token; an empty one is minted. An earlier family of the connection is
+        revoked, and the generations continue its numbers.
         """
-        before = self._by_key.get((family.provider, family.connection))
-        if before is not None:
-            self.revoke(before, "reconnected")
-            family.first_number = before.current.number + 1
+        previous = self._by_key.get((family.provider, family.connection))
+        if previous is not None:
+            self.revoke(previous, "reconnected")
+            family.first_number = previous.current.number + 1
         refresh_text, access_text = texts
         access = self._access(family, now, ttl_s, access_text or self._mint("access"))
         if family.rules.policy is not Policy.ASSERTION:
@@ -169,31 +169,31 @@ class Families:
         return family
 
     def revoke(self, family: Family, reason: str) -> None:
-        """End *family*: all its refresh and access tokens are dead from here on."""
+        """End *family*: all its refresh and access tokens are dead."""
         family.revoked = family.revoked or reason
         family.epoch += 1
         if family.current.state == "live":
             family.current.state = "revoked"
 
     def family(self, provider: str, connection: str) -> Family | None:
-        """The newest grant of this connection, or None."""
+        """Return the newest grant of this connection, or None."""
         return self._by_key.get((provider, connection))
 
     def all(self) -> list[Family]:
-        """The newest grant of every connection."""
+        """Return the newest grant of every connection."""
         return list(self._by_key.values())
 
     def find(self, refresh_text: str) -> Generation | None:
-        """The generation whose refresh token this is, whatever became of it, or None."""
+        """Return the generation of this refresh token, live or not, or None."""
         return self._by_refresh.get(refresh_text)
 
     def access(self, access_text: str) -> Access | None:
-        """The access token of this text, dead or alive, or None (never minted, or long expired)."""
+        """Return the access token of this text, live or not, or None (never minted, or long expired)."""
         return self._by_access.get(access_text)
 
     @staticmethod
     def verdict_on(access: Access | None, now: float) -> Literal["live", "expired", "revoked", "unknown"]:
-        """What a resource server says of an access token at *now*."""
+        """Return a resource server's verdict on an access token at *now*."""
         if access is None:
             return "unknown"
         if access.epoch != access.family.epoch:
@@ -203,43 +203,45 @@ class Families:
     # ---- refreshing ------------------------------------------------------------------------------
 
     def refresh(
-        self, generation: Generation, *, now: float, ttl_s: float, wish: QuirkEffect = NO_EFFECT
+        self, generation: Generation, *, now: float, ttl_s: float, effect: QuirkEffect = NO_EFFECT
     ) -> RefreshGranted | RefreshRefused:
-        """Present *generation* (for an assertion: the family's only one) at *now*."""
+        """Present *generation*, for an assertion the family's only one, at *now*."""
         family = generation.family
         if generation.state == "spent":
-            return self._replay(generation, now, ttl_s, wish)
+            return self._replay(generation, now, ttl_s, effect)
         if generation.state != "live" or family.revoked:
             reason: RefusalReason = "superseded" if generation.state == "superseded" else "revoked"
             return RefreshRefused(reason, family, generation.number)
-        if wish.same_access and now < generation.access.expires_at:
+        if effect.same_access and now < generation.access.expires_at:
             return RefreshGranted("unchanged", family, generation.number, None, generation.access)
-        if wish.keep_refresh or wish.same_access or not family.rules.policy.rotates:
-            return self._mint_only(generation, now, ttl_s, wish)
+        if effect.keep_refresh or effect.same_access or not family.rules.policy.rotates:
+            return self._mint_only(generation, now, ttl_s, effect)
         generation.state, generation.first_used_at = "spent", now
-        return self._succeed("rotated", generation, now, ttl_s, wish)
+        return self._succeed("rotated", generation, now, ttl_s, effect)
 
     def _replay(
-        self, generation: Generation, now: float, ttl_s: float, wish: QuirkEffect
+        self, generation: Generation, now: float, ttl_s: float, effect: QuirkEffect
     ) -> RefreshGranted | RefreshRefused:
         family = generation.family
         if self.replay_allowed(generation, now):
-            if wish.keep_refresh:
-                return self._mint_only(generation, now, ttl_s, wish)
-            return self._succeed("replayed", generation, now, ttl_s, wish)
+            if effect.keep_refresh:
+                return self._mint_only(generation, now, ttl_s, effect)
+            return self._succeed("replayed", generation, now, ttl_s, effect)
         policy = family.rules.policy
         if family.revoked and policy.forgives:
             return RefreshRefused("revoked", family, generation.number)
         if policy is Policy.STRICT_FAMILY_REVOKE and not family.revoked:
-            killed = family.current.number
+            burnt_number = family.current.number
             self.revoke(family, "replay")
-            return RefreshRefused("replay", family, generation.number, True, killed, family_revoked=True)
+            return RefreshRefused(
+                "replay", family, generation.number, True, burnt_number, family_revoked=True
+            )
         burnt = generation.number if policy is Policy.STRICT else None
         return RefreshRefused("replay", family, generation.number, reuse=True, burnt=burnt)
 
     @staticmethod
     def replay_allowed(generation: Generation, now: float) -> bool:
-        """Whether the policy lets this spent generation be presented again at *now*."""
+        """Return whether the policy allows this spent generation to be presented again at *now*."""
         rules, successor = generation.family.rules, generation.successor
         if not rules.policy.forgives or successor is None or successor.state != "live":
             return False
@@ -248,10 +250,10 @@ class Families:
         return True
 
     def _mint_only(
-        self, generation: Generation, now: float, ttl_s: float, wish: QuirkEffect
+        self, generation: Generation, now: float, ttl_s: float, effect: QuirkEffect
     ) -> RefreshGranted:
         family = generation.family
-        generation.access = self._access(family, now, ttl_s, self._mint("access") + wish.access_suffix)
+        generation.access = self._access(family, now, ttl_s, self._mint("access") + effect.access_suffix)
         return RefreshGranted("minted", family, generation.number, None, generation.access)
 
     def _succeed(
@@ -260,16 +262,16 @@ class Families:
         generation: Generation,
         now: float,
         ttl_s: float,
-        wish: QuirkEffect,
+        effect: QuirkEffect,
     ) -> RefreshGranted:
         family, rival = generation.family, generation.successor
-        access = self._access(family, now, ttl_s, self._mint("access") + wish.access_suffix)
+        access = self._access(family, now, ttl_s, self._mint("access") + effect.access_suffix)
         if rival is not None and family.rules.on_replay == "same":
             rival.access = access
             return RefreshGranted(kind, family, generation.number, rival, access)
         if rival is not None:
             rival.state = "superseded"
-        text = self._mint("refresh") + wish.refresh_suffix
+        text = self._mint("refresh") + effect.refresh_suffix
         generation.successor = self._generation(family, family.current.number + 1, text, access)
         return RefreshGranted(kind, family, generation.number, generation.successor, access)
 
@@ -289,8 +291,8 @@ class Families:
             self._sweep(now - _KEEP_EXPIRED_S)
         return access
 
-    def _sweep(self, before: float) -> None:
+    def _sweep(self, horizon: float) -> None:
         self._by_access = {
-            text: token for text, token in self._by_access.items() if token.expires_at > before
+            text: token for text, token in self._by_access.items() if token.expires_at > horizon
         }
         self._sweep_at = max(_SWEEP_FROM, 2 * len(self._by_access))

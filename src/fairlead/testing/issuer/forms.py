@@ -1,4 +1,4 @@
-"""Reads what clients send: form or JSON bodies, client credentials, bearer tokens."""
+"""Parse what clients send: form or JSON bodies, client credentials, bearer tokens."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import unquote_plus
 
 
 def read_form(body: bytes) -> dict[str, str]:
-    """The fields of a form or JSON body; what cannot be read is no field. The last of a double wins."""
+    """Return the fields of a form or JSON body; skip what cannot be parsed, and let the last of a double win."""
     if body[:1] == b"{":
         return _read_json(body)
     text = body.decode("utf-8", "replace")
@@ -29,7 +29,7 @@ def _read_json(body: bytes) -> dict[str, str]:
 
 
 def client_of(form: Mapping[str, str], authorization: str | None) -> tuple[str | None, str | None]:
-    """Client id and secret, from HTTP Basic or else from the body."""
+    """Return client id and secret, from HTTP Basic or else from the body."""
     if authorization is None or not authorization.startswith("Basic "):
         return form.get("client_id"), form.get("client_secret")
     try:
@@ -41,6 +41,6 @@ def client_of(form: Mapping[str, str], authorization: str | None) -> tuple[str |
 
 
 def bearer_of(authorization: str | None) -> str:
-    """The bearer token of a request, "" when it has none."""
+    """Return the bearer token of a request, "" if it has none."""
     scheme, _, token = (authorization or "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""

@@ -1,11 +1,11 @@
-"""The issuer as a child process, and a small client of its control API, for tests over processes.
+"""The issuer as a child process, for tests with several processes.
 
     async with IssuerProcess(config, ledger=path) as issuer:
         await issuer.control("rule", quirk="cut_after", times=1)
         ...
     verdict = judge(read_ledger(path))
 
-The operations stand in ``fairlead.testing.issuer.issuer_control``.
+``fairlead.testing.issuer.issuer_control`` lists the operations.
 """
 
 from __future__ import annotations
@@ -20,16 +20,20 @@ from fairlead.testing.ledger import Ledger, read_ledger
 
 
 class IssuerProcess(ChildServer):
-    """One child that dies with us. *config* is handed over as a file; *ledger* is required, because it
-    is what is left when the child is killed."""
+    """A child process that serves an issuer and ends with its parent.
+
+    Args:
+        config: Passed to the child as a file.
+        ledger: Required, since it is all that remains when the child is killed.
+    """
 
     def __init__(self, config: IssuerConfig, *, ledger: Path, sync: bool = False) -> None:
-        super().__init__("fairlead.testing.issuer", what="test issuer")
+        super().__init__("fairlead.testing.issuer", label="test issuer")
         self._config = config.model_copy(update={"ledger": ledger, "sync": sync or config.sync})
         self.ledger_path = ledger
 
     async def start(self) -> None:
-        """Start the child and wait until it listens; raises DependencyUnavailableError with its words."""
+        """Start the child and wait until it listens; raise DependencyUnavailableError with its stderr."""
         with tempfile.NamedTemporaryFile(
             "w", prefix="fairlead-issuer-", suffix=".json", delete=False
         ) as file:
@@ -38,8 +42,8 @@ class IssuerProcess(ChildServer):
         try:
             await super().start()
         finally:
-            os.unlink(file.name)  # it has been read; we may be killed before the stop
+            os.unlink(file.name)  # the child has read it, and this process may be killed before `stop`
 
     def ledger(self) -> Ledger:
-        """What stands in the ledger file now; `control("flush")` first while the child lives."""
+        """Read the ledger file as it is now; call ``control("flush")`` first while the child lives."""
         return read_ledger(self.ledger_path)

@@ -1,8 +1,9 @@
-"""Rudeness as data. A `Quirk` says how one answer is spoilt, a `Rule` says which requests meet it.
+"""Quirks as data: a `Quirk` changes one response, a `Rule` selects the requests that get it.
 
-Quirks combine: each field that is set spoils one aspect (the answer itself, its fields, its way over
-the wire). Where two rules set the same field, the older rule wins. Chance comes from the seed, so a run
-can be repeated. `QUIRKS` names the usual ones (reference lists V4, V5 and TT8).
+Quirks combine: each field that is set changes one aspect (the response itself, its fields, its transmission).
+If two rules set the same field, the older rule wins. Chance comes from the seed, so a run can be repeated.
+`QUIRKS` names the usual ones.
+Spec: V4, V5, TT8.
 """
 
 from __future__ import annotations
@@ -30,17 +31,17 @@ Seconds = Annotated[float, Field(ge=0, le=86_400)]
 
 
 class Quirk(Model):
-    """How one answer is spoilt; a field left alone spoils nothing.
+    """A change of one response; a field at its default changes nothing.
 
-    Instead of the token answer: *status*, *body*, *content_type*, *headers*, *retry_after* (sent as it
-    stands) or *retry_after_date_s* (an HTTP date that many seconds ahead). Such an answer is given
-    before processing, so nothing rotates; with *processed* the token is spent first.
-    In the token answer: *expires_in*, *refresh_token* ("absent", "empty", "same", "null": the token is
-    kept, not rotated; "huge": 1 MiB), *access_token* ("same": the one handed out before, early; others:
-    odd characters), *token_type*, *account* of somebody else, *encoding*; in an error: *wording*.
-    On the wire: *slow_head_s*, *slow_body_s* (spread over the body), *cut* ("before" processing,
-    "after" it without an answer, or after that many bytes; -1 = all but the last), *hang* (the same
-    two points; ends when the issuer stops or the client leaves).
+    Instead of the token response: *status*, *body*, *content_type*, *headers*, *retry_after* (sent as it is) or
+    *retry_after_date_s* (an HTTP date that many seconds ahead). Such a response comes before processing, so
+    nothing rotates; with *processed* the token is spent first.
+    In the token response: *expires_in*, *refresh_token* ("absent", "empty", "same", "null": the token does not
+    rotate; "huge": 1 MiB), *access_token* ("same": the earlier one again; others: odd characters), *token_type*,
+    *account* (another one), *encoding*; in an error: *wording*.
+    On the wire: *slow_head_s*, *slow_body_s* (spread over the body), *cut* ("before" processing, "after" it
+    without a response, or after that many bytes; -1: all but the last), *hang* (the same two points; ends when
+    the issuer stops or the client leaves).
     """
 
     status: int | None = Field(None, ge=200, le=599)
@@ -63,7 +64,7 @@ class Quirk(Model):
     hang: Literal["before", "after"] | None = None
 
     def under(self, older: Quirk) -> Quirk:
-        """Both at once; where both spoil the same thing, *older* wins."""
+        """Return both at once; if both set a field, *older* wins."""
         fields = type(self).model_fields.items()
         set_there = {
             name
@@ -73,8 +74,8 @@ class Quirk(Model):
         return self.model_copy(update={name: getattr(older, name) for name in set_there})
 
     @property
-    def wish(self) -> QuirkEffect:
-        """What this quirk asks of the refresh itself."""
+    def effect(self) -> QuirkEffect:
+        """The effect on the refresh itself."""
         if self.refresh_token is None and self.access_token is None:
             return NO_EFFECT
         suffix = {"crlf": "\r\nX-Evil: 1", "nul": "\x00", "non_ascii": "\u00e9\u20ac"}
@@ -85,19 +86,19 @@ class Quirk(Model):
             refresh_suffix="x" * HUGE_TOKEN_BYTES if self.refresh_token == "huge" else "",
         )
 
-    def instead(self, wall_s: float) -> WireResponse | None:
-        """The answer given in place of a token answer, or None; *wall_s* is the wall clock, for dates."""
+    def replacement(self, now_at: float) -> WireResponse | None:
+        """Return the response that replaces a token response, or None; *now_at* is the Unix time, for dates."""
         if self.status is None:
             return None
         headers = list(self.headers.items())
         if self.retry_after is not None:
             headers.append(("Retry-After", self.retry_after))
         if self.retry_after_date_s is not None:
-            headers.append(("Retry-After", formatdate(wall_s + self.retry_after_date_s, usegmt=True)))
+            headers.append(("Retry-After", formatdate(now_at + self.retry_after_date_s, usegmt=True)))
         return WireResponse(self.status, self.body.encode(), self.content_type, tuple(headers))
 
-    def spoil(self, fields: Fields, presented_text: str) -> Fields:
-        """The token answer's *fields* with this quirk's changes."""
+    def change(self, fields: Fields, presented_text: str) -> Fields:
+        """Return the *fields* of a token response with this quirk's changes."""
         changes = {
             "expires_in": _expires_in(self.expires_in, dict(fields).get("expires_in", "3600")),
             "refresh_token": _refresh_token(self.refresh_token, presented_text),
@@ -116,29 +117,29 @@ class Quirk(Model):
 _ACCOUNT_KEYS = frozenset({"user_id", "account_id", "id"})
 
 
-def _expires_in(wanted: ExpiresIn | None, polite: str) -> str | None:
-    """Raw JSON for expires_in; "" leaves the field out, None changes nothing."""
-    if wanted is None:
+def _expires_in(quirk: ExpiresIn | None, regular: str) -> str | None:
+    """Return raw JSON for expires_in; "" leaves the field out, None changes nothing."""
+    if quirk is None:
         return None
-    seconds = float(polite)
+    seconds = float(regular)
     return {
         "absent": "",
         "zero": "0",
         "negative": "-1",
-        "string": json.dumps(polite),
+        "string": json.dumps(regular),
         "float": repr(seconds + 0.5),
         "milliseconds": str(int(seconds * 1000)),
         "nan": "NaN",
         "huge": "1e400",
         "null": "null",
         "true": "true",
-    }[wanted]
+    }[quirk]
 
 
-def _refresh_token(wanted: str | None, presented_text: str) -> str | None:
-    if wanted is None or wanted == "huge":
+def _refresh_token(quirk: str | None, presented_text: str) -> str | None:
+    if quirk is None or quirk == "huge":
         return None
-    return {"absent": "", "empty": '""', "same": json.dumps(presented_text), "null": "null"}[wanted]
+    return {"absent": "", "empty": '""', "same": json.dumps(presented_text), "null": "null"}[quirk]
 
 
 def _other_account(raw: str) -> str:
@@ -218,11 +219,14 @@ Endpoint = Literal["token", "revoke", "resource"]
 
 
 class Rule(Model):
-    """Which requests meet *quirk* (a `Quirk` or a name of `QUIRKS`).
+    """The requests that get *quirk*, a `Quirk` or a name of `QUIRKS`.
 
-    *provider* and *connection* None mean any; *times* is how many requests it meets (default: no end);
-    *probability* is drawn from the seed per request; the rule counts from *start_s* after it was added
-    (default at once) for *for_s* seconds (default: no end): that makes a spell.
+    Attributes:
+        provider, connection: None means any.
+        times: How many requests get it (default: all).
+        probability: Drawn from the seed for each request.
+        start_s: Seconds from its addition until it applies (default: at once).
+        for_s: Seconds for which it applies (default: for ever).
     """
 
     quirk: Annotated[Quirk, BeforeValidator(_by_name)]
@@ -238,9 +242,9 @@ class Rule(Model):
 @dataclass(slots=True)
 class _Active:
     rule: Rule
-    begins: float
-    ends: float
-    left: float
+    starts_at: float
+    ends_at: float
+    remaining: float
 
 
 class ActiveRules:
@@ -255,40 +259,40 @@ class ActiveRules:
         return len(self._active)
 
     def add(self, rule: Rule, now: float) -> int:
-        """Put *rule* in force; gives the number that `remove` takes."""
-        begins = now + rule.start_s
-        ends = float("inf") if rule.for_s is None else begins + rule.for_s
+        """Put *rule* in force and return the number that `remove` takes."""
+        starts_at = now + rule.start_s
+        ends_at = float("inf") if rule.for_s is None else starts_at + rule.for_s
         self._last += 1
-        self._active[self._last] = _Active(rule, begins, ends, rule.times or float("inf"))
+        self._active[self._last] = _Active(rule, starts_at, ends_at, rule.times or float("inf"))
         return self._last
 
     def remove(self, number: int) -> None:
-        """Take a rule out of force; one that has ended by itself is no error."""
+        """Remove a rule; one that has ended by itself is no error."""
         self._active.pop(number, None)
 
     def clear(self) -> None:
-        """Be polite again."""
+        """Remove all rules."""
         self._active.clear()
 
     def pick(self, endpoint: Endpoint, provider: str, connection: str | None, now: float) -> Quirk | None:
-        """What this request meets, or None. Rules that are used up or over are dropped."""
-        met: Quirk | None = None
+        """Return the combined quirk for this request, or None, and drop rules that have ended."""
+        quirk: Quirk | None = None
         for number, active in list(self._active.items()):
-            if now >= active.ends:
+            if now >= active.ends_at:
                 del self._active[number]
-            elif self._meets(active, endpoint, provider, connection, now):
-                met = active.rule.quirk if met is None else active.rule.quirk.under(met)
-                active.left -= 1
-                if active.left <= 0:
+            elif self._matches(active, endpoint, provider, connection, now):
+                quirk = active.rule.quirk if quirk is None else active.rule.quirk.under(quirk)
+                active.remaining -= 1
+                if active.remaining <= 0:
                     del self._active[number]
-        return met
+        return quirk
 
-    def _meets(
+    def _matches(
         self, active: _Active, endpoint: Endpoint, provider: str, connection: str | None, now: float
     ) -> bool:
         rule = active.rule
         return (
-            now >= active.begins
+            now >= active.starts_at
             and rule.endpoint == endpoint
             and rule.provider in (None, provider)
             and rule.connection in (None, connection)

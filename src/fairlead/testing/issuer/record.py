@@ -1,8 +1,7 @@
-"""Writes the ledger: append-only NDJSON, one line per thing that happened, in the order it happened.
+"""The ledger file: append-only NDJSON, one line for each event, in order.
 
-Every line carries ``t`` (the issuer's monotonic clock, comparable with ``time.monotonic()`` of other
-processes on the host), ``seq`` (no gaps: a missing number shows a lost line) and ``ev``.
-`fairlead.testing.ledger` reads and judges it.
+Every line has ``t`` (the issuer's monotonic clock, comparable with ``time.monotonic()`` of other processes on the
+host), ``seq`` (a missing number shows a lost line) and ``ev``. `fairlead.testing.ledger` reads and judges it.
 """
 
 from __future__ import annotations
@@ -22,8 +21,11 @@ _LINE = TypeAdapter(dict[str, object])
 
 
 class LedgerWriter:
-    """Appends to *path* (made with mode 0600). With *sync* each line is in the kernel before `write`
-    returns; else lines wait at most 50 ms of a running loop, and `close` or a normal exit writes them."""
+    """A writer that appends to *path*, which it creates with mode 0600.
+
+    With *sync* the kernel has each line before `write` returns. Otherwise lines wait at most 50 ms of a running
+    loop; `close` and a normal exit write them.
+    """
 
     def __init__(self, path: Path, *, sync: bool, monotonic: Callable[[], float]) -> None:
         self.path = path
@@ -31,12 +33,12 @@ class LedgerWriter:
         self._monotonic = monotonic
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._seq = 0
-        self._waiting = bytearray() if _ends_whole(path) else bytearray(b"\n")
+        self._waiting = bytearray() if _is_complete(path) else bytearray(b"\n")
         self._timer: asyncio.TimerHandle | None = None
         atexit.register(self.flush)
 
     def write(self, ev: str, **fields: object) -> None:
-        """Add one line. Fields that are None are left out; after `close` nothing is written any more."""
+        """Add one line, without the fields that are None; after `close` do nothing."""
         if self._file < 0:
             return
         self._seq += 1
@@ -48,7 +50,7 @@ class LedgerWriter:
             self.flush()
 
     def _flush_later(self) -> bool:
-        """Whether a flush is under way; without a running loop none can be."""
+        """Schedule a flush and return True, or return False without a running loop."""
         if self._timer is None:
             try:
                 self._timer = asyncio.get_running_loop().call_later(FLUSH_S, self.flush)
@@ -57,7 +59,7 @@ class LedgerWriter:
         return True
 
     def flush(self) -> None:
-        """Hand all waiting lines to the kernel. An OSError (disk full) leaves them waiting."""
+        """Write all waiting lines; an OSError (disk full) leaves them waiting."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -65,7 +67,7 @@ class LedgerWriter:
             del self._waiting[: os.write(self._file, self._waiting)]
 
     def close(self) -> None:
-        """Write what waits and close the file; a second call does nothing."""
+        """Write the waiting lines and close the file; a second call does nothing."""
         if self._file < 0:
             return
         self.flush()
@@ -74,8 +76,8 @@ class LedgerWriter:
         self._file = -1
 
 
-def _ends_whole(path: Path) -> bool:
-    """Whether the file is empty or ends with a newline; a run killed in mid-line leaves half a line."""
+def _is_complete(path: Path) -> bool:
+    """Return whether the file is empty or ends with a newline; a killed run can leave half a line."""
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         return size == 0 or (file.seek(size - 1), file.read(1))[1] == b"\n"

@@ -1,6 +1,6 @@
-"""What the issuer knows and remembers while it runs: providers, grants, rules, clients, the ledger.
+"""The state of a running issuer: providers, grants, rules and clients.
 
-Every change of a token family is made here, so that none escapes the ledger.
+Every change of a token family is made here, so that each is recorded in the ledger.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ _PREFIX = {"refresh": "rt_test_", "access": "at_test_"}
 
 @dataclass(frozen=True, slots=True)
 class IssuedGrant:
-    """One connection as it stands: its newest generation and tokens, and why it is revoked ("" = it
-    lives). *expires_in_s* is what is left of the newest access token."""
+    """The state of one connection: its newest generation and tokens, and why it is revoked ("": it is not).
+
+    *expires_in_s* is the remaining life of the newest access token.
+    """
 
     provider: str
     connection: str
@@ -44,21 +46,21 @@ class IssuedGrant:
 
 
 class IssuerState:
-    """The issuer's memory; one per running issuer."""
+    """Providers, grants, rules and clients of one running issuer."""
 
-    def __init__(self, config: IssuerConfig, clock: Clock, entries: LedgerRecorder) -> None:
-        self.clock, self.entries = clock, entries
+    def __init__(self, config: IssuerConfig, clock: Clock, recorder: LedgerRecorder) -> None:
+        self.clock, self.recorder = clock, recorder
         self.providers: dict[str, ProviderConfig] = {}
         self.invalid_clients = set(config.invalid_clients)
         self.rules = ActiveRules(Random(f"{config.seed}:rules"))
         self._tokens = Random(f"{config.seed}:tokens")
-        self._lives = Random(f"{config.seed}:lives")
-        self._speakers: dict[tuple[str, str], ClientIdentity] = {}
+        self._lifetimes = Random(f"{config.seed}:lives")
+        self._clients: dict[tuple[str, str], ClientIdentity] = {}
         self._revocations: list[tuple[float, Revocation]] = []
         self.families = Families(lambda kind: f"{_PREFIX[kind]}{self._tokens.getrandbits(128):032x}")
 
     def fill(self, config: IssuerConfig) -> None:
-        """Take in all that *config* names; called once, when the ledger has begun."""
+        """Register everything in *config*; called once, when the ledger has started."""
         now = self.clock.monotonic()
         self.providers.update(config.providers)
         for connection in config.connections:
@@ -71,70 +73,70 @@ class IssuerState:
 
     # ---- grants ----------------------------------------------------------------------------------
 
-    def register(self, wanted: ConnectionConfig, change: str = "registered") -> IssuedGrant:
-        """Give *wanted* its first tokens, or new ones when the connection is known (its old grant dies)."""
-        provider = self.provider(wanted.provider)
-        account = wanted.account_id
+    def register(self, connection: ConnectionConfig, change: str = "registered") -> IssuedGrant:
+        """Give *connection* its first tokens, or new ones if it is known (its old grant is revoked)."""
+        provider = self.provider(connection.provider)
+        account = connection.account_id
         if account is None:
-            account = 100_000_000 + zlib.crc32(f"{wanted.provider}/{wanted.connection}".encode())
-        self._check_token(wanted)
-        before = self.families.family(wanted.provider, wanted.connection)
-        if before is not None and not before.revoked:
-            self.revoke_family(before, "reconnected")
+            account = 100_000_000 + zlib.crc32(f"{connection.provider}/{connection.connection}".encode())
+        self._check_token(connection)
+        previous = self.families.family(connection.provider, connection.connection)
+        if previous is not None and not previous.revoked:
+            self.revoke_family(previous, "reconnected")
         now = self.clock.monotonic()
         family = self.families.register(
-            Family(wanted.provider, wanted.connection, provider.rules, wanted.scope, account),
+            Family(connection.provider, connection.connection, provider.rules, connection.scope, account),
             now=now,
-            ttl_s=self.life_s(provider) if wanted.expires_in_s is None else wanted.expires_in_s,
-            texts=(wanted.refresh_token, wanted.access_token),
+            ttl_s=self.lifetime_s(provider) if connection.expires_in_s is None else connection.expires_in_s,
+            texts=(connection.refresh_token, connection.access_token),
         )
-        self._know_speaker(wanted)
-        self.entries.begun(family, change)
+        self._add_client(connection)
+        self.recorder.registered(family, change)
         return self._grant(family, now)
 
-    def _check_token(self, wanted: ConnectionConfig) -> None:
-        """Two connections with one token could not be told apart in the ledger."""
-        known = self.families.find(wanted.refresh_token)
-        if known is not None and known.family.connection != wanted.connection:
+    def _check_token(self, connection: ConnectionConfig) -> None:
+        """Refuse a token that another connection has: the ledger could not distinguish them."""
+        generation = self.families.find(connection.refresh_token)
+        if generation is not None and generation.family.connection != connection.connection:
             raise InvalidInputError(
-                f"test issuer: the refresh token of {wanted.connection!r} belongs to another connection",
-                provider=wanted.provider,
+                f"test issuer: the refresh token of {connection.connection!r} belongs to another connection",
+                provider=connection.provider,
                 hint="give each connection its own, or none",
             )
 
-    def _know_speaker(self, wanted: ConnectionConfig) -> None:
-        client_id = wanted.client_id or wanted.connection
-        key = None if wanted.public_key is None else read_key(wanted.public_key)
-        speaker = ClientIdentity(wanted.connection, client_id, key)
-        for name in (wanted.connection, client_id):
-            self._speakers[wanted.provider, name] = speaker
+    def _add_client(self, connection: ConnectionConfig) -> None:
+        client_id = connection.client_id or connection.connection
+        key = None if connection.public_key is None else read_key(connection.public_key)
+        client = ClientIdentity(connection.connection, client_id, key)
+        for name in (connection.connection, client_id):
+            self._clients[connection.provider, name] = client
 
-    def speaker(self, provider: str, *names: object) -> ClientIdentity | None:
-        """Who of *names* (subject, issuer, client id; the first that is known) speaks, or None."""
-        found = (self._speakers.get((provider, name)) for name in names if isinstance(name, str))
-        return next((speaker for speaker in found if speaker is not None), None)
+    def client(self, provider: str, *names: object) -> ClientIdentity | None:
+        """Return the client of the first known name among *names* (subject, issuer, client id), or None."""
+        clients = (self._clients.get((provider, name)) for name in names if isinstance(name, str))
+        return next((client for client in clients if client is not None), None)
 
     def revoke(self, provider: str, connection: str, reason: str = "revoked") -> None:
-        """The grant is withdrawn: all its tokens are dead, refreshes answer invalid_grant."""
+        """Withdraw a grant: all its tokens are dead, and refreshes are answered with invalid_grant."""
         self.revoke_family(self.family(provider, connection), reason)
 
     def revoke_family(self, family: Family, reason: str) -> None:
-        """As `revoke`, for a family at hand."""
+        """Withdraw the grant of *family*."""
         self.families.revoke(family, reason)
-        self.entries.revoked(family, reason)
+        self.recorder.revoked(family, reason)
 
     def run_script(self, now: float) -> None:
-        """Carry out the revocations that are due; called at each request."""
+        """Apply the revocations that are due; called at each request."""
         while self._revocations and self._revocations[0][0] <= now:
             _, due = self._revocations.pop(0)
             self.revoke(due.provider, due.connection, "scripted")
 
     def grant(self, provider: str, connection: str) -> IssuedGrant:
-        """How this connection stands now."""
+        """Return the state of a connection."""
         return self._grant(self.family(provider, connection), self.clock.monotonic())
 
     def grants(self) -> list[IssuedGrant]:
-        """How every connection stands now."""
+        """Return the state of every connection."""
         now = self.clock.monotonic()
         return [self._grant(family, now) for family in self.families.all()]
 
@@ -146,7 +148,7 @@ class IssuerState:
             generation=newest.number,
             refresh_token=newest.text,
             access_token=newest.access.text,
-            expires_in_s=whole(max(0.0, newest.access.expires_at - now)),
+            expires_in_s=rounded_s(max(0.0, newest.access.expires_at - now)),
             scope=family.scope,
             account_id=family.account_id,
             revoked=family.revoked,
@@ -155,7 +157,7 @@ class IssuerState:
     # ---- settings --------------------------------------------------------------------------------
 
     def play(self, name: str, provider: ProviderConfig) -> None:
-        """Play *provider* under *name* from now on; grants that exist keep their policy."""
+        """Add *provider* under *name*, or replace it; existing grants keep their policy."""
         if re.fullmatch(PROVIDER_NAME, name) is None:
             raise InvalidInputError(
                 "test issuer: this is no provider name", provider=name, hint=PROVIDER_NAME
@@ -163,7 +165,7 @@ class IssuerState:
         self.providers[name] = provider
 
     def refuse_client(self, client_id: str, on: bool) -> None:
-        """Answer ``invalid_client`` to this client id from now on, or stop doing so."""
+        """Answer ``invalid_client`` to this client id, or stop doing so."""
         if on:
             self.invalid_clients.add(client_id)
         else:
@@ -172,37 +174,37 @@ class IssuerState:
     # ---- look-ups --------------------------------------------------------------------------------
 
     def provider(self, name: str) -> ProviderConfig:
-        """The provider of this name; raises InvalidInputError when the issuer does not play it."""
-        found = self.providers.get(name)
-        if found is None:
+        """Return the provider of this name; raise InvalidInputError if there is none."""
+        provider = self.providers.get(name)
+        if provider is None:
             raise InvalidInputError(
                 "test issuer: this provider is not configured",
                 provider=name,
                 hint=f"configured: {', '.join(sorted(self.providers)) or 'none'}",
             )
-        return found
+        return provider
 
     def family(self, provider: str, connection: str) -> Family:
-        """The newest grant of a connection; raises InvalidInputError when there is none."""
-        found = self.families.family(provider, connection)
-        if found is None:
+        """Return the newest grant of a connection; raise InvalidInputError if there is none."""
+        family = self.families.family(provider, connection)
+        if family is None:
             raise InvalidInputError(
                 f"test issuer: the connection {connection!r} is not registered",
                 provider=provider,
                 hint="register it first",
             )
-        return found
+        return family
 
-    def life_s(self, provider: ProviderConfig) -> float:
-        """The life of the next access token, in seconds."""
+    def lifetime_s(self, provider: ProviderConfig) -> float:
+        """Return the life of the next access token in seconds."""
         if not isinstance(provider.ttl_s, tuple):
-            return whole(provider.ttl_s)
+            return rounded_s(provider.ttl_s)
         low, high = provider.ttl_s
         if low.is_integer() and high.is_integer():
-            return self._lives.randint(int(low), int(high))
-        return whole(self._lives.uniform(low, high))
+            return self._lifetimes.randint(int(low), int(high))
+        return rounded_s(self._lifetimes.uniform(low, high))
 
 
-def whole(seconds: float) -> float:
-    """Seconds as a provider would write them: an integer where they are one, else to the millisecond."""
+def rounded_s(seconds: float) -> float:
+    """Return seconds as a provider writes them: a whole number if they are one, else to the millisecond."""
     return int(seconds) if float(seconds).is_integer() else round(seconds, 3)

@@ -1,4 +1,4 @@
-"""The token endpoint without its server: whose token is this, what becomes of it, how to say so."""
+"""The token endpoint without its server: recognise the token, change its family, and word the response."""
 
 from __future__ import annotations
 
@@ -20,106 +20,113 @@ _ASSERTIVE = ("client_credentials", assertion.BEARER_GRANT)
 
 @dataclass(frozen=True, slots=True)
 class TokenDecision:
-    """What the endpoint decided: the answer, what became of the tokens (None: nothing), and whether
-    the tokens that were granted stand in the answer."""
+    """A decision of the endpoint.
 
-    answer: WireResponse
+    *outcome* says what became of the tokens (None: nothing); *complete* whether the granted tokens are in the
+    response.
+    """
+
+    response: WireResponse
     outcome: RefreshGranted | RefreshRefused | None = None
-    whole: bool = True
+    complete: bool = True
 
 
 class TokenEndpoint:
-    """Decides about tokens; *issuer_url* is the server's base URL, once it has one."""
+    """Decisions about tokens; *issuer_url* is the server's base URL once it has started."""
 
-    def __init__(self, world: IssuerState, codes: AuthorizationCodes) -> None:
-        self._world = world
+    def __init__(self, state: IssuerState, codes: AuthorizationCodes) -> None:
+        self._state = state
         self._codes = codes
         self.issuer_url = ""
 
     # ---- arrival: nothing changes ----------------------------------------------------------------
 
-    def recognise(self, visit: TokenRequestInfo) -> None:
-        """Find whose token *visit* presents."""
-        families = self._world.families
-        if visit.endpoint == "revoke":
-            text = visit.form.get("token", "")
+    def recognise(self, token_request: TokenRequestInfo) -> None:
+        """Find the connection and generation of the token in *token_request*."""
+        families = self._state.families
+        if token_request.endpoint == "revoke":
+            text = token_request.form.get("token", "")
             access = families.access(text)
             generation = families.find(text) if access is None else access.family.current
-        elif visit.grant_type in _ASSERTIVE:
-            generation = self._by_assertion(visit)
+        elif token_request.grant_type in _ASSERTIVE:
+            generation = self._by_assertion(token_request)
         else:
-            generation = families.find(visit.form.get("refresh_token", ""))
-        if generation is not None and generation.family.provider == visit.provider:
-            visit.generation = generation
-            visit.connection = generation.family.connection
+            generation = families.find(token_request.form.get("refresh_token", ""))
+        if generation is not None and generation.family.provider == token_request.provider:
+            token_request.generation = generation
+            token_request.connection = generation.family.connection
 
-    def _by_assertion(self, visit: TokenRequestInfo) -> Generation | None:
-        names: list[object] = [visit.client_id]
-        if visit.assertion:
+    def _by_assertion(self, token_request: TokenRequestInfo) -> Generation | None:
+        names: list[object] = [token_request.client_id]
+        if token_request.assertion:
             try:
-                claims = assertion.claims_of(visit.assertion)
+                claims = assertion.claims_of(token_request.assertion)
             except assertion.InvalidAssertionError:
                 return None
-            names = [claims.get("sub"), claims.get("iss"), visit.client_id]
-        visit.speaker = self._world.speaker(visit.provider, *names)
-        if visit.speaker is None:
+            names = [claims.get("sub"), claims.get("iss"), token_request.client_id]
+        token_request.client = self._state.client(token_request.provider, *names)
+        if token_request.client is None:
             return None
-        family = self._world.families.family(visit.provider, visit.speaker.connection)
+        family = self._state.families.family(token_request.provider, token_request.client.connection)
         return None if family is None else family.current
 
     # ---- decision --------------------------------------------------------------------------------
 
-    def refuse_client(self, visit: TokenRequestInfo) -> WireResponse | None:
-        """invalid_client, before any token is looked at; None when the client is in order."""
-        clients = self._world.provider(visit.provider).clients
-        in_order = (
+    def refuse_client(self, token_request: TokenRequestInfo) -> WireResponse | None:
+        """Return invalid_client, before any token is read, or None when the client may continue."""
+        clients = self._state.provider(token_request.provider).clients
+        is_allowed = (
             not clients
-            or clients.get(visit.client_id or "") == visit.client_secret
-            or bool(visit.assertion)  # its signature stands for the secret
+            or clients.get(token_request.client_id or "") == token_request.client_secret
+            or bool(token_request.assertion)  # its signature replaces the secret
         )
-        if in_order and visit.client_id not in self._world.invalid_clients:
+        if is_allowed and token_request.client_id not in self._state.invalid_clients:
             return None
-        return QUIRKS["invalid_client"].instead(0.0)
+        return QUIRKS["invalid_client"].replacement(0.0)
 
-    def process(self, visit: TokenRequestInfo, quirk: Quirk | None) -> TokenDecision:
-        """Present the token; from here on the families have changed."""
-        provider = self._world.provider(visit.provider)
-        if visit.grant_type == "refresh_token":
-            return self._refresh(visit, provider, quirk)
-        if visit.grant_type in _ASSERTIVE:
-            return self._assert(visit, provider, quirk)
-        if visit.grant_type == "authorization_code":
-            return self._exchange(visit, provider)
+    def process(self, token_request: TokenRequestInfo, quirk: Quirk | None) -> TokenDecision:
+        """Present the token, which changes its family."""
+        provider = self._state.provider(token_request.provider)
+        if token_request.grant_type == "refresh_token":
+            return self._refresh(token_request, provider, quirk)
+        if token_request.grant_type in _ASSERTIVE:
+            return self._assert(token_request, provider, quirk)
+        if token_request.grant_type == "authorization_code":
+            return self._exchange(token_request, provider)
         return _error(provider, "unsupported_grant_type", "This grant type is not supported", quirk)
 
-    def revoke(self, visit: TokenRequestInfo) -> WireResponse:
-        """RFC 7009: the family of this token dies; an unknown token is answered alike."""
-        if visit.generation is not None:
-            self._world.revoke_family(visit.generation.family, "revoke endpoint")
+    def revoke(self, token_request: TokenRequestInfo) -> WireResponse:
+        """Revoke the family of this token (RFC 7009); an unknown token gets the same response."""
+        if token_request.generation is not None:
+            self._state.revoke_family(token_request.generation.family, "revoke endpoint")
         return WireResponse(200, b"{}")
 
     def _refresh(
-        self, visit: TokenRequestInfo, provider: ProviderConfig, quirk: Quirk | None
+        self, token_request: TokenRequestInfo, provider: ProviderConfig, quirk: Quirk | None
     ) -> TokenDecision:
-        if visit.generation is None:
+        if token_request.generation is None:
             return _refused(provider, RefreshRefused("unknown"), quirk)
-        outcome = self._world.families.refresh(
-            visit.generation,
-            now=self._world.clock.monotonic(),
-            ttl_s=self._world.life_s(provider),
-            wish=NO_EFFECT if quirk is None else quirk.wish,
+        outcome = self._state.families.refresh(
+            token_request.generation,
+            now=self._state.clock.monotonic(),
+            ttl_s=self._state.lifetime_s(provider),
+            effect=NO_EFFECT if quirk is None else quirk.effect,
         )
         if isinstance(outcome, RefreshRefused):
             return _refused(provider, outcome, quirk)
-        return TokenDecision(self._granted(visit, provider, outcome, quirk), outcome)
+        return TokenDecision(self._granted(token_request, provider, outcome, quirk), outcome)
 
     def _granted(
-        self, visit: TokenRequestInfo, provider: ProviderConfig, granted: RefreshGranted, quirk: Quirk | None
+        self,
+        token_request: TokenRequestInfo,
+        provider: ProviderConfig,
+        granted: RefreshGranted,
+        quirk: Quirk | None,
     ) -> WireResponse:
         access = granted.access
         left_s = access.life_s
         if granted.kind == "unchanged":
-            left_s = int(max(0.0, access.expires_at - self._world.clock.monotonic()))
+            left_s = int(max(0.0, access.expires_at - self._state.clock.monotonic()))
         fields = token_fields(
             provider.wording,
             access=access.text,
@@ -130,32 +137,36 @@ class TokenEndpoint:
         )
         if quirk is None:
             return WireResponse(200, to_json(fields))
-        fields = quirk.spoil(fields, visit.form.get("refresh_token", ""))
+        fields = quirk.change(fields, token_request.form.get("refresh_token", ""))
         if quirk.encoding == "form":
             return WireResponse(200, to_form(fields), "application/x-www-form-urlencoded")
         return WireResponse(200, to_json(fields))
 
     def _assert(
-        self, visit: TokenRequestInfo, provider: ProviderConfig, quirk: Quirk | None
+        self, token_request: TokenRequestInfo, provider: ProviderConfig, quirk: Quirk | None
     ) -> TokenDecision:
         code, status = ("invalid_client", 401)
-        if visit.grant_type == assertion.BEARER_GRANT:
+        if token_request.grant_type == assertion.BEARER_GRANT:
             code, status = ("invalid_grant", 400)
-        if visit.speaker is None or not visit.assertion:
+        if token_request.client is None or not token_request.assertion:
             return _error(provider, code, "there is no assertion of a known client", quirk, status)
-        audience = provider.audience or f"{self.issuer_url}/{visit.provider}/token"
+        audience = provider.audience or f"{self.issuer_url}/{token_request.provider}/token"
         try:
-            assertion.check(visit.assertion, visit.speaker, audiences=[audience], wall_s=time.time())
-        except assertion.InvalidAssertionError as refusal:
-            return _error(provider, code, str(refusal), quirk, status)
-        return self._refresh(visit, provider, quirk)
+            assertion.check(
+                token_request.assertion, token_request.client, audiences=[audience], now_at=time.time()
+            )
+        except assertion.InvalidAssertionError as error:
+            return _error(provider, code, str(error), quirk, status)
+        return self._refresh(token_request, provider, quirk)
 
-    def _exchange(self, visit: TokenRequestInfo, provider: ProviderConfig) -> TokenDecision:
+    def _exchange(self, token_request: TokenRequestInfo, provider: ProviderConfig) -> TokenDecision:
         try:
-            wanted = self._codes.redeem(visit.provider, visit.form, visit.client_id)
+            connection = self._codes.redeem(
+                token_request.provider, token_request.form, token_request.client_id
+            )
         except InvalidCodeError as refusal:
             return _error(provider, "invalid_grant", str(refusal), None)
-        grant = self._world.register(wanted, "authorized")
+        grant = self._state.register(connection, "authorized")
         fields = token_fields(
             provider.wording,
             access=grant.access_token,
@@ -169,8 +180,8 @@ class TokenEndpoint:
 
 def _refused(provider: ProviderConfig, refusal: RefreshRefused, quirk: Quirk | None) -> TokenDecision:
     dialect = provider.wording
-    reply = _error(provider, dialect.error, dialect.description, quirk, dialect.status)
-    return TokenDecision(reply.answer, refusal)
+    decision = _error(provider, dialect.error, dialect.description, quirk, dialect.status)
+    return TokenDecision(decision.response, refusal)
 
 
 def _error(

@@ -1,4 +1,4 @@
-"""One request to the token or revoke endpoint, as it was recognised at its arrival."""
+"""One request to the token or revoke endpoint."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fairlead.testing.issuer.families import Generation
 
 @dataclass(slots=True)
 class TokenRequestInfo:
-    """What the client sent, and whose token it presents (None: nobody's the issuer knows)."""
+    """What the client sent, and the connection of the token it presents (None: unknown)."""
 
     number: int
     endpoint: str
@@ -20,19 +20,19 @@ class TokenRequestInfo:
     client_secret: str | None
     connection: str | None = None
     generation: Generation | None = None
-    speaker: ClientIdentity | None = None
+    client: ClientIdentity | None = None
 
     @property
     def grant_type(self) -> str:
-        """What the client asks for, "" when it did not say."""
+        """The grant type, "" if there is none."""
         return self.form.get("grant_type", "")
 
     @property
     def assertion(self) -> str:
-        """The signed assertion, "" when there is none."""
+        """The signed assertion, "" if there is none."""
         return self.form.get("client_assertion") or self.form.get("assertion") or ""
 
     @property
     def presented(self) -> int | None:
-        """The number of the generation presented."""
+        """The number of the presented generation."""
         return None if self.generation is None else self.generation.number

@@ -1,4 +1,4 @@
-"""Answers as bytes. The issuer writes its answers itself, so that a test can cut one at any byte."""
+"""Responses as bytes. The issuer writes its responses itself, so that a test can cut one at any byte."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HTML = "text/html; charset=utf-8"
 
 @dataclass(frozen=True, slots=True)
 class WireResponse:
-    """One complete HTTP answer."""
+    """One complete HTTP response."""
 
     status: int
     body: bytes = b""
@@ -19,16 +19,16 @@ class WireResponse:
     headers: tuple[tuple[str, str], ...] = ()
 
 
-def encode(answer: WireResponse, *, keep_alive: bool) -> tuple[bytes, bytes]:
-    """The head (with its blank line) and the body of *answer* as they go on the wire."""
-    lines = [f"HTTP/1.1 {answer.status} {_phrase(answer.status)}"]
-    if answer.status != HTTPStatus.NO_CONTENT:
-        lines.append(f"Content-Type: {answer.content_type}\r\nContent-Length: {len(answer.body)}")
+def encode(response: WireResponse, *, keep_alive: bool) -> tuple[bytes, bytes]:
+    """Return head (with its blank line) and body of *response* as bytes."""
+    lines = [f"HTTP/1.1 {response.status} {_phrase(response.status)}"]
+    if response.status != HTTPStatus.NO_CONTENT:
+        lines.append(f"Content-Type: {response.content_type}\r\nContent-Length: {len(response.body)}")
     lines.append("Cache-Control: no-store")
-    lines.extend(f"{name}: {value}" for name, value in answer.headers)
+    lines.extend(f"{name}: {value}" for name, value in response.headers)
     if not keep_alive:
         lines.append("Connection: close")
-    return ("\r\n".join(lines) + "\r\n\r\n").encode(), answer.body
+    return ("\r\n".join(lines) + "\r\n\r\n").encode(), response.body
 
 
 def _phrase(status: int) -> str:

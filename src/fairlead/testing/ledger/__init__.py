@@ -1,9 +1,9 @@
-"""Reads and judges the ledger of the test issuer: the truth of the other side.
+"""Read and judge the ledger of the test issuer, which records what the provider's side saw.
 
     verdict = judge(read_ledger(path))
     assert not verdict.violations and verdict.burnt == 0
 
-The rules of the judgement stand in ``fairlead.testing.ledger.verdict``.
+``fairlead.testing.ledger.verdict`` describes the rules.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""One connection's history at the issuer, and what each post in it was: first, retry, replay, loss.
+"""One connection's history at the issuer: which posts were first ones, retries, replays or losses.
 
-The rules are told in `fairlead.testing.ledger.verdict`.
+`fairlead.testing.ledger.verdict` describes the rules.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NO_WAY_BACK = ("strict", "strict_family_revoke")
 
 @dataclass(frozen=True, slots=True)
 class ReplayAllowance:
-    """What a connection's client was allowed; times in seconds, *t_end* is when the ledger ends."""
+    """The replays that a connection's client was allowed; *t_end* is the end of the ledger."""
 
     policy: str
     grace_s: float
@@ -29,8 +29,11 @@ class ReplayAllowance:
 
 @dataclass(frozen=True, slots=True)
 class LedgerRotation:
-    """One processed post that made a successor (or handed it out again). *delivered*: the new tokens
-    left in full, or were presented later, which proves it. Times are the issuer's monotonic clock."""
+    """One processed post that created a successor, or returned it again.
+
+    *delivered*: the new tokens were sent completely, or were presented later, which proves it. Times are of the
+    issuer's monotonic clock.
+    """
 
     provider: str
     connection: str
@@ -44,7 +47,7 @@ class LedgerRotation:
 
 @dataclass(frozen=True, slots=True)
 class Burn:
-    """A generation whose connection lost its refresh token; *rotation* is the one that spent it."""
+    """A generation after which the connection had no usable refresh token; *rotation* spent it."""
 
     provider: str
     connection: str
@@ -56,18 +59,21 @@ class Burn:
 
 @dataclass(frozen=True, slots=True)
 class GenerationCount:
-    """What was done with one generation of one connection. *kept*: posts that gave an access token and
-    left the refresh token as it was; *replays_allowed*: those of unknown outcome (an answered failure is
-    counted there); *replays_forbidden*: all that were not allowed, whatever they were answered;
-    *overlaps*: posts that arrived while an earlier one was still in the issuer's hands, which single
-    flight forbids."""
+    """The posts of one generation of one connection.
+
+    Attributes:
+        unrotated: Posts that returned an access token and left the refresh token as it was.
+        replays_allowed: Allowed replays with an unknown outcome; answered failures are counted above.
+        replays_forbidden: Replays that were not allowed, whatever their response.
+        overlaps: Posts that arrived while an earlier one was in flight, which single flight forbids.
+    """
 
     provider: str
     connection: str
     generation: int
     posts: int
     answered_failures: int
-    kept: int
+    unrotated: int
     replays: int
     replays_allowed: int
     replays_forbidden: int
@@ -75,8 +81,8 @@ class GenerationCount:
 
     @property
     def violated(self) -> bool:
-        """More posts than the first, one after each known outcome, and the allowed replays."""
-        return self.posts > 1 + self.answered_failures + self.kept + self.replays_allowed
+        """Whether there are more posts than the first, one after each known outcome, and the allowed replays."""
+        return self.posts > 1 + self.answered_failures + self.unrotated + self.replays_allowed
 
 
 class History:
@@ -92,7 +98,7 @@ class History:
     # ---- what was sent ---------------------------------------------------------------------------
 
     def counts(self) -> Iterator[GenerationCount]:
-        """One count per generation presented."""
+        """Yield one count for each presented generation."""
         for generation, posts in self._by_generation.items():
             replays = self._replays(posts)
             yield GenerationCount(
@@ -101,24 +107,24 @@ class History:
                 generation=generation,
                 posts=len(posts),
                 answered_failures=sum(post.answered_failure for post in posts),
-                kept=sum(post.kept for post in posts),
+                unrotated=sum(post.unrotated for post in posts),
                 replays=len(replays),
-                replays_allowed=sum(allowed and not _known(post) for post, allowed in replays),
+                replays_allowed=sum(allowed and not _is_outcome_known(post) for post, allowed in replays),
                 replays_forbidden=sum(not allowed for _, allowed in replays),
                 overlaps=_overlaps(posts),
             )
 
     def _replays(self, posts: list[Post]) -> list[tuple[Post, bool]]:
-        """The posts that came after one of unknown outcome, and whether each was allowed."""
+        """Return the posts after one of unknown outcome, and whether each was allowed."""
         first: Post | None = None
-        refused = looked = False
+        refused = has_checked = False
         replays = []
         for post in posts:
             if first is not None:
-                allowed = not refused and not looked and self._may_replay(first, post)
+                allowed = not refused and not has_checked and self._may_replay(first, post)
                 replays.append((post, allowed))
-                looked = looked or (allowed and self._strict and not _known(post))
-            elif not _known(post):
+                has_checked = has_checked or (allowed and self._strict and not _is_outcome_known(post))
+            elif not _is_outcome_known(post):
                 first = post
             refused = refused or (post.kind == "refused" and post.delivered)
         return replays
@@ -136,8 +142,8 @@ class History:
             return rules.replay_at_expiry and expired
         if self._successor_used(first.generation, post.seq_arrived):
             return False
-        begun = first.t_arrived if first.t_processed is None else first.t_processed
-        return rules.policy != "grace" or post.t_arrived - begun <= rules.grace_s
+        spent_at = first.t_arrived if first.t_processed is None else first.t_processed
+        return rules.policy != "grace" or post.t_arrived - spent_at <= rules.grace_s
 
     def _successor_used(self, generation: int | None, before_seq: int) -> bool:
         successors = {post.successor for post in self._by_generation[generation or 0]} - {None}
@@ -150,7 +156,7 @@ class History:
     # ---- what became of it -----------------------------------------------------------------------
 
     def rotations(self) -> Iterator[LedgerRotation]:
-        """Every post that gave a successor."""
+        """Yield every post that created a successor."""
         for posts in self._by_generation.values():
             yield from (self._rotation(post) for post in posts if post.rotated)
 
@@ -167,7 +173,7 @@ class History:
         )
 
     def burns(self) -> Iterator[Burn]:
-        """At most one per generation presented."""
+        """Yield at most one burn for each presented generation."""
         for posts in self._by_generation.values():
             burn = self._burn(posts)
             if burn is not None:
@@ -188,12 +194,12 @@ class History:
         if self._entitled(posts, replayed):
             if last.successor not in self._by_generation:
                 return self._burnt("lost_answer", last, last)
-            if self._rules.policy == "strict":  # its answer came to light after all, and nothing was revoked
+            if self._rules.policy == "strict":  # its response did arrive, and nothing was revoked
                 return None
         return self._burnt("replay", replayed, last) if self._strict else None
 
     def _lost(self, rotated: list[Post]) -> bool:
-        """Whether the newest successor never arrived and cannot be had again."""
+        """Return whether the newest successor never arrived and cannot be requested again."""
         newest = rotated[-1].successor
         if newest in self._by_generation or any(post.tokens for post in rotated if post.successor == newest):
             return False
@@ -202,7 +208,7 @@ class History:
         return self._strict
 
     def _entitled(self, posts: list[Post], replayed: Post) -> bool:
-        """Whether this refused replay was the look of a client that had lost the answer."""
+        """Return whether this refused replay was an allowed one by a client that had lost the response."""
         return not self._strict or any(post is replayed and allowed for post, allowed in self._replays(posts))
 
     def _burnt(
@@ -218,9 +224,9 @@ class History:
         )
 
 
-def _known(post: Post) -> bool:
-    """Whether the client learnt that its refresh token is as it was."""
-    return post.answered_failure or post.kept
+def _is_outcome_known(post: Post) -> bool:
+    """Return whether the response said that the refresh token is unchanged."""
+    return post.answered_failure or post.unrotated
 
 
 def _overlaps(posts: list[Post]) -> int:

@@ -1,8 +1,7 @@
-"""Reads an issuer's ledger: what arrived, what was processed, what left, as values. Pure but for the file.
+"""Read an issuer's ledger as values.
 
-The ledger is the truth of the other side. `read_ledger` gives its lines, `posts_of` joins the lines of
-each presentation of a token into one `Post`. What the lines mean stands in
-``fairlead.testing.issuer.entries``.
+`read_ledger` returns its lines, `posts_of` joins the lines of each presentation of a token into one `Post`.
+``fairlead.testing.issuer.entries`` describes the lines.
 """
 
 from __future__ import annotations
@@ -20,8 +19,14 @@ _REFRESHES = (None, "client_credentials", "urn:ietf:params:oauth:grant-type:jwt-
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """One line: its run (an issuer that appends to an old file begins a new one), time in seconds of
-    the issuer's monotonic clock, number within the run, event, and its other fields as they stand."""
+    """One line of the ledger.
+
+    Attributes:
+        run: Its run; an issuer that appends to an old file begins a new one.
+        t: Seconds of the issuer's monotonic clock.
+        seq: Its number within the run.
+        fields: Its other fields.
+    """
 
     run: int
     t: float
@@ -38,21 +43,25 @@ class Ledger:
 
     @property
     def complete(self) -> bool:
-        """Whether the issuer ended by itself; otherwise the last moments may not be recorded."""
+        """Whether the issuer ended by itself; otherwise the last lines may be missing."""
         return bool(self.entries) and self.entries[-1].event == "stopped"
 
     def of(self, event: str) -> Iterator[LedgerEntry]:
-        """The lines of one event."""
+        """Return the lines of one event."""
         return (entry for entry in self.entries if entry.event == event)
 
 
 @dataclass(slots=True)
 class Post:
-    """One presentation of a token at the token endpoint; what is None did not happen, as far as the
-    ledger tells. *seq_arrived*, *seq_answered*: the numbers of the lines, which order what happened at
-    the same moment; *left_s*: life left in the access token that came with the generation presented;
-    *kind*: what processing made of it; *delivered*: the answer left whole; *tokens*: and the new tokens
-    were in it."""
+    """One presentation of a token at the token endpoint; None means that the ledger has no such event.
+
+    Attributes:
+        seq_arrived, seq_answered: Numbers of the lines, which order events of the same instant.
+        left_s: Remaining life of the access token of the presented generation.
+        kind: The result of processing.
+        delivered: The response was sent completely.
+        tokens: The new tokens were in it.
+    """
 
     run: int
     request: int
@@ -77,30 +86,32 @@ class Post:
 
     @property
     def answered_failure(self) -> bool:
-        """A complete answer to something that was not processed: the token is as it was, and the client
-        knows it."""
+        """Whether it was not processed and the client got a complete response: the token is unchanged."""
         return self.kind is None and self.delivered
 
     @property
-    def kept(self) -> bool:
-        """New access tokens without a new refresh token, and the client knows it."""
+    def unrotated(self) -> bool:
+        """Whether the client got a new access token and no new refresh token."""
         return self.kind in ("minted", "unchanged") and self.tokens
 
     @property
     def rotated(self) -> bool:
-        """Whether a successor was made, or handed out again."""
+        """Whether it created a successor, or returned it again."""
         return self.successor is not None
 
 
 def read_ledger(path: Path) -> Ledger:
-    """The ledger in *path*. Half a line, left where an issuer was killed, is passed over; any other
-    line that cannot be read, and a gap in the numbers, raises InvalidInputError."""
+    """Return the ledger in *path*; skip half a line, which a killed issuer can leave.
+
+    Raises:
+        InvalidInputError: Another line is unreadable, or a number is missing.
+    """
     with path.open(encoding="utf-8", newline="\n") as file:
         return parse_ledger(file)
 
 
 def parse_ledger(lines: Iterable[str]) -> Ledger:
-    """As `read_ledger`, from lines with their newlines."""
+    """Return the ledger in *lines*, which have their newlines; otherwise as `read_ledger`."""
     entries: list[LedgerEntry] = []
     run, seq, torn = 0, 0, False
     for number, line in enumerate(lines, 1):
@@ -124,7 +135,7 @@ def parse_ledger(lines: Iterable[str]) -> Ledger:
 
 
 def posts_of(ledger: Ledger) -> list[Post]:
-    """Every presentation of a refresh token or assertion, in the order of arrival."""
+    """Return every presentation of a refresh token or assertion, in the order of arrival."""
     posts: dict[tuple[int, int], Post] = {}
     for entry in ledger.entries:
         fields = entry.fields
@@ -147,7 +158,7 @@ def posts_of(ledger: Ledger) -> list[Post]:
 
 
 def _is_refresh(fields: dict[str, Any]) -> bool:
-    """Not a revocation or a code; a body that never came is taken for a refresh."""
+    """Return whether it is no revocation and no code; a body that never came counts as a refresh."""
     return fields.get("at") is None and (fields.get("incomplete") or fields.get("grant") in _REFRESHES)
 
 

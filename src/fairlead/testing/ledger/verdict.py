@@ -1,22 +1,22 @@
-"""Judges a ledger: how often each refresh token was presented, and what was lost by whose fault.
+"""Judge a ledger: how often each refresh token was presented, and which tokens were lost and why.
 
-* A *post* is one presentation of one generation of one connection. The first is free, and so is one
-  after each post that left the refresh token as it was and said so: an *answered failure* (a complete
-  answer, nothing processed) or one that *kept* it (a new access token only). Every other post is a
-  *replay*: the client could not know what had become of the one before.
-* Which replays are allowed follows from the connection's policy (``issuer.families``); after a complete
-  refusal none is. Under the policies in ``replay_at_expiry`` (default: strict) one replay per generation
-  is allowed once the access token that came with it has expired, to find out whether the grant lives.
-* A *violation* is a generation with posts > 1 + answered failures + kept + allowed replays. Stricter is
-  ``replays_forbidden``: it also counts the forbidden replay that happened to meet an answered failure.
-* A generation is *burnt* when its connection lost its refresh token for good:
-  ``lost_answer`` it was processed, the answer did not arrive whole, the policy gives no way back;
+* A *post* is one presentation of one generation of one connection. The first is allowed, and so is one after each
+  post answered with an unchanged refresh token: an *answered failure* (a complete response, nothing
+  processed) or an *unrotated* one (a new access token only). Every other post is a *replay*: the client could not
+  know the outcome of the post before.
+* The connection's policy (``issuer.families``) says which replays are allowed; after a complete refusal none is.
+  Under the policies in ``replay_at_expiry`` (default: strict) one replay of a generation is allowed once its access
+  token has expired, to find out whether the grant is valid.
+* A *violation* is a generation with posts > 1 + answered failures + unrotated + allowed replays.
+  ``replays_forbidden`` is stricter: it also counts a forbidden replay that met an answered failure.
+* A generation is *burnt* when its connection has no usable refresh token any more:
+  ``lost_answer`` it was processed, the response did not arrive completely, and the policy allows no replay;
   ``replay`` a forbidden replay was refused (under strict_family_revoke it killed the whole family);
   ``superseded`` the client presented a successor that an allowed replay had replaced.
 
-What no ledger can see is a client that died after the last byte had reached its socket: such a rotation
-counts as delivered until the old generation comes back. Whether a burn lies in such a window is for the
-caller, who knows when it killed whom: `Verdict.burnt_outside`.
+A ledger cannot see a client that died after the last byte had reached its socket: such a rotation counts as
+delivered until the old generation is presented again. The caller knows when it killed which process, and passes
+these windows to `Verdict.burnt_outside`.
 """
 
 from __future__ import annotations
@@ -31,14 +31,18 @@ from fairlead.testing.ledger.lines import Ledger, Post, posts_of
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The totals, and the records they stand on.
+    """The totals, and the records behind them.
 
-    *generations*: fresh token grants (without replays); *reuse_events*: spent tokens that came back
-    where the policy forbids it, including the tolerated look at expiry; *lost_answers*: rotations whose
-    answer did not arrive whole, recovered or not; *unknown_tokens*: posts of tokens the issuer never
-    gave; *incomplete*: posts whose body never came; *revoked*: grants withdrawn; *expired_served*: calls
-    with an expired access token; *in_url*: token requests with something in the URL; *strays*: redirects
-    followed and the like.
+    Attributes:
+        generations: Fresh token grants, without replays.
+        reuse_events: Spent tokens presented although the policy forbids it, including the replay at expiry.
+        lost_answers: Rotations with an incomplete response, recovered or not.
+        unknown_tokens: Posts of tokens that the issuer never issued.
+        incomplete: Posts without a body.
+        revoked: Grants withdrawn.
+        expired_served: Calls with an expired access token.
+        in_url: Token requests with a query in the URL.
+        strays: Requests for unknown paths, such as followed redirects.
     """
 
     provider_posts: int
@@ -63,7 +67,7 @@ class Verdict:
 
     @property
     def burnt(self) -> int:
-        """How many generations were burnt."""
+        """The number of burnt generations."""
         return len(self.burns)
 
     @property
@@ -72,19 +76,19 @@ class Verdict:
         return tuple(count for count in self.counts if count.violated)
 
     def totals(self) -> dict[str, int]:
-        """The figures without their records, for one JSON line."""
+        """Return the figures without their records, for one JSON line."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         figures = {name: value for name, value in values.items() if isinstance(value, int)}
         return {**figures, "burnt": self.burnt, "violations": len(self.violations)}
 
     def burnt_outside(self, windows: Iterable[tuple[float, float]]) -> tuple[Burn, ...]:
-        """The burns that no window of death explains.
+        """Return the burns that no window of a kill explains.
 
-        A window (from, to), on the issuer's clock, explains a burn when it meets the time between the
-        arrival of the rotation and its answer. A burn by replay is explained by nothing.
+        A window (from, to), on the issuer's clock, explains a burn when it overlaps the time between the arrival
+        of the rotation and its response. Nothing explains a burn by replay.
         """
-        known = tuple(windows)
-        return tuple(burn for burn in self.burns if not any(_explains(window, burn) for window in known))
+        kills = tuple(windows)
+        return tuple(burn for burn in self.burns if not any(_explains(window, burn) for window in kills))
 
 
 def judge(
@@ -94,10 +98,11 @@ def judge(
     expiry_leeway_s: float = 1.0,
     provider: str | None = None,
 ) -> Verdict:
-    """The verdict on all of *ledger*, or on one *provider*.
+    """Return the verdict on all of *ledger*, or on one *provider*.
 
-    *replay_at_expiry*: policies under which one replay is allowed when at most *expiry_leeway_s* is left
-    of the access token (a client counts from its send, the issuer from its processing).
+    Args:
+        replay_at_expiry: Policies under which one replay is allowed when at most *expiry_leeway_s* remain of the
+            access token (a client counts from its request, the issuer from its processing).
     """
     posts = [post for post in posts_of(ledger) if provider in (None, post.provider)]
     histories = _histories(ledger, posts, frozenset(replay_at_expiry), expiry_leeway_s)
@@ -130,7 +135,7 @@ def judge(
 def _histories(
     ledger: Ledger, posts: list[Post], replay_at_expiry: frozenset[str], leeway_s: float
 ) -> list[History]:
-    """One history per connection and run, with the policy its grant was made under."""
+    """Return one history for each connection and run, with the policy of its grant."""
     ends = {entry.run: entry.t for entry in ledger.entries}
     rules = {
         (entry.run, entry.fields["provider"], entry.fields["connection"]): ReplayAllowance(
@@ -147,7 +152,7 @@ def _histories(
     for post in posts:
         if post.connection is not None:
             by_connection[post.run, post.provider, post.connection].append(post)
-    return [History(rules[key], own) for key, own in by_connection.items()]
+    return [History(rules[key], posts) for key, posts in by_connection.items()]
 
 
 def _event_key(event: str, line: dict[str, object], provider: str | None) -> str:
