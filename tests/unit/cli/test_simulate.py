@@ -10,7 +10,7 @@ import pytest
 
 from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.output import Output
-from fairlead.demo.load import judged
+from fairlead.demo.load import exit_code
 from fairlead.demo.load.chart import chart
 from fairlead.demo.load.load_plan import Load
 from fairlead.demo.load.series import LoadReport, LoadSeries, percentile
@@ -26,54 +26,54 @@ LOAD = Load(
 def upstream(*arrivals_s: float, load: Load = LOAD, most: int = 1, lag_s: float = 0.0) -> Upstream:
     """One at which calls of one tenant have arrived."""
     times = array("q", (round(at_s * MICRO) for at_s in arrivals_s))
-    return Upstream(load, lambda _rank, _told: None, most=most, lag_s=lag_s, _arrivals={"t1": times})
+    return Upstream(load, lambda _rank, _message: None, most=most, lag_s=lag_s, _arrivals={"t1": times})
 
 
 def report(at: Upstream) -> LoadReport:
-    return LoadReport(at.load, LoadSeries(at.load), at.judge(turn_s=0.0), "Valkey")
+    return LoadReport(at.load, LoadSeries(at.load), at.check(max_admission_s=0.0), "Valkey")
 
 
 def test_as_many_as_the_limit_lets_through_is_no_violation() -> None:
     burst = [1.0] * 10
     refilled = [1.0 + 0.2 * number for number in range(1, 6)]
-    assert report(upstream(*burst, *refilled)).held
+    assert report(upstream(*burst, *refilled)).limit_held
 
 
 def test_call_over_the_limit_is_counted() -> None:
     told = report(upstream(*[1.0] * 11))
-    assert not told.held
-    assert told.judgement.over_units == pytest.approx(1.0)
+    assert not told.limit_held
+    assert told.check.over_units == pytest.approx(1.0)
     err = io.StringIO()
-    assert judged(Output(stdout=io.StringIO(), stderr=err), told) is Exit.FAILED
+    assert exit_code(Output(stdout=io.StringIO(), stderr=err), told) is Exit.FAILED
     assert "1.00 calls too many" in err.getvalue()
     assert "hint: " in err.getvalue()
 
 
 def test_calls_that_were_held_up_on_their_way_may_arrive_together() -> None:
     """The eleventh was let through 0.2 s after the tenth, which took so long to arrive."""
-    assert report(upstream(*[1.0] * 11, lag_s=0.2)).held
-    assert not report(upstream(*[1.0] * 11, lag_s=0.19)).held
+    assert report(upstream(*[1.0] * 11, lag_s=0.2)).limit_held
+    assert not report(upstream(*[1.0] * 11, lag_s=0.19)).limit_held
 
 
 def test_more_in_flight_than_slots_is_a_violation_whatever_the_rate() -> None:
     told = report(upstream(1.0, most=4))
-    assert told.judgement.rate_held
-    assert not told.held
-    assert report(upstream(1.0, most=4, load=replace(LOAD, slots=0))).held
+    assert told.check.rate_held
+    assert not told.limit_held
+    assert report(upstream(1.0, most=4, load=replace(LOAD, slots=0))).limit_held
 
 
 def test_each_sample_is_of_its_own_time() -> None:
     series = LoadSeries(LOAD)
-    figures = {"refused": {"rate": 2}, "turn_s": 0.01, "waiting": 3}
-    series.hear(
+    figures = {"refused": {"rate": 2}, "max_admission_s": 0.01, "waiting": 3}
+    series.add(
         0, {**figures, "counts": {"offered": 6, "admitted": 4, "refused": 2}, "waits_ms": [1, 2, 3, 9]}
     )
     series.sample(2.0, 1, [])
-    series.hear(0, {**figures, "counts": {"offered": 1, "admitted": 1}, "waits_ms": [5], "waiting": 0})
+    series.add(0, {**figures, "counts": {"offered": 1, "admitted": 1}, "waits_ms": [5], "waiting": 0})
     series.sample(3.0, 0, [])
     first, second = series.samples
     assert (first.offered_per_s, first.admitted_per_s, first.refused_per_s, first.waiting) == (3, 2, 1, 3)
-    assert (first.p50_ms, first.p95_ms, first.level, first.held) == (2, 9, None, None)
+    assert (first.p50_ms, first.p95_ms, first.level, first.slots_held) == (2, 9, None, None)
     assert (second.admitted_per_s, second.waiting, second.p99_ms) == (1, 0, 5)
     assert series.counts["admitted"] == 5
 

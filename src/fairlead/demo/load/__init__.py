@@ -1,11 +1,11 @@
-"""``fairlead gate simulate-load``: many calls on a real gate, judged at their destination.
+"""``fairlead gate simulate-load``: many calls on a real gate, checked at their destination.
 
-plan      the numbers of a load, and the limits that it meets
-caller    a process that makes calls (``python -m``)
-upstream  the destination: counts, delays and answers calls; its count is the truth
-stage     starts the load, samples it, ends it, and cleans up
-series    figures over time, and their summary
-view      live on a terminal, lines in a pipe, charts at the end; chart: charts as text
+load_plan     the numbers of a load, and its limits
+load_process  a process that makes calls (``python -m``)
+upstream      the destination: counts, delays and answers calls; its count decides
+load_run      starts the load, samples it, ends it, and cleans up
+series        figures over time, and their summary
+load_view     a live picture on a terminal, lines in a pipe, charts at the end; chart: charts as text
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ app = single()
 
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
-    """The options that say how much of what."""
+    """The options of the load."""
 
     seconds: Annotated[float, typer.Option("--seconds", min=1, max=600, help="Length of the load.")] = 20.0
     tenants: Annotated[
@@ -39,7 +39,7 @@ class LoadOptions:
     ] = 4
     processes: Annotated[int, typer.Option("--processes", min=1, max=32, help="Processes that call.")] = 2
     rate: Annotated[
-        float, typer.Option("--rate", min=0.1, max=5000, help="Calls a second that want in, of all.")
+        float, typer.Option("--rate", min=0.1, max=5000, help="Calls a second that are attempted, in total.")
     ] = 160.0
     per_s: Annotated[
         float, typer.Option("--limit", min=0.01, max=100_000, help="Calls a second that a tenant may make.")
@@ -54,17 +54,17 @@ class LoadOptions:
         float, typer.Option("--hold-ms", min=0, max=60_000, help="How long the upstream takes for a call.")
     ] = 100.0
     wait_ms: Annotated[
-        float, typer.Option("--wait-ms", min=0, max=60_000, help="How long a call waits to be let in.")
+        float, typer.Option("--wait-ms", min=0, max=60_000, help="How long a call waits to be admitted.")
     ] = 1000.0
-    seed: Annotated[int, typer.Option("--seed", help="Draws when calls come, and whose they are.")] = 1
+    seed: Annotated[int, typer.Option("--seed", help="Draws the times and tenants of calls.")] = 1
 
     def load(self) -> Load:
-        """The load they ask for; InvalidInputError where it is more than can be judged."""
-        from fairlead.demo.load.load_plan import MOST_CALLS, Load
+        """Return the load; raise InvalidInputError if it has more calls than can be checked."""
+        from fairlead.demo.load.load_plan import MAX_CALLS, Load
 
-        if self.seconds * self.rate > MOST_CALLS:
-            told = f"{self.seconds * self.rate:,.0f} calls are more than {MOST_CALLS:,}"
-            raise InvalidInputError(told, hint="a shorter load, or a lower --rate")
+        if self.seconds * self.rate > MAX_CALLS:
+            message = f"{self.seconds * self.rate:,.0f} calls are more than {MAX_CALLS:,}"
+            raise InvalidInputError(message, hint="a shorter load, or a lower --rate")
         return Load(
             seconds=self.seconds,
             tenants=self.tenants,
@@ -80,16 +80,16 @@ class LoadOptions:
 
 
 @command(app, "simulate-load")
-def simulate_load(call: Invocation, wanted: LoadOptions) -> Exit | None:
-    """Put a load on a real gate, watch it, and judge at the upstream whether the limit held.
+def simulate_load(call: Invocation, options: LoadOptions) -> Exit | None:
+    """Put a load on a real gate, and check at the upstream whether the limit held.
 
-    It runs on the Redis of the settings, or on the embedded Valkey, under a prefix of its own that is
-    emptied afterwards: what else is stored there is not touched. Ends with 1 if the upstream saw more than
-    capacity + limit · W calls of a tenant in any W seconds, or more in flight than slots.
+    It runs on the Redis of the settings, or on the embedded Valkey, under its own key prefix, which is emptied
+    afterwards; other keys are not touched. The exit code is 1 if the upstream saw more than capacity + limit · W
+    calls of a tenant in any W seconds, or more in flight than slots.
     """
-    load = wanted.load()
+    load = options.load()
     try:
-        report = asyncio.run(until_terminated(_play(call, load)))
+        report = asyncio.run(until_terminated(_run(call, load)))
     except asyncio.CancelledError:
         return Exit.TERMINATED
     if call.out.as_json:
@@ -98,12 +98,12 @@ def simulate_load(call: Invocation, wanted: LoadOptions) -> Exit | None:
         from fairlead.demo.load.load_view import show_report
 
         show_report(report, call.out)
-    return judged(call.out, report)
+    return exit_code(call.out, report)
 
 
-def judged(out: Output, report: LoadReport) -> Exit:
-    """How the command ends; where the limit did not hold it is said how."""
-    if report.held:
+def exit_code(out: Output, report: LoadReport) -> Exit:
+    """Return the exit code; print how the limit was exceeded if it was."""
+    if report.limit_held:
         return Exit.OK
     from fairlead.demo.load.load_view import verdict
 
@@ -111,7 +111,7 @@ def judged(out: Output, report: LoadReport) -> Exit:
     return Exit.FAILED
 
 
-async def _play(call: Invocation, load: Load) -> LoadReport:
+async def _run(call: Invocation, load: Load) -> LoadReport:
     from secrets import token_hex
 
     from fairlead.assembly.stores import redis_server
@@ -119,8 +119,8 @@ async def _play(call: Invocation, load: Load) -> LoadReport:
     from fairlead.demo.load.load_view import LoadView
 
     settings = call.config().settings
-    async with redis_server(settings) as place:
+    async with redis_server(settings) as redis:
         prefix = f"{settings.redis.prefix[:40]}-load-{token_hex(4)}"
         with LoadView(load, call.out) as view:
-            stage = LoadRun(load, place.url, prefix, view)
-            return await stage.play(place.server)
+            run = LoadRun(load, redis.url, prefix, view)
+            return await run.run(redis.server)

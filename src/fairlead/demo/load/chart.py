@@ -8,7 +8,7 @@ BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
 def chart(values: Sequence[float | None], *, width: int, height: int, least_top: float = 1.0) -> list[str]:
-    """Lines of a bar chart with its scale at the left; *values* are squeezed or stretched to *width* bars.
+    """Return the lines of a bar chart with its scale at the left; *values* are scaled to *width* bars.
 
     >>> for line in chart([0, 2, 4], width=3, height=2): print(line)
        4 |  █
@@ -25,13 +25,13 @@ def chart(values: Sequence[float | None], *, width: int, height: int, least_top:
 
 
 def _columns(values: Sequence[float | None], width: int) -> list[float | None]:
-    """The largest of what falls into each column."""
+    """Return the largest value of each column."""
     columns: list[float | None] = []
     for column in range(width):
         first = column * len(values) // width
         last = max(first + 1, (column + 1) * len(values) // width)
-        known = [value for value in values[first:last] if value is not None]
-        columns.append(max(known) if known else None)
+        cells = [value for value in values[first:last] if value is not None]
+        columns.append(max(cells) if cells else None)
     return columns
 
 

@@ -1,4 +1,4 @@
-"""What a simulated load is: its numbers, and the limits that it meets."""
+"""The numbers of a simulated load, and its limits."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from fairlead.policy.limits.limit import BucketLimit, Domain, Plan, PoolLimit
 
 PROVIDER = "simulated"
-MOST_CALLS = 1_000_000
-"""Calls of one run: their times are kept until it is judged."""
+MAX_CALLS = 1_000_000
+"""Calls of one run: their times are stored until it is checked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """*rate* calls a second in all, from *processes*, spread over *tenants*, each with its own limits.
+    """*rate* calls a second in total, from *processes*, spread over *tenants*, each with its own limits.
 
-    *per_s* and *capacity* of the bucket and *slots* (0: none) are each tenant's. The upstream takes *hold_s*
-    for a call, a call waits *wait_s* at most to be let in.
+    *per_s* and *capacity* of the bucket and *slots* (0: none) are for each tenant. The upstream takes *hold_s* for a
+    call; a call waits at most *wait_s* to be admitted.
     """
 
     seconds: float
@@ -41,6 +41,6 @@ class Load:
         return BucketLimit("requests", self.capacity, self.per_s)
 
     def limits(self, tenant: str) -> Plan:
-        """What a call of *tenant* must pass."""
+        """Return the limits of a call of *tenant*."""
         pool = PoolLimit("slots", self.slots) if self.slots else None
         return Plan(Domain(("tenant", tenant)), pool=pool, buckets=(self.bucket,))

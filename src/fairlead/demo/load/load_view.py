@@ -28,8 +28,8 @@ class LoadView(LiveView):
         self.series = LoadSeries(load)
 
     def _line(self) -> str:
-        shown = figures(self._load, self.series.samples[-1])
-        return ", ".join(f"{name} {value}" for name, value in shown.items())
+        values = figures(self._load, self.series.samples[-1])
+        return ", ".join(f"{name} {value}" for name, value in values.items())
 
     def _picture(self) -> RenderableType:
         from rich.columns import Columns
@@ -41,23 +41,23 @@ class LoadView(LiveView):
         load, samples = self._load, self.series.samples
         last = samples[-1]
         numbers = Table.grid(padding=(0, 3))
-        shown = figures(load, last)
-        numbers.add_row(*(Text(name, style="dim") for name in shown))
-        numbers.add_row(*(Text(value, style="bold") for value in shown.values()))
+        values = figures(load, last)
+        numbers.add_row(*(Text(name, style="dim") for name in values))
+        numbers.add_row(*(Text(value, style="bold") for value in values.values()))
         charts = [
             Group(Text(title, style="bold"), Text("\n".join(lines), style="cyan", no_wrap=True))
             for title, lines in charts_of(load, samples, width=WIDTH // 2)
         ]
         title = f"{load.rate:g} calls/s of {load.tenants} tenants from {load.processes} processes"
-        clock = f"{last.at_s:.0f} s of {load.seconds:g} s"
+        clock = f"{last.elapsed_s:.0f} s of {load.seconds:g} s"
         parts = Group(numbers, Text(), Columns(charts, padding=(0, 4)))
         return Panel(parts, title=title, subtitle=clock, title_align="left", subtitle_align="right")
 
 
 def figures(load: Load, last: LoadSample) -> dict[str, str]:
-    """The latest sample in words."""
+    """Return the figures of the last sample by name."""
     level = "-" if last.level is None else f"{last.level:.1f} of {load.capacity:g}"
-    shown = {
+    values = {
         "admitted/s": f"{last.admitted_per_s:.0f}",
         "refused/s": f"{last.refused_per_s:.0f}",
         "waiting": str(last.waiting),
@@ -65,48 +65,48 @@ def figures(load: Load, last: LoadSample) -> dict[str, str]:
         "wait ms p50/p95/p99": "/".join(_ms(value) for value in (last.p50_ms, last.p95_ms, last.p99_ms)),
     }
     if load.slots:
-        shown["slots held"] = "-" if last.held is None else str(last.held)
-    return shown
+        values["slots held"] = "-" if last.slots_held is None else str(last.slots_held)
+    return values
 
 
 def charts_of(load: Load, samples: list[LoadSample], *, width: int = WIDTH) -> list[tuple[str, list[str]]]:
-    """Admitted, refused, level and waits over time, each with its title."""
+    """Return charts of admitted and refused calls, level and waits over time, each with its title."""
     panels: list[tuple[str, Callable[[LoadSample], float | None], float]] = [
-        (f"admitted/s (limit {load.per_s * load.tenants:g})", lambda one: one.admitted_per_s, 1.0),
-        ("refused/s", lambda one: one.refused_per_s, 1.0),
-        (f"bucket, mean of tenants (holds {load.capacity:g})", lambda one: one.level, load.capacity),
-        ("wait, p95, ms", lambda one: one.p95_ms, 1.0),
+        (f"admitted/s (limit {load.per_s * load.tenants:g})", lambda sample: sample.admitted_per_s, 1.0),
+        ("refused/s", lambda sample: sample.refused_per_s, 1.0),
+        (f"bucket, mean of tenants (holds {load.capacity:g})", lambda sample: sample.level, load.capacity),
+        ("wait, p95, ms", lambda sample: sample.p95_ms, 1.0),
     ]
     return [
-        (title, chart([value(one) for one in samples], width=width, height=HEIGHT, least_top=top))
+        (title, chart([value(sample) for sample in samples], width=width, height=HEIGHT, least_top=top))
         for title, value, top in panels
     ]
 
 
 def show_report(report: LoadReport, out: Output) -> None:
-    """The charts, and what the run came to."""
+    """Print the charts and the result."""
     load = report.load
     for title, lines in charts_of(load, report.series.samples):
         out.heading(title)
         out.text("\n".join(lines))
     out.record(report.summary())
-    if report.held:
+    if report.limit_held:
         out.say(verdict(report))
 
 
 def verdict(report: LoadReport) -> str:
-    """In a sentence."""
-    load, judged = report.load, report.judgement
+    """Return the result in one sentence."""
+    load, check = report.load, report.check
     rate = f"{load.capacity:g} + {load.per_s:g}·W calls of a tenant in any W seconds"
     slots = f", and never more than {load.slots} in flight" if load.slots else ""
-    if report.held:
+    if report.limit_held:
         return f"the limit held: the upstream saw at most {rate}{slots}"
-    told = []
-    if not judged.rate_held:
-        told.append(f"{judged.over_units:.2f} calls too many in some window, beyond {rate}")
-    if not judged.slots_held:
-        told.append(f"{judged.most_in_flight} calls of a tenant in flight on {load.slots} slots")
-    return "the limit did not hold: " + "; ".join(told)
+    faults = []
+    if not check.rate_held:
+        faults.append(f"{check.over_units:.2f} calls too many in some window, beyond {rate}")
+    if not check.slots_held:
+        faults.append(f"{check.most_in_flight} calls of a tenant in flight on {load.slots} slots")
+    return "the limit did not hold: " + "; ".join(faults)
 
 
 def _ms(value: float | None) -> str:
