@@ -17,8 +17,7 @@ from fairlead.demo.load.load_plan import Load
 from fairlead.demo.load.load_view import LoadView
 from fairlead.demo.load.series import LoadReport
 from fairlead.demo.load.upstream import Message, Upstream
-from fairlead.engine.ports.gate_keys import GateKeys
-from fairlead.engine.ports.gate_view import GateInspector, GateView
+from fairlead.engine.ports import GateInspector, GateKeys, GateView
 from fairlead.errors import DependencyUnavailableError, LimiterUnavailableError
 
 START_S = 30.0
