@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.policy.calls.classify.body import reply_of
+from fairlead.policy.calls.classify.body import parse_response
 from fairlead.policy.calls.classify.classifier import classify
 from fairlead.policy.calls.classify.context import TraceStep
 from fairlead.policy.calls.classify.verdict import Result, Verdict
@@ -132,7 +132,7 @@ BODIES: dict[str, bytes] = {
 def test_no_body_breaks_the_judgement(provider: str, name: str) -> None:
     for status in (200, 207, 400, 429, 500, 503):
         trace: list[TraceStep] = []
-        reply = reply_of(status, {"content-type": "application/json"}, BODIES[name])
+        reply = parse_response(status, {"content-type": "application/json"}, BODIES[name])
         verdict = classify(RULES[provider], reply, now_epoch_s=None, trace=trace)
         checked(verdict, trace)
         if status == 429:
@@ -143,12 +143,12 @@ def test_no_body_breaks_the_judgement(provider: str, name: str) -> None:
 
 def test_body_in_any_readable_encoding_is_classified() -> None:
     for name in ("UTF-16", "BOM"):
-        assert judged(reply_of(400, {}, BODIES[name])).rule == "rate_limit_errors"
+        assert judged(parse_response(400, {}, BODIES[name])).rule == "rate_limit_errors"
 
 
 def checked(verdict: Verdict, trace: list[TraceStep]) -> None:
     """What comes out can be shown, stored and acted on."""
-    for text in (verdict.why, verdict.rule, verdict.code, *(each.seen for each in trace)):
+    for text in (verdict.why, verdict.rule, verdict.code, *(each.finding for each in trace)):
         assert len(text) <= 700
         text.encode("utf-8")
         assert not CONTROL.search(text), text

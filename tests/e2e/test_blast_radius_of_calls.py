@@ -13,7 +13,7 @@ from fairlead import Fairlead
 from fairlead.adapters.embedded import Endpoints
 from fairlead.adapters.postgres.connection_setup import DatabaseSettings
 from fairlead.errors import FairleadError, LimitExceededError
-from fairlead.policy.calls.blast_radius import CALL, Own
+from fairlead.policy.calls.blast_radius import CALL, LocalReach
 from fairlead.policy.calls.classify.verdict import Scope
 from fairlead.policy.failures.category import Category
 from fairlead.policy.limits.breaker import DestinationHealth
@@ -91,7 +91,7 @@ async def test_a_call_stops_no_other_connection(
         await connected(fl)
         errors = [await call(fl, "rude") for _ in range(5)]
         assert await call(fl, "well") is None
-        closed = CALL[row].own in (Own.LIMIT, Own.ROUTE)
+        closed = CALL[row].local in (LocalReach.LIMIT, LocalReach.ROUTE)
         assert not closed or isinstance(errors[-1], LimitExceededError), errors
 
 

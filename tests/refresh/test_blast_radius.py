@@ -38,7 +38,7 @@ from fairlead.errors import (
     TransientFailureError,
 )
 from fairlead.events import TokenEndpointStateChanged
-from fairlead.policy.calls.blast_radius import TOKEN, Own, Shared
+from fairlead.policy.calls.blast_radius import TOKEN, LocalReach, Shared
 from fairlead.testing.issuer.quirks import Quirk
 from fairlead.testing.ledger import judge
 from tests.support.altered import alter
@@ -141,10 +141,10 @@ async def test_fault_of_one_connection_stops_it_alone(
     async with fleet_of(database, issuer, tmp_path) as fleet:
         met = await fleet.meets(row, "a")
         assert await fleet.is_served("well")
-        posts, own = fleet.posts(), TOKEN[row].own
-        refused = {Own.CONNECTION: RateLimitedError, Own.GRANT: ReauthRequiredError}.get(own)
+        posts, own = fleet.posts(), TOKEN[row].local
+        refused = {LocalReach.CONNECTION: RateLimitedError, LocalReach.GRANT: ReauthRequiredError}.get(own)
         with suppress(FairleadError) if refused is None else pytest.raises(refused):
-            await fleet.other.coordinator.refresh(met, 2 if own is Own.NOTHING else 1)
+            await fleet.other.coordinator.refresh(met, 2 if own is LocalReach.NOTHING else 1)
         assert fleet.posts() - posts == (refused is None), "what is held is held in every process"
 
 

@@ -108,8 +108,8 @@ def _plain(name: str, value: object) -> Any:
     if isinstance(value, tuple | list):
         return [_plain(name, item) for item in value]
     known = not (name in NAMES or (name in CODES and isinstance(value, str) and _CODE.fullmatch(value)))
-    text = value if _is_plain(value) else safe_text(value, MAX_TEXT_BYTES, known=known)
-    return redact(text, shapes=name not in NAMES, known=known)
+    text = value if _is_plain(value) else safe_text(value, MAX_TEXT_BYTES, mask_known=known)
+    return redact(text, shapes=name not in NAMES, mask_known=known)
 
 
 def _is_plain(value: object) -> TypeGuard[str]:

@@ -20,7 +20,7 @@ from fairlead.engine.calls.pages import Page
 from fairlead.engine.calls.request import Call, CallResult
 from fairlead.engine.ports import Connection, ConnectionKey, HttpResponse
 from fairlead.errors import CallFailedError, InvalidConfigError, InvalidInputError, ResponseDecodingError
-from fairlead.policy.calls.classify.body import reply_of
+from fairlead.policy.calls.classify.body import parse_response
 from fairlead.policy.calls.classify.classifier import classify
 from fairlead.policy.calls.classify.rules import rules_of
 from fairlead.policy.providers.call_settings import CallSettings
@@ -182,7 +182,7 @@ def test_plain_params_are_idempotent() -> None:
 
 
 def came(body: bytes, **headers: tuple[str, ...]) -> CallResult:
-    reply = reply_of(200, headers, body)
+    reply = parse_response(200, headers, body)
     answer = HttpResponse(200, headers, body, 0.0)
     return CallResult(answer, reply, classify(rules_of(STRIPE), reply, now_epoch_s=None), 2, 0.0)
 

@@ -15,7 +15,7 @@ from fairlead.policy.calls.blast_radius import (
     ERROR,
     QUORUM,
     TOKEN,
-    Own,
+    LocalReach,
     Reach,
     Shared,
     of_error,
@@ -87,7 +87,7 @@ def lines() -> Iterator[str]:
             if reach.shared is Shared.NOTHING
             else f"{reach.shared}, after {QUORUM}{' processes' * reach.by_process}"
         )
-        cells = (names.get(key, key), reach.own, after, lifts)
+        cells = (names.get(key, key), reach.local, after, lifts)
         yield f"| {' | '.join(cell or '–' for cell in cells)} |"
 
 
@@ -102,5 +102,7 @@ def test_a_job_waits_with_its_group_only_for_a_limit_of_its_connection() -> None
         if isinstance(error, errors.RefusedError) and error.retryable:
             outcome = outcome_of_exception(error, draw=0.0)
             assert (
-                outcome.in_place == (of_error(error).own is Own.LIMIT) == (kind is errors.LimitExceededError)
+                outcome.in_place
+                == (of_error(error).local is LocalReach.LIMIT)
+                == (kind is errors.LimitExceededError)
             ), kind

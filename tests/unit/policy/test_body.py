@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fairlead.policy.calls.classify import body as body_module
-from fairlead.policy.calls.classify.body import LARGEST_JUDGED, LazyResponse, outer_members, reply_of
+from fairlead.policy.calls.classify.body import LARGEST_JUDGED, LazyResponse, outer_members, parse_response
 from fairlead.policy.calls.classify.classifier import classify
 from fairlead.policy.calls.classify.rules import rules_of
 from fairlead.policy.calls.classify.verdict import Result, Verdict
@@ -27,7 +27,7 @@ FAILED = [{"message": "no", "extensions": {"code": "INTERNAL_SERVER_ERROR"}}]
 
 
 def judged(raw: bytes, provider: str, status: int = 200) -> Verdict:
-    reply = LazyResponse(status, {}, raw).judged()
+    reply = LazyResponse(status, {}, raw).excerpt()
     told = parse_limits(PROFILES[provider].limits.dialect, reply, now_epoch_s=None)
     return classify(rules_of(PROFILES[provider]), reply, told, now_epoch_s=None)
 
@@ -45,8 +45,8 @@ def test_the_json_of_a_success_is_read_when_somebody_asks(
 
     monkeypatch.setattr(body_module, "_read", reads)
     reply = LazyResponse(200, {}, b'{"items": [1, 2]}')
-    told = parse_limits(PROFILES[provider].limits.dialect, reply.judged(), now_epoch_s=None)
-    assert classify(rules_of(PROFILES[provider]), reply.judged(), told, now_epoch_s=None).result is Result.OK
+    told = parse_limits(PROFILES[provider].limits.dialect, reply.excerpt(), now_epoch_s=None)
+    assert classify(rules_of(PROFILES[provider]), reply.excerpt(), told, now_epoch_s=None).result is Result.OK
     assert read == []
     assert (reply.body, reply.body, reply.text) == ({"items": [1, 2]}, {"items": [1, 2]}, None)
     assert len(read) == 1, "it is read once"
@@ -70,7 +70,7 @@ def test_the_json_of_a_success_is_read_when_somebody_asks(
 def test_nothing_is_missed_by_reading_late(raw: bytes, provider: str) -> None:
     dialect = PROFILES[provider].limits.dialect
     for status in (200, 207, 400, 429, 500):
-        late, eager = LazyResponse(status, {}, raw), reply_of(status, {}, raw)
+        late, eager = LazyResponse(status, {}, raw), parse_response(status, {}, raw)
         assert parse_limits(dialect, late, now_epoch_s=None) == parse_limits(dialect, eager, now_epoch_s=None)
         rules = rules_of(PROFILES[provider])
         assert classify(rules, late, now_epoch_s=None) == classify(rules, eager, now_epoch_s=None)
@@ -88,7 +88,7 @@ def test_of_a_large_answer_of_graphql_the_ends_are_read() -> None:
         assert (found["errors"], found["extensions"]) == (FAILED, COST)
         assert judged(raw, "shopify").result is Result.PARTIAL
         reply = LazyResponse(200, {}, raw)
-        points = parse_limits("shopify", reply.judged(), now_epoch_s=None)[0]
+        points = parse_limits("shopify", reply.excerpt(), now_epoch_s=None)[0]
         assert (points.left, points.actual) == (90.0, 5.0)
         assert len(reply.body["data"]["orders"]) == len(LARGE)  # type: ignore[index]
     plain = json.dumps({"data": {"orders": LARGE}}).encode()
@@ -186,7 +186,7 @@ def test_large_body_with_many_matches_needs_little_memory(provider: str, head: b
     )
     tracemalloc.start()
     try:
-        assert classify(rules, reply.judged(), now_epoch_s=None).result is Result.PARTIAL
+        assert classify(rules, reply.excerpt(), now_epoch_s=None).result is Result.PARTIAL
         assert tracemalloc.get_traced_memory()[1] < 4 << 20
     finally:
         tracemalloc.stop()

@@ -8,7 +8,7 @@ import pytest
 
 from fairlead.errors import InvalidInputError
 from fairlead.policy.calls.bulk import BULK_PROTOCOLS
-from fairlead.policy.calls.bulk.protocol import BulkDenied, BulkSeen, BulkState
+from fairlead.policy.calls.bulk.protocol import BulkRejection, BulkState, BulkStatus
 from fairlead.policy.limits.feedback.raw_response import RawResponse
 from fairlead.testing.api.graphql import read_query
 
@@ -29,7 +29,7 @@ def test_a_mutation_is_told_by_its_first_word() -> None:
 
 def test_bulk_requests_are_graphql_of_their_version() -> None:
     for kind, variables in (("query", {}), ("mutation", {"stagedUploadPath": "tmp/x"})):
-        ask = WAY.begin(kind, '{ "text" }', variables)
+        ask = WAY.start_query(kind, '{ "text" }', variables)
         asked = read_query(ask.query, ask.variables)
         assert (asked.kind, ask.changes) == ("mutation", True)
         assert '{ "text" }' in asked.fields[0].arguments.values()
@@ -38,10 +38,12 @@ def test_bulk_requests_are_graphql_of_their_version() -> None:
         ("2026-01", "bulkOperation", "bulkOperations"),
         ("unstable", "bulkOperation", "bulkOperations"),
     ):
-        (field,) = read_query(WAY.look(ID, version).query, WAY.look(ID, version).variables).fields
+        (field,) = read_query(
+            WAY.status_query(ID, version).query, WAY.status_query(ID, version).variables
+        ).fields
         assert (field.name, field.arguments["id"]) == (look, ID)
-        assert read_query(WAY.latest("query", version).query).fields[0].name == latest
-        assert not WAY.latest("query", version).changes
+        assert read_query(WAY.list_query("query", version).query).fields[0].name == latest
+        assert not WAY.list_query("query", version).changes
 
 
 def test_variables_are_what_the_vendor_takes() -> None:
@@ -51,7 +53,7 @@ def test_variables_are_what_the_vendor_takes() -> None:
         ("mutation", {"stagedUploadPath": 1, "b": 2}),
     ):
         with pytest.raises(InvalidInputError, match="variables"):
-            WAY.begin(kind, "{ a }", variables)
+            WAY.start_query(kind, "{ a }", variables)
 
 
 @pytest.mark.parametrize(
@@ -68,17 +70,19 @@ def test_variables_are_what_the_vendor_takes() -> None:
     ],
 )
 def test_states(status: str, state: BulkState) -> None:
-    (seen,) = WAY.seen(told("node", {"id": ID, "status": status, "objectCount": "12", "url": "https://x/y"}))
+    (seen,) = WAY.parse_operations(
+        told("node", {"id": ID, "status": status, "objectCount": "12", "url": "https://x/y"})
+    )
     assert (seen.state, seen.status, seen.count, seen.url) == (state, status, 12, "https://x/y")
 
 
 def test_the_beginning_or_why_not() -> None:
-    begun = WAY.begun(told("bulkOperationRunQuery", {"bulkOperation": {"id": ID, "status": "CREATED"}}))
-    assert isinstance(begun, BulkSeen)
+    begun = WAY.parse_start(told("bulkOperationRunQuery", {"bulkOperation": {"id": ID, "status": "CREATED"}}))
+    assert isinstance(begun, BulkStatus)
     assert begun.id == ID
     errors = [{"code": "INVALID", "message": "no such field", "field": None}]
-    denied = WAY.begun(told("bulkOperationRunQuery", {"bulkOperation": None, "userErrors": errors}))
-    assert denied == BulkDenied("INVALID", "no such field")
+    denied = WAY.parse_start(told("bulkOperationRunQuery", {"bulkOperation": None, "userErrors": errors}))
+    assert denied == BulkRejection("INVALID", "no such field")
 
 
 @pytest.mark.parametrize(
@@ -96,11 +100,11 @@ def test_the_beginning_or_why_not() -> None:
     ],
 )
 def test_unreadable_bulk_response_is_none(value: Any) -> None:
-    assert WAY.seen(told("bulkOperations", value)) == ()
-    assert WAY.begun(told("bulkOperationRunQuery", value)) == BulkDenied("not_begun", "")
-    assert WAY.seen(RawResponse(200, {}, body=value)) == ()
+    assert WAY.parse_operations(told("bulkOperations", value)) == ()
+    assert WAY.parse_start(told("bulkOperationRunQuery", value)) == BulkRejection("not_begun", "")
+    assert WAY.parse_operations(RawResponse(200, {}, body=value)) == ()
 
 
 def test_of_an_operation_only_what_is_sound_is_taken() -> None:
     hostile = {"id": ID, "status": ["RUNNING"], "objectCount": "1e9", "url": "x" * 9000, "query": 3}
-    assert WAY.seen(told("node", hostile)) == (BulkSeen(ID, BulkState.RUNNING, ""),)
+    assert WAY.parse_operations(told("node", hostile)) == (BulkStatus(ID, BulkState.RUNNING, ""),)

@@ -16,7 +16,7 @@ from fairlead.app.client.response import Response
 from fairlead.app.client.streaming import StreamedResponse
 from fairlead.engine.calls.request import CallResult
 from fairlead.engine.ports import HttpResponse
-from fairlead.policy.calls.classify.body import LARGEST_JUDGED, LazyResponse, reply_of
+from fairlead.policy.calls.classify.body import LARGEST_JUDGED, LazyResponse, parse_response
 from fairlead.policy.calls.classify.verdict import Result, Step, Verdict
 from fairlead.policy.providers.profile_load import load_profiles
 from fairlead.policy.text.charset import CODECS, as_utf_8, charset_of, strict_text_of, text_of
@@ -69,9 +69,9 @@ async def test_csv_in_iso_8859_1_and_other_text_is_read_in_the_charset_that_it_t
 @pytest.mark.parametrize("mark", [b"", b"\xff\xfe"])
 def test_json_in_utf_16_is_read_and_halves_of_its_characters_are_none(mark: bytes) -> None:
     """In bytes json keeps each half, which takes 0.5 s for 1 MiB of them."""
-    assert reply_of(400, {}, mark + '{"a": "ж"}'.encode("utf-16-le")).body == {"a": "ж"}
+    assert parse_response(400, {}, mark + '{"a": "ж"}'.encode("utf-16-le")).body == {"a": "ж"}
     half = mark + '{"a": "\ud800"}'.encode("utf-16-le", "surrogatepass")
-    assert reply_of(400, {}, half).body is None
+    assert parse_response(400, {}, half).body is None
 
 
 @pytest.mark.parametrize("told", [None, *sorted(set(CODECS.values()))])
@@ -109,11 +109,11 @@ def test_json_that_says_its_charset_is_read_in_it() -> None:
     value = {"stadt": "München"}
     body = json.dumps(value, ensure_ascii=False).encode("latin-1")
     assert response(body, "application/json; charset=iso-8859-1").json() == value
-    assert reply_of(400, {"Content-Type": "application/json; charset=latin1"}, body).body == value
+    assert parse_response(400, {"Content-Type": "application/json; charset=latin1"}, body).body == value
     assert (
         response(json.dumps(value).encode("utf-16-be"), "application/json; charset=utf-16be").json() == value
     )
-    assert reply_of(400, {}, body).text == '{"stadt": "M\ufffdnchen"}'
+    assert parse_response(400, {}, body).text == '{"stadt": "M\ufffdnchen"}'
 
 
 def test_xml_is_read_in_the_charset_of_its_content_type_before_that_of_its_declaration() -> None:
@@ -124,7 +124,7 @@ def test_xml_is_read_in_the_charset_of_its_content_type_before_that_of_its_decla
 def test_large_answer_is_judged_in_the_charset_that_it_tells() -> None:
     padding = "x" * LARGEST_JUDGED
     body = f'{{"errors": [{{"message": "größer"}}], "data": "{padding}"}}'.encode("latin-1")
-    judged = LazyResponse(200, {"content-type": ("application/json; charset=iso-8859-1",)}, body).judged()
+    judged = LazyResponse(200, {"content-type": ("application/json; charset=iso-8859-1",)}, body).excerpt()
     assert judged.body["errors"][0]["message"] == "größer"  # type: ignore[index]
 
 

@@ -168,7 +168,7 @@ def judge_one(
     chance: random.Random, given: tuple[int, dict[str, tuple[str, ...]], bytes], dialect: str, doubts: Doubts
 ) -> None:
     status, headers, raw = given
-    reply = LazyResponse(status, headers, raw).judged()
+    reply = LazyResponse(status, headers, raw).excerpt()
     told = parse_limits(dialect, reply, now_epoch_s=NOW_S)
     verdict = classify(RULES[dialect], reply, told, now_epoch_s=NOW_S)
     delay_s = verdict.strategy.delay_s(0, draw=0.0, hint_s=verdict.hint_s, daily=verdict.daily)

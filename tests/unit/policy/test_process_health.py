@@ -43,8 +43,8 @@ def test_check_that_reaches_a_place_makes_it_well() -> None:
     sick = failed(failed(reached(NEW, "good"), "a", "resolver", 0.0), "b", "resolver", 0.0)
     assert sick.destinations == ("a", "b", "good")
     assert reached(sick, "c").sick == "resolver", "only a check decides, so that nothing flaps"
-    assert checked(sick, has_spare=True, is_connected=True, now_s=1.0) == ProcessHealth(reached=("good",))
-    still = checked(sick, has_spare=False, is_connected=True, now_s=1.0)
+    assert checked(sick, has_spare=True, is_connected=True, now_mono=1.0) == ProcessHealth(reached=("good",))
+    still = checked(sick, has_spare=False, is_connected=True, now_mono=1.0)
     assert still.sick
     assert [next_check_s(each) for each in (sick, still)] == [1.0, 2.0]
     assert next_check_s(ProcessHealth(checks=99)) == 10.0
@@ -53,8 +53,8 @@ def test_check_that_reaches_a_place_makes_it_well() -> None:
 def test_process_that_knows_no_place_that_works_tries_again() -> None:
     """All that it knows may be down for everybody: two tenants' own hosts must not stop it for good."""
     sick = failed(failed(NEW, "a", "resolver", 0.0), "b", "resolver", 0.0)
-    assert checked(sick, has_spare=True, is_connected=False, now_s=TRIAL_S - 1).sick
-    assert not checked(sick, has_spare=True, is_connected=False, now_s=TRIAL_S).sick
+    assert checked(sick, has_spare=True, is_connected=False, now_mono=TRIAL_S - 1).sick
+    assert not checked(sick, has_spare=True, is_connected=False, now_mono=TRIAL_S).sick
 
 
 def test_stored_faults_and_places_have_a_bound() -> None:

@@ -92,7 +92,7 @@ def failure_text(failure: FailureRecord) -> str:
     """JSON of one failed attempt; never fails. Only its details may be cut short."""
     fields = {
         "category": failure.category,
-        "code": safe_text(failure.code, MAX_CODE_BYTES, known=False) if failure.code else "unknown",
+        "code": safe_text(failure.code, MAX_CODE_BYTES, mask_known=False) if failure.code else "unknown",
         "reason": safe_text(failure.reason),
         "ran_s": failure.ran_s,
         "attempt": failure.attempt,

@@ -60,7 +60,7 @@ def try_response(
     trace: list[TraceStep] = []
     verdict = classify(rules, reply, now_epoch_s=time.time(), trace=trace)
     told = as_record(verdict, reply, factor)
-    steps = [{"place": each.place, "seen": each.seen} for each in trace]
+    steps = [{"place": each.step, "seen": each.finding} for each in trace]
     if call.out.as_json:
         call.out.record({**told, "steps": steps})
         return None

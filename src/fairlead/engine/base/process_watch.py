@@ -86,9 +86,9 @@ class ProcessWatch:
                 self._health,
                 has_spare=self._has_spare(),
                 is_connected=is_connected,
-                now_s=self._clock.monotonic(),
+                now_mono=self._clock.monotonic(),
             )
-        self._emit(ProcessRecovered(at_start.sick, round(self._clock.monotonic() - at_start.since_s, 3)))
+        self._emit(ProcessRecovered(at_start.sick, round(self._clock.monotonic() - at_start.since_mono, 3)))
         for callback in self._on_well:
             callback()
 

@@ -95,7 +95,7 @@ def classify_outcome(
         admission.record_no_response(verdict.health, outcome.kind, sent=outcome.sent, hurried=hurried)
         return AttemptResult(outcome, None, verdict)
     response = LazyResponse(outcome.status, outcome.headers, outcome.body)
-    excerpt = response.judged()
+    excerpt = response.excerpt()
     observations = parse_limits(admission.dialect, excerpt, now_epoch_s=now_epoch_s)
     verdict = classify(rules, excerpt, observations, now_epoch_s=now_epoch_s)
     admission.apply_observations(observations, verdict.health, verdict.code)

@@ -26,7 +26,7 @@ from fairlead.engine.jobs.handler import current_job
 from fairlead.engine.limits.bulk_slots import BulkAdmitter, BulkOperation, BulkRequest
 from fairlead.engine.ports import ConnectionKey, HttpRequest, NoResponse, StreamBroken, Transport
 from fairlead.errors import BulkLimitReachedError, BulkStillRunningError, CallFailedError
-from fairlead.policy.calls.bulk.protocol import BulkDenied, BulkProtocol, BulkQuery, BulkSeen, BulkState
+from fairlead.policy.calls.bulk.protocol import BulkProtocol, BulkQuery, BulkRejection, BulkState, BulkStatus
 from fairlead.policy.calls.classify.status import category_of_status, is_success
 from fairlead.policy.calls.deadline import buffer_s, has_time
 from fairlead.policy.failures.backoff import Jitter, backoff_s
@@ -82,7 +82,7 @@ class BulkRun:
     """A bulk operation that runs or has ended; see `Client.bulk`."""
 
     def __init__(
-        self, place: BulkOperation, order: BulkOrder, ask: Asking, runs: BulkRuns, seen: BulkSeen
+        self, place: BulkOperation, order: BulkOrder, ask: Asking, runs: BulkRuns, seen: BulkStatus
     ) -> None:
         self._place = place
         self._order = order
@@ -156,11 +156,11 @@ class BulkRun:
 
     async def look(self) -> None:
         """Ask the vendor how it is doing now."""
-        reply = await self._ask(self._order.way.look(self.id, self._order.version))
-        found = next((one for one in self._order.way.seen(reply) if one.id == self.id), None)
+        reply = await self._ask(self._order.way.status_query(self.id, self._order.version))
+        found = next((one for one in self._order.way.parse_operations(reply) if one.id == self.id), None)
         if found is None:
             self._place.finished()
-            self._seen = BulkSeen(self.id, BulkState.ENDED, "unknown")
+            self._seen = BulkStatus(self.id, BulkState.ENDED, "unknown")
             raise self._failed("the vendor knows the bulk operation no more", self._seen)
         self._seen = found
 
@@ -253,7 +253,7 @@ class BulkRun:
             retry_after_s=again_s,
         )
 
-    def _failed(self, what: str, seen: BulkSeen) -> CallFailedError:
+    def _failed(self, what: str, seen: BulkStatus) -> CallFailedError:
         code = seen.code or seen.status
         category = _CATEGORIES.get(code, Category.PERMANENT_REQUEST)
         shown = code if code in _CATEGORIES else safe_text(code, 64)
@@ -310,7 +310,7 @@ class BulkRuns:
     ) -> BulkRun:
         """The one of this token: known by its id, running already, or begun now."""
         if token is not None and token.running_id:
-            run = BulkRun(place, order, ask, self, BulkSeen(token.running_id, BulkState.RUNNING, ""))
+            run = BulkRun(place, order, ask, self, BulkStatus(token.running_id, BulkState.RUNNING, ""))
             run.adopted = True
             place.started(run.id)
             return run
@@ -332,7 +332,7 @@ class BulkRuns:
         run.adopted = adopted
         return run
 
-    async def _found(self, place: BulkOperation, order: BulkOrder, ask: Asking) -> BulkSeen | None:
+    async def _found(self, place: BulkOperation, order: BulkOrder, ask: Asking) -> BulkStatus | None:
         """Return an operation of the same kind and text that runs, or that ended in a place we held before.
 
         An ended operation counts only if it began after this work: an older one has the rows of another run.
@@ -340,15 +340,17 @@ class BulkRuns:
         if not (place.resumed or order.way.may_share(order.kind)):
             return None
         text = _words(order.text)
-        for one in order.way.seen(await ask(order.way.latest(order.kind, order.version))):
+        for one in order.way.parse_operations(await ask(order.way.list_query(order.kind, order.version))):
             is_ours = place.resumed and (one.created_s or 0.0) >= _began_s(place) - _CLOCKS_APART_S
             if _words(one.text) == text and (is_ours or one.state is BulkState.RUNNING):
                 return one
         return None
 
-    async def _begun(self, place: BulkOperation, order: BulkOrder, ask: Asking) -> BulkSeen:
-        begun = order.way.begun(await ask(order.way.begin(order.kind, order.text, order.variables)))
-        if isinstance(begun, BulkDenied):
+    async def _begun(self, place: BulkOperation, order: BulkOrder, ask: Asking) -> BulkStatus:
+        begun = order.way.parse_start(
+            await ask(order.way.start_query(order.kind, order.text, order.variables))
+        )
+        if isinstance(begun, BulkRejection):
             what = f"the bulk operation was not begun: {safe_text(begun.message or begun.code, 400)}"
             hint = "correct the text of the operation"
             raise _call_failed(order, what, Category.PERMANENT_REQUEST, safe_text(begun.code, 64), hint)

@@ -29,7 +29,7 @@ QUORUM = 2
 """How many connections, hosts or processes must agree before something shared closes."""
 
 
-class Own(StrEnum):
+class LocalReach(StrEnum):
     """What stops at the connection, job or process that met it."""
 
     NOTHING = "nothing"
@@ -56,13 +56,13 @@ class Reach:
     """What an outcome or error stops.
 
     Attributes:
-        own: What stops at once at the connection, job or process that met it.
+        local: What stops at once at the connection, job or process that met it.
         shared: What closes to others once `QUORUM` of its kind agree.
         lifts: The shared closures that this contradicts, and ends.
         by_process: Whether the process itself may be at fault, so that as many processes must agree, too.
     """
 
-    own: Own
+    local: LocalReach
     shared: Shared = Shared.NOTHING
     lifts: frozenset[Shared] = frozenset()
     by_process: bool = False
@@ -70,37 +70,37 @@ class Reach:
     @property
     def backs_off(self) -> bool:
         """Whether the connection waits before its next refresh."""
-        return self.own is Own.CONNECTION
+        return self.local is LocalReach.CONNECTION
 
 
 _ANSWERED = frozenset({Shared.HOST})
-_HOST_DOWN = Reach(Own.CONNECTION, Shared.HOST)
-_REFUSED = Reach(Own.ATTEMPT, lifts=_ANSWERED)
-_NOTHING, _ATTEMPT, _LIMIT = Reach(Own.NOTHING), Reach(Own.ATTEMPT), Reach(Own.LIMIT)
-_GRANT, _PROCESS = Reach(Own.GRANT), Reach(Own.PROCESS)
+_HOST_DOWN = Reach(LocalReach.CONNECTION, Shared.HOST)
+_REFUSED = Reach(LocalReach.ATTEMPT, lifts=_ANSWERED)
+_NOTHING, _ATTEMPT, _LIMIT = Reach(LocalReach.NOTHING), Reach(LocalReach.ATTEMPT), Reach(LocalReach.LIMIT)
+_GRANT, _PROCESS = Reach(LocalReach.GRANT), Reach(LocalReach.PROCESS)
 
 OWN_FAULT = _PROCESS
 """A fault of this process: out of descriptors, its resolver, its proxy."""
 
 NEVER_SENT = _NOTHING
-"""A permit whose request never left for a reason of ours: a lost claim, an unavailable database."""
-GRANTED = Reach(Own.NOTHING, lifts=frozenset({Shared.HOST, Shared.RATE, Shared.APP}))
+"""A permit without a sent request, for a reason of ours: a lost claim, an unavailable database."""
+GRANTED = Reach(LocalReach.NOTHING, lifts=frozenset({Shared.HOST, Shared.RATE, Shared.APP}))
 """A token was given: its endpoint and its app are well."""
 
 TOKEN: Mapping[str, Reach] = MappingProxyType(
     {
         "granted": GRANTED,
-        "not_processed.transient_rate_limit": Reach(Own.CONNECTION, Shared.RATE, _ANSWERED),
+        "not_processed.transient_rate_limit": Reach(LocalReach.CONNECTION, Shared.RATE, _ANSWERED),
         "not_processed.transient_server": _HOST_DOWN,
         "transient_failure.transient_server": _HOST_DOWN,
-        "transient_failure.transient_network": Reach(Own.CONNECTION, lifts=_ANSWERED),
-        "rejected.permanent_auth": Reach(Own.GRANT, lifts=_ANSWERED),
+        "transient_failure.transient_network": Reach(LocalReach.CONNECTION, lifts=_ANSWERED),
+        "rejected.permanent_auth": Reach(LocalReach.GRANT, lifts=_ANSWERED),
         "rejected.permanent_config": _REFUSED,
         "rejected.permanent_permission": _REFUSED,
         "rejected.permanent_request": _REFUSED,
-        "rejected.permanent_config.client": Reach(Own.CONNECTION, Shared.APP, _ANSWERED),
+        "rejected.permanent_config.client": Reach(LocalReach.CONNECTION, Shared.APP, _ANSWERED),
         "unknown": _HOST_DOWN,
-        "not_sent": Reach(Own.CONNECTION, Shared.HOST, by_process=True),
+        "not_sent": Reach(LocalReach.CONNECTION, Shared.HOST, by_process=True),
         "not_sent.process": OWN_FAULT,
     }
 )
@@ -118,8 +118,8 @@ CALL: Mapping[Category | Scope | DestinationHealth, Reach] = MappingProxyType(
         DestinationHealth.NEUTRAL: _NOTHING,
         DestinationHealth.HEALTHY: _NOTHING,
         DestinationHealth.RESPONDING: _NOTHING,
-        DestinationHealth.UNHEALTHY: Reach(Own.ROUTE),
-        DestinationHealth.UNREACHED: Reach(Own.ROUTE_HERE, by_process=True),
+        DestinationHealth.UNHEALTHY: Reach(LocalReach.ROUTE),
+        DestinationHealth.UNREACHED: Reach(LocalReach.ROUTE_HERE, by_process=True),
     }
 )
 """Failed calls by category, or by the scope of the limit that refused; what an attempt says of its host."""

@@ -80,7 +80,7 @@ def is_idempotent(method: str, headers: Iterable[str]) -> bool:
 def decide_next(
     attempt: Attempt, verdict: Verdict, *, status: int | None, draw: float, factor: float
 ) -> Decision:
-    """Return what to do after *attempt*, whose response was classified as *verdict*.
+    """Return what to do after *attempt*, given the *verdict* on its response.
 
     Args:
         status: The HTTP status. None: there was no response.

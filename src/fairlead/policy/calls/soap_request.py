@@ -1,7 +1,7 @@
-"""A SOAP message as it is sent: the envelope around a body, and the headers beside it (C1).
+"""SOAP requests: the envelope around a body, and the HTTP headers. Spec: C1.
 
-What comes from outside never ends an element that it did not begin: values are escaped, names are checked,
-and XML that is given as text is read by itself first. Sources: w3.org TR/2000/NOTE-SOAP-20000508,
+No argument can end an element that it did not begin: values are escaped, names are checked, and XML text is
+parsed by itself first. Sources: w3.org TR/2000/NOTE-SOAP-20000508,
 TR/soap12-part1, TR/soap12-part2 §7.1.4 (action).
 """
 
@@ -41,12 +41,16 @@ def envelope(
     namespaces: Mapping[str, str] | None = None,
     version: SoapVersion = "1.1",
 ) -> bytes:
-    """The message that holds *body* and, above it, *header*, as UTF-8.
+    """Return the message with *body* and *header*, as UTF-8.
 
-    A mapping gives elements by their names: a value is a text, a number, true or false, None (an empty
-    element), a list (the element once for each), or a mapping of its own, where ``@name`` is an attribute and
-    ``#text`` the text. *namespaces* are declared by prefix ("" for names without one). InvalidInputError for what
-    is no XML.
+    A mapping holds elements by name. A value is a text, a number, true or false, None (an empty element), a list
+    (the element once for each entry), or another mapping, in which ``@name`` is an attribute and ``#text`` the text.
+
+    Args:
+        namespaces: Addresses by prefix; "" for names without a prefix.
+
+    Raises:
+        InvalidInputError: A part is not XML.
 
     >>> envelope({"get": {"@id": "1", "name": ["a & b", "c"]}}).partition(b"Body>")[2][:58]
     b'<get id="1"><name>a &amp; b</name><name>c</name></get></so'
@@ -64,13 +68,13 @@ def envelope(
 
 
 def soap_headers(action: str, version: SoapVersion = "1.1") -> dict[str, str]:
-    """The headers of a message for *action* ("" where the service asks for none).
+    """Return the HTTP headers of a message for *action*; "" if the service expects none.
 
     >>> soap_headers("get")["soapaction"], soap_headers("get", "1.2")
     ('"get"', {'content-type': 'application/soap+xml; charset=utf-8; action="get"'})
     """
-    told: object = action
-    if not isinstance(told, str) or not _ACTION.fullmatch(told):
+    text: object = action
+    if not isinstance(text, str) or not _ACTION.fullmatch(text):
         raise _wrong("the action of a SOAP call is none", "give it as the WSDL has it: soapAction")
     if version == "1.2":
         behind = f'; action="{action}"' if action else ""
@@ -91,9 +95,9 @@ def _declared(namespaces: Mapping[str, str]) -> str:
     )
 
 
-def _checked(given: Xml, declared: str) -> str:
-    """*given* as elements that are whole by themselves: nothing in it reaches beyond its place."""
-    text = given if isinstance(given, str) else "".join(_elements(given, 0))
+def _checked(xml: Xml, declared: str) -> str:
+    """Return *xml* as complete elements, so that nothing in it ends an element around it."""
+    text = xml if isinstance(xml, str) else "".join(_elements(xml, 0))
     try:
         read_xml(f"<part{declared}>{text}</part>")
     except XmlRefused as refused:
@@ -102,19 +106,19 @@ def _checked(given: Xml, declared: str) -> str:
     return text
 
 
-def _elements(given: Mapping[str, Any], depth: int) -> Iterator[str]:
+def _elements(mapping: Mapping[str, Any], depth: int) -> Iterator[str]:
     if depth > _DEEPEST:
         raise _wrong("a SOAP message nests too deep", f"keep to {_DEEPEST} levels")
-    if not isinstance(given, Mapping):
-        raise _wrong(f"{type(given).__name__} is no element of XML", "give XML, or a mapping")
-    for name, value in given.items():
+    if not isinstance(mapping, Mapping):
+        raise _wrong(f"{type(mapping).__name__} is no element of XML", "give XML, or a mapping")
+    for name, value in mapping.items():
         if not isinstance(name, str):
             raise _wrong(f"{type(name).__name__} is no name of an XML element", "give names as texts")
         if name.startswith("@") or name == "#text":
             continue
         many = value if isinstance(value, Sequence) and not isinstance(value, str | bytes) else (value,)
-        for one in many:
-            yield _element(_name(name), one, depth)
+        for item in many:
+            yield _element(_name(name), item, depth)
 
 
 def _element(name: str, value: Any, depth: int) -> str:
@@ -123,7 +127,9 @@ def _element(name: str, value: Any, depth: int) -> str:
         return f"<{name}>{inside}</{name}>" if inside else f"<{name}/>"
     inside = _text(value.get("#text")) + "".join(_elements(value, depth + 1))
     attributes = "".join(
-        f" {_name(key[1:])}={quoteattr(_plain(told))}" for key, told in value.items() if key.startswith("@")
+        f" {_name(key[1:])}={quoteattr(_plain(attribute))}"
+        for key, attribute in value.items()
+        if key.startswith("@")
     )
     return f"<{name}{attributes}>{inside}</{name}>" if inside else f"<{name}{attributes}/>"
 
@@ -149,5 +155,5 @@ def _plain(value: Any) -> str:
     raise _wrong(f"a {type(value).__name__} is no value of XML", "give texts and numbers")
 
 
-def _wrong(what: str, hint: str) -> InvalidInputError:
-    return InvalidInputError(what, hint=hint)
+def _wrong(message: str, hint: str) -> InvalidInputError:
+    return InvalidInputError(message, hint=hint)

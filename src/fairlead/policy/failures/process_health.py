@@ -80,14 +80,14 @@ class ProcessHealth:
         faults: The kind and the time of the latest fault of each destination since one was reached.
         reached: Destinations that were reached, the latest last.
         sick: The kind of fault that made the process sick; "" while it is well.
-        since_s: When it got sick.
+        since_mono: When it got sick.
         checks: How often it was checked since.
     """
 
     faults: Mapping[str, tuple[str, float]] = field(default_factory=dict)
     reached: tuple[str, ...] = ()
     sick: str = ""
-    since_s: float = 0.0
+    since_mono: float = 0.0
     checks: int = 0
 
     @property
@@ -96,16 +96,16 @@ class ProcessHealth:
         return (*self.faults, *(name for name in self.reached[-SICK_FROM:] if name not in self.faults))
 
 
-def failed(health: ProcessHealth, destination: str, kind: str, now_s: float) -> ProcessHealth:
+def failed(health: ProcessHealth, destination: str, kind: str, now_mono: float) -> ProcessHealth:
     """Return *health* after a connection to *destination* failed by a fault of *kind*."""
     if not is_own_fault(kind) or kind == "pool":
         return health
-    recent = [(p, f) for p, f in health.faults.items() if p != destination and now_s - f[1] < WINDOW_S]
-    faults = dict([*recent[1 - MOST_DESTINATIONS :], (destination, (kind, now_s))])
+    recent = [(p, f) for p, f in health.faults.items() if p != destination and now_mono - f[1] < WINDOW_S]
+    faults = dict([*recent[1 - MOST_DESTINATIONS :], (destination, (kind, now_mono))])
     health = replace(health, faults=faults)
     if health.sick or (kind != "descriptors" and len(faults) < SICK_FROM):
         return health
-    return replace(health, sick=kind, since_s=now_s, checks=0)
+    return replace(health, sick=kind, since_mono=now_mono, checks=0)
 
 
 def reached(health: ProcessHealth, destination: str) -> ProcessHealth:
@@ -119,16 +119,16 @@ def next_check_s(health: ProcessHealth) -> float:
     return min(CHECK_MOST_S, CHECK_FIRST_S * 2.0 ** min(health.checks, 10))
 
 
-def checked(health: ProcessHealth, *, has_spare: bool, is_connected: bool, now_s: float) -> ProcessHealth:
+def checked(health: ProcessHealth, *, has_spare: bool, is_connected: bool, now_mono: float) -> ProcessHealth:
     """Return *health* after a check.
 
     Args:
         health: That of a sick process.
         has_spare: Whether there are spare descriptors.
         is_connected: Whether any destination was reached.
-        now_s: The time of the check.
+        now_mono: The time of the check.
     """
-    may_try = is_connected or health.sick == "descriptors" or now_s - health.since_s >= TRIAL_S
+    may_try = is_connected or health.sick == "descriptors" or now_mono - health.since_mono >= TRIAL_S
     if has_spare and may_try:
         return ProcessHealth(reached=health.reached)
     return replace(health, checks=health.checks + 1)

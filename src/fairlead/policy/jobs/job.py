@@ -22,7 +22,7 @@ from fairlead.errors import (
     NotSentError,
     RefusedError,
 )
-from fairlead.policy.calls.blast_radius import Own, of_call, of_error
+from fairlead.policy.calls.blast_radius import LocalReach, of_call, of_error
 from fairlead.policy.calls.classify.verdict import Verdict
 from fairlead.policy.failures.backoff import checked_draw, jittered_s, nominal_delay_s
 from fairlead.policy.failures.category import Category, Failure, classify_exception
@@ -214,7 +214,7 @@ def outcome_of_exception(
     if wait_s is None or not math.isfinite(wait_s):
         return Retry(classify_exception(error, transient))
     wait_s = min(max(wait_s, 0.0), LONGEST_DELAY_S / 2)
-    if of_error(error).own is Own.LIMIT:  # it has a reservation, or is the first of its group
+    if of_error(error).local is LocalReach.LIMIT:  # it has a reservation, or is the first of its group
         return Snooze(wait_s, _wait_reason(error), in_place=True)
     return Snooze(wait_s * (1 + checked_draw(draw) / 10), _wait_reason(error))
 
@@ -250,7 +250,9 @@ def _vendors_wait(error: CallFailedError, waits: int, draw: float) -> Snooze | N
     rule = DEFAULT_RULES[Category.TRANSIENT_RATE_LIMIT]
     nominal_s = nominal_delay_s(waits, base_s=rule.base_s, cap_s=rule.cap_s)
     wait_s = min(max(requested_s, jittered_s(nominal_s, rule.jitter, draw)), LONGEST_DELAY_S / 2)
-    return Snooze(wait_s, _wait_reason(error), in_place=of_call(verdict).own is Own.LIMIT, counted=True)
+    return Snooze(
+        wait_s, _wait_reason(error), in_place=of_call(verdict).local is LocalReach.LIMIT, counted=True
+    )
 
 
 def budget_snooze(remaining_s: float | None, timeout_s: float | None) -> Snooze | None:

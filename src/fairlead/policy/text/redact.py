@@ -70,13 +70,13 @@ _CHANGES = 0.2  # of neighbours: a random string has them at half of its places,
 _CAPITALS = (0.3, 0.7)  # where there are no digits; CamelCase has fewer
 
 
-def redact(text: str, *, shapes: bool = True, known: bool = True) -> str:
+def redact(text: str, *, shapes: bool = True, mask_known: bool = True) -> str:
     """Return *text* with ``***`` for what is or looks like a secret.
 
     Args:
         text: The text.
         shapes: Also mask what looks random. Default True.
-        known: Search for the secrets of this process. False for fairlead's own names and codes, and for text that
+        mask_known: Search for the secrets of this process. False for fairlead's own names and codes, and for text that
             was searched before. Default True.
 
     >>> redact("POST failed: grant_type=refresh_token&refresh_token=TG-5b9032b4e23464aed1f959f-1234567")
@@ -84,7 +84,7 @@ def redact(text: str, *, shapes: bool = True, known: bool = True) -> str:
     >>> redact("got q0Vx3mT8yKp2Rz7LwN5sB1dF from the vendor")
     'got *** from the vendor'
     """
-    text = KNOWN_SECRETS.masked(text) if known else text
+    text = KNOWN_SECRETS.masked(text) if mask_known else text
     lowered = text.translate(_LOWER)
     text = "".join(_without_named(text, lowered))
     if _MARKS.search(text):

@@ -29,11 +29,11 @@ _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 _INSTEAD = "\ufffd"
 
 
-def safe_text(value: object, max_bytes: int = MAX_SAFE_BYTES, *, known: bool = True) -> str:
+def safe_text(value: object, max_bytes: int = MAX_SAFE_BYTES, *, mask_known: bool = True) -> str:
     """Return a text for *value* that can be stored and shown: valid UTF-8, printable, bounded, secrets masked.
 
-    An exception becomes ``TypeName: message``; fairlead's own become their message. Default bound 4 KiB; *known* as
-    in ``redact``.
+    An exception becomes ``TypeName: message``; fairlead's own become their message. The default bound is 4 KiB;
+    *mask_known* is that of ``redact``.
 
     >>> safe_text(ValueError("bad value"))
     'ValueError: bad value'
@@ -42,7 +42,7 @@ def safe_text(value: object, max_bytes: int = MAX_SAFE_BYTES, *, known: bool = T
     if isinstance(value, BaseException) and not isinstance(value, FairleadError):
         text = f"{name}: {text}" if text.strip() else name
     # Masked before it is cut: half a secret is still half a secret (T8).
-    masked = redact(_UNPRINTABLE.sub(_INSTEAD, text), known=known)
+    masked = redact(_UNPRINTABLE.sub(_INSTEAD, text), mask_known=mask_known)
     if len(text) > max_bytes + BEYOND:
         masked = masked[:-BEYOND]
     return clipped(masked, max_bytes).strip() or name
@@ -74,9 +74,9 @@ def unstorable(value: object) -> dict[str, str]:
 
 
 def safe_json(value: object, max_bytes: int = MAX_SAFE_BYTES, *, marked: bool = False) -> str:
-    """JSON text for *value* that jsonb takes, at most *max_bytes* long (default 4 KiB).
+    """Return JSON text for *value* that jsonb accepts, at most *max_bytes* long (default 4 KiB).
 
-    What JSON cannot say is said as text, or with *marked* as ``{"unstorable": "<text>"}``; a value that is
+    What JSON cannot express becomes text, or with *marked* ``{"unstorable": "<text>"}``; a value that is
     too large becomes ``{"truncated": true, "text": "<its beginning>"}``.
 
     >>> safe_json({"ratio": float("nan"), "who": {"acme"}})

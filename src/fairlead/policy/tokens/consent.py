@@ -1,4 +1,4 @@
-"""What must hold of a consent besides its state: where its answer comes back to, and who says it answered.
+"""The checks of a consent besides its state: the address it returns to, and the issuer that responds.
 
 Sources: RFC 9700 §2.1 and §4.4 (mix-up), RFC 9207 (`iss`), RFC 8252 §7.3 (loopback).
 """

@@ -52,8 +52,8 @@ _JWT = re.compile(r"e[w-z][A-Za-z0-9_-]{0,16384}\.(e[w-z][A-Za-z0-9_-]{0,16384})
 def read_number(value: object) -> float | None:
     """Return *value*, a number or the text of one, rounded down; None unless that is 1 or more."""
     if isinstance(value, str):
-        found = _NUMBER.fullmatch(value) if len(value) <= _LONGEST_TIME else None
-        value = float(found[1]) if found else None
+        match = _NUMBER.fullmatch(value) if len(value) <= _LONGEST_TIME else None
+        value = float(match[1]) if match else None
     number = number_of(value)
     return math.floor(number) if math.isfinite(number) and number >= 1 else None
 
@@ -83,36 +83,36 @@ def lifetime_of_answer(
     """
     stated_s, claims = _usable(life_s), _claims(access_token)
     if claims or stated_s is None:
-        now_s = parse_http_date(date) if date is not None else None
-        if stated_s is None and now_s is not None and ends_at is not None:
-            stated_s = _usable(ends_at - now_s)
-        stated_s = min(filter(None, (stated_s, _claimed_s(claims, now_s))), default=None)
+        issuer_at = parse_http_date(date) if date is not None else None
+        if stated_s is None and issuer_at is not None and ends_at is not None:
+            stated_s = _usable(ends_at - issuer_at)
+        stated_s = min(filter(None, (stated_s, _claimed_s(claims, issuer_at))), default=None)
     return stated_s
 
 
-def jwt_lifetime_s(access_token: str, now_s: float | None = None) -> float | None:
+def jwt_lifetime_s(access_token: str, issuer_at: float | None = None) -> float | None:
     """Return how long *access_token* lives by its own claims; None where it is no JWT or states nothing.
 
-    *now_s* is the Unix time at the issuer, where it is known.
+    *issuer_at* is the Unix time at the issuer, where it is known.
     """
-    return _claimed_s(_claims(access_token), now_s)
+    return _claimed_s(_claims(access_token), issuer_at)
 
 
-def _claimed_s(claims: dict[str, Any], now_s: float | None) -> float | None:
-    end_s, start_s = read_number(claims.get("exp")), read_number(claims.get("iat"))
-    if end_s is None:
+def _claimed_s(claims: dict[str, Any], issuer_at: float | None) -> float | None:
+    end_at, start_at = read_number(claims.get("exp")), read_number(claims.get("iat"))
+    if end_at is None:
         return None
-    # An issuer may return a token that it made earlier: then *now_s* tells what is left of it.
-    lives = [_usable(end_s - since_s) for since_s in (start_s, now_s) if since_s is not None]
+    # An issuer may return a token that it issued earlier, so the time at the issuer counts as well.
+    lives = [_usable(end_at - from_at) for from_at in (start_at, issuer_at) if from_at is not None]
     return min(filter(None, lives), default=None)
 
 
 def _claims(access_token: str) -> dict[str, Any]:
-    found = _JWT.fullmatch(access_token)
-    if found is None:
+    match = _JWT.fullmatch(access_token)
+    if match is None:
         return {}
     try:
-        return json_object(base64.urlsafe_b64decode(found[1] + "=" * (-len(found[1]) % 4)).decode())
+        return json_object(base64.urlsafe_b64decode(match[1] + "=" * (-len(match[1]) % 4)).decode())
     except (Unreadable, ValueError):  # no base64url, no UTF-8, no JSON
         return {}
 

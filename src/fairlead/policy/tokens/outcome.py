@@ -194,13 +194,13 @@ def _refusal(profile: Profile, answer: Answer) -> TokenOutcome:
 
 
 def _known_code(profile: Profile, error: ErrorFields | None) -> str | None:
-    """The first code in the profile's places that the profile knows, else the first there is."""
+    """Return the first code in the profile's fields that the profile knows, else the first code."""
     if error is None:
         return None
     at = dict(error.codes)
-    found = [at[place] for place in profile.errors.code_fields if place in at]
-    known = _all_codes(profile)
-    return next((code for code in found if code in known), found[0] if found else None)
+    codes = [at[field] for field in profile.errors.code_fields if field in at]
+    profile_codes = _all_codes(profile)
+    return next((code for code in codes if code in profile_codes), codes[0] if codes else None)
 
 
 def _all_codes(profile: Profile) -> frozenset[str]:
@@ -211,8 +211,8 @@ def _all_codes(profile: Profile) -> frozenset[str]:
 
 
 def _fatal_phrase(profile: Profile, error: ErrorFields | None) -> bool:
-    told = " ".join(error.texts).lower() if error else ""
-    return any(phrase.lower() in told for phrase in profile.errors.fatal_phrases)
+    text = " ".join(error.texts).lower() if error else ""
+    return any(phrase.lower() in text for phrase in profile.errors.fatal_phrases)
 
 
 def shown_code(profile: Profile, code: str) -> str:
@@ -228,14 +228,14 @@ def shown_code(profile: Profile, code: str) -> str:
 def _granted(profile: Profile, grant: Grant, lifetime_s: float | None) -> Granted:
     other = {} if grant.other.reveal() == NO_FIELDS else json.loads(grant.other.reveal())
     facts = profile.refresh_token
-    told = at_path(other, facts.expires_in_field) if facts.expires_in_field else None
+    expires_in = at_path(other, facts.expires_in_field) if facts.expires_in_field else None
     return Granted(
         access_token=grant.access_token,
         refresh_token=grant.refresh_token,
         token_type=grant.token_type,
         scope=grant.scope,
         expires_in_s=lifetime_s or profile.ttl_default_s,
-        refresh_expires_in_s=_refresh_life(told) or facts.idle_s,
+        refresh_expires_in_s=_refresh_life(expires_in) or facts.idle_s,
         account_id=_account_id(profile, other),
         other=grant.other,
         lifetime_s=lifetime_s,

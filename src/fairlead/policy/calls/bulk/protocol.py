@@ -1,4 +1,4 @@
-"""What a client must know of a vendor to run a bulk operation; one small module has it for each vendor."""
+"""The protocol of bulk operations; one small module implements it for each provider."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from fairlead.policy.limits.feedback.raw_response import RawResponse
 
 
 class BulkState(Enum):
-    """How an operation is doing."""
+    """The state of a bulk operation."""
 
     RUNNING = "running"
     COMPLETED = "completed"
-    """It ended as it should, with or without rows."""
+    """It completed, with or without rows."""
     ENDED = "ended"
     """It failed, was cancelled, or its result is gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class BulkQuery:
-    """A question of GraphQL. *changes*: it begins something, and is not to be asked twice."""
+    """A GraphQL request. *changes*: it starts an operation, so it must not be repeated."""
 
     query: str = field(repr=False)
     variables: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -30,11 +30,11 @@ class BulkQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class BulkSeen:
-    """A bulk operation as the vendor reports it.
+class BulkStatus:
+    """A bulk operation as the provider reports it.
 
     Attributes:
-        status, code: In the vendor's words.
+        status, code: The provider's own.
         text: The operation's query or mutation.
         count: Objects so far.
         url: The temporary address of its rows, or None.
@@ -52,45 +52,49 @@ class BulkSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class BulkDenied:
-    """It was not begun; *code* and *message* are the vendor's."""
+class BulkRejection:
+    """The refusal to start an operation; *code* and *message* are the provider's."""
 
     code: str
     message: str
 
 
 class BulkProtocol(Protocol):
-    """One vendor's way. *version*: of its API, where it has such."""
+    """The bulk operations of one provider. *version* is that of its API, if it has versions."""
 
     @property
     def api(self) -> str:
-        """Which of the profile's APIs is asked."""
+        """The API of the profile that runs bulk operations."""
         ...
 
     def kind_of(self, text: str) -> str:
-        """Which of the profile's kinds an operation of this text is."""
+        """Return the kind of an operation with this text, as the profile names it."""
         ...
 
-    def begin(self, kind: str, text: str, variables: Mapping[str, Any]) -> BulkQuery:
-        """What begins one. InvalidInputError where *variables* lack something."""
+    def start_query(self, kind: str, text: str, variables: Mapping[str, Any]) -> BulkQuery:
+        """Return the request that starts an operation.
+
+        Raises:
+            InvalidInputError: *variables* are not those that the kind takes.
+        """
         ...
 
-    def begun(self, reply: RawResponse) -> BulkSeen | BulkDenied:
-        """What the answer to `begin` says."""
+    def parse_start(self, response: RawResponse) -> BulkStatus | BulkRejection:
+        """Parse the response to `start_query`."""
         ...
 
-    def look(self, running_id: str, version: str) -> BulkQuery:
-        """What asks after one."""
+    def status_query(self, running_id: str, version: str) -> BulkQuery:
+        """Return the request for the status of one operation."""
         ...
 
-    def latest(self, kind: str, version: str) -> BulkQuery:
-        """What asks for the latest ones."""
+    def list_query(self, kind: str, version: str) -> BulkQuery:
+        """Return the request for the latest operations."""
         ...
 
-    def seen(self, reply: RawResponse) -> tuple[BulkSeen, ...]:
-        """The operations in an answer to `look` or `latest`, newest first."""
+    def parse_operations(self, response: RawResponse) -> tuple[BulkStatus, ...]:
+        """Parse the operations in a response to `status_query` or `list_query`, newest first."""
         ...
 
     def may_share(self, kind: str) -> bool:
-        """Whether two operations of one kind and text give the same rows, whoever began them."""
+        """Return whether two operations of one kind and text give the same rows, also if another client started one."""
         ...

@@ -1,7 +1,7 @@
-"""Shopify's bulk operations: GraphQL begins and follows them, their rows lie in a file.
+"""Bulk operations of Shopify: GraphQL starts and reports them, and a file holds their rows.
 
-From API 2026-01 on ``bulkOperation(id)`` and ``bulkOperations``; before, ``node(id)`` and
-``currentBulkOperation(type)``, which knows the last one alone.
+API versions from 2026-01 on have ``bulkOperation(id)`` and ``bulkOperations``; earlier ones have ``node(id)`` and
+``currentBulkOperation(type)``, which returns the last operation only.
 Source: shopify.dev docs/api/usage/bulk-operations/queries and .../imports, changelog/new-queries-for-bulk-
 operations, docs/api/admin-graphql/latest/objects/BulkOperation, .../enums/BulkOperationStatus.
 """
@@ -9,11 +9,11 @@ operations, docs/api/admin-graphql/latest/objects/BulkOperation, .../enums/BulkO
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from fairlead.errors import InvalidInputError
-from fairlead.policy.calls.bulk.protocol import BulkDenied, BulkQuery, BulkSeen, BulkState
+from fairlead.policy.calls.bulk.protocol import BulkQuery, BulkRejection, BulkState, BulkStatus
 from fairlead.policy.failures.http_date import parse_rfc_3339
 from fairlead.policy.limits.bulk_token import is_running_id
 from fairlead.policy.limits.feedback.raw_response import RawResponse
@@ -43,73 +43,60 @@ _STATES: Mapping[str, BulkState] = {
 
 
 class ShopifyBulk:
-    """See BulkWay."""
+    """The bulk operations of Shopify."""
 
     api = "graphql"
 
     def kind_of(self, text: str) -> str:
-        """``mutation`` where it begins with that word."""
         return "mutation" if _MUTATION.match(text) else "query"
 
-    def begin(self, kind: str, text: str, variables: Mapping[str, Any]) -> BulkQuery:
-        """A mutation reads its lines from a file that was uploaded before."""
+    def start_query(self, kind: str, text: str, variables: Mapping[str, Any]) -> BulkQuery:
         needed = {"stagedUploadPath"} if kind == "mutation" else set()
         if set(variables) != needed:
-            told = ", ".join(sorted(needed)) or "none"
+            names = ", ".join(sorted(needed)) or "none"
             hint = "upload the lines first (stagedUploadsCreate)" if needed else "write values into the query"
-            raise InvalidInputError(f"a bulk {kind} takes these variables: {told}", hint=hint)
+            raise InvalidInputError(f"a bulk {kind} takes these variables: {names}", hint=hint)
         return BulkQuery(_BEGIN[kind], {"text": text, **variables}, changes=True)
 
-    def begun(self, reply: RawResponse) -> BulkSeen | BulkDenied:
-        """The operation, or the first of the user errors."""
-        data = member(reply.body, "data")
-        told = next(iter(data.values()), None) if isinstance(data, dict) else None
-        seen = _seen(member(told, "bulkOperation"))
-        if seen is not None:
-            return seen
-        errors = entries(member(told, "userErrors"))
+    def parse_start(self, response: RawResponse) -> BulkStatus | BulkRejection:
+        data = member(response.body, "data")
+        payload = next(iter(data.values()), None) if isinstance(data, dict) else None
+        operation = _parse_operation(member(payload, "bulkOperation"))
+        if operation is not None:
+            return operation
+        errors = entries(member(payload, "userErrors"))
         first = errors[0] if errors else None
-        return BulkDenied(word(member(first, "code")) or "not_begun", word(member(first, "message")))
+        return BulkRejection(word(member(first, "code")) or "not_begun", word(member(first, "message")))
 
-    def look(self, running_id: str, version: str) -> BulkQuery:
-        """By its id."""
+    def status_query(self, running_id: str, version: str) -> BulkQuery:
         if version >= LISTED_SINCE:
             text = f"query ($id: ID!) {{ bulkOperation(id: $id) {{ {_FIELDS} }} }}"
         else:
             text = f"query ($id: ID!) {{ node(id: $id) {{ ... on BulkOperation {{ {_FIELDS} }} }} }}"
         return BulkQuery(text, {"id": running_id})
 
-    def latest(self, kind: str, version: str) -> BulkQuery:
-        """Newest first; before 2026-01 there is one."""
+    def list_query(self, kind: str, version: str) -> BulkQuery:
         if version >= LISTED_SINCE:
             return BulkQuery(f"{{ bulkOperations(first: {_LATEST}) {{ nodes {{ {_FIELDS} }} }} }}")
         return BulkQuery(f"{{ currentBulkOperation(type: {kind.upper()}) {{ {_FIELDS} }} }}")
 
-    def seen(self, reply: RawResponse) -> tuple[BulkSeen, ...]:
-        """Of one field: an operation, or a list of them."""
-        data = member(reply.body, "data")
-        told = next(iter(data.values()), None) if isinstance(data, dict) else None
-        found = entries(member(told, "nodes")) if member(told, "nodes") is not None else (told,)
-        return tuple(_all(found))
+    def parse_operations(self, response: RawResponse) -> tuple[BulkStatus, ...]:
+        data = member(response.body, "data")
+        payload = next(iter(data.values()), None) if isinstance(data, dict) else None
+        nodes = member(payload, "nodes")
+        values = entries(nodes) if nodes is not None else (payload,)
+        return tuple(filter(None, map(_parse_operation, values)))
 
     def may_share(self, kind: str) -> bool:
-        """A mutation's rows are those of its uploaded file, which the vendor does not name."""
-        return kind == "query"
+        return kind == "query"  # the rows of a mutation are those of its uploaded file, which is not named
 
 
-def _all(values: tuple[object, ...]) -> Iterator[BulkSeen]:
-    for value in values:
-        seen = _seen(value)
-        if seen is not None:
-            yield seen
-
-
-def _seen(value: object) -> BulkSeen | None:
+def _parse_operation(value: object) -> BulkStatus | None:
     running_id, status = word(member(value, "id")), word(member(value, "status"))
     if not is_running_id(running_id):
         return None
     text, url = member(value, "query"), member(value, "url")
-    return BulkSeen(
+    return BulkStatus(
         running_id,
         _STATES.get(status, BulkState.RUNNING),
         status,

@@ -1,10 +1,10 @@
-"""Answers to several things at once, of which some failed (C9): the items that did, and what each says.
+"""Failed items of responses to batches. Spec: C9.
 
-207 Multi-Status is read in the shapes that vendors give it: a list under ``items``, ``results``,
-``responses`` or at the top, each with its status; and HubSpot's, which lists errors apart with ids in place
-of indexes. Salesforce says 200 for its collections, composites and graphs; of a graph all is done or nothing,
-so it is one item. A 207 that cannot be read is a partial failure of which nothing is known; so is an answer
-of Salesforce, too large to be read, that tells of one.
+A 207 is read in the common shapes: a list under ``items``, ``results``, ``responses`` or at the top, each item
+with a status. HubSpot lists errors separately, with ids in place of indexes. Salesforce responds with 200 to
+collections, composites and graphs; a graph succeeds or fails as a whole, so it is one item. A 207 that cannot be
+read is a partial failure without known items, and so is a response of Salesforce that is too large to parse and
+reports a failure.
 
 Source: RFC 4918 §13; developers.hubspot.com docs/api/error-handling (multi-status);
 developer.salesforce.com api_rest resources_composite_sobjects_collections, resources_composite_composite,
@@ -35,13 +35,18 @@ _FAILED_PART = (
     (b'"httpStatusCode"', _NO_SUCCESS),
     (b'"statusCode"', _NO_SUCCESS),
 )
-_ROLLED_BACK = "PROCESSING_HALTED"  # said of the parts of a graph that failed for another one's sake
+_ROLLED_BACK = (
+    "PROCESSING_HALTED"  # the code of the parts of a graph that were rolled back because another part failed
+)
 
 
-def batch(response: RawResponse, dialect: str, by_code: Mapping[str, Category]) -> BodyError | None:
-    """The failed items of a batch; None where *reply* answers no batch, or all of it was done.
+def find_failed_items(
+    response: RawResponse, dialect: str, by_code: Mapping[str, Category]
+) -> BodyError | None:
+    """Return the failed items of a batch; None if it is no response to a batch, or every item succeeded.
 
-    *by_code*: the categories that rules have for codes of the provider.
+    Args:
+        by_code: The categories that rules give to codes of the provider.
     """
     if response.status == 207:
         failed = _multi_status(response.body, by_code)
@@ -57,36 +62,38 @@ def batch(response: RawResponse, dialect: str, by_code: Mapping[str, Category]) 
 
 
 def _multi_status(body: object, by_code: Mapping[str, Category]) -> list[FailedItem] | None:
-    """Failed items in order; None where it cannot be told which they are."""
+    """Return the failed items in order; None if they cannot be identified."""
     if (errors := _list(member(body, "errors"))) and isinstance(member(body, "results"), list):
         return [item for error in errors for item in _hubspot(error, by_code)]
     lists = (body, *(member(body, name) for name in _LISTS))
-    items = next((each for each in lists if isinstance(each, list)), None)
+    items = next((values for values in lists if isinstance(values, list)), None)
     if items is None or len(items) > _MOST_ITEMS:
         return None
-    told = [(_index(item, place), item, _status(item)) for place, item in enumerate(items)]
-    if any(status is None for _, _, status in told):
+    statuses = [(_index(item, position), item, _status(item)) for position, item in enumerate(items)]
+    if any(status is None for _, _, status in statuses):
         return None
     return [
         _failed(index, item, status, by_code)
-        for index, item, status in told
+        for index, item, status in statuses
         if status is not None and not is_success(status)
     ]
 
 
 def _failed(index: int | None, item: object, status: int, by_code: Mapping[str, Category]) -> FailedItem:
-    words = [code(member(item, *path)) for path in (("code",), ("error", "code"), ("errorCode",), ("error",))]
-    told = next((each for each in words if each and each != str(status)), "")
-    category = by_code.get(told) or category_of_status(status) or Category.TRANSIENT_NETWORK
-    return FailedItem(index, told or str(status), category, word(member(item, "id")) or None)
+    candidates = [
+        code(member(item, *path)) for path in (("code",), ("error", "code"), ("errorCode",), ("error",))
+    ]
+    item_code = next((candidate for candidate in candidates if candidate and candidate != str(status)), "")
+    category = by_code.get(item_code) or category_of_status(status) or Category.TRANSIENT_NETWORK
+    return FailedItem(index, item_code or str(status), category, word(member(item, "id")) or None)
 
 
 def _hubspot(error: object, by_code: Mapping[str, Category]) -> Iterator[FailedItem]:
-    told = code(member(error, "category")) or code(member(error, "subCategory")) or "failed"
-    category = by_code.get(told) or Category.PERMANENT_REQUEST
-    ids = [word(each) for each in _list(member(error, "context", "ids"))]
+    item_code = code(member(error, "category")) or code(member(error, "subCategory")) or "failed"
+    category = by_code.get(item_code) or Category.PERMANENT_REQUEST
+    ids = [word(value) for value in _list(member(error, "context", "ids"))]
     for ref in ids or [""]:
-        yield FailedItem(None, told, category, ref or None)
+        yield FailedItem(None, item_code, category, ref or None)
 
 
 def _may_be_salesforce(response: RawResponse) -> bool:
@@ -94,7 +101,7 @@ def _may_be_salesforce(response: RawResponse) -> bool:
 
 
 def _unread(response: RawResponse) -> bool:
-    """Whether it tells of a failure, and its JSON was not read: it is large, or none."""
+    """Return whether *response* reports a failure although its JSON was not parsed, because it is large or invalid."""
     text = (response.text or "").lstrip("\ufeff \t\r\n")
     if text.startswith("["):
         return response.holds(b'"success"', _FALSE)
@@ -125,15 +132,15 @@ def _parts(
 
 
 def _graphs(graphs: list[object], by_code: Mapping[str, Category]) -> Iterator[FailedItem]:
-    """Graphs that failed, each by what its first part says that did not fail for another one's sake."""
+    """Yield the graphs that failed, each with its first cause: a part that was not merely rolled back."""
     for index, graph in enumerate(graphs):
         parts = _list(member(graph, "graphResponse", "compositeResponse"))
         failed = list(_parts(parts, "httpStatusCode", "body", by_code))
         is_done = member(graph, "isSuccessful")
         if is_done is False or (failed and is_done is not True):
             causes = [part for part in failed if part.code != _ROLLED_BACK]
-            told = (causes or failed or [_of_errors(index, [], None, by_code)])[0]
-            yield replace(told, index=index, ref=word(member(graph, "graphId")) or None)
+            first = (causes or failed or [_of_errors(index, [], None, by_code)])[0]
+            yield replace(first, index=index, ref=word(member(graph, "graphId")) or None)
 
 
 def _of_errors(
@@ -143,12 +150,12 @@ def _of_errors(
     by_code: Mapping[str, Category],
     ref: str | None = None,
 ) -> FailedItem:
-    """An item by the first error that is told of it."""
-    told = next((code(member(error, key)) for error in errors for key in ("statusCode", "errorCode")
+    """Return the failed item, with the code of the first error that has one."""
+    item_code = next((code(member(error, key)) for error in errors for key in ("statusCode", "errorCode")
                  if code(member(error, key))), "")  # fmt: skip
     by_status = category_of_status(status) if status is not None else None
-    category = by_code.get(told) or by_status or Category.PERMANENT_REQUEST
-    return FailedItem(index, told or str(status or "failed"), category, ref)
+    category = by_code.get(item_code) or by_status or Category.PERMANENT_REQUEST
+    return FailedItem(index, item_code or str(status or "failed"), category, ref)
 
 
 def _status(item: object) -> int | None:
@@ -159,10 +166,10 @@ def _status(item: object) -> int | None:
     return None
 
 
-def _index(item: object, place: int) -> int:
-    told = member(item, "index")
-    is_one = isinstance(told, int) and not isinstance(told, bool) and 0 <= told < _MOST_ITEMS
-    return told if is_one and isinstance(told, int) else place
+def _index(item: object, position: int) -> int:
+    stated = member(item, "index")
+    is_one = isinstance(stated, int) and not isinstance(stated, bool) and 0 <= stated < _MOST_ITEMS
+    return stated if is_one and isinstance(stated, int) else position
 
 
 def _list(value: object) -> list[object]:

@@ -16,25 +16,25 @@ from fairlead.policy.limits.feedback.raw_response import RawResponse, stands_in
 from fairlead.policy.text.charset import UTF_8, codec_of, declared_codec, decoded, strict_text_of, text_of
 
 LONGEST_TEXT = 256 * 1024
-"""Characters that are kept of a body that is no JSON."""
+"""Characters that are kept of a body that is not JSON."""
 LARGEST_JUDGED = 1 << 20
-"""Bytes of an answer whose JSON is read to judge it."""
+"""Bytes up to which the JSON of a response is parsed to classify it."""
 OUTER_BYTES = 128 << 10
-"""Of the beginning and of the end of a larger one."""
+"""Bytes at each end of a larger response that are read."""
 _WIDE_MARKS = frozenset({b"\xff\xfe", b"\xfe\xff"})
 _GRAPHQL = re.compile(r'\s*\{\s*"(?=(?:data|errors|extensions)")')
 _MEMBER = re.compile(r'"(errors|extensions)"\s*:\s*')
 _NEXT = re.compile(r"\s*([,}])\s*")
 _MOST_MEMBERS = 3
-_MOST_TRIES = 16  # data has members of these names, too; and somebody may mean to keep us busy
+_MOST_TRIES = 16  # data may have members of these names too, even many
 _DECODER = json.JSONDecoder()
 _BLANK = b"\xef\xbb\xbf \t\r\n\0\xff\xfe"  # with the marks of UTF-8 and UTF-16
 
 
-def reply_of(status: int, headers: Mapping[str, str | Sequence[str]], body: bytes) -> RawResponse:
-    """The RawResponse of an answer whose *body* is decoded, that is without Content-Encoding.
+def parse_response(status: int, headers: Mapping[str, str | Sequence[str]], body: bytes) -> RawResponse:
+    """Return the response with its parsed body. *body* is without Content-Encoding.
 
-    >>> reply_of(429, {"Retry-After": "2"}, b'{"error": "slow down"}').body
+    >>> parse_response(429, {"Retry-After": "2"}, b'{"error": "slow down"}').body
     {'error': 'slow down'}
     """
     response = RawResponse(status, headers)
@@ -43,10 +43,9 @@ def reply_of(status: int, headers: Mapping[str, str | Sequence[str]], body: byte
 
 
 class LazyResponse(RawResponse):
-    """An answer whose JSON is read when somebody asks for it: of most answers nobody judges more than status
-    and headers, and their callers read them at a time of their own.
+    """A response with JSON that is parsed on first access; most are classified by status and headers alone.
 
-    *headers* are as the port Transport gives them.
+    *headers* have the form that the port Transport gives them.
     """
 
     __slots__ = ("_raw", "_value")
@@ -77,21 +76,21 @@ class LazyResponse(RawResponse):
         return self._raw[:64].lstrip(_BLANK).startswith(b"<")
 
     def may_contain(self, word: str) -> bool:
-        """Whether *word* stands in its body as it came."""
+        """Return whether the raw body contains *word*."""
         return word.encode() in self._raw
 
     def holds(self, word: bytes, behind: re.Pattern[bytes]) -> bool:
-        """Whether *word* with *behind* right after it stands in its body as it came, if that is no JSON."""
+        """Return whether the raw body contains *word* directly followed by *behind*. False if it is JSON."""
         return self.body is None and stands_in(self._raw, word, behind)
 
     def count(self, word: str) -> int:
-        """How often *word* stands in its body as it came, where that is no JSON."""
+        """Return how often the raw body contains *word*; 0 if it is JSON."""
         return 0 if self.body is not None else self._raw.count(word.encode())
 
-    def judged(self) -> RawResponse:
-        """What it is judged by: itself, or of a large one its beginning and what its ends tell.
+    def excerpt(self) -> RawResponse:
+        """Return what is classified: the response itself, or the beginning and outer members of a large one.
 
-        Reading JSON stands in the way of everything else, 10 ms and several MiB for each of it.
+        Parsing JSON blocks the event loop for about 10 ms per several MiB.
         """
         return self if len(self._raw) <= LARGEST_JUDGED else _outline(self)
 
@@ -107,27 +106,27 @@ class LazyResponse(RawResponse):
 
 
 class Outline(RawResponse):
-    """A large answer of which little was read; what stands in the rest can be asked for."""
+    """A large response of which little was parsed; the rest can be searched."""
 
-    __slots__ = ("_whole",)
+    __slots__ = ("_response",)
 
-    def __init__(self, whole: LazyResponse, body: object, text: str | None) -> None:
-        super().__init__(whole.status, whole.headers, body, text)
-        object.__setattr__(self, "_whole", whole)
+    def __init__(self, response: LazyResponse, body: object, text: str | None) -> None:
+        super().__init__(response.status, response.headers, body, text)
+        object.__setattr__(self, "_response", response)
 
     def may_contain(self, word: str) -> bool:
-        """Whether *word* stands in its body as it came."""
-        return self._whole.may_contain(word)
+        """Return whether the raw body contains *word*."""
+        return self._response.may_contain(word)
 
     def holds(self, word: bytes, behind: re.Pattern[bytes]) -> bool:
-        """Whether *word* with *behind* right after it stands in its body as it came."""
-        return stands_in(self._whole._raw, word, behind)
+        """Return whether the raw body contains *word* directly followed by *behind*."""
+        return stands_in(self._response._raw, word, behind)
 
     def count(self, word: str) -> int:
-        """How often *word* stands in its body as it came."""
-        return self._whole._raw.count(word.encode())
+        """Return how often the raw body contains *word*."""
+        return self._response._raw.count(word.encode())
 
-    _whole: LazyResponse
+    _response: LazyResponse
 
 
 def _outline(response: LazyResponse) -> Outline:
@@ -138,8 +137,9 @@ def _outline(response: LazyResponse) -> Outline:
 
 
 def outer_members(raw: bytes, declared: str | None = None) -> dict[str, object]:
-    """What a large answer of GraphQL tells beside its data: ``errors`` and ``extensions``, which stand before
-    or after it; ``data`` itself only as being there. Empty where it is no such answer.
+    """Return ``errors`` and ``extensions`` of a large GraphQL response, which precede or follow its data.
+
+    ``data`` is only marked as present. The result is empty for any other response.
 
     >>> outer_members(b'{"data":{"a":[1,2]},"extensions":{"cost":{"requestedQueryCost":7}}}')["extensions"]
     {'cost': {'requestedQueryCost': 7}}
@@ -147,28 +147,28 @@ def outer_members(raw: bytes, declared: str | None = None) -> dict[str, object]:
     beginning = text_of(raw[:OUTER_BYTES], declared)
     if not _GRAPHQL.match(beginning):
         return {}
-    found = dict(_members_from(beginning, _GRAPHQL.match(beginning).end() - 1))  # type: ignore[union-attr]
+    members = dict(_members_from(beginning, _GRAPHQL.match(beginning).end() - 1))  # type: ignore[union-attr]
     end = decoded(raw[-OUTER_BYTES:], codec_of(raw, declared)[0])
     for start in [*_MEMBER.finditer(end)][-_MOST_TRIES:]:
         last = dict(_members_from(end, start.start()))
         if "" in last:  # the object ends right after them
-            found |= last
+            members |= last
             break
-    found.pop("", None)
-    return {"data": {"": True}, **found}
+    members.pop("", None)
+    return {"data": {"": True}, **members}
 
 
 def _members_from(text: str, at: int) -> Iterator[tuple[str, object]]:
-    """The members that stand at *at* one after the other; the empty name stands for the end of it all."""
+    """Yield the consecutive members from *at* on; an empty name marks the end of the object."""
     for _ in range(_MOST_MEMBERS):
-        found = _MEMBER.match(text, at)
-        if found is None:
+        match = _MEMBER.match(text, at)
+        if match is None:
             return
         try:
-            value, at = _DECODER.raw_decode(text, found.end())
+            value, at = _DECODER.raw_decode(text, match.end())
         except (ValueError, RecursionError):
             return
-        yield found[1], value
+        yield match[1], value
         rest = _NEXT.match(text, at)
         if rest is None:
             return
@@ -180,7 +180,7 @@ def _members_from(text: str, at: int) -> Iterator[tuple[str, object]]:
 
 
 def _read(body: bytes, declared: str | None) -> tuple[object, str | None]:
-    """(JSON value, None) or (None, text); (None, None) for a body without anything."""
+    """Return (JSON value, None) or (None, text); (None, None) for an empty body."""
     beginning = body[:64].lstrip(_BLANK)
     if not beginning and not body.strip(_BLANK):
         return None, None

@@ -13,15 +13,15 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from fairlead.policy.calls.classify.batch import batch
+from fairlead.policy.calls.classify.batch import find_failed_items
 from fairlead.policy.calls.classify.context import SHOWN, ClassificationContext, TraceStep
 from fairlead.policy.calls.classify.error_fields import BodyError
-from fairlead.policy.calls.classify.graphql import graphql
+from fairlead.policy.calls.classify.graphql import find_graphql_errors
 from fairlead.policy.calls.classify.match import Match, match_rules
 from fairlead.policy.calls.classify.rules import BUILT_IN, Rules, category_of
-from fairlead.policy.calls.classify.soap_fault import soap
+from fairlead.policy.calls.classify.soap_fault import find_soap_fault
 from fairlead.policy.calls.classify.status import category_of_status, is_success
-from fairlead.policy.calls.classify.user_errors import user_errors
+from fairlead.policy.calls.classify.user_errors import find_user_errors
 from fairlead.policy.calls.classify.verdict import DONE, NO_MORE, Result, Scope, Step, Verdict
 from fairlead.policy.failures.category import Category
 from fairlead.policy.failures.hint import HINT_CAP_S
@@ -66,9 +66,13 @@ def classify(
     if observations is None:
         observations = parse_limits(rules.dialect, response, now_epoch_s=now_epoch_s)
     refusal = max((item for item in observations if item.refused), key=_weight, default=None)
-    body_error = graphql(response) or soap(response) or batch(response, rules.dialect, rules.by_code)
+    body_error = (
+        find_graphql_errors(response)
+        or find_soap_fault(response)
+        or find_failed_items(response, rules.dialect, rules.by_code)
+    )
     if body_error is None and refusal is None and rules.dialect == "shopify":
-        body_error = user_errors(response, rules.by_code)
+        body_error = find_user_errors(response, rules.by_code)
     failed = refusal is not None or body_error is not None or not is_success(response.status)
     if not failed and not rules.in_successes and trace is None:
         return DONE
@@ -252,7 +256,7 @@ def _code(context: ClassificationContext, named: str, *, is_ours: bool = False) 
 
     *is_ours*: a rule or a dialect names it, so it is not a secret that the provider echoes.
     """
-    code = safe_text(named, 64, known=not is_ours)
+    code = safe_text(named, 64, mask_known=not is_ours)
     return code if _CODE.fullmatch(code) and named else f"http_{context.response.status}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from fairlead.policy.calls.classify.error_fields import BodyError, codes_of, messages_of
+from fairlead.policy.calls.classify.error_fields import BodyError, find_codes, find_messages
 from fairlead.policy.limits.feedback.raw_response import LimitObservation, RawResponse
 from fairlead.policy.text.safe import safe_text
 
@@ -15,10 +15,10 @@ SHOWN = 300
 
 @dataclass(frozen=True, slots=True)
 class TraceStep:
-    """One step of a classification: the place that was examined, and what was found."""
+    """One step of a classification, and what it found."""
 
-    place: str
-    seen: str
+    step: str
+    finding: str
 
 
 @dataclass(frozen=True)
@@ -39,22 +39,22 @@ class ClassificationContext:
 
     @cached_property
     def codes(self) -> tuple[str, ...]:
-        """The error codes; the one that the dialect has found comes first."""
+        """The error codes, first the one that the dialect found."""
         refusal_codes = (self.refusal.code,) if self.refusal is not None and self.refusal.code else ()
-        return tuple(dict.fromkeys((*refusal_codes, *codes_of(self.response))))
+        return tuple(dict.fromkeys((*refusal_codes, *find_codes(self.response))))
 
     @cached_property
     def messages(self) -> tuple[str, ...]:
         """The error messages."""
         return (
             *(self.body_error.messages if self.body_error is not None else ()),
-            *messages_of(self.response),
+            *find_messages(self.response),
         )
 
-    def add_step(self, place: str, seen: str) -> None:
+    def add_step(self, step: str, finding: str) -> None:
         """Append one step to the trace."""
         if self.trace is not None:
-            self.trace.append(TraceStep(place, safe_text(seen, SHOWN)))
+            self.trace.append(TraceStep(step, safe_text(finding, SHOWN)))
 
     def trace_response(self, observations: tuple[LimitObservation, ...]) -> None:
         """Append what the response contains, before any rule is applied."""

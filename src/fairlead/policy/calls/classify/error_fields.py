@@ -78,7 +78,7 @@ class BodyError:
         partial: Whether a part was done.
         category: The category of the protocol's codes. None: they do not determine one.
         items: The failed items of a batch.
-        readable: False: it is a batch whose items cannot be identified.
+        readable: False: it is a batch, and its failed items cannot be identified.
         wordy: Whether its messages may say more than its codes. False: they are about the request.
         executed: Whether the provider ran the request, at least in part, whatever the error says.
     """
@@ -94,23 +94,23 @@ class BodyError:
     executed: bool = False
 
 
-def codes_of(response: RawResponse) -> tuple[str, ...]:
-    """Every error code in the body of *reply*, in the order of the places, each once."""
-    found: dict[str, None] = {}
+def find_codes(response: RawResponse) -> tuple[str, ...]:
+    """Return every error code in the body once, in the order of the fields that are searched."""
+    codes: dict[str, None] = {}
     for code in _codes(response):
-        if code and len(found) < _MOST:
-            found[code] = None
-    return tuple(found)
+        if code and len(codes) < _MOST:
+            codes[code] = None
+    return tuple(codes)
 
 
-def messages_of(response: RawResponse) -> tuple[str, ...]:
-    """What the body says in words, each text bounded; a body that is no JSON as it is."""
-    found = [text[:LONGEST_TEXT] for text in _messages(response) if text.strip()]
-    return tuple(dict.fromkeys(found[:_MOST]))
+def find_messages(response: RawResponse) -> tuple[str, ...]:
+    """Return the messages in the body, each of bounded length; a body that is not JSON is one message."""
+    texts = [text[:LONGEST_TEXT] for text in _messages(response) if text.strip()]
+    return tuple(dict.fromkeys(texts[:_MOST]))
 
 
 def code(value: object) -> str:
-    """*value* as an error code: a short text, or a number as text; else the empty one.
+    """Return *value* as an error code: a short text, or a number as text; else an empty one.
 
     >>> code("THROTTLED"), code(3200), code(True), code(None)
     ('THROTTLED', '3200', '', '')
@@ -122,7 +122,7 @@ def code(value: object) -> str:
 
 
 def at(value: object, path: tuple[str, ...]) -> Iterator[object]:
-    """What stands at *path* in nested JSON; ``*`` is every entry, a number one of them."""
+    """Yield the values at *path* in nested JSON; ``*`` stands for every entry, a number for one of a list."""
     if not path:
         yield value
         return
@@ -135,8 +135,8 @@ def at(value: object, path: tuple[str, ...]) -> Iterator[object]:
         if key in value:
             yield from at(value[key], rest)
     elif key.isascii() and key.isdigit():
-        chosen = entries(value)[int(key) : int(key) + 1] if len(key) <= 3 else ()
-        for entry in chosen:
+        selected = entries(value)[int(key) : int(key) + 1] if len(key) <= 3 else ()
+        for entry in selected:
             yield from at(entry, rest)
 
 
@@ -167,7 +167,7 @@ def _messages(response: RawResponse) -> Iterator[str]:
 
 
 def _plain(text: str) -> Iterator[str]:
-    """A text as it is; of a web page only its headings, since a whole page says anything."""
+    """Yield the text itself; of a web page only the headings, since its full text may match any pattern."""
     beginning = text[:LONGEST_TEXT]
     if _PAGE.match(beginning):
         yield from (words for _, words in elements(text, "title", "h1", "TITLE", "H1"))
@@ -181,7 +181,7 @@ def _entries(body: object) -> Iterator[object]:
 
 
 def _field_errors(errors: object) -> Iterator[str]:
-    """``{"errors": {"title": ["is too long"]}}``, as Rails writes it."""
-    for told in list(errors.values())[:_MOST] if isinstance(errors, dict) else ():
-        for text in (told, *entries(told)):
+    """Yield the messages of ``{"errors": {"title": ["is too long"]}}``, the form of Rails."""
+    for messages in list(errors.values())[:_MOST] if isinstance(errors, dict) else ():
+        for text in (messages, *entries(messages)):
             yield text if isinstance(text, str) else ""

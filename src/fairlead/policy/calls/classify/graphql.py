@@ -1,4 +1,4 @@
-"""GraphQL: failures are told in the body of a 200, and a part of the data may have come all the same.
+"""Errors of GraphQL: a 200 states them in its body, and may hold a part of the data as well.
 
 Source: spec.graphql.org October 2021 §7.1 (errors, data); apollographql.com docs/apollo-server/data/errors;
 shopify.dev docs/api/usage/response-codes.
@@ -29,11 +29,11 @@ _MEANINGS: Mapping[str, Category] = {
 }
 
 
-def graphql(response: RawResponse) -> BodyError | None:
-    """What the errors of a GraphQL answer say; None where it is none, or tells of no error.
+def find_graphql_errors(response: RawResponse) -> BodyError | None:
+    """Return the errors of a GraphQL response; None if it is not GraphQL, or has no errors.
 
-    It has no other members than data, errors and extensions. Other APIs have lists of errors, too: an answer
-    that is one by status counts as GraphQL only if it also has ``data``, or codes in ``extensions``.
+    GraphQL has no members other than data, errors and extensions. Other APIs list errors too, so a response with
+    an error status counts as GraphQL only if it has ``data``, or codes in ``extensions``.
     """
     if not response.may_contain("errors"):
         return None
@@ -47,7 +47,7 @@ def graphql(response: RawResponse) -> BodyError | None:
     if response.status >= 400 and not codes and "data" not in body:
         return None
     messages = tuple(str(member(error, "message")) for error in errors)
-    # Shopify's own word where no code is told (community.shopify.com/t/8456).
+    # Shopify states this message without a code (community.shopify.com/t/8456).
     codes += ("THROTTLED",) if "Throttled" in messages and "THROTTLED" not in codes else ()
     data = body.get("data")
     partial = isinstance(data, dict) and any(value is not None for value in data.values())
@@ -67,6 +67,6 @@ def _executed(errors: tuple[object, ...], has_data: bool, codes: tuple[str, ...]
 
 
 def _meaning(codes: tuple[str, ...], executed: bool) -> Category | None:
-    """By the first code that is known; a query that was never executed was wrong itself."""
-    known = next((_MEANINGS[each] for each in codes if each in _MEANINGS), None)
-    return known or (None if executed else Category.PERMANENT_REQUEST)
+    """Return the category of the first known code; a query that was not executed was invalid."""
+    category = next((_MEANINGS[code] for code in codes if code in _MEANINGS), None)
+    return category or (None if executed else Category.PERMANENT_REQUEST)

@@ -31,8 +31,8 @@ def match_rules(context: ClassificationContext, rule_set: RuleSet) -> Match | No
         rule for rule in rule_set.patterns if context.body_error or matches_status(rule.http_codes, status)
     ]
     match = next(_matches(context, rule_set, candidates), None)
-    seen = f"{match.rule.name}, by {match.step}: {match.evidence}" if match else "none of its rules matches"
-    context.add_step(f"rules: {rule_set.origin}", seen)
+    note = f"{match.rule.name}, by {match.step}: {match.evidence}" if match else "none of its rules matches"
+    context.add_step(f"rules: {rule_set.origin}", note)
     return match
 
 
@@ -118,10 +118,12 @@ def _pattern_evidence(context: ClassificationContext, rule_set: RuleSet, rule: P
 
 def _body_evidence(context: ClassificationContext, rule: Pattern) -> str:
     assert rule.body is not None
-    wanted = rule.body.value
+    expected = rule.body.value
     for value in at(context.response.body, tuple(rule.body.path.split("."))):
-        seen = value is not None if wanted is None else type(value) is type(wanted) and value == wanted
-        if seen:
+        is_match = (
+            value is not None if expected is None else type(value) is type(expected) and value == expected
+        )
+        if is_match:
             return rule.body.path
     return ""
 
@@ -129,8 +131,8 @@ def _body_evidence(context: ClassificationContext, rule: Pattern) -> str:
 def _header_evidence(context: ClassificationContext, rule: Pattern) -> str:
     assert rule.header is not None
     values = context.response.headers.get(rule.header.name.lower(), ())
-    wanted = rule.header.value
+    expected = rule.header.value
     is_present = (
-        bool(values) if wanted is None else any(text_match(wanted).found_in(value) for value in values)
+        bool(values) if expected is None else any(text_match(expected).found_in(value) for value in values)
     )
     return rule.header.name if is_present else ""

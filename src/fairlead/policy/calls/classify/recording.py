@@ -1,4 +1,4 @@
-"""An answer from a file: as it came over the wire (``curl -i``), or as JSON with status, headers and body."""
+"""A recorded response from a file: the output of ``curl -i``, or JSON with status, headers and body."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import json
 import re
 
 from fairlead.errors import InvalidInputError
-from fairlead.policy.calls.classify.body import reply_of
+from fairlead.policy.calls.classify.body import parse_response
 from fairlead.policy.limits.feedback.raw_response import RawResponse
 
 LARGEST = 10 * 1024 * 1024
-"""Bytes of a recorded answer."""
+"""Bytes of a recorded response."""
 
 _HEAD = re.compile(
     rb"HTTP/[0-9.]{1,3} ([1-5][0-9]{2})(?: [^\r\n]*)?(?:\r?\n|\Z)"  # the status line
@@ -21,7 +21,11 @@ _HINT = 'record it with `curl -i`, or write {"status": 429, "headers": {}, "body
 
 
 def read_recording(raw: bytes) -> RawResponse:
-    """The answer that *raw* holds; InvalidInputError, which repeats nothing of it, where it is none."""
+    """Parse a recorded response.
+
+    Raises:
+        InvalidInputError: *raw* is no recorded response. The message repeats nothing of it.
+    """
     if len(raw) > LARGEST:
         raise InvalidInputError(
             f"the recorded response is larger than {LARGEST} bytes", hint="keep its beginning"
@@ -32,43 +36,45 @@ def read_recording(raw: bytes) -> RawResponse:
 
 
 def _from_wire(raw: bytes) -> RawResponse:
-    """The last answer in *raw*: before it may stand those of a proxy, a redirect, or 100 Continue."""
+    """Parse the last response in *raw*; those of a proxy, a redirect or 100 Continue may precede it."""
     head = None
-    while (found := _HEAD.match(raw)) is not None:
-        head, raw = found, raw[found.end() :]
+    while (match := _HEAD.match(raw)) is not None:
+        head, raw = match, raw[match.end() :]
     if head is None:
         raise InvalidInputError("the file begins with no status line of HTTP", hint=_HINT)
     headers: dict[str, list[str]] = {}
     for line in head[2].decode("latin-1").replace("\r\n", "\n").split("\n")[:-1]:
-        told = _HEADER.fullmatch(line)
-        if told is None:
+        header = _HEADER.fullmatch(line)
+        if header is None:
             raise InvalidInputError("a header of the recorded response is no `name: value`", hint=_HINT)
-        headers.setdefault(told[1].lower(), []).append(told[2].strip(" \t"))
+        headers.setdefault(header[1].lower(), []).append(header[2].strip(" \t"))
     if raw.startswith(b"\x1f\x8b"):
         raise InvalidInputError(
             "the recorded body is compressed", hint="record it with `curl -i --compressed`"
         )
-    return reply_of(int(head[1]), headers, raw)
+    return parse_response(int(head[1]), headers, raw)
 
 
 def _from_json(raw: bytes) -> RawResponse:
     try:
-        told = json.loads(raw)
+        recording = json.loads(raw)
     except (ValueError, RecursionError):
         raise InvalidInputError("the file begins like JSON and is none", hint=_HINT) from None
-    unknown = sorted(set(told) - {"status", "headers", "body"})
+    unknown = sorted(set(recording) - {"status", "headers", "body"})
     if unknown:
         raise InvalidInputError("the file has members other than status, headers and body", hint=_HINT)
-    status, headers, body = told.get("status"), told.get("headers", {}), told.get("body")
+    status, headers, body = recording.get("status"), recording.get("headers", {}), recording.get("body")
     if not isinstance(status, int) or isinstance(status, bool) or not 100 <= status <= 599:
         raise InvalidInputError("status is no number from 100 to 599", hint=_HINT)
     if not isinstance(headers, dict) or not all(_is_header(value) for value in headers.values()):
         raise InvalidInputError("headers is no object of texts, or of lists of texts", hint=_HINT)
     if isinstance(body, str):
         marked = f"\ufeff{body}"  # the recording is text already, whatever its charset header says
-        return reply_of(status, headers, marked.encode("utf-8", "surrogatepass"))
+        return parse_response(status, headers, marked.encode("utf-8", "surrogatepass"))
     return RawResponse(status, headers, body=body)
 
 
 def _is_header(value: object) -> bool:
-    return isinstance(value, str) or (isinstance(value, list) and all(isinstance(one, str) for one in value))
+    return isinstance(value, str) or (
+        isinstance(value, list) and all(isinstance(item, str) for item in value)
+    )

@@ -65,11 +65,11 @@ def rules_of(
 
     Raises InvalidConfigError for invalid settings.
     """
-    own = call_settings_of(profile, settings or {}, tenant=tenant)
+    settings_of_calls = call_settings_of(profile, settings or {}, tenant=tenant)
     levels = tuple(
         RuleSet(origin, in_order(patterns))
         for origin, patterns in (
-            ("the connection", own.patterns),
+            ("the connection", settings_of_calls.patterns),
             (f"provider {profile.label}", profile.patterns),
             (BUILT_IN, builtin_rules()),
         )
@@ -78,9 +78,9 @@ def rules_of(
     return Rules(
         levels,
         profile.limits.dialect,
-        own.as_strategy(),
-        own.max_retries,
-        own.most_retries,
+        settings_of_calls.as_strategy(),
+        settings_of_calls.max_retries,
+        settings_of_calls.most_retries,
         in_successes=any(_may_be_success(rule) for level in levels for rule in level.patterns),
         by_code=_by_code(levels),
     )

@@ -1,9 +1,9 @@
-"""SOAP 1.1 and 1.2: a fault comes with 500 whoever is to blame, and says who.
+"""Faults of SOAP 1.1 and 1.2: the status is 500 in any case, and the fault names the party at fault.
 
-XML is searched, not parsed (policy.feedback.read). The fault's own code says whether the sender or the
-receiver is to blame; the vendor's code stands in the detail, as an element or as the name of one. NetSuite
-answers 200 with ``isSuccess="false"`` for an operation that failed, and for each record of a list; where
-some of these stand beyond what is read, only that some failed is told.
+XML is searched, not parsed. The code of the fault names the sender or the receiver; the provider's code is an
+element of the detail, or the name of one. NetSuite responds with 200 and ``isSuccess="false"`` for a failed
+operation, and for each failed record of a list. If some of these lie beyond the part that is read, the result only
+says that items failed.
 
 Source: w3.org TR/soap12-part1 §5.4, TR/2000/NOTE-SOAP-20000508 §4.4; NetSuite WSDL FaultCodeType;
 developer.salesforce.com api/sforce_api_calls_concepts_core_data_objects (ExceptionCode).
@@ -31,8 +31,8 @@ _SENDER = ("client", "sender", "mustunderstand", "versionmismatch")
 _RECEIVER = ("server", "receiver")
 
 
-def soap(response: RawResponse) -> BodyError | None:
-    """What a SOAP fault says, or an operation of NetSuite that failed; None where there is neither."""
+def find_soap_fault(response: RawResponse) -> BodyError | None:
+    """Return the error of a SOAP fault, or of a failed operation of NetSuite; None if there is neither."""
     if not response.is_markup:
         return None
     text = (response.text or "")[:LONGEST_TEXT]
@@ -46,14 +46,16 @@ def soap(response: RawResponse) -> BodyError | None:
 
 
 def _fault(text: str) -> BodyError:
-    told = list(elements(text, "faultcode", "Value", "faultstring", "Text"))
-    own = [value.rpartition(":")[2] for name, value in told if name in ("faultcode", "Value")]
-    words = [value for name, value in told if name in ("faultstring", "Text")]
+    elements_found = list(elements(text, "faultcode", "Value", "faultstring", "Text"))
+    fault_codes = [
+        value.rpartition(":")[2] for name, value in elements_found if name in ("faultcode", "Value")
+    ]
+    words = [value for name, value in elements_found if name in ("faultstring", "Text")]
     detail = list(elements(text, "code", "exceptionCode", "message", "exceptionMessage"))
     codes = [value.rpartition(":")[2] for name, value in detail if name in ("code", "exceptionCode")]
     named = [name[0].upper() + name[1:] for name in _NAMED.findall(text) if name.lower() != "fault"]
     words += [value for name, value in detail if name in ("message", "exceptionMessage")]
-    return BodyError("SOAP fault", _once(*codes, *named, *own), _once(*words), _blame(own))
+    return BodyError("SOAP fault", _once(*codes, *named, *fault_codes), _once(*words), _blame(fault_codes))
 
 
 def _blame(codes: list[str]) -> Category | None:
@@ -67,21 +69,23 @@ def _blame(codes: list[str]) -> Category | None:
 
 
 def _unread(response: RawResponse, text: str, word: str) -> bool:
-    """Whether *word* stands in the answer beyond *text*, its beginning."""
+    """Return whether the response contains *word* beyond *text*, its beginning."""
     return response.count(word) > text.count(word)
 
 
 def _operation(text: str, response: RawResponse, unread: bool) -> BodyError:
-    """An operation that failed, or one on a list of records of which some did; *unread*: others, too."""
-    starts = [found.start() for found in _RESPONSE.finditer(text)]
+    """Return the error of a failed operation, or of a list with failed records; *unread*: others may have failed."""
+    starts = [match.start() for match in _RESPONSE.finditer(text)]
     records = [text[start:end] for start, end in pairwise([*starts, len(text)])]
     items = tuple(_failed(records))
     codes = _once(*(value for _, value in elements(text, "code")))
     messages = _once(*(value for _, value in elements(text, "message")))
     partial = len(items) < len(records) or _unread(response, text, _DONE) or (unread and not records)
-    told = items if partial and not unread else ()
+    shown_items = items if partial and not unread else ()
     readable = not (partial and unread)
-    return BodyError("SOAP status", codes, messages, Category.PERMANENT_REQUEST, partial, told, readable)
+    return BodyError(
+        "SOAP status", codes, messages, Category.PERMANENT_REQUEST, partial, shown_items, readable
+    )
 
 
 def _failed(records: list[str]) -> Iterator[FailedItem]:

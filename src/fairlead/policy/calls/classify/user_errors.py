@@ -1,8 +1,8 @@
-"""Shopify's user errors: a mutation answers 200 and lists what it did not do, item by item (C9).
+"""User errors of Shopify: a mutation responds with 200 and lists what it did not do, item by item. Spec: C9.
 
-Such an answer is a partial failure. The place of an item stands in the path of the field that is wrong:
-``["metafields", "2", "value"]``. An error without a place is one of the mutation as a whole, and named as an
-item without index. Where they are too many, or the answer too large, only that some failed is told.
+Such a response is a partial failure. The path of the invalid field holds the index of the item, as in
+``["metafields", "2", "value"]``. An error without an index concerns the whole mutation. If there are too many
+errors, or the response is too large, the result only says that items failed.
 
 Source: shopify.dev docs/api/admin-graphql/latest/interfaces/DisplayableError; docs/api/usage/response-codes.
 """
@@ -20,20 +20,21 @@ from fairlead.policy.limits.feedback.raw_response import RawResponse
 from fairlead.policy.limits.feedback.readers import entries, member, word
 
 _MOST_ITEMS = 10_000  # as of a batch
-_TOLD = b'serErrors"'
+_MEMBER = b'serErrors"'
 _NOT_EMPTY = re.compile(rb"\s*+:\s*+\[\s*+[^\]]")
 _LONGEST_REF = 200
 
 
-def user_errors(response: RawResponse, by_code: Mapping[str, Category]) -> BodyError | None:
-    """What the mutations of an answer did not do; None where there is no user error.
+def find_user_errors(response: RawResponse, by_code: Mapping[str, Category]) -> BodyError | None:
+    """Return the user errors of all mutations in *response*; None if there are none.
 
-    *by_code*: the categories that rules have for codes of the provider; others say that the request is wrong.
+    Args:
+        by_code: The categories that rules give to codes of the provider; any other means an invalid request.
     """
     if response.status != 200 or not response.may_contain("serErrors"):
         return None
     errors = tuple(islice(_errors(member(response.body, "data")), _MOST_ITEMS + 1))
-    if len(errors) > _MOST_ITEMS or (not errors and response.holds(_TOLD, _NOT_EMPTY)):
+    if len(errors) > _MOST_ITEMS or (not errors and response.holds(_MEMBER, _NOT_EMPTY)):
         return BodyError("user errors", partial=True, readable=False)
     if not errors:
         return None
@@ -44,16 +45,16 @@ def user_errors(response: RawResponse, by_code: Mapping[str, Category]) -> BodyE
 
 
 def _errors(data: object) -> Iterator[object]:
-    """Those of each mutation; some call them mediaUserErrors, customerUserErrors."""
+    """Yield the user errors of each mutation, also of fields such as mediaUserErrors."""
     for payload in data.values() if isinstance(data, dict) else ():
-        for name, told in payload.items() if isinstance(payload, dict) else ():
+        for name, errors in payload.items() if isinstance(payload, dict) else ():
             if name == "userErrors" or word(name).endswith("UserErrors"):
-                yield from told if isinstance(told, list) else ()
+                yield from errors if isinstance(errors, list) else ()
 
 
 def _item(error: object, by_code: Mapping[str, Category]) -> FailedItem:
     path = [part for part in entries(member(error, "field")) if isinstance(part, str)]
     index = next((int(part) for part in path if part.isascii() and part.isdigit() and len(part) <= 5), None)
-    told = code(member(error, "code")) or "user_error"
-    category = by_code.get(told, Category.PERMANENT_REQUEST)
-    return FailedItem(index, told, category, ".".join(path)[:_LONGEST_REF] or None)
+    item_code = code(member(error, "code")) or "user_error"
+    category = by_code.get(item_code, Category.PERMANENT_REQUEST)
+    return FailedItem(index, item_code, category, ".".join(path)[:_LONGEST_REF] or None)

@@ -60,19 +60,23 @@ class FailedItem:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of one call, and what may be done about it.
+    """The classification of one response: what became of the call, and what may be done about it.
 
-    *rule* names what decided (a pattern, ``status 404``, ``GraphQL``), *step* where it was found, *why* says
-    it in words, without secrets. *code* is the stable word: the provider's own, or ``http_404``.
-
-    *strategy* and *max_attempts* (tries after the first): how to go on; after a partial failure they concern
-    ``items_to_retry`` alone. *takes_slot*: it was about calls in flight. *hint_s*: the wait that the server
-    asked for, as told, for ``strategy.delay_s``; *daily*: the limit is a day's, so it may be 24 h. *scope*
-    and *limit*: which limit refused; None: none did.
-
-    *health*: what it tells of the destination. *refused_before_acting*: the server surely did not act, so
-    even a call that must not happen twice may be sent again. *failed_items*: those of a batch, in its order;
-    *unclassified*: no rule knew it, so it is counted and somebody looks.
+    Attributes:
+        rule: What decided: a pattern, ``status 404``, ``GraphQL``.
+        step: The step of the classification in which it matched.
+        why: The reason in words, without secrets.
+        code: The stable code: the provider's own, or ``http_404``.
+        strategy: How to continue; after a partial failure it concerns ``items_to_retry`` alone.
+        max_attempts: Attempts after the first.
+        takes_slot: Whether the refusal was about calls in flight.
+        hint_s: The wait that the server asked for, as ``strategy.delay_s`` expects it.
+        daily: The limit is a day's, so the wait may be 24 h.
+        scope, limit: The limit that refused the call; None: none did.
+        health: What the response says about the destination.
+        refused_before_acting: The server certainly did not act, so any call may be sent again.
+        failed_items: The failed items of a batch, in its order.
+        unclassified: No rule matched, so the response is counted and reported.
     """
 
     result: Result
