@@ -32,6 +32,7 @@ from fairlead.errors import LimiterUnavailableError
 from fairlead.policy.limits.key import Keyspace
 from fairlead.policy.limits.limit import MICRO
 from tests.simulation.redis import SimRedis
+from tests.simulation.shared_gate import SharedGate
 from tests.simulation.watch import NOBODY, Watch
 
 T0_US = 1_800_000_000 * MICRO
@@ -110,8 +111,8 @@ async def _never() -> None:
 class Simulated:
     """The Gate port on the server of the simulated world (tests/simulation/redis.py): no way lies between."""
 
-    def __init__(self, now_us: Callable[[], int]) -> None:
-        self.redis = SimRedis(now_us, Random(0), Watch(lambda: now_us() / MICRO, lambda: NOBODY))
+    def __init__(self, now_us: Callable[[], int], kind: type[SharedGate]) -> None:
+        self.redis = SimRedis(now_us, Random(0), Watch(lambda: now_us() / MICRO, lambda: NOBODY), kind)
 
     async def admit(self, ask: AdmitRequest) -> AdmitResult:
         return await self.redis.state.admit(ask)
@@ -139,10 +140,10 @@ class Simulated:
         self.redis.bring_back()
 
 
-def simulated_gate() -> Timed:
-    """The gate of the simulation."""
+def simulated_gate(kind: type[SharedGate] = SharedGate) -> Timed:
+    """Return the gate of the simulation; *kind* is its judgement."""
     state = {"now_us": T0_US}
-    gate = Simulated(lambda: state["now_us"])
+    gate = Simulated(lambda: state["now_us"], kind)
     return Timed(gate, lambda now_us: state.update(now_us=now_us), gate.lose, gate.replace)
 
 

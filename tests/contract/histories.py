@@ -27,6 +27,7 @@ from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.limit import BreakerRule, BucketLimit, Domain, Plan, PoolLimit, QuotaLimit
 from fairlead.policy.limits.pool import Holder
 from tests.contract.gates import Timed, local_gate, redis_gate, simulated_gate
+from tests.simulation.shared_gate import SharedGate
 
 DOMAIN = Domain(("tenant", "a"))
 FAST = BucketLimit("fast", 10, 7.3)
@@ -241,10 +242,12 @@ def agree(script: object, other: object) -> bool:
     return script == other
 
 
-async def difference(url: str, steps: Sequence[Step]) -> Difference | None:
-    """Where the script on the server at *url* and one of the others first differ."""
+async def difference(
+    url: str, steps: Sequence[Step], simulated: type[SharedGate] = SharedGate
+) -> Difference | None:
+    """Return where the script on the server at *url* and one of the others first differ."""
     scripted = redis_gate(url, f"history-{token_hex(6)}")
-    script, others = Side(scripted), {"simulation": Side(simulated_gate())}
+    script, others = Side(scripted), {"simulation": Side(simulated_gate(simulated))}
     if not any(isinstance(step, Lose) for step in steps):
         others["model"] = Side(local_gate())
     try:

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 from tests.lint.tree import Source, findings, planted
 
-REPLACED_NAMES = 121
-PRIVATE_READS = 291
+REPLACED_NAMES = 114
+PRIVATE_READS = 289
 _ELSEWHERE = {"ResponseHandler", "aiohappyeyeballs", "asyncio", "asyncpg", "os", "socket", "sys", "time"}
 _NOT_PRIVATE = {"_asdict", "_exit", "_fields", "_replace"}
 

@@ -55,7 +55,14 @@ class SimRedis:
 
     kind: type[SharedGate] = SharedGate
 
-    def __init__(self, now_us: Callable[[], int], draw: Random, watch: Watch) -> None:
+    def __init__(
+        self,
+        now_us: Callable[[], int],
+        draw: Random,
+        watch: Watch,
+        kind: type[SharedGate] | None = None,
+    ) -> None:
+        self.kind = kind or self.kind
         self._now_us = now_us
         self._draw = draw.random
         self.watch = watch

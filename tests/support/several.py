@@ -26,6 +26,7 @@ from fairlead.policy.limits.limit import MICRO, BucketLimit, Domain, Plan, PoolL
 from fairlead.policy.limits.pool import Holder
 from fairlead.policy.limits.share import Share
 from fairlead.testing._kit.clock import ManualClock
+from tests.support.altered import Altered
 
 lease_ids = count(1)
 DOMAIN = Domain(("tenant", "acme"))
@@ -148,6 +149,7 @@ class Process:
     def __init__(self, store: Store, rank: int, of: int, *, storeless: bool = False) -> None:
         clock = store.clock
         self.way = Way(store)
+        self.link: Any = Altered(self.way)
         self.events: list[Event] = []
 
         def alone() -> LocalGate:
@@ -156,7 +158,7 @@ class Process:
             )
 
         self.gate = FailoverGate(
-            self.way,
+            self.link,
             alone,
             share=lambda: Share(of, rank),
             clock=clock,

@@ -18,6 +18,7 @@ from fairlead.policy.limits.breaker import DestinationHealth
 from fairlead.policy.limits.limit import MICRO, BreakerRule, BucketLimit, Domain, Plan, PoolLimit
 from fairlead.policy.limits.pool import Holder
 from fairlead.testing._kit.clock import ManualClock
+from tests.support.altered import Altered, alter, altered
 from tests.support.engine import IDS, Recorder, half
 from tests.support.entrances import settled
 
@@ -55,7 +56,7 @@ class World:
 @pytest.fixture
 async def world() -> World:
     clock = ManualClock(start=1_800_000_000.0)
-    gate = LocalGate(lambda: round(clock.monotonic() * MICRO))
+    gate: Any = Altered(LocalGate(lambda: round(clock.monotonic() * MICRO)))
     told = Recorder()
     renewer = LeaseRenewer(gate, clock=clock, draw=half, emit=told)
     await renewer.listen()
@@ -287,22 +288,19 @@ async def test_a_lost_slot_ends_the_call_and_takes_the_cancellation_back(world: 
     assert outcome[1] == 0
 
 
-async def test_an_end_that_comes_as_the_gate_closes_takes_nothing_from_the_call(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_end_that_comes_as_the_gate_closes_takes_nothing_from_the_call(world: World) -> None:
     """A caller who was told to try again would have it done twice."""
     closed = DependencyUnavailableError("gate is closed")
     inside = await world.admitter.admit(world.entry(Plan(DOMAIN)))
     world.admitter.release_local(inside)
-    monkeypatch.setattr(world.gate, "release_soon", lambda _finish, told: told(closed))
+    alter(world.gate, release_soon=lambda _finish, told: told(closed))
     world.admitter.release_soon(inside)
 
     async def finish(_finish: object) -> None:
         raise closed
 
-    with monkeypatch.context() as patched:
-        patched.setattr(world.gate, "release", finish)
+    with altered(world.gate, release=finish):
         await world.stay("asked", world.entry(Plan(DOMAIN)))
-    monkeypatch.setattr(world.gate, "release_soon", lambda _finish, told: told(ValueError("of ours")))
+    alter(world.gate, release_soon=lambda _finish, told: told(ValueError("of ours")))
     with pytest.raises(ValueError, match="of ours"):
         world.admitter.release_soon(inside)

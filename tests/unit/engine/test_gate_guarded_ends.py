@@ -11,6 +11,7 @@ import pytest
 from fairlead.engine.ports import Admitted, Lease, Release, Released, Renewal
 from fairlead.policy.limits.limit import Domain, Plan, PoolLimit
 from fairlead.testing._kit.clock import ManualClock
+from tests.support.altered import alter
 from tests.support.several import Process, Store
 
 DOMAIN = Domain(("tenant", "acme"))
@@ -53,7 +54,7 @@ async def test_an_end_that_the_store_does_not_hear_is_settled_here(
 
 
 async def test_an_end_while_it_returns_stands_before_what_is_asked_meanwhile(
-    fleet: list[Process], store: Store, monkeypatch: pytest.MonkeyPatch
+    fleet: list[Process], store: Store
 ) -> None:
     process, plan = fleet[0], Plan(DOMAIN, pool=PoolLimit("p", 1))
     (held,) = await process.take_all(plan)
@@ -71,16 +72,14 @@ async def test_an_end_while_it_returns_stands_before_what_is_asked_meanwhile(
         return await renew(renewals)
 
     asking: list[asyncio.Task[Any]] = []
-    monkeypatch.setattr(process.way, "renew", slow_renew)
+    alter(process.link, renew=slow_renew)
     await look(process)
     assert not process.gate.is_degraded
     assert isinstance(await asking[0], Admitted)
     assert told == [Released(was_held=True)]
 
 
-async def test_a_late_end_that_raises_leaves_nobody_waiting(
-    fleet: list[Process], store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_late_end_that_raises_leaves_nobody_waiting(fleet: list[Process], store: Store) -> None:
     process, plan = fleet[0], Plan(DOMAIN, pool=PoolLimit("p", 2))
     first, second = await process.take_all(plan)
     store.away = True
@@ -100,7 +99,7 @@ async def test_a_late_end_that_raises_leaves_nobody_waiting(
         return await renew(renewals)
 
     asking: list[asyncio.Task[Any]] = []
-    monkeypatch.setattr(process.way, "renew", slow_renew)
+    alter(process.link, renew=slow_renew)
     with pytest.raises(ValueError, match="who was told"):
         await look(process)
     assert isinstance(await asyncio.wait_for(asking[0], 5), Admitted)
