@@ -39,8 +39,6 @@ CEILINGS: dict[str, Ceiling] = {
     "src/fairlead/cli/kit": (32, 2, 6, 35, 1),
     "src/fairlead/cli/providers": (13, 0, 1, 3, 0),
     "src/fairlead/cli/tenants": (17, 4, 3, 9, 0),
-    "src/fairlead/engine/calls": (64, 4, 18, 30, 21),
-    "src/fairlead/engine/limits": (117, 53, 31, 98, 32),
     "src/fairlead/engine/ports": (1, 0, 0, 0, 0),
     "src/fairlead/httpx.py": (1, 0, 0, 0, 0),
     "src/fairlead/httpx2.py": (1, 0, 0, 0, 0),

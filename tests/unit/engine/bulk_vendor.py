@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
-from fairlead.engine.calls.bulk_operation import BulkOrder, BulkRun, BulkRuns
+from fairlead.engine.calls.bulk_operation import BulkRun, BulkRuns
+from fairlead.engine.calls.bulk_order import BulkOrder
 from fairlead.engine.jobs.handler import JobContext, current_job
 from fairlead.engine.limits.bulk_slots import BulkOperation, BulkRequest
 from fairlead.engine.ports import ConnectionKey, HttpRequest, NoResponse, StreamBroken

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fairlead.engine.calls.bulk_operation import BulkOrder
+from fairlead.engine.calls.bulk_order import BulkOrder
 from fairlead.engine.ports import Connection
 from fairlead.errors import InvalidInputError
 from fairlead.policy.calls.bulk import BULK_PROTOCOLS

@@ -30,7 +30,8 @@ from fairlead.app.client.paginator import Bookmark, Cursor, Pagination, Paginato
 from fairlead.app.client.request import body_of, full_url, headers_of, plain_params
 from fairlead.app.client.response import Response
 from fairlead.app.client.streaming import STREAM_BYTES, StreamedResponse
-from fairlead.engine.calls.bulk_operation import FOLLOW_S, BulkRun, BulkRuns
+from fairlead.engine.calls.bulk_operation import BulkRun, BulkRuns
+from fairlead.engine.calls.bulk_order import FOLLOW_S
 from fairlead.engine.calls.pages import Page
 from fairlead.engine.calls.pipeline import Pipeline
 from fairlead.engine.calls.request import MAX_BODY_BYTES, Call, CallResult
@@ -212,7 +213,7 @@ class Client:
         order = bulk_order(connection, profile, text, variables or {}, token, wait_s, deadline_s)
 
         async def ask(one: BulkQuery) -> RawResponse:
-            options: CallOptions = {"api": order.way.api, "idempotent": not one.changes}
+            options: CallOptions = {"api": order.protocol.api, "idempotent": not one.changes}
             options["operation"] = "bulk.begin" if one.changes else "bulk.look"
             answer = await self.graphql(one.query, one.variables, **options)
             return answer.raw_response
