@@ -26,7 +26,6 @@ CEILINGS: dict[str, Ceiling] = {
     "src/fairlead/adapters/http": (32, 12, 6, 42, 8),
     "src/fairlead/adapters/journal": (8, 10, 0, 13, 4),
     "src/fairlead/adapters/local": (17, 4, 13, 32, 0),
-    "src/fairlead/adapters/postgres": (56, 88, 18, 65, 4),
     "src/fairlead/app": (39, 11, 4, 33, 0),
     "src/fairlead/app/client": (76, 7, 15, 47, 0),
     "src/fairlead/assembly": (53, 8, 8, 44, 0),

@@ -1,1 +1,1 @@
-"""PostgreSQL, the truth: the schema (schema/, functions/, migrations/), one statement a file (sql/), and the stores."""
+"""The stores on PostgreSQL, with the schema (schema/, functions/, migrations/) and the statements (sql/)."""

@@ -13,13 +13,12 @@ from fairlead.engine.ports import AuditRecord
 
 
 class PostgresAuditStore:
-    """See the port."""
+    """The AuditStore port on PostgreSQL."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def append(self, records: Sequence[AuditRecord]) -> None:
-        """See the port. A record that is there already is left as it is."""
         if not records:
             return
         columns = {
@@ -34,7 +33,6 @@ class PostgresAuditStore:
         await self._database.resolve_doubt(lambda: self._database.fetch(statement("audit_append"), **columns))
 
     async def search(self, *, tenant: str | None, limit: int) -> list[tuple[datetime, AuditRecord]]:
-        """See the port. Newest first."""
         if tenant is None:
             rows = await self._database.fetch(statement("audit_search"), limit=limit)
         else:

@@ -1,8 +1,8 @@
-"""Jobs stored through connections of the caller's own: see fairlead.engine.ports.CallerJobs.
+"""Stores jobs through a connection of the caller: see fairlead.engine.ports.CallerJobs.
 
-All ways lead through the SQL function fairlead_enqueue, whose file states what it locks and which roles may call
-it. The connection may be of asyncpg, psycopg, psycopg2 or Django, and may look for tables wherever
-it likes: the function is called by its full name, with one parameter that every driver can carry, a text.
+Every call goes through the SQL function fairlead_enqueue. Its file states its locks and the roles that may
+call it. The connection may be of asyncpg, psycopg, psycopg2 or Django, with any search_path: the function is
+called by its qualified name. Its one parameter is a text, which every driver can send.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MAX_WORDS = 300
 
 
 class PostgresCallerJobs:
-    """See the port.
+    """The CallerJobs port on PostgreSQL.
 
     Args:
         schema: The schema of fairlead's tables.
@@ -38,58 +38,58 @@ class PostgresCallerJobs:
 
     def __init__(self, *, schema: str, bound: int) -> None:
         call = statement("caller_enqueue")
-        self._takes = call.params
-        self._numbered = qualified(call.text, schema)
-        # The drivers of DB-API count by position: each parameter stands once in the statement, in its order.
-        marks = self._numbered.replace("%", "%%")
+        self._params = call.params
+        self._dollar_text = qualified(call.text, schema)
+        # DB-API drivers bind by position: the statement has each parameter once, in order.
+        percent_text = self._dollar_text.replace("%", "%%")
         for number in range(1, len(call.params) + 1):
-            marks = marks.replace(f"${number}", "%s")
-        self._marked = marks
+            percent_text = percent_text.replace(f"${number}", "%s")
+        self._percent_text = percent_text
         self._values = {"bound": bound}
 
     async def store(self, connection: object, jobs: Sequence[NewJob]) -> list[Enqueued]:
         if not jobs:
             return []
-        given: Any = connection
-        if hasattr(given, "fetchrow") and hasattr(given, "is_in_transaction"):  # asyncpg
-            _check_begun(given.is_in_transaction())
-            work = given.fetch(self._numbered, *self._args(jobs))
-        elif _is_psycopg(given) and inspect.iscoroutinefunction(type(given).execute):
-            _check_begun(_psycopg_has_begun(given))
-            work = self._by_cursor(given, jobs)
+        target: Any = connection
+        if hasattr(target, "fetchrow") and hasattr(target, "is_in_transaction"):  # asyncpg
+            _check_in_transaction(target.is_in_transaction())
+            work = target.fetch(self._dollar_text, *self._args(jobs))
+        elif _is_psycopg(target) and inspect.iscoroutinefunction(type(target).execute):
+            _check_in_transaction(_psycopg_in_transaction(target))
+            work = self._by_cursor(target, jobs)
         else:
-            raise _no_connection(given, "an asyncpg connection or a psycopg AsyncConnection")
+            raise _wrong_connection(target, "an asyncpg connection or a psycopg AsyncConnection")
         try:
             return _enqueued(jobs, await work)
         except Exception as error:
-            raise _judged(error, jobs[0]) from error
+            raise _translated(error, jobs[0]) from error
 
     def store_blocking(self, connection: object, jobs: Sequence[NewJob]) -> list[Enqueued]:
         if not jobs:
             return []
-        given: Any = connection
-        if hasattr(given, "in_atomic_block") and getattr(given, "vendor", None) == "postgresql":  # Django
-            _check_begun(given.in_atomic_block or not given.get_autocommit())
-        elif _is_psycopg(given) and not inspect.iscoroutinefunction(getattr(type(given), "execute", None)):
-            _check_begun(_psycopg_has_begun(given))
+        target: Any = connection
+        if hasattr(target, "in_atomic_block") and getattr(target, "vendor", None) == "postgresql":  # Django
+            _check_in_transaction(target.in_atomic_block or not target.get_autocommit())
+        elif _is_psycopg(target) and not inspect.iscoroutinefunction(getattr(type(target), "execute", None)):
+            _check_in_transaction(_psycopg_in_transaction(target))
         else:
-            raise _no_connection(given, "a psycopg Connection or Django's connection to PostgreSQL")
+            raise _wrong_connection(target, "a psycopg Connection or Django's connection to PostgreSQL")
         try:
-            with _cursor(given) as cursor:
-                cursor.execute(self._marked, self._args(jobs))
+            with _cursor(target) as cursor:
+                cursor.execute(self._percent_text, self._args(jobs))
                 return _enqueued(jobs, cursor.fetchall())
         except Exception as error:
-            raise _judged(error, jobs[0]) from error
+            raise _translated(error, jobs[0]) from error
 
     async def _by_cursor(self, connection: Any, jobs: Sequence[NewJob]) -> list[Any]:
         async with _cursor(connection) as cursor:
-            await cursor.execute(self._marked, self._args(jobs))
-            found: list[Any] = await cursor.fetchall()
-            return found
+            await cursor.execute(self._percent_text, self._args(jobs))
+            rows: list[Any] = await cursor.fetchall()
+            return rows
 
     def _args(self, jobs: Sequence[NewJob]) -> list[object]:
         values = self._values | {"jobs": json.dumps([_fields(job) for job in jobs], ensure_ascii=False)}
-        return [values[name] for name in self._takes]
+        return [values[name] for name in self._params]
 
 
 _SAME = [
@@ -107,7 +107,8 @@ def _fields(job: NewJob) -> dict[str, Any]:
 
 def _enqueued(jobs: Sequence[NewJob], rows: Iterable[Any]) -> list[Enqueued]:
     stored = {
-        UUID(str(asked)): (UUID(str(job_id)), key_state) for asked, job_id, key_state in map(tuple, rows)
+        UUID(str(asked_id)): (UUID(str(job_id)), key_state)
+        for asked_id, job_id, key_state in map(tuple, rows)
     }
     return [
         Enqueued(stored[job.job_id][0], stored[job.job_id][0] == job.job_id, stored[job.job_id][1])
@@ -119,40 +120,43 @@ def _enqueued(jobs: Sequence[NewJob], rows: Iterable[Any]) -> list[Enqueued]:
 
 
 def _is_psycopg(connection: Any) -> bool:
-    """A connection of psycopg, version 2 or 3."""
+    """Return whether *connection* is of psycopg, version 2 or 3."""
     return hasattr(connection, "cursor") and hasattr(getattr(connection, "info", None), "transaction_status")
 
 
-def _psycopg_has_begun(connection: Any) -> bool:
-    """Without autocommit the first statement begins a transaction, so an idle connection will do."""
+def _psycopg_in_transaction(connection: Any) -> bool:
+    """Return whether the next statement runs in a transaction.
+
+    Without autocommit the first statement begins one, so an idle connection qualifies.
+    """
     idle = int(connection.info.transaction_status) == 0
     return not idle or not connection.autocommit
 
 
 def _cursor(connection: Any) -> Any:
-    """A cursor that gives tuples, whatever the connection's own rows are."""
+    """Return a cursor that yields tuples, whatever row type the connection is set to."""
     if hasattr(connection, "row_factory"):  # psycopg 3
         return connection.cursor(row_factory=lambda cursor: tuple)
     return connection.cursor()
 
 
-def _check_begun(begun: bool) -> None:
-    if not begun:
+def _check_in_transaction(in_transaction: bool) -> None:
+    if not in_transaction:
         hint = "begin one (transaction(), atomic()), or leave the connection out: then it is stored at once"
         raise InvalidInputError("this connection is in no transaction", hint=hint)
 
 
-def _no_connection(given: object, wanted: str) -> InvalidInputError:
-    what = f"a {type(given).__module__}.{type(given).__name__} is not {wanted}"
+def _wrong_connection(connection: object, expected: str) -> InvalidInputError:
+    message = f"a {type(connection).__module__}.{type(connection).__name__} is not {expected}"
     hint = "blocking connections go to fl.sync, others to fl; of SQLAlchemy's give the driver_connection"
-    return InvalidInputError(what, hint=hint)
+    return InvalidInputError(message, hint=hint)
 
 
 # ---- errors ------------------------------------------------------------------------------------
 
 
-def _judged(error: Exception, job: NewJob) -> Exception:
-    """In our words where it is our matter; else as it is, since the transaction is the caller's to repeat."""
+def _translated(error: Exception, job: NewJob) -> Exception:
+    """Return the FairleadError for *error*, or *error* itself if the caller has to handle it."""
     cause: Any = error if getattr(error, "sqlstate", None) else (error.__cause__ or error)
     state = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None) or ""
     words = clipped(str(cause).partition("\n")[0], _MAX_WORDS)

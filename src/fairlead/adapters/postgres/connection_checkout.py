@@ -1,4 +1,4 @@
-"""Checks connections out of a pool, with a bound on every wait, and returns them without blocking the caller."""
+"""Checks connections out of a pool with bounded waits, and returns them without blocking the caller."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ class ConnectionCheckout:
     async def checkout(self, *, urgent: bool = False) -> AsyncIterator[Connection]:
         """Yield a connection.
 
-        After a cancellation it is returned in the background, so that the caller does not wait for the server.
+        After a cancellation it is returned in the background, so that the caller does not wait for the
+        server.
         """
         try:
             connection = await self._acquire(urgent)

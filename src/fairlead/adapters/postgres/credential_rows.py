@@ -20,7 +20,7 @@ from fairlead.engine.ports import (
 
 
 def named_columns(keys: Sequence[ConnectionKey]) -> dict[str, object]:
-    """*keys* as statements take them that read connections by name."""
+    """Return *keys* as the parameters of statements that read connections by name."""
     return {
         "tenants": [key.tenant for key in keys],
         "providers": [key.provider for key in keys],
@@ -29,22 +29,21 @@ def named_columns(keys: Sequence[ConnectionKey]) -> dict[str, object]:
 
 
 def is_asked_for(row: Row, keys: Sequence[ConnectionKey]) -> bool:
-    """Whether *row* is of the connection that stands at its place in *keys*.
+    """Return whether *row* is the connection at its position in *keys*.
 
-    A batch may name several tenants, whom the wall does not keep from each other: nobody gets an answer about
-    another connection than was asked for.
+    Row security does not separate the tenants of one batch, so each row is compared with its request.
     """
-    asked: ConnectionKey = keys[row["ord"] - 1]
-    return asked == (row["tenant_id"], row["provider"], row["account"])
+    key: ConnectionKey = keys[row["ord"] - 1]
+    return key == (row["tenant_id"], row["provider"], row["account"])
 
 
 def connection_of(
     row: Row,
-    learnt: Mapping[str, tuple[float, float]] | None = None,
+    learned_limits: Mapping[str, tuple[float, float]] | None = None,
     existed_s: float = math.inf,
     slots: LearnedSlots | None = None,
 ) -> Connection:
-    """The part of a row that is about the connection."""
+    """Return the connection in a row."""
     return Connection(
         connection_id=row["connection_id"],
         key=ConnectionKey(row["tenant_id"], row["provider"], row["account"]),
@@ -54,7 +53,7 @@ def connection_of(
         endpoint=_object(row["endpoint"]),
         settings=_object(row["settings"]),
         version=row["version"],
-        learned_limits=learnt or {},
+        learned_limits=learned_limits or {},
         existed_s=existed_s,
         learned_slots=slots,
     )
@@ -66,7 +65,7 @@ def _object(text: str) -> dict[str, Any]:
 
 
 def credential_of(row: Row) -> Credential:
-    """One row of credential_detail."""
+    """Return the credential in a row of credential_detail."""
     return Credential(
         connection=connection_of(row),
         state=row["state"],
@@ -103,7 +102,7 @@ def _rotation_of(row: Row) -> Rotation:
 
 
 def due_of(row: Row, priority: int) -> DueConnection:
-    """One row of credential_due or refresh_attempt_unsettled."""
+    """Return the connection in a row of credential_due or refresh_attempt_unsettled."""
     columns = dict(row.items())
     return DueConnection(
         connection_id=row["connection_id"],

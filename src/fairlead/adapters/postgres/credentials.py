@@ -1,7 +1,7 @@
-"""Connections, sealed credentials and rotation rows in PostgreSQL.
+"""Connections, sealed credentials and refresh attempts in PostgreSQL.
 
-Reads, INTENT, SENT, settle and release are batched: refreshes that wait at the same moment share one
-statement and one commit. What each statement promises stands in the header of its file.
+Reads, INTENT, SENT, settle and release are batched: concurrent refreshes share one statement and one commit.
+The header of each SQL file states its contract.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from fairlead.engine.ports import (
 T = TypeVar("T")
 
 _LOCKED_PAUSES_S = (0.02, 0.1)
-"""A lock of a moment is waited for, apart from all others; a longer one is told."""
+"""The pauses before a locked row is tried again, outside of any batch. A longer lock is an error."""
 _LONG_AGO = datetime(1, 1, 1, tzinfo=UTC)
 _FIRST_ID = UUID(int=0)
 
@@ -63,7 +63,7 @@ class PostgresCredentialStore:
         )
 
     async def close(self) -> None:
-        """Answer what was asked, then take no more."""
+        """Answer pending requests, then accept no more."""
         batchers = (self._reads, self._id_reads, self._permits, self._sents, self._releases, self._settles)
         for batcher in batchers:
             await batcher.close()
@@ -87,10 +87,10 @@ class PostgresCredentialStore:
         return _in_order(rows, len(ids))
 
     async def claim(self, intent: Intent, ask: PermitRequest) -> Claim | EndpointRefusal | None:
-        taken = await self._permits.take(ask, intent)
-        if isinstance(taken, EndpointRefusal):
-            return taken
-        return None if taken.epoch is None else Claim(taken.epoch, taken.permit)
+        grant = await self._permits.take(ask, intent)
+        if isinstance(grant, EndpointRefusal):
+            return grant
+        return None if grant.epoch is None else Claim(grant.epoch, grant.permit)
 
     async def mark_sent(self, connection_id: UUID, attempt_id: UUID) -> SentMark | None:
         return await self._sents((connection_id, attempt_id))
@@ -116,7 +116,7 @@ class PostgresCredentialStore:
             ),
             within_s=IN_DOUBT_S,
         )
-        ours, busy = ({row["id"] for row in rows if row["busy"] is wanted} for wanted in (False, True))
+        ours, busy = ({row["id"] for row in rows if row["busy"] is is_busy} for is_busy in (False, True))
         return [
             _locked(connection_id) if connection_id in busy else attempt_id in ours
             for connection_id, attempt_id in given_up
@@ -188,9 +188,9 @@ class PostgresCredentialStore:
         return None if row is None else int(row["epoch"])
 
     async def mark_late(self, connection_id: UUID, from_generation: int, left_at: datetime) -> int | None:
-        asked = {"connection_id": connection_id, "generation": from_generation, "left_at": left_at}
-        for _ in range(2):  # a settlement that it had to wait for is not in the snapshot of the first
-            row = await self._database.first(statement("refresh_attempt_late"), **asked)
+        values = {"connection_id": connection_id, "generation": from_generation, "left_at": left_at}
+        for _ in range(2):  # the first does not see a settlement that it waited for
+            row = await self._database.first(statement("refresh_attempt_late"), **values)
             if row is not None:
                 return int(row["epoch"])
         return None
@@ -319,10 +319,10 @@ def _locked(connection_id: UUID) -> RowLockedError:
 
 
 def _in_order(rows: Sequence[Row], length: int) -> list[Credential | None]:
-    found: list[Credential | None] = [None] * length
+    credentials: list[Credential | None] = [None] * length
     for row in rows:
-        found[row["ord"] - 1] = credential_of(row)
-    return found
+        credentials[row["ord"] - 1] = credential_of(row)
+    return credentials
 
 
 def _grant_columns(new: NewCredential) -> dict[str, object]:

@@ -21,12 +21,12 @@ class PostgresKeyStore:
         self._database = database
 
     async def current(self, tenant: str) -> DataKey | None:
-        """The key that seals new records of *tenant*."""
+        """Return the key that seals new records of *tenant*."""
         row = await self._database.first(statement("data_key_current"), tenant_id=tenant)
         return _key(row) if row and is_of(row, tenant) else None
 
     async def get(self, key_id: UUID) -> DataKey | None:
-        """Any key, current or retired."""
+        """Return a key, current or retired."""
         row = await self._database.first(statement("data_key_get"), key_id=key_id)
         return _key(row) if row else None
 
@@ -64,7 +64,7 @@ class PostgresKeyStore:
         return await self._database.resolve_doubt(work)
 
     async def rewrap(self, old: DataKey, new: DataKey) -> bool:
-        """Compare-and-set on the old wrapping."""
+        """Replace the wrapping of a key by compare-and-set on the old one."""
 
         async def work() -> bool:
             row = await self._database.first(
@@ -81,7 +81,7 @@ class PostgresKeyStore:
     async def foreign(
         self, master_id: str, *, current_only: bool, cursor: UUID | None, limit: int
     ) -> list[DataKey]:
-        """A page of keys that another master wrapped."""
+        """Return a page of the keys that another master key wrapped."""
         rows = await self._database.fetch(
             statement("data_key_foreign"),
             master_id=master_id,
@@ -92,7 +92,7 @@ class PostgresKeyStore:
         return [_key(row) for row in rows]
 
     async def samples(self) -> list[DataKey]:
-        """One key of each master that wrapped any."""
+        """Return one key of each master key that wrapped any."""
         return [_key(row) for row in await self._database.fetch(statement("data_key_samples"))]
 
 
@@ -105,12 +105,12 @@ class PostgresSealedRecords:
         self._replace = statement("sealed_credential_replace")
 
     async def page(self, *, retired_only: bool, cursor: UUID | None, limit: int) -> list[StoredRecord]:
-        """Records in the order of their ids, beyond *after*."""
+        """Return the records after *cursor* in the order of their ids."""
         rows = await self._database.fetch(self._page, retired_only=retired_only, after=cursor, limit=limit)
         return [self._record(row) for row in rows]
 
     async def replace(self, changes: Sequence[tuple[StoredRecord, Sealed]]) -> int:
-        """Compare-and-set on the old records, in one statement."""
+        """Replace records by compare-and-set on the old ones, in one statement."""
         rows = await self._database.fetch(
             self._replace,
             record_ids=[record.record_id for record, _ in changes],
@@ -132,7 +132,7 @@ class PostgresSealedRecords:
 
 
 def sealed_tables(database: Database) -> dict[str, PostgresSealedRecords]:
-    """Every table that holds sealed records, by name."""
+    """Return the stores of all tables with sealed records, by table name."""
     return {"credential": PostgresSealedRecords(database)}
 
 

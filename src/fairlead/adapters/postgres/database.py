@@ -152,7 +152,8 @@ class Database:
     def for_tenants(self, *tenants: str | None) -> TenantDatabase:
         """Return a view for statements on behalf of *tenants*: row security hides the rows of all others.
 
-        With None among them the view covers all tenants. A statement costs three round trips more than `fetch`.
+        With None among them the view covers all tenants. A statement costs three round trips more than
+        `fetch`.
 
         Spec: R35.
         """
@@ -218,7 +219,8 @@ class Database:
     async def transaction(self, tenants: tuple[str, ...] | None = None) -> AsyncIterator[Transaction]:
         """Run the block in one READ COMMITTED transaction. *tenants*: see `for_tenants`.
 
-        Raises as `fetch` does. Only the commit itself raises CommitInDoubtError: an error before it rolls back.
+        Raises as `fetch` does. Only the commit itself raises CommitInDoubtError: an error before it rolls
+        back.
         """
         async with self._checkouts.checkout() as connection:
             is_committing = False
@@ -267,7 +269,7 @@ class Database:
     # ---- notifications -------------------------------------------------------------------------
 
     async def listen(self, channel: str, on_payload: Callable[[str], None]) -> Callable[[], Awaitable[None]]:
-        """Call *on_payload* with each payload of *channel*, and with "" if notifications may have been missed.
+        """Call *on_payload* with each payload of *channel*; "" means that some may have been missed.
 
         Returns the function that ends it. Behind a transaction pooler no notification arrives.
         """
@@ -294,7 +296,7 @@ class Database:
         return translated
 
     async def _reconnect_all(self) -> None:
-        """Replace all connections, at most every `_RECONNECT_EVERY_S`: the primary is another server, or will be."""
+        """Replace all connections after a failover, at most every `_RECONNECT_EVERY_S`."""
         now_mono = asyncio.get_running_loop().time()
         if now_mono >= self._reconnect_mono:
             self._reconnect_mono = now_mono + _RECONNECT_EVERY_S

@@ -1,7 +1,7 @@
 """Dead letters on PostgreSQL: see fairlead.engine.ports.DeadLetterStore.
 
-They are written where jobs are discarded (job_discard, job_expire, session_rescue), by one function of the
-schema. Here they are read, acted upon and closed; every change is a compare-and-set on the open entry.
+The statements that discard jobs (job_discard, job_expire, session_rescue) write them by one function of the
+schema. This module reads, redrives and closes them. Every change is a compare-and-set on the open entry.
 """
 
 from __future__ import annotations
@@ -40,7 +40,11 @@ class Bound:
         self._look_at: dict[str, float] = {}
 
     async def check(self, jobs: Sequence[NewJob], within: Transaction | None = None) -> None:
-        """Refused if one of *jobs* may not be stored now; then none is. *within*: where to ask."""
+        """Raise RefusedError if one of *jobs* may not be stored now; then none of them may be.
+
+        Args:
+            within: The transaction for the query. Default None: outside of any.
+        """
         moment = asyncio.get_running_loop().time()
         for queue in {job.queue for job in jobs}:
             if self._look_at.get(queue, moment) <= moment:
@@ -65,7 +69,7 @@ class Bound:
 
 
 class PostgresDeadLetterStore:
-    """See the port."""
+    """The DeadLetterStore port on PostgreSQL."""
 
     def __init__(self, database: Database, *, notify: bool = True) -> None:
         self._database = database
@@ -81,12 +85,12 @@ class PostgresDeadLetterStore:
     async def search(
         self, *, status: str | None, category: str | None, tenant_id: str | None, kind: str | None, limit: int
     ) -> list[DeadLetter]:
-        wanted = DeadLetterFilter(status=status, category=category, tenant_id=tenant_id, kind=kind)
-        return await self.find(wanted, limit=limit)
+        filters = DeadLetterFilter(status=status, category=category, tenant_id=tenant_id, kind=kind)
+        return await self.find(filters, limit=limit)
 
     async def find(
         self,
-        wanted: DeadLetterFilter,
+        filters: DeadLetterFilter,
         *,
         limit: int,
         cursor: UUID | None = None,
@@ -95,13 +99,13 @@ class PostgresDeadLetterStore:
     ) -> list[DeadLetter]:
         page = {"after": cursor, "oldest_first": oldest_first, "at_rest": at_rest, "limit": limit}
         find = statement("dead_letter_find")
-        rows = await self._database.for_tenants(wanted.tenant_id).fetch(find, **asdict(wanted), **page)
+        rows = await self._database.for_tenants(filters.tenant_id).fetch(find, **asdict(filters), **page)
         return _entries(rows)
 
-    async def group(self, wanted: DeadLetterFilter, by: str, limit: int) -> list[DeadLetterGroup]:
+    async def group(self, filters: DeadLetterFilter, by: str, limit: int) -> list[DeadLetterGroup]:
         group = statement("dead_letter_group")
-        rows = await self._database.for_tenants(wanted.tenant_id).fetch(
-            group, **asdict(wanted), by=by, limit=limit
+        rows = await self._database.for_tenants(filters.tenant_id).fetch(
+            group, **asdict(filters), by=by, limit=limit
         )
         return [DeadLetterGroup(**dict(row.items())) for row in rows]
 
@@ -111,8 +115,6 @@ class PostgresDeadLetterStore:
     async def redrive(
         self, dead_letter_id: UUID, job: NewJob, *, last_at: datetime | None = None, by: str | None = None
     ) -> bool:
-        """See the port. The job's replay_of is set to the entry's lineage."""
-
         return await self._database.resolve_doubt(
             lambda: self._redrive(dead_letter_id, job, last_at, by),
             lambda: self._redriven(dead_letter_id, job, last_at, by),
@@ -121,7 +123,7 @@ class PostgresDeadLetterStore:
     async def _redriven(
         self, dead_letter_id: UUID, job: NewJob, last_at: datetime | None, by: str | None
     ) -> bool:
-        """Redrive unless a first try, whose commit was in doubt, has done so."""
+        """Redrive unless the first statement, with its commit in doubt, has done so."""
         if await self._redrive(dead_letter_id, job, last_at, by):
             return True
         entry = await self.get(dead_letter_id)

@@ -48,7 +48,7 @@ class Enqueuer:
         self._wake_ups = wake_ups
 
     async def enqueue(self, jobs: Iterable[NewJob]) -> list[Enqueued]:
-        """Store *jobs*, all or none; see the port. An error of the iterable is raised, and nothing is stored."""
+        """Store *jobs*, all or none. An error of the iterable is raised, and nothing is stored."""
         new_jobs = await _listed(jobs)
         if not new_jobs:
             return []
@@ -132,10 +132,10 @@ class Enqueuer:
                 raise
 
     async def _touch(
-        self, target: Database | Transaction, lane_ids: Iterable[UUID], since_s: float = 0.0
+        self, target: Database | Transaction, lane_ids: Iterable[UUID], window_s: float = 0.0
     ) -> None:
-        """Let claims find jobs stored in these lanes within the last *since_s* seconds."""
-        await target.fetch(statement("lane_touch"), lane_ids=list(lane_ids), since_s=since_s)
+        """Let claims find jobs stored in these lanes within the last *window_s* seconds."""
+        await target.fetch(statement("lane_touch"), lane_ids=list(lane_ids), since_s=window_s)
 
 
 def _key_locked(jobs: Sequence[NewJob]) -> RowLockedError:

@@ -60,7 +60,7 @@ class PostgresGateNotes:
         )
 
     async def record_first_use(self, prefix: str) -> bool:
-        # After a commit in doubt the retry finds the row of the first statement and returns False, which is safe.
+        # After a commit in doubt the retry finds the first statement's row and returns False, which is safe.
         row = await self._database.resolve_doubt(
             lambda: self._database.first(statement("gate_first_use"), prefix=prefix), within_s=2.0
         )

@@ -34,7 +34,7 @@ _AGAIN = "nothing was kept; run `fairlead migrate` again once the reason is gone
 async def install(connection: Connection, migrations: Sequence[Migration], schema: str) -> list[Migration]:
     """Apply *migrations* to an empty *schema*, and return those that are left to call.
 
-    If this user may not have the common roles, roles of its own take their place: see `roles`.
+    If this user may not have the common roles, roles of its owner take their place: see `roles`.
 
     Raises:
         InvalidConfigError: The schema cannot be used. The hint has the SQL for an administrator.
@@ -42,15 +42,15 @@ async def install(connection: Connection, migrations: Sequence[Migration], schem
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + LOCK_WITHIN_S
-    own = await owner_roles(connection, schema)
+    owner = await owner_roles(connection, schema)
     roles = COMMON
     while True:
         try:
-            return await _installed(connection, migrations, schema, roles, own.engine)
+            return await _installed(connection, migrations, schema, roles, owner.engine)
         except _RolesRefused as refused:
-            if not roles.are_common or not own.are_usable:
+            if not roles.are_common or not owner.are_usable:
                 raise refused.cause from refused
-            roles = own
+            roles = owner
         except _Locked as locked:  # another database of this server creates the same roles
             if loop.time() > deadline:
                 raise locked.cause from locked
@@ -70,7 +70,7 @@ class _Locked(_RolesRefused):
 async def _installed(
     connection: Connection, migrations: Sequence[Migration], schema: str, roles: Roles, user: str
 ) -> list[Migration]:
-    left = [migration for migration in migrations if migration.calls]
+    remaining = [migration for migration in migrations if migration.calls]
     async with connection.transaction(isolation=ISOLATION):
         await _make_schema(connection, schema, user)
         await check_ground(connection, schema)
@@ -79,33 +79,33 @@ async def _installed(
             if not migration.calls:
                 await _apply_within(connection, migration, schema, roles)
         await _restore_owner(connection, schema, roles)
-    return left
+    return remaining
 
 
 async def check_ground(connection: Connection, schema: str) -> None:
     """Raise InvalidConfigError unless the database and *schema* are safe to use."""
-    found = (await run(connection, statement("server_check").text, schema))[0]
-    check_encoding(found["encoding"])
-    if found["creators"]:
-        creators = found["creators"]
-        what = f"{creators} may create objects in this schema, which could run with the rights of others"
-        hint = f"run {found['revokes']} and migrate again"
-        raise InvalidConfigError(what, hint=hint)
+    facts = (await run(connection, statement("server_check").text, schema))[0]
+    check_encoding(facts["encoding"])
+    if facts["creators"]:
+        creators = facts["creators"]
+        message = f"{creators} may create objects in this schema, which could run with the rights of others"
+        hint = f"run {facts['revokes']} and migrate again"
+        raise InvalidConfigError(message, hint=hint)
 
 
 async def _make_schema(connection: Connection, schema: str, user: str) -> None:
-    (found,) = await run(connection, statement("schema_exists").text, schema)
-    if found["stranger"]:
-        what = (
-            f"the schema {schema} belongs to {found['stranger']}, whose objects could run with others' rights"
+    (facts,) = await run(connection, statement("schema_exists").text, schema)
+    if facts["stranger"]:
+        message = (
+            f"the schema {schema} belongs to {facts['stranger']}, whose objects could run with others' rights"
         )
         hint = f"have an administrator run ALTER SCHEMA {quoted(schema)} OWNER TO {quoted(user)};"
-        raise InvalidConfigError(what, hint=f"{hint} or set database.schema_name to another one")
-    if found["exists"]:
+        raise InvalidConfigError(message, hint=f"{hint} or set database.schema_name to another one")
+    if facts["exists"]:
         return
-    made = await run(connection, statement("schema_create").text, schema)
+    texts = await run(connection, statement("schema_create").text, schema)
     try:
-        await connection.execute(made[0]["text"])
+        await connection.execute(texts[0]["text"])
     except asyncpg.InsufficientPrivilegeError as error:
         hint = f"have an administrator run CREATE SCHEMA {quoted(schema)} AUTHORIZATION {quoted(user)};"
         raise InvalidConfigError(f"this user may not create the schema {schema}", hint=hint) from error
@@ -140,8 +140,10 @@ async def _apply_within(connection: Connection, migration: Migration, schema: st
         if isinstance(error, asyncpg.LockNotAvailableError):
             raise _Locked(failed) from error
         if isinstance(error, _IS_TAKEN):
-            what = f"the schema {schema} holds tables that are not fairlead's: {error}"
-            raise InvalidConfigError(what, hint="set database.schema_name to a schema of its own") from error
+            message = f"the schema {schema} holds tables that are not fairlead's: {error}"
+            raise InvalidConfigError(
+                message, hint="set database.schema_name to a schema of its own"
+            ) from error
         raise failed from error
     except DRIVER_ERRORS as error:
         raise of_statement(error, connected=not connection.is_closed()) from error
@@ -150,8 +152,8 @@ async def _apply_within(connection: Connection, migration: Migration, schema: st
 async def _restore_owner(connection: Connection, schema: str, roles: Roles) -> None:
     """Restore the rights that migrations revoke from the role for doors, if the owner takes its place."""
     if not roles.are_common:
-        (made,) = await run(connection, statement("owner_rights").text, schema)
-        await connection.execute(made["text"])
+        (texts,) = await run(connection, statement("owner_rights").text, schema)
+        await connection.execute(texts["text"])
 
 
 async def complete_rights(connection: Connection, schema: str, roles: Roles) -> None:

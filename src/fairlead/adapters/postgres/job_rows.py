@@ -16,15 +16,15 @@ from fairlead.policy.jobs.payload import encode_args
 from fairlead.policy.text.safe import safe_text
 
 ARGS, STREAKS = 10, 11
-"""Among the columns of a claimed job."""
+"""The positions of args and streaks among the columns of a claimed job."""
 RUN_JOB_FIELDS = "job_id kind tenant_id queue priority delay_s unique_key"
-"""What a schedule says of its jobs."""
+"""The fields that a schedule sets in its jobs."""
 MAX_CODE_BYTES = 200
 MAX_DETAILS_BYTES = 4 * 1024
 
 
 def new_job_columns(jobs: Sequence[NewJob]) -> dict[str, list[Any]]:
-    """The parameters of job_enqueue. InvalidInputError for args that cannot be stored."""
+    """Return the parameters of job_enqueue; raise InvalidInputError for args that cannot be stored."""
     return {
         "job_ids": [job.job_id for job in jobs],
         "kinds": [job.kind for job in jobs],
@@ -61,7 +61,7 @@ def plain_job_columns(jobs: Sequence[NewJob]) -> dict[str, list[Any]]:
 
 
 def one_job_values(job: NewJob) -> dict[str, Any]:
-    """The parameters of job_enqueue_one."""
+    """Return the parameters of job_enqueue_one."""
     names = "job_id kind tenant_id queue provider group_key priority delay_s expires_in_s tags replay_of"
     return job_values(job, names) | {"lane_id": lane_of(job)}
 
@@ -73,23 +73,23 @@ def job_values(job: NewJob, names: str) -> dict[str, Any]:
 
 
 def lane_of(job: NewJob) -> UUID:
-    """The lane of *job*, as the SQL function of this name has it."""
+    """Return the lane of *job*, as the SQL function of this name does."""
     names = f"{job.queue}/{job.kind}/{job.provider or ''}/{job.priority}/{len(job.tenant_id)}/"
     digest = hashlib.sha256(f"{names}{job.tenant_id}{job.group_key}".encode()).digest()
     return UUID(bytes=digest[:16])
 
 
 def args_text(args: Mapping[str, Any], tenant: str) -> str:
-    """JSON of a job's arguments; InvalidInputError, naming the place, where they cannot be stored."""
+    """Return args as JSON; raise InvalidInputError with the path of a value that cannot be stored."""
     try:
         return encoded(args)
     except ValueError as error:
-        encode_args(args, tenant=tenant)  # says exactly what is wrong with them
+        encode_args(args, tenant=tenant)  # raises with the exact reason
         raise InvalidInputError(f"args: {error}", tenant=tenant) from None
 
 
 def failure_text(failure: FailureRecord) -> str:
-    """JSON of one failed attempt; never fails. Only its details may be cut short."""
+    """Return one failed attempt as JSON. It never fails, and only the details may be truncated."""
     fields = {
         "category": failure.category,
         "code": safe_text(failure.code, MAX_CODE_BYTES, mask_known=False) if failure.code else "unknown",
@@ -103,18 +103,18 @@ def failure_text(failure: FailureRecord) -> str:
 
 
 def results_text(outcomes: Sequence[Completed]) -> str | None:
-    """A JSON object of what these gave, by lease id; None where nothing was given."""
-    given = [f'"{o.lease_id}":{tamed(o.result)}' for o in outcomes if o.result is not None]
-    return "{" + ",".join(given) + "}" if given else None
+    """Return the results of *outcomes* as a JSON object by lease id; None without results."""
+    results = [f'"{o.lease_id}":{tamed(o.result)}' for o in outcomes if o.result is not None]
+    return "{" + ",".join(results) + "}" if results else None
 
 
 def cancel_text(reason: str) -> str:
-    """JSON of what a cancelled job keeps as its result."""
+    """Return the result of a cancelled job as JSON."""
     return tamed({"cancelled": safe_text(reason)})
 
 
 def rescheduled_columns(outcomes: Sequence[Rescheduled]) -> dict[str, list[Any]]:
-    """The parameters of job_reschedule, but for ids and leases."""
+    """Return the parameters of job_reschedule except ids and leases."""
     return {
         "delays_s": [None if o.delay_s is None else min(o.delay_s, LONGEST_DELAY_S) for o in outcomes],
         "failures": [None if o.failure is None else failure_text(o.failure) for o in outcomes],
@@ -125,7 +125,7 @@ def rescheduled_columns(outcomes: Sequence[Rescheduled]) -> dict[str, list[Any]]
 
 
 def discarded_columns(outcomes: Sequence[Discarded]) -> dict[str, list[Any]]:
-    """The parameters of job_discard, but for ids and leases."""
+    """Return the parameters of job_discard except ids and leases."""
     return {
         "dead_letter_ids": [outcome.dead_letter_id for outcome in outcomes],
         "failures": [failure_text(outcome.failure) for outcome in outcomes],
@@ -137,7 +137,7 @@ def discarded_columns(outcomes: Sequence[Discarded]) -> dict[str, list[Any]]:
 
 
 def claimed_job(row: Row) -> Job:
-    """A row of job_claim, job_claimed or job_claim_suspect: its columns are the fields, in order."""
+    """Return the job in a row of a claim, which has the job's fields in order."""
     columns = [*row.values()]
     columns[ARGS] = decoded(columns[ARGS])
     columns[STREAKS] = {} if columns[STREAKS] == "{}" else decoded(columns[STREAKS])
@@ -145,11 +145,11 @@ def claimed_job(row: Row) -> Job:
 
 
 def job_view(row: Row) -> JobView:
-    """A row of job_get or job_search."""
+    """Return the job in a row of job_get or job_search."""
     return JobView(**with_values(row, "args", "failures", "result"))
 
 
 def with_values(row: Row, *columns: str) -> dict[str, Any]:
-    """*row* as a dict, with its jsonb *columns* as values."""
+    """Return *row* as a dict with its jsonb *columns* decoded."""
     fields = dict(row.items())
     return fields | {column: decoded(fields[column]) for column in columns}

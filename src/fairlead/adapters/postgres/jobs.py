@@ -1,8 +1,8 @@
 """The queue on PostgreSQL: see fairlead.engine.ports.JobStore.
 
-Each method is one statement (acknowledge: one per type of outcome, in one transaction). A write of an outcome
-names the lease id under which the job was claimed and counts only while that lease stands; the row then keeps
-that id, so an answer that got lost is told from a write that was refused (E12).
+Each method is one statement (acknowledge: one per type of outcome, in one transaction). The write of an
+outcome carries the lease id of the claim, and has an effect only while that lease is current. The row then
+stores that id, which distinguishes a lost response from a rejected write.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from fairlead.policy.jobs.lane import interleave_tenants
 
 COUNT_BOUND = 100_000
 WAKE_EVERY_S = 0.05
-"""How often a claim looks for lanes whose time has come while those that are ready are enough."""
+"""How often a claim looks for lanes that have become due while the ready ones are enough."""
 LOST_FOR_S = 60.0  # longer than any statement is at work
 
 T = TypeVar("T")
@@ -53,7 +53,12 @@ Columns = dict[str, Any]
 
 
 class PostgresJobStore:
-    """See the port. *bound*: open dead letters per queue (default 10,000); *notify* False: workers poll."""
+    """The JobStore port on PostgreSQL.
+
+    Args:
+        bound: Open dead letters of a kind per queue at which new jobs of that kind are refused. Default
+        10,000. notify: Whether workers are notified of new jobs. False: they poll.
+    """
 
     def __init__(self, database: Database, ids: Ids, *, bound: int = 10_000, notify: bool = True) -> None:
         self._database = database
@@ -62,34 +67,32 @@ class PostgresJobStore:
         self._intake = Enqueuer(database, Bound(database, bound), self._wake_ups)
         self._turn = 0
         self._next_wake = 0.0
-        self._lost: dict[int, tuple[UUID, float]] = {}  # claims without an answer, by their seed
-        self._in_doubt: set[int] = set()  # lease ids of outcomes without an answer
+        self._lost: dict[int, tuple[UUID, float]] = {}  # claims without a response, by seed
+        self._in_doubt: set[int] = set()  # lease ids of outcomes without a response
 
     async def close(self) -> None:
-        """Send the notifications that are still to be sent."""
+        """Send pending notifications."""
         await self._wake_ups.close()
 
     # ---- in ------------------------------------------------------------------------------------
 
     async def enqueue(self, jobs: Iterable[NewJob]) -> list[Enqueued]:
-        """See the port. Refused where the dead letters of a queue are full of a job's kind (Q10)."""
         return await self._intake.enqueue(jobs)
 
     # ---- out -----------------------------------------------------------------------------------
 
-    async def claim(self, wanted: ClaimFilter, demand: int, session_id: UUID) -> list[Job]:
-        """See the port. Queues take turns at being the first that is asked."""
+    async def claim(self, filters: ClaimFilter, demand: int, session_id: UUID) -> list[Job]:
         if demand <= 0:
             return []
-        self._turn += 1
+        self._turn += 1  # each claim begins with another queue
         moment = asyncio.get_running_loop().time()
         wake = moment >= self._next_wake
         if wake:
             self._next_wake = moment + WAKE_EVERY_S
         query = {
-            "queues": _from(self._turn, wanted.queues),
-            "kinds": wanted.kinds,
-            "providers": wanted.providers,
+            "queues": _from(self._turn, filters.queues),
+            "kinds": filters.kinds,
+            "providers": filters.providers,
             "demand": demand,
             "wake": wake,
         }
@@ -99,26 +102,26 @@ class PostgresJobStore:
             self._next_wake = moment
         return jobs
 
-    async def claim_suspect(self, wanted: ClaimFilter, session_id: UUID) -> Job | None:
-        query = {"queues": wanted.queues, "kinds": wanted.kinds, "providers": wanted.providers}
-        found = await self._claim(statement("job_claim_suspect"), session_id, query)
-        return claimed_job(found[0]) if found else None
+    async def claim_suspect(self, filters: ClaimFilter, session_id: UUID) -> Job | None:
+        query = {"queues": filters.queues, "kinds": filters.kinds, "providers": filters.providers}
+        rows = await self._claim(statement("job_claim_suspect"), session_id, query)
+        return claimed_job(rows[0]) if rows else None
 
     async def _claim(self, claim: Statement, session_id: UUID, query: Mapping[str, object]) -> list[Row]:
         await self._hand_back_lost()
         seed = self._ids.lease_id()
-        who = {"session_id": session_id, "lease_seed": seed}
+        claimant = {"session_id": session_id, "lease_seed": seed}
 
         async def claimed() -> list[Row]:
-            """What the first try got; it may be at work still: what nobody was told of is given back."""
-            rows = await self._database.fetch(statement("job_claimed"), **who)
+            """Return the jobs of the first statement. If it may still run, hand its jobs back later."""
+            rows = await self._database.fetch(statement("job_claimed"), **claimant)
             if not rows:
                 self._lose(seed, session_id)
             return rows
 
         try:
             return await self._database.resolve_doubt(
-                lambda: self._database.fetch(claim, **query, **who), claimed
+                lambda: self._database.fetch(claim, **query, **claimant), claimed
             )
         except (CommitInDoubtError, asyncio.CancelledError):
             self._lose(seed, session_id)
@@ -128,7 +131,7 @@ class PostgresJobStore:
         self._lost[seed] = (session_id, asyncio.get_running_loop().time() + LOST_FOR_S)
 
     async def _hand_back_lost(self) -> None:
-        """Give back what claims took whose answers never came, for as long as they may still be at work."""
+        """Hand back the jobs of claims without a response, for as long as those statements may still run."""
         if not self._lost:
             return
         lost = dict(self._lost)
@@ -145,7 +148,6 @@ class PostgresJobStore:
     # ---- outcomes ------------------------------------------------------------------------------
 
     async def acknowledge(self, outcomes: Sequence[Outcome]) -> set[UUID]:
-        """See the port. InvalidInputError where one of them cannot be stored; then none is."""
         if not outcomes:
             return set()
         try:
@@ -176,7 +178,7 @@ class PostgresJobStore:
         return _ids(await self._database.fetch(statement("job_settled"), **_leases(outcomes)))
 
     async def _accepted_before(self, outcomes: Sequence[Outcome], accepted: set[UUID]) -> set[UUID]:
-        """Of those refused now, what an earlier call had written whose answer was lost."""
+        """Return the outcomes rejected now that an earlier call with a lost response has stored."""
         if not self._in_doubt:
             return set()
         doubtful = [o for o in outcomes if o.lease_id in self._in_doubt and o.job_id not in accepted]
@@ -190,9 +192,9 @@ class PostgresJobStore:
         ids = [self._ids.uuid7() for _ in range(limit)]
         return await self._count("job_expire", "moved", dead_letter_ids=ids)
 
-    async def next_due_in_s(self, wanted: ClaimFilter) -> float | None:
+    async def next_due_in_s(self, filters: ClaimFilter) -> float | None:
         row = await self._database.first(
-            statement("job_next_due"), queues=wanted.queues, kinds=wanted.kinds, providers=wanted.providers
+            statement("job_next_due"), queues=filters.queues, kinds=filters.kinds, providers=filters.providers
         )
         due_in_s: float | None = row["due_in_s"] if row else None
         return None if due_in_s is None else max(0.0, due_in_s)
@@ -236,7 +238,6 @@ class PostgresJobStore:
         return row["state"] if row else None
 
     async def counts(self) -> Mapping[str, int]:
-        """See the port. Beyond 100,000 rows of a kind no more are counted."""
         rows = await self._database.fetch(statement("job_counts"), bound=COUNT_BOUND)
         return {row["label"]: row["jobs"] for row in rows if row["jobs"]}
 
@@ -249,7 +250,7 @@ class PostgresJobStore:
 
 
 def _from(turn: int, names: Sequence[str]) -> list[str]:
-    """*names*, beginning with another one each turn."""
+    """Return *names* rotated by *turn*."""
     start = turn % len(names) if names else 0
     return [*names[start:], *names[:start]]
 
@@ -266,7 +267,7 @@ def _leases(outcomes: Sequence[Outcome]) -> Columns:
 
 
 def _writes(outcomes: Sequence[Outcome]) -> list[tuple[Statement, Columns]]:
-    """One statement for each type of outcome that occurs."""
+    """Return one statement, with its parameters, for each type of outcome that occurs."""
     completed = [outcome for outcome in outcomes if isinstance(outcome, Completed)]
     rescheduled = [outcome for outcome in outcomes if isinstance(outcome, Rescheduled)]
     cancelled = [outcome for outcome in outcomes if isinstance(outcome, Cancelled)]

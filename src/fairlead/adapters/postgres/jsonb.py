@@ -28,7 +28,7 @@ _LONG_NUMBER = re.compile(r"\d{309}")
 
 
 def encoded(value: object) -> str:
-    """JSON text of *value*; ValueError where jsonb could not hold it."""
+    """Return *value* as JSON text; raise ValueError if jsonb cannot store it."""
     try:
         text = _ENCODER.encode(value)
         if not text.isascii():
@@ -41,7 +41,7 @@ def encoded(value: object) -> str:
 
 
 def tamed(value: object, max_bytes: int = MAX_TAMED_BYTES) -> str:
-    """JSON text for *value*, whatever it is: like policy's safe_json, which is asked only where needed."""
+    """Return JSON text for any *value*: its exact JSON if jsonb can store it, else that of safe_json."""
     try:
         text = encoded(value)
     except ValueError:
@@ -52,7 +52,7 @@ def tamed(value: object, max_bytes: int = MAX_TAMED_BYTES) -> str:
 
 
 def decoded(text: str | None) -> Any:
-    """The value of *text* (None for SQL's NULL), or ``{"unreadable": "<its beginning>"}``."""
+    """Return the value of *text* (None for SQL's NULL), or ``{"unreadable": "<its beginning>"}``."""
     if text is None:
         return None
     # Only foreign SQL stores numbers that Python cannot represent, over 200 levels, or over 4,300 digits.
@@ -66,7 +66,7 @@ def decoded(text: str | None) -> Any:
 
 
 def _holds_nul(value: object) -> bool:
-    """Whether a text in *value* has a NUL: the encoded text alone cannot tell it from a written "\\u0000"."""
+    """Return whether a text in *value* has a NUL. The encoded text also matches a literal "\\u0000"."""
     if isinstance(value, str):
         return "\0" in value
     if isinstance(value, dict):

@@ -1,8 +1,8 @@
 """Fair shares on PostgreSQL: see fairlead.engine.ports.lanes.LaneStore.
 
-What people set is written first, in a statement of its own. Then `lane_barrier` waits until every lane that
-is being made at this moment is there to be seen: who makes one from then on has read the new settings. Only
-then are the lanes changed. So no lane is missed, and nobody who holds one is waited for in a circle.
+A setting is written first, in a statement of its own. Then `lane_barrier` waits until every lane that is
+being created is visible: one created later has read the new setting. Only then are the lanes changed. So no
+lane is missed, and no deadlock with a transaction that holds a lane is possible.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from fairlead.policy.text.names import shown
 
 COUNT_BOUND = 1_000
 WAKE_AT_ONCE = 1_000
-"""Lanes that are made ready by whoever ends a pause; what is left, the next claims wake."""
+"""Lanes that the end of a pause makes ready; the next claims wake the others."""
 SWEEP_BATCH, MOST_BATCHES = 10_000, 10
 FOREIGN_KEY_VIOLATION = "23503"
 
@@ -44,7 +44,7 @@ FLOORS, AGE, SWEEP = "lane_floors", "lane_age", "lane_sweep"
 
 
 class PostgresLaneStore:
-    """See the port. *notify* False: workers poll."""
+    """The LaneStore port on PostgreSQL. *notify* False: workers poll."""
 
     def __init__(self, database: Database, *, notify: bool = True) -> None:
         self._database = database
@@ -64,7 +64,7 @@ class PostgresLaneStore:
         return await self._due_among(lane_ids)
 
     async def hold(self, tenant: str, group: str, for_s: float, *, reason: str) -> None:
-        """See the port. A lane that is being made meanwhile may be met once more: its jobs come back here."""
+        # No barrier: jobs of a lane that is being created meanwhile meet the limit, and hold the lane again.
         about = {"tenant_id": tenant, "key": group}
         values = {**about, "for_s": for_s, "reason": reason}
         await self._database.resolve_doubt(lambda: self._database.fetch(statement("rate_hold"), **values))
@@ -74,13 +74,11 @@ class PostgresLaneStore:
         )
 
     async def resume(self, scope: Scope) -> bool:
-        """See the port. Its lanes are ready again when this ends, as far as nothing else holds them."""
         about = _columns(scope)
         of = self._database.for_tenants(scope.owner)
         row = await self._database.resolve_doubt(lambda: of.first(statement("pause_end"), **about))
-        lane_ids = await self._lanes(
-            about
-        )  # whoever parked one had locked the pause, so now it is to be seen
+        # A statement that parked a lane had locked the pause, so the lane is visible now.
+        lane_ids = await self._lanes(about)
         await self._database.resolve_doubt(
             lambda: self._database.fetch(statement("lane_unpause"), lane_ids=lane_ids, notify=self._notify)
         )
@@ -93,7 +91,6 @@ class PostgresLaneStore:
         return await self._due_among(await self._lanes(_columns(scope)))
 
     async def pauses(self, limit: int) -> list[PauseView]:
-        """See the port. Of a pause no more than 1,000 lanes are counted."""
         rows = await self._database.fetch(statement("pause_list"), limit=limit, bound=COUNT_BOUND)
         return [
             PauseView(_scope(row), row["until"], row["reason"], row["paused_by"], row["since"], row["lanes"])
@@ -101,7 +98,7 @@ class PostgresLaneStore:
         ]
 
     async def _settled_lanes(self, about: dict[str, str]) -> list[UUID]:
-        """The lanes of a scope, none of which is still being made by somebody who read older settings."""
+        """Return the lanes of a scope, once none is being created from older settings."""
         await self._database.resolve_doubt(lambda: self._database.fetch(statement("lane_barrier")))
         return await self._lanes(about)
 
@@ -127,8 +124,8 @@ class PostgresLaneStore:
             if error.reason != FOREIGN_KEY_VIOLATION:
                 raise
             hint = "see `fairlead tenants tiers`"
-            told = f"there is no tier {shown(share.tier)}"
-            raise InvalidInputError(told, tenant=share.tenant_id, hint=hint) from None
+            message = f"there is no tier {shown(share.tier)}"
+            raise InvalidInputError(message, tenant=share.tenant_id, hint=hint) from None
         await self._apply([share.tenant_id])
 
     async def set_tier(self, tier: Tier) -> int:
@@ -144,7 +141,7 @@ class PostgresLaneStore:
     async def _write_shares(
         self, name: str, values: dict[str, object], tenant_ids: list[str] | None
     ) -> list[str]:
-        """Write settings and the caps that follow of them; whose: *tenant_ids*, or with None a tier's."""
+        """Write settings and the resulting caps of *tenant_ids*, or of a tier's tenants if it is None."""
         of = self._database.for_tenants(*([None] if tenant_ids is None else tenant_ids))
         async with of.transaction() as transaction:
             await transaction.fetch(statement("tenant_lock"))
@@ -185,19 +182,19 @@ class PostgresLaneStore:
         await self._uncap([], [group_key])
 
     async def _apply_to(self, tenant_ids: list[str], group_key: str | None) -> None:
-        """Bring lanes in step with what was set."""
+        """Apply the settings to existing lanes."""
         await self._database.resolve_doubt(lambda: self._database.fetch(statement("lane_barrier")))
         await self._database.resolve_doubt(
             lambda: self._locked(None, "lane_apply", tenant_ids=tenant_ids, group_key=group_key)
         )
 
     async def _uncap(self, tenant_ids: list[str], group_keys: list[str]) -> None:
-        """There may be more room: have it noticed now."""
+        """Unpark the lanes of caps that may have been raised."""
         values = {"tenant_ids": tenant_ids, "group_keys": group_keys, "notify": self._notify}
         await self._database.resolve_doubt(lambda: self._database.fetch(statement("lane_uncap"), **values))
 
     async def _locked(self, tenant: str | None, name: str, /, **values: object) -> Row | None:
-        """A statement, of one tenant or of all, that nobody who changes settings is beside."""
+        """Run a statement, for one tenant or all, without a concurrent change of settings."""
         async with self._database.for_tenants(tenant).transaction() as transaction:
             await transaction.fetch(statement("tenant_lock"))
             rows = await transaction.fetch(statement(name), **values)
@@ -267,7 +264,7 @@ class PostgresLaneStore:
         return int(row["lanes"]) if row else 0
 
     async def sweep(self, every_s: float, share: float = 1.0) -> Swept | None:
-        """See the port. Pauses that are over are forgotten, too. Small statements: each is done for good."""
+        """Sweep in small statements, each with its own commit. Expired pauses are deleted, too."""
         if not await self._due(SWEEP, every_s, share):
             return None
         try:
@@ -284,18 +281,18 @@ class PostgresLaneStore:
         return Swept(swept["opened"], await self._brought_up_to_date(), freed["lanes"], deleted)
 
     async def _forgotten(self) -> int:
-        """How many lanes without work were deleted, of those that are old enough at most some ten batches."""
+        """Delete old lanes without jobs, at most ten batches, and return how many."""
         deleted = 0
         for _ in range(MOST_BATCHES):
             row = await self._database.first(statement("lane_forget"), most=SWEEP_BATCH)
-            gone = int(row["lanes"]) if row else 0
-            deleted += gone
-            if gone < SWEEP_BATCH:
+            batch = int(row["lanes"]) if row else 0
+            deleted += batch
+            if batch < SWEEP_BATCH:
                 break
         return deleted
 
     async def _brought_up_to_date(self) -> int:
-        """How many lanes were parked for a pause that had not reached them, page by page."""
+        """Park lanes that a pause has not reached yet, page by page, and return how many."""
         behind, parked = UUID(int=0), 0
         while behind is not None:
             row = await self._database.first(statement("lane_sweep_page"), behind=behind, most=SWEEP_BATCH)
@@ -304,7 +301,7 @@ class PostgresLaneStore:
         return parked
 
     async def _due(self, sweep: str, every_s: float, share: float = 1.0) -> bool:
-        """True for the one process that is to do it now; where it dies at it, the next one is soon enough."""
+        """Return True for the one process that should do it now; after a crash the next interval follows."""
         values = {"sweep": sweep, "every_s": every_s, "share": share}
         return await self._database.first(statement("maintenance_run_take"), **values) is not None
 
@@ -313,7 +310,7 @@ class PostgresLaneStore:
 
 
 def _columns(scope: Scope) -> dict[str, str]:
-    """A scope as its rows have it: '' for no tenant."""
+    """Return the columns of *scope*; no tenant is ''."""
     return {"scope": scope.kind.value, "tenant_id": scope.tenant or "", "key": scope.key}
 
 

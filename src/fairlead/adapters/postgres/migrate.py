@@ -41,7 +41,9 @@ __all__ = ["Migration", "Migrator", "Phase", "as_script", "in_order", "read_migr
 
 _LOCK_EVERY_S = 0.1
 _APPLY_TIMEOUT_S = 3600.0
-_CLOSE_WITHIN_S = 2.0  # what was interrupted is cancelled at the server, too: it would wait on, with our lock
+_CLOSE_WITHIN_S = (
+    2.0  # an interrupted statement is cancelled at the server, too, since it would keep our lock
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +62,16 @@ class Migrator:
         self._migrations = shipped_migrations() if migrations is None else in_order(migrations)
 
     async def plan(self) -> list[Migration]:
-        """What `apply` would do, in order. Raises InvalidConfigError if the database is not ours to migrate."""
+        """Return what `apply` would do, in order.
+
+        Raises:
+            InvalidConfigError: The database is not one that this version may migrate.
+        """
         async with self._connected(self._settings) as connection:
             return self._pending(await self._applied(connection))
 
     async def check(self) -> None:
-        """MigrationRequiredError unless this version can work on the database as it is.
+        """Raise MigrationRequiredError unless this version can work on the database as it is.
 
         In a rolling upgrade two versions share a database, so neither our own ``post`` migrations that are
         still to come nor ``pre`` migrations of a later version are an obstacle.
@@ -83,7 +89,7 @@ class Migrator:
         """
         own_session = replace(self._settings, transaction_pooler=False)
         schema = self._settings.in_schema
-        async with self._connected(own_session) as connection, _alone(connection):
+        async with self._connected(own_session) as connection, _exclusive(connection):
             applied = await self._applied(connection)
             pending = self._pending(applied)
             if upto == "pre":
@@ -156,8 +162,8 @@ class Migrator:
             rows = await run(connection, qualified(statement("migration_list").text, schema))
             return [_Applied(row["number"], row["name"], row["phase"], row["checksum"]) for row in rows]
         if self._settings.schema is None:
-            found = await run(connection, statement("migration_elsewhere").text, schema)
-            if others := [row["schema"] for row in found]:
+            rows = await run(connection, statement("migration_elsewhere").text, schema)
+            if others := [row["schema"] for row in rows]:
                 message = f"this database holds an installation in the schema {', '.join(others)}"
                 hint = (
                     f"set database.schema_name to {others[0]!r} to use it, or to {schema!r} to make another"
@@ -183,7 +189,7 @@ class Migrator:
 
 
 @asynccontextmanager
-async def _alone(connection: Connection) -> AsyncIterator[None]:
+async def _exclusive(connection: Connection) -> AsyncIterator[None]:
     """Hold the lock of migrations of this database.
 
     It is asked for again and again instead of waited for: a waiting statement would hold a snapshot, and

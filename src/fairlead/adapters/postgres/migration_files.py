@@ -1,14 +1,14 @@
 """The baseline of the schema and the migrations after it: plain SQL files, in the order of their numbers.
 
-The baseline is number 0: ``schema/`` has the tables by subject and ``functions/`` one function a file. Until 0.1.0 is
-released, changes go into the baseline, and a database made by an older text of it is refused.
+The baseline is number 0: ``schema/`` has the tables by subject and ``functions/`` one function a file. Until
+0.1.0 is released, changes go into the baseline, and a database made by an older text of it is refused.
 
-A later migration is ``migrations/NNNN_name.sql``. Its header says ``-- Phase pre`` (safe while the version before it
-still runs: to be applied before the new version starts) or ``-- Phase post`` (only once no older process is
-left). ``-- transaction: none`` marks a file of one statement that cannot run inside a transaction: an index
-built concurrently, or a CALL that commits step by step and sets its own lock timeouts. Such an index waits
-for every older transaction and blocks none meanwhile. In a new installation it is built like any other, and
-a CALL comes last.
+A later migration is ``migrations/NNNN_name.sql``. Its header says ``-- Phase pre`` (safe while the version
+before it still runs: to be applied before the new version starts) or ``-- Phase post`` (only once no older
+process is left). ``-- transaction: none`` marks a file of one statement that cannot run inside a transaction:
+an index built concurrently, or a CALL that commits step by step and sets its own lock timeouts. Such an index
+waits for every older transaction and blocks none meanwhile. In a new installation it is built like any other,
+and a CALL comes last.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ BASELINE = 0
 """The number of the baseline."""
 
 PATIENCE_MS = 500
-"""Of a migration for a table's lock: whoever waits for it makes everybody behind it wait (E10)."""
+"""How long a migration waits for a table's lock. All later statements on the table queue behind it."""
 LOCK_TIMEOUT = "3s"
 """Of the first steps, and of a script."""
 INDEX_PATIENCE_MS = 600_000

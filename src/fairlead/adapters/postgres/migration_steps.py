@@ -20,7 +20,11 @@ PATIENCE_PAUSE_S = 1.0
 
 
 async def apply_one(connection: Connection, migration: Migration, roles: Roles) -> None:
-    """Apply *migration*, and retry it for 120 s while it gets no lock; raise MigrationRequiredError if it fails."""
+    """Apply *migration*, with retries for 120 s while it gets no lock.
+
+    Raises:
+        MigrationRequiredError: It failed.
+    """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + LOCK_WITHIN_S
     while True:
@@ -76,8 +80,8 @@ async def _be_patient(connection: Connection, patience_ms: int, *, within_transa
 
 async def record(connection: Connection, migration: Migration) -> None:
     """Record in the table ``migration`` that *migration* was applied."""
-    made = statement("migration_record")
-    await connection.fetch(made.text, *made.args(**migration.record))
+    insert = statement("migration_record")
+    await connection.fetch(insert.text, *insert.args(**migration.record))
 
 
 async def run(connection: Connection, text: str, *args: object) -> list[Row]:

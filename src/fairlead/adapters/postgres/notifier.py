@@ -36,7 +36,7 @@ class Notifier:
         self._tasks = set[asyncio.Task[None]]()
 
     def now(self, queues: AbstractSet[str]) -> bool:
-        """Return whether the statement that is about to be sent must notify. If not, a later NOTIFY is scheduled."""
+        """Return whether the next statement must notify. If not, a later NOTIFY is scheduled."""
         if not self._enabled or not queues:
             return False
         now_mono = asyncio.get_running_loop().time()

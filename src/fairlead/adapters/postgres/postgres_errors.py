@@ -2,7 +2,8 @@
 
 - Refused values: the statement changed nothing, and a retry fails alike (InvalidInputError).
 - Not done: provably nothing was changed (DependencyUnavailableError and other set-up errors).
-- In doubt: the connection broke while a statement ran, so it may have been committed (CommitInDoubtError). The
+- In doubt: the connection broke while a statement ran, so it may have been committed (CommitInDoubtError).
+The
   caller reads back what is stored. A COMMIT is never sent again.
 """
 
@@ -36,7 +37,7 @@ CONNECT_ERRORS = (*DRIVER_ERRORS, ValueError)
 
 # no such table, column, function, type or schema
 _MIGRATE = {"42P01", "42703", "42883", "42704", "3F000", "42P10"}
-_GONE = ("08", "57P")  # the connection is lost, or the server is shutting down
+_DISCONNECTED = ("08", "57P")  # the connection is lost, or the server is shutting down
 _DATA = ("22", "23", "54", "44")  # bad values, broken constraints, limits of size and depth
 _ROLLED_BACK = {"40001", "40P01", "0A000"}  # by a deadlock, or because a cached plan is out of date
 _LOGIN = ("28", "3D", "0P")  # wrong user, password, role or database
@@ -107,8 +108,8 @@ def _hint(error: BaseException) -> str | None:
     """Return the hint for an unavailable database, or None for the default one."""
     if isinstance(error, socket.gaierror):
         return "check the host name of DATABASE_URL, and the name servers of this host"
-    if (own := own_fault_of(error)) is not None:
-        return HINTS[own]
+    if (fault := own_fault_of(error)) is not None:
+        return HINTS[fault]
     if isinstance(error, asyncpg.TooManyConnectionsError):
         return "raise max_connections, or lower database.pool_size (of each process): see pg_stat_activity"
     return None
@@ -125,7 +126,7 @@ def of_statement(error: Exception, *, connected: bool) -> Exception:
     state = _state(error)
     if isinstance(error, ValueError) or state.startswith(_DATA):  # ValueError: asyncpg could not encode them
         return InvalidInputError(_message("the database refuses these values", error), reason=state or None)
-    if not connected or isinstance(error, OSError | TimeoutError) or state.startswith(_GONE):
+    if not connected or isinstance(error, OSError | TimeoutError) or state.startswith(_DISCONNECTED):
         return CommitInDoubtError(_message("the connection was lost while the database was at work", error))
     if state == "55P03":
         return RowLockedError(_message("another transaction holds a row", error))

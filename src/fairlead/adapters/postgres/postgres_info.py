@@ -43,15 +43,15 @@ class PostgresInfo:
     doubt_s: float
     """The skew may be off by this much: half of the round trip it was measured over."""
     snapshot_s: float = 0.0
-    """How long the oldest snapshot is held that keeps dead rows from being removed; 0.0 without one."""
+    """How long the oldest snapshot is snapshot that keeps dead rows from being removed; 0.0 without one."""
     snapshot_of: str = ""
-    """Who holds it."""
+    """The holder of that snapshot."""
     behind: int = 0
     """How many transactions the stand-by or the slot is behind that keeps the oldest rows; 0 without one."""
     behind_of: str = ""
     """Which it is."""
     unseen: bool = False
-    """There are sessions whose snapshots this user may not see."""
+    """Whether this user may not see the snapshots of some sessions."""
     encoding: str = ENCODING
     """Of the database's text; default UTF8, the only one that fairlead works on."""
     engine_role: str = COMMON.engine
@@ -75,37 +75,37 @@ async def server_facts(settings: DatabaseSettings) -> PostgresInfo:
         connection = cast(Connection, await asyncpg.connect(**connect_options(settings)))
         try:
             check = statement("server_check")
-            found = (await connection.fetch(check.text, *check.args(schema=settings.in_schema)))[0]
+            facts = (await connection.fetch(check.text, *check.args(schema=settings.in_schema)))[0]
             wall = await wall_state(connection, settings.in_schema)
-            skew_s, doubt_s = min([await _skew(connection) for _ in range(_TRIES)], key=lambda seen: seen[1])
-            held = (await connection.fetch(statement("snapshot_oldest").text))[0]
+            skew_s, doubt_s = min([await _skew(connection) for _ in range(_TRIES)], key=lambda skew: skew[1])
+            snapshot = (await connection.fetch(statement("snapshot_oldest").text))[0]
         finally:
             connection.terminate()
     except CONNECT_ERRORS as error:
         no_connection(error)
     return PostgresInfo(
-        version=found["version"],
-        synchronous_commit=found["synchronous_commit"],
-        isolation=found["isolation"],
-        is_engine=found["engine"],
+        version=facts["version"],
+        synchronous_commit=facts["synchronous_commit"],
+        isolation=facts["isolation"],
+        is_engine=facts["engine"],
         wall=wall,
         skew_s=skew_s,
         doubt_s=doubt_s,
-        snapshot_s=held["held_s"] or 0.0,
-        snapshot_of=held["holder"] or "",
-        behind=held["behind"] or 0,
-        behind_of=held["replica"] or "",
-        unseen=held["unseen"],
-        encoding=found["encoding"],
-        engine_role=found["engine_role"] or COMMON.engine,
-        creators=found["creators"],
-        revokes=found["revokes"],
-        user=found["me"],
+        snapshot_s=snapshot["held_s"] or 0.0,
+        snapshot_of=snapshot["holder"] or "",
+        behind=snapshot["behind"] or 0,
+        behind_of=snapshot["replica"] or "",
+        unseen=snapshot["unseen"],
+        encoding=facts["encoding"],
+        engine_role=facts["engine_role"] or COMMON.engine,
+        creators=facts["creators"],
+        revokes=facts["revokes"],
+        user=facts["me"],
     )
 
 
 async def _skew(connection: Connection) -> tuple[float, float]:
-    asked_s = time.time()
+    sent_at = time.time()
     row = (await connection.fetch(statement("server_clock").text))[0]
-    answered_s = time.time()
-    return row["now"].timestamp() - (asked_s + answered_s) / 2, (answered_s - asked_s) / 2
+    received_at = time.time()
+    return row["now"].timestamp() - (sent_at + received_at) / 2, (received_at - sent_at) / 2

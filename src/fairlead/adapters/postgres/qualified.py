@@ -48,10 +48,10 @@ class Names:
 def our_names() -> Names:
     """Return the names of all relations and functions that any migration of this version creates."""
     texts = [migration.text for migration in shipped_migrations()]
-    found = [
+    matches = [
         {name for text in texts for name in kind.findall(text)} for kind in (_CREATED, _FUNCTION, _RENAMED)
     ]
-    tables, functions, renamed = found
+    tables, functions, renamed = matches
     relations, callables = frozenset({*tables, "migration"}), frozenset({*functions, *renamed})
     return Names(relations, callables, relations | callables)
 
@@ -64,20 +64,20 @@ class QualifiedTexts(dict[str, str]):
         self._schema = schema
 
     def __missing__(self, text: str) -> str:
-        self[text] = made = qualified(text, self._schema)
-        return made
+        self[text] = qualified_text = qualified(text, self._schema)
+        return qualified_text
 
 
 @lru_cache(maxsize=1024)
 def qualified(text: str, schema: str) -> str:
     """Return *text* with each of fairlead's names qualified by *schema*."""
     tokens = [(match.lastgroup or "", match[0]) for match in _TOKEN.finditer(text)]
-    said = [index for index, (kind, _) in enumerate(tokens) if kind != "space"]
-    words = ["", "", *[tokens[index][1].lower() for index in said], "", ""]
+    significant = [index for index, (kind, _) in enumerate(tokens) if kind != "space"]
+    words = ["", "", *[tokens[index][1].lower() for index in significant], "", ""]
     prefix = quoted(schema) + "."
     names, local = our_names(), _named_by_with(words)
     pieces = [piece for _, piece in tokens]
-    for at, index in enumerate(said, start=2):
+    for at, index in enumerate(significant, start=2):
         kind, piece = tokens[index]
         if piece in names.all and _is_ours(words, at, local):
             pieces[index] = prefix + piece
@@ -87,13 +87,13 @@ def qualified(text: str, schema: str) -> str:
 
 
 def _is_ours(words: Sequence[str], at: int, local: frozenset[str]) -> bool:
-    word, before, after = words[at], words[at - 1], words[at + 1]
+    word, previous, following = words[at], words[at - 1], words[at + 1]
     names = our_names()
-    if word in names.functions and after == "(":
-        return before not in {".", "as"}
-    if word not in names.relations or word in local or after == ".":
+    if word in names.functions and following == "(":
+        return previous not in {".", "as"}
+    if word not in names.relations or word in local or following == ".":
         return False
-    return before in _BEFORE_A_TABLE and words[at - 2] != "distinct"
+    return previous in _BEFORE_A_TABLE and words[at - 2] != "distinct"
 
 
 def _named_by_with(words: Sequence[str]) -> frozenset[str]:

@@ -51,14 +51,14 @@ COMMON = Roles()
 async def installed_roles(connection: Connection, schema: str) -> Roles:
     """Return the roles of the installation in *schema*; the common ones without an installation."""
     names = statement("role_names")
-    (found,) = await connection.fetch(names.text, *names.args(schema=schema))
-    if found["engine"] in {None, COMMON.engine}:
+    (names_row,) = await connection.fetch(names.text, *names.args(schema=schema))
+    if names_row["engine"] in {None, COMMON.engine}:
         return COMMON
-    return Roles(found["engine"], found["engine"], found["tenant"])
+    return Roles(names_row["engine"], names_row["engine"], names_row["tenant"])
 
 
 async def owner_roles(connection: Connection, schema: str) -> Roles:
     """Return the roles for a new installation in *schema* without the common roles."""
     names = statement("role_names")
-    (found,) = await connection.fetch(names.text, *names.args(schema=schema))
-    return Roles(found["owner"], found["owner"], found["own_tenant"])
+    (names_row,) = await connection.fetch(names.text, *names.args(schema=schema))
+    return Roles(names_row["owner"], names_row["owner"], names_row["own_tenant"])

@@ -1,8 +1,8 @@
 """Row-level security between tenants, under a role that cannot bypass it.
 
-Each statement already names the tenant of its rows. A statement of `Database.for_tenants` also runs as the role
-fairlead_tenant, in a transaction that names the tenants, so that a mistake in its WHERE clause reaches no other
-tenant's rows.
+Each statement already names the tenant of its rows. A statement of `Database.for_tenants` also runs as the
+role fairlead_tenant, in a transaction that names the tenants, so that a mistake in its WHERE clause reaches
+no other tenant's rows.
 
 Spec: R35.
 """

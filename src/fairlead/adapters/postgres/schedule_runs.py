@@ -14,7 +14,7 @@ from fairlead.engine.ports import NewJob, Pause, Schedule, ScheduleRun, Schedule
 
 
 class PostgresScheduleStore:
-    """See the port."""
+    """The ScheduleStore port on PostgreSQL."""
 
     def __init__(self, database: Database, *, notify: bool = True) -> None:
         self._database = database
@@ -51,7 +51,7 @@ class PostgresScheduleStore:
         await self._changed("schedule_remove", name=name)
 
     async def _changed(self, act: str, **values: object) -> bool:
-        """Whether there was such a schedule. Each of these acts may be done twice, so doubt is no trouble."""
+        """Run an idempotent statement, repeated if in doubt; return whether there was such a schedule."""
         row = await self._database.resolve_doubt(lambda: self._database.first(statement(act), **values))
         return row is not None
 
@@ -60,12 +60,17 @@ class PostgresScheduleStore:
         return sorted(row["name"] for row in rows)
 
     async def record_run(
-        self, name: str, seen: datetime, run_at: datetime, coalesced: int, session_id: UUID, job: NewJob
+        self,
+        name: str,
+        last_run_at: datetime,
+        run_at: datetime,
+        coalesced: int,
+        session_id: UUID,
+        job: NewJob,
     ) -> bool:
-        """See the port. Where an open job holds the job's unique key, that one covers the run."""
         values = {
             "name": name,
-            "seen": seen,
+            "seen": last_run_at,
             "run_at": run_at,
             "coalesced": coalesced,
             "session_id": session_id,
@@ -77,10 +82,10 @@ class PostgresScheduleStore:
             return await self._database.first(statement("schedule_run_take"), **values) is not None
 
         async def take_or_taken() -> bool:
-            """Taking waits for a first try that is still under way, so then it is known."""
-            who = {"name": name, "run_at": run_at, "session_id": session_id}
+            """Repeat the statement, which waits for a first one still running, then read its effect."""
+            run = {"name": name, "run_at": run_at, "session_id": session_id}
             return (
-                await take() or await self._database.first(statement("schedule_run_taken"), **who) is not None
+                await take() or await self._database.first(statement("schedule_run_taken"), **run) is not None
             )
 
         return await self._database.resolve_doubt(take, take_or_taken)

@@ -40,7 +40,7 @@ class Statement:
     params: tuple[str, ...]
 
     def args(self, **values: object) -> list[object]:
-        """*values* in the order of the placeholders; TypeError for a missing or an unknown name."""
+        """Return *values* in the order of the placeholders; raise TypeError for a missing or unknown name."""
         if len(values) != len(self.params):
             raise TypeError(self._mismatch(values))
         try:
@@ -76,7 +76,7 @@ def compile_sql(name: str, source: str) -> Statement:
 
 
 def _split(source: str) -> tuple[list[str], str]:
-    """The leading comment lines, and what follows them."""
+    """Return the leading comment lines and the rest."""
     lines = source.split("\n")
     end = next((i for i, line in enumerate(lines) if not line.startswith("--")), len(lines))
     return lines[:end], "\n".join(lines[end:])
@@ -93,18 +93,18 @@ def _check_header(name: str, header: list[str]) -> None:
 
 @cache
 def statement(name: str) -> Statement:
-    """The statement of ``sql/<name>.sql``, read and compiled once per process."""
+    """Return the statement ``sql/<name>.sql``, which is read and compiled once per process."""
     file = resources.files("fairlead.adapters.postgres").joinpath("sql", f"{name}.sql")
     return compile_sql(name, file.read_text(encoding="utf-8"))
 
 
 def read_statements() -> None:
-    """Read every statement, which takes about 60 ms, so that none is read where no descriptor is left."""
+    """Read every statement, which takes about 60 ms, so that none is read when no file descriptor is left."""
     for name in statement_names():
         statement(name)
 
 
 def statement_names() -> list[str]:
-    """Every statement there is, in the order of their names."""
+    """Return the names of all statements in order."""
     folder = resources.files("fairlead.adapters.postgres").joinpath("sql")
     return sorted(f.name.removesuffix(".sql") for f in folder.iterdir() if f.name.endswith(".sql"))

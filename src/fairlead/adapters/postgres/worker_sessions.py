@@ -1,4 +1,4 @@
-"""Who is alive, on PostgreSQL: see fairlead.engine.ports.SessionStore."""
+"""The sessions of live processes in PostgreSQL: see fairlead.engine.ports.SessionStore."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _IDENTITY = [field.name for field in fields(ProcessIdentity)]
 
 
 class PostgresSessionStore:
-    """See the port."""
+    """The SessionStore port on PostgreSQL."""
 
     def __init__(self, database: Database, ids: Ids) -> None:
         self._database = database

@@ -5,7 +5,7 @@
 -- Locks   a waiting holder of the key, until the commit: it begins afterwards, so its handler sees what the
 --         caller stored
 -- Needs   a deferred constraint trigger. It waits for no other transaction: a holder that is locked counts as
---         begun, and a key that another transaction is taking stays with that one. A job whose run handed on
+--         begun, and a key that another transaction is taking stays with that one. A job with a run that handed on
 --         the key is followed as well
 CREATE FUNCTION enqueue_settle() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
 SET search_path FROM CURRENT SET enable_seqscan = off SET lock_timeout = 0

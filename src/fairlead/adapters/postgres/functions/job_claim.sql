@@ -82,7 +82,7 @@ BEGIN
         tenants := CASE WHEN held.lasts = held.vtimes THEN held.n
                         ELSE (SELECT count(DISTINCT t.tenant_id) FROM unnest(held.tenant_ids) AS t (tenant_id)) END;
         IF held.n = lanes AND tenants = 1 AND want > 3 THEN
-            -- all of one tenant: its quantum holds only if it is seen who else waits
+            -- all of one tenant: its quantum counts only against other waiting tenants
             SELECT l.* INTO other FROM unnest(held.kinds) AS k (kind) CROSS JOIN LATERAL (
                 SELECT near.* FROM (
                     SELECT lane.ctid AS tid, lane.tenant_id, lane.group_key, lane.vtime, lane.capped FROM lane
@@ -151,7 +151,7 @@ BEGIN
             END LOOP;
         END IF;
 
-        WITH found AS MATERIALIZED (  -- one job more of each lane tells whether there is more
+        WITH found AS MATERIALIZED (  -- one more job of each lane shows whether more are due
             SELECT h.o, lane.ctid AS lane_tid, lane.lane_id, f.*, takes[h.o] AS take,
                 least(cardinality(f.tids), takes[h.o]) AS k
             FROM unnest(held.tids) WITH ORDINALITY AS h (tid, o) JOIN lane ON lane.ctid = h.tid CROSS JOIN LATERAL (
@@ -185,7 +185,7 @@ BEGIN
                 state = CASE WHEN now.why IS NULL THEN 'ready' ELSE 'parked' END,
                 park_reason = CASE now.why WHEN 'dry' THEN CASE WHEN now.next_at IS NULL THEN 'empty' ELSE 'due' END
                                            ELSE now.why END,
-                -- who stored a job and saw the lane ready may commit within a second: it is looked at once more
+                -- a transaction that saw the lane ready may commit its job within a second, so check once more
                 wake_at = CASE WHEN now.why IS NOT NULL THEN least(now.next_at, now() + interval '1 second') END
             FROM (
                 SELECT found.*,

@@ -1,4 +1,4 @@
--- job_claim_suspect: claim one suspect, a job whose process died while it ran, under the same caps and pauses
+-- job_claim_suspect: claim one suspect, a job that a process died with, under the same caps and pauses
 -- as all other work.
 -- Takes   claimer: the session, lease_seed, queues, kinds, providers ('{}': all)
 -- Returns the row of the job, with started_at NULL; none if no suspect may run

@@ -15,7 +15,7 @@ BEGIN
             ORDER BY job.run_at, job.job_id LIMIT 1
         ) AS first
     ),
-    new AS (  -- whoever is first here makes the lane; in key order, so that two callers never deadlock
+    new AS (  -- the first transaction creates the lane; in key order, so that two callers never deadlock
         INSERT INTO lane_name (lane_id, tenant_id, group_key)
         SELECT DISTINCT lane_id, tenant_id, group_key FROM head ORDER BY lane_id
         ON CONFLICT DO NOTHING RETURNING lane_id

@@ -1,4 +1,4 @@
--- lane_touch: make lanes ready in which work is due, and park those whose first job is due later.
+-- lane_touch: make lanes with due jobs ready, and park those with later ones.
 -- Takes   lane_ids, due_ats
 -- Returns nothing
 -- Locks   these lanes, but never waits for a claim: a locked lane is left to the next claim, in lane_wake
@@ -25,7 +25,7 @@ BEGIN
             state = 'idle' OR mark_at >= due_at
             -- a claim that does not see this job yet may be about to set the mark behind it: ask for the lane itself
             OR due_at < now() - interval '1 second'
-            -- an empty lane is about to be forgotten by somebody who does not see this job yet
+            -- a transaction that does not see this job yet is about to delete the empty lane
             OR state = 'parked' AND (park_reason = 'empty'
                 OR park_reason = 'due' AND (wake_at > due_at OR due_at <= now())))
     ),

@@ -1,4 +1,4 @@
--- lane_wake_up: look again at lanes whose time has come, and at those that lane_wake names.
+-- lane_wake_up: recheck lanes that have become due, and those that lane_wake names.
 -- Takes   most: at most so many of each
 -- Returns the number of lanes that became ready
 -- Locks   these lanes; passes over locked ones
@@ -20,7 +20,7 @@ BEGIN
             IF named IS NOT NULL THEN
                 PERFORM lane_touch(named, due_ats);
             END IF;
-        EXCEPTION WHEN lock_not_available THEN  -- somebody pauses and holds up who makes lanes (lane_barrier): what was
+        EXCEPTION WHEN lock_not_available THEN  -- a pause blocks the creation of lanes (lane_barrier): what was
             NULL;                               -- taken is left to the next look, and the claim goes on
         END;
     END IF;
@@ -35,7 +35,7 @@ BEGIN
     ),
     seen AS MATERIALIZED (
         SELECT due.*, next.run_at, next.job_id,
-            -- who has risen while it waited for room stays where it is; all others go home
+            -- a lane that was promoted while it waited for a cap stays there; all others return to their priority
             CASE due.park_reason WHEN 'cap' THEN least(due.level, due.priority) ELSE due.priority END AS joins,
             held_until(due.queue, due.kind, due.provider, due.tenant_id, due.group_key) AS paused
         FROM due LEFT JOIN LATERAL (
@@ -58,13 +58,13 @@ BEGIN
                 now.paused, now.run_at, now() + interval '1 second') END,
             level = now.joins,
             vtime = CASE WHEN now.state = 'ready' THEN now.place ELSE lane.vtime END,
-            -- as in job_claim: who commits within a second may be before what is seen now
+            -- as in job_claim: a transaction that commits within a second may come before what is visible now
             mark_at = CASE WHEN now.run_at IS NULL THEN lane.mark_at
                            ELSE least(now.run_at, now() - interval '1 second') END,
             mark_id = CASE WHEN now.run_at IS NULL THEN lane.mark_id
                            WHEN now.run_at < now() - interval '1 second' THEN now.job_id
                            ELSE '00000000-0000-0000-0000-000000000000' END,
-            -- who comes back from a full cap has waited for its turn all that time
+            -- a lane that returns from a full cap has waited for its turn all that time
             served_at = CASE WHEN now.state = 'ready' AND lane.park_reason <> 'cap' THEN now() ELSE lane.served_at END
         FROM (
             SELECT seen.*, greatest(class.start, coalesce(

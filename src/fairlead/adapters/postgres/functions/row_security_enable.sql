@@ -28,7 +28,7 @@ BEGIN
     GRANT SELECT (session_id, lost_at, stopped_at) ON worker_session TO fairlead_tenant;
     GRANT EXECUTE ON FUNCTION lane_touch_for_tenant TO fairlead_tenant;
     COMMIT;
-    -- each table of tenants, and what is done to it for one of them; job comes last, it tells that all of them have it
+    -- each table of tenants and its change for one of them; job comes last and shows that all others are done
     FOREACH rights SLICE 1 IN ARRAY ARRAY[
         ['dead_letter', 'SELECT, UPDATE'], ['connection', 'SELECT, INSERT, UPDATE, DELETE'],
         ['credential', 'SELECT, INSERT, UPDATE'], ['refresh_attempt', 'SELECT, DELETE'], ['refresh_backoff', ''],

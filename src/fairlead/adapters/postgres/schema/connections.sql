@@ -24,7 +24,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON connection TO fairlead_engine;
 GRANT SELECT ON connection TO fairlead_door;
 
 -- Everything secret is in `sealed`: AES-256-GCM; the associated data are tenant, connection, provider, field and
--- generation. `settled_epoch` is the send whose response is stored; 0 for a grant that a person gave.
+-- generation. `settled_epoch` is the send of the stored response; 0 for a grant by a person.
 CREATE TABLE credential (
     connection_id uuid PRIMARY KEY REFERENCES connection ON DELETE CASCADE,
     -- a copy of the connection's key, which never changes: scans of what is due read this table alone
@@ -100,7 +100,7 @@ CREATE POLICY door_sees_its_tenant ON refresh_attempt TO fairlead_door
 GRANT SELECT, INSERT, UPDATE, DELETE ON refresh_attempt TO fairlead_engine;
 GRANT SELECT ON refresh_attempt TO fairlead_door;
 
--- A connection whose refresh failed waits by itself.
+-- The back-off of one connection after failed refreshes.
 CREATE TABLE refresh_backoff (
     connection_id uuid PRIMARY KEY REFERENCES connection ON DELETE CASCADE,
     tenant_id text NOT NULL,

@@ -1,6 +1,6 @@
 -- jobs: the jobs, in all states.
 --
--- docs/states.md draws the states. `scheduled` and `retryable` are labels of available rows whose run_at is
+-- docs/states.md draws the states. `scheduled` and `retryable` are labels of available rows with run_at
 -- to come. Priority: 0 critical, 1 urgent, 2 normal, 3 low. Spec: R18.
 
 -- Columns of fixed width that are never NULL stand first, because PostgreSQL finds them without a walk along
@@ -23,7 +23,7 @@ CREATE TABLE job (
     queue text NOT NULL DEFAULT 'default',
     session_id uuid,
     lease_id bigint,
-    -- the last lease whose outcome was accepted: tells a write in doubt from a refused one
+    -- the last lease with an accepted outcome: distinguishes a write in doubt from a rejected one
     settled_lease_id bigint,
     started_at timestamptz,
     finished_at timestamptz,
@@ -92,7 +92,7 @@ CREATE UNLOGGED TABLE enqueue_note (
     -- the job that may have to be stored, and whether it must be stored whatever happens to the holder of its key
     new_job jsonb,
     must boolean,
-    -- without a job: the tenant whose jobs of this kind the queue refuses ('': all tenants; NULL: none)
+    -- without a job: the tenant for which the queue refuses this kind ('': all tenants; NULL: none)
     refused text,
     unique_while text NOT NULL DEFAULT 'follow_up',
     PRIMARY KEY (transaction_id, kind, of_tenant, unique_key, queue)

@@ -92,7 +92,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON lane_floor TO fairlead_engine;
 -- Where scans of parked lanes begin: what was due before has been woken.
 CREATE TABLE lane_wake_floor (
     wake_at timestamptz NOT NULL,
-    -- the oldest transaction whose rows in lane_wake may be left: a lower bound of `seen`
+    -- the oldest transaction that may have rows left in lane_wake: a lower bound of `seen`
     written_by xid8 NOT NULL,
     -- what this snapshot sees of lane_wake has been seen to. Looks read later rows, and those of the
     -- transactions that were at work then, each by its id

@@ -15,7 +15,7 @@ CREATE TABLE endpoint_gate (
     permits double precision NOT NULL DEFAULT 0,
     refilled_at timestamptz NOT NULL DEFAULT now(),
     changed_at timestamptz NOT NULL DEFAULT now(),
-    -- connections that met an outage since the last response; the process for those whose request never left
+    -- connections that met an outage since the last response; the process for unsent requests
     failing text[] NOT NULL DEFAULT '{}',
     -- connections that were rate-limited since the last token
     limited uuid[] NOT NULL DEFAULT '{}',

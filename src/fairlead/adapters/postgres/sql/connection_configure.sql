@@ -1,5 +1,5 @@
 -- connection_configure: other settings for a connection; grant, tokens and their refresh are not touched.
--- Takes   connection_id, tenant_id (whose it must be), version (that the settings were read at), settings (all),
+-- Takes   connection_id, tenant_id (its owner), version (that the settings were read at), settings (all),
 --         set (those that are new or other, for the audit), unset (names), actor, audit_id; sealed, key_id: the same
 --         secrets, sealed for where they may go by now, in place of the record seen (all NULL: that does not change)
 -- Returns the connection_id; no row if there is none, or another writer was faster

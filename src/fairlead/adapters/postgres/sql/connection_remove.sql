@@ -1,5 +1,5 @@
 -- connection_remove: delete a connection, its secrets and its refresh in flight.
--- Takes   connection_id, tenant_id (whose it must be), actor, audit_id
+-- Takes   connection_id, tenant_id (its owner), actor, audit_id
 -- Returns connection_id; no row if there is none
 -- Locks   the credential's row, as settle does first; then the connection's and the refresh attempt's, and the
 --         lanes that waited for a grant

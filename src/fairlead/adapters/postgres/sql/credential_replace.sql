@@ -1,5 +1,5 @@
 -- credential_replace: a new grant for a connection that is there (reconnect in place keeps its id).
--- Takes   connection_id, tenant_id (whose it must be), generation (the new one), the grant's columns, offsets in
+-- Takes   connection_id, tenant_id (its owner), generation (the new one), the grant's columns, offsets in
 --         seconds, state, state_reason, actor, audit_id
 -- Returns the connection_id; no row if another writer was faster
 -- Locks   the credential's row; whatever refresh was in flight has lost (its settle finds a newer generation).

@@ -1,7 +1,7 @@
 -- credential_require_reauth: needs_reauth by compare-and-set, with its dead letter, audit record and notice job;
 -- other work of the connection waits.
 -- Takes   connection_id, generation, attempt_id (NULL: no refresh may be in flight), reason, audit_id,
---         job_id, job_args (of the notice, which is told once per loss), unique_key
+--         job_id, job_args (of the notification, once per loss), unique_key
 -- Returns connection_id; no row if a winner was there: a loser can never disable it
 -- Locks   the credential's row, as settle does first; then the refresh attempt's, the job's lane if that is not ready,
 --         and the lanes of its group

@@ -1,5 +1,5 @@
 -- credential_revoke: the grant was given up on purpose; nothing refreshes it again.
--- Takes   connection_id, tenant_id (whose it must be), actor, reason, audit_id
+-- Takes   connection_id, tenant_id (its owner), actor, reason, audit_id
 -- Returns connection_id; no row if there is none or it is revoked already
 -- Locks   the credential's row
 -- Needs   the primary keys

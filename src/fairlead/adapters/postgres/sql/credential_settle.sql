@@ -3,7 +3,7 @@
 --         refreshables, sent_ats, expires/urgent/critical/due offsets in seconds after sent_at,
 --         account_ids (NULL: as it was), actors, audit_ids, yields_s (NULL: never; see Settlement),
 --         seens (the records that they replace; NULL: whichever is there)
--- Returns connection_id, epoch of those that settled; connection_id, busy of those whose row is locked by others: ask
+-- Returns connection_id, epoch of those that settled; connection_id, busy of those with a row locked by others: ask
 --         again, one open transaction must not hold up the answers of all. What is missing was superseded, or gives way
 -- Locks   the credential rows, then the refresh attempts, each in key order, and the lanes of those that had waited for a grant
 -- Needs   the spent generation still stands, and was got by an earlier send: after a restore the same number may name

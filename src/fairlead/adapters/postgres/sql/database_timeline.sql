@@ -6,7 +6,7 @@
 -- Locks   nothing
 -- Needs   pg_control_system, pg_current_wal_lsn and pg_walfile_name (open to every role by default).
 --         The control file has the timeline of the last checkpoint that was completed, minutes after a promotion;
---         the name of the file that is written to has it from the first write on. Aurora does not tell that name,
+--         the name of the file that is written to has it from the first write on. Aurora does not report that name,
 --         and loses nothing when it fails over: its servers share their storage.
 SELECT concat_ws('/', s.system_identifier, CASE
     WHEN to_regproc('aurora_version') IS NOT NULL THEN (SELECT timeline_id FROM pg_control_checkpoint())

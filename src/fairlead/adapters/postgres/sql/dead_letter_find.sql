@@ -1,6 +1,6 @@
 -- dead_letter_find: a page of entries that fit, in the order of their ids, which rise with time.
 -- Takes   status, category, code, tenant_id, provider, kind, queue, older_than_s (each NULL: any), at_rest
---         (only those whose work is not under way: no replay, no open job of their key), after (the last id of the
+--         (only entries without work under way: no replay, no open job of their key), after (the last id of the
 --         page before, or NULL), oldest_first, limit
 -- Returns the columns of DeadLetter
 -- Locks   nothing

@@ -1,4 +1,4 @@
--- dead_letter_full: whose new work of which kinds a queue refuses, because its dead letters are full of it (Q10).
+-- dead_letter_full: the kinds and tenants that a queue refuses, because of their open dead letters (Q10).
 -- Takes   queue, bound
 -- Returns kind, tenant_id (NULL: of every tenant): while the queue has bound open entries, the kinds that have at least
 --         their share of them; of such a kind one tenant alone where more than half of it are his, until the queue has

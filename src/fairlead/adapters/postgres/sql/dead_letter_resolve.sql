@@ -1,4 +1,4 @@
--- dead_letter_resolve: close an open entry, saying how, who and why (Q9); one that is given up ends its replay, too (R55).
+-- dead_letter_resolve: close an open entry with resolution, actor and reason (Q9); abandoning it ends its replay, too (R55).
 -- Takes   dead_letter_id, tenant_id (the one it must be of; NULL: any), last_at (as it was read; NULL: whenever it died
 --         last), status, resolution, by, why, result (of the replay)
 -- Returns replay (NULL: none is ended; cancelled, or running as in job_cancel), or no row if the entry is closed already,

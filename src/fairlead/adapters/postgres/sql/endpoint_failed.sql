@@ -1,11 +1,11 @@
 -- endpoint_failed: record that the endpoint did not answer, or answered 5xx; enough connections open its breaker (R50).
--- Takes   provider, place (the host's row), connection_id, session_id (the process whose request never left, which may
+-- Takes   provider, place (the host's row), connection_id, session_id (the process with the unsent request, which may
 --         be its own fault; NULL: it left), threshold (connections since the last answer), open_s, open_max_s, probe
 --         (ours was the probe), reason
 -- Returns opened_s: seconds for which the breaker opened by this, else null; said_by; no row if the host has
 --         none
 -- Locks   the host's row (endpoint_gates)
--- Needs   the primary key. A connection counts once, and one whose request was not sent only once two processes report
+-- Needs   the primary key. A connection counts once, and one with an unsent request only once two processes report
 --         it; of each process as many are stored as would suffice. While it is open only a probe opens it again, for
 --         twice as long, and only that of a connection and process that had not failed before: others may probe at once
 WITH before AS MATERIALIZED (

@@ -2,7 +2,7 @@
 -- Takes   provider, names (of rows), burst
 -- Returns nothing
 -- Locks   the new rows
--- Needs   the primary key: who comes second changes nothing
+-- Needs   the primary key: a second insert changes nothing
 INSERT INTO endpoint_gate (provider, client_id, permits)
 SELECT :provider, name, :burst FROM unnest(:names::text[]) AS name ORDER BY name
 ON CONFLICT (provider, client_id) DO NOTHING;

@@ -1,8 +1,8 @@
--- gate_connection: connections by name as the gate needs them: no secrets, but what was learnt of their limits.
+-- gate_connection: connections by name as the gate needs them: no secrets, but their observed limits.
 -- Takes   tenants, providers, accounts (arrays of one length)
 -- Returns a row per connection that exists: its position in the arrays (ord), its columns, its version (as in
 --         credential_detail); of this version alone learnt: limit name to [capacity, per_s], slots, and
---         slots_version: since when that many are known, in microseconds (NULL: nobody told); and existed_s: since
+--         slots_version: since when that many are known, in microseconds (NULL: never observed); and existed_s: since
 --         when there is a connection of the tenant to that account, if it is at most an hour and if the tenant has
 --         at most a hundred connections to the provider, else NULL
 -- Locks   nothing

@@ -1,7 +1,7 @@
 -- gate_first_use: note that from now on slots may be granted under a prefix.
 -- Takes   prefix
 -- Returns a row if that was never noted before: then none was ever granted, on any server
--- Locks   the new row; who comes second waits for who came first
+-- Locks   the new row; a second insert waits for the first
 -- Needs   the primary key
 INSERT INTO gate_first_use (prefix)
 VALUES (:prefix::text)

@@ -2,7 +2,7 @@
 -- Takes   job_id, tenant_id (the one it must be of; NULL: any), state (available or running: the one it was read in;
 --         NULL: either), result (why)
 -- Returns state (cancelled, or running: its worker learns of it with its heartbeat), or no row if it is in another state
--- Locks   its row, and that of the dead letter whose replay it was: the processor looks at it again
+-- Locks   its row, and that of the dead letter that it replayed: the processor checks it again
 -- Needs   the primary keys. An open job with a result is to be cancelled. It has expired, so once it is handed back no
 --         claim takes it, and job_expire ends it; until then it counts under caps
 WITH asked AS (

@@ -1,7 +1,7 @@
 -- job_cancel_running: handlers ended their jobs without success and without a dead letter.
 -- Takes   arrays of one length: job_ids, lease_ids, results (why)
 -- Returns job_id of those accepted; the others were not running under that lease any more
--- Locks   the jobs' rows, and those of the dead letters whose replay this was: the processor looks at them again
+-- Locks   the jobs' rows, and those of the dead letters that they replayed: the processor checks them again
 -- Needs   the primary keys; lane_uncap, which is asked only where caps are set
 WITH input AS (
     SELECT * FROM unnest(:job_ids::uuid[], :lease_ids::bigint[], :results::jsonb[]) AS i (job_id, lease_id, result)

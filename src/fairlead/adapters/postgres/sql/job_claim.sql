@@ -1,6 +1,6 @@
 -- job_claim: hand due jobs to one worker, lane by lane (Q2, Q6).
 -- Takes   queues (in the order of their turns), kinds and providers (empty: any), demand, session_id, lease_seed
---         (random), wake (look also for lanes whose time has come: some ten times a second will do)
+--         (random), wake (also check for lanes that have become due: ten times a second is enough)
 -- Returns the claimed jobs, in the order in which to start them
 -- Locks   the lanes served, the caps counted, the claimed rows; never waits for another worker
 -- Needs   the functions job_claim and lane_wake_up, which say what they read.

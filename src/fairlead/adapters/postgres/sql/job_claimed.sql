@@ -1,4 +1,4 @@
--- job_claimed: what a claim got whose answer was lost.
+-- job_claimed: the jobs of a claim with a lost response.
 -- Takes   session_id, lease_seed (of that claim)
 -- Returns the jobs that run under this claim, as job_claim would have given them
 -- Locks   nothing

@@ -3,10 +3,10 @@
 -- decides: the new job waits for the end of the run (follow_up), may begin beside it (waiting), or is not stored (open).
 -- Takes   arrays of one length: job_ids, kinds, tenant_ids, queues, providers, group_keys, priorities,
 --         delays_s, args, unique_keys, unique_for_s (NULL: only while open), unique_while, expires_in_s, tags (JSON
---         lists), replay_of; and notify (tell listening workers about what is due now, once per queue)
+--         lists), replay_of; and notify (notify workers of jobs that are due now, once per queue)
 -- Returns asked_id, job_id, inserted, key_state (none, waiting, running, finished), for each requested job. Of jobs of one key
 --         in one call, one is stored, by the choice that asks for most: waiting before follow_up before open
--- Locks   the new rows, the jobs whose key is handed on, those made more urgent (none that is locked), and lanes
+-- Locks   the new rows, the jobs with a key that is handed on, those made more urgent (none that is locked), and lanes
 --         that are not ready; keys are taken in key order, so that two callers never wait for each other
 -- Needs   job_unique_idx; key_is_held, key_is_open, key_run, key_answered, key_state_of; follow_later and the trigger
 --         job_run_ended; lane_touch; job ids that are new (a known one breaks the primary key: see job_present)

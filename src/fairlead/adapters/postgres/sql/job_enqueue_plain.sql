@@ -1,7 +1,7 @@
 -- job_enqueue_plain: store new jobs without unique keys, 500 in 25 ms instead of 50 ms by job_enqueue; otherwise the same.
 -- Takes   arrays of one length: job_ids, tenant_ids, args, lane_ids (as the function lane_of has them), kinds, queues,
---         providers, group_keys, priorities, delays_s, expires_in_s, tags (JSON lists), replay_of. And notify (tell
---         listening workers about what is due now); touch (false: a later statement of the transaction does it)
+--         providers, group_keys, priorities, delays_s, expires_in_s, tags (JSON lists), replay_of. And notify
+--         (notify workers of jobs that are due now); touch (false: a later statement of the transaction does it)
 -- Returns one row: stored
 -- Locks   the new rows, and lanes that are not ready
 -- Needs   lane_is_open, lane_touch; job ids that are new (a known one breaks the primary key: see job_present)

@@ -1,4 +1,4 @@
--- job_hand_back: give back what claims got whose answers were lost for good.
+-- job_hand_back: hand back the jobs of claims with responses lost for good.
 -- Takes   arrays of one length: session_ids, lease_seeds (of those claims)
 -- Returns job_id of those given back, their attempt restored
 -- Locks   their rows, and their lanes if these are not ready

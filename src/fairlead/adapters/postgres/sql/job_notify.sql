@@ -1,4 +1,4 @@
--- job_notify: tell listening workers that a queue has work.
+-- job_notify: notify workers that a queue has work.
 -- Takes   queue
 -- Returns nothing of interest
 -- Locks   PostgreSQL's queue of notifications, while it commits: which is why stores debounce this

@@ -1,4 +1,4 @@
--- job_present: which of these jobs are stored: reads back an enqueue whose commit is in doubt.
+-- job_present: return which of these jobs are stored: reads back an enqueue with its commit in doubt.
 -- Takes   job_ids
 -- Returns job_id, follows (it waits for the end of a run of its key), of those that are there
 -- Locks   nothing

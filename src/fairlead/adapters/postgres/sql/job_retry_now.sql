@@ -1,5 +1,5 @@
 -- job_retry_now: make an available job due now.
--- Takes   job_id, tenant_id (whose it must be; NULL: anybody's)
+-- Takes   job_id, tenant_id (its tenant; NULL: any)
 -- Returns job_id, or no row if it is not available
 -- Locks   its row, and its lane if that is not ready
 -- Needs   the primary key; lane_touch_for_tenant

@@ -2,7 +2,7 @@
 -- Takes   state (a state, or the label scheduled or retryable), kind, tenant_id, queue (each NULL: any), limit
 -- Returns the columns of JobView, newest first
 -- Locks   nothing
--- Needs   the primary key, whose ids rise with time
+-- Needs   the primary key: ids rise with time
 SELECT * FROM (
     SELECT job_id, queue, kind, tenant_id, provider, group_key, tags, state,
         CASE WHEN state <> 'available' OR run_at <= now() THEN state

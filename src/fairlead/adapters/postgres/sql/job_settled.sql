@@ -1,6 +1,6 @@
--- job_settled: which outcomes were accepted before: tells an answer that was lost from a write that was refused.
+-- job_settled: return the outcomes accepted before, to distinguish a lost response from a rejected write.
 -- Takes   arrays of one length: job_ids, lease_ids
--- Returns job_id of those whose last accepted outcome carried this lease
+-- Returns job_id of those with a last accepted outcome of this lease
 -- Locks   the rows for a moment: it waits for writes that are still under way
 -- Needs   the primary key
 SELECT job.job_id

@@ -1,5 +1,5 @@
 -- lane_in_scope: the lanes of what can be paused as one, idle ones too, but not those that it does not hold (is_own).
--- Takes   scope (queue, kind, tenant, provider, group, rate), tenant_id (of a group: whose; '' for a shared one), key
+-- Takes   scope (queue, kind, tenant, provider, group, rate), tenant_id (of a group: its tenant; '' for a shared one), key
 -- Returns lane_id
 -- Locks   nothing
 -- Needs   lane_name_tenant_idx, lane_name_group_idx; the function lane_is_internal; a queue, a

@@ -1,4 +1,4 @@
--- lane_turns: how each tenant fares in each queue, who waits longest first (Q6).
+-- lane_turns: the service of each tenant in each queue, the longest wait first (Q6).
 -- Takes   queue, tenant_id (NULL: any), limit (rows), bound (jobs counted of one row), quantum (virtual time of one
 --         turn of weight 1)
 -- Returns tenant_id, queue, processed, running, waiting, ready_lanes, parked_lanes, consecutive,

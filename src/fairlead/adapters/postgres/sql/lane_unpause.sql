@@ -2,5 +2,5 @@
 -- Takes   lane_ids, notify
 -- Returns one row: lanes
 -- Locks   those of them that a pause holds, in the order of their ids
--- Needs   the function lane_unpause; lane_wake_up, which everybody who claims calls
+-- Needs   the function lane_unpause; lane_wake_up, which every claim calls
 SELECT lane_unpause(:lane_ids::uuid[], :notify::boolean) AS lanes

@@ -1,4 +1,4 @@
--- lane_wake_up: make lanes ready whose time has come, without waiting for the next claim to do so.
+-- lane_wake_up: make lanes ready that have become due, without waiting for the next claim.
 -- Takes   most
 -- Returns one row: lanes (that are ready now)
 -- Locks   those lanes; never waits

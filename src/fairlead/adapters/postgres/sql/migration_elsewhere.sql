@@ -2,7 +2,7 @@
 -- Takes   schema (of this installation)
 -- Returns schema, by name
 -- Locks   nothing
--- Needs   nothing. Those of owners that are not to be relied on (schema_exists) do not count: anybody who may create a
+-- Needs   nothing. Schemas of untrusted owners (schema_exists) do not count: any role that may create a
 --         schema could make one look like an installation
 SELECT n.nspname AS schema
 FROM pg_catalog.pg_namespace n

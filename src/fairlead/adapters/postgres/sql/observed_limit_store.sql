@@ -1,4 +1,4 @@
--- observed_limit_store: write down what answers told of limits.
+-- observed_limit_store: store limits observed in responses.
 -- Takes   connection_ids, limit_names, versions, capacities, per_s (arrays of one length, each limit once)
 -- Returns nothing
 -- Locks   the rows it changes, in the order of their keys; their connections against removal

@@ -2,7 +2,7 @@
 -- Takes   limit (pauses forgotten, lanes woken)
 -- Returns one row: pauses, lanes
 -- Locks   the rows concerned; never waits
--- Needs   pause_until_idx; paused_until. It reads all lanes, as lane_sweep_page does, and is a net like that: whoever
+-- Needs   pause_until_idx; paused_until. It reads all lanes, as lane_sweep_page does, as a safety net: a transaction that
 --         resumes may die between the deed and its lanes
 WITH over AS (
     DELETE FROM pause WHERE ctid = ANY(ARRAY(

@@ -2,7 +2,7 @@
 -- Takes   tenant_id, key (the group), for_s, reason
 -- Returns nothing
 -- Locks   its row
--- Needs   the primary key. Whoever makes a lane ready from now on finds it; lane_pause moves those that are ready
+-- Needs   the primary key. A later transaction that makes a lane ready finds it; lane_pause moves those that are ready
 INSERT INTO pause AS p (scope, tenant_id, key, until, reason, paused_by)
 VALUES ('rate', :tenant_id, :key, now() + :for_s::float8 * interval '1 second', :reason, 'gate')
 ON CONFLICT (scope, tenant_id, key) DO UPDATE SET

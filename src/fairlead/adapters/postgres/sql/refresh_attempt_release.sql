@@ -1,11 +1,11 @@
--- refresh_attempt_release: give up a refresh attempt whose send changed nothing: never left, or answered "not processed".
+-- refresh_attempt_release: give up a refresh attempt that changed nothing: not sent, or answered "not processed".
 -- Takes   connection_ids, attempt_ids (arrays of one length)
--- Returns id, busy: the attempt_ids that were ours; and the connection_ids whose credential's row is locked by others
+-- Returns id, busy: the attempt_ids that were ours; and the connection_ids with a credential locked by others
 -- Locks   the credentials' rows, then the refresh attempts', each in key order, as settle does. A credential that others had
 --         meanwhile declared unknown is active again
 -- Needs   a replay that changed nothing leaves the first send's outcome unknown, so its row stays. It gets
 --         another attempt_id: asked twice, this must not take the first send for the replay, and forget it.
---         Unknown without a replay is the first send itself, by the one who knows that nothing came of it
+--         Unknown without a replay is the first send itself, by the process that knows it changed nothing
 WITH wanted AS (
     SELECT * FROM unnest(:connection_ids::uuid[], :attempt_ids::uuid[]) AS w (connection_id, attempt_id)
 ),

@@ -4,7 +4,7 @@
 -- Returns epoch; no row if the outcome is known by now, another live owner is at it, or it was replayed since
 -- Locks   the row of the refresh attempt
 -- Needs   started_at stays, too, until this one is sent: the latest send counts, not the will to send again.
---         sent_at stays: it tells that this intent, too, follows a send of unknown outcome. Of two who read that
+--         sent_at stays: it shows that this intent, too, follows a send of unknown outcome. Of two that read that
 --         the one replay allowed is still to be had, the second comes after the first has used it up
 UPDATE refresh_attempt SET
     attempt_id = :attempt_id, phase = 'intent', epoch = nextval('send_epoch'),  -- raised by send_epoch_of_time

@@ -1,6 +1,6 @@
 -- refresh_attempt_sent: the SENT mark, by compare-and-set, committed before the first byte leaves (R6).
 -- Takes   connection_ids, attempt_ids (arrays of one length)
--- Returns attempt_id, and the time of the first send and of this, of those that may be sent; who is missing must
+-- Returns attempt_id, and the time of the first send and of this, of those that may be sent; a missing one must
 --         not send
 -- Locks   the refresh attempt rows, in key order, as endpoint_take does of those that it may not have
 -- Needs   looks at the credential again: endpoint_take may have read an older generation.

@@ -1,4 +1,4 @@
--- refresh_attempt_unknown: a send whose outcome is not known; the token is still served, recovery comes at due_in_s.
+-- refresh_attempt_unknown: record a send of unknown outcome; the token is still served, and recovery is due in due_in_s.
 -- Takes   connection_id, attempt_id, reason, due_in_s (seconds from now until something can be done), audit_id
 -- Returns connection_id; no row if the refresh attempt is not ours or not in phase sent
 -- Locks   the credential's row, as settle does first; then the refresh attempt's

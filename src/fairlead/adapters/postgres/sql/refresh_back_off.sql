@@ -1,4 +1,4 @@
--- refresh_back_off: delay the next refresh of a connection whose refresh failed, twice as long each time.
+-- refresh_back_off: delay the next refresh of a connection after a failed one, twice as long each time.
 -- Takes   connection_id, generation, first_s, open_s (at most), hint_s (the provider's wait, which may be longer), reason
 -- Returns nothing
 -- Locks   the back-off's row; the connection's against its deletion

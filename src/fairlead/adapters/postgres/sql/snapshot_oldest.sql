@@ -1,8 +1,8 @@
--- snapshot_oldest: who keeps the server from removing the dead rows of this database, and for how long already.
+-- snapshot_oldest: the session or replica that keeps dead rows of this database from being removed, and since when.
 -- Takes   nothing
 -- Returns one row: held_s and holder of the oldest snapshot of a session or a prepared transaction; behind (in
 --         transactions, as nobody knows since when) and replica of the stand-by or the slot that is furthest behind;
---         unseen: there are sessions of other users, whose snapshots only pg_read_all_stats shows. NULL: nobody
+--         unseen: there are sessions of other users, with snapshots that only pg_read_all_stats shows. NULL: none
 -- Locks   nothing
 -- Needs   nothing
 WITH session AS (
