@@ -61,11 +61,11 @@ class MemoryRoad:
             if loss == "caller":
                 raise asyncio.CancelledError
 
-        self._link.before, self._link.after = before, after
+        self._link.on_arrival, self._link.on_answer = before, after
         try:
             yield
         finally:
-            self._link.before = self._link.after = None
+            self._link.on_arrival = self._link.on_answer = None
 
 
 class LossyDatabase(Database):

@@ -352,18 +352,18 @@ async def test_an_answer_may_be_lost_on_its_way() -> None:
         raise DependencyUnavailableError(f"the answer to {operation} is lost")
 
     wish = intent(credential, owner)
-    stores.credentials.link.after = lose
+    stores.credentials.link.on_answer = lose
     with pytest.raises(DependencyUnavailableError):
         await claim(stores.credentials, wish)
-    stores.credentials.link.after = None
+    stores.credentials.link.on_answer = None
     rotation = (await found(stores)).rotation
     assert rotation is not None
     assert rotation.attempt_id == wish.attempt_id, "it had been done"
     assert await claim(stores.credentials, wish) is not None
-    stores.credentials.link.away = True
+    stores.credentials.link.is_down = True
     with pytest.raises(DependencyUnavailableError):
         await stores.credentials.mark_sent(wish.connection_id, wish.attempt_id)
-    stores.credentials.link.away = False
+    stores.credentials.link.is_down = False
     rotation = (await found(stores)).rotation
     assert rotation is not None
     assert rotation.phase == "intent", "it had not arrived"

@@ -91,7 +91,7 @@ class Roads:
     def link(self) -> MemoryLink:
         """A way to the database for the stores of one process; its operations are done by `carry` alone."""
         link = self._database.link()
-        link.after = _part
+        link.on_answer = _part
         return link
 
     def between(self, least_most_s: tuple[float, float]) -> float:

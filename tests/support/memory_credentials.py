@@ -21,7 +21,7 @@ from fairlead.errors import InvalidInputError
 from fairlead.policy.failures.category import Category
 from fairlead.policy.jobs.states import Resolution
 from fairlead.testing._memory.database import seconds, statement
-from fairlead.testing._memory.token_rows import ConnectionRow, CredentialRow, after
+from fairlead.testing._memory.token_rows import ConnectionRow, CredentialRow, shifted
 from tests.support.memory_grants import (
     REFRESH,
     audit,
@@ -239,4 +239,4 @@ class MemoryCredentialStore(Rotations):
     def postpone(self, connection_id: UUID, generation: int, due_in_s: float | None) -> None:
         row = self.database.tokens.credentials.get(connection_id)
         if row is not None and row.generation == generation:
-            row.due_at = after(self.database.now, due_in_s)
+            row.due_at = shifted(self.database.now, due_in_s)

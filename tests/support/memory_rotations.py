@@ -20,7 +20,7 @@ from fairlead.engine.ports import (
 )
 from fairlead.policy.jobs.states import Resolution
 from fairlead.testing._memory.database import MemoryStore, seconds, statement
-from fairlead.testing._memory.token_rows import RotationRow, after
+from fairlead.testing._memory.token_rows import RotationRow, shifted
 from tests.support.memory_endpoints import MemoryEndpointGate
 from tests.support.memory_grants import (
     audit,
@@ -198,7 +198,7 @@ class Rotations(MemoryStore):
         row = self.database.tokens.credentials[unknown.connection_id]
         if row.generation == held.from_generation and row.usable:
             row.become("unknown", unknown.reason, now)
-            row.due_at = after(now, unknown.due_in_s)
+            row.due_at = shifted(now, unknown.due_in_s)
         details: dict[str, Json] = {"generation": held.from_generation, "reason": unknown.reason}
         audit_id, act = unknown.audit_id, "token.outcome_unknown"
         audit(self.database, audit_id, act, "fairlead", row.connection_id, details)

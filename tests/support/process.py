@@ -100,7 +100,7 @@ class Process:
         self.emit = Recorder()
         self.link = fleet.database.link()
         self.operations: Counter[str] = Counter()
-        self.link.after = self._count
+        self.link.on_answer = self._count
         clock, draw, ids = fleet.clock, fleet.draw, CountedIds(pid * 10_000_000)
         self.jobs, sessions = MemoryJobStore(self.link), MemorySessionStore(self.link)
         self.heartbeat = Heartbeat(
@@ -165,7 +165,7 @@ class Process:
 
     async def kill(self) -> None:
         """Do what SIGKILL does."""
-        self.link.away = True
+        self.link.is_down = True
         self.task.cancel()
         await asyncio.wait([self.task])
 

@@ -80,7 +80,7 @@ async def test_at_once_when_idle_and_together_while_one_write_is_under_way() -> 
         await go_on.wait()
 
     first, *others = await desk.running(5)
-    desk.link.before = slowly
+    desk.link.on_arrival = slowly
     async with desk.acknowledger() as acks:
         acks.put(first, done(first))
         await arrived.wait()

@@ -169,9 +169,9 @@ async def test_a_run_that_died_half_way_tells_the_customer_once(office: Office) 
         if operation == "postpone":
             raise TransientFailureError("killed here")
 
-    link.before = die
+    link.on_arrival = die
     assert await office.run() == {"failed": 1}
-    link.before = None
+    link.on_arrival = None
     (notice,) = await office.fleet.claim(NEEDS_REAUTH)
     await office.fleet.jobs.acknowledge([Completed(notice.job_id, notice.lease_id)])  # and it was delivered
     assert await office.run() == {"reauth_started": 1}
@@ -204,12 +204,12 @@ async def test_first_resolution_of_an_entry_wins(office: Office) -> None:
 
     async def a_person(operation: str) -> None:
         if operation in ("redrive", "resolve"):
-            office.fleet.dead_letters.link.before = None
+            office.fleet.dead_letters.link.on_arrival = None
             await office.fleet.dead_letters.resolve(
                 entry_id, status="manual_resolved", resolution="config_fix", by="ann", why="fixed"
             )
 
-    office.fleet.dead_letters.link.before = a_person
+    office.fleet.dead_letters.link.on_arrival = a_person
     assert await office.run() == {"left": 1}
     entry = await office.entry(entry_id)
     assert (entry.status, entry.resolved_by, entry.replay_job_id) == ("manual_resolved", "ann", None)
@@ -270,7 +270,7 @@ async def test_entries_that_stay_due_do_not_hold_a_run_for_ever(fleet: Fleet) ->
         if operation != "due":
             raise RuntimeError("read-only")
 
-    fleet.dead_letters.link.before = broken
+    fleet.dead_letters.link.on_arrival = broken
     with pytest.raises(RuntimeError):  # the bound's check fails too; the job is retried by its category
         await office.run()
     assert len(office.emit.of(DeadLetterFailed)) == 5

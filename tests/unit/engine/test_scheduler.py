@@ -140,9 +140,9 @@ async def test_a_schedule_whose_job_cannot_be_made_stops_no_other_and_is_told_on
 async def test_an_outage_is_no_fault_of_a_schedule(fleet: Fleet) -> None:
     await fleet.schedule_store.sync_schedules([schedule("scan", "* * * * *", missed="catch_up")])
     process = await fleet.start()
-    process.link.away = True
+    process.link.is_down = True
     await fleet.advance(150)
-    process.link.away = False
+    process.link.is_down = False
     await fleet.advance(30)
     assert len(process.emit.of(ScheduleFired)) == 3
     assert process.emit.of(ServiceFailed) == []
@@ -228,7 +228,7 @@ class Deaths:
     async def round(self) -> None:
         for _ in range(3 - len(self.alive)):
             process = self.fleet.new()
-            process.link.before = process.link.after = self.dawdle
+            process.link.on_arrival = process.link.on_answer = self.dawdle
             self.alive.append(process)
         await self.fleet.advance(self.chance.uniform(0, 20))
         self.chance.shuffle(self.alive)

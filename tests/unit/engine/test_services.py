@@ -183,14 +183,14 @@ async def test_a_store_that_does_not_confirm_for_a_lease_ends_the_session(fleet:
     async with heartbeat(fleet, emit) as (beat, sessions):
         beat.on_lost(lambda session_id, reason: lost.append((fleet.clock.monotonic(), session_id)))
         first = beat.session_id
-        sessions.link.away = True
+        sessions.link.is_down = True
         await fleet.advance(LEASE_S - 0.1)
         assert beat.session_id == first
         assert beat.left_s == pytest.approx(0.1)
         await fleet.advance(0.1)
         assert (beat.session_id, beat.left_s) == (None, 0.0)
         assert lost == [(LEASE_S, first)]
-        sessions.link.away = False
+        sessions.link.is_down = False
         await fleet.advance(3)
         assert beat.session_id not in (None, first)
     assert len(emit.of(LeaseLost)) == 1
@@ -203,10 +203,10 @@ async def test_a_store_that_hangs_is_not_waited_for_beyond_the_lease(fleet: Flee
         async def hang(operation: str) -> None:
             await asyncio.Event().wait()
 
-        sessions.link.before = hang
+        sessions.link.on_arrival = hang
         await fleet.advance(LEASE_S)
         assert beat.session_id is None
-        sessions.link.before = None
+        sessions.link.on_arrival = None
         await fleet.advance(LEASE_S)
         assert beat.session_id is not None
 
@@ -222,12 +222,12 @@ async def test_a_store_that_hangs_does_not_hold_up_the_end(fleet: Fleet) -> None
             if operation in ("heartbeat", "open"):
                 await asyncio.Event().wait()
 
-        sessions.link.before = hang
+        sessions.link.on_arrival = hang
         await fleet.advance(LEASE_S / 3)
     assert (asked, emit.events) == (["heartbeat", "close"], [])
     assert row.stopped_at is not None
     async with heartbeat(fleet, emit) as (beat, sessions):
-        sessions.link.before = hang
+        sessions.link.on_arrival = hang
         await fleet.advance(LEASE_S)
         told = len(emit.events)
         assert (beat.session_id, asked[-1]) == (None, "open")
@@ -254,7 +254,7 @@ async def test_after_a_stall_the_session_is_asked_for_before_it_is_given_up(flee
             await fleet.clock.sleep(1)
 
         await fleet.clock.wait_sleepers()
-        sessions.link.before = late
+        sessions.link.on_arrival = late
         first = beat.session_id
         fleet.clock._now += 3 * LEASE_S  # time passed, and nobody ran
         await fleet.advance(1)
@@ -264,7 +264,7 @@ async def test_after_a_stall_the_session_is_asked_for_before_it_is_given_up(flee
         fleet.clock._now += 3 * LEASE_S
         await fleet.advance(2)
         assert beat.session_id != first
-        sessions.link.before = None
+        sessions.link.on_arrival = None
 
 
 # ---- loop meter, memory guard --------------------------------------------------------------------------

@@ -241,7 +241,7 @@ async def test_a_second_stop_waits_for_nobody(fleet: Fleet) -> None:
     await gate.wait_running(1)
     process.stop()
     await fleet.advance(10)
-    process.link.away = True
+    process.link.is_down = True
     process.stop()
     await fleet.advance(3)
     assert process.emit.of(HandlersStuck) == [HandlersStuck(("work",))]
@@ -275,7 +275,7 @@ async def test_a_job_claimed_while_stopping_knows_its_time(fleet: Fleet) -> None
             arrived.set()
             await go_on.wait()
 
-    process.link.before = slowly
+    process.link.on_arrival = slowly
     (job,) = await fleet.enqueue()
     process.worker.wake()
     await arrived.wait()
@@ -340,11 +340,11 @@ async def test_a_claim_that_returns_after_the_lease_was_lost_starts_nothing(flee
             arrived.set()
             await go_on.wait()
 
-    process.link.after = slowly
+    process.link.on_answer = slowly
     (job,) = await fleet.enqueue()
     process.worker.wake()
     await arrived.wait()
-    process.link.after = None
+    process.link.on_answer = None
     lost = asyncio.create_task(declared_lost(fleet, process))
     await fleet.advance(LEASE_S / 3)
     await lost

@@ -68,7 +68,7 @@ async def test_no_living_job_is_rescued(fleet: Fleet) -> None:
         await fleet.clock.sleep(0.4)
 
     for process in processes:
-        process.link.before = late
+        process.link.on_arrival = late
     await fleet.advance(10 * LEASE_S)
     assert all(process.emit.of(JobsRescued) == [] for process in processes)
     assert all(process.emit.of(LeaseLost) == [] for process in processes)
@@ -211,11 +211,11 @@ async def test_outcome_of_an_outage_is_stored_after_it(fleet: Fleet) -> None:
     process = await fleet.start(gate.handler, concurrency=5)
     await gate.wait_running(5)
     await fleet.enqueue()
-    process.link.away = True
+    process.link.is_down = True
     gate.open.set()
     await fleet.advance(20)
     assert len(process.emit.of(JobFinished)) == 5
-    process.link.away = False
+    process.link.is_down = False
     await fleet.advance(5)
     for job in jobs:
         view = await fleet.view(job)
@@ -230,12 +230,12 @@ async def test_a_minute_without_the_store_loses_no_result_and_floods_no_log(flee
     process = await fleet.start(gate.handler)
     await gate.wait_running(5)
     gate.open.set()
-    process.link.away = True
+    process.link.is_down = True
     await fleet.advance(61)
     assert len(process.emit.of(LeaseLost)) == 1  # for a full lease nobody confirmed it
     told = len(process.emit.events)
     assert told <= 5 + 8  # runs, and a line per service: not one per try
-    process.link.away = False
+    process.link.is_down = False
     await fleet.enqueue()
     await fleet.advance(5)
     assert await fleet.jobs.counts() == {"completed": 6}
@@ -261,7 +261,7 @@ async def test_an_answer_that_was_lost_is_asked_for_again_and_told_once(fleet: F
 
     (job,) = await fleet.enqueue()
     process = await fleet.start(Handler("work", work))
-    process.link.after = cut_once
+    process.link.on_answer = cut_once
     await fleet.advance(5)
     assert lost
     assert (await fleet.view(job)).state == "completed"
@@ -274,10 +274,10 @@ async def test_handlers_are_ended_when_the_lease_cannot_be_kept(fleet: Fleet) ->
     (job,) = await fleet.enqueue()
     process = await fleet.start(gate.handler)
     await gate.wait_running(1)
-    process.link.away = True
+    process.link.is_down = True
     await fleet.advance(LEASE_S)
     assert len(gate.cancelled) == 1
-    process.link.away = False
+    process.link.is_down = False
     await fleet.advance(5)
     assert gate.running == 1  # handed back, and claimed again under the new session
     view = await fleet.view(job)
@@ -290,7 +290,7 @@ async def test_a_stop_without_the_store_ends_all_the_same(fleet: Fleet) -> None:
 
     await fleet.enqueue()
     process = await fleet.start(Handler("work", work), grace_s=10)
-    process.link.away = True
+    process.link.is_down = True
     process.worker.wake()
     await fleet.advance(1)
     process.stop()
@@ -310,10 +310,10 @@ async def test_all_die_at_once_while_jobs_fail(fleet: Fleet) -> None:
     processes = [await fleet.start(gate.handler, Handler("fails", fails)) for _ in range(3)]
     await gate.wait_running(4)
     for process in processes:
-        process.link.away = True
+        process.link.is_down = True
     await fleet.advance(3)
     for process in processes:
-        process.link.away = False
+        process.link.is_down = False
     gate.open.set()
     await asyncio.sleep(0)
     await fleet.advance(120)

@@ -19,7 +19,7 @@ def _hold_second_claim(process: Process) -> asyncio.Event:
         if operation == "claim" and claims == 2:
             await answered.wait()
 
-    process.link.after = after
+    process.link.on_answer = after
     return answered
 
 

@@ -225,12 +225,12 @@ async def test_a_suspect_of_which_it_is_not_known_whether_it_began_is_not_handed
 
     desk = Desk(fleet)
     survivor: Process = await fleet.start(desk.kind("quick", 0.1))
-    survivor.link.after = cut
+    survivor.link.on_answer = cut
     await suspects(fleet, "quick", 1)
     await fleet.advance(4 * PATIENCE_S)
     (row,) = fleet.database.jobs.values()
     assert (row.state.value, row.crash_count) == ("running", 1)
-    survivor.link.after = survivor._count
+    survivor.link.on_answer = survivor._count
     await fleet.advance(60)
     assert desk.done("quick") == 1
 

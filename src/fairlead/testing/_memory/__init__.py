@@ -1,7 +1,7 @@
 """Stores in memory that pass the same contract suites as the real ones (tests/contract).
 
-They hold the tables of one `MemoryDatabase`, whose clock is the clock of all that is stored. For tests of
-workers and services without a server; each operation is atomic, as the one statement of the real store is.
+They store their rows in the tables of one `MemoryDatabase`, and take all instants from its clock. Each operation is
+atomic, as one statement of the real store is.
 """
 
 from __future__ import annotations

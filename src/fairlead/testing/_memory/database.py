@@ -1,4 +1,4 @@
-"""The tables, their clock, and the ways in which a database fails."""
+"""The tables, their clock, and the failures of a database."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ STARTED = datetime(2026, 1, 1, tzinfo=UTC)
 P = ParamSpec("P")
 R = TypeVar("R")
 Hook = Callable[[str], Awaitable[None]]
-"""Told the name of an operation; may wait, or raise what the operation shall raise."""
+"""Gets the name of an operation; it can wait, or raise an error in its place."""
 
 
 class MemoryDatabase:
-    """Tables in memory. Moments count from *started* (default 2026-01-01) by *clock*."""
+    """Tables in memory; its time starts at *started* and advances with *clock*."""
 
     def __init__(self, clock: Clock, ids: Ids, *, started: datetime = STARTED) -> None:
         self.clock = clock
@@ -50,48 +50,48 @@ class MemoryDatabase:
         return self._started + timedelta(seconds=self.clock.monotonic() - self._zero)
 
     def is_open(self, session_id: UUID) -> bool:
-        """True for a session that was not declared lost and has not stopped."""
+        """Return whether a session was not declared lost and has not stopped."""
         session = self.sessions.get(session_id)
         return session is not None and session.open
 
     def notify(self, queue: str) -> None:
-        """Tell the listeners that *queue* has work."""
-        for told in list(self.listeners):
-            told(queue)
+        """Notify the listeners that *queue* has work."""
+        for listener in list(self.listeners):
+            listener(queue)
 
     def link(self) -> MemoryLink:
-        """A new way to this database."""
+        """Return a new link to this database."""
         return MemoryLink(self)
 
 
 class MemoryLink:
-    """One process's way to the database, and how it fails.
+    """One process's connection to the database, with its failures.
 
-    ``before`` is awaited when an operation arrives, ``after`` when it is done and not yet answered: what
-    ``after`` raises is a lost answer to something that happened. While ``away`` every operation fails.
+    ``on_arrival`` is awaited when an operation arrives, ``on_answer`` when it has taken effect and has no answer yet:
+    an error of ``on_answer`` is a lost answer. While ``is_down`` every operation fails.
     """
 
     def __init__(self, database: MemoryDatabase) -> None:
         self.database = database
-        self.away = False
-        self.before: Hook | None = None
-        self.after: Hook | None = None
+        self.is_down = False
+        self.on_arrival: Hook | None = None
+        self.on_answer: Hook | None = None
 
     async def arrive(self, operation: str) -> None:
-        """An operation reaches the database, or does not."""
-        if self.away:
+        """Let an operation arrive at the database, or raise."""
+        if self.is_down:
             raise DependencyUnavailableError("the database does not answer")
-        if self.before is not None:
-            await self.before(operation)
+        if self.on_arrival is not None:
+            await self.on_arrival(operation)
 
     async def answer(self, operation: str) -> None:
-        """Its answer reaches the caller, or does not."""
-        if self.after is not None:
-            await self.after(operation)
+        """Let its answer arrive at the caller, or raise."""
+        if self.on_answer is not None:
+            await self.on_answer(operation)
 
 
 class MemoryStore:
-    """What all stores are: operations on the tables behind a link."""
+    """The base of the stores: operations on the tables behind a link."""
 
     def __init__(self, link: MemoryLink) -> None:
         self.link = link
@@ -117,5 +117,5 @@ def statement(
 
 
 def seconds(delay_s: float) -> timedelta:
-    """*delay_s* as a span."""
+    """Return *delay_s* seconds as a timedelta."""
     return timedelta(seconds=delay_s)

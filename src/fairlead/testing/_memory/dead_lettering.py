@@ -1,4 +1,7 @@
-"""How jobs become dead letters, and what the end of a replay does to its entry (Q9, R19)."""
+"""Make dead letters of jobs, and update the entry of a replay when it ends.
+
+Spec: Q9, R19.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ def to_dead_letter(
     """End *row* as discarded, in the entry it replayed, the open one of the same work, or a new one."""
     now = database.now
     row.add_failure(failure_json(failure, now))
-    if row.cancelling:  # a person cancelled it: it has no entry
+    if row.cancelling:  # cancelled by an operator: it has no entry
         end_cancelled(database, row)
         return
     row.end(JobState.DISCARDED, now)
@@ -77,8 +80,8 @@ def _renew(entry: DeadLetterRow, row: JobRow, connection_id: UUID | None, now: d
     entry.reauth_started_at = entry.last_notice_at = None
 
 
-def come_on(database: MemoryDatabase, row: JobRow) -> None:
-    """The entry of a replay has its args, with what it saved, before it is reopened."""
+def save_progress(database: MemoryDatabase, row: JobRow) -> None:
+    """Copy the args of a replay, with its saved progress, to its entry before it is reopened."""
     entry = database.dead_letters.get(row.replay_of) if row.replay_of else None
     if entry is not None and entry.open and entry.replay_job_id == row.job_id:
         entry.args = dict(row.args)
@@ -109,7 +112,7 @@ def unrun_to_dead_letter(
 
 
 def replay_ended(database: MemoryDatabase, row: JobRow) -> None:
-    """A replay that succeeded closes its entry; one that was cancelled gives it back to the processor."""
+    """Close the entry of a replay that succeeded; make the entry of a cancelled one due again."""
     entry = database.dead_letters.get(row.replay_of) if row.replay_of else None
     if entry is None or not entry.open or entry.replay_job_id != row.job_id or row.state in OPEN:
         return
@@ -122,5 +125,5 @@ def replay_ended(database: MemoryDatabase, row: JobRow) -> None:
 
 
 def failure_json(failure: FailureRecord, at: datetime) -> dict[str, Json]:
-    """One line of a job's history."""
+    """Return one line of a job's history."""
     return {"at": at.isoformat(), **asdict(failure)}

@@ -41,20 +41,22 @@ class MemoryDeadLetterStore(MemoryStore):
     async def search(
         self, *, status: str | None, category: str | None, tenant_id: str | None, kind: str | None, limit: int
     ) -> list[DeadLetter]:
-        wanted = DeadLetterFilter(status=status, category=category, tenant_id=tenant_id, kind=kind)
-        return await self.find(wanted, limit=limit)
+        entry_filter = DeadLetterFilter(status=status, category=category, tenant_id=tenant_id, kind=kind)
+        return await self.find(entry_filter, limit=limit)
 
     @statement
     def find(
         self,
-        wanted: DeadLetterFilter,
+        entry_filter: DeadLetterFilter,
         *,
         limit: int,
         cursor: UUID | None = None,
         oldest_first: bool = False,
         at_rest: bool = False,
     ) -> list[DeadLetter]:
-        rows = sorted(self._fitting(wanted), key=lambda row: row.dead_letter_id, reverse=not oldest_first)
+        rows = sorted(
+            self._fitting(entry_filter), key=lambda row: row.dead_letter_id, reverse=not oldest_first
+        )
         if cursor is not None:
             rows = [row for row in rows if (row.dead_letter_id > cursor) == oldest_first]
             rows = [row for row in rows if row.dead_letter_id != cursor]
@@ -71,27 +73,28 @@ class MemoryDeadLetterStore(MemoryStore):
         )
 
     @statement
-    def group(self, wanted: DeadLetterFilter, by: str, limit: int) -> list[DeadLetterGroup]:
+    def group(self, entry_filter: DeadLetterFilter, by: str, limit: int) -> list[DeadLetterGroup]:
         ages: dict[str | None, list[float]] = {}
-        for row in self._fitting(wanted):
+        for row in self._fitting(entry_filter):
             ages.setdefault(getattr(row, by), []).append((self.database.now - row.first_at).total_seconds())
         groups = [DeadLetterGroup(value, len(ages_s), max(ages_s)) for value, ages_s in ages.items()]
         return sorted(groups, key=lambda group: (-group.entries, str(group.value)))[:limit]
 
     @statement
     def closed_count(self, older_than_s: float) -> int:
-        before = self.database.now - seconds(older_than_s)
+        horizon_at = self.database.now - seconds(older_than_s)
         rows = self.database.dead_letters.values()
-        return sum(row.resolved_at is not None and row.resolved_at < before for row in rows)
+        return sum(row.resolved_at is not None and row.resolved_at < horizon_at for row in rows)
 
-    def _fitting(self, wanted: DeadLetterFilter) -> list[DeadLetterRow]:
-        given = {name: value for name, value in asdict(wanted).items() if value is not None}
-        older_than_s = given.pop("older_than_s", 0.0)
-        before = self.database.now - seconds(older_than_s)
+    def _fitting(self, entry_filter: DeadLetterFilter) -> list[DeadLetterRow]:
+        fields = {name: value for name, value in asdict(entry_filter).items() if value is not None}
+        older_than_s = fields.pop("older_than_s", 0.0)
+        horizon_at = self.database.now - seconds(older_than_s)
         return [
             row
             for row in self.database.dead_letters.values()
-            if row.first_at <= before and all(getattr(row, name) == value for name, value in given.items())
+            if row.first_at <= horizon_at
+            and all(getattr(row, name) == value for name, value in fields.items())
         ]
 
     @statement
@@ -112,11 +115,11 @@ class MemoryDeadLetterStore(MemoryStore):
         return True
 
     def _give_up_key(self, job_id: UUID) -> datetime | None:
-        """A key that outlives its job keeps not out the job's own replay, which inherits it: until when."""
-        dead = self.database.jobs.get(job_id)
-        if dead is None or dead.state is not JobState.DISCARDED:
+        """Take the unique key from a discarded job for its replay, and return until when it lasts."""
+        discarded = self.database.jobs.get(job_id)
+        if discarded is None or discarded.state is not JobState.DISCARDED:
             return None
-        kept_until, dead.unique_until = dead.unique_until, None
+        kept_until, discarded.unique_until = discarded.unique_until, None
         return kept_until
 
     @statement
@@ -169,17 +172,17 @@ class MemoryDeadLetterStore(MemoryStore):
 
     @statement
     def prune(self, older_than_s: float, bound: int, limit: int) -> int:
-        before = self.database.now - seconds(older_than_s)
+        horizon_at = self.database.now - seconds(older_than_s)
         rows = list(self.database.dead_letters.values())
         size = Counter(row.queue for row in rows)
         closed = [(row.resolved_at, row) for row in rows if row.resolved_at is not None]
-        gone = 0
+        count = 0
         for at, row in sorted(closed, key=lambda pair: pair[0]):
-            if gone < limit and (at < before or size[row.queue] > bound):
+            if count < limit and (at < horizon_at or size[row.queue] > bound):
                 del self.database.dead_letters[row.dead_letter_id]
                 size[row.queue] -= 1
-                gone += 1
-        return gone
+                count += 1
+        return count
 
     def _open(self) -> Iterable[DeadLetterRow]:
         return [row for row in self.database.dead_letters.values() if row.open]

@@ -1,4 +1,7 @@
-"""How a job comes into the table: once per unique key (R20)."""
+"""Insert jobs, once for each unique key.
+
+Spec: R20.
+"""
 
 from __future__ import annotations
 
@@ -15,28 +18,28 @@ from fairlead.testing._memory.lane_turns import note_work
 from fairlead.testing._memory.rows import OPEN, JobRow, copied
 
 FOLLOW_LATER_S = 400 * 86_400.0
-"""Beyond every delay: where a job stands that waits for the end of a run."""
-MET: dict[JobState, KeyState] = {JobState.AVAILABLE: "waiting", JobState.RUNNING: "running"}
-"""What a holder in this state is for a new job of its key; any other has finished."""
+"""Longer than every delay: the delay of a job that waits for the end of a run."""
+HOLDER_STATES: dict[JobState, KeyState] = {JobState.AVAILABLE: "waiting", JobState.RUNNING: "running"}
+"""What a new job reports of its key's holder in this state; any other has finished."""
 
 
 def insert_all(database: MemoryDatabase, jobs: Iterable[NewJob]) -> list[Enqueued]:
-    """Store *jobs*, all or none. InvalidInputError where an id is taken already, but by who holds its key, too."""
-    wanted = list(_of_one_choice(list(jobs)))
-    if any(job.job_id in database.jobs and answering(database, job) is None for job in wanted):
+    """Store *jobs*, all or none; raise InvalidInputError if a job that does not hold the key has one of the ids."""
+    checked = list(_of_one_choice(list(jobs)))
+    if any(job.job_id in database.jobs and answering(database, job) is None for job in checked):
         raise InvalidInputError(
             "the database refuses these values: a job of this id is there", reason="23505"
         )
-    return [insert(database, job) for job in wanted]
+    return [insert(database, job) for job in checked]
 
 
 def _of_one_choice(jobs: Sequence[NewJob]) -> Iterator[NewJob]:
-    """Yield *jobs*; those of one key all choose what asks for most."""
+    """Yield *jobs*; all jobs of one key get the strongest of their choices."""
     most: dict[tuple[str, str, str | None], UniqueWhile] = {}
     for job in jobs:
         key = (job.kind, job.tenant_id, job.unique_key)
-        chosen = {job.unique_while, most.get(key, job.unique_while)}
-        most[key] = chosen.pop() if len(chosen) == 1 else "waiting" if "waiting" in chosen else "follow_up"
+        choices = {job.unique_while, most.get(key, job.unique_while)}
+        most[key] = choices.pop() if len(choices) == 1 else "waiting" if "waiting" in choices else "follow_up"
     for job in jobs:
         choice = most[job.kind, job.tenant_id, job.unique_key]
         yield job if job.unique_while == choice else replace(job, unique_while=choice)
@@ -48,7 +51,7 @@ def insert(database: MemoryDatabase, job: NewJob) -> Enqueued:
     if other is not None:
         if other.state is JobState.AVAILABLE:
             hurry(database, other, job)
-        return Enqueued(other.job_id, False, MET.get(other.state, "finished"))
+        return Enqueued(other.job_id, False, HOLDER_STATES.get(other.state, "finished"))
     holder, runs = holder_of(database, job), runs_of(database, job)
     if holder is not None:
         holder.unique_live = False
@@ -61,7 +64,7 @@ def insert(database: MemoryDatabase, job: NewJob) -> Enqueued:
 
 
 def hurry(database: MemoryDatabase, holder: JobRow, job: NewJob) -> None:
-    """Let *holder* stand for *job*, as the SQL function key_answered does."""
+    """Let *holder* do the work of *job*, as the SQL function key_answered does."""
     holder.priority = min(holder.priority, job.priority)
     asked_at = database.now + seconds(job.delay_s)
     if holder.follow_at is not None:
@@ -77,7 +80,7 @@ def hurry(database: MemoryDatabase, holder: JobRow, job: NewJob) -> None:
 
 
 def store(database: MemoryDatabase, job: NewJob) -> None:
-    """Store *job*, whose unique key nobody holds; nobody is woken."""
+    """Store *job*, which has a free unique key, and notify no listener."""
     now = database.now
     row = database.jobs[job.job_id] = copied(
         JobRow,
@@ -92,12 +95,12 @@ def store(database: MemoryDatabase, job: NewJob) -> None:
 
 
 def holder_of(database: MemoryDatabase, job: NewJob) -> JobRow | None:
-    """The job that keeps *job* from its unique key."""
+    """Return the job that holds the unique key of *job*, or None."""
     if job.unique_key is None:
         return None
-    wanted = (job.kind, job.tenant_id, job.unique_key)
+    work = (job.kind, job.tenant_id, job.unique_key)
     for row in database.jobs.values():
-        if (row.kind, row.tenant_id, row.unique_key) == wanted and holds_key(database, row):
+        if (row.kind, row.tenant_id, row.unique_key) == work and holds_key(database, row):
             return row
     return None
 
@@ -106,11 +109,11 @@ def runs_of(database: MemoryDatabase, job: NewJob) -> list[JobRow]:
     """Return the running jobs of *job*'s unique key, whether they have handed it on or not."""
     if job.unique_key is None:
         return []
-    wanted = (job.kind, job.tenant_id, job.unique_key)
+    work = (job.kind, job.tenant_id, job.unique_key)
     return [
         row
         for row in database.jobs.values()
-        if (row.kind, row.tenant_id, row.unique_key) == wanted and row.state is JobState.RUNNING
+        if (row.kind, row.tenant_id, row.unique_key) == work and row.state is JobState.RUNNING
     ]
 
 
@@ -133,7 +136,7 @@ def answering(database: MemoryDatabase, job: NewJob) -> JobRow | None:
 
 
 def is_answered(database: MemoryDatabase, job: NewJob) -> bool:
-    """Return whether the holder of *job*'s key stands for it, as the SQL function key_is_held does."""
+    """Return whether the holder of *job*'s key does its work, as the SQL function key_is_held does."""
     row = holder_of(database, job)
     if row is None:
         return False
@@ -145,6 +148,6 @@ def is_answered(database: MemoryDatabase, job: NewJob) -> bool:
 
 
 def holds_key(database: MemoryDatabase, row: JobRow) -> bool:
-    """True while *row* keeps its unique key from others."""
-    kept = row.unique_until is not None and row.unique_until > database.now
-    return row.unique_key is not None and row.unique_live and (row.state in OPEN or kept)
+    """Return whether *row* holds its unique key."""
+    outlives = row.unique_until is not None and row.unique_until > database.now
+    return row.unique_key is not None and row.unique_live and (row.state in OPEN or outlives)

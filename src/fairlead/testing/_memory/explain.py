@@ -1,4 +1,7 @@
-"""Why a job waits (Q14): the facts, which policy/jobs/explain.py judges."""
+"""Collect the facts of a waiting job, for policy/jobs/explain.py.
+
+Spec: Q14.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from uuid import UUID
 from fairlead.engine.ports import Explanation
 from fairlead.policy.jobs.explain import HeldBy, JobFacts, explain_wait
 from fairlead.policy.jobs.states import JobState
-from fairlead.testing._memory.capacity import Room, pauses_of
+from fairlead.testing._memory.capacity import CapUsage, pauses_of
 from fairlead.testing._memory.database import MemoryDatabase, seconds
 from fairlead.testing._memory.lane_rows import LaneRow, lane_key
 from fairlead.testing._memory.lane_turns import MOST_COUNTED, ready_lanes, settle
@@ -18,7 +21,7 @@ HANDLED_FOR_S = 180.0
 
 
 def explained(database: MemoryDatabase, job_id: UUID, asker: UUID | None) -> Explanation | None:
-    """Where the job stands; None if it is not there."""
+    """Return why a job waits; None if there is no such job."""
     row = database.jobs.get(job_id)
     if row is None:
         return None
@@ -58,7 +61,7 @@ def _facts(database: MemoryDatabase, row: JobRow, asker: UUID | None) -> JobFact
         follows=row.follow_at is not None,
         handled=is_handled(database, row.queue, row.kind),
         pauses=[HeldBy(p.scope, p.until, p.reason, p.by) for p in pauses_of(database, key)] if waits else [],
-        full_caps=Room(database).full_caps(key) if waits else [],
+        full_caps=CapUsage(database).full_caps(key) if waits else [],
         lane_ready=ready is not None,
         lane_waits_s=(now - ready.served_at).total_seconds() if ready and ready.served_at else 0.0,
         ahead_in_lane=_ahead_in_lane(database, row) if waits and row.crash_count == 0 else None,
@@ -74,7 +77,7 @@ def is_handled(database: MemoryDatabase, queue: str, kind: str) -> bool:
 
 
 def _workers(database: MemoryDatabase, asker: UUID | None) -> int:
-    """Processes that are alive, but for the one that asks."""
+    """Return the number of live processes, without *asker*."""
     return sum(
         session.open
         and session.heartbeat_at + seconds(session.lease_s) >= database.now
@@ -105,12 +108,12 @@ def _ahead_in_lane(database: MemoryDatabase, row: JobRow) -> int:
 
 
 def _lanes_before(database: MemoryDatabase, lane: LaneRow) -> int:
-    """Ready lanes of its class that stand before it."""
+    """Return the number of ready lanes of its class before it."""
     lanes = ready_lanes(database, lane.key.queue, lane.level)
-    return min(sum(other.place < lane.place for other in lanes), MOST_COUNTED)
+    return min(sum(other.position < lane.position for other in lanes), MOST_COUNTED)
 
 
 def _urgent_lanes(database: MemoryDatabase, lane: LaneRow) -> int:
-    """Ready lanes of more urgent classes."""
+    """Return the number of ready lanes of more urgent classes."""
     count = sum(len(ready_lanes(database, lane.key.queue, level)) for level in range(lane.level))
     return min(count, MOST_COUNTED)

@@ -1,4 +1,4 @@
-"""The queue in memory; see ``fairlead.engine.ports.JobStore``."""
+"""The job queue in memory; see ``fairlead.engine.ports.JobStore``."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from fairlead.engine.ports import (
 )
 from fairlead.policy.failures.category import Category
 from fairlead.policy.jobs.states import JobState
-from fairlead.testing._memory.capacity import CAP_LOOK_S, Room, last_end, pauses_of
+from fairlead.testing._memory.capacity import CAP_POLL_S, CapUsage, last_end, pauses_of
 from fairlead.testing._memory.database import MemoryLink, MemoryStore, seconds, statement
 from fairlead.testing._memory.dead_lettering import (
-    come_on,
     end_cancelled,
     failure_json,
     replay_ended,
+    save_progress,
     to_dead_letter,
     unrun_to_dead_letter,
 )
@@ -43,8 +43,8 @@ class MemoryJobStore(MemoryStore):
     def __init__(self, link: MemoryLink) -> None:
         super().__init__(link)
         self._turn = 0
-        self._lost: list[Job] = []  # claimed, and the answer did not arrive
-        self._in_doubt: set[int] = set()  # lease ids of outcomes whose answer did not arrive
+        self._lost: list[Job] = []  # claimed, and the answer was lost
+        self._in_doubt: set[int] = set()  # lease ids of outcomes with a lost answer
 
     @statement
     def enqueue(self, jobs: Iterable[NewJob]) -> list[Enqueued]:
@@ -52,23 +52,23 @@ class MemoryJobStore(MemoryStore):
 
     # ---- claiming ------------------------------------------------------------------------------
 
-    async def claim(self, wanted: ClaimFilter, demand: int, session_id: UUID) -> list[Job]:
+    async def claim(self, claim_filter: ClaimFilter, demand: int, session_id: UUID) -> list[Job]:
         await self.link.arrive("claim")
         self._hand_back_lost()
         rows: list[JobRow] = []
-        if self.database.is_open(session_id):  # who was declared lost gets nothing
+        if self.database.is_open(session_id):  # a lost session gets nothing
             self._turn += 1
-            rows = Turns(self.database, wanted, self._turn).take(demand)
+            rows = Turns(self.database, claim_filter, self._turn).take(demand)
         for row in rows:
             row.started_at = self.database.now
         jobs = [self._claimed(row, session_id) for row in rows]
         await self._answer_claim("claim", jobs)
         return jobs
 
-    async def claim_suspect(self, wanted: ClaimFilter, session_id: UUID) -> Job | None:
+    async def claim_suspect(self, claim_filter: ClaimFilter, session_id: UUID) -> Job | None:
         await self.link.arrive("claim_suspect")
         self._hand_back_lost()
-        suspects = list(self._suspects(wanted)) if self.database.is_open(session_id) else []
+        suspects = list(self._suspects(claim_filter)) if self.database.is_open(session_id) else []
         suspects.sort(key=lambda row: (row.priority, row.run_at, row.job_id))
         jobs = [self._claimed(row, session_id) for row in suspects[:1]]
         await self._answer_claim("claim_suspect", jobs)
@@ -82,7 +82,7 @@ class MemoryJobStore(MemoryStore):
             raise
 
     def _hand_back_lost(self) -> None:
-        """Give back what earlier claims took whose answers never came."""
+        """Return the jobs of earlier claims with a lost answer."""
         for job in self._lost:
             row = self._leased(job.job_id, job.lease_id)
             if row is not None:
@@ -97,17 +97,17 @@ class MemoryJobStore(MemoryStore):
         row.started_at = row.started_at or self.database.now
         return True
 
-    def _suspects(self, wanted: ClaimFilter) -> Iterator[JobRow]:
-        room = Room(self.database)
-        for row in self._available(wanted):
+    def _suspects(self, claim_filter: ClaimFilter) -> Iterator[JobRow]:
+        usage = CapUsage(self.database)
+        for row in self._available(claim_filter):
             if row.crash_count == 0 or not is_claimable(row, self.database.now):
                 continue
-            if not pauses_of(self.database, lane_key(row)) and room.has(lane_key(row)):
+            if not pauses_of(self.database, lane_key(row)) and usage.allows(lane_key(row)):
                 yield row
 
-    def _available(self, wanted: ClaimFilter) -> Iterator[JobRow]:
+    def _available(self, claim_filter: ClaimFilter) -> Iterator[JobRow]:
         for row in self.database.jobs.values():
-            if row.state is JobState.AVAILABLE and is_wanted(lane_key(row), wanted):
+            if row.state is JobState.AVAILABLE and is_wanted(lane_key(row), claim_filter):
                 yield row
 
     def _claimed(self, row: JobRow, session_id: UUID) -> Job:
@@ -140,7 +140,7 @@ class MemoryJobStore(MemoryStore):
         return accepted
 
     def _accept(self, outcome: Outcome) -> bool:
-        """Write *outcome*, or find that an earlier call wrote it whose answer was lost."""
+        """Write *outcome*, or detect that an earlier call with a lost answer wrote it."""
         row = self._leased(outcome.job_id, outcome.lease_id)
         if row is not None:
             row.settled_lease_id = row.lease_id
@@ -183,7 +183,7 @@ class MemoryJobStore(MemoryStore):
                 row.streaks = dict(outcome.streaks)
                 row.give_back(now + seconds(outcome.delay_s))
             case Discarded():
-                come_on(self.database, row)
+                save_progress(self.database, row)
                 to_dead_letter(
                     self.database,
                     row,
@@ -194,7 +194,7 @@ class MemoryJobStore(MemoryStore):
                     token_expires_at=outcome.token_expires_at,
                 )
 
-    # ---- keeping house -------------------------------------------------------------------------
+    # ---- maintenance ---------------------------------------------------------------------------
 
     @statement
     def expire_due(self, limit: int) -> int:
@@ -213,20 +213,20 @@ class MemoryJobStore(MemoryStore):
         return len(late[:limit])
 
     @statement
-    def next_due_in_s(self, wanted: ClaimFilter) -> float | None:
-        room = Room(self.database)
-        waits = [self._wait_s(row, room) for row in self._available(wanted)]
+    def next_due_in_s(self, claim_filter: ClaimFilter) -> float | None:
+        usage = CapUsage(self.database)
+        waits = [self._wait_s(row, usage) for row in self._available(claim_filter)]
         return min((wait_s for wait_s in waits if wait_s is not None), default=None)
 
-    def _wait_s(self, row: JobRow, room: Room) -> float | None:
-        """How long until *row* may be had; None: for as long as it is paused, or it will expire."""
+    def _wait_s(self, row: JobRow, usage: CapUsage) -> float | None:
+        """Return the seconds until *row* can be claimed; None while its pause has no end, or if it has expired."""
         now, lane = self.database.now, lane_key(row)
         pauses = pauses_of(self.database, lane)
-        ends = last_end(pauses) if pauses else now
-        if ends is None or (row.expires_at is not None and row.expires_at <= now):
+        ends_at = last_end(pauses) if pauses else now
+        if ends_at is None or (row.expires_at is not None and row.expires_at <= now):
             return None
-        wait_s = max(0.0, (max(row.run_at, ends) - now).total_seconds())
-        return wait_s if room.has(lane) else max(wait_s, CAP_LOOK_S)
+        wait_s = max(0.0, (max(row.run_at, ends_at) - now).total_seconds())
+        return wait_s if usage.allows(lane) else max(wait_s, CAP_POLL_S)
 
     @statement
     def prune(self, retention_s: Mapping[str, float], limit: int) -> int:
@@ -250,7 +250,7 @@ class MemoryJobStore(MemoryStore):
 
         return unlisten
 
-    # ---- for people ----------------------------------------------------------------------------
+    # ---- inspection ----------------------------------------------------------------------------
 
     @statement
     def get(self, job_id: UUID) -> JobView | None:
@@ -261,11 +261,11 @@ class MemoryJobStore(MemoryStore):
     def search(
         self, *, state: str | None, kind: str | None, tenant_id: str | None, queue: str | None, limit: int
     ) -> list[JobView]:
-        wanted = {"kind": kind, "tenant_id": tenant_id, "queue": queue}
+        filters = {"kind": kind, "tenant_id": tenant_id, "queue": queue}
         views = [
             job_view(self.database, row)
             for row in sorted(self.database.jobs.values(), key=lambda row: row.job_id, reverse=True)
-            if all(value is None or getattr(row, name) == value for name, value in wanted.items())
+            if all(value is None or getattr(row, name) == value for name, value in filters.items())
         ]
         return [view for view in views if state is None or state in (view.state, view.label)][:limit]
 

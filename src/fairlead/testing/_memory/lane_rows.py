@@ -1,4 +1,4 @@
-"""Lanes, pauses and caps as the tables have them; what people set is kept as the port's own values."""
+"""Lanes, pauses and caps as the tables have them; what operators set has the port's own types."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fairlead.testing._memory.rows import JobRow
 
 
 class LaneKey(NamedTuple):
-    """What makes jobs wait in one lane."""
+    """The properties that the jobs of one lane share."""
 
     queue: str
     kind: str
@@ -23,22 +23,22 @@ class LaneKey(NamedTuple):
 
 
 def lane_key(row: JobRow) -> LaneKey:
-    """The lane in which *row* waits."""
+    """Return the lane of *row*."""
     return LaneKey(row.queue, row.kind, row.provider, row.priority, row.tenant_id, row.group_key)
 
 
 @dataclass(slots=True)
 class LaneRow:
-    """A lane and its place among the others of its queue and class.
+    """A lane and its virtual time among the others of its queue and class.
 
-    *vtime* is its place at home. While *aged_to* names a more urgent class, its place there is *aged_vtime*.
+    *vtime* counts in its own class. While *aged_to* names a more urgent class, *aged_vtime* counts there.
     """
 
     key: LaneKey
     vtime: int = 0
     ready: bool = False
     served_at: datetime | None = None  # or made ready, whichever was later
-    is_capped: bool = False  # it waits for room under a cap alone: that is a wait for its turn
+    is_capped: bool = False  # only a full cap keeps it waiting, so its wait counts for aging
     aged_to: int | None = None
     aged_vtime: int = 0
     processed: int = 0
@@ -46,25 +46,25 @@ class LaneRow:
 
     @property
     def level(self) -> int:
-        """The class in which it takes its turns now."""
+        """The class in which it is served now."""
         return self.key.priority if self.aged_to is None else self.aged_to
 
     @property
-    def place(self) -> int:
+    def position(self) -> int:
         """Its virtual time in that class."""
         return self.vtime if self.aged_to is None else self.aged_vtime
 
-    def rise_to(self, place: int) -> None:
-        """Stand no further back than *place* in that class."""
+    def rise_to(self, position: int) -> None:
+        """Raise its virtual time in that class to *position* at least."""
         if self.aged_to is None:
-            self.vtime = max(self.vtime, place)
+            self.vtime = max(self.vtime, position)
         else:
-            self.aged_vtime = max(self.aged_vtime, place)
+            self.aged_vtime = max(self.aged_vtime, position)
 
 
 @dataclass(slots=True)
 class PauseRow:
-    """A pause; *until* None: until somebody resumes it."""
+    """A pause; *until* None: until it is resumed."""
 
     scope: Scope
     until: datetime | None
@@ -74,7 +74,7 @@ class PauseRow:
 
 
 def covers(scope: Scope, lane: LaneKey) -> bool:
-    """True for a lane of *scope*."""
+    """Return whether *scope* covers *lane*."""
     if is_internal_kind(lane.kind) and scope.kind is not ScopeKind.KIND:
         return False
     match scope.kind:

@@ -50,11 +50,11 @@ class MemoryLaneStore(MemoryStore):
     def pause(self, scope: Scope, for_s: float | None, *, reason: str, by: str) -> int:
         now = self.database.now
         until = None if for_s is None else now + seconds(for_s)
-        before = next((pause for pause in pauses_in_force(self.database) if pause.scope == scope), None)
-        if before is None:
+        previous = next((pause for pause in pauses_in_force(self.database) if pause.scope == scope), None)
+        if previous is None:
             self.database.fair.pauses[scope] = PauseRow(scope, until, reason, by, now)
-        elif _later(before.until, until) == until:  # of two ends the later one counts, with its reason
-            before.until, before.reason, before.by = until, reason, by
+        elif _later(previous.until, until) == until:  # the later end counts, with its reason
+            previous.until, previous.reason, previous.by = until, reason, by
         settle(self.database)
         return self._due_lanes(scope)
 
@@ -62,11 +62,11 @@ class MemoryLaneStore(MemoryStore):
     def hold(self, tenant: str, group: str, for_s: float, *, reason: str) -> None:
         scope, now = Scope(ScopeKind.RATE, group, tenant), self.database.now
         until = now + seconds(for_s)
-        before = next((pause for pause in pauses_in_force(self.database) if pause.scope == scope), None)
-        if before is None:
+        previous = next((pause for pause in pauses_in_force(self.database) if pause.scope == scope), None)
+        if previous is None:
             self.database.fair.pauses[scope] = PauseRow(scope, until, reason, "gate", now)
-        elif before.until is None or until < before.until:
-            before.until, before.reason = until, reason
+        elif previous.until is None or until < previous.until:
+            previous.until, previous.reason = until, reason
         settle(self.database)
 
     @statement
@@ -152,16 +152,16 @@ class MemoryLaneStore(MemoryStore):
         caps = self.database.fair.group_caps.values()
         return sorted(caps, key=lambda cap: (cap.group_key, cap.tenant_id or ""))[:limit]
 
-    # ---- looking -------------------------------------------------------------------------------
+    # ---- reading -------------------------------------------------------------------------------
 
     @statement
     def turns(self, *, queue: str | None, tenant_id: str | None, limit: int) -> list[TenantTurn]:
         settle(self.database)
-        of: dict[tuple[str, str], list[LaneRow]] = {}
+        by_tenant: dict[tuple[str, str], list[LaneRow]] = {}
         for key, lane in self.database.fair.lanes.items():
             if queue in (None, key.queue) and tenant_id in (None, key.tenant_id):
-                of.setdefault((key.tenant_id, key.queue), []).append(lane)
-        turns = [self._turn_of(*whose, lanes) for whose, lanes in of.items()]
+                by_tenant.setdefault((key.tenant_id, key.queue), []).append(lane)
+        turns = [self._turn_of(*tenant_queue, lanes) for tenant_queue, lanes in by_tenant.items()]
         turns.sort(key=lambda turn: (-(turn.waits_s if turn.waits_s is not None else -1.0), turn.tenant_id))
         return turns[:limit]
 
@@ -171,13 +171,13 @@ class MemoryLaneStore(MemoryStore):
         waits = [(now - lane.served_at).total_seconds() for lane in ready if lane.served_at is not None]
         rounds = max((self._rounds_behind(lane) for lane in ready), default=0)
         latest = max(lanes, key=lambda lane: (lane.processed > 0, lane.served_at or STARTED))
-        own = [row for row in jobs if (row.tenant_id, row.queue) == (tenant_id, queue)]
-        waiting = [row for row in own if row.state is JobState.AVAILABLE and row.crash_count == 0]
+        rows = [row for row in jobs if (row.tenant_id, row.queue) == (tenant_id, queue)]
+        waiting = [row for row in rows if row.state is JobState.AVAILABLE and row.crash_count == 0]
         return TenantTurn(
             tenant_id=tenant_id,
             queue=queue,
             processed=sum(lane.processed for lane in lanes),
-            running=min(sum(row.state is JobState.RUNNING for row in own), MOST_COUNTED),
+            running=min(sum(row.state is JobState.RUNNING for row in rows), MOST_COUNTED),
             waiting=min(len(waiting), MOST_COUNTED),
             ready_lanes=len(ready),
             parked_lanes=len({lane_key(row) for row in waiting} - {lane.key for lane in ready}),
@@ -190,13 +190,13 @@ class MemoryLaneStore(MemoryStore):
         )
 
     def _rounds_behind(self, lane: LaneRow) -> int:
-        """By how many quanta others of its class are ahead, each as it was before its last turn."""
+        """Return by how many quanta other lanes of its class are ahead, each as before its last turn."""
         fronts: dict[str, int] = {}
         for other in ready_lanes(self.database, lane.key.queue, lane.level):
-            fronts.setdefault(other.key.tenant_id, other.place)
+            fronts.setdefault(other.key.tenant_id, other.position)
         ahead = max(
-            place - QUANTUM * stride(weight_of(self.database, tenant_id))
-            for tenant_id, place in fronts.items()
+            position - QUANTUM * stride(weight_of(self.database, tenant_id))
+            for tenant_id, position in fronts.items()
         )
         return max(0, ahead - fronts[lane.key.tenant_id]) // (QUANTUM * STRIDE)
 
@@ -219,33 +219,33 @@ class MemoryLaneStore(MemoryStore):
             ready = lane is not None and lane.ready and row.crash_count == 0
             if ready and is_claimable(row, self.database.now):
                 waiting[row.queue, row.kind] += 1
-        found = [
+        kinds = [
             UnhandledKind(queue, kind, min(jobs, MOST_COUNTED))
             for (queue, kind), jobs in waiting.items()
             if not is_handled(self.database, queue, kind)
         ]
-        return sorted(found, key=lambda each: (-each.jobs, each.queue, each.kind))[:limit]
+        return sorted(kinds, key=lambda kind: (-kind.jobs, kind.queue, kind.kind))[:limit]
 
-    # ---- upkeep --------------------------------------------------------------------------------
+    # ---- maintenance-----------------------------------------------------------------------------
 
     @statement
     def raise_floors(self, every_s: float) -> bool:
-        """All lanes are looked at here: there is no floor to raise."""
-        return self._takes_duty("floors", every_s)
+        """Do nothing: every claim reads all lanes here, so there is no floor."""
+        return self._starts_maintenance("floors", every_s)
 
     @statement
     def age(self, every_s: float) -> int:
-        if not self._takes_duty("age", every_s):
+        if not self._starts_maintenance("age", every_s):
             return 0
         settle(self.database)
         return sum(age(self.database, lane) for lane in self.database.fair.lanes.values() if lane.ready)
 
     @statement
     def sweep(self, every_s: float, share: float = 1.0) -> Swept | None:
-        """Readiness is looked up with every claim: nothing can be out of step here."""
-        return Swept() if self._takes_duty("sweep", every_s) else None
+        """Do nothing: every claim computes readiness here."""
+        return Swept() if self._starts_maintenance("sweep", every_s) else None
 
-    def _takes_duty(self, name: str, every_s: float) -> bool:
+    def _starts_maintenance(self, name: str, every_s: float) -> bool:
         now, swept_at = self.database.now, self.database.fair.swept_at
         if name in swept_at and now < swept_at[name] + seconds(every_s):
             return False
@@ -253,6 +253,6 @@ class MemoryLaneStore(MemoryStore):
         return True
 
 
-def _later(one: datetime | None, other: datetime | None) -> datetime | None:
-    """The later of two ends; None has no end."""
-    return None if one is None or other is None else max(one, other)
+def _later(first: datetime | None, second: datetime | None) -> datetime | None:
+    """Return the later of two ends; None is no end."""
+    return None if first is None or second is None else max(first, second)

@@ -13,14 +13,14 @@ from fairlead.policy.jobs.states import DeadLetterStatus, JobState
 
 OPEN = (JobState.AVAILABLE, JobState.RUNNING)
 MOST_FAILURES = 20
-"""Kept of a job's history: the latest."""
+"""Entries of a job's history that are stored; the oldest are dropped."""
 
 T = TypeVar("T")
 
 
 def copied(of: Callable[..., T], row: object, **others: object) -> T:
     """Return an instance of *of* with the fields *others*, and the other fields copied from *row*."""
-    names = {each.name for each in fields(of)} - others.keys()  # type: ignore[arg-type]
+    names = {row_field.name for row_field in fields(of)} - others.keys()  # type: ignore[arg-type]
     return of(**{name: getattr(row, name) for name in names if hasattr(row, name)}, **others)
 
 
@@ -55,7 +55,7 @@ class JobRow:
     failures: list[dict[str, Json]] = field(default_factory=list)
     result: Json = None
     call_waits_since: datetime | None = None
-    follow_at: datetime | None = None  # its time to run, once the run that it follows has ended
+    follow_at: datetime | None = None  # its run_at, once the run that it follows has ended
     follower: JobRow | None = field(default=None, compare=False, repr=False)
     unique_live: bool = True  # False: it has passed its unique key on to a later job
 
@@ -65,7 +65,7 @@ class JobRow:
         return self.result is not None and self.state in OPEN
 
     def cancel(self, reason: str, now: datetime) -> str:
-        """End now if it waits; otherwise expire, so that it ends as soon as it is returned."""
+        """End now if it waits; otherwise expire, so that it ends when its run returns it."""
         self.result = self.result or {"cancelled": reason}
         if self.state is JobState.AVAILABLE:
             self.crash_count = 0
@@ -77,14 +77,14 @@ class JobRow:
     def end(self, state: JobState, now: datetime) -> None:
         """Reach a final state."""
         self.state, self.finished_at = state, now
-        self._let_follower_go()
+        self._release_follower()
         self.lease_id = self.session_id = self.started_at = None
 
     def give_back(self, run_at: datetime) -> None:
-        """Be available again."""
+        """Make it available again."""
         self.state, self.run_at = JobState.AVAILABLE, run_at
         self.lease_id = self.session_id = self.started_at = None
-        self._let_follower_go()
+        self._release_follower()
 
     def follow(self, runs: Iterable[JobRow], later: datetime) -> None:
         """Wait until one of *runs* has ended, as the trigger job_run_ended does."""
@@ -92,20 +92,20 @@ class JobRow:
         for run in runs:
             run.follower = self
 
-    def _let_follower_go(self) -> None:
+    def _release_follower(self) -> None:
         row, self.follower = self.follower, None
         if row is not None and row.follow_at is not None and row.state is JobState.AVAILABLE:
             row.run_at, row.follow_at = row.follow_at, None
 
     def restore(self) -> None:
-        """Be available as if it had not been claimed, but for a count of crashes that a run has cleared."""
+        """Make it available as before the claim, except for a crash count that a run has cleared."""
         self.attempt -= 1
         if self.started_at is not None:
             self.crash_count = 0
         self.give_back(self.run_at)
 
     def add_failure(self, failure: dict[str, Json]) -> None:
-        """One line more of its history."""
+        """Add one line to its history."""
         self.failures = [*map(_without_traceback, self.failures), failure][-MOST_FAILURES:]
 
 

@@ -24,9 +24,9 @@ class MemoryScheduleStore(MemoryStore):
                 now = self.database.now
                 self.database.schedules[schedule.name] = ScheduleRow(schedule, now, now)
             elif row.schedule != schedule:
-                before = row.schedule
-                moved = (before.expression, before.timezone) != (schedule.expression, schedule.timezone)
-                if moved or (before.paused and not schedule.paused):
+                previous = row.schedule
+                moved = (previous.expression, previous.timezone) != (schedule.expression, schedule.timezone)
+                if moved or (previous.paused and not schedule.paused):
                     row.last_run_at = max(row.last_run_at, self.database.now)
                 row.schedule, row.declared_at = schedule, self.database.now
 
@@ -73,10 +73,10 @@ class MemoryScheduleStore(MemoryStore):
 
     @statement
     def record_run(
-        self, name: str, seen: datetime, run_at: datetime, coalesced: int, session_id: UUID, job: NewJob
+        self, name: str, seen_tick: datetime, run_at: datetime, coalesced: int, session_id: UUID, job: NewJob
     ) -> bool:
         row = self.database.schedules.get(name)
-        if row is None or row.last_run_at != seen or row.schedule.paused or row.pause is not None:
+        if row is None or row.last_run_at != seen_tick or row.schedule.paused or row.pause is not None:
             return False
         row.last_run_at = run_at
         if (name, run_at) in self.database.schedule_runs:  # from before the clock was set back
@@ -99,17 +99,17 @@ class MemoryScheduleStore(MemoryStore):
 
     @statement
     def runs(self, name: str, limit: int) -> list[ScheduleRun]:
-        found = [duty for duty in self.database.schedule_runs.values() if duty.schedule == name]
-        found.sort(key=lambda duty: duty.run_at, reverse=True)
+        rows = [run for run in self.database.schedule_runs.values() if run.schedule == name]
+        rows.sort(key=lambda run: run.run_at, reverse=True)
         return [
-            ScheduleRun(duty.run_at, duty.taken_at, duty.session_id, duty.coalesced, duty.job_id)
-            for duty in found[:limit]
+            ScheduleRun(run.run_at, run.taken_at, run.session_id, run.coalesced, run.job_id)
+            for run in rows[:limit]
         ]
 
     @statement
     def prune(self, older_than_s: float, limit: int) -> int:
-        before = self.database.now - seconds(older_than_s)
-        old = [key for key, duty in self.database.schedule_runs.items() if duty.taken_at < before][:limit]
+        horizon_at = self.database.now - seconds(older_than_s)
+        old = [key for key, run in self.database.schedule_runs.items() if run.taken_at < horizon_at][:limit]
         for key in old:
             del self.database.schedule_runs[key]
         return len(old)

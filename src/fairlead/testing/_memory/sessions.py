@@ -32,7 +32,7 @@ class MemorySessionStore(MemoryStore):
         now = self.database.now
         new = SessionRow(session_id, identity, version, lease_s, now, now, app_version=app_version)
         new.master_keys = None if master_keys is None else tuple(master_keys)
-        self.database.sessions.setdefault(session_id, new)  # asked again, it changes nothing
+        self.database.sessions.setdefault(session_id, new)  # a second call changes nothing
 
     @statement
     def heartbeat(
@@ -42,9 +42,9 @@ class MemorySessionStore(MemoryStore):
         if row is None or not row.open:
             return None
         row.heartbeat_at, row.trouble = self.database.now, trouble
-        held = [self.database.jobs[job_id] for job_id in running if job_id in self.database.jobs]
-        asked = [job.lease_id for job in held if job.session_id == session_id and job.cancelling]
-        cancelled = frozenset(lease_id for lease_id in asked if lease_id is not None)
+        jobs = [self.database.jobs[job_id] for job_id in running if job_id in self.database.jobs]
+        lease_ids = [job.lease_id for job in jobs if job.session_id == session_id and job.cancelling]
+        cancelled = frozenset(lease_id for lease_id in lease_ids if lease_id is not None)
         return Renewed(cancelled, row.data_keys_renewed_at)
 
     @statement
@@ -90,8 +90,8 @@ class MemorySessionStore(MemoryStore):
 
     @statement
     def mark_dead(self, session_ids: Sequence[UUID]) -> int:
-        found = [self.database.sessions.get(session_id) for session_id in session_ids]
-        dead = [row for row in found if row is not None and row.open]
+        rows = [self.database.sessions.get(session_id) for session_id in session_ids]
+        dead = [row for row in rows if row is not None and row.open]
         for row in dead:
             row.lost_at = self.database.now
         return len(dead)
@@ -103,16 +103,16 @@ class MemorySessionStore(MemoryStore):
         now, last = self.database.now, self.database.rescued_at
         if not self.database.is_open(session_id) or (last is not None and now < last + seconds(every_s)):
             return None
-        own = self.database.sessions[session_id]
-        since = self._uninterrupted_since(last, own.lease_s)
+        session = self.database.sessions[session_id]
+        since = self._uninterrupted_since(last, session.lease_s)
         ready = all(self._is_sure(row, since) for row in self.database.sessions.values() if row.open)
         sessions = self._declare_lost(since)
-        taken = [row for row in self.database.jobs.values() if self._is_free(row)][:limit]
-        dead = sum(self._rescue_one(row, max_crashes) for row in taken)
-        return Rescue(ready, sessions=sessions, rescued=len(taken) - dead, dead=dead)
+        rows = [row for row in self.database.jobs.values() if self._is_free(row)][:limit]
+        dead = sum(self._rescue_one(row, max_crashes) for row in rows)
+        return Rescue(ready, sessions=sessions, rescued=len(rows) - dead, dead=dead)
 
     def _uninterrupted_since(self, last: datetime | None, lease_s: float) -> datetime:
-        """Since when the database has been asked without a gap: a gap is half a lease without a pass (R2)."""
+        """Return since when rescue has run without a gap; a gap is half a lease. Spec: R2."""
         database = self.database
         since = database.uninterrupted_since
         if since is None or last is None or database.now - last > seconds(lease_s / 2):
@@ -130,17 +130,17 @@ class MemorySessionStore(MemoryStore):
         return count
 
     def _is_sure(self, row: SessionRow, since: datetime) -> bool:
-        """Whether it would have been heard: its lease has passed without a gap."""
+        """Return whether a whole lease has passed without a gap, so that a live session would have renewed."""
         return since + seconds(row.lease_s) <= self.database.now
 
     def _is_free(self, row: JobRow) -> bool:
-        held = row.state is JobState.RUNNING and row.session_id is not None
-        return held and row.session_id is not None and not self.database.is_open(row.session_id)
+        running = row.state is JobState.RUNNING and row.session_id is not None
+        return running and row.session_id is not None and not self.database.is_open(row.session_id)
 
     def _rescue_one(self, row: JobRow, max_crashes: int) -> bool:
-        """Give one job back; True where it has killed its worker too often and is dead."""
+        """Return one job to its queue, or discard it after too many crashes and return True."""
         category = Category.TRANSIENT_SERVER
-        if row.started_at is not None:  # else it was reserved only: no crash of its own
+        if row.started_at is not None:  # otherwise it had not started, and caused no crash
             row.crash_count += 1
             ran_s = (self.database.now - row.started_at).total_seconds()
             if row.crash_count >= max_crashes:
@@ -155,22 +155,22 @@ class MemorySessionStore(MemoryStore):
         self.database.notify(row.queue)
         return False
 
-    # ---- for people ----------------------------------------------------------------------------
+    # ---- inspection ----------------------------------------------------------------------------
 
     @statement
     def search(self) -> list[SessionView]:
         now = self.database.now
-        held = Counter(job.session_id for job in self.database.jobs.values() if job.session_id)
-        return [_view(row, now, held[row.session_id]) for row in self.database.sessions.values()]
+        running = Counter(job.session_id for job in self.database.jobs.values() if job.session_id)
+        return [_view(row, now, running[row.session_id]) for row in self.database.sessions.values()]
 
     @statement
     def prune(self, older_than_s: float, limit: int) -> int:
-        before = self.database.now - seconds(older_than_s)
+        horizon_at = self.database.now - seconds(older_than_s)
         holders = {row.session_id for row in self.database.jobs.values() if row.state is JobState.RUNNING}
         ended = [
             row.session_id
             for row in self.database.sessions.values()
-            if not row.open and (row.lost_at or row.stopped_at or before) < before
+            if not row.open and (row.lost_at or row.stopped_at or horizon_at) < horizon_at
             if row.session_id not in holders
         ]
         for session_id in ended[:limit]:

@@ -38,11 +38,11 @@ class ConnectionRow:
 
     @property
     def version(self) -> int:
-        """Its last change in microseconds, as the view ``credential_detail`` tells it."""
+        """Its last change in microseconds, as the view ``credential_detail`` has it."""
         return (self.updated_at - _EPOCH) // _MICROSECOND
 
     def change(self, now: datetime) -> None:
-        """Be newer than before, even where the clock does not move."""
+        """Set a newer version, even if the clock stands still."""
         self.updated_at = max(now, self.updated_at + _MICROSECOND)
 
 
@@ -69,15 +69,15 @@ class CredentialRow:
 
     @property
     def usable(self) -> bool:
-        """True while a refresh may be tried."""
+        """Whether a refresh may be tried."""
         return self.state in ("active", "unknown")
 
     def live(self, lifetime: Lifetime, since: datetime) -> None:
-        """Take the moments of a token that was got at *since*."""
-        self.expires_at = after(since, lifetime.expires_in_s)
-        self.urgent_at = after(since, lifetime.urgent_in_s)
-        self.critical_at = after(since, lifetime.critical_in_s)
-        self.due_at = after(since, lifetime.due_in_s)
+        """Set the instants of a token that was received at *since*."""
+        self.expires_at = shifted(since, lifetime.expires_in_s)
+        self.urgent_at = shifted(since, lifetime.urgent_in_s)
+        self.critical_at = shifted(since, lifetime.critical_in_s)
+        self.due_at = shifted(since, lifetime.due_in_s)
 
     def become(
         self,
@@ -85,7 +85,7 @@ class CredentialRow:
         reason: str | None,
         now: datetime,
     ) -> None:
-        """Be in *state* from now on."""
+        """Change to *state*."""
         self.state, self.state_reason, self.state_at = state, reason, now
 
 
@@ -154,7 +154,7 @@ class TokenTables:
     backoffs: dict[UUID, BackoffRow] = field(default_factory=dict)
     audit: list[AuditRow] = field(default_factory=list)
     timeline: str = "1/1"
-    """Another one after a stand-by was promoted (R11)."""
+    """It changes when a standby is promoted. Spec: R11."""
     sends: int = 0
     """The sequence ``send_epoch``: its last number."""
 
@@ -164,11 +164,11 @@ class TokenTables:
         return max(self.sends, above + 1, (now - _EPOCH) // _MICROSECOND)
 
 
-def after(moment: datetime, offset_s: float | None) -> datetime | None:
-    """*moment* moved by *offset_s*; None: never."""
+def shifted(moment: datetime, offset_s: float | None) -> datetime | None:
+    """Return *moment* moved by *offset_s*; None: never."""
     return None if offset_s is None else moment + timedelta(seconds=offset_s)
 
 
 def until_s(moment: datetime | None, now: datetime) -> float | None:
-    """How long it is to *moment*; None: never."""
+    """Return the seconds until *moment*; None: never."""
     return None if moment is None else (moment - now).total_seconds()

@@ -1,4 +1,4 @@
-"""Jobs as people see them."""
+"""Views of jobs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fairlead.testing._memory.rows import JobRow, copied
 
 
 def job_view(database: MemoryDatabase, row: JobRow) -> JobView:
-    """*row* as people see it."""
+    """Return the view of *row*."""
     return copied(
         JobView,
         row,
