@@ -320,9 +320,9 @@ async def test_entries_are_found_page_by_page(stores: Stores) -> None:
 
     assert await found(everything) == ids[::-1]
     assert await found(everything, oldest_first=True) == ids
-    assert await found(everything, 2, oldest_first=True, after=ids[1]) == ids[2:4]
-    assert await found(everything, 2, after=ids[3]) == [ids[2], ids[1]]
-    assert await found(everything, after=ids[0]) == []
+    assert await found(everything, 2, oldest_first=True, cursor=ids[1]) == ids[2:4]
+    assert await found(everything, 2, cursor=ids[3]) == [ids[2], ids[1]]
+    assert await found(everything, cursor=ids[0]) == []
     of_b = DeadLetterFilter(tenant_id="b", status="pending_review", category="transient_server", code="boom")
     assert await found(of_b, oldest_first=True) == [ids[2], ids[4]]
     assert await found(replace(of_b, older_than_s=15.0)) == [ids[2]]

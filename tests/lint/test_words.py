@@ -43,7 +43,6 @@ CEILINGS: dict[str, Ceiling] = {
     "src/fairlead/httpx2.py": (1, 0, 0, 0, 0),
     "src/fairlead/policy/limits": (40, 27, 25, 79, 10),
     "src/fairlead/policy/providers": (88, 8, 9, 46, 0),
-    "src/fairlead/testing/_memory": (61, 9, 5, 54, 1),
     # ceilings end
 }
 WHO_RATE, TELL_RATE, YOU_RATE = 0.3, 0.2, 10.0

@@ -41,22 +41,20 @@ class MemoryDeadLetterStore(MemoryStore):
     async def search(
         self, *, status: str | None, category: str | None, tenant_id: str | None, kind: str | None, limit: int
     ) -> list[DeadLetter]:
-        entry_filter = DeadLetterFilter(status=status, category=category, tenant_id=tenant_id, kind=kind)
-        return await self.find(entry_filter, limit=limit)
+        criteria = DeadLetterFilter(status=status, category=category, tenant_id=tenant_id, kind=kind)
+        return await self.find(criteria, limit=limit)
 
     @statement
     def find(
         self,
-        entry_filter: DeadLetterFilter,
+        criteria: DeadLetterFilter,
         *,
         limit: int,
         cursor: UUID | None = None,
         oldest_first: bool = False,
         at_rest: bool = False,
     ) -> list[DeadLetter]:
-        rows = sorted(
-            self._fitting(entry_filter), key=lambda row: row.dead_letter_id, reverse=not oldest_first
-        )
+        rows = sorted(self._fitting(criteria), key=lambda row: row.dead_letter_id, reverse=not oldest_first)
         if cursor is not None:
             rows = [row for row in rows if (row.dead_letter_id > cursor) == oldest_first]
             rows = [row for row in rows if row.dead_letter_id != cursor]
@@ -73,9 +71,9 @@ class MemoryDeadLetterStore(MemoryStore):
         )
 
     @statement
-    def group(self, entry_filter: DeadLetterFilter, by: str, limit: int) -> list[DeadLetterGroup]:
+    def group(self, criteria: DeadLetterFilter, by: str, limit: int) -> list[DeadLetterGroup]:
         ages: dict[str | None, list[float]] = {}
-        for row in self._fitting(entry_filter):
+        for row in self._fitting(criteria):
             ages.setdefault(getattr(row, by), []).append((self.database.now - row.first_at).total_seconds())
         groups = [DeadLetterGroup(value, len(ages_s), max(ages_s)) for value, ages_s in ages.items()]
         return sorted(groups, key=lambda group: (-group.entries, str(group.value)))[:limit]
@@ -86,8 +84,8 @@ class MemoryDeadLetterStore(MemoryStore):
         rows = self.database.dead_letters.values()
         return sum(row.resolved_at is not None and row.resolved_at < horizon_at for row in rows)
 
-    def _fitting(self, entry_filter: DeadLetterFilter) -> list[DeadLetterRow]:
-        fields = {name: value for name, value in asdict(entry_filter).items() if value is not None}
+    def _fitting(self, criteria: DeadLetterFilter) -> list[DeadLetterRow]:
+        fields = {name: value for name, value in asdict(criteria).items() if value is not None}
         older_than_s = fields.pop("older_than_s", 0.0)
         horizon_at = self.database.now - seconds(older_than_s)
         return [

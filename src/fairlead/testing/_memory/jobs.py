@@ -52,23 +52,23 @@ class MemoryJobStore(MemoryStore):
 
     # ---- claiming ------------------------------------------------------------------------------
 
-    async def claim(self, claim_filter: ClaimFilter, demand: int, session_id: UUID) -> list[Job]:
+    async def claim(self, claims: ClaimFilter, demand: int, session_id: UUID) -> list[Job]:
         await self.link.arrive("claim")
         self._hand_back_lost()
         rows: list[JobRow] = []
         if self.database.is_open(session_id):  # a lost session gets nothing
             self._turn += 1
-            rows = Turns(self.database, claim_filter, self._turn).take(demand)
+            rows = Turns(self.database, claims, self._turn).take(demand)
         for row in rows:
             row.started_at = self.database.now
         jobs = [self._claimed(row, session_id) for row in rows]
         await self._answer_claim("claim", jobs)
         return jobs
 
-    async def claim_suspect(self, claim_filter: ClaimFilter, session_id: UUID) -> Job | None:
+    async def claim_suspect(self, claims: ClaimFilter, session_id: UUID) -> Job | None:
         await self.link.arrive("claim_suspect")
         self._hand_back_lost()
-        suspects = list(self._suspects(claim_filter)) if self.database.is_open(session_id) else []
+        suspects = list(self._suspects(claims)) if self.database.is_open(session_id) else []
         suspects.sort(key=lambda row: (row.priority, row.run_at, row.job_id))
         jobs = [self._claimed(row, session_id) for row in suspects[:1]]
         await self._answer_claim("claim_suspect", jobs)
@@ -97,17 +97,17 @@ class MemoryJobStore(MemoryStore):
         row.started_at = row.started_at or self.database.now
         return True
 
-    def _suspects(self, claim_filter: ClaimFilter) -> Iterator[JobRow]:
+    def _suspects(self, claims: ClaimFilter) -> Iterator[JobRow]:
         usage = CapUsage(self.database)
-        for row in self._available(claim_filter):
+        for row in self._available(claims):
             if row.crash_count == 0 or not is_claimable(row, self.database.now):
                 continue
             if not pauses_of(self.database, lane_key(row)) and usage.allows(lane_key(row)):
                 yield row
 
-    def _available(self, claim_filter: ClaimFilter) -> Iterator[JobRow]:
+    def _available(self, claims: ClaimFilter) -> Iterator[JobRow]:
         for row in self.database.jobs.values():
-            if row.state is JobState.AVAILABLE and is_wanted(lane_key(row), claim_filter):
+            if row.state is JobState.AVAILABLE and is_wanted(lane_key(row), claims):
                 yield row
 
     def _claimed(self, row: JobRow, session_id: UUID) -> Job:
@@ -213,9 +213,9 @@ class MemoryJobStore(MemoryStore):
         return len(late[:limit])
 
     @statement
-    def next_due_in_s(self, claim_filter: ClaimFilter) -> float | None:
+    def next_due_in_s(self, claims: ClaimFilter) -> float | None:
         usage = CapUsage(self.database)
-        waits = [self._wait_s(row, usage) for row in self._available(claim_filter)]
+        waits = [self._wait_s(row, usage) for row in self._available(claims)]
         return min((wait_s for wait_s in waits if wait_s is not None), default=None)
 
     def _wait_s(self, row: JobRow, usage: CapUsage) -> float | None:

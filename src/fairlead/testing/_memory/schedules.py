@@ -73,10 +73,16 @@ class MemoryScheduleStore(MemoryStore):
 
     @statement
     def record_run(
-        self, name: str, seen_tick: datetime, run_at: datetime, coalesced: int, session_id: UUID, job: NewJob
+        self,
+        name: str,
+        last_run_at: datetime,
+        run_at: datetime,
+        coalesced: int,
+        session_id: UUID,
+        job: NewJob,
     ) -> bool:
         row = self.database.schedules.get(name)
-        if row is None or row.last_run_at != seen_tick or row.schedule.paused or row.pause is not None:
+        if row is None or row.last_run_at != last_run_at or row.schedule.paused or row.pause is not None:
             return False
         row.last_run_at = run_at
         if (name, run_at) in self.database.schedule_runs:  # from before the clock was set back
