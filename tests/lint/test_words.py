@@ -26,8 +26,6 @@ CEILINGS: dict[str, Ceiling] = {
     "src/fairlead/adapters/http": (32, 12, 6, 42, 8),
     "src/fairlead/adapters/journal": (8, 10, 0, 13, 4),
     "src/fairlead/adapters/local": (17, 4, 13, 32, 0),
-    "src/fairlead/app": (39, 11, 4, 33, 0),
-    "src/fairlead/app/client": (76, 7, 15, 47, 0),
     "src/fairlead/assembly": (53, 8, 8, 44, 0),
     "src/fairlead/cli": (42, 5, 7, 27, 0),
     "src/fairlead/cli/config": (4, 1, 0, 2, 1),

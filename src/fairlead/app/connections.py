@@ -1,4 +1,4 @@
-"""`fl.connections`: the accounts of your tenants."""
+"""`fl.connections`: add, change and remove the connections of your tenants."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fairlead.policy.reasons.token_reasons import REVOKED
 
 
 class ConnectionsAPI:
-    """``fl.connections``: connect accounts and look after them."""
+    """The API behind ``fl.connections``."""
 
     def __init__(self, runtime: Callable[[], Runtime]) -> None:
         self._runtime = runtime
@@ -41,11 +41,12 @@ class ConnectionsAPI:
         settings: Mapping[str, Any] | None = None,
         actor: str = "api",
     ) -> ConnectionView:
-        """Connect an account, or reconnect it in place with a new grant (its id stays).
+        """Connect an account, or reconnect it with a new grant; its id stays. An error changes nothing.
 
-        Raises InvalidInputError, ProviderNotFoundError, or InvalidConfigError for impossible *settings*,
-        before anything is
-        changed.
+        Raises:
+            InvalidInputError: A value is not valid.
+            ProviderNotFoundError: There is no such provider.
+            InvalidConfigError: *settings* are not valid.
         """
         key = ConnectionKey(tenant, provider, account)
         grant = Grant(
@@ -77,19 +78,26 @@ class ConnectionsAPI:
         unset: Iterable[str] = (),
         actor: str = "api",
     ) -> dict[str, Any]:
-        """Change *settings* of a connection and take *unset* away; gives all that it has then.
+        """Change settings of a connection, and return all that it has afterwards. An error changes nothing.
 
-        Settings that are not named stay, and so do its grant and its tokens. Every process heeds it within 5
-        s and goes on with what it has counted. Raises NotFoundError, InvalidInputError for a name in *unset*
-        that is not set, or InvalidConfigError for settings that no call could be made with; then nothing is
-        changed.
+        Other settings stay, and so do its grant and its tokens. Every process applies the change within 5 s,
+        and its limits continue with what they have counted.
+
+        Args:
+            settings: The settings to set.
+            unset: The names of settings to remove.
+
+        Raises:
+            NotFoundError: There is no such connection.
+            InvalidInputError: A name in *unset* is not set.
+            InvalidConfigError: No call could be made with the settings.
         """
         key = ConnectionKey(tenant, provider, account)
         connections = self._runtime().tokens.connections
         return dict((await connections.configure(key, settings or {}, unset, actor=actor)).new_settings)
 
     async def get(self, tenant: str, provider: str, account: str = "default") -> ConnectionView:
-        """One connection; NotFoundError where there is none."""
+        """Return a connection. Raise NotFoundError if there is none."""
         return await self._runtime().tokens.connections.get(ConnectionKey(tenant, provider, account))
 
     async def search(
@@ -100,7 +108,7 @@ class ConnectionsAPI:
         state: str | None = None,
         limit: int = 1000,
     ) -> list[ConnectionView]:
-        """Connections by tenant, provider and state."""
+        """Return at most *limit* connections, by tenant, provider and state."""
         return await self._runtime().tokens.connections.search(
             tenant=tenant, provider=provider, state=state, limit=limit
         )
@@ -108,12 +116,12 @@ class ConnectionsAPI:
     async def revoke(
         self, tenant: str, provider: str, account: str = "default", *, reason: str = "", actor: str = "api"
     ) -> bool:
-        """End the grant here and, where the provider offers that, there. False if it was revoked before."""
+        """End the grant here and, if the provider offers that, there. Return False if it was revoked before."""
         key = ConnectionKey(tenant, provider, account)
-        news, _ = await self._runtime().tokens.accounts.revoke(
+        is_new, _ = await self._runtime().tokens.accounts.revoke(
             key, actor=actor, reason=reason or REVOKED.code
         )
-        return news
+        return is_new
 
     async def remove(
         self, tenant: str, provider: str, account: str = "default", *, actor: str = "api"
@@ -128,7 +136,7 @@ class ConnectionsAPI:
 def _secret(name: str, text: object, key: ConnectionKey) -> Secret | None:
     if text is None or isinstance(text, str):
         return None if text is None else Secret(text)
-    what = f"{name} must be a text, not {type(text).__name__}"
+    message = f"{name} must be a text, not {type(text).__name__}"
     raise InvalidInputError(
-        what, tenant=key.tenant, provider=key.provider, hint="give the secret itself as a str"
+        message, tenant=key.tenant, provider=key.provider, hint="give the secret itself as a str"
     )

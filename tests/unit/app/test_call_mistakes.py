@@ -82,8 +82,8 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("request", (None, "/a"), {}, "method must be a text"),
     ("get", (None,), {}, "path must be a text, not NoneType"),
     ("get", (b"/a",), {}, "path must be a text, not bytes"),
-    ("get", (f"/items/{HALF}",), {}, "the address of the call is none"),
-    ("get", (f"{URL}/{HALF}",), {}, "the address of the call is none"),
+    ("get", (f"/items/{HALF}",), {}, "the URL of the call is not valid"),
+    ("get", (f"{URL}/{HALF}",), {}, "the URL of the call is not valid"),
     ("graphql", (None,), {}, "the query must be a text"),
     ("graphql", ("{ a }", [1]), {}, "variables must be a mapping"),
     ("graphql", ("{ a }", {1: 2}), {}, "the name of a variable must be a text"),
@@ -224,5 +224,5 @@ def test_a_header_that_the_profile_has_is_sent_once(name: str) -> None:
 
 def test_the_credential_is_not_given_by_hand() -> None:
     for name in ("authorization", "Authorization"):
-        with pytest.raises(InvalidInputError, match="the credential is added here"):
+        with pytest.raises(InvalidInputError, match="fairlead adds the credential"):
             headers_of({name: str(UUID(int=1))}, {}, NOTION)

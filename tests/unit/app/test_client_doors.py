@@ -97,7 +97,7 @@ async def test_batch_reports_its_done_items_when_the_database_hangs() -> None:
         world.reads_s = 90.0
         return response
 
-    result = await api.batch(["a", "b"], send, named=str)
+    result = await api.batch(["a", "b"], send, item_id=str)
     assert [each.item for each in result.failed] == ["b"]
     assert isinstance(result.error, DeadlineExceededError)
     assert (len(result.responses), world.clock.monotonic()) == (1, 60.0)

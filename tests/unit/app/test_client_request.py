@@ -222,7 +222,7 @@ async def test_an_answer_that_cannot_be_read_was_sent_and_is_no_wrong_call() -> 
     with pytest.raises(ResponseDecodingError) as failed:
         response.json()
     told.append(failed.value)
-    assert (failed.value.response, failed.value.attempts) == (response._came.response, 2)
+    assert (failed.value.response, failed.value.attempts) == (response._result.response, 2)
     with pytest.raises(ResponseDecodingError) as failed:
         _ = broken.xml
     told.append(failed.value)

@@ -1,4 +1,4 @@
-"""Calls through a connection, as people make them: ``async with fl.client(tenant, provider) as api``."""
+"""The client for calls through a connection: ``async with fl.client(tenant, provider) as api``."""
 
 from fairlead.app.client.client import Client
 from fairlead.app.client.response import Response

@@ -1,4 +1,4 @@
-"""Many items in one call, and of those that failed again only the ones that may still succeed. Spec: C9."""
+"""Send many items in one call, and the failed ones again if they may still succeed. Spec: C9."""
 
 from __future__ import annotations
 
@@ -12,13 +12,17 @@ from fairlead.policy.calls.classify.verdict import FailedItem, Verdict
 
 T = TypeVar("T")
 
-MayGoOn = Callable[[Verdict, int], Awaitable[bool]]
-"""Waits until the items of a verdict may be sent again, for the so-manieth time; False: they may not be."""
+MayRetry = Callable[[Verdict, int], Awaitable[bool]]
+"""Takes a verdict and the retries so far. Waits until its items may be retried; False: they must not be."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchItemError(Generic[T]):
-    """An item that failed. *failure* is what the last response about it says; its ``index`` counts in that call."""
+    """An item that failed.
+
+    Attributes:
+        failure: What the last response about it says. Its ``index`` counts within that call.
+    """
 
     item: T
     failure: FailedItem
@@ -26,10 +30,13 @@ class BatchItemError(Generic[T]):
 
 @dataclass(slots=True)
 class BatchResult(Generic[T]):
-    """What came of a batch. *responses*: of each call that was made for it, the first with all its items.
+    """The result of a batch.
 
-    *failed*: the items that were not done, in their order. *unmatched_failures*: failures of which the answer does not
-    tell the item. *error*: why failed items could not be sent again, where something stood against it.
+    Attributes:
+        responses: The response of each call; the first was for all items.
+        failed: The items that failed, in their order.
+        unmatched_failures: Failures of items that the response does not name.
+        error: The error that kept failed items from being sent again, if there was one.
     """
 
     responses: list[Response] = field(default_factory=list)
@@ -39,7 +46,7 @@ class BatchResult(Generic[T]):
 
     @property
     def complete(self) -> bool:
-        """Whether all items were done."""
+        """True if all items succeeded."""
         return not (self.failed or self.unmatched_failures or self._cannot_be_read)
 
     @property
@@ -53,57 +60,61 @@ class BatchResult(Generic[T]):
 async def retry_failed(
     items: Sequence[T],
     send: Callable[[list[T]], Awaitable[Response]],
-    named: Callable[[T], str | None],
-    may_go_on: MayGoOn,
+    item_id: Callable[[T], str | None],
+    may_retry: MayRetry,
 ) -> BatchResult[T]:
-    """Send *items*, then those again that failed and may succeed; see Client.batch."""
+    """Send *items*, then again those that failed and may succeed; see `Client.batch`."""
     result: BatchResult[T] = BatchResult()
-    kept: dict[int, BatchItemError[T]] = {}
-    places = list(range(len(items)))
+    errors: dict[int, BatchItemError[T]] = {}  # by the index of the item
+    indexes = list(range(len(items)))
     attempt = 0
-    while places:
+    while indexes:
         try:
-            response = await send([items[place] for place in places])
+            response = await send([items[index] for index in indexes])
         except (FailedError, RefusedError, DependencyUnavailableError) as error:
             if not result.responses:
                 raise
-            result.error = error  # what was done before stays done, and told
+            result.error = error  # what was done before stays done, and is reported
             break
         result.responses.append(response)
-        failed, unmatched_failures = _placed(response.failed_items, items, places, named)
-        for place in places:
-            kept.pop(place, None)
-        kept |= failed
+        failed, unmatched_failures = _match(response.failed_items, items, indexes, item_id)
+        for index in indexes:
+            errors.pop(index, None)
+        errors |= failed
         result.unmatched_failures += unmatched_failures
-        places = [place for place, each in failed.items() if each.failure.category.transient]
+        indexes = [index for index, item in failed.items() if item.failure.category.transient]
         try:
-            if not places or not await may_go_on(response.verdict, attempt):
+            if not indexes or not await may_retry(response.verdict, attempt):
                 break
         except (RefusedError, DependencyUnavailableError) as error:
             result.error = error
             break
         attempt += 1
-    result.failed = [kept[place] for place in sorted(kept)]
+    result.failed = [errors[index] for index in sorted(errors)]
     return result
 
 
-def _placed(
-    told: Sequence[FailedItem], items: Sequence[T], places: Sequence[int], named: Callable[[T], str | None]
+def _match(
+    failures: Sequence[FailedItem],
+    items: Sequence[T],
+    indexes: Sequence[int],
+    item_id: Callable[[T], str | None],
 ) -> tuple[dict[int, BatchItemError[T]], list[FailedItem]]:
-    """The failed items by their place among all, and the failures that belong to none that is known."""
-    by_name: dict[str, int | None] = {}
-    for at in places:
-        if (name := named(items[at])) is not None:
-            by_name[name] = None if name in by_name else at  # a name shared by several items identifies none
+    """Return the failed items by their index among all items, and the failures of unknown items."""
+    index_by_id: dict[str, int | None] = {}
+    for index in indexes:
+        if (name := item_id(items[index])) is not None:
+            index_by_id[name] = None if name in index_by_id else index  # an id of several items matches none
     failed: dict[int, BatchItemError[T]] = {}
     unmatched_failures = []
-    for each in told:
-        if each.index is not None:
-            place = places[each.index] if each.index < len(places) else None
+    for failure in failures:
+        match: int | None
+        if failure.index is not None:
+            match = indexes[failure.index] if failure.index < len(indexes) else None
         else:
-            place = by_name.get(each.ref) if each.ref is not None else None
-        if place is None:
-            unmatched_failures.append(each)
+            match = index_by_id.get(failure.ref) if failure.ref is not None else None
+        if match is None:
+            unmatched_failures.append(failure)
         else:
-            failed[place] = BatchItemError(items[place], each)
+            failed[match] = BatchItemError(items[match], failure)
     return failed, unmatched_failures

@@ -1,4 +1,4 @@
-"""From words to the order of a bulk operation."""
+"""Builds the order of a bulk operation."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ def bulk_order(
     wait_s: float,
     deadline_s: float,
 ) -> BulkOrder:
-    """What *text* asks of the vendor, in the version of its API that this connection calls.
+    """Return the order for *text*, in the version of the provider's API that this connection calls.
 
-    InvalidInputError where the provider has no bulk operations, or none that are known here.
+    Raises:
+        InvalidInputError: fairlead does not know bulk operations of this provider.
     """
     bulk = profile.limits.bulk
     if bulk is None or bulk.way is None:
@@ -34,14 +35,14 @@ def bulk_order(
             provider=connection.key.provider,
             hint="begin them by hand, inside `fl.bulk`" if bulk else "page through the list instead",
         )
-    way = BULK_PROTOCOLS[bulk.way]
-    told = profile.endpoint_values(connection.endpoint).get("api_version", bulk.api_version)
-    version = told if bulk.at(told) else bulk.api_version
-    kind = way.kind_of(text)
-    own = call_settings_of(profile, connection.settings, tenant=connection.key.tenant)
+    protocol = BULK_PROTOCOLS[bulk.way]
+    endpoint_version = profile.endpoint_values(connection.endpoint).get("api_version", bulk.api_version)
+    version = endpoint_version if bulk.at(endpoint_version) else bulk.api_version
+    kind = protocol.kind_of(text)
+    settings = call_settings_of(profile, connection.settings, tenant=connection.key.tenant)
     return BulkOrder(
         connection.key,
-        way,
+        protocol,
         kind,
         version,
         bulk.again_s,
@@ -50,5 +51,5 @@ def bulk_order(
         token,
         wait_s,
         deadline_s,
-        own.inline_wait_s,
+        settings.inline_wait_s,
     )

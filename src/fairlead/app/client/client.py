@@ -1,7 +1,4 @@
-"""`fl.client(tenant, provider)`: calls in the style of httpx, and everything else taken care of.
-
-Spec: C1.
-"""
+"""`fl.client(tenant, provider)`: calls in the style of httpx, within all limits. Spec: C1."""
 
 from __future__ import annotations
 
@@ -15,7 +12,6 @@ from fairlead.app.client.forwarding import ForwardedRequest, ForwardedResponse, 
 from fairlead.app.client.options import (
     TEXT,
     CallOptions,
-    asked_again,
     check_bounds,
     check_graphql,
     check_kind,
@@ -24,6 +20,7 @@ from fairlead.app.client.options import (
     check_options,
     class_of,
     graphql_options,
+    request_of,
 )
 from fairlead.app.client.pagination import resolve_pagination
 from fairlead.app.client.paginator import Bookmark, Cursor, Pagination, Paginator, bookmark_in, list_name
@@ -50,25 +47,29 @@ T = TypeVar("T")
 
 
 def _id_of(item: object) -> str | None:
-    told = item.get("id") if isinstance(item, Mapping) else None
-    return None if told is None else str(told)
+    item_id = item.get("id") if isinstance(item, Mapping) else None
+    return None if item_id is None else str(item_id)
 
 
 class Client:
-    """Calls through one connection.
+    """A client for calls through one connection.
 
         async with fl.client("acme", "shopify") as api:
             response = await api.get("/orders.json", params={"limit": 50})
             orders = response.json()["orders"]
 
-    Each call has a valid token, keeps to every limit of the connection, is tried again where that helps and
-    cannot do harm, and ends by its deadline. It gives a Response, whole or `partial`, or raises: CallFailedError
-    for what was sent and failed, a Refused (LimitExceededError, NotSentError, DeadlineExceededError...)
-    where nothing was
-    sent, or nothing but a request that a 401 turned away. In a job both may pass: the job comes back when it
-    makes sense. SlotLostError where its slot was lost while it was under way; DependencyUnavailableError where the
-    database is away and what is known of the connection is older than five minutes, or its token has ended.
-    InvalidInputError for what cannot be sent, such as a call to a host that is not the provider's.
+    Each call has a valid token, stays within every limit of the connection, is retried if that helps and is
+    safe, and ends by its deadline. It returns a Response, whole or `partial`, or raises:
+
+    - CallFailedError: the request was sent and failed.
+    - RefusedError (LimitExceededError, NotSentError, DeadlineExceededError...): nothing was sent, except
+      perhaps a request that the provider rejected with a 401.
+    - SlotLostError: its slot was lost during the call.
+    - DependencyUnavailableError: the database is unavailable, and what is cached of the connection is older
+      than five minutes, or its token has expired.
+    - InvalidInputError: the request cannot be sent, such as one to a host that is not the provider's.
+
+    In a job you can let the first two pass: the job runs again when that makes sense.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class Client:
         self._profile = profile
 
     async def __aenter__(self) -> Client:
-        """NotFoundError where there is no such connection."""
+        """Return this client. Raise NotFoundError if there is no such connection."""
         await self._pipeline.connection(self._key, None)
         return self
 
@@ -92,41 +93,40 @@ class Client:
         return None
 
     async def request(self, method: str, path: str, **options: Unpack[CallOptions]) -> Response:
-        """Call *path* (behind the provider's API, or a whole address) with *method*; see CallOptions."""
-        call = await self._made(method, path, options)
-        came = await self._pipeline.send(call)
-        return Response(came, tenant=self._key.tenant, provider=self._key.provider)
+        """Send a request to *path*, below the provider's API, or to a whole URL. See CallOptions."""
+        call = await self._build_call(method, path, options)
+        return Response(await self._pipeline.send(call), tenant=self._key.tenant, provider=self._key.provider)
 
     async def get(self, path: str, **options: Unpack[CallOptions]) -> Response:
-        """GET."""
+        """Send a GET request."""
         return await self.request("GET", path, **options)
 
     async def head(self, path: str, **options: Unpack[CallOptions]) -> Response:
-        """HEAD."""
+        """Send a HEAD request."""
         return await self.request("HEAD", path, **options)
 
     async def post(self, path: str, **options: Unpack[CallOptions]) -> Response:
-        """POST. It is sent again only where the provider surely did not act, or as `idempotent`."""
+        """Send a POST request. It is retried only if the provider did not act, or if it is `idempotent`."""
         return await self.request("POST", path, **options)
 
     async def put(self, path: str, **options: Unpack[CallOptions]) -> Response:
-        """PUT."""
+        """Send a PUT request."""
         return await self.request("PUT", path, **options)
 
     async def patch(self, path: str, **options: Unpack[CallOptions]) -> Response:
-        """PATCH; as POST."""
+        """Send a PATCH request. It is retried as POST is."""
         return await self.request("PATCH", path, **options)
 
     async def delete(self, path: str, **options: Unpack[CallOptions]) -> Response:
-        """DELETE."""
+        """Send a DELETE request."""
         return await self.request("DELETE", path, **options)
 
     async def graphql(
         self, query: str, variables: Mapping[str, Any] | None = None, **options: Unpack[CallOptions]
     ) -> Response:
-        """A GraphQL operation, with `api` graphql unless told otherwise; what it gave is in ``.data``.
+        """Send a GraphQL operation; the result is in ``.data``. The default `api` is graphql.
 
-        A query that changes nothing may be sent again; a mutation only where it surely was not run.
+        A query is idempotent. A mutation is retried only if it was not executed.
         """
         check_graphql(query, variables, self._key)
         check_no_body(options, self._key, "graphql")
@@ -143,41 +143,48 @@ class Client:
         path: str = "",
         **options: Unpack[CallOptions],
     ) -> Response:
-        """A SOAP operation: *body* in an envelope, sent to the `api` soap; the answer is read by ``.xml``.
+        """Send *body* in a SOAP envelope to the `api` soap. Read the response by ``.xml``.
 
             await api.soap("get", {"get": {"baseRef": {"@internalId": "7"}}}, namespaces={"": "urn:..."})
 
-        *body* and *header* are XML, or mappings: elements by name, ``@name`` an attribute, ``#text`` the
-        text, a list the element several times. *namespaces*: declared around both, by prefix. A fault raises
-        CallFailedError with the vendor's code as ``reason``. As POST it is sent again only where that is safe. The
-        credential goes as a header of HTTP. InvalidInputError for what is no XML.
+        A fault raises CallFailedError with the provider's code as ``reason``. The call is retried as POST is.
+        The credential is sent as an HTTP header.
+
+        Args:
+            body: XML, or a mapping of elements by name. ``@name`` is an attribute, ``#text`` the text, and a
+                list repeats the element.
+            header: The same for the header of the envelope.
+            namespaces: The namespaces to declare around both, by prefix.
+
+        Raises:
+            InvalidInputError: *body* or *header* is not valid XML.
         """
         check_options(options, self._key)
         check_no_body(options, self._key, "soap")
         content = envelope(body, header=header, namespaces=namespaces, version=version)
         headers = {**soap_headers(action, version), **(options.get("headers") or {})}
         options["headers"], options["content"] = headers, content
-        call = await self._made("POST", path, options, api="soap")
+        call = await self._build_call("POST", path, options, api="soap")
         return Response(await self._pipeline.send(call), tenant=self._key.tenant, provider=self._key.provider)
 
     @asynccontextmanager
     async def stream(
         self, method: str, path: str, **options: Unpack[CallOptions]
     ) -> AsyncIterator[StreamedResponse]:
-        """A call whose answer is taken as it comes; it is in flight, and holds its slot, till the block ends.
+        """Send a request and stream the response. The call holds its slot until the block ends.
 
             async with api.stream("GET", "/export", deadline_s=600) as response:
                 async for line in response.aiter_lines():
                     ...
 
-        Until the head of a success has come it is as any other call; what it says in its body is not judged.
-        `deadline_s` is for all of it. *max_body_bytes*: default 64 GiB, since nothing is kept. An answer that
-        breaks off raises CallFailedError from the block.
+        Until the head of a successful response arrives, it is retried as any other call. Its body is not
+        classified. `deadline_s` bounds all of it. The default of *max_body_bytes* is 64 GiB, since nothing is
+        stored. If the response breaks off, the block raises CallFailedError.
         """
-        told: CallOptions = {"max_body_bytes": STREAM_BYTES, **options}
-        call = await self._made(method, path, told)
-        async with self._pipeline.stream(call) as came:
-            yield StreamedResponse(came, tenant=self._key.tenant, provider=self._key.provider)
+        defaults: CallOptions = {"max_body_bytes": STREAM_BYTES, **options}
+        call = await self._build_call(method, path, defaults)
+        async with self._pipeline.stream(call) as stream:
+            yield StreamedResponse(stream, tenant=self._key.tenant, provider=self._key.provider)
 
     @asynccontextmanager
     async def bulk(
@@ -189,36 +196,44 @@ class Client:
         wait_s: float = 0.0,
         deadline_s: float = FOLLOW_S,
     ) -> AsyncIterator[BulkRun]:
-        """A bulk operation, followed to its rows, within the places that the vendor has for such.
+        """Run a bulk operation within the provider's limit of them, and read its rows.
 
             async with api.bulk("{ orders { edges { node { id name } } } }") as operation:
                 async for row in operation.rows():
                     ...
 
-        *text*: a query, or a mutation with what the vendor needs besides in *variables*. One of the same text
-        that runs already is adopted (`operation.adopted`), so whoever died in the middle goes on. *token*: of
-        ``operation.token``, goes on with that one. *wait_s*: how long it may wait for a place, default 0.
-        *deadline_s*: how long it is followed, default a day.
+        A running operation with the same text is adopted (`operation.adopted`), so a process that died during
+        one can be replaced.
 
-        In a job nobody waits long: BulkStillRunningError passes, the job comes back in `again_s` (30 s) into the
-        same place, and burns no attempt; so it does after BulkLimitReachedError, where there is no place.
-        CallFailedError where
-        it was not begun or has failed, InvalidInputError where the provider has none that are known here.
+        A job does not wait long. Let BulkStillRunningError pass: the job runs again in `again_s` (30 s) with
+        the same slot, without using up an attempt. The same holds for BulkLimitReachedError.
+
+        Args:
+            text: A query, or a mutation with its other arguments in *variables*.
+            token: The ``operation.token`` of an earlier block, to continue that operation.
+            wait_s: The longest wait for a slot. Default 0.
+            deadline_s: How long the operation is followed. Default a day.
+
+        Raises:
+            CallFailedError: It could not be started, or has failed.
+            BulkLimitReachedError: All slots are taken.
+            BulkStillRunningError: It is still running, and the job should come back.
+            InvalidInputError: fairlead does not know bulk operations of this provider.
         """
         check_graphql(text, variables, self._key)
-        check_delay("a place among the bulk operations", wait_s, tenant=self._key.tenant)
+        check_delay("a slot for a bulk operation", wait_s, tenant=self._key.tenant)
         check_delay("the end of a bulk operation", deadline_s, tenant=self._key.tenant)
         connection = await self._pipeline.connection(self._key, min(deadline_s, DEADLINE_S))
         profile = self._profile(connection.key.provider, connection.variant)
         order = bulk_order(connection, profile, text, variables or {}, token, wait_s, deadline_s)
 
-        async def ask(one: BulkQuery) -> RawResponse:
-            options: CallOptions = {"api": order.protocol.api, "idempotent": not one.changes}
-            options["operation"] = "bulk.begin" if one.changes else "bulk.look"
-            answer = await self.graphql(one.query, one.variables, **options)
-            return answer.raw_response
+        async def send(query: BulkQuery) -> RawResponse:
+            options: CallOptions = {"api": order.protocol.api, "idempotent": not query.changes}
+            options["operation"] = "bulk.begin" if query.changes else "bulk.look"
+            response = await self.graphql(query.query, query.variables, **options)
+            return response.raw_response
 
-        async with self._bulks.enter(order, ask) as run:
+        async with self._bulks.enter(order, send) as run:
             yield run
 
     def paginate(
@@ -233,7 +248,7 @@ class Client:
         pagination: Pagination = "graceful_termination",
         **options: Unpack[CallOptions],
     ) -> Paginator:
-        """Return the items of all pages of the list at *path*; each page is fetched when its items are needed.
+        """Return the items of all pages of the list at *path*. Each page is fetched when it is needed.
 
             async for order in api.paginate("/orders.json", items="orders"):
                 ...
@@ -254,25 +269,26 @@ class Client:
         check_bounds(options.get("deadline_s"), options.get("max_body_bytes", MAX_BODY_BYTES), self._key)
         params = plain_params(options.get("params") or {})
         api = options.get("api") or ("graphql" if query is not None else None)
-        began: list[float] = []  # of the first page: what is read for the list is a part of its time
+        start_times: list[float] = []  # of the first page: its time includes reading the connection
 
-        async def fetch(asked: Asked) -> CallResult:
-            told: CallOptions = {**options, "params": asked.params}
+        async def fetch(page: Asked) -> CallResult:
+            page_options: CallOptions = {**options, "params": page.params}
             if query is not None:
-                told = graphql_options(query, asked.variables, told)
-            method, started_mono = "GET" if query is None else "POST", began.pop() if began else None
-            call = await self._made(method, asked.url, told, started_mono=started_mono)
+                page_options = graphql_options(query, page.variables, page_options)
+            method = "GET" if query is None else "POST"
+            started_mono = start_times.pop() if start_times else None
+            call = await self._build_call(method, page.url, page_options, started_mono=started_mono)
             return await self._pipeline.send(call)
 
-        async def begin(told: Cursor | None) -> tuple[AsyncIterator[Page], Asked]:
-            began.append(self._pipeline.now_mono())
+        async def begin(cursor: Cursor | None) -> tuple[AsyncIterator[Page], Asked]:
+            start_times.append(self._pipeline.now_mono())
             connection = await self._pipeline.connection(self._key, options.get("deadline_s"))
             profile = self._profile(connection.key.provider, connection.variant)
             url = full_url(self._base(connection, path, api), path, None)
-            first = asked_again(told, self._key) if told else Asked(url, params, dict(variables or {}))
-            own = self._pipeline.config_for(connection).settings.pages
-            way = resolve_pagination(pages, own, profile, api or profile.limits.api, items, self._key)
-            return self._pipeline.pages(self._key, fetch, way, first), first
+            first = request_of(cursor, self._key) if cursor else Asked(url, params, dict(variables or {}))
+            by_api = self._pipeline.config_for(connection).settings.pages
+            table = resolve_pagination(pages, by_api, profile, api or profile.limits.api, items, self._key)
+            return self._pipeline.pages(self._key, fetch, table, first), first
 
         def bookmark() -> Bookmark | None:
             if (job := current_job.get()) is None or pagination != "requeue_job":
@@ -286,37 +302,44 @@ class Client:
         items: Sequence[T],
         send: Callable[[list[T]], Awaitable[Response]],
         *,
-        named: Callable[[T], str | None] = _id_of,
+        item_id: Callable[[T], str | None] = _id_of,
     ) -> BatchResult[T]:
-        """Send *items* in one call; of those that fail, the ones that may still succeed are sent again.
+        """Send *items* in one call, and those that fail and may still succeed again.
 
             def send(chosen):
                 return api.post("/contacts/batch/update", json={"inputs": chosen}, idempotent=True)
 
             result = await api.batch(contacts, send)
-            for each in result.failed:
-                print(each.item["id"], each.why.code)
+            for error in result.failed:
+                print(error.item["id"], error.failure.code)
 
-        *send* makes a call of this client for the items that it is given. Which of them failed the answer
-        tells by place, or by a name that *named* finds in an item (default its "id"). The waits and the
-        number of tries are those of any call that fails so; in a job none is begun that is longer than its
-        calls wait.
+        Waits and the number of attempts are those of any call with the same failure. In a job, no wait is
+        started that is longer than its calls may wait.
 
-        Raises what the first call raises. If a later one fails as a whole, what was done before is done:
-        the result says so in ``error``.
+        If the first call fails as a whole, its error is raised. If a later one does, the result holds what
+        was done before, and the error in ``error``.
+
+        Args:
+            send: Makes a call of this client for the given items.
+            item_id: Returns the id by which a response names an item. Default: its "id". Not needed if
+                responses name failed items by index.
         """
         started_mono = self._pipeline.now_mono()
 
-        async def may_go_on(verdict: Verdict, attempt: int) -> bool:
+        async def may_retry(verdict: Verdict, attempt: int) -> bool:
             connection = await self._pipeline.connection(self._key, None)
             return await self._pipeline.wait_for_items(connection, verdict, attempt, started_mono)
 
-        return await retry_failed(items, send, named, may_go_on)
+        return await retry_failed(items, send, item_id, may_retry)
 
     async def forward(self, request: ForwardedRequest) -> ForwardedResponse:
-        """A request of another HTTP library; for `fairlead.httpx` and `fairlead.httpx2`.
+        """Send a request of another HTTP library, for `fairlead.httpx` and `fairlead.httpx2`.
 
-        Its answer, whatever its status. InvalidInputError where it goes elsewhere than to the provider's APIs.
+        Returns:
+            The response, whatever its status.
+
+        Raises:
+            InvalidInputError: It is not addressed to an API of the provider.
         """
         check_options({"idempotent": request.idempotent}, self._key)
         priority_class, started_mono = class_of(request.priority, self._key), self._pipeline.now_mono()
@@ -327,7 +350,7 @@ class Client:
         deadline_s = self._pipeline.config_for(connection).settings.deadline_s
         return await ForwardedResponse(self._pipeline, call, deadline_s).head()
 
-    # ---- from words to a call ------------------------------------------------------------------
+    # ---- building a call ----------------------------------------------------------------------
 
     def _check_query(
         self, query: str | None, variables: Mapping[str, Any] | None, options: CallOptions
@@ -337,7 +360,7 @@ class Client:
             check_no_body(options, self._key, "paginate with a query")
             body_of({"json": variables})
 
-    async def _made(
+    async def _build_call(
         self,
         method: str,
         path: str,
@@ -346,9 +369,10 @@ class Client:
         api: str = "",
         started_mono: float | None = None,
     ) -> Call:
-        """The call that is asked for; its time has begun, now or at *began_s*.
+        """Return the call to send. Its time started at *started_mono*, default now.
 
-        *api*: which to take where the options name none, if the provider has it.
+        Args:
+            api: The API to use if the options name none and the provider has it.
         """
         started_mono = self._pipeline.now_mono() if started_mono is None else started_mono
         if type(method) is not str or type(path) is not str:
@@ -356,26 +380,26 @@ class Client:
             check_kind("path", path, TEXT, self._key)
         check_options(options, self._key)
         priority_class = class_of(options.get("priority"), self._key)
-        most = options.get("max_body_bytes", MAX_BODY_BYTES)
-        check_bounds(options.get("deadline_s"), most, self._key)
+        max_body_bytes = options.get("max_body_bytes", MAX_BODY_BYTES)
+        check_bounds(options.get("deadline_s"), max_body_bytes, self._key)
         connection = await self._pipeline.connection(self._key, options.get("deadline_s"), started_mono)
         profile = self._profile(connection.key.provider, connection.variant)
-        named = options.get("api") or (api if api in profile.apis else None)
-        body, told = body_of(options)
+        api_name = options.get("api") or (api if api in profile.apis else None)
+        body, body_headers = body_of(options)
         return Call(
             self._key,
             method.upper(),
-            full_url(self._base(connection, path, named), path, options.get("params")),
-            headers_of(options.get("headers"), told, profile.credential_header),
+            full_url(self._base(connection, path, api_name), path, options.get("params")),
+            headers_of(options.get("headers"), body_headers, profile.credential_header),
             body,
-            api=named,
+            api=api_name,
             operation=options.get("operation") or "",
             cost=options.get("cost"),
             priority_class=priority_class,
             wait_s=options.get("wait_s"),
             deadline_s=options.get("deadline_s"),
             idempotent=options.get("idempotent"),
-            max_body_bytes=most,
+            max_body_bytes=max_body_bytes,
             started_mono=started_mono,
         )
 

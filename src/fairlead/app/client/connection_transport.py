@@ -1,4 +1,4 @@
-"""What the transports for httpx and httpx2 have in common, which is all but the names of these. Spec: C1."""
+"""The common base of the transports for httpx and httpx2. Spec: C1."""
 
 from __future__ import annotations
 
@@ -14,21 +14,26 @@ _WITH_BODY = ("POST", "PUT", "PATCH")
 
 
 class ConnectionTransport:
-    """Sends what a client of another library asks through a connection's token, limits, retries and breaker.
+    """A transport that sends the requests of another HTTP library through a connection.
 
-    Credentials of the library's own are left out, the connection's are added; to other hosts than the
-    provider's nothing is sent (InvalidInputError). Switch retries of the library off: they are made here. An
-    answer of whatever status is given as it came; for one that failed ``response.extensions["fairlead"]`` is
-    the CallFailedError that tells what it was judged to be. Where there is no answer, and where nothing was sent,
-    fairlead's own error is raised (CallFailedError, LimitExceededError, ReauthRequiredError, ...), for a job
-    to pass on.
+    Each request has the connection's token, and obeys its limits, retries and breaker. Credentials of the
+    library are left out. Requests to other hosts than the provider's are not sent (InvalidInputError). Turn
+    off retries of the library, because fairlead retries.
 
-    Bodies of requests are held in memory. JSON and XML are read whole before they are given, as a failure
-    may stand in them; all else (server-sent events, files) is streamed and holds its slot till its end.
-    *deadline_s*: for all of a call; default the connection's (60), or the client's own read timeout where
-    that is over 60. *idempotent*: a POST may be sent twice though the provider may have acted (default: only
-    with an Idempotency-Key). *priority*: the class of its calls, see CallOptions. *max_body_bytes*: default
-    64 MiB.
+    A response is returned whatever its status. For a failed one ``response.extensions["fairlead"]`` is the
+    CallFailedError with its classification. If there is no response, or nothing was sent, fairlead's own
+    error is raised (CallFailedError, LimitExceededError, ReauthRequiredError, ...), which a job can let pass.
+
+    Request bodies are held in memory. JSON and XML responses are read whole first, because they may contain a
+    failure. All others (server-sent events, files) are streamed and hold their slot until the end.
+
+    Args:
+        deadline_s: Bounds all of a call. Default: the connection's (60), or the library's own read timeout if
+            that is above 60.
+        idempotent: Whether a POST may be retried although the provider may have acted. Default: only with an
+            Idempotency-Key.
+        priority: The class of its calls; see CallOptions.
+        max_body_bytes: Default 64 MiB.
     """
 
     def __init__(
@@ -51,7 +56,7 @@ class ConnectionTransport:
         self._open: set[ResponseStream] = set()
 
     async def aclose(self) -> None:
-        """Drop the answers that are still under way."""
+        """Drop the responses that are still being read."""
         for body in tuple(self._open):
             await body.aclose()
 
@@ -78,23 +83,23 @@ class ConnectionTransport:
 
 
 class ResponseStream:
-    """The body of an answer as it comes, among the *open_ones* of its transport until it is closed."""
+    """The body of a response as it arrives. It is one of the *open_streams* of its transport until closed."""
 
-    def __init__(self, forwarded: ForwardedResponse, open_ones: set[ResponseStream]) -> None:
+    def __init__(self, forwarded: ForwardedResponse, open_streams: set[ResponseStream]) -> None:
         self._forwarded = forwarded
-        self._open = open_ones
-        open_ones.add(self)
+        self._open = open_streams
+        open_streams.add(self)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for chunk in self._forwarded:
             yield chunk
 
     async def aclose(self) -> None:
-        """Drop what has not come yet."""
+        """Drop the rest of the body."""
         self._open.discard(self)
         await self._forwarded.aclose()
 
 
 def extensions_of(forwarded: ForwardedResponse) -> dict[str, Any]:
-    """What a response of the library tells besides: of a failure the error that it is."""
+    """Return the extensions of the library's response: the error, if it is a failure."""
     return {} if forwarded.error is None else {"fairlead": forwarded.error}

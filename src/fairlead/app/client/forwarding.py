@@ -1,9 +1,7 @@
-"""Requests of other HTTP libraries, sent as calls of a connection: what `fairlead.httpx` is made of.
+"""Sends requests of other HTTP libraries as calls of a connection, for `fairlead.httpx` and others. Spec: C1.
 
-The answer is taken by a task of its own, piece by piece, as the other library asks for it: a slot that is
-lost ends that task, and not whatever code of the user runs in between.
-
-Spec: C1.
+A task of its own reads the response, chunk by chunk as the other library requests them. A lost slot ends that
+task, not the code of the user that runs in between.
 """
 
 from __future__ import annotations
@@ -27,12 +25,12 @@ from fairlead.policy.reasons import call_reasons
 
 FOREIGN_BYTES = 64 << 20
 _FRAMING = frozenset({"connection", "content-encoding", "content-length", "keep-alive", "transfer-encoding"})
-_GRACE_S = 1.0  # the call's own deadline comes first, and tells more
+_GRACE_S = 1.0  # the call's own deadline ends first, with a better message
 
 
 @dataclass(frozen=True, slots=True)
 class ForwardedRequest:
-    """A request as another library has built it; its own credential is left out. *deadline_s*: see Call."""
+    """A request that another library has built. Its own credential is left out."""
 
     method: str
     url: str = field(repr=False)
@@ -44,9 +42,14 @@ class ForwardedRequest:
     max_body_bytes: int = FOREIGN_BYTES
 
 
-def deadline_of(told_s: float | None, read_s: float | None) -> float | None:
-    """*told_s*; else the library's own timeout of a read where that is over 60 s; else the connection's."""
-    return told_s if told_s is not None else read_s if read_s and read_s > DEADLINE_S else None
+def deadline_of(deadline_s: float | None, read_s: float | None) -> float | None:
+    """Return the deadline of a call; None: the connection's.
+
+    Args:
+        deadline_s: The deadline of the transport, if it has one.
+        read_s: The library's own read timeout, used if it is above 60 s.
+    """
+    return deadline_s if deadline_s is not None else read_s if read_s and read_s > DEADLINE_S else None
 
 
 def forwarded_call(
@@ -56,14 +59,14 @@ def forwarded_call(
     priority_class: int | None,
     started_mono: float | None = None,
 ) -> Call:
-    """The call that *request* is. Where it may go is the pipeline's to say."""
-    left_out = {*TRANSPORT_HEADERS, "authorization", profile.credential_header.name.lower()}
-    spelled = {name.lower(): name for name in profile.credential_header.fixed}
+    """Return *request* as a call. The pipeline checks its destination."""
+    omitted = {*TRANSPORT_HEADERS, "authorization", profile.credential_header.name.lower()}
+    spelling = {name.lower(): name for name in profile.credential_header.fixed}
     headers: dict[str, str] = {}
     for name, value in request.headers:
         key = name.lower()
-        if key not in left_out:
-            key = spelled.get(key, key)
+        if key not in omitted:
+            key = spelling.get(key, key)
             headers[key] = f"{headers[key]}, {value}" if key in headers else value
     return Call(
         connection.key,
@@ -81,14 +84,14 @@ def forwarded_call(
 
 
 def _api_of(connection: Connection, profile: Profile, url: str) -> str:
-    """Which of the provider's APIs it is a call of: the one whose address is the longest beginning of it."""
-    found: list[tuple[int, str]] = []
+    """Return the provider's API that *url* belongs to: the one with the longest base URL that fits."""
+    matches: list[tuple[int, str]] = []
     for name in profile.apis:
         with suppress(InvalidInputError):
             base = profile.api_url(name, connection.endpoint)
             if origin_of(base) == origin_of(url) and _is_below(url, base):
-                found.append((len(base), name))
-    return max(found)[1] if found else profile.limits.api
+                matches.append((len(base), name))
+    return max(matches)[1] if matches else profile.limits.api
 
 
 def _is_below(url: str, base: str) -> bool:
@@ -97,28 +100,31 @@ def _is_below(url: str, base: str) -> bool:
 
 
 class ForwardedResponse:
-    """The answer to a ForwardedRequest. *error*: why it is a failure, judged here; None for a success.
+    """The response to a ForwardedRequest.
 
-    Its body is iterated over once; whoever does not read it to its end calls ``aclose``. Else it is dropped
-    when the call's deadline, or *deadline_s*, which its connection has, is over.
+    Iterate over its body once. If you do not read it to its end, call ``aclose``; else it is dropped at the
+    deadline of the call, or after *deadline_s*, the connection's.
+
+    Attributes:
+        error: The classified failure; None for a success.
     """
 
     def __init__(self, pipeline: Pipeline, call: Call, deadline_s: float) -> None:
         self.status = 0
         self.headers: list[tuple[str, str]] = []
         self.error: CallFailedError | None = None
-        self._began = asyncio.Event()
-        self._offered = asyncio.Event()
-        self._taken = asyncio.Event()
+        self._started = asyncio.Event()
+        self._chunk_ready = asyncio.Event()
+        self._chunk_read = asyncio.Event()
         self._ended = False
         self._chunk: bytes | None = None
         self._raised: BaseException | None = None
         self._task = asyncio.create_task(self._run(pipeline, call, deadline_s), name="fairlead-forward")
 
     async def head(self) -> ForwardedResponse:
-        """Itself once its head is there; raises what stood against it, where there is no answer."""
+        """Return this once the head has arrived. Raise the error if there is no response."""
         try:
-            await self._began.wait()
+            await self._started.wait()
         except asyncio.CancelledError:
             await self.aclose()
             raise
@@ -129,19 +135,19 @@ class ForwardedResponse:
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         while True:
-            await self._offered.wait()
+            await self._chunk_ready.wait()
             chunk, self._chunk = self._chunk, None
             if chunk is None:
                 if self._raised is not None:
                     raise self._raised
                 return
             if not self._ended:
-                self._offered.clear()
-            self._taken.set()
+                self._chunk_ready.clear()
+            self._chunk_read.set()
             yield chunk
 
     async def aclose(self) -> None:
-        """Drop what has not come yet, and give the call's place back."""
+        """Drop the rest of the response, and release the slot of the call."""
         self._task.cancel()
         await asyncio.wait({self._task})
 
@@ -151,25 +157,25 @@ class ForwardedResponse:
         total_deadline_s = deadline_s if call.deadline_s is None else call.deadline_s
         try:
             async with asyncio.timeout(total_deadline_s + _GRACE_S):
-                await self._pass_on(pipeline, call)
+                await self._forward(pipeline, call)
         except TimeoutError:
-            self._raised = _lost(
+            self._raised = _dropped(
                 call, "the answer was not read within the call's deadline", call_reasons.TIMEOUT.code
             )
-        except asyncio.CancelledError:  # by aclose alone: whoever reads is not cancelled himself
-            self._raised = _lost(
+        except asyncio.CancelledError:  # only by aclose: the reader's task is not cancelled
+            self._raised = _dropped(
                 call, "the answer was dropped: its client was closed", call_reasons.CLOSED.code
             )
-        except BaseException as error:  # noqa: BLE001 (whatever it is, the one who reads is told)
+        except BaseException as error:  # noqa: BLE001 (the reader raises it)
             self._raised = error
         finally:
             self._ended = True
-            self._began.set()
-            self._offered.set()
+            self._started.set()
+            self._chunk_ready.set()
 
-    async def _pass_on(self, pipeline: Pipeline, call: Call) -> None:
+    async def _forward(self, pipeline: Pipeline, call: Call) -> None:
         try:
-            async with pipeline.stream(call, read_whole=_is_judged) as stream:
+            async with pipeline.stream(call, read_whole=_is_read_whole) as stream:
                 await self._offer(stream)
         except CallFailedError as failed:
             if self.status or failed.response is None:
@@ -185,25 +191,28 @@ class ForwardedResponse:
             for value in values
         ]
         self.status = stream.status
-        self._began.set()
+        self._started.set()
         async for chunk in stream:
             self._chunk = chunk
-            self._offered.set()
-            await self._taken.wait()
-            self._taken.clear()
+            self._chunk_ready.set()
+            await self._chunk_read.wait()
+            self._chunk_read.clear()
 
 
-def _lost(call: Call, what: str, reason: str) -> CallFailedError:
+def _dropped(call: Call, message: str, reason: str) -> CallFailedError:
     key, category = call.key, Category.TRANSIENT_NETWORK
-    error = CallFailedError(what, tenant=key.tenant, provider=key.provider, category=category, reason=reason)
+    error = CallFailedError(
+        message, tenant=key.tenant, provider=key.provider, category=category, reason=reason
+    )
     error.idempotent = call.is_idempotent
     return error
 
 
-def _is_judged(stream: HttpStream) -> bool:
-    """JSON and XML may tell of a failure in a 200; any other success is passed on as it comes.
+def _is_read_whole(stream: HttpStream) -> bool:
+    """Return whether to read the response before its head is passed on: failures, JSON and XML.
 
-    The other library's caller is to see the whole of a failure: it tells nobody that it was cut.
+    JSON and XML may contain a failure with status 200. A failure is passed on whole, because the other
+    library would not show that it was cut.
     """
     if not is_success(stream.status):
         return True

@@ -1,4 +1,4 @@
-"""The headers of an answer, as people read them."""
+"""The headers of a response."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 
 class Headers(Mapping[str, str]):
-    """Header values by name, however it is written; those of several lines joined by a comma.
+    """Header values by name in any case; several lines of one name are joined by a comma.
 
     >>> headers = Headers({"content-type": ("text/html",), "vary": ("accept", "origin")})
     >>> headers["Content-Type"], headers.get("VARY"), list(headers)
@@ -14,7 +14,7 @@ class Headers(Mapping[str, str]):
     """
 
     def __init__(self, values: Mapping[str, Sequence[str]]) -> None:
-        self._values = {name.lower(): ", ".join(several) for name, several in values.items()}
+        self._values = {name.lower(): ", ".join(lines) for name, lines in values.items()}
 
     def __repr__(self) -> str:
         return f"Headers({', '.join(self._values)})"  # no values: cookies may be among them

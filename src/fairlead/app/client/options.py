@@ -1,7 +1,7 @@
-"""What a call and a list may be told, looked at before anything is taken for it.
+"""The options of calls and lists, checked before anything else happens.
 
-An option that is none, or of a wrong type, would be left out in silence, taken for something else, or end in
-an error of Python, which in a job counts as one that may pass.
+Otherwise a misspelt option or one of a wrong type would be ignored, misread, or end in an error of Python,
+which a job would retry.
 """
 
 from __future__ import annotations
@@ -28,15 +28,23 @@ Params = Mapping[str, Param | Sequence[Param]]
 
 
 class CallOptions(TypedDict, total=False):
-    """What a call may be told besides its path; None is as if it were not said.
+    """The options of a call. None is the default of each; other names and types raise InvalidInputError.
 
-    *params*: of the query; None is left out, a list is repeated. One of *json*, *data* (a form, written as
-    params are) and *content* (bytes, or a text; JSON's null, too) is its body. *headers*: none that carries
-    the credential. *api*: which of the provider's APIs. *cost*, *operation*: for its limits. *priority*: a
-    class, 1 first, or a name: real-time, scheduled, batch. *wait_s*: how long it may wait for its limits,
-    default till its deadline, in a job 2 (`inline_wait_s`). *deadline_s*: for all of it, default as its
-    connection has it, or 60. *idempotent*: it may be sent twice though its method says no. *max_body_bytes*
-    of the answer, default 16 MiB, never None. Any other, or one of another type, is refused: InvalidInputError.
+    Attributes:
+        params: The query. A value None is left out, a list is repeated.
+        json: The body as JSON. A call has one of *json*, *data* and *content*; null cannot be sent as *json*,
+            but as *content*.
+        data: The body as a form, written as *params* are.
+        content: The body as bytes or text.
+        headers: Further headers, without the one of the credential.
+        api: The provider's API. Default: its usual one.
+        cost: Units of its limit.
+        operation: A name for calls of the same cost.
+        priority: A class: ``real-time``, ``scheduled``, ``batch``, or its number from 1.
+        wait_s: The longest wait for limits. Default: until its deadline, in a job 2 (`inline_wait_s`).
+        deadline_s: Bounds all of the call. Default: the connection's, or 60.
+        idempotent: Whether it may be sent twice although its method is not idempotent.
+        max_body_bytes: The largest body of the response. Default 16 MiB; never None.
     """
 
     params: Params
@@ -55,11 +63,16 @@ class CallOptions(TypedDict, total=False):
 
 
 class Kind(NamedTuple):
-    """What an option can be. *plain*: the types that most are of; *wider*: they and their like."""
+    """The type of an option.
+
+    Attributes:
+        plain: The exact types of most values, checked first because that is fast.
+        wider: All accepted types.
+    """
 
     plain: frozenset[type]
     wider: tuple[type, ...]
-    what: str
+    noun: str
     hint: str
 
 
@@ -72,8 +85,8 @@ _NAME = Kind(frozenset({str, _NONE}), (str,), "a text", "give its name")
 _CONTENT = Kind(
     frozenset({bytes, str, _NONE}), (bytes, str, bytearray, memoryview), "bytes or a text", "give all of it"
 )
-_FLAG = Kind(frozenset({bool, _NONE}), (), "True or False", "leave it out for what its method says")
-_ANY = Kind(frozenset({bool}), (object,), "", "")  # is looked at where it is used
+_FLAG = Kind(frozenset({bool, _NONE}), (), "True or False", "leave it out for the default of its method")
+_ANY = Kind(frozenset({bool}), (object,), "", "")  # is checked where it is used
 _KINDS: Mapping[str, Kind] = {
     "params": _PARAMS,
     "json": _ANY,
@@ -89,10 +102,10 @@ _KINDS: Mapping[str, Kind] = {
     "idempotent": _FLAG,
     "max_body_bytes": _ANY,
 }
-_NAMED = re.compile(r"\b(?:query|mutation|subscription)\s+([A-Za-z_][A-Za-z0-9_]{0,63})")
+_OPERATION_NAME = re.compile(r"\b(?:query|mutation|subscription)\s+([A-Za-z_][A-Za-z0-9_]{0,63})")
 _VALUES = re.compile(r'"[^"]*"|[0-9]+')
 _PAGINATIONS = get_args(Pagination)
-_WAYS = (Mapping, *get_args(get_args(Pages)[0]))
+_PAGES_TYPES = (Mapping, *get_args(get_args(Pages)[0]))
 _ELSEWHERE = {
     "timeout": "give `deadline_s`: it is for all of the call, token, waits and retries",
     "files": "give the body as `content`, with its Content-Type among the headers",
@@ -101,11 +114,11 @@ _ELSEWHERE = {
     "follow_redirects": "leave it out: redirects are not followed; call the address that answers",
     "extensions": "leave it out: calls have none",
 }
-"""What other libraries call by a name of theirs, and what is there instead."""
+"""Options of other libraries, and what to use instead."""
 
 
 def check_options(options: Mapping[str, object], key: ConnectionKey) -> None:
-    """InvalidInputError for an option that calls do not have, and for one of a type that it cannot be of."""
+    """Raise InvalidInputError for an unknown option or a wrong type."""
     for name, value in options.items():
         kind = _KINDS.get(name)
         if kind is None:
@@ -115,32 +128,32 @@ def check_options(options: Mapping[str, object], key: ConnectionKey) -> None:
 
 
 def check_kind(name: str, value: object, kind: Kind, key: ConnectionKey) -> None:
-    """InvalidInputError, naming *name*, for a *value* that is not of *kind*."""
+    """Raise InvalidInputError, which names *name*, unless *value* is of *kind*."""
     if type(value) not in kind.plain and (isinstance(value, bool) or not isinstance(value, kind.wider)):
-        raise _wrong(f"{name} must be {kind.what}, not {type(value).__name__}", kind.hint, key)
+        raise _wrong(f"{name} must be {kind.noun}, not {type(value).__name__}", kind.hint, key)
 
 
 def _unknown(name: str, key: ConnectionKey) -> InvalidInputError:
-    alike = get_close_matches(name, sorted(_KINDS), n=1)
-    other = f"{alike[0]} is one" if alike else f"there are {', '.join(sorted(_KINDS))}"
+    matches = get_close_matches(name, sorted(_KINDS), n=1)
+    other = f"{matches[0]} is one" if matches else f"there are {', '.join(sorted(_KINDS))}"
     return _wrong(f"calls have no option {shown(name)}", _ELSEWHERE.get(name, other), key)
 
 
-def check_no_body(options: Mapping[str, object], key: ConnectionKey, what: str) -> None:
-    """InvalidInputError for a body where *what* makes it: one of the two would be left out in silence."""
-    given = bodies_in(options)
-    if given:
-        hint = f"leave {given[0]} out, or send the call with post()"
-        raise _wrong(f"{what} makes the body itself, and {given[0]} is another", hint, key)
+def check_no_body(options: Mapping[str, object], key: ConnectionKey, maker: str) -> None:
+    """Raise InvalidInputError for a body in *options*, because *maker* makes the body."""
+    bodies = bodies_in(options)
+    if bodies:
+        hint = f"leave {bodies[0]} out, or send the call with post()"
+        raise _wrong(f"{maker} makes the body itself, and {bodies[0]} is another", hint, key)
 
 
 def bodies_in(options: Mapping[str, object]) -> list[str]:
-    """Which of the bodies are given."""
+    """Return the names of the bodies in *options*."""
     return [name for name in _BODIES if options.get(name) is not None]
 
 
 def check_graphql(query: object, variables: object, key: ConnectionKey) -> None:
-    """InvalidInputError for what is no text of GraphQL, and for variables that are not given by name."""
+    """Raise InvalidInputError unless *query* is a text and *variables* a mapping by name."""
     check_kind("the query", query, TEXT, key)
     check_kind("variables", variables, MAPPING, key)
     if isinstance(variables, Mapping):
@@ -149,52 +162,56 @@ def check_graphql(query: object, variables: object, key: ConnectionKey) -> None:
 
 
 def graphql_options(query: str, variables: Mapping[str, Any], options: CallOptions) -> CallOptions:
-    """*options* for a call of GraphQL; one that changes nothing may be repeated."""
-    told: CallOptions = {**options, "json": {"query": query, "variables": dict(variables)}}
-    if told.get("api") is None:
-        told["api"] = "graphql"
-    if told.get("idempotent") is None:
-        told["idempotent"] = _is_query(query)
-    if told.get("operation") is None:
-        told["operation"] = _operation_of(query)
-    return told
+    """Return *options* with the body of a GraphQL call. A query is idempotent."""
+    result: CallOptions = {**options, "json": {"query": query, "variables": dict(variables)}}
+    if result.get("api") is None:
+        result["api"] = "graphql"
+    if result.get("idempotent") is None:
+        result["idempotent"] = _is_query(query)
+    if result.get("operation") is None:
+        result["operation"] = _operation_of(query)
+    return result
 
 
 def _operation_of(query: str) -> str:
     """Return the name of a GraphQL operation, or a digest of its text without the values in it."""
-    if named := _NAMED.search(query):
-        return named[1]
+    if match := _OPERATION_NAME.search(query):
+        return match[1]
     return f"graphql.{blake2b(_VALUES.sub('', query).encode('utf-8', 'replace'), digest_size=6).hexdigest()}"
 
 
 def _is_query(text: str) -> bool:
-    """Whether a GraphQL document holds no mutation; a comment or an odd form counts as one."""
+    """Return whether a GraphQL document has no mutation. The word in a comment counts as one."""
     return "mutation" not in text and "subscription" not in text
 
 
 def check_list(path: object, pages: object, cursor: object, pagination: object, key: ConnectionKey) -> None:
-    """InvalidInputError for what `Client.paginate` would take for something else."""
+    """Raise InvalidInputError for arguments that `Client.paginate` would misread."""
     check_kind("path", path, TEXT, key)
     if cursor is not None:
-        asked_again(cursor, key)
+        request_of(cursor, key)
     if pagination not in _PAGINATIONS:
         raise _wrong(f"{shown(pagination)} is no pagination", f"give one of {', '.join(_PAGINATIONS)}", key)
-    if pages is not None and not isinstance(pages, _WAYS):
-        what = f"pages must be a mapping, or a table of pages, not {type(pages).__name__}"
-        raise _wrong(what, 'say how, as {"kind": "link"} does it', key)
+    if pages is not None and not isinstance(pages, _PAGES_TYPES):
+        message = f"pages must be a mapping, or a table of pages, not {type(pages).__name__}"
+        raise _wrong(message, 'use for example {"kind": "link"}', key)
 
 
-def asked_again(cursor: object, key: ConnectionKey) -> Asked:
-    """The request that *cursor* of an earlier Paginator is. InvalidInputError for what is none."""
-    told = cursor if isinstance(cursor, Mapping) else {}
-    url, params, variables = told.get("url"), told.get("params") or {}, told.get("variables") or {}
+def request_of(cursor: object, key: ConnectionKey) -> Asked:
+    """Return the request in *cursor*, which is one of an earlier Paginator.
+
+    Raises:
+        InvalidInputError: It is not.
+    """
+    fields = cursor if isinstance(cursor, Mapping) else {}
+    url, params, variables = fields.get("url"), fields.get("params") or {}, fields.get("variables") or {}
     if isinstance(url, str) and isinstance(params, Mapping) and isinstance(variables, Mapping):
         return Asked(url, params, variables)
     raise _wrong("cursor is not one of a Paginator", "give `paginator.cursor` unchanged, or None", key)
 
 
 def class_of(priority: str | int | None, key: ConnectionKey) -> int | None:
-    """The number of a class of calls. InvalidInputError for what is none."""
+    """Return the number of a priority class. Raise InvalidInputError if it is none."""
     if priority is None:
         return None
     if isinstance(priority, str) and priority in CLASSES:
@@ -206,7 +223,7 @@ def class_of(priority: str | int | None, key: ConnectionKey) -> int | None:
 
 
 def check_bounds(deadline_s: object, max_body_bytes: object, key: ConnectionKey) -> None:
-    """InvalidInputError for a deadline that is none, or has no end, and for a size that is none."""
+    """Raise InvalidInputError unless the deadline is positive and finite, and the size a number of bytes."""
     if deadline_s is not None and not (
         isinstance(deadline_s, int | float)
         and not isinstance(deadline_s, bool)
@@ -218,5 +235,5 @@ def check_bounds(deadline_s: object, max_body_bytes: object, key: ConnectionKey)
         raise _wrong(f"max_body_bytes is {max_body_bytes!r}", "give a number of bytes, 0 or more", key)
 
 
-def _wrong(what: str, hint: str, key: ConnectionKey) -> InvalidInputError:
-    return InvalidInputError(what, tenant=key.tenant, provider=key.provider, hint=hint)
+def _wrong(message: str, hint: str, key: ConnectionKey) -> InvalidInputError:
+    return InvalidInputError(message, tenant=key.tenant, provider=key.provider, hint=hint)

@@ -1,4 +1,4 @@
-"""How a list is handed out: as its call says it, its connection, or the provider's profile. Spec: C8."""
+"""Resolves how an API paginates: from the call, the connection, or the provider's profile. Spec: C8."""
 
 from __future__ import annotations
 
@@ -12,37 +12,44 @@ from fairlead.errors import InvalidInputError
 from fairlead.policy.providers.pagination import Pages
 from fairlead.policy.providers.profile import Profile
 
-_WAYS: TypeAdapter[Pages] = TypeAdapter(Pages)
+_PAGES: TypeAdapter[Pages] = TypeAdapter(Pages)
 
 
 def resolve_pagination(
     pages: Pages | Mapping[str, Any] | None,
-    own: Mapping[str, Pages],
+    by_api: Mapping[str, Pages],
     profile: Profile,
     api: str,
     items: str | None,
     key: ConnectionKey,
 ) -> Pages:
-    """*pages* of the call, else of the connection's *own*, else the profile's, for *api*; *items* over all.
+    """Return the pagination of *api*.
 
-    InvalidInputError where nobody says it, or what is said cannot be.
+    Args:
+        pages: The pagination that the call names, which takes precedence.
+        by_api: The pagination in the connection's settings, by API.
+        profile: The provider's profile, which is read last.
+        items: Where the items are in a response; overrides the one in the pagination.
+
+    Raises:
+        InvalidInputError: There is none, or it is not valid.
     """
-    known = profile.apis.get(api)
-    way = pages or own.get(api)
-    if way is None and known is not None:
-        way = known.pages
-    if way is None:
+    table: Pages | Mapping[str, Any] | None = pages or by_api.get(api)
+    if table is None and api in profile.apis:
+        table = profile.apis[api].pages
+    if table is None:
         hint = "give `pages`, in the call or in the settings of the connection"
-        raise _wrong("it is not known how this API hands out lists", hint, key)
+        raise _invalid("it is not known how this API paginates", hint, key)
     try:
-        table = way if isinstance(way, Mapping) else {"kind": way.kind, **way.model_dump(exclude_unset=True)}
-        return _WAYS.validate_python({**table, **({} if items is None else {"items": items})})
+        if not isinstance(table, Mapping):
+            table = {"kind": table.kind, **table.model_dump(exclude_unset=True)}
+        return _PAGES.validate_python({**table, **({} if items is None else {"items": items})})
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"]) or "pages"
+        path = ".".join(str(part) for part in first["loc"]) or "pages"
         problem = first["msg"].removeprefix("Value error, ")
-        raise _wrong(f"pages are not acceptable: {place}: {problem}", "correct it", key) from None
+        raise _invalid(f"pages are not acceptable: {path}: {problem}", "correct it", key) from None
 
 
-def _wrong(what: str, hint: str, key: ConnectionKey) -> InvalidInputError:
-    return InvalidInputError(what, tenant=key.tenant, provider=key.provider, hint=hint)
+def _invalid(message: str, hint: str, key: ConnectionKey) -> InvalidInputError:
+    return InvalidInputError(message, tenant=key.tenant, provider=key.provider, hint=hint)

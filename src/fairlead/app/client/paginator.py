@@ -1,4 +1,4 @@
-"""A list of a vendor, item by item, whatever its pages are like. Spec: C8."""
+"""Iterates over a paginated list, item by item. Spec: C8."""
 
 from __future__ import annotations
 
@@ -16,47 +16,47 @@ from fairlead.policy.providers.pagination import Asked
 
 Cursor = Mapping[str, Any]
 Begin = Callable[["Cursor | None"], Awaitable[tuple[AsyncIterator[Page], Asked]]]
-"""Makes the pages, from where another listing ended, or from the first."""
+"""Returns the pages from a cursor, or from the first, and the first request."""
 Pagination = Literal["graceful_termination", "requeue_job"]
-"""What becomes of a list of which a page cannot be had."""
+"""What happens to a list if a page fails."""
 _ENDED = {"ended": True}
 
 
 @dataclass(frozen=True, slots=True)
 class Bookmark:
-    """Where a job notes how far it has come in the list *name*; see `bookmark_in`."""
+    """The stored progress of a job in the list *name*; see `bookmark_in`."""
 
     job: JobContext
     name: str
 
     @property
-    def told(self) -> Cursor | None:
-        """What earlier runs of the job noted."""
-        told = self.job.saved.get(self.name)
-        return told if isinstance(told, dict) else None
+    def cursor(self) -> Cursor | None:
+        """The cursor that earlier runs of the job stored."""
+        cursor = self.job.saved.get(self.name)
+        return cursor if isinstance(cursor, dict) else None
 
-    def note(self, cursor: Cursor | None) -> None:
-        """The job goes on with *cursor*; None: there is no more."""
+    def store(self, cursor: Cursor | None) -> None:
+        """Store *cursor* as the place to continue from; None: the list has ended."""
         self.job.save(self.name, _ENDED if cursor is None else dict(cursor))
 
 
-def list_name(*asked: object) -> str:
-    """What a job calls the list that is *asked* for so, in each of its runs alike."""
-    told = repr([_ordered(each) for each in asked])
-    return f"pages.{blake2b(told.encode(), digest_size=8).hexdigest()}"
+def list_name(*fields: object) -> str:
+    """Return a name for the list with these *fields* that is the same in each run of a job."""
+    text = repr([_ordered(field) for field in fields])
+    return f"pages.{blake2b(text.encode(), digest_size=8).hexdigest()}"
 
 
 def _ordered(value: object) -> object:
-    """The same in whatever order it is written."""
-    told = value.model_dump() if isinstance(value, BaseModel) else value
-    return sorted(told.items()) if isinstance(told, Mapping) else told
+    """Return *value* in a form that does not depend on the order of its keys."""
+    plain = value.model_dump() if isinstance(value, BaseModel) else value
+    return sorted(plain.items()) if isinstance(plain, Mapping) else plain
 
 
 def bookmark_in(job: JobContext, name: str) -> Bookmark:
-    """For a list that this run of *job* begins now. One that it reads a second time is another list."""
-    before = job._lists_started.get(name, 0)
-    job._lists_started[name] = before + 1
-    return Bookmark(job, f"{name}.{before + 1}" if before else name)
+    """Return the bookmark of a list that this run of *job* starts now. Reading it again is another list."""
+    count = job._lists_started.get(name, 0)
+    job._lists_started[name] = count + 1
+    return Bookmark(job, f"{name}.{count + 1}" if count else name)
 
 
 def _no_bookmark() -> Bookmark | None:
@@ -91,13 +91,15 @@ class Paginator:
         self._at: Asked | None = None
         self.partial = False
         self.is_resumed = False
-        """An earlier run of the job has worked off its beginning, or all of it: that is not given again."""
+        """True if an earlier run of the job processed a part of the list, which is not returned again."""
         self.error: Exception | None = None
 
     @property
     def cursor(self) -> Cursor | None:
-        """The request for the first page that was not given, or for the last where nobody may ask for the one
-        behind it; None where all were given."""
+        """The request for the first page that was not returned; None if all were.
+
+        If the next page cannot be requested, it is the request for the last page.
+        """
         if self._at is None:
             return None
         return {"url": self._at.url, "params": dict(self._at.params), "variables": dict(self._at.variables)}
@@ -108,26 +110,26 @@ class Paginator:
                 yield item
 
     async def pages(self) -> AsyncIterator[list[Any]]:
-        """The items page by page."""
-        bookmark, told = self._bookmark(), self._from
-        if bookmark is not None and bookmark.told is not None:
-            told, self.is_resumed = bookmark.told, True
-            if told == _ENDED:
+        """Yield the items page by page."""
+        bookmark, cursor = self._bookmark(), self._from
+        if bookmark is not None and bookmark.cursor is not None:
+            cursor, self.is_resumed = bookmark.cursor, True
+            if cursor == _ENDED:
                 return
         progressed = False
         try:
-            found, self._at = await self._begin(told)
-            async for page in found:
+            pages, self._at = await self._begin(cursor)
+            async for page in pages:
                 if page.incomplete is not None:
                     self.partial, self.error = True, self.error or page.incomplete
                 yield list(page.items)
                 self._at = page.following
                 if bookmark is not None:
-                    bookmark.note(self.cursor)
+                    bookmark.store(self.cursor)
                     progressed = True
         except PageFailed as failed:
             if bookmark is not None:
                 if progressed and isinstance(failed.cause, DeadlineExceededError):
-                    failed.cause.retry_after_s = 0.0  # at once: not for ever, since each run comes on
+                    failed.cause.retry_after_s = 0.0  # at once; this ends, because each run makes progress
                 raise failed.cause from None
             self._at, self.partial, self.error = failed.at, True, failed.cause

@@ -1,4 +1,4 @@
-"""From what people write to the bytes of a request."""
+"""Builds the URL, the headers and the body of a request from call options."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from fairlead.policy.text.names import shown
 
 
 def full_url(base: str | None, path: str, params: Params | None) -> str:
-    """*path* behind *base*, or a whole address of its own, with *params*. InvalidInputError for what is none.
+    """Return *path* below *base*, or *path* if it is a whole URL, with *params*.
+
+    Raises:
+        InvalidInputError: The result is not a valid URL.
 
     >>> full_url("https://api.example.com/v1", "/items", {"limit": 2, "ids": ["a", "b"], "page": None})
     'https://api.example.com/v1/items?limit=2&ids=a&ids=b'
@@ -28,7 +31,7 @@ def full_url(base: str | None, path: str, params: Params | None) -> str:
     else:
         url = f"{base.rstrip('/')}/{path.lstrip('/')}" if path else base
     if not is_address(url):
-        raise InvalidInputError("the address of the call is none", hint="give a path such as /items")
+        raise InvalidInputError("the URL of the call is not valid", hint="give a path such as /items")
     if not params:
         return url
     try:
@@ -41,27 +44,28 @@ def full_url(base: str | None, path: str, params: Params | None) -> str:
 
 
 def body_of(options: CallOptions) -> tuple[bytes | None, dict[str, str]]:
-    """The body of a call and the headers that tell what it is; None is no body.
+    """Return the body of a call, or None, and the headers that describe it.
 
-    InvalidInputError where more than one is given, and for what cannot be sent.
+    Raises:
+        InvalidInputError: There is more than one, or it cannot be sent.
     """
-    given = bodies_in(options)
-    if not given:
+    bodies = bodies_in(options)
+    if not bodies:
         return None, {}
-    if len(given) > 1:
+    if len(bodies) > 1:
         raise InvalidInputError(
-            f"{' and '.join(given)} are two bodies", hint="give one of json, data and content"
+            f"{' and '.join(bodies)} are two bodies", hint="give one of json, data and content"
         )
     try:
-        if given == ["json"]:
+        if bodies == ["json"]:
             return _json(options["json"]), {"content-type": "application/json"}
-        if given == ["data"]:
+        if bodies == ["data"]:
             form = urlencode(list(_pairs(options["data"], "data"))).encode()
             return form, {"content-type": "application/x-www-form-urlencoded"}
         content = options["content"]
         return (content.encode() if isinstance(content, str) else bytes(content)), {}
     except UnicodeEncodeError:
-        _raise_no_text(given[0])
+        _raise_no_text(bodies[0])
 
 
 def _json(value: object) -> bytes:
@@ -76,64 +80,72 @@ def _json(value: object) -> bytes:
 
 
 def _raise_no_text(option: str) -> NoReturn:
-    what = f"a text in {option} holds half of a surrogate pair, which cannot be sent"
-    raise InvalidInputError(what, hint="decode what it came from with errors='replace'") from None
+    message = f"a text in {option} holds half of a surrogate pair, which cannot be sent"
+    raise InvalidInputError(message, hint="decode its source with errors='replace'") from None
 
 
 def headers_of(
-    given: Mapping[Any, Any] | None, told: Mapping[str, str], carried: CredentialHeader
+    headers: Mapping[Any, Any] | None, defaults: Mapping[str, str], credential: CredentialHeader
 ) -> dict[str, str]:
-    """What is *given* over what is *told*, by names in lower case, or spelled as the profile has them.
+    """Return *headers* over *defaults*, so that each is sent once.
 
-    So each is sent once. InvalidInputError for what is no text, and for the credential's own.
+    Names are in lower case, or spelled as the profile has them.
+
+    Raises:
+        InvalidInputError: A header is not text, or is the one of the credential.
     """
-    headers = dict(told)
-    for name, value in given.items() if given else ():
+    result = dict(defaults)
+    for name, value in headers.items() if headers else ():
         if not (isinstance(name, str) and isinstance(value, str)):
-            what = f"a header must be a text by a name, not {type(value).__name__} by {shown(name)}"
-            raise InvalidInputError(what, hint="give str(value)")
-        headers[name.lower()] = str.__str__(value)
-    if carried.name.lower() in headers:
-        raise InvalidInputError("the credential is added here", hint="leave it out of the headers")
-    for name in carried.fixed:
-        if (own := headers.pop(name.lower(), None)) is not None:
-            headers[name] = own
-    return headers
+            message = f"a header must be a text by a name, not {type(value).__name__} by {shown(name)}"
+            raise InvalidInputError(message, hint="give str(value)")
+        result[name.lower()] = str.__str__(value)
+    if credential.name.lower() in result:
+        raise InvalidInputError("fairlead adds the credential", hint="leave it out of the headers")
+    for name in credential.fixed:
+        if (fixed_value := result.pop(name.lower(), None)) is not None:
+            result[name] = fixed_value
+    return result
 
 
 def _quoted(text: str) -> str:
-    """As urlencode does it with `quote`, which takes its time for what needs none."""
+    """Return *text* quoted. `quote` is slow, and most texts need no quoting."""
     return text if text.isascii() and text.isalnum() else quote(text, safe="")
 
 
 def plain_params(params: Params, option: str = "params") -> dict[str, str | list[str]]:
-    """*params* as texts, and lists of texts: what a page or a bookmark of one keeps, and what is sent.
+    """Return *params* as texts and lists of texts, as they are sent, and stored in a cursor.
 
-    InvalidInputError for what is no mapping of texts, numbers and lists of them; *option* says where it was given.
+    Args:
+        params: Texts, numbers, booleans and lists of these, by name. None is left out.
+        option: The name of the option, for messages.
+
+    Raises:
+        InvalidInputError: *params* is no such mapping.
 
     >>> plain_params({"ids": [1, 2], "deep": False, "page": None})
     {'ids': ['1', '2'], 'deep': 'false'}
     """
     if not isinstance(params, Mapping):
-        what = f"{option} must be a mapping, not {type(params).__name__}"
-        raise InvalidInputError(what, hint="give values by name; a list as a value is repeated")
-    found: dict[str, str | list[str]] = {}
+        message = f"{option} must be a mapping, not {type(params).__name__}"
+        raise InvalidInputError(message, hint="give values by name; a list as a value is repeated")
+    plain: dict[str, str | list[str]] = {}
     for name, value in params.items():
         if type(name) is not str and not isinstance(name, str):
             raise InvalidInputError(
                 f"a name in {option} is of type {type(name).__name__}", hint="give str(name)"
             )
         if type(value) is str:  # as most are
-            found[name] = value
+            plain[name] = value
         elif isinstance(value, list | tuple):
-            found[name] = [_text(one, name, option) for one in value if one is not None]
+            plain[name] = [_text(item, name, option) for item in value if item is not None]
         elif value is not None:
-            found[name] = _text(value, name, option)
-    return found
+            plain[name] = _text(value, name, option)
+    return plain
 
 
 def _text(value: object, name: str, option: str) -> str:
-    """Of an Enum that is a text or a number what it stands for, and not its name in the program."""
+    """Return *value* as text. For an Enum of texts or numbers it is the value, not the name."""
     try:
         if isinstance(value, int):
             return int.__repr__(value) if not isinstance(value, bool) else "true" if value else "false"
@@ -143,8 +155,8 @@ def _text(value: object, name: str, option: str) -> str:
             return float.__repr__(value)
     except ValueError:  # Python writes no numbers of thousands of digits
         pass
-    what = f"{shown(name)} in {option} is of type {type(value).__name__}"
-    raise InvalidInputError(what, hint="give a text, a number, True, False, or a list of these")
+    message = f"{shown(name)} in {option} is of type {type(value).__name__}"
+    raise InvalidInputError(message, hint="give a text, a number, True, False, or a list of these")
 
 
 def _pairs(params: Params, option: str) -> Iterator[tuple[str, str]]:
@@ -152,4 +164,4 @@ def _pairs(params: Params, option: str) -> Iterator[tuple[str, str]]:
         if isinstance(value, str):
             yield name, value
         else:
-            yield from ((name, one) for one in value)
+            yield from ((name, item) for item in value)

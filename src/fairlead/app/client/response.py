@@ -1,4 +1,4 @@
-"""What a call gave: read like a response of httpx, with what it was judged to be."""
+"""The response of a call, read like one of httpx, with its classification."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from fairlead.policy.text.safe_xml import XmlRefused, read_xml
 
 
 class Response:
-    """The answer to a call that succeeded, whole or in part; a call that failed raises CallFailedError."""
+    """The response of a call that succeeded, whole or in part. A failed call raises CallFailedError."""
 
-    def __init__(self, came: CallResult, *, tenant: str, provider: str) -> None:
-        self._came = came
+    def __init__(self, result: CallResult, *, tenant: str, provider: str) -> None:
+        self._result = result
         self._tenant, self._provider = tenant, provider
 
     def __repr__(self) -> str:
@@ -30,84 +30,92 @@ class Response:
     @property
     def status_code(self) -> int:
         """The HTTP status."""
-        return self._came.response.status
+        return self._result.response.status
 
     @cached_property
     def headers(self) -> Mapping[str, str]:
-        """Header values by name, in whatever case; those of several lines joined by a comma."""
-        return Headers(self._came.response.headers)
+        """Header values by name in any case; several lines of one name are joined by a comma."""
+        return Headers(self._result.response.headers)
 
     @property
     def content(self) -> bytes:
         """The body, decoded as its Content-Encoding says."""
-        return self._came.response.body
+        return self._result.response.body
 
     @cached_property
     def text(self) -> str:
         """The body as text, by the charset of its Content-Type, else UTF-8; invalid bytes become U+FFFD."""
-        return text_of(self.content, declared_codec(self._came.response.headers))
+        return text_of(self.content, declared_codec(self._result.response.headers))
 
     def json(self) -> Any:
-        """The body as JSON. ResponseDecodingError where it is none."""
-        if self._came.raw_response.text is not None:
+        """Return the body as JSON.
+
+        Raises:
+            ResponseDecodingError: It is not JSON.
+        """
+        if self._result.raw_response.text is not None:
             raise self._unreadable("the answer is no JSON", call_reasons.NOT_JSON.code)
-        return self._came.raw_response.body
+        return self._result.raw_response.body
 
     @cached_property
     def xml(self) -> Element:
-        """The body as XML, names being ``{namespace}local``. ResponseDecodingError for none, and for a DTD."""
+        """The body as XML, with names as ``{namespace}local``.
+
+        Raises:
+            ResponseDecodingError: It is not XML, or has a DTD.
+        """
         try:
-            declared = declared_codec(self._came.response.headers)
+            declared = declared_codec(self._result.response.headers)
             return read_xml(self.content if declared is None else text_of(self.content, declared))
-        except XmlRefused as refused:
+        except XmlRefused as error:
             raise self._unreadable(
-                f"the answer cannot be read as XML: {refused}", call_reasons.NOT_XML.code
+                f"the answer cannot be read as XML: {error}", call_reasons.NOT_XML.code
             ) from None
 
     @property
     def data(self) -> Any:
-        """``data`` of a GraphQL answer; None where it has none."""
-        body = self._came.raw_response.body
+        """``data`` of a GraphQL response; None if it has none."""
+        body = self._result.raw_response.body
         return body.get("data") if isinstance(body, dict) else None
 
     @property
     def raw_response(self) -> RawResponse:
-        """The same as patterns and dialects see it."""
-        return self._came.raw_response
+        """The response as rules and limit dialects read it."""
+        return self._result.raw_response
 
     @property
     def verdict(self) -> Verdict:
-        """What it was judged to be, and by which rule."""
-        return self._came.verdict
+        """How it was classified, and by which rule."""
+        return self._result.verdict
 
     @property
     def partial(self) -> bool:
-        """Some of its items failed: `failed_items`."""
-        return self._came.verdict.result is Result.PARTIAL
+        """True if some of its items failed; see `failed_items`."""
+        return self._result.verdict.result is Result.PARTIAL
 
     @property
     def failed_items(self) -> Sequence[FailedItem]:
-        """The items of a batch that were not done; `verdict.items_to_retry` may be sent again."""
-        return self._came.verdict.failed_items
+        """The items of a batch that failed; `verdict.items_to_retry` may be sent again."""
+        return self._result.verdict.failed_items
 
     @property
     def attempts(self) -> int:
         """How often the call was sent."""
-        return self._came.attempts
+        return self._result.attempts
 
     @property
     def waited_s(self) -> float:
-        """How long it waited for credentials, limits and retries."""
-        return self._came.waited_s
+        """Seconds that it waited for credentials, limits and retries."""
+        return self._result.waited_s
 
-    def _unreadable(self, what: str, reason: str) -> ResponseDecodingError:
+    def _unreadable(self, message: str, reason: str) -> ResponseDecodingError:
         return ResponseDecodingError(
-            what,
+            message,
             tenant=self._tenant,
             provider=self._provider,
             reason=reason,
             verdict=self.verdict,
-            response=self._came.response,
-            raw_response=self._came.raw_response,
+            response=self._result.response,
+            raw_response=self._result.raw_response,
             attempts=self.attempts,
         )

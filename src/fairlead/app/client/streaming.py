@@ -1,4 +1,4 @@
-"""An answer that is taken as it comes: `Client.stream`."""
+"""A response that is read as it arrives: `Client.stream`."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from fairlead.policy.reasons.call_reasons import LINE_TOO_LONG
 from fairlead.policy.text.charset import as_utf_8, declared_codec
 
 STREAM_BYTES = 64 << 30
-"""The most of an answer's body that is streamed unless a call says otherwise."""
+"""The largest body that is streamed, unless a call sets `max_body_bytes`."""
 
 
 class StreamedResponse:
-    """The head of an answer, and its body piece by piece: ``async for chunk in response``. Once.
+    """The head of a response, and its body in chunks: ``async for chunk in response``. Read it once.
 
-    Nothing of it is kept here. Whoever leaves its block early drops the connection.
+    Nothing is stored. Leaving the block early drops the connection.
     """
 
-    def __init__(self, came: HttpStream, *, tenant: str, provider: str) -> None:
-        self._came = came
+    def __init__(self, stream: HttpStream, *, tenant: str, provider: str) -> None:
+        self._stream = stream
         self._tenant, self._provider = tenant, provider
 
     def __repr__(self) -> str:
@@ -32,19 +32,19 @@ class StreamedResponse:
     @property
     def status_code(self) -> int:
         """The HTTP status."""
-        return self._came.status
+        return self._stream.status
 
     @cached_property
     def headers(self) -> Mapping[str, str]:
-        """Header values by name, in whatever case; those of several lines joined by a comma."""
-        return Headers(self._came.headers)
+        """Header values by name in any case; several lines of one name are joined by a comma."""
+        return Headers(self._stream.headers)
 
     def __aiter__(self) -> AsyncIterator[bytes]:
-        return self._came.__aiter__()
+        return self._stream.__aiter__()
 
     def aiter_bytes(self) -> AsyncIterator[bytes]:
-        """The same under the name that httpx has for it: pieces of the body, decoded, none empty."""
-        return self._came.__aiter__()
+        """Yield the decoded body in chunks, none of them empty, as `httpx.Response.aiter_bytes` does."""
+        return self._stream.__aiter__()
 
     async def aiter_lines(self, *, longest_bytes: int = LONGEST_LINE_BYTES) -> AsyncIterator[str]:
         """Yield the body line by line, without line ends, by the charset of its Content-Type.
@@ -58,11 +58,11 @@ class StreamedResponse:
             ResponseDecodingError: A line is longer than that.
         """
         try:
-            chunks = as_utf_8(self._came, declared_codec(self._came.headers))
+            chunks = as_utf_8(self._stream, declared_codec(self._stream.headers))
             async for line in lines_of(chunks, longest_bytes):
                 yield line.decode("utf-8", "replace")
         except LineTooLong as error:
-            hint = "give a larger `longest_bytes`, or take the body in pieces"
+            hint = "give a larger `longest_bytes`, or read the body in chunks"
             raise ResponseDecodingError(
                 str(error),
                 tenant=self._tenant,
@@ -72,5 +72,5 @@ class StreamedResponse:
             ) from None
 
     async def aread(self) -> bytes:
-        """The whole body, up to the `max_body_bytes` of its call."""
-        return b"".join([chunk async for chunk in self._came])
+        """Return the whole body, up to the `max_body_bytes` of its call."""
+        return b"".join([chunk async for chunk in self._stream])
