@@ -71,7 +71,7 @@ class Wire:
 
     settings = CallSettings()
 
-    def now_s(self) -> float:
+    def now_mono(self) -> float:
         return 0.0
 
     async def connection(self, _key: ConnectionKey, *_times_s: float | None) -> Connection:

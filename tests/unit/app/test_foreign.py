@@ -222,7 +222,7 @@ async def test_the_deadline_of_its_connection_ends_one_that_names_none() -> None
     async def read(_key: ConnectionKey, *_times_s: float | None) -> Connection:
         return connection
 
-    pipe.connection, pipe.now_s = read, lambda: 0.0
+    pipe.connection, pipe.now_mono = read, lambda: 0.0
     nothing: Any = None
     client = Client(KEY, pipe, lambda provider, _variant: PROFILES[provider], nothing)
     answer = await client.forward(ForwardedRequest("GET", CALL.url, [], None))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -55,6 +55,12 @@ class BatchResult(Generic[T]):
             return False  # there was nothing to send
         last = self.responses[-1]
         return last.partial and not last.failed_items
+
+
+def id_of(item: object) -> str | None:
+    """Return the "id" of *item* as text, or None."""
+    item_id = item.get("id") if isinstance(item, Mapping) else None
+    return None if item_id is None else str(item_id)
 
 
 async def retry_failed(

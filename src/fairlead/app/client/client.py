@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar, Unpack
 
-from fairlead.app.client.batch import BatchResult, retry_failed
+from fairlead.app.client.batch import BatchResult, id_of, retry_failed
 from fairlead.app.client.bulk import bulk_order
 from fairlead.app.client.forwarding import ForwardedRequest, ForwardedResponse, forwarded_call
 from fairlead.app.client.options import (
@@ -44,11 +44,6 @@ from fairlead.policy.providers.pagination import Asked, Pages
 from fairlead.policy.providers.profile import Profile
 
 T = TypeVar("T")
-
-
-def _id_of(item: object) -> str | None:
-    item_id = item.get("id") if isinstance(item, Mapping) else None
-    return None if item_id is None else str(item_id)
 
 
 class Client:
@@ -302,7 +297,7 @@ class Client:
         items: Sequence[T],
         send: Callable[[list[T]], Awaitable[Response]],
         *,
-        item_id: Callable[[T], str | None] = _id_of,
+        item_id: Callable[[T], str | None] = id_of,
     ) -> BatchResult[T]:
         """Send *items* in one call, and those that fail and may still succeed again.
 
@@ -349,8 +344,6 @@ class Client:
         call = forwarded_call(connection, profile, request, priority_class, started_mono)
         deadline_s = self._pipeline.config_for(connection).settings.deadline_s
         return await ForwardedResponse(self._pipeline, call, deadline_s).head()
-
-    # ---- building a call ----------------------------------------------------------------------
 
     def _check_query(
         self, query: str | None, variables: Mapping[str, Any] | None, options: CallOptions

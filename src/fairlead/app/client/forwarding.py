@@ -1,4 +1,4 @@
-"""Sends requests of other HTTP libraries as calls of a connection, for `fairlead.httpx` and others. Spec: C1.
+"""Sends requests of other HTTP libraries as calls of a connection, for `fairlead.httpx` and others.
 
 A task of its own reads the response, chunk by chunk as the other library requests them. A lost slot ends that
 task, not the code of the user that runs in between.
