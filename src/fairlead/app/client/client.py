@@ -328,10 +328,7 @@ class Client:
         return await retry_failed(items, send, item_id, may_retry)
 
     async def forward(self, request: ForwardedRequest) -> ForwardedResponse:
-        """Send a request of another HTTP library, for `fairlead.httpx` and `fairlead.httpx2`.
-
-        Returns:
-            The response, whatever its status.
+        """Send a request of another HTTP library, and return the response, whatever its status.
 
         Raises:
             InvalidInputError: It is not addressed to an API of the provider.
