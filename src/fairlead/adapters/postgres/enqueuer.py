@@ -4,6 +4,10 @@ All jobs are created first, so that a caller's generator runs without locks or a
 are written in slices: while the server stores one, the next is prepared. All of it is one short transaction,
 which touches its lanes at the end. Jobs with unique keys are one statement, which takes the keys in order, so
 that two callers never wait for each other.
+
+job_enqueue alone stores any jobs. job_enqueue_plain (500 jobs in 25 instead of 50 ms) and job_enqueue_one (a job in
+0.4 instead of 1.2 ms) are faster without unique keys: delete both, and only speed changes. SQL clients call the
+function fairlead_enqueue, which checks its arguments and may run in any transaction.
 """
 
 from __future__ import annotations
