@@ -26,10 +26,10 @@ class Transport(ConnectionTransport, httpx.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send *request*; see the class."""
         body, headers = await request.aread(), request.headers.multi_items()
-        came = await self._forward(request.method, str(request.url), headers, body, request.extensions)
-        stream = _Body(came, self._open)
+        response = await self._forward(request.method, str(request.url), headers, body, request.extensions)
+        stream = _Body(response, self._open)
         return httpx.Response(
-            came.status, headers=came.headers, stream=stream, extensions=extensions_of(came)
+            response.status, headers=response.headers, stream=stream, extensions=extensions_of(response)
         )
 
 

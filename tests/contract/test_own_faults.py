@@ -59,7 +59,7 @@ def no_descriptor_left() -> Iterator[None]:
 
 async def failure_of(url: str, dials: Dials) -> NoResponse:
     async with AiohttpTransport(policy=PRIVATE, dials=dials) as transport:
-        transport._opened()
+        transport._open_context()
         with no_descriptor_left():
             answer = await transport.send(request_of(url, deadline_s=5.0))
     assert isinstance(answer, NoResponse)

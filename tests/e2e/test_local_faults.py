@@ -110,7 +110,7 @@ class Process:
         await stack.enter_async_context(self.fairlead)
         self.fairlead.runtime.bus.subscribe(self.told.append)
         transport = self.fairlead.runtime.http.calls
-        transport._opened()
+        transport._open_context()
         assert transport._resolver is not None
         transport._resolver.resolve = self._resolver(transport._resolver)  # type: ignore[method-assign]
 

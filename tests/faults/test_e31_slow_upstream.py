@@ -160,7 +160,7 @@ async def test_E31_ablation_time_is_not_kept(
 
     def longer(request: Any) -> Any:
         flight = given(request)
-        flight.due_s += 4 * LATE_S
+        flight.deadline_mono += 4 * LATE_S
         return flight
 
     monkeypatch.setattr(transport_module, "_in_flight_of", longer)

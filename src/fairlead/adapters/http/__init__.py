@@ -1,14 +1,16 @@
-"""HTTP on aiohttp: requests that know whether they left, to addresses that may be called (D7, S02).
+"""HTTP on aiohttp: it is known whether a request was sent, and private addresses are refused. Spec: D7, S02.
 
-resolver         the address policy, asked for each address that a name leads to
-connector        idle connections that are unfit are never handed out
-session          what both are opened with, bounded; a session with nothing that it does by itself
+resolver         the address policy, applied to each address that a name resolves to
+connector        no connection that is closed or has unread bytes is reused
+client_session   bounded connectors and sessions
 exchange         one request on one connection, without a session
-wire             what goes into a request's head and comes out of an answer's
-body             decoding of answers within bounds
-failures         what went wrong, in a closed list of kinds
+wire             checks of request heads, and response headers
+body             bounded decoding of bodies
+http_failures    failures by kind
+http_transport   the part that both transports share
 token_transport  the port TokenTransport
 transport        the port Transport, for calls
+webhook          the port WebhookSender
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Decoding an answer's body within bounds, piece by piece (V6, S10, P11).
+"""Decoding of response bodies within bounds, piece by piece. Spec: V6, S10, P11.
 
-A body is bounded as it comes and as it is decoded; so are the members of a gzip body, as each costs time
-whatever its size. Pieces are small, so that who decodes a bomb can let others run between them.
+The encoded and the decoded body are bounded, and the number of gzip members, because each costs time. Pieces
+are small, so that other tasks can run while a decompression bomb is decoded.
 """
 
 from __future__ import annotations
@@ -26,27 +26,29 @@ class BodyMalformed(Exception):
 
 
 class Decoder:
-    """Takes *encoding* (the value of Content-Encoding) off one body.
+    """A decoder of one body by the value of Content-Encoding. Unknown encodings are ignored; servers send
+    such.
 
-    Raises BodyTooLarge once the body, as it comes or decoded, is larger than *max_bytes*, and BodyMalformed
-    for one that does not decode. A word that is no content encoding changes nothing: servers send such.
+    Raises:
+        BodyTooLarge: The encoded or decoded body is larger than *max_bytes*.
+        BodyMalformed: The body does not decode.
     """
 
     def __init__(self, encoding: str, max_bytes: int) -> None:
         codings = [word.strip().lower() for word in encoding.split(",")] if encoding else []
-        known = [word for word in codings if word in _WINDOWS or word in _UNASKED]
-        if len(known) > 1 or (known and known[0] in _UNASKED):
+        encodings = [word for word in codings if word in _WINDOWS or word in _UNASKED]
+        if len(encodings) > 1 or (encodings and encodings[0] in _UNASKED):
             raise BodyMalformed("the answer is encoded as nobody asked for")
         self._max_bytes = max_bytes
-        self._came = self._gave = self._members = 0
-        self._window = _WINDOWS[known[0]] if known else 0
-        self._inflater = zlib.decompressobj(self._window) if known else None
+        self._received = self._decoded = self._members = 0
+        self._window = _WINDOWS[encodings[0]] if encodings else 0
+        self._inflater = zlib.decompressobj(self._window) if encodings else None
         self._start = b""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """What *data* decodes to, in pieces of at most PIECE_BYTES where it was encoded."""
-        self._came += len(data)
-        if self._came > self._max_bytes:
+        """Yield the decoded *data*, in pieces of at most PIECE_BYTES if it was encoded."""
+        self._received += len(data)
+        if self._received > self._max_bytes:
             raise BodyTooLarge
         if self._inflater is None:
             yield data
@@ -59,12 +61,12 @@ class Decoder:
             raise BodyMalformed("the answer's body does not decode") from None
 
     def end(self) -> None:
-        """The body has come to its end. BodyMalformed where its encoding has not."""
-        if self._inflater is not None and self._came and not self._inflater.eof:
+        """Raise BodyMalformed if the body has ended before its encoding."""
+        if self._inflater is not None and self._received and not self._inflater.eof:
             raise BodyMalformed("the answer's body ends before its encoding does")
 
     def _unframed(self, data: bytes) -> bytes:
-        """Deflate comes with zlib's frame, as it should, or bare: the first two bytes tell."""
+        """Detect by the first two bytes whether deflate has zlib's frame, as it should, or none."""
         data = self._start + data
         if len(data) < 2:
             self._start = data
@@ -72,7 +74,7 @@ class Decoder:
         self._start = b""
         if data[0] & 0x0F != 8 or int.from_bytes(data[:2], "big") % 31:
             self._inflater = zlib.decompressobj(_BARE)
-        self._window = _BARE  # it is decided
+        self._window = _BARE  # detected
         return data
 
     def _inflated(self, data: bytes) -> Iterator[bytes]:
@@ -82,8 +84,8 @@ class Decoder:
             if self._inflater.eof:  # bytes behind the end: of gzip, another member
                 self._next_member()
             piece = self._inflater.decompress(data, PIECE_BYTES)
-            self._gave += len(piece)
-            if self._gave > self._max_bytes:
+            self._decoded += len(piece)
+            if self._decoded > self._max_bytes:
                 raise BodyTooLarge
             if piece:
                 yield piece
@@ -98,10 +100,9 @@ class Decoder:
 
 
 def decoded(body: bytes, encoding: str, max_bytes: int) -> bytes:
-    """*body* without its content encoding; BodyTooLarge beyond the bound.
+    """Return *body* without its content encoding; raise BodyTooLarge beyond the bound.
 
-    Where it does not decode it is handed on as it came: it may hold the only copy of a new token, and will
-    be kept sealed.
+    A body that does not decode is returned unchanged: it may hold the only copy of a new token.
     """
     try:
         decoder = Decoder(encoding, max_bytes)

@@ -1,4 +1,4 @@
-"""aiohttp's session as both transports want it: bounded, without cookies, redirects or resends of its own."""
+"""Connectors and sessions of aiohttp: bounded, without cookies, redirects or resends."""
 
 from __future__ import annotations
 
@@ -24,25 +24,27 @@ from fairlead.engine.ports import DialObserver
 
 @dataclass(frozen=True, slots=True)
 class TransportSettings:
-    """Bounds of a transport; times in seconds."""
+    """Bounds of a transport.
+
+    Attributes:
+        connect_timeout_s: For the wait for a free connection, DNS, connect and TLS together.
+        keepalive_s: How long an idle connection is reused; short, so that few are found dead.
+        max_connections: Connections of this process to all hosts.
+        max_per_host: Connections to one host, so that a slow one does not take all.
+        max_header_bytes: Of one header line of a response.
+        max_headers: Header lines of a response.
+    """
 
     connect_timeout_s: float = 5.0
-    """For a free place in the pool, DNS, connect and TLS together; default 5."""
     keepalive_s: float = 2.0
-    """For how long an idle connection is used again: short, so that few are found dead; default 2."""
     max_connections: int = 256
-    """Connections of this process to all hosts; default 256."""
     max_per_host: int = 100
-    """Connections to one of them, so that a slow one does not take all; default 100."""
     max_header_bytes: int = 16 << 10
-    """Of one header line of an answer; default 16 KiB."""
     max_headers: int = 128
-    """Header lines of an answer; default 128."""
 
 
 class Proxies:
-    """The proxies of the environment, where they are to be used. (aiohttp's own trust_env would send the
-    passwords of a netrc file, too.)"""
+    """The proxies of the environment, if *trust_env*. aiohttp's own option would also send netrc passwords."""
 
     def __init__(self, trust_env: bool) -> None:
         self._proxies = getproxies_environment() if trust_env else {}
@@ -50,7 +52,7 @@ class Proxies:
 
     @property
     def hosts(self) -> frozenset[str]:
-        """Hosts that are ours, so the address policy does not ask about them."""
+        """The hosts of the proxies, which the address policy does not check."""
         return frozenset(urlsplit(proxy).hostname or "" for proxy in self._proxies.values())
 
     def refusal(self, scheme: str, host: str) -> str | None:
@@ -59,7 +61,7 @@ class Proxies:
         return "it is the host of this process's proxy" if is_direct else None
 
     def proxy_of(self, scheme: str, host: str) -> str | None:
-        """The proxy for requests to *host*, if any."""
+        """Return the proxy for requests to *host*, if any."""
         if not self._proxies or proxy_bypass_environment(host, self._proxies) or self._is_direct(host):
             return None
         return self._proxies.get(scheme)
@@ -75,11 +77,11 @@ class Proxies:
 
 def _networks(no_proxy: str) -> tuple[IPv4Network | IPv6Network, ...]:
     """Return the networks (`10.0.0.0/8`, `fd00::/8`) and addresses listed in NO_PROXY."""
-    found = []
+    networks = []
     for word in no_proxy.replace(",", " ").split():
         with suppress(ValueError):
-            found.append(ip_network(word.strip("[]"), strict=False))
-    return tuple(found)
+            networks.append(ip_network(word.strip("[]"), strict=False))
+    return tuple(networks)
 
 
 def open_connector(
@@ -90,13 +92,13 @@ def open_connector(
     reuse: bool = True,
     dials: DialObserver | None = None,
 ) -> CheckedConnector:
-    """Connections for requests in a flight (see `connector`); without *reuse* each gets its own."""
+    """Return a connector for the request in `current_request`; without *reuse* each gets a new connection."""
 
-    def observe(place: str, failure: Exception | None) -> None:
+    def observe(origin: str, failure: Exception | None) -> None:
         if dials is not None and failure is None:
-            dials.reached(place)
+            dials.reached(origin)
         elif dials is not None and failure is not None:
-            dials.failed(place, not_sent_kind(failure))
+            dials.failed(origin, not_sent_kind(failure))
 
     return CheckedConnector(
         observe=observe,
@@ -118,7 +120,7 @@ def open_session(
     dials: DialObserver | None = None,
     **options: Any,
 ) -> aiohttp.ClientSession:
-    """A session on such connections. *options* go to aiohttp."""
+    """Return a session on such a connector. *options* go to aiohttp."""
     connector = open_connector(settings, resolver, tls, reuse=reuse, dials=dials)
     session = aiohttp.ClientSession(
         connector=connector,
@@ -128,12 +130,12 @@ def open_session(
         **bounds_of(settings),
         **options,
     )
-    session._retry_connection = False  # else it repeats a GET or DELETE whose connection was lost
+    session._retry_connection = False  # aiohttp would repeat a GET or DELETE after a lost connection
     return session
 
 
 def bounds_of(settings: TransportSettings) -> dict[str, Any]:
-    """Of an answer's head, by aiohttp's names."""
+    """Return the bounds of response headers by aiohttp's names."""
     return {
         "max_line_size": settings.max_header_bytes,
         "max_field_size": settings.max_header_bytes,
@@ -142,5 +144,5 @@ def bounds_of(settings: TransportSettings) -> dict[str, Any]:
 
 
 def timeout_of(settings: TransportSettings, total_s: float | None) -> aiohttp.ClientTimeout:
-    """*total_s* for the whole exchange, to the moment; None: somebody else keeps the time."""
+    """Return aiohttp's timeouts; *total_s* None: the caller limits the whole exchange."""
     return aiohttp.ClientTimeout(total=total_s, connect=settings.connect_timeout_s, ceil_threshold=math.inf)

@@ -1,8 +1,8 @@
 """Divide the connections of this process among its tenants: the fewer are free, the fewer a tenant may use.
 
-Without a share, one tenant whose calls hang would use up every connection to a host. A tenant may take one
+Without shares, one tenant with hanging calls would use up every connection to a host. A tenant may take one
 more connection while it uses fewer than SHARE times the number that are free. A tenant alone gets four fifths
-of all, two whose calls hang get four ninths each, and a further tenant always gets one. Spec: R50.
+of all, two with hanging calls get four ninths each, and a further tenant always gets one. Spec: R50.
 """
 
 from __future__ import annotations

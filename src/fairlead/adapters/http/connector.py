@@ -125,7 +125,7 @@ class CheckedConnector(aiohttp.TCPConnector):
         traces: list[Trace],
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109
     ) -> Connection:
-        """As aiohttp's own, for the flight in `current_flight`."""
+        """Return a connection for the request in `current_request`."""
         in_flight = current_request.get()
         while True:
             connection = await super().connect(req, traces, timeout)
@@ -160,7 +160,7 @@ class CheckedConnector(aiohttp.TCPConnector):
 
 
 def _is_silent(protocol: ResponseHandler | None) -> bool:
-    """Whether an idle connection is open and has nothing to read, in the buffers or in the kernel."""
+    """Return whether an idle connection is open and has nothing to read, in the buffers or in the kernel."""
     if protocol is None or protocol.should_close or protocol.transport is None:
         return False
     poll = select.poll()

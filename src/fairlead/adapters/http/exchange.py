@@ -94,14 +94,14 @@ class InFlightCall(InFlightRequest):
     def mark_sent(self) -> None:
         """Check the connection and the deadline, and mark the request as sent."""
         self.check()
-        now_s = self.loop.time()
-        if now_s >= self.deadline_mono:  # the process was suspended, and its slot may have been reassigned
+        now_mono = self.loop.time()
+        if now_mono >= self.deadline_mono:  # the process was suspended, and its slot may have been reassigned
             raise DeadlinePassedError
-        self.sent_mono = now_s
+        self.sent_mono = now_mono
 
 
 class PendingResponse:
-    """A response whose headers have arrived. It must be closed, read or not.
+    """A response with complete headers. It must be closed, read or not.
 
     Attributes:
         headers: aiohttp's multidict.

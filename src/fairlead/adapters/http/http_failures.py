@@ -1,4 +1,4 @@
-"""What went wrong, in a closed list of kinds and in plain words: no address, nothing that the server said."""
+"""Failures by kind, in words that hold no address and no text of the server."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _KINDS: tuple[tuple[type[Exception], NoResponseKind, str], ...] = (  # the first
     (OSError, "reset", "connection lost"),
 )
 
-_OWN: Mapping[int | None, tuple[NoResponseKind, str]] = {
+_LOCAL_ERRORS: Mapping[int | None, tuple[NoResponseKind, str]] = {
     **dict.fromkeys((errno.EMFILE, errno.ENFILE), ("descriptors", "no file descriptor left")),
     **dict.fromkeys((errno.ENOMEM, errno.ENOBUFS), ("resources", "no memory left in the system")),
     errno.EADDRNOTAVAIL: ("resources", "no local port left"),
@@ -49,14 +49,14 @@ _PROXY_LOGIN = 407
 
 
 def no_response(failure: Exception, in_flight: InFlightRequest, status: int | None = None) -> NoResponse:
-    """The verdict on *flight*, which ended in *failure*; *status* where the answer's head had come."""
+    """Return the outcome of a request that ended in *failure*; *status*: of complete response headers."""
     sent = in_flight.sent_mono is not None
     kind, why = _kind(failure, sent, in_flight.is_queued)
     return NoResponse(sent=sent, kind=kind, why=why, status=status)
 
 
 def not_sent_kind(failure: Exception) -> NoResponseKind:
-    """Why a request never left, which *failure* kept from being sent."""
+    """Return why a request was not sent."""
     return _kind(failure, sent=False, is_queued=False)[0]
 
 
@@ -64,8 +64,8 @@ def _kind(failure: Exception, sent: bool, is_queued: bool) -> tuple[NoResponseKi
     cause = getattr(failure, "os_error", None)
     if isinstance(cause, AddressRefused | ProxyNotResolved):
         failure = cause
-    if (own := _own_fault(cause or failure)) is not None:
-        return own
+    if (local_fault := _local_fault(cause or failure)) is not None:
+        return local_fault
     if isinstance(failure.__cause__, LineTooLong):
         failure = failure.__cause__
     if isinstance(failure, TimeoutError):
@@ -77,10 +77,10 @@ def _kind(failure: Exception, sent: bool, is_queued: bool) -> tuple[NoResponseKi
     for error, kind, words in _KINDS:
         if isinstance(failure, error):
             return kind, _with_detail(failure, words)
-    return "malformed", type(failure).__name__  # a bug in the parser, say: what came could not be read
+    return "malformed", type(failure).__name__  # such as a bug in the parser: the response could not be read
 
 
-def _own_fault(failure: Exception) -> tuple[NoResponseKind, str] | None:
+def _local_fault(failure: Exception) -> tuple[NoResponseKind, str] | None:
     """Describe a failure for which the destination is not responsible; return None for any other.
 
     A failure that a destination can cause through its name or its address counts against the destination;
@@ -91,11 +91,11 @@ def _own_fault(failure: Exception) -> tuple[NoResponseKind, str] | None:
     if isinstance(failure, socket.gaierror):  # its codes are not errno values
         is_answer = failure.errno in NO_SUCH_NAME
         return None if is_answer else ("resolver", "the name servers of this host did not respond")
-    if not isinstance(failure, OSError) or failure.errno not in _OWN:
+    if not isinstance(failure, OSError) or failure.errno not in _LOCAL_ERRORS:
         return None
     if failure.errno == errno.EADDRNOTAVAIL and _has_local_port():  # no address of the destination's family
         return None
-    kind, words = _OWN[failure.errno]
+    kind, words = _LOCAL_ERRORS[failure.errno]
     return kind, f"{words} ({errno.errorcode[failure.errno or 0]})"
 
 

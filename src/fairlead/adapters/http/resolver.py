@@ -69,33 +69,34 @@ class AddressRefused(OSError):
 
 @dataclass(frozen=True, slots=True)
 class AddressPolicy:
-    """Public addresses may be called. Loopback and private ones only where that is asked for: for all hosts
-    (*allow_private*, for development and tests), or for the hosts in *private_hosts*.
+    """The addresses that may be called: public ones, by https at port 443 or one of *extra_ports*.
 
-    Calls go to public hosts by https only, at port 443 or one of *extra_ports* (S03)."""
+    Loopback and private addresses may be called for all hosts with *allow_private* (for development and
+    tests), and for the hosts in *private_hosts*. Spec: S03.
+    """
 
     allow_private: bool = False
     private_hosts: frozenset[str] = frozenset()
     extra_ports: frozenset[int] = frozenset()
 
     def check(self, host: str, address: str) -> None:
-        """AddressRefused unless *address*, to which *host* leads, may be called."""
+        """Raise AddressRefused unless *address*, to which *host* resolves, may be called."""
         kind, is_private = kind_of(address)
         if kind is not None and not (is_private and self.may_be_private(host)):
             raise AddressRefused(f"the host leads to {kind}")
 
     def check_literal(self, host: str) -> None:
-        """The same for a host that is an address itself, in any form: nobody asks a resolver about those."""
+        """Do the same for a host that is itself an address, in any form, and so is not resolved."""
         address = _literal(host)
         if address is not None:
             self.check(host, address)
 
     def scheme_refusal(self, scheme: str, host: str) -> str | None:
-        """Why nothing may be sent to *host* by *scheme*: secrets cross no public network in clear."""
+        """Return why nothing may be sent to *host* by *scheme*; only private hosts may be called in clear."""
         return None if scheme == "https" or self.may_be_private(host) else "it is not https"
 
     def origin_refusal(self, scheme: str, host: str, port: int | None) -> str | None:
-        """Why no call may go there, whatever the host leads to; None: it may as far as this tells."""
+        """Return why an origin may not be called, whatever its host resolves to; None if it may."""
         if (refusal := self.scheme_refusal(scheme, host)) is not None:
             return refusal
         if port != _HTTPS_PORT and port not in self.extra_ports and not self.may_be_private(host):
@@ -143,18 +144,18 @@ def _kind(table: list[tuple[Network, str]], address: Address) -> str | None:
 
 
 class CheckedResolver(AbstractResolver):
-    """The system's resolver with the policy behind it. *exempt* hosts (our own proxy) are not checked.
+    """The system's resolver, followed by the address policy. *exempt* hosts (our own proxy) are not checked.
 
-    Look-ups run on threads of their own, and those of names that were found the last time apart from the
-    others: names whose servers do not answer, which anybody may choose, hold up none of them. Where a name is
-    not found for want of an answer, the name servers of this host are at fault only if they find none of
-    those either.
+    Look-ups run on threads of their own. Names that resolved the last time have other threads than the rest,
+    so that names without a responding server, which a tenant may choose, do not delay them. If a look-up gets
+    no response, the name servers of this host are at fault only if names that resolved before do not resolve
+    either.
     """
 
     def __init__(self, policy: AddressPolicy, exempt: Iterable[str] = (), threads: int = 8) -> None:
         self._policy = policy
         self._exempt = frozenset(exempt)
-        self._found: OrderedDict[str, bool] = OrderedDict()  # the latest last; whether it is a public one
+        self._resolved: OrderedDict[str, bool] = OrderedDict()  # latest last: whether public
         self._of_found, self._of_others = (
             ThreadPoolExecutor(max_workers=threads, thread_name_prefix=f"fairlead-dns-{lane}")
             for lane in ("found", "others")
@@ -163,21 +164,21 @@ class CheckedResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        """All addresses of *host*. Raises OSError, AddressRefused if one of them is refused."""
+        """Return all addresses of *host*; raise AddressRefused if the policy refuses one of them."""
         try:
-            found = await self._looked_up(host, port, family, ANSWER_S)
+            addresses = await self._look_up(host, port, family, ANSWER_S)
         except socket.gaierror as error:
             # Without a descriptor the resolver may report "no such name". This raises EMFILE instead.
             socket.socket().close()
             if host in self._exempt:
                 raise ProxyNotResolved(None, "no name") from error
-            if error.errno not in NO_SUCH_NAME and await self._finds_others(host):
+            if error.errno not in NO_SUCH_NAME and await self._resolves_others(host):
                 raise OSError(None, "no answer for this name") from error
             raise
         except UnicodeError:  # a label that is empty or too long: no name of anything
             raise OSError(None, "no name") from None
         results: list[ResolveResult] = []
-        for family_found, _, protocol, _, address in found:
+        for address_family, _, protocol, _, address in addresses:
             if host not in self._exempt:
                 self._policy.check(host, str(address[0]))
             results.append(
@@ -185,7 +186,7 @@ class CheckedResolver(AbstractResolver):
                     hostname=host,
                     host=str(address[0]),
                     port=port,
-                    family=family_found,
+                    family=address_family,
                     proto=protocol,
                     flags=socket.AI_NUMERICHOST,
                 )
@@ -194,40 +195,40 @@ class CheckedResolver(AbstractResolver):
             raise OSError(None, "no address")
         return results
 
-    async def _looked_up(
+    async def _look_up(
         self, host: str, port: int, family: socket.AddressFamily, within_s: float
     ) -> list[tuple[Any, ...]]:
-        """Ask the system. Raise its gaierror, or EAI_AGAIN where it says nothing within *within_s*."""
-        threads = self._of_found if host in self._found else self._of_others
+        """Query the system; raise its gaierror, or EAI_AGAIN without a response in *within_s*."""
+        threads = self._of_found if host in self._resolved else self._of_others
         try:
             async with asyncio.timeout(within_s):
-                found = await asyncio.get_running_loop().run_in_executor(
+                addresses = await asyncio.get_running_loop().run_in_executor(
                     threads, lambda: socket.getaddrinfo(host, port, family, socket.SOCK_STREAM)
                 )
         except OSError as error:  # a TimeoutError is one
-            self._found.pop(host, None)
+            self._resolved.pop(host, None)
             if isinstance(error, TimeoutError):
                 raise socket.gaierror(socket.EAI_AGAIN, "no answer in time") from None
             raise
-        self._found[host] = all(kind_of(str(each[4][0]))[0] is None for each in found)
-        self._found.move_to_end(host)
-        if len(self._found) > _MOST_FOUND:
-            self._found.popitem(last=False)
-        return found
+        self._resolved[host] = all(kind_of(str(address[4][0]))[0] is None for address in addresses)
+        self._resolved.move_to_end(host)
+        if len(self._resolved) > _MOST_FOUND:
+            self._resolved.popitem(last=False)
+        return addresses
 
-    async def _finds_others(self, host: str) -> bool:
-        """Return whether a public name that was found before is found now.
+    async def _resolves_others(self, host: str) -> bool:
+        """Return whether a public name that resolved before still does.
 
-        Some are old and some new: one tenant may have chosen the newest. Private names may stand in a file of
-        this host, and say nothing of its name servers.
+        Old and new names are tried, because one tenant may have chosen all of the newest. Private names may
+        be in a file of this host, so that they need no name server.
         """
-        others = [name for name, is_public in self._found.items() if is_public and name != host]
+        others = [name for name, is_public in self._resolved.items() if is_public and name != host]
         names = {others[len(others) * part // _OPINIONS] for part in range(_OPINIONS)} if others else ()
-        looks = [self._looked_up(name, 0, socket.AF_UNSPEC, OPINION_S) for name in names]
-        found = await asyncio.gather(*looks, return_exceptions=True)
-        return any(isinstance(each, list) for each in found)
+        looks = [self._look_up(name, 0, socket.AF_UNSPEC, OPINION_S) for name in names]
+        results = await asyncio.gather(*looks, return_exceptions=True)
+        return any(isinstance(result, list) for result in results)
 
     async def close(self) -> None:
-        """Take no more look-ups; those under way end by themselves."""
+        """Accept no more look-ups; those in flight end by themselves."""
         for threads in (self._of_found, self._of_others):
             threads.shutdown(wait=False, cancel_futures=True)

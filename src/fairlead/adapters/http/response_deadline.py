@@ -1,8 +1,8 @@
-"""A deadline for an answer that may be there already when this process wakes.
+"""A deadline that does not drop a response which arrived while this process was suspended.
 
-Whoever was frozen (a paused machine, SIGSTOP) wakes with its deadline past and the answer in its socket's
-buffer. To drop that answer would burn a token that may be sent only once (E44). So who wakes late may read on
-for as long as it was late, at most for the deadline once more; but nothing is sent in that time.
+After a suspension (a paused machine, SIGSTOP) the deadline has passed, and the response may be in the
+socket's buffer. Dropping it would lose the only copy of a token. So the deadline is extended by the time that
+the timer was late, at most by its own length; but nothing is sent in that time.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import asyncio
 from types import TracebackType
 
 FROZEN_S = 0.2
-"""A timer later than this was held up by more than a busy loop."""
+"""A timer that fires later than this was delayed by a suspension, not by a busy loop."""
 
 
 class Deadline:
-    """``async with Deadline(15.0):`` raises TimeoutError where the block takes longer, as asyncio.timeout."""
+    """A context manager that raises TimeoutError if its block takes longer, as asyncio.timeout does."""
 
     def __init__(self, limit_s: float) -> None:
         self._limit_s = limit_s
@@ -26,11 +26,11 @@ class Deadline:
 
     @property
     def passed(self) -> bool:
-        """Whether the deadline is over, however long this process stood still."""
+        """Whether the deadline has passed, regardless of a suspension."""
         return self._loop.time() >= self._deadline_mono
 
     def restart(self) -> None:
-        """Count the whole length anew from now."""
+        """Start the whole duration again from now."""
         self._timer.cancel()
         self._deadline_mono = self._loop.time() + self._limit_s
         self._timer = self._loop.call_at(self._deadline_mono, self._ring)

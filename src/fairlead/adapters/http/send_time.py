@@ -19,27 +19,27 @@ _INFO = struct.Struct("=44xI4xI44xI16xQ")
 """Of struct tcp_info in linux/tcp.h: how long ago, in ms, data was last sent (tcpi_last_data_sent) and got
 (tcpi_last_data_recv), what was sent again (tcpi_total_retrans), and what has arrived (tcpi_bytes_acked)."""
 _GRAIN_S = 0.01
-"""The kernel counts in ticks of at most so much."""
+"""The longest tick in which the kernel counts."""
 _LOOKS = 5
-"""Whoever is held up at each of so many is so slow that nothing can be told."""
+"""After so many interrupted readings the process is too slow to measure."""
 
 
-def late_s(transport: asyncio.BaseTransport, let_go_s: float, now_s: Callable[[], float]) -> float:
-    """How long after *let_go_s* the last data left by *transport*; 0.0 where nothing held it up.
+def late_s(transport: asyncio.BaseTransport, written_mono: float, monotonic: Callable[[], float]) -> float:
+    """Return how long after *written_mono* the kernel sent the last data; 0.0 without a delay.
 
-    0.0, too, where that cannot be told: by a system other than Linux or one that keeps no such numbers, once
-    data had to be sent twice, and where something left after the answer had come (the farewell of TLS).
+    Also 0.0 if that is not known: on a system without such numbers (only Linux has them), after a
+    retransmission, and if data was sent after the response had arrived (the end of TLS).
     """
-    found: socket.socket | None = transport.get_extra_info("socket")
-    if found is None or transport.is_closing():
+    connection: socket.socket | None = transport.get_extra_info("socket")
+    if connection is None or transport.is_closing():
         return 0.0
     for _ in range(_LOOKS):
-        looked_s, ago_s = now_s(), _last_sent_s(found)
+        read_mono, ago_s = monotonic(), _last_sent_s(connection)
         if ago_s is None:
             return 0.0
-        if now_s() - looked_s < _GRAIN_S:  # else it stood still between clock and kernel
-            held_up_s = looked_s - ago_s - let_go_s
-            return held_up_s if held_up_s >= FROZEN_S else 0.0
+        if monotonic() - read_mono < _GRAIN_S:  # else the process was interrupted between both readings
+            delay_s = read_mono - ago_s - written_mono
+            return delay_s if delay_s >= FROZEN_S else 0.0
     return 0.0
 
 
@@ -47,8 +47,8 @@ def _last_sent_s(connection: socket.socket) -> float | None:
     if _TCP_INFO is None:
         return None
     try:
-        told = connection.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _INFO.size)
-        sent_ms, received_ms, retransmits, acknowledged = _INFO.unpack(told)
+        tcp_info = connection.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _INFO.size)
+        sent_ms, received_ms, retransmits, acknowledged = _INFO.unpack(tcp_info)
     except (OSError, struct.error):
         return None
     is_of_the_request = sent_ms >= received_ms and acknowledged and not retransmits

@@ -1,9 +1,9 @@
-"""One POST to a token endpoint, sent at most once, with an exact verdict whether it left (D7, R6).
+"""The transport of token requests: each is sent at most once, and it is known whether it was sent. Spec: D7,
+R6.
 
-    connect and TLS > before_sent, which may forbid it > the request in one write > the whole answer
+    connected with TLS > before_sent(), which may forbid it > the request in one write > the whole response
 
-Until before_sent has returned, nothing was sent and `sent` is False; from then on whatever goes wrong is
-`sent`: unknown. aiohttp resends only idempotent methods, follows no redirect here and keeps no cookie.
+Until before_sent() has returned, nothing was sent; any failure after it counts as sent.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from yarl import URL
 
 from fairlead._core.faultpoint import faultpoint
 from fairlead.adapters.http.body import BodyTooLarge, decoded
-from fairlead.adapters.http.client_session import Proxies, TransportSettings, open_session
+from fairlead.adapters.http.client_session import TransportSettings, open_session
 from fairlead.adapters.http.connector import DeadlinePassedError, InFlightRequest, current_request
 from fairlead.adapters.http.http_failures import no_response
-from fairlead.adapters.http.resolver import AddressPolicy, AddressRefused, CheckedResolver
+from fairlead.adapters.http.http_transport import PUBLIC_ONLY, HttpTransport
+from fairlead.adapters.http.resolver import AddressPolicy, AddressRefused
 from fairlead.adapters.http.response_deadline import Deadline
 from fairlead.adapters.http.send_time import late_s
 from fairlead.adapters.http.wire import check_header, checked_url, lower
 from fairlead.engine.ports import DialObserver, HttpResponse, NoResponse, TokenCall
 
 MAX_BODY_BYTES = 256 << 10
-"""Of an answer, before and after decoding."""
+"""Of a response, before and after decoding."""
 
-_SETTINGS = TransportSettings()
-_PUBLIC_ONLY = AddressPolicy()
+TOKEN_SETTINGS = TransportSettings()
 _FORM = "application/x-www-form-urlencoded"
 _JSON = "application/json"
 
@@ -49,91 +49,64 @@ class _InFlightTokenRequest(InFlightRequest):
     late_s: float = 0.0
 
     def connected(self, connection: Connection) -> None:
-        """It has got this one, and is looked at once more before anything else is sent on it."""
-        InFlightRequest.connected(
-            self, connection
-        )  # a dataclass with slots is another class than super() looks for
-        connection.add_callback(self._look_back)
+        """Record the connection, and measure on its release how late the request was sent."""
+        InFlightRequest.connected(self, connection)  # super() fails in a dataclass with slots
+        connection.add_callback(self._measure_late)
 
-    def _look_back(self) -> None:
+    def _measure_late(self) -> None:
         transport = None if self.protocol is None else self.protocol.transport
         if self.sent_mono is not None and transport is not None:
             self.late_s = late_s(transport, self.sent_mono, asyncio.get_running_loop().time)
 
-    async def let_go(self) -> None:
-        """Ask the hook; when this returns, aiohttp writes the request in one piece."""
+    async def mark_sent(self) -> None:
+        """Call the hook. When this returns, aiohttp writes the request in one piece."""
         self.check()
         try:
             await self.before_sent()
         except Exception as error:
-            self.refused = error  # aiohttp would put some errors into one of its own
+            self.refused = error  # aiohttp would wrap some errors in its own
             raise
-        self.check()  # the hook took its time, and the server may have hung up meanwhile
-        if self.deadline.passed:  # this process stood still between the mark and the first byte
+        self.check()  # the server may have closed the connection during the hook
+        if self.deadline.passed:  # this process was suspended after the mark
             raise DeadlinePassedError
-        # What the mark took of the time is not taken from the provider's: its answer may come once only.
+        # The time for the mark is not taken from the provider's, because its response may arrive only once.
         self.deadline.restart()
         self.sent_mono = asyncio.get_running_loop().time()
         faultpoint("token.before_write")
 
 
-async def _let_go(_session: aiohttp.ClientSession, context: Any, _params: object) -> None:
+async def _mark_sent(_session: aiohttp.ClientSession, context: Any, _params: object) -> None:
     """Trace hook on_request_headers_sent: awaited after connect and TLS, before the first byte."""
-    await context.trace_request_ctx.let_go()
+    await context.trace_request_ctx.mark_sent()
 
 
-class AiohttpTokenTransport:
-    """See ``fairlead.engine.ports.TokenTransport``.
-
-    Create and use it in one event loop.
-
-    Args:
-        policy: Which addresses may be called. Default: public ones, over https.
-        tls: A TLS context for a private certificate authority. Default: a context that verifies.
-        trust_env: Whether to obey HTTPS_PROXY and NO_PROXY. Behind a proxy only the proxy can check what a
-            name resolves to. Default False.
-        dials: An observer of each new connection. Default None.
-    """
+class AiohttpTokenTransport(HttpTransport):
+    """The port TokenTransport on aiohttp's session."""
 
     def __init__(
         self,
-        settings: TransportSettings = _SETTINGS,
+        settings: TransportSettings = TOKEN_SETTINGS,
         *,
-        policy: AddressPolicy = _PUBLIC_ONLY,
+        policy: AddressPolicy = PUBLIC_ONLY,
         tls: ssl.SSLContext | None = None,
         trust_env: bool = False,
         dials: DialObserver | None = None,
     ) -> None:
-        self._settings = settings
-        self._dials = dials
-        self._policy = policy
-        self._tls = tls
-        self._proxies = Proxies(trust_env)
-        self._resolver: CheckedResolver | None = None
+        super().__init__(settings, policy=policy, tls=tls, trust_env=trust_env, dials=dials)
         self._sessions: dict[bool, aiohttp.ClientSession] = {}
 
-    async def close(self) -> None:
-        """Close all connections; requests under way fail."""
+    async def _close_connections(self) -> None:
         for session in self._sessions.values():
             await session.close()
         self._sessions.clear()
-        if self._resolver is not None:
-            await self._resolver.close()
-            self._resolver = None
-
-    async def __aenter__(self) -> AiohttpTokenTransport:
-        return self
-
-    async def __aexit__(self, *_exc_info: object) -> None:
-        await self.close()
 
     async def send(
         self, call: TokenCall, before_sent: Callable[[], Awaitable[None]]
     ) -> HttpResponse | NoResponse:
         """Send *call* once.
 
-        Raises what *before_sent* raised, and InvalidInputError for a call that cannot be put into HTTP; nothing
-        was sent then. A cancellation passes up; it is `sent` if *before_sent* had returned.
+        Errors of *before_sent* are raised, and InvalidInputError for a call that is not valid HTTP; then
+        nothing was sent. A cancelled call was sent if *before_sent* had returned.
         """
         url, content = checked_url(call.url, "the token endpoint"), _content(call)
         headers = _checked_headers(call, has_content=content is not None)
@@ -144,7 +117,7 @@ class AiohttpTokenTransport:
         try:
             async with deadline:
                 return await self._exchange(call, url, headers, content, in_flight)
-        except Exception as error:  # noqa: BLE001 (once it was let go, whatever happens is "unknown")
+        except Exception as error:  # noqa: BLE001 (once it was sent, its outcome is unknown)
             failure = error
         finally:
             current_request.reset(token)
@@ -188,7 +161,7 @@ class AiohttpTokenTransport:
             )
 
     async def _body(self, response: aiohttp.ClientResponse) -> bytes:
-        """The whole body, within its bound before and after decoding."""
+        """Return the whole body, bounded before and after decoding."""
         body = bytearray()
         async for chunk in response.content.iter_any():
             body += chunk
@@ -199,20 +172,18 @@ class AiohttpTokenTransport:
     # ---- sessions
 
     def _session(self, reuse: bool) -> aiohttp.ClientSession:
-        """The session that keeps connections, or the one that makes a new one for each request."""
+        """Return the session that reuses connections, or the one that opens one for each request."""
         session = self._sessions.get(reuse)
         if session is None:
             session = self._sessions[reuse] = self._new_session(reuse)
         return session
 
     def _new_session(self, reuse: bool) -> aiohttp.ClientSession:
-        if self._resolver is None:
-            self._resolver = CheckedResolver(self._policy, exempt=self._proxies.hosts)
         trace = aiohttp.TraceConfig()
-        trace.on_request_headers_sent.append(_let_go)
+        trace.on_request_headers_sent.append(_mark_sent)
         return open_session(
             self._settings,
-            self._resolver,
+            self._open_resolver(),
             self._tls,
             reuse=reuse,
             dials=self._dials,
@@ -221,7 +192,7 @@ class AiohttpTokenTransport:
 
 
 def _checked_headers(call: TokenCall, *, has_content: bool) -> dict[str, str]:
-    """Our headers and those of *call*; InvalidInputError for a character that would end a line."""
+    """Return the headers of the request; raise InvalidInputError for one that HTTP does not allow."""
     headers = {
         "Accept": "application/json",
         "Accept-Encoding": "identity",
@@ -236,7 +207,7 @@ def _checked_headers(call: TokenCall, *, has_content: bool) -> dict[str, str]:
 
 
 def _content(call: TokenCall) -> bytes | None:
-    """What goes into the body: JSON, or the form; a form of no fields only where the method wants a body."""
+    """Return the body: JSON or the form; None for an empty form if the method needs no body."""
     if call.json_body is not None:
         return call.json_body.encode()
     if not call.form and call.method != "POST":

@@ -1,7 +1,7 @@
-"""Posts signed events (Standard Webhooks 1.0): one POST, one verdict, nothing of the answer but its status.
+"""Sends signed events (Standard Webhooks 1.0) by one POST; only the status of the response is read.
 
-Only https, unless private addresses may be called. No redirects: an event goes to the address of the
-settings or nowhere. Connections are not kept: events are rare, and a kept one may be found dead.
+Only https is used, unless private addresses are allowed. No redirect is followed, and no connection is
+reused: events are rare, so that an idle connection would often be dead.
 """
 
 from __future__ import annotations
@@ -37,11 +37,16 @@ async def _sending(_session: aiohttp.ClientSession, context: Any, _params: objec
 
 
 class AiohttpWebhookSender:
-    """See ``fairlead.engine.ports.WebhookSender``. Made and used in one event loop.
+    """The port WebhookSender on aiohttp's session. Create and use it in one event loop.
 
-    Raises InvalidConfigError for a *url* or *secret* that cannot be used. *deadline_s* is for the whole request;
-    default 10. *trust_env* has HTTPS_PROXY and NO_PROXY obeyed (default off). *dials* is told of each new
-    connection (default: nobody is). *now* is the wall clock of the signature's timestamp, in Unix seconds.
+    Args:
+        trust_env: Whether to obey HTTPS_PROXY and NO_PROXY.
+        deadline_s: For the whole request.
+        dials: An observer of each new connection.
+        now: The wall clock of the signature's timestamp, in Unix seconds.
+
+    Raises:
+        InvalidConfigError: *url* or *secret* cannot be used.
     """
 
     def __init__(
@@ -71,12 +76,11 @@ class AiohttpWebhookSender:
         )
 
     async def close(self) -> None:
-        """Requests under way fail."""
+        """Close all connections; requests in flight fail."""
         await self._session.close()
         await self._resolver.close()
 
     async def send(self, webhook: Webhook) -> None:
-        """POST once; see the port for what is raised."""
         in_flight = InFlightRequest()
         token = current_request.set(in_flight)
         try:
@@ -91,7 +95,10 @@ class AiohttpWebhookSender:
             raise refused
 
     async def _post(self, webhook: Webhook, in_flight: InFlightRequest) -> tuple[int, float | None]:
-        """Status, and the wait asked for. The body is never read: leaving the block closes the connection."""
+        """Return the status and the requested delay.
+
+        The body is not read; leaving the block closes the connection.
+        """
         self._policy.check_literal(self._host)
         async with self._session.post(
             self._url,
@@ -105,7 +112,7 @@ class AiohttpWebhookSender:
             return response.status, server_hint(headers, now_epoch_s=self._now())
 
     def _headers(self, webhook: Webhook) -> Mapping[str, str]:
-        timestamp_s = int(self._now())  # of this try: receivers refuse what is older than minutes
+        timestamp_s = int(self._now())  # of this attempt: receivers refuse timestamps that are minutes old
         return {
             "Content-Type": "application/json",
             "User-Agent": "fairlead",
@@ -118,24 +125,24 @@ class AiohttpWebhookSender:
         """Return the error for a delivery that has no response."""
         tenant, provider = webhook.tenant, webhook.provider
         if answer.kind == "refused_address":
-            what = f"the webhook's receiver may not be called: {answer.why}"
-            return InvalidConfigError(what, tenant=tenant, provider=provider, hint=_PRIVATE_HINT)
+            message = f"the webhook's receiver may not be called: {answer.why}"
+            return InvalidConfigError(message, tenant=tenant, provider=provider, hint=_PRIVATE_HINT)
         if not answer.sent:
             hint = HINTS.get(answer.kind, "check notifications.webhook_url, and that this host reaches it")
-            what = f"the webhook's receiver was not reached: {answer.why}"
-            return NotSentError(what, tenant=tenant, provider=provider, hint=hint, reason=answer.kind)
+            message = f"the webhook's receiver was not reached: {answer.why}"
+            return NotSentError(message, tenant=tenant, provider=provider, hint=hint, reason=answer.kind)
         late = answer.kind == "timeout"
         why = f"did not answer in {self._deadline_s:g} s" if late else f"gave no answer: {answer.why}"
         category = Category.TRANSIENT_NETWORK.value
-        what = f"the webhook's receiver {why}"
-        return TransientFailureError(what, tenant=tenant, provider=provider, category=category)
+        message = f"the webhook's receiver {why}"
+        return TransientFailureError(message, tenant=tenant, provider=provider, category=category)
 
 
 _PRIVATE_HINT = "use a public https address, or set http.allow_private_addresses"
 
 
 def _checked(url: str, policy: AddressPolicy) -> tuple[URL, str]:
-    """*url* and its host, as the session sees them: it reads `127\uff0e0\uff0e0\uff0e1` as an address."""
+    """Return *url* and its host as the session reads them: `127\uff0e0\uff0e0\uff0e1` is an address to it."""
     try:
         parsed = URL(url)
         host = parsed.host

@@ -1,4 +1,4 @@
-"""What goes into a request's head and what comes out of an answer's (S04, V7, V8)."""
+"""Checks of request heads, and the headers of responses as text. Spec: S04, V7, V8."""
 
 from __future__ import annotations
 
@@ -12,17 +12,20 @@ from fairlead.errors import InvalidInputError
 
 _BAD_VALUE = re.compile(r"[^\t\x20-\x7e]")
 PLAIN_URL = re.compile(r"(https?://[a-z0-9.-]+(?::[0-9]{1,5})?)([/?][A-Za-z0-9\-._~:/?\[\]@!$&'()*+,;=%]*)?")
-"""An address that needs no quoting: its origin, and the rest."""
+"""A URL that needs no quoting: its origin, and the rest."""
 _MAX_VALUE = 64 << 10
 _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,256}")
 
 
-def checked_url(text: str, what: str) -> URL:
-    """*text* as an address. InvalidInputError, naming *what*, unless it is http or https with a host and neither
-    user nor password.
+def checked_url(text: str, noun: str) -> URL:
+    """Return *text* as a URL.
 
-    What needs no quoting is taken as it stands: yarl would make ``/items/%2e%2e`` another path, and would
-    break signatures. The rest, names in other scripts among it, yarl quotes.
+    A URL that needs no quoting is not changed: yarl would make another path of ``/items/%2e%2e``, and break
+    signatures. Others, such as those with names in other scripts, are quoted by yarl.
+
+    Raises:
+        InvalidInputError: It is not http or https with a host, or has a user or password. The error names
+            *noun*.
     """
     try:
         url = URL(text, encoded=PLAIN_URL.fullmatch(text) is not None)
@@ -30,29 +33,28 @@ def checked_url(text: str, what: str) -> URL:
     except ValueError:
         url, host, bare = URL(), None, False
     if url.scheme not in ("http", "https") or not host or not bare:
-        raise InvalidInputError(f"{what} is no http or https address without user and password")
+        raise InvalidInputError(f"{noun} is no http or https address without user and password")
     return url
 
 
-def check_header(name: str, value: str, what: str) -> None:
-    """InvalidInputError, naming *what*, for a character that HTTP does not allow there, as it might end the line,
-    and for a value that no server would take."""
+def check_header(name: str, value: str, noun: str) -> None:
+    """Raise InvalidInputError, naming *noun*, for a header that HTTP does not allow or that is too long."""
     if not is_token(name):
-        raise InvalidInputError(f"a header of {what} has a character that HTTP does not allow")
-    check_value(value, what)
+        raise InvalidInputError(f"a header of {noun} has a character that HTTP does not allow")
+    check_value(value, noun)
 
 
-def check_value(value: str, what: str) -> None:
-    """The same for the value alone."""
+def check_value(value: str, noun: str) -> None:
+    """Do the same for the value alone."""
     if _BAD_VALUE.search(value):
-        raise InvalidInputError(f"a header of {what} has a character that HTTP does not allow")
+        raise InvalidInputError(f"a header of {noun} has a character that HTTP does not allow")
     if len(value) > _MAX_VALUE:
-        raise InvalidInputError(f"a header of {what} is longer than {_MAX_VALUE >> 10} KiB")
+        raise InvalidInputError(f"a header of {noun} is longer than {_MAX_VALUE >> 10} KiB")
 
 
 @lru_cache(maxsize=1024)
 def is_token(name: str) -> bool:
-    """Whether *name* can be the name of a header or a method."""
+    """Return whether *name* can be the name of a header or a method."""
     return _NAME.fullmatch(name) is not None
 
 
@@ -61,12 +63,12 @@ def lower(headers: Iterable[tuple[str, str]]) -> Mapping[str, tuple[str, ...]]:
 
     Bytes that are not UTF-8 are read as ISO 8859-1, as RFC 9110 §5.5 says.
     """
-    told: dict[str, tuple[str, ...]] = {}
+    fields: dict[str, tuple[str, ...]] = {}
     for name, value in headers:
         key = name.lower()
         text = value if value.isascii() else _clean(value)
-        told[key] = (*told[key], text) if key in told else (text,)
-    return told
+        fields[key] = (*fields[key], text) if key in fields else (text,)
+    return fields
 
 
 def _clean(value: str) -> str:

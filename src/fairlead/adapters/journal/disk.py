@@ -14,7 +14,7 @@ class Disk:
     """Files that are on the disk when a method returns; each raises OSError."""
 
     def create(self, path: Path, size: int) -> int:
-        """A new file of *size* zeros, mode 0600, durable with its name. Returns its descriptor.
+        """Create a file of *size* zeros, mode 0600, durable with its name; return its descriptor.
 
         Zeros are written out, not only reserved: writing over them later needs neither space nor a change
         of the file's metadata, which is what makes the sync of an entry cheap and unable to meet ENOSPC.
@@ -32,20 +32,20 @@ class Disk:
         return descriptor
 
     def write(self, descriptor: int, data: bytes, offset: int) -> None:
-        """All of *data* at *offset*."""
+        """Write all of *data* at *offset*."""
         done = 0
         while done < len(data):
             done += os.pwrite(descriptor, data[done:] if done else data, offset + done)
 
     def sync(self, descriptor: int) -> None:
-        """Have all that was written on the disk."""
+        """Flush all that was written to the disk."""
         if _FULL_SYNC is not None:
             fcntl.fcntl(descriptor, _FULL_SYNC)
         else:
             os.fdatasync(descriptor)
 
     def sync_folder(self, folder: Path) -> None:
-        """Have the names in *folder* on the disk."""
+        """Flush the names in *folder* to the disk."""
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)

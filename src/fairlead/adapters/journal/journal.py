@@ -1,4 +1,4 @@
-"""The port Journal over files of this host: append, find, and take over what the dead left."""
+"""The port Journal on files of this host: append, find, and take over the files of dead processes."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class FileJournal:
             _log.warning(_PROGRESS, progress.files, progress.total)
 
     async def close(self) -> None:
-        """Write what waits and let go of all files; unsettled entries go to whoever starts next.
+        """Write all waiting entries and release all files; the next process settles the rest.
 
         A disk that hangs is not waited for longer than *sync_timeout_s*; what it holds is let go by our end.
         """
@@ -149,7 +149,7 @@ class FileJournal:
     # ---- writing
 
     def preflight(self) -> None:
-        """Raise Refused unless an answer could be kept now."""
+        """Raise RefusedError unless an entry could be written now."""
         trouble = self._trouble()
         if trouble is not None:
             raise _refused(*trouble)
@@ -173,7 +173,7 @@ class FileJournal:
         return None
 
     async def append(self, entry: JournalEntry) -> None:
-        """Return once the entry is on disk; OSError if it could not be had there in time."""
+        """Return once *entry* is on disk; raise OSError if the disk fails or is too slow."""
         frame = encode_entry(entry)
         if not self._open or self._waiting >= self._settings.max_waiting:
             raise OSError(errno.ENOBUFS, "the journal takes no more entries")
@@ -209,7 +209,7 @@ class FileJournal:
             self._later(self._index.grow)
 
     def settled(self, connection_id: UUID, epoch: int, *, just_now: bool = True) -> None:
-        """See ``Journal.settled``. Files are kept for *keep_s* from now if *just_now*."""
+        """Record that the responses up to *epoch* are stored; if *just_now*, keep their files for *keep_s*."""
         names = self._retention.settled(connection_id, epoch, just_now=just_now)
         if names:
             self._later(partial(self._touch, names))
@@ -265,8 +265,8 @@ class FileJournal:
             for adopted in await self._read(partial(self._index.take_over, paths)):
                 self._retention.take_over(*adopted)
         except PermissionError as error:
-            what = f"the journal file {error.filename} belongs to another user"
-            raise InvalidConfigError(what, hint=f"chown -R {os.geteuid()} {self._folder}") from error
+            message = f"the journal file {error.filename} belongs to another user"
+            raise InvalidConfigError(message, hint=f"chown -R {os.geteuid()} {self._folder}") from error
         self._prune_later()
         return paths
 

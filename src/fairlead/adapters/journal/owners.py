@@ -1,7 +1,7 @@
-"""Who owns which files. An owner holds `<owner>.lock`; the kernel drops the lock however the owner dies.
+"""Ownership of journal files. An owner holds `<owner>.lock`, which the kernel releases when its process dies.
 
-So a lock that can be had is proof of death on this host, without pids and without clocks. Whoever takes it
-is the new owner; if that one dies too, the next can take it: nothing is moved, so nothing can be lost.
+So a free lock proves that the owner is dead, without pids or clocks. The process that takes the lock is the
+new owner. If it dies too, the next one can take over: files are not moved, so that none is lost.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ _LOCK, JOURNAL = ".lock", ".journal"
 
 
 class Owners:
-    """The owners in *folder* whose files this process may write: itself, and the dead it took over."""
+    """The owners of files that this process may write: itself, and dead ones that it has replaced."""
 
-    def __init__(self, folder: Path, own: str) -> None:
+    def __init__(self, folder: Path, owner: str) -> None:
         self._folder = folder
-        self._own = own
-        self._held: dict[str, int] = {}
-        self._own_path = str(self._lock_path(own))
+        self._owner = owner
+        self._locks: dict[str, int] = {}
+        self._own_path = str(self._lock_path(owner))
         _in_this_process.add(self)
 
     def open(self) -> None:
-        """Make the folder if need be, and take our own lock. InvalidConfigError if others could read it."""
+        """Create the folder and take our own lock; raise InvalidConfigError if others can read the folder."""
         try:
             _checked_folder(self._folder)
-            descriptor = _new_lock(self._lock_path(self._own))
+            descriptor = _new_lock(self._lock_path(self._owner))
         except OSError as error:
             raise InvalidConfigError(
                 f"the journal folder {self._folder} cannot be used: {error.strerror}",
@@ -40,44 +40,44 @@ class Owners:
             ) from error
         if descriptor is None:
             raise InvalidConfigError(
-                f"there is a journal of session {self._own}", hint="use a new session id"
+                f"there is a journal of session {self._owner}", hint="use a new session id"
             )
-        self._held[self._own] = descriptor
+        self._locks[self._owner] = descriptor
 
     def close(self) -> None:
-        """Let go of all; files stay for whoever comes next, locks without files do not."""
+        """Release all locks and delete those without files; files stay for the next process."""
         try:
             present = self._with_files()
         except FileNotFoundError:  # the folder was removed
             present = set()
-        except OSError:  # no descriptor is left to look with: a lock too many does no harm
-            present = set(self._held)
-        for owner in list(self._held):
+        except OSError:  # no file descriptor is left: a remaining lock does no harm
+            present = set(self._locks)
+        for owner in list(self._locks):
             self._release(owner, has_files=owner in present)
 
     def forget(self) -> None:
         """Close the descriptors after a fork, and leave the locks to the parent."""
-        for descriptor in self._held.values():
+        for descriptor in self._locks.values():
             os.close(descriptor)
-        self._held.clear()
+        self._locks.clear()
 
     def take_over(self) -> list[Path]:
-        """Lock what dead owners left; the files of all the dead that are ours by now."""
-        for owner in sorted(self._present() - set(self._held)):
+        """Lock the files of dead owners; return the files of all dead owners that this process replaced."""
+        for owner in sorted(self._present() - set(self._locks)):
             descriptor = _lock(self._lock_path(owner))
             if descriptor is not None:
-                self._held[owner] = descriptor
-        dead = self._held.keys() - {self._own}
+                self._locks[owner] = descriptor
+        dead = self._locks.keys() - {self._owner}
         return sorted(self._folder / name for name in self._listing(JOURNAL) if owner_of(name) in dead)
 
     def release_empty(self) -> None:
-        """Forget the dead whose last file is gone."""
-        for owner in self._held.keys() - {self._own} - self._with_files():
+        """Release the locks of dead owners without files."""
+        for owner in self._locks.keys() - {self._owner} - self._with_files():
             self._release(owner, has_files=False)
 
     def in_place(self) -> bool:
-        """Whether our lock is still where others look for it."""
-        descriptor = self._held.get(self._own)
+        """Return whether our lock file is still in place."""
+        descriptor = self._locks.get(self._owner)
         return descriptor is not None and _is_at(descriptor, self._own_path)
 
     def _present(self) -> set[str]:
@@ -92,7 +92,7 @@ class Owners:
     def _release(self, owner: str, *, has_files: bool) -> None:
         if not has_files:
             self._lock_path(owner).unlink(missing_ok=True)
-        os.close(self._held.pop(owner))
+        os.close(self._locks.pop(owner))
 
     def _lock_path(self, owner: str) -> Path:
         return self._folder / f"{owner}{_LOCK}"
@@ -116,7 +116,7 @@ def owner_of(name: str) -> str:
 
 
 def _new_lock(path: Path) -> int | None:
-    """A descriptor that holds a new lock; None if *path* exists. It has its name only once it is locked."""
+    """Return a descriptor with a new lock, named once it is locked; None if *path* exists."""
     unnamed = path.with_suffix(".new")
     descriptor = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -131,7 +131,7 @@ def _new_lock(path: Path) -> int | None:
 
 
 def _lock(path: Path) -> int | None:
-    """A descriptor that holds the lock, or None if somebody alive has it."""
+    """Return a descriptor with the lock, or None if a live process has it."""
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -146,23 +146,23 @@ def _lock(path: Path) -> int | None:
 
 def _is_at(descriptor: int, path: str | Path) -> bool:
     try:
-        found = os.stat(path)
+        at_path = os.stat(path)
     except OSError:
         return False
-    held = os.fstat(descriptor)
-    return held.st_ino == found.st_ino and held.st_dev == found.st_dev
+    opened = os.fstat(descriptor)
+    return opened.st_ino == at_path.st_ino and opened.st_dev == at_path.st_dev
 
 
 def _checked_folder(folder: Path) -> None:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = folder.stat()
-    if found.st_uid != os.geteuid():
+    status = folder.stat()
+    if status.st_uid != os.geteuid():
         raise InvalidConfigError(
             f"the journal folder {folder} belongs to another user",
             hint=f"chown -R {os.geteuid()} {folder}",
         )
-    if stat.S_IMODE(found.st_mode) & 0o077:
-        mode = stat.S_IMODE(found.st_mode)
+    if stat.S_IMODE(status.st_mode) & 0o077:
+        mode = stat.S_IMODE(status.st_mode)
         raise InvalidConfigError(
             f"the journal folder {folder} has mode {mode:04o}: others can look in", hint=f"chmod 700 {folder}"
         )

@@ -28,7 +28,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A frame that checks: where it starts and ends in its file, and what it holds."""
+    """A frame with a valid checksum: its start and end in the file, and its content."""
 
     start: int
     end: int
@@ -36,7 +36,7 @@ class Frame:
 
 
 def encode_entry(entry: JournalEntry) -> bytes:
-    """The frame of *entry*."""
+    """Return the frame of *entry*."""
     tenant, provider = entry.tenant.encode(), entry.provider.encode()
     head = _ENTRY.pack(
         _KIND_ENTRY,
@@ -53,7 +53,7 @@ def encode_entry(entry: JournalEntry) -> bytes:
 
 
 def frames(data: bytes, start: int = 0) -> Iterator[Frame]:
-    """All frames of *data* that check, in order."""
+    """Yield all frames of *data* with a valid checksum, in order."""
     position = data.find(MAGIC, start)
     while position >= 0:
         frame = frame_at(data, position)

@@ -62,7 +62,7 @@ class Retention:
         self._now = now
         self._files: dict[str, KeptFile] = {}
         self._entries: dict[UUID, list[HeldEntry]] = {}
-        self._owed: dict[UUID, int] = {}  # connections of adopted files whose newest entry is not settled
+        self._owed: dict[UUID, int] = {}  # connections of adopted files with an unsettled newest entry
 
     def __contains__(self, name: str) -> bool:
         return name in self._files
@@ -74,7 +74,7 @@ class Retention:
 
     @property
     def owed_keys(self) -> set[int]:
-        """Keys of connections whose unsettled entries keep adopted files."""
+        """Keys of connections with unsettled entries in adopted files."""
         return {key_of(connection_id) for connection_id in self._owed}
 
     # ---- our own entries
@@ -105,7 +105,7 @@ class Retention:
         """Record that no entry of the connection up to *epoch* is needed any more.
 
         Returns:
-            The files whose time on disk must be set to now.
+            The files with a time on disk that must be set to now.
         """
         touched = []
         entries = self._entries.pop(connection_id, None)

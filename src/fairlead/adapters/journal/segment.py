@@ -75,14 +75,14 @@ class Segments:
                 self._spare = self._maker.submit(self._make)
 
     def ready(self) -> bool:
-        """Whether the answers of all that may be in flight find room: in half a segment, or a whole spare."""
+        """Return whether all responses in flight fit: into half a segment, or a whole spare."""
         active = self.active
         if active is not None and not active.bad and active.room * 2 >= active.size:
             return True
         return self._spare.done() and self._spare.exception() is None
 
     def in_place(self) -> bool:
-        """Whether the active segment is still where others look for it."""
+        """Return whether the file of the active segment is still in place."""
         active = self.active
         try:
             return active is None or os.stat(active.path).st_ino == active.inode

@@ -1,8 +1,8 @@
-"""One thread writes; everything that waits while a sync is under way shares the next one (group commit).
+"""The writer's thread. Entries that wait during a sync share the next one (group commit).
 
-A segment whose write or sync failed is never touched again: after a failed fsync the kernel may have
-dropped the pages and answers the next one with success. What is unacknowledged is written anew into the
-spare; if that fails too, its appenders get the error.
+After a failed write or sync a segment is not used again: the kernel may have dropped the pages, and a second
+fsync would succeed. The unacknowledged entries are written to the spare. If that fails too, their callers get
+the error.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Append:
 
 @dataclass(slots=True, eq=False)
 class Stop:
-    """Write what came before, and end."""
+    """A request to write all earlier entries, and end."""
 
 
 _Job = Append | Stop
@@ -54,26 +54,26 @@ class Writer(threading.Thread):
         self._segments = segments
         self._disk = disk
         self._jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
-        self._busy_since_s: float | None = None
+        self._busy_since_mono: float | None = None
 
     def put(self, job: _Job) -> None:
         """Hand over *job*; never waits."""
         self._jobs.put(job)
 
     def busy_s(self) -> float:
-        """For how long the disk has been at the present batch."""
-        since_s = self._busy_since_s
-        return 0.0 if since_s is None else time.monotonic() - since_s
+        """Return how long the present batch has taken so far."""
+        since_mono = self._busy_since_mono
+        return 0.0 if since_mono is None else time.monotonic() - since_mono
 
     def run(self) -> None:
-        """Until a Stop came."""
+        """Write until a Stop arrives."""
         stopping = False
         while not stopping:
             jobs = self._take()
             stopping = any(isinstance(job, Stop) for job in jobs)
-            self._busy_since_s = time.monotonic()
+            self._busy_since_mono = time.monotonic()
             self._commit([job for job in jobs if isinstance(job, Append)])
-            self._busy_since_s = None
+            self._busy_since_mono = None
 
     # ---- what goes together
 
@@ -90,12 +90,12 @@ class Writer(threading.Thread):
 
     def _commit(self, appends: Sequence[Append]) -> None:
         while appends:
-            fitting, error = self._place(appends)
-            _tell(appends[:fitting], self._segments.active if error is None else None, error)
+            fitting, error = self._write_first(appends)
+            _notify(appends[:fitting], self._segments.active if error is None else None, error)
             appends = appends[fitting:]
 
-    def _place(self, appends: Sequence[Append]) -> tuple[int, OSError | None]:
-        """Have the first few on disk, in a second segment if one fails; how many, and what went wrong."""
+    def _write_first(self, appends: Sequence[Append]) -> tuple[int, OSError | None]:
+        """Write as many as fit, to a second segment if one fails; return how many, and the error."""
         error: OSError | None = None
         for _ in range(2):
             try:
@@ -136,16 +136,16 @@ def _fitting(appends: Sequence[Append], room: int) -> int:
     return count
 
 
-def _tell(appends: Sequence[Append], segment: Segment | None, error: OSError | None) -> None:
-    """One wake-up for each loop that waits."""
+def _notify(appends: Sequence[Append], segment: Segment | None, error: OSError | None) -> None:
+    """Wake each waiting loop once."""
     by_loop: dict[asyncio.AbstractEventLoop, list[Append]] = {}
     for job in appends:
         by_loop.setdefault(job.loop, []).append(job)
     for loop, jobs in by_loop.items():
-        with suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits there
-            loop.call_soon_threadsafe(_tell_here, jobs, segment, error)
+        with suppress(RuntimeError):  # the loop was closed, so that no task waits
+            loop.call_soon_threadsafe(_notify_here, jobs, segment, error)
 
 
-def _tell_here(jobs: Sequence[Append], segment: Segment | None, error: OSError | None) -> None:
+def _notify_here(jobs: Sequence[Append], segment: Segment | None, error: OSError | None) -> None:
     for job in jobs:
         job.on_done(segment, error)

@@ -1,4 +1,4 @@
-"""Keeps the memory of this process to itself: it holds keys and tokens in clear (S34)."""
+"""Keep the memory of this process private, because it holds keys and tokens in clear. Spec: S34."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ _PR_SET_DUMPABLE = 4
 
 
 def disable_core_dumps() -> None:
-    """No core file from now on, here and in what is started from here.
+    """Disable core files of this process and its children.
 
-    On Linux this process is not dumpable either: a kernel that pipes core dumps to a program does not ask for
-    the limit, and another process of the same user could read the memory (ptrace). Whoever debugs it is root.
-    Raises InvalidConfigError where the system does not let it.
+    On Linux this process is also made not dumpable: a kernel that pipes core dumps to a program ignores the
+        limit,
+    and other processes of the same user could read the memory (ptrace). Only root can debug it then.
+
+    Raises:
+        InvalidConfigError: The system does not allow it.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if sys.platform == "linux" and ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
-        said = os.strerror(ctypes.get_errno())
+        reason = os.strerror(ctypes.get_errno())
         raise InvalidConfigError(
-            f"the memory of this process cannot be kept to itself: prctl says {said}",
+            f"the memory of this process cannot be kept to itself: prctl says {reason}",
             hint="let the sandbox that it runs in allow prctl(PR_SET_DUMPABLE)",
         )

@@ -1,8 +1,8 @@
-"""Writes lines to a file descriptor from a thread, so that a reader who stops reading stops nobody (E50).
+"""Writes lines to a file descriptor from a thread, so that a reader that stops reading blocks nothing.
 
-``put`` takes a line or drops it, at once. What is dropped (the queue is full, the disk is) is counted, and
-told in a line of its own as soon as one can be written again. The descriptor is used directly: Python's own
-stderr has a lock that a stuck writer would hold while the process ends.
+``put`` queues a line or drops it, at once. Dropped lines (the queue or the disk is full) are counted, and
+reported in a line of their own once lines can be written again. The descriptor is used directly: Python's own
+stderr has a lock that a blocked writer would hold at exit.
 """
 
 from __future__ import annotations
@@ -17,22 +17,26 @@ from weakref import WeakSet
 MAX_QUEUED_BYTES = 4 << 20
 MAX_BATCH_BYTES = 64 << 10
 GATHER_S = 0.005
-"""Lines of so long are written together: waking a thread for each would cost more than the lines."""
+"""Lines within this time are written together, because waking the thread costs more than a line."""
 
 
 class LineWriter:
-    """A bounded queue of lines before *fd*. *told* makes the line that tells of a number of dropped ones.
+    """A bounded queue of lines before *fd*. Threads and the event loop may call it.
 
-    At most *max_bytes* wait (default 4 MiB). Threads and the event loop may all call it.
+    Args:
+        loss_line: Returns the line that reports a number of dropped ones.
+        max_bytes: The bound of the queue.
     """
 
-    def __init__(self, fd: int, told: Callable[[int], bytes], *, max_bytes: int = MAX_QUEUED_BYTES) -> None:
+    def __init__(
+        self, fd: int, loss_line: Callable[[int], bytes], *, max_bytes: int = MAX_QUEUED_BYTES
+    ) -> None:
         self._fd = fd
-        self._told = told
+        self._loss_line = loss_line
         self._max_bytes = max_bytes
         self._lines: deque[bytes] = deque()
         self._bytes = 0
-        self._untold = 0
+        self._unreported = 0
         self._dropped = 0
         self._busy = False
         self._failing = False
@@ -56,7 +60,10 @@ class LineWriter:
         return self._dropped
 
     def put(self, line: bytes) -> bool:
-        """Queue *line*, which ends in a newline; False: it is dropped. Never waits for the descriptor."""
+        """Queue *line*, which ends in a newline; return False if it is dropped.
+
+        Never waits for the descriptor.
+        """
         if self._is_inherited:
             return self._written(line)
         with self._changed:
@@ -70,12 +77,12 @@ class LineWriter:
             return True
 
     def flush(self, timeout_s: float) -> bool:
-        """Wait until all is written, at most *timeout_s* seconds; whether it is."""
+        """Wait until all is written, at most *timeout_s* seconds; return whether it is."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._lines and not self._busy, timeout_s)
 
     def close(self, timeout_s: float = 1.0) -> bool:
-        """Take no more and write the rest, at most *timeout_s* seconds (default 1); whether it was."""
+        """Accept no more and write the rest, at most *timeout_s* seconds; return whether it was written."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -96,29 +103,29 @@ class LineWriter:
                     return
                 self._changed.wait_for(lambda: self._closing, GATHER_S)
                 self._busy = True
-                batch, count, told = self._batch()
+                batch, count, reported = self._batch()
             failed = not self._written(batch)
             with self._changed:
                 self._failing = failed
                 if failed:
                     self._drop(count)
-                    self._untold += told
+                    self._unreported += reported
 
     def _has_work(self) -> bool:
-        """Lines, or a loss to tell where telling it has not just failed."""
-        return bool(self._lines) or (self._untold > 0 and not self._failing)
+        """Return whether there are lines, or a loss to report unless the last report has just failed."""
+        return bool(self._lines) or (self._unreported > 0 and not self._failing)
 
     def _batch(self) -> tuple[bytes, int, int]:
-        """What is written at once, how many lines of the queue it holds, how many lost ones it tells of."""
-        told, self._untold = self._untold, 0
-        lines = [self._told(told)] if told else []
+        """Return the next lines to write, how many are of the queue, and how many lost ones they report."""
+        reported, self._unreported = self._unreported, 0
+        lines = [self._loss_line(reported)] if reported else []
         size, count = 0, 0
         while self._lines and size < MAX_BATCH_BYTES:
             lines.append(self._lines.popleft())
             size += len(lines[-1])
             count += 1
         self._bytes -= size
-        return b"".join(lines), count, told
+        return b"".join(lines), count, reported
 
     def _written(self, batch: bytes) -> bool:
         if self._broken_line:  # what follows starts on a line of its own
@@ -126,7 +133,7 @@ class LineWriter:
         while batch:
             try:
                 written = os.write(self._fd, batch)
-            except BlockingIOError:  # somebody who shares the descriptor made it non-blocking
+            except BlockingIOError:  # another process that shares the descriptor made it non-blocking
                 select.select([], [self._fd], [])
                 continue
             except OSError:  # the disk is full, the reader is gone
@@ -137,7 +144,7 @@ class LineWriter:
 
     def _drop(self, count: int) -> None:
         self._dropped += count
-        self._untold += count
+        self._unreported += count
         self._changed.notify_all()
 
 

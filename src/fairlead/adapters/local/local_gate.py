@@ -1,7 +1,7 @@
-"""The gate of one process: the same decisions, kept in its own memory (D11).
+"""The gate of one process, with the same decisions as the Redis gate, in memory. Spec: D11.
 
-It is what a process falls back to while Redis is away, what the in-memory runtime uses, and the model that
-the scripts are held against. Nothing in it waits, so each method is one step.
+A process uses it while Redis is unavailable, and so does the in-memory runtime. Tests compare the Lua scripts
+with it. Nothing in it waits, so that each method is one step.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from fairlead.policy.limits.limit import MICRO, BucketLimit, Domain, Plan, PoolL
 from fairlead.policy.limits.pool import Holder, Leases, Pool, Take
 
 SOON_US = MICRO
-"""A slot and its turn that lie no further apart wait for each other."""
+"""A slot is held for a reservation that is due no later than this."""
 MANY = 20_000
-"""So many limits are known before those that nobody uses are forgotten."""
+"""With more limits than this, unused ones are dropped."""
 State = TypeVar("State")
 _Turns = dict[tuple[int, int], int]
-"""What a bucket promised: (booking, cost) to the end of its redemption."""
+"""The reservations of a bucket: (reservation id, cost) to the time when they expire."""
 
 
 class LocalGate:
-    """The Gate port in memory. *now_us* is its clock; what is not known is empty since *birth_us*."""
+    """The port Gate in memory. *now_us* is its clock; buckets without state are empty at *birth_us*."""
 
     def __init__(self, now_us: Callable[[], int], *, birth_us: int = 0) -> None:
         self._now_us = now_us
@@ -59,15 +59,12 @@ class LocalGate:
     # ---- the port ------------------------------------------------------------------------------
 
     async def admit(self, ask: AdmitRequest) -> AdmitResult:
-        """One step, all or nothing."""
         return self.judge(ask)
 
     async def release(self, release: Release) -> Released:
-        """Give back the slot, hand it on, settle the buckets, tell the breaker."""
         return self._ended(release)
 
     def release_soon(self, release: Release, on_released: OnReleased) -> None:
-        """The same, at once."""
         on_released(self._ended(release))
 
     def _ended(self, release: Release) -> Released:
@@ -75,14 +72,13 @@ class LocalGate:
         for index in sorted({*release.actual, *release.observed}):
             self._settle(plan, index, release, now_us)
         opened_s, closed = self._record(plan, release, now_us)
-        kept = True
+        was_held = True
         holder = release.admitted.holder
         if holder is not None and plan.pool is not None and release.frees_slot:
-            kept = self._give_back(plan, holder)
-        return Released(kept, opened_s, closed)
+            was_held = self._give_back(plan, holder)
+        return Released(was_held, opened_s, closed)
 
     async def cancel(self, ask: AdmitRequest) -> None:
-        """Leave the line, give back a grant or turns that are no longer wanted. Idempotent."""
         costs = _costs(ask)
         for index in range(len(ask.plan.buckets)):
             self._bucket(ask.plan, index)
@@ -91,25 +87,23 @@ class LocalGate:
         self._leave(ask)
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[Lease]:
-        """Keep leases and places."""
         return [self._renewed(renewal) for renewal in renewals]
 
     async def listen(self, wake: Wake) -> None:
-        """Call *wake* for each grant, from now on."""
         self._wake = wake
 
     def buckets(self) -> Iterable[tuple[Domain, str, Bucket]]:
-        """Every bucket it has met."""
+        """Return all buckets with state."""
         return [(domain, key, bucket) for (domain, key), bucket in self._buckets.items()]
 
     def drop_reservations(self) -> None:
-        """Nobody comes for what was promised."""
+        """Drop all reservations, because no call will redeem them."""
         for key, turns in self._turns.items():
             for _, cost in turns:
                 self._buckets[key] = buckets.unbooked(self._buckets[key], cost)
             turns.clear()
 
-    def _known(self) -> int:
+    def _limit_count(self) -> int:
         return len(self._buckets) + len(self._breakers) + len(self._pools) + len(self._quotas)
 
     def _forget(self) -> None:
@@ -121,13 +115,13 @@ class LocalGate:
         _drop(self._pools, lambda pool: not pool.leases.until_us and not pool.waiting)
         _drop(self._quotas, lambda quota: not quota.until_us)
         self._fences = {key: fence for key, fence in self._fences.items() if key in self._pools}
-        self._most = max(MANY, 2 * self._known())
+        self._most = max(MANY, 2 * self._limit_count())
 
     # ---- admission -----------------------------------------------------------------------------
 
     def judge(self, ask: AdmitRequest) -> AdmitResult:
-        """``admit``, for callers that cannot wait."""
-        if self._known() > self._most:
+        """Do the same as admit(), for callers that cannot wait."""
+        if self._limit_count() > self._most:
             self._forget()
         plan, now_us, costs = ask.plan, self._now_us(), _costs(ask)
         unspent = self._birth_us <= now_us - ask.existed_s * MICRO
@@ -161,7 +155,7 @@ class LocalGate:
         return GateRefusal(RefusedBy.BREAKER, judged / MICRO) if isinstance(judged, int) else judged
 
     def _judge_buckets(self, ask: AdmitRequest, costs: Sequence[int], now_us: int) -> AdmitResult | None:
-        """None if all buckets can pay now; else a booking where the ask wants one, or a refusal."""
+        """Return None if all buckets have enough units; else a reservation if requested, or a refusal."""
         plan, longest_us, which = ask.plan, 0, 0
         for index, cost in enumerate(costs):
             wait_us = buckets.wait_us(self._bucket(plan, index), cost)
@@ -208,7 +202,7 @@ class LocalGate:
     def _slot(
         self, ask: AdmitRequest, costs: Sequence[int], now_us: int, *, redeemed: bool
     ) -> int | AdmitResult:
-        """Do the same as `_take`; a call in line has its turn when it gets a slot."""
+        """Do the same as _take(); a queued call keeps its reservation until it gets a slot."""
         fence = self._take(ask, now_us) if ask.plan.pool is not None else 0
         if redeemed and not isinstance(fence, int):
             self._unbook(ask.plan, costs)
@@ -217,7 +211,7 @@ class LocalGate:
         return fence
 
     def _take(self, ask: AdmitRequest, now_us: int) -> int | AdmitResult:
-        """The fence of a slot that was taken, or why there is none."""
+        """Take a slot; return its fence, or the refusal."""
         plan, holder = ask.plan, ask.holder
         assert holder is not None, "a plan with slots needs a holder"
         quota = self._quota(plan.domain, plan.quota) if plan.quota else None
@@ -256,42 +250,42 @@ class LocalGate:
         bucket = self._bucket(plan, index)
         refund = release.refund_micro(index)
         bucket = buckets.settled(bucket, refund)
-        seen = release.observed.get(index)
-        if seen is not None:
+        observation = release.observed.get(index)
+        if observation is not None:
             bucket = buckets.observed(
                 bucket,
-                None if seen.remaining is None else round(seen.remaining * MICRO),
-                release.admitted.sent[index] + max(0, -refund),  # the answer has seen what it cost more
-                capacity=None if seen.capacity is None else round(seen.capacity * MICRO),
-                rate=None if seen.per_s is None else max(1, int(seen.per_s * MICRO)),
+                None if observation.remaining is None else round(observation.remaining * MICRO),
+                release.admitted.sent[index] + max(0, -refund),  # the response includes the extra cost
+                capacity=None if observation.capacity is None else round(observation.capacity * MICRO),
+                rate=None if observation.per_s is None else max(1, int(observation.per_s * MICRO)),
             )
-            if seen.wait_s is not None:
-                bucket = buckets.penalised(bucket, now_us + round(seen.wait_s * MICRO))
-            if seen.held_s is not None:
-                bucket = buckets.held(bucket, now_us + round(seen.held_s * MICRO))
+            if observation.wait_s is not None:
+                bucket = buckets.penalised(bucket, now_us + round(observation.wait_s * MICRO))
+            if observation.held_s is not None:
+                bucket = buckets.held(bucket, now_us + round(observation.held_s * MICRO))
         self._buckets[plan.domain, plan.buckets[index].key] = bucket
 
     def _record(self, plan: Plan, release: Release, now_us: int) -> tuple[float | None, bool]:
-        """For how long the breaker opened by this end, and whether it closed."""
+        """Record the outcome; return how long the breaker opened for, and whether it closed."""
         rule = plan.breaker
         if rule is None:
             return None, False
         key = (plan.domain, rule.key)
-        before = self._breakers.get(key, breakers.NEW)
-        after = breakers.recorded(
-            before, rule, release.health, now_us, probe=release.admitted.probe, reporter=release.reporter
+        old = self._breakers.get(key, breakers.NEW)
+        new = breakers.recorded(
+            old, rule, release.health, now_us, probe=release.admitted.probe, reporter=release.reporter
         )
-        self._breakers[key] = after
-        opened = after.times_opened > before.times_opened and after.mode is breakers.Mode.OPEN
-        closed = after.closed_at_us > before.closed_at_us
-        return (after.until_us - now_us) / MICRO if opened else None, closed
+        self._breakers[key] = new
+        opened = new.times_opened > old.times_opened and new.mode is breakers.Mode.OPEN
+        closed = new.closed_at_us > old.closed_at_us
+        return (new.until_us - now_us) / MICRO if opened else None, closed
 
     def _give_back(self, plan: Plan, holder: Holder) -> bool:
         assert plan.pool is not None
         pool = self._pool(plan.domain, plan.pool)
-        kept = pool.release(holder, self._quotas_of(plan.domain))
+        was_held = pool.release(holder, self._quotas_of(plan.domain))
         self._hand_over(plan.domain, pool)
-        return kept
+        return was_held
 
     def _leave(self, ask: AdmitRequest) -> None:
         plan, holder = ask.plan, ask.holder
@@ -383,6 +377,6 @@ def _costs(ask: AdmitRequest) -> list[int]:
 
 
 def _first_end_s(leases: Leases, now_us: int) -> float:
-    """When the first lease may end; 1 s where there is none."""
+    """Return the seconds until the first lease may expire; 1 without leases."""
     first_us = min(leases.until_us.values(), default=None)
     return 1.0 if first_us is None else max(0.001, (first_us - now_us) / MICRO)

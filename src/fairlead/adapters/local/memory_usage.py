@@ -14,10 +14,11 @@ _UNLIMITED = 1 << 60  # control groups write "no limit" as a number near 2^63
 
 
 class SystemMemory:
-    """See ``fairlead.engine.ports.MemoryGauge``.
+    """The port MemoryGauge.
 
-    The limit is *limit_bytes* if given (default None), else the smallest of this process's control groups
-    and the machine's memory. *root* is where the file systems are looked for (default ``/``).
+    Args:
+        limit_bytes: Default: the smallest limit of this process's control groups and the machine's memory.
+        root: The root of the file systems.
     """
 
     def __init__(self, limit_bytes: int | None = None, root: Path = Path("/")) -> None:
@@ -25,7 +26,6 @@ class SystemMemory:
         self._limit_bytes = limit_bytes or _smallest_limit(root)
 
     def usage(self) -> MemoryUsage:
-        """Resident bytes now and the limit found at the start; 0 used where nobody can tell."""
         try:
             resident_pages = int((self._root / "proc/self/statm").read_text().split()[1])
             used = resident_pages * os.sysconf("SC_PAGE_SIZE")
@@ -37,7 +37,7 @@ class SystemMemory:
 
 
 def resident_by_ps(pid: int) -> int:
-    """Resident bytes of *pid* as ``ps`` tells them; 0 if it cannot."""
+    """Return the resident bytes of *pid* by ``ps``; 0 if it fails."""
     try:
         command = ["ps", "-o", "rss=", "-p", str(pid)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
@@ -54,7 +54,7 @@ def _smallest_limit(root: Path) -> int | None:
 
 
 def _limit_files(root: Path) -> Iterator[Path]:
-    """The limit files of this process's control groups and all groups above them, both versions."""
+    """Yield the limit files of this process's control groups and their ancestors, for both versions."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:

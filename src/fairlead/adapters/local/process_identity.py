@@ -20,7 +20,7 @@ from fairlead.engine.ports import ProcessIdentity
 
 
 class _Host(Protocol):
-    """How one kind of system tells boots, namespaces and processes apart; None and "" mean unknown."""
+    """The identities of boots, namespaces and processes on one kind of system; None and "" mean unknown."""
 
     def boot_id(self) -> str: ...
     def pid_namespace(self) -> str: ...
@@ -29,12 +29,12 @@ class _Host(Protocol):
 
 
 class LocalProcesses:
-    """See ``fairlead.engine.ports.ProcessProbe``. *host* is chosen by the platform unless given."""
+    """The port ProcessProbe. *host*: default by the platform."""
 
     def __init__(self, host: _Host | None = None) -> None:
         self._host = host or (LinuxHost() if sys.platform == "linux" else PsHost())
         pid = os.getpid()
-        self._own = ProcessIdentity(
+        self._identity = ProcessIdentity(
             host=socket.gethostname(),
             boot_id=self._host.boot_id(),
             pid_namespace=self._host.pid_namespace(),
@@ -43,18 +43,16 @@ class LocalProcesses:
         )
 
     def identity(self) -> ProcessIdentity:
-        """Of this process, as found when this object was made."""
-        return self._own
+        return self._identity
 
     def is_dead(self, identity: ProcessIdentity) -> bool:
-        """True only with proof."""
         if not self._is_neighbour(identity):
             return False
         try:
             os.kill(identity.pid, 0)
         except ProcessLookupError:
             return True
-        except OSError:  # somebody else's process: it exists
+        except OSError:  # a process of another user: it exists
             pass
         started = self._host.started(identity.pid)
         if started is None:
@@ -62,10 +60,10 @@ class LocalProcesses:
         return started != identity.process_started or self._host.is_zombie(identity.pid)
 
     def _is_neighbour(self, identity: ProcessIdentity) -> bool:
-        own = self._own
-        known = own.boot_id and own.pid_namespace and identity.process_started and identity.pid > 0
-        same = (own.boot_id, own.pid_namespace) == (identity.boot_id, identity.pid_namespace)
-        return bool(known and same)
+        ours = self._identity
+        is_known = ours.boot_id and ours.pid_namespace and identity.process_started and identity.pid > 0
+        is_same = (ours.boot_id, ours.pid_namespace) == (identity.boot_id, identity.pid_namespace)
+        return bool(is_known and is_same)
 
 
 class LinuxHost:
@@ -84,17 +82,17 @@ class LinuxHost:
             return ""
 
     def started(self, pid: int) -> str | None:
-        """Clock ticks from boot to the start of *pid*."""
+        """Return the clock ticks from boot to the start of *pid*."""
         fields = self._stat(pid)
         return fields[19] if fields else None
 
     def is_zombie(self, pid: int) -> bool:
-        """Dead and not yet waited for; a leader whose threads live on is not dead."""
+        """Return whether *pid* is dead and not yet waited for; a leader with live threads is not dead."""
         fields = self._stat(pid)
         return bool(fields) and fields[0] in ("Z", "X") and int(fields[17]) <= 1
 
     def _stat(self, pid: int) -> list[str]:
-        """The fields behind the name, which may hold anything: state 0, num_threads 17, starttime 19."""
+        """Return the fields after the name, which may be any text: state 0, num_threads 17, starttime 19."""
         fields = _text(self._proc / str(pid) / "stat").rpartition(")")[2].split()
         return fields if len(fields) > 19 else []
 

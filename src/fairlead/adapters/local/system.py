@@ -17,7 +17,10 @@ draw = random.random
 
 
 def epoch_s() -> float:
-    """Seconds since 1970 by the wall clock: for moments that strangers tell, and nothing of ours (R10)."""
+    """Return the Unix time of the wall clock, for comparison with instants of other systems only.
+
+    Spec: R10.
+    """
     return time.time()
 
 
@@ -98,9 +101,9 @@ class SystemIds:
         return uuid7_from(now >> 12, (now & 0xFFF) << 62 | int.from_bytes(os.urandom(8), "big") >> 2)
 
     def lease_id(self) -> int:
-        """Random, 1 to 2^63 - 1."""
+        """Return a random number from 1 to 2^63 - 1."""
         return int.from_bytes(os.urandom(8)) >> 1 or 1
 
     def nonce(self) -> str:
-        """From the kernel's generator."""
+        """Return random text from the kernel's generator."""
         return secrets.token_urlsafe(32)
