@@ -57,7 +57,7 @@ async def test_rest_counts_calls_and_refuses_with_a_decimal(
     api: ShopifyApi, call: Caller, clock: ManualClock
 ) -> None:
     told = [await call("/admin/api/rest.json") for _ in range(4)]
-    assert [call.parse_limits(reply)[REQUESTS].left for reply in told] == [3, 2, 1, 0]
+    assert [call.parse_limits(reply)[REQUESTS].remaining for reply in told] == [3, 2, 1, 0]
     refused = await call("/admin/api/rest.json")
     assert (refused.status, refused.headers["retry-after"]) == (429, ("1.0",))
     assert call.refused(refused).wait_s == 1
@@ -93,7 +93,7 @@ async def test_rest_pages_by_link(call: Caller, clock: ManualClock) -> None:
 async def test_a_query_is_charged_what_it_asks_and_in_the_end_what_it_gave(call: Caller) -> None:
     reply = await query(call, "{ products(first: 40) { nodes { id } } }")
     points = call.parse_limits(reply)[POINTS]
-    assert (points.requested, points.actual, points.left) == (42, 27, 73)
+    assert (points.requested, points.actual, points.remaining) == (42, 27, 73)
     assert (points.capacity, points.per_s) == (100, 50)
 
 
@@ -102,11 +102,11 @@ async def test_throttled_is_a_200_that_says_when(api: ShopifyApi, call: Caller, 
     refused = await query(call, "{ shop }", cost=65)
     heard = call.refused(refused)
     assert (refused.status, heard.limit, heard.code) == (200, POINTS, "THROTTLED")
-    assert (heard.wait_s, heard.requested, heard.actual, heard.left) == (0.5, 65, None, 40)
+    assert (heard.wait_s, heard.requested, heard.actual, heard.remaining) == (0.5, 65, None, 40)
     await clock.advance(0.4)
     assert call.refused(await query(call, "{ shop }", cost=65)).wait_s == pytest.approx(0.1)
     await clock.advance(0.1)
-    assert call.parse_limits(await query(call, "{ shop }", cost=65))[POINTS].left == 0
+    assert call.parse_limits(await query(call, "{ shop }", cost=65))[POINTS].remaining == 0
     assert api.ledger.refused("acme", "graphql") == 2
 
 

@@ -109,11 +109,11 @@ async def test_netsuite_pages_by_offset() -> None:
 async def test_hubspot_rolls_its_window() -> None:
     clock = ManualClock()
     async with HubSpotApi(limit=3, clock=clock) as api, calling(api) as call:
-        assert call.parse_limits(await call(CONTACTS))[REQUESTS].left == 2
+        assert call.parse_limits(await call(CONTACTS))[REQUESTS].remaining == 2
         await clock.advance(6)
         assert [(await call(CONTACTS)).status for _ in range(3)] == [200, 200, 429]
         heard = call.refused(await call(CONTACTS))
-        assert (heard.limit, heard.code, heard.window_s, heard.left) == (
+        assert (heard.limit, heard.code, heard.window_s, heard.remaining) == (
             REQUESTS, "TEN_SECONDLY_ROLLING", 10, 0,
         )  # fmt: skip
         await clock.advance(4)  # the first has left the window, the other two have not
@@ -123,7 +123,7 @@ async def test_hubspot_rolls_its_window() -> None:
 async def test_hubspot_counts_days() -> None:
     clock = ManualClock()
     async with HubSpotApi(daily=2, clock=clock) as api, calling(api) as call:
-        assert [call.parse_limits(await call(CONTACTS))[DAILY].left for _ in range(2)] == [1, 0]
+        assert [call.parse_limits(await call(CONTACTS))[DAILY].remaining for _ in range(2)] == [1, 0]
         await clock.advance(3600)
         heard = call.refused(await call(CONTACTS))
         assert (heard.limit, heard.daily, heard.code) == (DAILY, True, "DAILY")
@@ -261,10 +261,10 @@ async def test_stripe_pages_by_the_last_one_seen() -> None:
 async def test_salesforce_counts_24_hours() -> None:
     clock = ManualClock()
     async with SalesforceApi(daily=2, clock=clock) as api, calling(api) as call:
-        assert [call.parse_limits(await call(QUERY))[DAILY].left for _ in range(2)] == [1, 0]
+        assert [call.parse_limits(await call(QUERY))[DAILY].remaining for _ in range(2)] == [1, 0]
         refused = await call(QUERY)
         heard = call.refused(refused)
-        assert (refused.status, heard.limit, heard.daily, heard.left) == (403, DAILY, True, 0)
+        assert (refused.status, heard.limit, heard.daily, heard.remaining) == (403, DAILY, True, 0)
         await clock.advance(86_400)
         assert (await call(QUERY)).status == 200
 

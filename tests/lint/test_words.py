@@ -39,7 +39,6 @@ CEILINGS: dict[str, Ceiling] = {
     "src/fairlead/engine/ports": (1, 0, 0, 0, 0),
     "src/fairlead/httpx.py": (1, 0, 0, 0, 0),
     "src/fairlead/httpx2.py": (1, 0, 0, 0, 0),
-    "src/fairlead/policy/limits": (40, 27, 25, 79, 10),
     "src/fairlead/policy/providers": (88, 8, 9, 46, 0),
     # ceilings end
 }

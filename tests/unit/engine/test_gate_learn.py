@@ -50,7 +50,7 @@ def test_how_many_calls_may_be_in_flight_is_told_to_the_pool(own: object, slots:
 )
 def test_a_limit_far_from_the_known_one_counts_once_it_is_told_twice(odd: LimitObservation) -> None:
     """R52: one odd answer rules nothing; what no bucket can be never does."""
-    usual = LimitObservation("points", left=7.0, capacity=1100.0, per_s=55.0)
+    usual = LimitObservation("points", remaining=7.0, capacity=1100.0, per_s=55.0)
     doubts = Doubts()
     for item, believed in ((odd, False), (usual, True), (odd, False), (odd, odd.window_s is None)):
         told = observations_for(PLAN, [item], doubts)
@@ -65,11 +65,11 @@ def test_no_call_costs_more_than_its_bucket_holds() -> None:
 
 
 def test_a_reset_that_comes_before_the_next_unit_is_waited_for() -> None:
-    seen = observations_for(PLAN, [LimitObservation("requests", left=0.0, reset_s=0.2)]).observed[0]
+    seen = observations_for(PLAN, [LimitObservation("requests", remaining=0.0, reset_s=0.2)]).observed[0]
     assert (seen.remaining, seen.held_s, seen.wait_s) == (40.0, 0.2, None)
     for item in (
-        LimitObservation("requests", left=0.0, reset_s=9.0),
-        LimitObservation("requests", left=3.0, reset_s=0.2),
+        LimitObservation("requests", remaining=0.0, reset_s=9.0),
+        LimitObservation("requests", remaining=3.0, reset_s=0.2),
     ):
         assert observations_for(PLAN, [item]).observed[0].held_s is None
 
@@ -135,7 +135,9 @@ def test_hints_are_bounded() -> None:
 
 
 def test_observed_window_becomes_a_bucket() -> None:
-    told = observations_for(PLAN, [LimitObservation("requests", left=60.0, capacity=100.0, window_s=10.0)])
+    told = observations_for(
+        PLAN, [LimitObservation("requests", remaining=60.0, capacity=100.0, window_s=10.0)]
+    )
     assert told.observed[0] == Observation(60.0, 10.0, 9.0, None)
 
 

@@ -89,7 +89,7 @@ def test_of_a_large_answer_of_graphql_the_ends_are_read() -> None:
         assert judged(raw, "shopify").result is Result.PARTIAL
         reply = LazyResponse(200, {}, raw)
         points = parse_limits("shopify", reply.excerpt(), now_epoch_s=None)[0]
-        assert (points.left, points.actual) == (90.0, 5.0)
+        assert (points.remaining, points.actual) == (90.0, 5.0)
         assert len(reply.body["data"]["orders"]) == len(LARGE)  # type: ignore[index]
     plain = json.dumps({"data": {"orders": LARGE}}).encode()
     assert judged(plain, "shopify").result is Result.OK

@@ -50,7 +50,7 @@ FIXTURES = {
         RawResponse(200, body=THROTTLED),
         LimitObservation(
             "points",
-            left=498,
+            remaining=498,
             capacity=1000,
             per_s=50,
             wait_s=pytest.approx(0.08),

@@ -118,7 +118,7 @@ def check(items: tuple[LimitObservation, ...]) -> None:
     limits = [item.limit for item in items]
     assert len(limits) == len(set(limits))
     for item in items:
-        for units in (item.left, item.capacity, item.per_s, item.window_s, item.requested, item.actual):
+        for units in (item.remaining, item.capacity, item.per_s, item.window_s, item.requested, item.actual):
             assert units is None or 0 <= units <= MOST
         for seconds in (item.reset_s, item.wait_s):
             assert seconds is None or 0 <= seconds <= LONGEST_S

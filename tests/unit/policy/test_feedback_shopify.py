@@ -23,7 +23,7 @@ STATUS = {"maximumAvailable": 2000.0, "currentlyAvailable": 1954, "restoreRate":
 def test_shopify_every_answer_tells_bucket_and_cost() -> None:
     body = cost(requestedQueryCost=101, actualQueryCost=46, throttleStatus=STATUS)
     assert listen(body=body) == (
-        LimitObservation("points", left=1954, capacity=2000, per_s=100, requested=101, actual=46),
+        LimitObservation("points", remaining=1954, capacity=2000, per_s=100, requested=101, actual=46),
     )
 
 
@@ -31,7 +31,7 @@ def test_shopify_absent_is_none_and_not_0() -> None:
     (item,) = listen(body=cost(requestedQueryCost=10))
     assert item == LimitObservation("points", requested=10)
     (item,) = listen(body=cost(actualQueryCost=0, throttleStatus={"currentlyAvailable": 0}))
-    assert item == LimitObservation("points", left=0, actual=0)
+    assert item == LimitObservation("points", remaining=0, actual=0)
     assert listen(body=cost()) == ()
 
 
@@ -85,11 +85,11 @@ def test_shopify_throttled_in_its_other_forms() -> None:
 
 def test_shopify_rest_bucket_and_refusal_are_one_item() -> None:
     (item,) = listen(x_shopify_shop_api_call_limit="32/40")
-    assert item == LimitObservation("requests", left=8, capacity=40)
+    assert item == LimitObservation("requests", remaining=8, capacity=40)
     (item,) = listen(429, x_shopify_shop_api_call_limit="40/40", retry_after="2.0")
-    assert item == LimitObservation("requests", left=0, capacity=40, wait_s=2)
+    assert item == LimitObservation("requests", remaining=0, capacity=40, wait_s=2)
     (item,) = listen(x_shopify_shop_api_call_limit="41/40")
-    assert item.left == 0
+    assert item.remaining == 0
 
 
 @pytest.mark.parametrize(
@@ -118,5 +118,5 @@ def test_shopify_bulk_refusal_does_not_hide_the_points() -> None:
     told = cost(requestedQueryCost=10, throttleStatus=STATUS)
     body = {**told, **bulk("bulkOperationRunQuery", "LIMIT_REACHED")}
     points, refusal = listen(body=body)
-    assert (points.limit, points.left, points.refused) == ("points", 1954, False)
+    assert (points.limit, points.remaining, points.refused) == ("points", 1954, False)
     assert (refusal.limit, refusal.refused) == ("bulk", True)

@@ -52,9 +52,9 @@ def test_current_draft_each_policy_is_a_limit() -> None:
         ratelimit='"burst";r=8;t=1, "daily";r=40;t=3600',
         ratelimit_policy='"burst";q=10;w=10, "daily";q=5000;w=86400',
     )
-    assert burst == LimitObservation("burst", left=8, capacity=10, window_s=10, reset_s=1)
+    assert burst == LimitObservation("burst", remaining=8, capacity=10, window_s=10, reset_s=1)
     assert daily == LimitObservation(
-        "daily", left=40, capacity=5000, window_s=86_400, reset_s=3600, daily=True
+        "daily", remaining=40, capacity=5000, window_s=86_400, reset_s=3600, daily=True
     )
 
 
@@ -69,13 +69,13 @@ def test_current_draft_each_policy_is_a_limit() -> None:
 )
 def test_all_forms_say_the_same(headers: dict[str, str]) -> None:
     (item,) = listen(**headers)
-    assert (item.limit, item.left, item.capacity, item.reset_s) == ("requests", 7, 100, 30)
+    assert (item.limit, item.remaining, item.capacity, item.reset_s) == ("requests", 7, 100, 30)
     assert not item.refused
 
 
 def test_a_kind_before_the_name_is_skipped() -> None:
     (item,) = listen(ratelimit='"api";r=489;t=189', ratelimit_policy='"fixed window";"api";q=500;w=300')
-    assert item == LimitObservation("api", left=489, capacity=500, window_s=300, reset_s=189)
+    assert item == LimitObservation("api", remaining=489, capacity=500, window_s=300, reset_s=189)
 
 
 @pytest.mark.parametrize(
@@ -106,23 +106,23 @@ def test_v3_what_cannot_be_read_is_as_good_as_absent(value: str) -> None:
 
 def test_v3_huge_numbers_are_bounded_and_times_left_to_clamp_hint() -> None:
     (item,) = listen(429, ratelimit=f'"a";r={10**15 - 1};t={10**10 - 1}')
-    assert (item.left, item.wait_s) == (1e9, 0.0)
+    assert (item.remaining, item.wait_s) == (1e9, 0.0)
     (item,) = listen(429, ratelimit=f'"a";r=0;t={10**10 - 1}')
     assert item.wait_s == 10**10 - 1
 
 
 def test_v3_a_repeated_policy_is_kept_at_its_tighter_reading() -> None:
-    assert listen(ratelimit='"a";r=5;t=1, "a";r=0;t=9') == (LimitObservation("a", left=0, reset_s=9),)
+    assert listen(ratelimit='"a";r=5;t=1, "a";r=0;t=9') == (LimitObservation("a", remaining=0, reset_s=9),)
 
 
 def test_v3_of_two_readings_as_tight_the_longer_one_is_kept() -> None:
     for value in ('"a";r=0;t=9, "a";r=0;t=40', '"a";r=0;t=40, "a";r=0;t=9'):
-        assert listen(ratelimit=value) == (LimitObservation("a", left=0, reset_s=40),)
+        assert listen(ratelimit=value) == (LimitObservation("a", remaining=0, reset_s=40),)
 
 
 def test_v3_policies_without_a_name_for_us_are_one_limit() -> None:
     for value in ('"per user";r=5, "per team";r=2', '"per team";r=2, "per user";r=5'):
-        assert listen(ratelimit=value) == (LimitObservation("requests", left=2),)
+        assert listen(ratelimit=value) == (LimitObservation("requests", remaining=2),)
 
 
 def test_a_refusal_blames_what_is_exhausted() -> None:
@@ -159,7 +159,7 @@ def test_a_refusal_takes_nothing_from_what_the_limit_told() -> None:
     )
     assert not burst.refused
     assert requests == LimitObservation(
-        "requests", left=40, capacity=500, window_s=86_400, wait_s=7, daily=True
+        "requests", remaining=40, capacity=500, window_s=86_400, wait_s=7, daily=True
     )
 
 
@@ -184,7 +184,7 @@ def test_older_reset_is_measured_by_the_servers_clock_and_by_none_where_there_is
     )
     assert item.wait_s == 90
     (item,) = parse_limits("standard", RawResponse(429, headers), now_epoch_s=None)
-    assert (item.left, item.reset_s, item.wait_s) == (0, None, 0)
+    assert (item.remaining, item.reset_s, item.wait_s) == (0, None, 0)
 
 
 @pytest.mark.parametrize("value", ["-1", "1.5", "1e3", "", "nan", "٣", "9" * 16, "9" * 5000])

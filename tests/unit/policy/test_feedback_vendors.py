@@ -41,13 +41,15 @@ HUBSPOT = {
     "x_hubspot_ratelimit_daily": "250000",
     "x_hubspot_ratelimit_daily_remaining": "249000",
 }
-ROLLING = LimitObservation("requests", left=187, capacity=190, window_s=10)
-DAY = LimitObservation("daily", left=249_000, capacity=250_000, window_s=86_400, daily=True)
+ROLLING = LimitObservation("requests", remaining=187, capacity=190, window_s=10)
+DAY = LimitObservation("daily", remaining=249_000, capacity=250_000, window_s=86_400, daily=True)
 
 
 def test_hubspot_headers() -> None:
     assert listen("hubspot", **HUBSPOT) == (ROLLING, DAY)
-    assert listen("hubspot", x_hubspot_ratelimit_remaining="3") == (LimitObservation("requests", left=3),)
+    assert listen("hubspot", x_hubspot_ratelimit_remaining="3") == (
+        LimitObservation("requests", remaining=3),
+    )
     assert listen("hubspot", x_hubspot_ratelimit_max="0", x_hubspot_ratelimit_daily="x") == ()
 
 
@@ -57,7 +59,7 @@ def policy(name: str) -> dict[str, str]:
 
 def test_hubspot_refusal_joins_what_the_headers_tell() -> None:
     rolling, day = listen("hubspot", 429, policy("TEN_SECONDLY_ROLLING"), **HUBSPOT)
-    assert (rolling.left, rolling.window_s, rolling.wait_s) == (187, 10, 0)
+    assert (rolling.remaining, rolling.window_s, rolling.wait_s) == (187, 10, 0)
     assert day == DAY
 
 
@@ -92,8 +94,8 @@ def limit_exceeded(message: str) -> list[dict[str, str]]:
 
 
 def test_salesforce_usage() -> None:
-    day = LimitObservation("daily", left=4982, capacity=5000, window_s=86_400, daily=True)
-    app = LimitObservation("app", left=233, capacity=250, window_s=86_400, daily=True)
+    day = LimitObservation("daily", remaining=4982, capacity=5000, window_s=86_400, daily=True)
+    app = LimitObservation("app", remaining=233, capacity=250, window_s=86_400, daily=True)
     assert listen("salesforce", sforce_limit_info="api-usage=18/5000") == (day,)
     both = "api-usage=18/5000; per-app-api-usage=17/250(appName=sample-connected-app)"
     assert listen("salesforce", sforce_limit_info=both) == (day, app)
@@ -119,7 +121,7 @@ def test_salesforce_usage_that_cannot_be_read(value: str) -> None:
 def test_salesforce_the_name_of_an_app_is_not_read_as_usage() -> None:
     told = "api-usage=18/5000; per-app-api-usage=17/250(appName=x); api-usage=5000/5000)"
     day, app = listen("salesforce", sforce_limit_info=told)
-    assert (day.left, app.left) == (4982, 233)
+    assert (day.remaining, app.remaining) == (4982, 233)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +144,7 @@ def test_salesforce_refusal(message: str, limit: str, daily: bool, status: int) 
 def test_salesforce_refused_day_is_one_item() -> None:
     body = limit_exceeded("TotalRequests Limit exceeded.")
     (day,) = listen("salesforce", 403, body, sforce_limit_info="api-usage=5001/5000")
-    assert (day.left, day.capacity, day.wait_s, day.daily) == (0, 5000, 0, True)
+    assert (day.remaining, day.capacity, day.wait_s, day.daily) == (0, 5000, 0, True)
 
 
 def test_salesforce_what_is_no_refusal() -> None:

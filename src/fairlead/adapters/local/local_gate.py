@@ -141,7 +141,7 @@ class LocalGate:
             return fence
         if passed is not None:
             assert plan.breaker is not None
-            self._breakers[plan.domain, plan.breaker.key] = passed.after
+            self._breakers[plan.domain, plan.breaker.key] = passed.next_state
         return self._spend(ask, costs, fence, redeemed=redeemed, probe=passed.probe if passed else 0)
 
     def _judge_breaker(self, ask: AdmitRequest, now_us: int) -> breakers.Pass | GateRefusal | None:
@@ -262,7 +262,7 @@ class LocalGate:
             if observation.wait_s is not None:
                 bucket = buckets.penalised(bucket, now_us + round(observation.wait_s * MICRO))
             if observation.held_s is not None:
-                bucket = buckets.held(bucket, now_us + round(observation.held_s * MICRO))
+                bucket = buckets.block(bucket, now_us + round(observation.held_s * MICRO))
         self._buckets[plan.domain, plan.buckets[index].key] = bucket
 
     def _record(self, plan: Plan, release: Release, now_us: int) -> tuple[float | None, bool]:

@@ -68,7 +68,7 @@ class LocalBreakers:
         decision = policy.judge(entry.breaker, _short(rule), self._now_us(), int(request.call_s * MICRO))
         if isinstance(decision, int):
             return GateRefusal(RefusedBy.BREAKER, decision / MICRO)
-        entry.breaker = decision.after
+        entry.breaker = decision.next_state
         if not decision.probe:
             return await self._gate.admit(request)
         result: AdmitResult | None = None

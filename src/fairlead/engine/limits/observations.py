@@ -174,10 +174,10 @@ def _observation(item: LimitObservation, bucket: BucketLimit, doubts: Doubts) ->
             capacity, per_s, is_lost = None, None, stated != current
     wait_s = _wait_s(item)
     unit_s = 1 / (per_s or bucket.per_s)
-    if wait_s is None and item.left == 0 and item.reset_s is not None and item.reset_s < unit_s:
+    if wait_s is None and item.remaining == 0 and item.reset_s is not None and item.reset_s < unit_s:
         reset_s = clamp_hint(item.reset_s, daily_limit=item.daily)  # all of it comes back at once, and sooner
         return Observation(capacity or bucket.capacity, capacity, per_s, held_s=reset_s), is_lost
-    return Observation(item.left, capacity, per_s, wait_s), is_lost
+    return Observation(item.remaining, capacity, per_s, wait_s), is_lost
 
 
 def _wait_s(item: LimitObservation) -> float | None:
@@ -187,7 +187,7 @@ def _wait_s(item: LimitObservation) -> float | None:
     daily limit without a time of its reset is tried again after a while, since the provider's day may end at
     any time.
     """
-    if item.wait_s is None or (item.left is not None and item.requested is not None):
+    if item.wait_s is None or (item.remaining is not None and item.requested is not None):
         return None
     wait_s = item.wait_s or (HINT_CAP_S if item.daily else 0.0)
     return clamp_hint(wait_s, daily_limit=item.daily)

@@ -3,12 +3,12 @@
     closed ──failures──► open ──time──► half-open, one probe ──healthy──► closed, ramping up
                           ▲                         └──unhealthy──► open, twice as long
 
-Only the health of the destination counts: a response that refuses a request is healthy, and a 429 goes to the
-bucket. While the breaker is not closed, only the probe decides, and only until another probe begins: earlier
-requests and late responses are ignored. A probe whose head has arrived (a stream) admits other calls by the
-ramp, and decides by the end of its body, unless the ramp is over by then. A probe is identified by the end of
-its time. A clock that is set back by more than *open_max_s* moves that end (`in_time`): then nothing decides
-until it has passed.
+Only the health of the destination counts: a response that refuses a request is healthy, and a 429 goes to
+the bucket. While the breaker is not closed, only the probe decides, and only until another probe begins:
+earlier requests and late responses are ignored. Once the head of its response has arrived (a stream), a
+probe admits other calls by the ramp, and decides by the end of its body, unless the ramp is over by then. A
+probe is identified by the end of its time. A clock that is set back by more than *open_max_s* moves that
+end (`in_time`): then nothing decides until it has passed.
 
 A call that could not connect may have met a fault of its own process. Such calls count only once two
 processes report them while none has succeeded in the window; limits/local_breakers.py is the breaker of
@@ -40,7 +40,7 @@ class Mode(IntEnum):
 
 
 class DestinationHealth(IntEnum):
-    """What one call told of its destination."""
+    """The health of a destination as one call showed it."""
 
     NEUTRAL = 0
     """Nothing: it was cancelled, or never sent."""
@@ -99,7 +99,7 @@ class Breaker:
     good: tuple[int, ...] = (0,) * TICKS
     bad: tuple[int, ...] = (0,) * TICKS
     reporter: int = 0
-    """The process that did not reach it; while it is open, the one whose probe last did not."""
+    """The process that did not reach it; while it is open, the process of the last failed probe."""
     unreached: int = 0
     """How many calls of that one process did not reach it. They do not count yet."""
 
@@ -110,14 +110,14 @@ NEW = Breaker()
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """A call may go on; *after* is the state once it is sent. *probe*: its name if it decides, or 0."""
+    """A call may go on; *next_state* is the state once it is sent. *probe*: its name if it decides, or 0."""
 
-    after: Breaker
+    next_state: Breaker
     probe: int = 0
 
 
 def idle(breaker: Breaker, now_us: int) -> bool:
-    """Whether it is closed and its window is empty, like a new one."""
+    """Return whether it is closed and its window is empty, like a new one."""
     passed = now_us // TICK_US - breaker.tick
     return (
         breaker.mode is Mode.CLOSED and not breaker.closed_at_us and not breaker.in_a_row and passed > TICKS
@@ -125,7 +125,7 @@ def idle(breaker: Breaker, now_us: int) -> bool:
 
 
 def judge(breaker: Breaker, rule: BreakerRule, now_us: int, probe_us: int) -> Pass | int:
-    """Whether one more call may be sent; else after how many microseconds to ask again.
+    """Return whether one more call may be sent, else the microseconds until the next request.
 
     *probe_us*: how long the call may take, if it becomes the probe.
     """
@@ -140,7 +140,7 @@ def judge(breaker: Breaker, rule: BreakerRule, now_us: int, probe_us: int) -> Pa
 
 
 def in_time(breaker: Breaker, rule: BreakerRule, now_us: int) -> Breaker:
-    """After the clock was set back nothing lies further ahead than it may."""
+    """Return the state with no instant further ahead than possible, as after a clock was set back."""
     latest_us = now_us + round(rule.open_max_s * MICRO)
     if breaker.until_us <= latest_us and breaker.closed_at_us <= now_us:
         return breaker

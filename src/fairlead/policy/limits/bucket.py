@@ -31,7 +31,7 @@ class Bucket:
     blocked_until_us: int
     """Nothing comes back before: the vendor asked for a wait."""
     sent: int
-    """All that was ever spent. Its growth tells what an observation cannot have seen (R24)."""
+    """All that was ever spent. Its growth since a call shows what an observation cannot include. Spec: R24."""
     booked: int
     """Promised to waiters and not redeemed."""
     capacity: int
@@ -40,14 +40,14 @@ class Bucket:
 
 
 def born(limit: BucketLimit, birth_us: int, *, full: bool = False) -> Bucket:
-    """A bucket nothing is known of: empty at its domain's birth, or *full* where nobody was there before."""
+    """Return a bucket without a record: empty at its domain's birth, or *full* where nobody was there before."""
     capacity = limit.capacity_micro
     level = capacity if full else 0
     return Bucket(level, 0, birth_us, 0, 0, 0, capacity, limit.rate_micro, limit.version)
 
 
 def refilled(bucket: Bucket, limit: BucketLimit, now_us: int, birth_us: int) -> Bucket:
-    """The bucket at *now_us*, from now on under *limit* if that is newer than the one it knows.
+    """Return the bucket at *now_us*, from now on under *limit* if that is newer than the one it knows.
 
     A record from before *birth_us* is not trusted: what was spent since may be lost, so nothing is left at
     that moment, nor of what was promised. A debt is what is not paid off by then. A clock that was set back
@@ -76,7 +76,7 @@ def _filled(bucket: Bucket, at_us: int) -> Bucket:
 
 
 def _apply_limit(bucket: Bucket, limit: BucketLimit) -> Bucket:
-    """A newer limit keeps what was spent: a smaller capacity takes from the level, a larger adds nothing."""
+    """Return the bucket under a newer limit; a smaller capacity lowers the level, a larger one adds nothing."""
     if not is_newer(limit.version, bucket.version):
         return bucket
     capacity = limit.capacity_micro
@@ -85,7 +85,7 @@ def _apply_limit(bucket: Bucket, limit: BucketLimit) -> Bucket:
 
 
 def idle(bucket: Bucket, now_us: int) -> bool:
-    """Whether it is full and not held, like a bucket first used long after its creation."""
+    """Return whether it is full and not blocked, like a bucket first used long after its creation."""
     return (
         bucket.booked == 0
         and bucket.blocked_until_us <= now_us
@@ -94,7 +94,7 @@ def idle(bucket: Bucket, now_us: int) -> bool:
 
 
 def wait_us(bucket: Bucket, cost: int) -> int:
-    """Microseconds until *cost* can be spent, as seen at ``at_us``; 0: now. -1: never, it is too small."""
+    """Return the microseconds until *cost* can be spent, as seen at ``at_us``; 0: now. -1: never, it is too small."""
     if cost > bucket.capacity:
         return -1
     blocked_us = max(0, bucket.blocked_until_us - bucket.at_us)
@@ -105,17 +105,17 @@ def wait_us(bucket: Bucket, cost: int) -> int:
 
 
 def spent(bucket: Bucket, cost: int) -> Bucket:
-    """*cost* is sent now."""
+    """Return the bucket after *cost* was sent."""
     return replace(bucket, level=bucket.level - cost, sent=bucket.sent + cost)
 
 
 def booked(bucket: Bucket, cost: int) -> Bucket:
-    """*cost* is promised for a turn to come."""
+    """Return the bucket after *cost* was reserved."""
     return replace(bucket, level=bucket.level - cost, booked=bucket.booked + cost)
 
 
 def redeemable_in_us(bucket: Bucket, cost: int) -> int:
-    """Microseconds until a promise of *cost* that is due can be sent; 0: now.
+    """Return the microseconds until a due reservation of *cost* can be sent; 0: now.
 
     Turns that many took late all fall due together; what came back meanwhile filled no more than the bucket.
     """
@@ -124,12 +124,12 @@ def redeemable_in_us(bucket: Bucket, cost: int) -> int:
 
 
 def redeemed(bucket: Bucket, cost: int) -> Bucket:
-    """A promise of *cost* is sent now."""
+    """Return the bucket after a reservation of *cost* was sent."""
     return replace(bucket, booked=bucket.booked - cost, sent=bucket.sent + cost)
 
 
 def unbooked(bucket: Bucket, cost: int) -> Bucket:
-    """A promise of *cost* is taken back, or was not redeemed in time."""
+    """Return the bucket after a reservation of *cost* was cancelled or expired."""
     return replace(bucket, level=bucket.level + cost, booked=bucket.booked - cost)
 
 
@@ -146,7 +146,7 @@ def settled(bucket: Bucket, refund: int) -> Bucket:
 def observed(
     bucket: Bucket, level: int | None, sent_then: int, *, capacity: int | None = None, rate: int | None = None
 ) -> Bucket:
-    """The vendor said that *level* was left, in the answer to a call after which ``sent`` was *sent_then*.
+    """Return the bucket after the provider reported *level*, in the response to a call with ``sent`` at *sent_then*.
 
     What was sent since is taken off, for the vendor may not have seen it: the order of answers does not
     matter (R24). Down is believed at once, up only when nothing was sent since. *capacity* and *rate* are
@@ -163,19 +163,19 @@ def observed(
     if level is None:
         return bucket
     since = max(0, bucket.sent - sent_then)
-    left = min(level, bucket.capacity) - since - bucket.booked
-    if since == 0 or left < bucket.level:
-        return replace(bucket, level=left, rest=0)
+    remaining = min(level, bucket.capacity) - since - bucket.booked
+    if since == 0 or remaining < bucket.level:
+        return replace(bucket, level=remaining, rest=0)
     return bucket
 
 
-def held(bucket: Bucket, until_us: int) -> Bucket:
-    """The vendor refused for another limit: nothing before *until_us*, and then what is left."""
+def block(bucket: Bucket, until_us: int) -> Bucket:
+    """Return the bucket after a refusal for another limit: nothing before *until_us*, then what remains."""
     return replace(bucket, blocked_until_us=max(bucket.blocked_until_us, until_us))
 
 
 def penalised(bucket: Bucket, until_us: int) -> Bucket:
-    """The vendor refused: nothing before *until_us*, and from there at the rate, without a burst."""
+    """Return the bucket after a refusal: nothing before *until_us*, then the rate without a burst."""
     return replace(
         bucket,
         level=min(bucket.level, -bucket.booked),

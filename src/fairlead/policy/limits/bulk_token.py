@@ -1,4 +1,4 @@
-"""The name of a place among bulk operations, as text: who has it may keep the place, and give it back (G5).
+"""The token of a slot for a bulk operation: its bearer may renew and release the slot. Spec: G5.
 
     000f3c...9a . 1795334 . 0199...-process . 0199...-job . gid://shopify/BulkOperation/1
 
@@ -35,19 +35,19 @@ class BulkToken:
         return f"{self.lease_id:016x}.{self.fence}.{self.process}.{self.job}.{self.running_id}"
 
     def holder(self, tenant: str) -> Holder:
-        """Who holds the lease."""
+        """Return the holder of the lease."""
         return Holder(self.lease_id, self.process, tenant, self.job)
 
 
 def parse_token(text: str) -> BulkToken | None:
-    """The token that *text* is; None where it is none."""
-    found = _FORM.fullmatch(text)
-    if found is None:
+    """Parse *text*; None if it is no token."""
+    match = _FORM.fullmatch(text)
+    if match is None:
         return None
-    lease_id, fence, process, job, running_id = found.groups()
+    lease_id, fence, process, job, running_id = match.groups()
     return BulkToken(int(lease_id, 16), int(fence), process, job, running_id)
 
 
 def is_running_id(text: str) -> bool:
-    """Whether *text* can be a vendor's name of an operation: 1 to 200 visible characters."""
+    """Return whether *text* can be a provider's id of an operation: 1 to 200 visible characters."""
     return _RUNNING.fullmatch(text) is not None

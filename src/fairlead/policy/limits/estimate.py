@@ -1,7 +1,7 @@
 """What a call will cost, where its caller does not say: what calls of its operation cost before (G2).
 
 A vendor takes what it thinks a query may cost before it runs it, and gives back what was not used: so the
-estimate is of the former where the answer tells it, else of the latter. It rises at once and falls slowly: a
+estimate is of the former where the response states it, else of the latter. It rises at once and falls slowly: a
 call that costs more than was thought is refused, one that costs less is only paid back later.
 """
 
@@ -28,20 +28,22 @@ class CostEstimates:
     (None, {'points': 90.0})
     """
 
-    _known: dict[Hashable, dict[str, float]] = field(default_factory=dict)
+    _costs: dict[Hashable, dict[str, float]] = field(default_factory=dict)
 
     def of(self, operation: Hashable) -> Mapping[str, float]:
-        """What its next call is thought to cost, by limit; a limit of which nothing is known is not there."""
-        return self._known.get(operation, _NOTHING)
+        """Return the expected cost of the next call by limit; a limit without a record is absent."""
+        return self._costs.get(operation, _NOTHING)
 
     def record(self, operation: Hashable, limit: str, cost: float) -> None:
-        """An answer told. What cost nothing was not run, and says nothing of the next."""
+        """Record the cost that a response reported. A cost of 0 is ignored, since nothing was run."""
         if cost <= 0:
             return
-        costs = self._known.get(operation)
+        costs = self._costs.get(operation)
         if costs is None:
-            if len(self._known) >= _MOST_KNOWN:
-                self._known.clear()
-            costs = self._known[operation] = {}
-        known = costs.get(limit)
-        costs[limit] = cost if known is None or cost > known else known + (cost - known) * FALLS_BY
+            if len(self._costs) >= _MOST_KNOWN:
+                self._costs.clear()
+            costs = self._costs[operation] = {}
+        previous = costs.get(limit)
+        costs[limit] = (
+            cost if previous is None or cost > previous else previous + (cost - previous) * FALLS_BY
+        )

@@ -15,7 +15,7 @@ class BucketCheck:
     calls: int
     spent: float
     most_over: float
-    """The largest of what was spent in a window, less capacity + rate · window; 0 where none was over."""
+    """Return the largest cost in a window, less capacity + rate · window; 0 where none was over."""
     violation: str
 
 

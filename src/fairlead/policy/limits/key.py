@@ -33,7 +33,7 @@ class KeyKind(StrEnum):
     One for a server that stands alone; in a cluster one a domain and one a server.
     """
     WITNESS = "s"
-    """When the server's clock was last found right, by who had known it for long; one beside each marker."""
+    """When the server's clock was last found right, by a process that had known it for long; one beside each marker."""
     CELL = "c"
     """All numbers of a domain, in one hash: a field for each bucket, breaker, pool and quota."""
     BUCKET = "b"
@@ -50,11 +50,11 @@ class Part(StrEnum):
     BOOKINGS = ":t"
     """Turns promised in a bucket, sorted by the end of their redemption."""
     LEASES = ":l"
-    """Who holds a slot of a pool, sorted by the end of the lease."""
+    """The holders of slots of a pool, sorted by the end of the lease."""
     LINE = ":w"
-    """Who waits in a class of a pool, sorted by since when. The number of the class follows."""
+    """The waiters of a class of a pool, sorted by their start. The number of the class follows."""
     ALIVE = ":a"
-    """Until when those who wait are known to live."""
+    """Until when waiters are known to be alive."""
     EVENTS = ":e"
     """What happened in a pool or bucket: a stream of bounded length."""
     FAILURES = ":f"
@@ -81,7 +81,7 @@ _SERVER = re.compile(r"\{\d+\}:m", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Keyspace:
-    """All keys of one installation on a server that others may use as well. *name* tells them apart."""
+    """All keys of one installation on a server that others may use as well. *name* distinguishes them."""
 
     name: str = "fairlead"
 
@@ -94,21 +94,21 @@ class Keyspace:
 
     @property
     def prefix(self) -> str:
-        """What all keys begin with."""
+        """The prefix of all keys."""
         return f"{self.name}{LAYOUT}:"
 
     def key(self, kind: KeyKind, domain: Domain, *names: str) -> str:
-        """The key of *kind* for *names* in *domain*."""
+        """Return the key of *kind* for *names* in *domain*."""
         tail = f":{digest(names)}" if names else ""
         return f"{self.prefix}{{{digest(domain.parts)}}}:{kind}{tail}"
 
     @staticmethod
     def field(letter: str, key: str) -> str:
-        """The field of a cell for what is called *key*: 23 characters."""
+        """Return the field of a cell for *key*: 23 characters."""
         return letter + digest([key])
 
     def named(self, key: str) -> str | None:
-        """What kind of key *key* is, as people call it; None: it has our prefix, and no kind of ours.
+        """Return the kind of *key* in words; None: it has our prefix, and no kind of ours.
 
         >>> keys, domain = Keyspace(), Domain(("tenant", "acme"))
         >>> keys.named(keys.key(KeyKind.POOL, domain, "bulk") + Part.LINE + "2")
@@ -122,11 +122,11 @@ class Keyspace:
 
     @property
     def marker(self) -> str:
-        """The one marker of a server that is no cluster."""
+        """The only marker of a server that is no cluster."""
         return f"{self.prefix}{KeyKind.MARKER}"
 
     def marker_of(self, key: str) -> str | None:
-        """What vouches for *key* in a cluster: the marker of its domain; None: it is of no domain.
+        """Return the marker for *key* in a cluster: the marker of its domain; None: it is of no domain.
 
         >>> keys, domain = Keyspace(), Domain(("tenant", "acme"))
         >>> keys.marker_of(keys.key(KeyKind.CELL, domain)) == keys.key(KeyKind.MARKER, domain)
@@ -136,7 +136,7 @@ class Keyspace:
         return f"{self.prefix}{shape[1]}{KeyKind.MARKER}" if shape and shape[1] else None
 
     def breaker_at(self, failures: str) -> tuple[str, str]:
-        """Return the cell and the field of the breaker whose latest failures are at the key *failures*.
+        """Return the cell and the field of the breaker with its latest failures at the key *failures*.
 
         >>> keys, domain = Keyspace(), Domain(("tenant", "acme"))
         >>> failures = keys.key(KeyKind.BREAKER, domain, "host") + Part.FAILURES
@@ -147,18 +147,18 @@ class Keyspace:
         return f"{domain}:{KeyKind.CELL}", f"k{digested}"
 
     def channel(self, process: str) -> str:
-        """Where *process* is told of its grants."""
+        """Return the channel for the grants of *process*."""
         return f"{self.prefix}g:{process}"
 
 
 def digest(names: Iterable[str]) -> str:
-    """22 URL-safe characters that stand for *names*, each counted with its length.
+    """Return 22 URL-safe characters that stand for *names*, each counted with its length.
 
     >>> digest(["a:b", "c"]) == digest(["a", "b:c"])
     False
     """
-    told = blake2b(digest_size=16)
+    digest = blake2b(digest_size=16)
     for name in names:
         raw = name.encode("utf-8", "surrogatepass")
-        told.update(len(raw).to_bytes(4, "big") + raw)
-    return urlsafe_b64encode(told.digest())[:22].decode()
+        digest.update(len(raw).to_bytes(4, "big") + raw)
+    return urlsafe_b64encode(digest.digest())[:22].decode()

@@ -35,7 +35,7 @@ def version_of(level: int, owner: int, moment: int) -> int:
 
     Args:
         level: GUESS, OBSERVED or EXPLICIT.
-        owner: The id of the connection whose plan has them.
+        owner: The id of the connection of that plan.
         moment: Their time in microseconds since the epoch.
     """
     moment_ms = moment if moment < _OWNER else moment // 1000 - _YEAR_2020_MS
@@ -103,7 +103,7 @@ def is_bucket(capacity: float, per_s: float) -> bool:
 
 
 def per_window(key: str, limit: float, window_s: float, *, burst: float | None = None) -> BucketLimit:
-    """A bucket that never lets more than *limit* units through in any *window_s* seconds.
+    """Return a bucket that never lets more than *limit* units through in any *window_s* seconds.
 
     For vendors that count in windows (HubSpot: 100 in 10 s): a bucket with a capacity of *limit* would let
     twice as many through in one window. *burst*: units at once, default a tenth of *limit*, at least 1; the
@@ -131,7 +131,7 @@ class PoolLimit:
         max_wait_s: A call that waited longer goes first, whatever its class.
         max_waiters: Further waiters are refused, except one of each tenant up to twice as many.
         fenced: Whether the fence of a later lease is larger even if Redis's clock was set back meanwhile,
-            for locks whose fence is stored elsewhere.
+            for locks with a fence that is stored elsewhere.
 
     Spec: G4, G5.
     """
@@ -160,9 +160,11 @@ class PoolLimit:
             raise InvalidConfigError(f"pool {self.key!r}: a minimum for an unknown class", hint=hint)
 
     def kept_for_others(self, of_class: int, used: Mapping[int, int]) -> int:
-        """Free slots that class *of_class* must leave, while the classes hold *used* slots."""
+        """Return the free slots that class *of_class* must leave, while the classes hold *used* slots."""
         return sum(
-            max(0, kept - used.get(number, 0)) for number, kept in self.minimum.items() if number != of_class
+            max(0, reserved - used.get(number, 0))
+            for number, reserved in self.minimum.items()
+            if number != of_class
         )
 
 
@@ -235,7 +237,7 @@ class Plan:
                 f"{len(self.buckets)} buckets for one call", hint=f"at most {MAX_BUCKETS}"
             )
         keys = sorted(bucket.key for bucket in self.buckets)
-        if any(one == other for one, other in pairwise(keys)):
+        if any(key == other for key, other in pairwise(keys)):
             raise InvalidConfigError("two buckets of one call have the same key", hint="name one otherwise")
         if self.quota is not None and self.pool is None:
             raise InvalidConfigError(
@@ -249,8 +251,8 @@ class Plan:
         return self.domain, pool, quota, *(bucket.key for bucket in self.buckets)
 
 
-def _check(noun: str, key: str, what: str, value: float, least: float, most: float) -> None:
+def _check(noun: str, key: str, quantity: str, value: float, least: float, most: float) -> None:
     if not least <= value <= most:  # NaN fails it, too
         raise InvalidConfigError(
-            f"{noun} {key!r}: {what} is {value:g}", hint=f"give {least:g} to {most:g} for {what}"
+            f"{noun} {key!r}: {quantity} is {value:g}", hint=f"give {least:g} to {most:g} for {quantity}"
         )

@@ -1,4 +1,4 @@
-"""What people switch by hand at the gate, for as long as an emergency lasts (G6, G8, G12).
+"""Overrides: manual changes of the gate in an emergency. Spec: G6, G8, G12.
 
     isolated   calls are refused, before anything else
     disabled   no limit is applied; taken back at once, or for a growing share of the connections
@@ -19,7 +19,7 @@ from fairlead.errors import InvalidInputError
 from fairlead.policy.text.names import check_label, check_name, check_tenant, shown
 
 STEPS = (0.1, 0.25, 0.5, 1.0)
-"""The shares of connections whose limits are on again, one step after the other."""
+"""The shares of connections with limits in force again, step by step."""
 MAX_REASON_BYTES = 500
 
 
@@ -40,9 +40,13 @@ class OverrideScope:
     account: str | None = None
 
     def __post_init__(self) -> None:
-        """InvalidInputError where it is none of the three."""
-        given = (self.tenant is not None, self.provider is not None, self.account is not None)
-        if given not in ((False, False, False), (False, True, False), (True, True, True)):
+        """Check that it is one of the three.
+
+        Raises:
+            InvalidInputError: It is not.
+        """
+        names = (self.tenant is not None, self.provider is not None, self.account is not None)
+        if names not in ((False, False, False), (False, True, False), (True, True, True)):
             raise InvalidInputError(
                 "a switch reaches everything, one provider, or one connection",
                 tenant=self.tenant,
@@ -56,12 +60,12 @@ class OverrideScope:
 
     @property
     def is_connection(self) -> bool:
-        """Whether it is one connection only."""
+        """True for one connection."""
         return self.tenant is not None
 
     @property
     def names(self) -> Names:
-        """As ``touching`` gives them."""
+        """The names as ``scopes_covering`` returns them."""
         return self.tenant or "", self.provider or "", self.account or ""
 
     def __str__(self) -> str:
@@ -79,12 +83,12 @@ Names = tuple[str, str, str]
 
 
 def scopes_covering(tenant: str, provider: str, account: str) -> tuple[Names, Names, Names]:
-    """The names of whatever may reach one connection, the widest first."""
+    """Return the names of the scopes that cover one connection, the widest first."""
     return ("", "", ""), ("", provider, ""), (tenant, provider, account)
 
 
 def rollout_share(age_s: float, every_s: float, steps: Sequence[float] = STEPS) -> float:
-    """The share of connections whose limits are on, *age_s* after they began to come back.
+    """Return the share of connections with limits in force, *age_s* after the roll-out began.
 
     Each of *steps* lasts *every_s*, and the last one for good.
 
@@ -95,17 +99,20 @@ def rollout_share(age_s: float, every_s: float, steps: Sequence[float] = STEPS) 
 
 
 def rollout_position(tenant: str, provider: str, account: str) -> float:
-    """A number in [0, 1) that never changes for a connection and is even over many: it is on again once the
-    share is larger."""
-    told = blake2b(digest_size=8)
+    """Return a stable number in [0, 1) for a connection: its limits are in force once the share is larger."""
+    digest = blake2b(digest_size=8)
     for name in (tenant, provider, account):
         raw = name.encode("utf-8", "surrogatepass")
-        told.update(len(raw).to_bytes(4, "big") + raw)
-    return float(int.from_bytes(told.digest(), "big") >> 11) / 2**53
+        digest.update(len(raw).to_bytes(4, "big") + raw)
+    return float(int.from_bytes(digest.digest(), "big") >> 11) / 2**53
 
 
 def check_reason(reason: str) -> str:
-    """*reason* if it says something; else InvalidInputError."""
+    """Return *reason*.
+
+    Raises:
+        InvalidInputError: It is empty or too long.
+    """
     if not reason.strip():
         raise InvalidInputError("a switch without a reason", hint="say why: whoever meets it asks")
     return check_label("reason", reason, MAX_REASON_BYTES)

@@ -1,11 +1,11 @@
-"""Slots with a lease each, and the line of those who wait for one (G4).
+"""Slots with a lease each, and the line of waiters. Spec: G4.
 
 The leases are the only truth: in use is how many there are. Nothing is counted up or down, so nothing can
 be left over: a holder that dies is gone when its lease ends. A slot that comes free is given on in the same
-step to one live waiter, under a short lease that the waiter must claim; so none is idle while somebody
-waits, nobody is woken in vain, and a grant to the dead comes back by itself.
+step to one live waiter, under a short lease that the waiter must claim; so no slot is idle
+while a call waits, no waiter is woken in vain, and a grant to a dead waiter expires.
 
-Who waited ``max_wait_s`` or longer goes first, then the lower class number, then who waits longest.
+Waiters of ``max_wait_s`` or longer go first, then those of a lower class number, then the longest waiting.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import NamedTuple
 from fairlead.policy.limits.limit import MICRO, PoolLimit, QuotaLimit, is_newer
 
 SCANNED = 64
-"""Waiters of a class that are looked at for one whose tenant is below its quota."""
+"""Waiters of a class that are examined for one of a tenant below its quota."""
 
 
 class Holder(NamedTuple):
-    """Who asks for a slot. Two askers are the same if all of this is the same."""
+    """The identity of a caller for a slot: two callers are the same if all fields are equal."""
 
     lease_id: int
     process: str
@@ -33,7 +33,7 @@ class Holder(NamedTuple):
 
 
 class Leases:
-    """Leases by their end. Nothing else says who holds what."""
+    """Leases by their end: the only record of holders."""
 
     def __init__(self) -> None:
         self.until_us: dict[Holder, int] = {}
@@ -45,7 +45,7 @@ class Leases:
         return holder in self.until_us
 
     def reap(self, now_us: int, not_before_us: int) -> list[Holder]:
-        """Take out what has ended, and give it; nothing before *not_before_us*."""
+        """Remove and return ended leases; nothing before *not_before_us*."""
         if now_us < not_before_us:
             return []
         ended = [holder for holder, until_us in self.until_us.items() if until_us <= now_us]
@@ -75,7 +75,7 @@ Quotas = Callable[[QuotaLimit], Leases]
 
 
 class Pool:
-    """The slots of one pool and who waits for them."""
+    """The slots of one pool and its waiters."""
 
     def __init__(self, limit: PoolLimit) -> None:
         self.leases = Leases()
@@ -97,9 +97,9 @@ class Pool:
     def take(
         self, holder: Holder, now_us: int, since_us: int, alive_us: int, quotas: Quotas
     ) -> tuple[Take, list[Holder]]:
-        """A slot for *holder*, or a place in the line if it stays alive for *alive_us* (0: it does not wait).
+        """Give *holder* a slot, or a place in the line if it stays alive for *alive_us* (0: it does not wait).
 
-        Also gives all whom this step handed a slot. Asked again by a holder of a lease, it is granted again.
+        Also returns all new holders. Asked again by a holder of a lease, it is granted again.
         """
         lease_us = round(self.limit.lease_s * MICRO)
         if holder in self.leases:
@@ -142,7 +142,7 @@ class Pool:
     def renew(
         self, holder: Holder, now_us: int, alive_us: int, quotas: Quotas, *, adopt: bool = False
     ) -> bool:
-        """Another lease for a holder, or *alive_us* more for one who waits. True: it has a slot.
+        """Renew the lease of a holder, or keep a waiter alive for *alive_us* more. True: it has a slot.
 
         *adopt*: it took the slot elsewhere, and is let in whatever the capacity.
         """
@@ -154,7 +154,7 @@ class Pool:
         return False
 
     def hand_over(self, now_us: int, quotas: Quotas) -> list[Holder]:
-        """Give free slots to who waits, in order, each for ``claim_s``; gives who got one."""
+        """Give free slots to waiters in order, each for ``claim_s``; return the new holders."""
         granted = []
         while (following := self._next(now_us, quotas)) is not None:
             del self.waiting[following]
@@ -176,7 +176,7 @@ class Pool:
         return quota is None or len(quotas(quota)) < quota.capacity
 
     def used(self) -> Mapping[int, int]:
-        """Slots in use by class."""
+        """Return the slots in use by class."""
         used: dict[int, int] = {}
         for holder in self.leases.until_us:
             used[holder.priority_class] = used.get(holder.priority_class, 0) + 1
@@ -193,7 +193,7 @@ class Pool:
         return heads[0][1] if heads else None
 
     def _heads(self, quotas: Quotas) -> Iterator[tuple[int, Holder]]:
-        """Of each class the first that may take a slot, best class first."""
+        """Yield the first waiter of each class that may take a slot, best class first."""
         for number in range(1, self.limit.classes + 1):
             line = sorted(
                 (waiter.since_us, holder.lease_id, holder)

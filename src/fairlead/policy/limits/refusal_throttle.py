@@ -1,6 +1,6 @@
-"""Who asks for admission again and again without heeding the answer is told so without asking anybody (G1).
+"""A tenant that repeats refused requests without waiting is refused locally. Spec: G1.
 
-Only refused requests count: a tenant whose calls are let through may ask as often as it likes.
+Only refused requests count: admitted calls of a tenant are never throttled.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _MOST_TENANTS = 10_000
 
 @dataclass(slots=True)
 class _Window:
-    since_s: float
+    since_mono: float
     refused: int = 0
 
 
@@ -26,19 +26,19 @@ class RefusalThrottle:
     most: int = MOST_REFUSED
     _windows: dict[str, _Window] = field(default_factory=dict)
 
-    def throttled_s(self, tenant: str, now_s: float) -> float | None:
-        """How long *tenant* is not to be served; None: it may ask."""
+    def throttled_s(self, tenant: str, now_mono: float) -> float | None:
+        """Return the seconds for which *tenant* is refused; None: it may ask."""
         window = self._windows.get(tenant)
-        if window is None or now_s >= window.since_s + WINDOW_S or window.refused < self.most:
+        if window is None or now_mono >= window.since_mono + WINDOW_S or window.refused < self.most:
             return None
-        return window.since_s + WINDOW_S - now_s
+        return window.since_mono + WINDOW_S - now_mono
 
-    def refused(self, tenant: str, now_s: float) -> bool:
-        """Note a refusal; True the moment the tenant has had too many."""
+    def refused(self, tenant: str, now_mono: float) -> bool:
+        """Count a refusal; return True when the tenant reaches the bound."""
         window = self._windows.get(tenant)
-        if window is None or now_s >= window.since_s + WINDOW_S:
+        if window is None or now_mono >= window.since_mono + WINDOW_S:
             if len(self._windows) >= _MOST_TENANTS:
                 self._windows.clear()
-            window = self._windows[tenant] = _Window(now_s)
+            window = self._windows[tenant] = _Window(now_mono)
         window.refused += 1
         return window.refused == self.most

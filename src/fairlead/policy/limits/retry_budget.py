@@ -17,7 +17,7 @@ _MOST_KNOWN = 50_000
 
 
 def may_retry(in_flight: int, retries_in_flight: int) -> bool:
-    """Whether one more retry may be sent while *in_flight* calls run, of which some are retries.
+    """Return whether one more retry may be sent while *in_flight* calls run, of which some are retries.
 
     At most a fifth of the calls in flight are retries, but three always may be. Counted per process.
 
@@ -34,21 +34,21 @@ class Pace:
     second: int = 0
     calls: int = 0
     """First tries of this second, and of the one *before*."""
-    before: int = 0
+    calls_before: int = 0
     retries: int = 0
 
-    def at(self, now_s: float) -> Pace:
-        """Itself, brought to *now_s* (of any clock that does not go back)."""
-        second = int(now_s)
+    def at(self, now_mono: float) -> Pace:
+        """Return itself, advanced to *now_mono*."""
+        second = int(now_mono)
         if second > self.second:
-            self.before = self.calls if second == self.second + 1 else 0
+            self.calls_before = self.calls if second == self.second + 1 else 0
             self.second, self.calls, self.retries = second, 0, 0
         return self
 
     @property
     def may_retry(self) -> bool:
-        """Whether one more retry fits into this second; three always do."""
-        return self.retries < max(FLOOR, PACE_SHARE * self.before)
+        """Return whether one more retry fits into this second; three always do."""
+        return self.retries < max(FLOOR, PACE_SHARE * self.calls_before)
 
 
 class RetryBudget:
@@ -63,39 +63,39 @@ class RetryBudget:
         self._paces: dict[Hashable, Pace] = {}
 
     def may_retry(self, connection: Hashable) -> bool:
-        """Whether one more retry fits in beside what is in flight."""
+        """Return whether one more retry fits beside the calls in flight."""
         return may_retry(self._calls.get(connection, 0), self._retries.get(connection, 0))
 
-    def takes_retry(self, connection: Hashable, now_s: float) -> bool:
-        """The same for one that a call makes by itself, which is counted here if it fits in."""
-        pace = self._pace(connection, now_s)
+    def takes_retry(self, connection: Hashable, now_mono: float) -> bool:
+        """Count a retry that a call makes by itself; return False if it does not fit."""
+        pace = self._pace(connection, now_mono)
         if not (pace.may_retry and self.may_retry(connection)):
             return False
         pace.retries += 1
         return True
 
-    def note_first(self, connection: Hashable, now_s: float) -> None:
-        """A call is sent for the first time."""
-        self._pace(connection, now_s).calls += 1
+    def note_first(self, connection: Hashable, now_mono: float) -> None:
+        """Count the first attempt of a call."""
+        self._pace(connection, now_mono).calls += 1
 
-    def _pace(self, connection: Hashable, now_s: float) -> Pace:
-        known = self._paces.get(connection)
-        if known is None:
+    def _pace(self, connection: Hashable, now_mono: float) -> Pace:
+        pace = self._paces.get(connection)
+        if pace is None:
             if len(self._paces) >= _MOST_KNOWN:
                 self._paces.clear()
-            known = self._paces[connection] = Pace(int(now_s))
-        return known.at(now_s)
+            pace = self._paces[connection] = Pace(int(now_mono))
+        return pace.at(now_mono)
 
     def count(self, connection: Hashable, *, retry: bool = False) -> None:
-        """An admitted call begins, or with *retry* a retry asks or runs; to be uncounted when it is over."""
+        """Count an admitted call, or with *retry* a retry, until it ends."""
         counts = self._retries if retry else self._calls
         counts[connection] = counts.get(connection, 0) + 1
 
     def uncount(self, connection: Hashable, *, retry: bool = False) -> None:
-        """It is over."""
+        """End the count of a call."""
         counts = self._retries if retry else self._calls
-        left = counts[connection] - 1
-        if left:
-            counts[connection] = left
+        remaining = counts[connection] - 1
+        if remaining:
+            counts[connection] = remaining
         else:
             del counts[connection]

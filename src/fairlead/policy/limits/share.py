@@ -12,7 +12,7 @@ NOTHING_UNITS, NOTHING_PER_S = 0.001, 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The share of one of *processes*, whose *rank*, from 0, is its place in an order that all of them know.
+    """The share of one of *processes*. *rank*, from 0, is its place in an order that all of them know.
 
     *steady*: there were never more of them during the last lease, so no other process holds a slot of that
     time.
@@ -23,7 +23,7 @@ class Share:
     steady: bool = field(default=False, compare=False)
 
     def slots(self, capacity: int) -> int:
-        """Whole slots of *capacity*; the first ranks get what does not divide.
+        """Return the whole slots of *capacity*; the first ranks get what does not divide.
 
         >>> [Share(3, rank).slots(5) for rank in range(3)]
         [2, 2, 1]
@@ -57,5 +57,5 @@ def share_of(plan: Plan, share: Share) -> Plan:
 
 
 def pool_share(pool: PoolLimit, capacity: int) -> PoolLimit:
-    """*pool* with *capacity* slots; nothing is kept for a class any more."""
+    """Return *pool* with *capacity* slots and none reserved for a class."""
     return replace(pool, capacity=capacity, minimum={})

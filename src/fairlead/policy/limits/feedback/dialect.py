@@ -1,7 +1,7 @@
 """How each provider says what is left of its limits: one table of dialects, one way in (G3).
 
-A dialect hears what only its vendor says. What is said everywhere, a refusal by status with Retry-After, is
-added here, and only where the dialect heard no refusal itself: a 429 for a locked object or a spent day must
+A dialect reads what only its provider says. What is said everywhere, a refusal by status with Retry-After, is
+added here, and only if the dialect found no refusal itself: a 429 for a locked object or a spent day must
 not be taken for one of the whole connection.
 """
 
@@ -29,7 +29,7 @@ from fairlead.policy.limits.feedback.stripe import stripe
 from fairlead.policy.text.names import shown
 
 Dialect = Callable[[RawResponse, float | None], tuple[LimitObservation, ...]]
-"""Takes an answer and our clock (None: unknown); gives what was heard, each limit once. Never raises."""
+"""Takes an answer and our clock (None: unknown); returns the observations, each limit once. Never raises."""
 
 DialectName = Literal["hubspot", "mercadolibre", "netsuite", "salesforce", "shopify", "standard", "stripe"]
 
@@ -50,7 +50,7 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType(
 def parse_limits(
     dialect: str, reply: RawResponse, *, now_epoch_s: float | None
 ) -> tuple[LimitObservation, ...]:
-    """What *reply* says about the provider's limits, each limit at most once; empty where it says nothing.
+    """Return the observations in *reply*, at most one for each limit.
 
     *now_epoch_s*: our clock, for moments in answers without a Date header of their own.
 

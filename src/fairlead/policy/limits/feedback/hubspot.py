@@ -1,6 +1,6 @@
 """HubSpot: a rolling window, a day, and search with a limit of its own.
 
-A refusal names its policy in the body. Search answers carry no rate headers; that tells a refused search
+A refusal names its policy in the body. Search answers carry no rate headers; that distinguishes a refused search
 from a refused call where the policy is SECONDLY, which both use. The headers ``-Secondly`` are not read: the
 vendor sends them still, but enforces the rolling window in their place.
 """
@@ -17,7 +17,7 @@ from fairlead.policy.limits.feedback.raw_response import (
     SEARCH,
     LimitObservation,
     RawResponse,
-    asked_s,
+    refusal_wait_s,
     with_refusal,
 )
 from fairlead.policy.limits.feedback.readers import count, header, member, word
@@ -27,13 +27,13 @@ _WINDOWS_S = {"TEN_SECONDLY_ROLLING": 10.0, "SECONDLY": 1.0, "DAILY": DAY_S}
 
 
 def hubspot(reply: RawResponse, now_epoch_s: float | None) -> tuple[LimitObservation, ...]:
-    """The rolling window and the day as the headers tell them, and what a refusal was for.
+    """Return the rolling window and the day from the headers, and the limit that refused.
 
     Source: developers.hubspot.com docs/api/usage-details, changelog 2018-11-06 (headers);
     reference/gate.md §6.
     """
     items = (*_rolling(reply), *_daily(reply))
-    wait_s = asked_s(reply, now_epoch_s)
+    wait_s = refusal_wait_s(reply, now_epoch_s)
     if reply.status == 423:
         return with_refusal(items, LimitObservation(OBJECT, wait_s=max(_LOCKED_S, wait_s)))
     if reply.status == 477:  # the account is being moved between data centres
@@ -55,16 +55,16 @@ def _limit_of(code: str, items: tuple[LimitObservation, ...]) -> str:
 
 def _rolling(reply: RawResponse) -> Iterator[LimitObservation]:
     capacity = count(header(reply, "x-hubspot-ratelimit-max")) or None
-    left = count(header(reply, "x-hubspot-ratelimit-remaining"))
+    remaining = count(header(reply, "x-hubspot-ratelimit-remaining"))
     window_ms = count(header(reply, "x-hubspot-ratelimit-interval-milliseconds"))
-    if left is not None or capacity is not None:
+    if remaining is not None or capacity is not None:
         yield LimitObservation(
-            REQUESTS, left=left, capacity=capacity, window_s=window_ms / 1000 if window_ms else None
+            REQUESTS, remaining=remaining, capacity=capacity, window_s=window_ms / 1000 if window_ms else None
         )
 
 
 def _daily(reply: RawResponse) -> Iterator[LimitObservation]:
     capacity = count(header(reply, "x-hubspot-ratelimit-daily")) or None
-    left = count(header(reply, "x-hubspot-ratelimit-daily-remaining"))
-    if left is not None or capacity is not None:
-        yield LimitObservation(DAILY, left=left, capacity=capacity, window_s=DAY_S, daily=True)
+    remaining = count(header(reply, "x-hubspot-ratelimit-daily-remaining"))
+    if remaining is not None or capacity is not None:
+        yield LimitObservation(DAILY, remaining=remaining, capacity=capacity, window_s=DAY_S, daily=True)

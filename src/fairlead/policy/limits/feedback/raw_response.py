@@ -1,4 +1,4 @@
-"""An answer as the feedback parsers see it, and what one of them heard in it.
+"""The response as the feedback parsers see it, and one observation of a limit.
 
 Absent is None and never 0: "nothing left" and "nothing told" lead to opposite decisions.
 """
@@ -50,42 +50,42 @@ class RawResponse:
     """The body where it is no JSON: XML of a SOAP service, or plain text."""
 
     def __post_init__(self) -> None:
-        """Headers as HTTP clients have them: a text would pass for a list of its characters.
+        """Normalise the headers: names in lower case, and a single text as a tuple.
 
         >>> RawResponse(429, {"Retry-After": "120"}).headers
         {'retry-after': ('120',)}
         """
         if all(type(values) is tuple and name.islower() for name, values in self.headers.items()):
             return
-        told: dict[str, tuple[str, ...]] = {}
+        headers: dict[str, tuple[str, ...]] = {}
         for name, values in self.headers.items():
-            known = told.get(name.lower(), ())
-            told[name.lower()] = (*known, values) if isinstance(values, str) else (*known, *values)
-        object.__setattr__(self, "headers", told)
+            previous = headers.get(name.lower(), ())
+            headers[name.lower()] = (*previous, values) if isinstance(values, str) else (*previous, *values)
+        object.__setattr__(self, "headers", headers)
 
     @property
     def is_markup(self) -> bool:
-        """Whether it may be XML or HTML."""
+        """True if it may be XML or HTML."""
         return (self.text or "")[:64].lstrip("\ufeff \t\r\n\0").startswith("<")
 
     def may_contain(self, word: str) -> bool:
-        """Whether *word* may stand in its body: asked before a body is read that nobody else may want."""
+        """Return whether the body may contain *word*, without parsing it."""
         return self.body is not None or self.text is not None
 
     def holds(self, word: bytes, behind: re.Pattern[bytes]) -> bool:
-        """Whether *word* with *behind* right after it stands in its body as it came; see `stands_in`.
+        """Return whether the raw body contains *word* directly followed by *behind*; see `stands_in`.
 
         False where its JSON was read.
         """
         return stands_in((self.text or "").encode("utf-8", "replace"), word, behind)
 
     def count(self, word: str) -> int:
-        """How often *word* stands in its body as it came; 0 where its JSON was read."""
+        """Return how often the raw body contains *word*; 0 if its JSON was parsed."""
         return (self.text or "").count(word)
 
 
 def stands_in(raw: bytes, word: bytes, behind: re.Pattern[bytes]) -> bool:
-    """Whether *word* stands in *raw* with *behind* right after it, or too often to look at each of them.
+    """Return whether *raw* contains *word* directly followed by *behind*, or too often to examine each.
 
     One expression for both would be tried at each of them, however many a hostile answer has, and nobody else
     has his turn meanwhile.
@@ -106,13 +106,13 @@ class LimitObservation:
     """What an answer said of one limit. None: it did not say.
 
     *limit*: which of the provider's limits, one of the names above or the provider's own name of a policy.
-    *left*: units left now. *capacity*: units at most, per window where *window_s* is told: such a limit
+    *remaining*: units left now. *capacity*: units at most, per window if *window_s* is stated: such a limit
     becomes a bucket by ``policy.gate.limit.per_window``, never one that holds a whole window. *per_s*: units
     that come back each second. *window_s*: the vendor counts in windows so long. *reset_s*: the units come
     back at once in so many seconds.
 
     *wait_s*: the provider refused, and asks to wait so long; 0.0 for a refusal without a time, None where it
-    did not refuse. As told, not clamped: that is ``clamp_hint(wait_s, daily_limit=daily)``. *daily*: a limit
+    did not refuse. As stated, not clamped: that is ``clamp_hint(wait_s, daily_limit=daily)``. *daily*: a limit
     of a day (or longer), so a refusal parks until its reset.
 
     *requested*, *actual*: units this call was estimated at, and units it took. *code*: the vendor's word
@@ -120,7 +120,7 @@ class LimitObservation:
     """
 
     limit: str
-    left: float | None = None
+    remaining: float | None = None
     capacity: float | None = None
     per_s: float | None = None
     window_s: float | None = None
@@ -138,18 +138,18 @@ class LimitObservation:
 
 
 def retry_after_s(reply: RawResponse, now_epoch_s: float | None) -> float | None:
-    """Seconds that Retry-After asks for, a date being measured by the server's clock; None: nothing told."""
-    told = {name: reply.headers.get(name, ()) for name in ("retry-after", "retry-after-ms", "date")}
-    return server_hint(told, now_epoch_s=now_epoch_s)
+    """Return the seconds of Retry-After, a date measured by the server's clock; None without one."""
+    headers = {name: reply.headers.get(name, ()) for name in ("retry-after", "retry-after-ms", "date")}
+    return server_hint(headers, now_epoch_s=now_epoch_s)
 
 
-def asked_s(reply: RawResponse, now_epoch_s: float | None) -> float:
-    """The wait of a refusal: Retry-After, or 0.0."""
+def refusal_wait_s(reply: RawResponse, now_epoch_s: float | None) -> float:
+    """Return the wait of a refusal: Retry-After, or 0.0."""
     return retry_after_s(reply, now_epoch_s) or 0.0
 
 
 def refusal_s(reply: RawResponse, now_epoch_s: float | None) -> float | None:
-    """The wait in seconds where the status alone refuses: any 429, and a 503 that asks for a wait.
+    """Return the wait in seconds if the status alone refuses: any 429, and a 503 that asks for a wait.
 
     A bare 503 is an outage, which is the breaker's affair.
     """
@@ -162,18 +162,18 @@ def refusal_s(reply: RawResponse, now_epoch_s: float | None) -> float | None:
 def with_refusal(
     items: tuple[LimitObservation, ...], refusal: LimitObservation
 ) -> tuple[LimitObservation, ...]:
-    """*items* and *refusal*: one item where both speak of the same limit.
+    """Return *items* with *refusal*, merged if both concern the same limit.
 
-    Numbers that *items* tell stay; those of *refusal* fill the gaps.
+    Numbers of *items* stay; those of *refusal* fill the gaps.
     """
     for index, item in enumerate(items):
         if item.limit == refusal.limit:
-            told = replace(
+            merged = replace(
                 item,
                 window_s=item.window_s or refusal.window_s,
                 wait_s=refusal.wait_s,
                 daily=item.daily or refusal.daily,
                 code=refusal.code,
             )
-            return (*items[:index], told, *items[index + 1 :])
+            return (*items[:index], merged, *items[index + 1 :])
     return (*items, refusal)

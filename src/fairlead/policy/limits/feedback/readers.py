@@ -28,7 +28,7 @@ _ELEMENT = re.compile(rf"<(?:{_NAME}:)?({_NAME})(?:[ \t\r\n][^<>]{{0,500}})?>([^
 
 
 def number(value: object, at_least: float = 0.0) -> float | None:
-    """*value* if JSON wrote it as a number not below *at_least*; what is above 1e9 counts as 1e9.
+    """Return *value* if JSON wrote it as a number not below *at_least*; what is above 1e9 counts as 1e9.
 
     >>> number(498), number("498"), number(True), number(float("nan")), number(-1)
     (498.0, None, None, None, None)
@@ -40,7 +40,7 @@ def number(value: object, at_least: float = 0.0) -> float | None:
 
 
 def member(value: object, *path: str) -> object:
-    """What stands under *path* in nested JSON objects; None where a part of it is missing."""
+    """Return the value at *path* in nested JSON objects; None if a part is missing."""
     for key in path:
         if not isinstance(value, dict):
             return None
@@ -49,17 +49,17 @@ def member(value: object, *path: str) -> object:
 
 
 def entries(value: object) -> tuple[object, ...]:
-    """The first entries of a JSON array; none where it is no array."""
+    """Return the first entries of a JSON array; none if it is no array."""
     return tuple(value[:_MOST_ENTRIES]) if isinstance(value, list) else ()
 
 
 def word(value: object) -> str:
-    """*value* if it is a text of reasonable length; else the empty one, which is on no list of codes."""
+    """Return *value* if it is a text of reasonable length, else an empty one, which is no code."""
     return value if isinstance(value, str) and len(value) <= _LONGEST_WORD else ""
 
 
 def header(reply: RawResponse, name: str) -> str | None:
-    """The one value of a header that is no list; None where absent, too long, or told twice."""
+    """Return the single value of a header; None if absent, too long, or repeated."""
     values = reply.headers.get(name, ())
     if len(values) != 1 or len(values[0]) > _LONGEST_HEADER:
         return None
@@ -67,7 +67,7 @@ def header(reply: RawResponse, name: str) -> str | None:
 
 
 def count(text: str | None) -> float | None:
-    """The whole number that a header holds.
+    """Return the whole number in a header.
 
     >>> count("190"), count("1e3"), count("-1"), count(None)
     (190.0, None, None, None)
@@ -76,26 +76,26 @@ def count(text: str | None) -> float | None:
 
 
 def share(text: str | None) -> tuple[float, float] | None:
-    """(left, capacity) from "used/capacity". More used than there is leaves 0.
+    """Return (left, capacity) from "used/capacity". More used than there is leaves 0.
 
     >>> share("32/40"), share("41/40"), share("0/0")
     ((8.0, 40.0), (0.0, 40.0), None)
     """
-    found = _SHARE.fullmatch(text) if text is not None else None
-    if found is None:
+    match = _SHARE.fullmatch(text) if text is not None else None
+    if match is None:
         return None
-    used, capacity = count(found[1]), count(found[2])
+    used, capacity = count(match[1]), count(match[2])
     if used is None or not capacity:
         return None
     return max(0.0, capacity - used), capacity
 
 
 def elements(text: str | None, *names: str) -> Iterator[tuple[str, str]]:
-    """(local name, content) of the XML elements of these *names* that hold nothing but text.
+    """Yield (local name, content) of the XML elements of these *names* that hold nothing but text.
 
     >>> list(elements("<f:code>WS_REQUEST_BLOCKED</f:code>", "code"))
     [('code', 'WS_REQUEST_BLOCKED')]
     """
-    for found in _ELEMENT.finditer((text or "")[:LONGEST_TEXT]):
-        if found[1] in names:
-            yield found[1], found[2].strip()
+    for match in _ELEMENT.finditer((text or "")[:LONGEST_TEXT]):
+        if match[1] in names:
+            yield match[1], match[2].strip()

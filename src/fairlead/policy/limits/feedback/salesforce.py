@@ -17,7 +17,7 @@ from fairlead.policy.limits.feedback.raw_response import (
     REQUESTS,
     LimitObservation,
     RawResponse,
-    asked_s,
+    refusal_wait_s,
     with_refusal,
 )
 from fairlead.policy.limits.feedback.readers import elements, entries, header, member, share, word
@@ -32,7 +32,7 @@ _USAGE = re.compile(
 
 
 def salesforce(reply: RawResponse, now_epoch_s: float | None) -> tuple[LimitObservation, ...]:
-    """The day's use from Sforce-Limit-Info, and what a refusal was for; it comes as 403 and as a SOAP fault.
+    """Return the day's use from Sforce-Limit-Info, and what a refusal was for; it comes as 403 and as a SOAP fault.
 
     Source: developer.salesforce.com app-limits-platform-api; reference/gate.md §6.
     """
@@ -42,7 +42,7 @@ def salesforce(reply: RawResponse, now_epoch_s: float | None) -> tuple[LimitObse
         return items
     limit = _limit_of(message)
     window_s = DAY_S if limit == DAILY else None
-    wait_s = asked_s(reply, now_epoch_s)
+    wait_s = refusal_wait_s(reply, now_epoch_s)
     return with_refusal(
         items, LimitObservation(limit, window_s=window_s, wait_s=wait_s, daily=limit == DAILY, code=_CODE)
     )
@@ -55,15 +55,15 @@ def _limit_of(message: str) -> str:
 
 
 def _usage(reply: RawResponse) -> Iterator[LimitObservation]:
-    found = _USAGE.fullmatch(header(reply, "sforce-limit-info") or "")
-    for limit, told in ((DAILY, found[1]), (APP, found[2])) if found else ():
-        use = share(told)
+    match = _USAGE.fullmatch(header(reply, "sforce-limit-info") or "")
+    for limit, usage in ((DAILY, match[1]), (APP, match[2])) if match else ():
+        use = share(usage)
         if use is not None:
-            yield LimitObservation(limit, left=use[0], capacity=use[1], window_s=DAY_S, daily=True)
+            yield LimitObservation(limit, remaining=use[0], capacity=use[1], window_s=DAY_S, daily=True)
 
 
 def _refusal(reply: RawResponse) -> str | None:
-    """The message of a refusal; None where there is none."""
+    """Return the message of a refusal; None if there is none."""
     if reply.status >= 400:  # in a 200 it would be a record with such fields
         for error in entries(reply.body) or (reply.body,):
             if member(error, "errorCode") == _CODE:

@@ -1,6 +1,6 @@
 """Shopify: points of GraphQL, calls of REST, bulk operations.
 
-GraphQL tells its bucket in each answer, also in the refusal, which comes as 200 with code THROTTLED (some
+GraphQL states its bucket in each response, also in the refusal, which comes as 200 with code THROTTLED (some
 saw 429) and without Retry-After: the wait is what is missing, at the rate at which it comes back. A throttled
 query was not run, so its actual cost is null.
 """
@@ -16,7 +16,7 @@ from fairlead.policy.limits.feedback.raw_response import (
     REQUESTS,
     LimitObservation,
     RawResponse,
-    asked_s,
+    refusal_wait_s,
 )
 from fairlead.policy.limits.feedback.readers import MOST, entries, header, member, number, share, word
 
@@ -26,7 +26,7 @@ _LEAST_RATE = 1e-6  # as in gate.limit: a slower bucket is none, and dividing by
 
 
 def shopify(reply: RawResponse, now_epoch_s: float | None) -> tuple[LimitObservation, ...]:
-    """Points, calls and bulk operations, each as far as told.
+    """Return points, calls and bulk operations, as far as the response states them.
 
     Source: shopify.dev docs/apps/build/apis/graphql-admin/rate-limits; docs/api/admin-rest/usage/rate-limits;
     docs/api/admin-graphql/latest/enums/BulkOperationUserErrorCode; community.shopify.com/t/8456.
@@ -42,10 +42,10 @@ def _points(reply: RawResponse, now_epoch_s: float | None) -> Iterator[LimitObse
     throttled = _throttled(reply, cost)
     item = LimitObservation(
         POINTS,
-        left=number(member(status, "currentlyAvailable")),
+        remaining=number(member(status, "currentlyAvailable")),
         capacity=number(member(status, "maximumAvailable"), at_least=1),
         per_s=number(member(status, "restoreRate"), at_least=_LEAST_RATE),
-        wait_s=asked_s(reply, now_epoch_s) if throttled else None,
+        wait_s=refusal_wait_s(reply, now_epoch_s) if throttled else None,
         requested=number(member(cost, "requestedQueryCost")),
         actual=number(member(cost, "actualQueryCost")),
         code="THROTTLED" if throttled else None,
@@ -66,21 +66,21 @@ def _throttled(reply: RawResponse, cost: object) -> bool:
 
 
 def _with_shortfall(item: LimitObservation) -> LimitObservation:
-    """*item* with the time until the points it lacks are back: 502 asked, 498 left, 50 a second: 80 ms."""
-    if item.requested is None or item.left is None or item.per_s is None:
+    """Return *item* with the time until the points it lacks are back: 502 asked, 498 left, 50 a second: 80 ms."""
+    if item.requested is None or item.remaining is None or item.per_s is None:
         return item
-    missing_s = max(0.0, item.requested - item.left) / item.per_s
+    missing_s = max(0.0, item.requested - item.remaining) / item.per_s
     return replace(item, wait_s=max(item.wait_s or 0.0, min(missing_s, MOST)))
 
 
 def _calls(reply: RawResponse) -> Iterator[LimitObservation]:
-    told = share(header(reply, "x-shopify-shop-api-call-limit"))
-    if told is not None:
-        yield LimitObservation(REQUESTS, left=told[0], capacity=told[1])
+    usage = share(header(reply, "x-shopify-shop-api-call-limit"))
+    if usage is not None:
+        yield LimitObservation(REQUESTS, remaining=usage[0], capacity=usage[1])
 
 
 def _bulk(reply: RawResponse) -> Iterator[LimitObservation]:
-    """A bulk operation that could not start: one runs already (to be adopted), or too many do."""
+    """Yield a bulk operation that could not start: one runs already (to be adopted), or too many do."""
     if not reply.may_contain("userErrors"):
         return
     data = member(reply.body, "data")

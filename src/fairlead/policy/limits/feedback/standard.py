@@ -40,34 +40,36 @@ _KIND = re.compile(r'(\A|,)[ \t]*"[^"\\]{0,256}";[ ]*(?=")')
 
 
 def standard(reply: RawResponse, now_epoch_s: float | None) -> tuple[LimitObservation, ...]:
-    """What the RateLimit headers of *reply* say, else what X-RateLimit-* says.
+    """Return the limits of the RateLimit headers, else of X-RateLimit-*.
 
     Source: draft-ietf-httpapi-ratelimit-headers 07 to 11; reference/gate.md §2.3.
     """
-    items = _heard(_states(reply, now_epoch_s))
-    is_spent = reply.status == 403 and any(item.left == 0 for item in items)  # a limit, in GitHub's spelling
+    items = _by_limit(_states(reply, now_epoch_s))
+    is_spent = reply.status == 403 and any(
+        item.remaining == 0 for item in items
+    )  # a limit, in GitHub's spelling
     if refusal_s(reply, now_epoch_s) is None and not is_spent:
         return items
-    asked_s = retry_after_s(reply, now_epoch_s)
-    blamed = [item for item in items if item.left == 0] or (items if len(items) == 1 else ())
+    stated_s = retry_after_s(reply, now_epoch_s)
+    blamed = [item for item in items if item.remaining == 0] or (items if len(items) == 1 else ())
     if not blamed:
-        return with_refusal(items, LimitObservation(REQUESTS, wait_s=asked_s or 0.0))
-    return tuple(replace(item, wait_s=_wait_s(item, asked_s)) if item in blamed else item for item in items)
+        return with_refusal(items, LimitObservation(REQUESTS, wait_s=stated_s or 0.0))
+    return tuple(replace(item, wait_s=_wait_s(item, stated_s)) if item in blamed else item for item in items)
 
 
-def _wait_s(item: LimitObservation, asked_s: float | None) -> float:
-    if asked_s is not None:
-        return asked_s
-    return (item.reset_s or 0.0) if item.left == 0 else 0.0
+def _wait_s(item: LimitObservation, stated_s: float | None) -> float:
+    if stated_s is not None:
+        return stated_s
+    return (item.reset_s or 0.0) if item.remaining == 0 else 0.0
 
 
 def _states(reply: RawResponse, now_epoch_s: float | None) -> tuple[QuotaState, ...]:
-    told = reply.headers
-    if "ratelimit" in told or "ratelimit-policy" in told:
-        told = dict(told)
+    headers = reply.headers
+    if "ratelimit" in headers or "ratelimit-policy" in headers:
+        headers = dict(headers)
         for name in ("ratelimit", "ratelimit-policy"):
-            told[name] = [_without_kind(value) for value in told.get(name, ())]
-    return parse_ratelimit(told) or _older(reply.headers, now_epoch_s)
+            headers[name] = [_without_kind(value) for value in headers.get(name, ())]
+    return parse_ratelimit(headers) or _older(reply.headers, now_epoch_s)
 
 
 def _without_kind(value: str) -> str:
@@ -75,11 +77,11 @@ def _without_kind(value: str) -> str:
 
 
 def _older(headers: Mapping[str, Sequence[str]], now_epoch_s: float | None) -> tuple[QuotaState, ...]:
-    told = {new: headers[old] for new, old in _OLDER.items() if old in headers}
-    if "ratelimit-reset" in told:  # Unix milliseconds at some vendors
-        resets = told["ratelimit-reset"]
-        told["ratelimit-reset"] = [value[:-3] if _EPOCH_MS.fullmatch(value) else value for value in resets]
-    states = parse_ratelimit(told)
+    renamed = {new: headers[old] for new, old in _OLDER.items() if old in headers}
+    if "ratelimit-reset" in renamed:  # Unix milliseconds at some vendors
+        resets = renamed["ratelimit-reset"]
+        renamed["ratelimit-reset"] = [value[:-3] if _EPOCH_MS.fullmatch(value) else value for value in resets]
+    states = parse_ratelimit(renamed)
     if not states:
         return ()
     dates = headers.get("date", ())
@@ -94,27 +96,27 @@ def _from_now(reset_s: float | None, base_epoch_s: float | None) -> float | None
     return None if base_epoch_s is None else max(0.0, reset_s - base_epoch_s)
 
 
-def _heard(states: Sequence[QuotaState]) -> tuple[LimitObservation, ...]:
-    """One LimitObservation for each name; where two policies come to the same one, the tighter."""
-    found: dict[str, LimitObservation] = {}
+def _by_limit(states: Sequence[QuotaState]) -> tuple[LimitObservation, ...]:
+    """Return one LimitObservation for each name, the tighter of two policies."""
+    tightest: dict[str, LimitObservation] = {}
     for state in states[:_MOST_POLICIES]:
         limit = _limit_of(state.policy)
-        known, told = found.get(limit), _item(limit, state)
-        if known is None or _room(told) < _room(known):
-            found[limit] = told
-    return tuple(found.values())
+        previous, item = tightest.get(limit), _item(limit, state)
+        if previous is None or _room(item) < _room(previous):
+            tightest[limit] = item
+    return tuple(tightest.values())
 
 
 def _room(item: LimitObservation) -> tuple[float, float]:
-    """Sorts by how tight it is: what is left, and of the same the one that lasts longer."""
-    return item.left or 0.0, -(item.reset_s or 0.0)
+    """Return the sort key by tightness: the units left, then the longer reset."""
+    return item.remaining or 0.0, -(item.reset_s or 0.0)
 
 
 def _item(limit: str, state: QuotaState) -> LimitObservation:
     window_s = number(state.window_s) or None
     return LimitObservation(
         limit,
-        left=number(state.remaining),
+        remaining=number(state.remaining),
         capacity=number(state.quota) or None,
         window_s=window_s,
         reset_s=state.reset_s,
@@ -123,7 +125,7 @@ def _item(limit: str, state: QuotaState) -> LimitObservation:
 
 
 def _limit_of(policy: str) -> str:
-    """The policy's name where it can be a name of ours; a nameless one counts requests."""
+    """Return the policy's name if it is a valid name of a limit; a nameless one counts requests."""
     try:
         name = check_name("limit", policy.lower())
     except InvalidInputError:

@@ -1,6 +1,6 @@
 """Stripe: a 429 says in a header which limiter refused. Without it, it may be a lock and no limit at all.
 
-Nothing else is told, neither what is left nor how long to wait.
+It states nothing else, neither what is left nor how long to wait.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from fairlead.policy.limits.feedback.raw_response import (
     REQUESTS,
     LimitObservation,
     RawResponse,
-    asked_s,
+    refusal_wait_s,
 )
 from fairlead.policy.limits.feedback.readers import header, member
 
@@ -26,13 +26,13 @@ _REASONS = {
 
 
 def stripe(reply: RawResponse, now_epoch_s: float | None) -> tuple[LimitObservation, ...]:
-    """What a refusal was for, by Stripe-Rate-Limited-Reason; ``lock_timeout`` without it is an object's lock.
+    """Return the refusal, by Stripe-Rate-Limited-Reason; ``lock_timeout`` without it is an object's lock.
 
     Source: docs.stripe.com/rate-limits; reference/gate.md §6.
     """
     if reply.status != 429:
         return ()
-    wait_s = asked_s(reply, now_epoch_s)
+    wait_s = refusal_wait_s(reply, now_epoch_s)
     reason = header(reply, "stripe-rate-limited-reason")
     if reason is None and member(reply.body, "error", "code") == "lock_timeout":
         return (LimitObservation(OBJECT, wait_s=wait_s, code="lock_timeout"),)
