@@ -104,6 +104,17 @@ async def test_errors_name_tenant_provider_and_the_way_out(made) -> None:
         await made.token("acme", "mercadolibre")
 
 
+async def test_hint_of_a_missing_connection_names_the_one_that_is_meant(made, issuer) -> None:
+    async with made as fl:
+        await connect(fl, issuer)
+        with pytest.raises(NotFoundError, match="did you mean the provider 'mercadolibre'"):
+            await fl.token("acme", "mercadolibr")
+        with pytest.raises(NotFoundError, match="did you mean the account 'default'"):
+            await fl.token("acme", "mercadolibre", account="defualt")
+        with pytest.raises(NotFoundError, match="hint: connect the account"):
+            await fl.token("acme", "bike")
+
+
 async def test_no_customer_has_the_name_that_schedules_of_all_belong_to(made, issuer) -> None:
     async with made as fl:
         with pytest.raises(InvalidInputError, match="fairlead's own"):

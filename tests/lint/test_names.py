@@ -39,7 +39,6 @@ SHARED_CLASS_NAMES = {
 }
 SHARED_MODULE_NAMES = {
     "adapters: wire",
-    "cli: actions",
 }
 EXCEPTIONS_WITHOUT_ERROR = {
     "AddressRefused",

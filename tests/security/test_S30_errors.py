@@ -42,7 +42,7 @@ async def test_S30_a_broken_database_is_told_without_its_insides(
 
 
 def raised(error: Exception, capsys: pytest.CaptureFixture[str]) -> str:
-    entry._told(error, GlobalOptions(as_json=True).output())
+    entry._report(error, GlobalOptions(as_json=True).output())
     return capsys.readouterr().err
 
 

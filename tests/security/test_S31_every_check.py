@@ -27,6 +27,7 @@ from fairlead.app.job_requests import new_jobs
 from fairlead.cli.dlq import actions
 from fairlead.cli.gate import overrides
 from fairlead.cli.kit import secret_input
+from fairlead.cli.kit.changes import ChangeOptions, ConfirmOptions
 from fairlead.cli.tenants import shares
 from fairlead.engine.jobs.schedules import Schedules
 from fairlead.engine.ports import ConnectionKey, Schedule
@@ -142,21 +143,25 @@ async def migrate(stage: Stage) -> None:
 
 
 async def weigh(stage: Stage) -> None:
-    stage.done.append(shares.set_weight(THROUGH, "acme", 2.0))
+    stage.done.append(shares.set_weight(THROUGH, name="acme", weight=2.0, options=ChangeOptions()))
 
 
 async def cap(stage: Stage) -> None:
-    stage.done.append(shares.set_cap(THROUGH, "acme", 2))
+    stage.done.append(
+        shares.set_cap(
+            THROUGH, name="acme", max_running=2, target=shares.CapTarget(), options=ChangeOptions()
+        )
+    )
 
 
 async def isolate(stage: Stage) -> None:
     stage.done.append(
-        overrides._switch(THROUGH, OverrideKind.ISOLATED, OverrideScope(), "why", dry_run=False, yes=True)
+        overrides._put(THROUGH, OverrideKind.ISOLATED, OverrideScope(), "why", ConfirmOptions(yes=True))
     )
 
 
 async def close(stage: Stage) -> None:
-    stage.done.append(actions._closing(THROUGH, DeadLetterStatus.ABANDONED, Resolution.ABANDONED, "why"))
+    stage.done.append(actions._Closing(THROUGH, DeadLetterStatus.ABANDONED, Resolution.ABANDONED, "why"))
 
 
 async def read_secrets(stage: Stage) -> None:
@@ -177,7 +182,7 @@ async def read_own_profile(stage: Stage) -> None:
 
 
 THROUGH: Any = SimpleNamespace(
-    actor="test", out=SimpleNamespace(record=lambda _record: None), with_fairlead=lambda _work: None
+    actor="test", out=SimpleNamespace(record=lambda _record: None), with_runtime=lambda _work: None
 )
 """A command's invocation that opens nothing."""
 AT: Mapping[Callable[[Stage], Awaitable[None]], tuple[str, ...]] = {

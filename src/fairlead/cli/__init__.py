@@ -1,7 +1,6 @@
-"""The command line: a person's way to do what the doors offer to programs.
+"""The command line.
 
-``main`` is the entry point. ``fairlead --version`` stands in scripts and health checks, so it loads nothing;
-every other command loads what it needs when it runs.
+``main`` is the entry point. Scripts and health checks call ``fairlead --version``, so it loads nothing else.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ from fairlead._version import __version__
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line (default: this process's); the exit code."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    if given == ["--version"]:
+    """Run one command line (default: this process's), and return the exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words == ["--version"]:
         print(f"fairlead {__version__}")
         return 0
     from fairlead.cli.entry import run
 
-    return run(given)
+    return run(words)

@@ -14,7 +14,7 @@ app = single()
 
 
 class Shell(StrEnum):
-    """Shells that can be taught."""
+    """The supported shells."""
 
     BASH = "bash"
     ZSH = "zsh"

@@ -1,4 +1,4 @@
-"""``fairlead doctor``: everything fairlead stands on, checked, each finding with the way out."""
+"""``fairlead doctor``: check everything that fairlead depends on, each problem with its hint."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ app = single()
 
 @command(app, "doctor")
 def doctor(call: Invocation) -> Exit | None:
-    """Check everything that fairlead stands on, and change nothing.
+    """Check everything that fairlead depends on, and change nothing.
 
     Ends with 4 where something keeps fairlead from working; a warning alone does not.
     """

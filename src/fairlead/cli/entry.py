@@ -1,4 +1,4 @@
-"""The root of all commands: parses, runs, and turns whatever goes wrong into words and an exit code."""
+"""The root of all commands: parse, run, and turn any error into a message and an exit code."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ from fairlead.policy.text.safe import safe_text
 PROGRAM = "fairlead"
 COMPLETING = "_FAIRLEAD_COMPLETE"
 
-# What typer raises for a command line it cannot use. Its home moved between versions; its child did not.
+# The class that typer raises for an invalid command line. Its module differs between versions; its subclass's does not.
 UsageError = cast(type[Exception], typer.BadParameter.__bases__[0])
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command line *arguments*; the exit code. Never raises."""
-    manner = _manner_of(arguments)
-    out = manner.output()
-    if manner.no_color:
-        os.environ["NO_COLOR"] = "1"  # typer's own pages heed it
+    """Run the command line *arguments*, and return the exit code. Never raises."""
+    options = _early_options(arguments)
+    out = options.output()
+    if options.no_color:
+        os.environ["NO_COLOR"] = "1"  # typer's pages read it
     if COMPLETING in os.environ:
         from typer._completion_classes import completion_init
 
@@ -52,16 +52,16 @@ def run(arguments: Sequence[str]) -> int:
     try:
         return int(root().main(args=list(arguments), prog_name=PROGRAM, standalone_mode=False) or Exit.OK)
     except OutputClosed:
-        return _reader_left()
+        return _close_output()
     except (KeyboardInterrupt, typer.Abort):
         out.say("interrupted")
         return Exit.INTERRUPTED
-    except Exception as error:  # noqa: BLE001 (the last one to hear of it: words and a code, never a traceback)
-        return _told(error, out)
+    except Exception as error:  # noqa: BLE001 (the last handler: a message and a code, never a traceback)
+        return _report(error, out)
 
 
 def root() -> Any:
-    """The command that holds all others."""
+    """Return the command that contains all others."""
     app = typer.Typer(
         cls=Commands,
         add_completion=False,
@@ -93,56 +93,56 @@ def _every_command(
     context.obj = GlobalOptions(as_json, quiet, verbose, no_color, config_file)
 
 
-def _manner_of(arguments: Sequence[str]) -> GlobalOptions:
-    """How to speak before anything is parsed, or where nothing can be: read from the bare words."""
-    options = set(arguments)
+def _early_options(arguments: Sequence[str]) -> GlobalOptions:
+    """Read the global options from unparsed arguments, for errors of the parser."""
+    words = set(arguments)
     return GlobalOptions(
-        as_json="--json" in options,
-        quiet=bool({"--quiet", "-q"} & options),
-        verbose=bool({"--verbose", "-v"} & options),
-        no_color="--no-color" in options,
+        as_json="--json" in words,
+        quiet=bool({"--quiet", "-q"} & words),
+        verbose=bool({"--verbose", "-v"} & words),
+        no_color="--no-color" in words,
     )
 
 
-def _told(error: Exception, out: Output) -> int:
-    while isinstance(error, ExceptionGroup):  # what ended a task group; the first of them is the cause
+def _report(error: Exception, out: Output) -> int:
+    while isinstance(error, ExceptionGroup):  # of a task group; the first error is the cause
         error = error.exceptions[0]
     if isinstance(error, FairleadError):
         out.problem(error)
         return exit_code(error)
     if isinstance(error, UsageError):
-        return _usage(error, out)
+        return _report_usage(error, out)
     if isinstance(error, Aborted):
         out.say("nothing was changed")
         return Exit.FAILED
     if isinstance(error, PermissionError):
         out.error(f"{error.filename}: {error.strerror}", hint="check owner and mode", code=FORBIDDEN.code)
         return Exit.FORBIDDEN
-    return _unforeseen(error, out)
+    return _report_bug(error, out)
 
 
-def _usage(error: Any, out: Output) -> int:
-    """A command line that cannot be used; a bare group shows its page."""
+def _report_usage(error: Any, out: Output) -> int:
+    """Report a command line that cannot be used; a group without a command shows its help."""
     context = error.ctx
     if type(error).__name__ == "NoArgsIsHelpError":
         sys.stderr.write(f"{error.format_message()}\n")
         return Exit.USAGE
     path = context.command_path if context is not None else PROGRAM
-    told = redact(error.format_message())  # it repeats what was typed
-    out.error(told, hint=f"see `{path} --help`", code=errors.UsageError.code)
+    message = redact(error.format_message())  # it repeats the command line
+    out.error(message, hint=f"see `{path} --help`", code=errors.UsageError.code)
     return Exit.USAGE
 
 
-def _unforeseen(error: Exception, out: Output) -> int:
+def _report_bug(error: Exception, out: Output) -> int:
     if out.verbose:
         out.detail_lines(redact("".join(traceback.format_exception(error))))
     hint = "run it again with --verbose and report what it prints"
-    told = redact(safe_text(error))
-    out.error(f"this should not happen: {told}", hint=hint, code=FairleadError.code)
+    message = redact(safe_text(error))
+    out.error(f"this should not happen: {message}", hint=hint, code=FairleadError.code)
     return Exit.FAILED
 
 
-def _reader_left() -> int:
-    """Whoever read our output has what they wanted (`| head`); what is buffered has nowhere to go."""
+def _close_output() -> int:
+    """Discard buffered output after its reader has closed the pipe (`| head`)."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return Exit.OK

@@ -1,4 +1,4 @@
-"""``fairlead init``: a settings file that explains itself, and a master key, for their owner alone."""
+"""``fairlead init``: make a commented settings file and a master key, which only their owner can read."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 
 import typer
 
+from fairlead.cli.kit.changes import DryRun
 from fairlead.cli.kit.exits import Exit
-from fairlead.cli.kit.invocation import DryRun, Invocation, command, single
+from fairlead.cli.kit.invocation import Invocation, command, single
 from fairlead.errors import InvalidConfigError
 
 if TYPE_CHECKING:
@@ -48,35 +49,35 @@ def init(
 ) -> Exit | None:
     """Make a settings file with comments, and a master key, which only you can read (mode 0600).
 
-    What is there already is kept and said so; a master key is never written over.
+    Existing files are kept, and reported; a master key is never overwritten.
     """
-    file = call.manner.config_file or USUAL_FILE
-    done = [{"what": "settings", "path": file, "done": _settings(file, force=force, dry_run=dry_run)}]
+    file = call.options.config_file or USUAL_FILE
+    rows = [{"what": "settings", "path": file, "done": _settings(file, force=force, dry_run=dry_run)}]
     home = _home(call, file)
     key = home / "master.key"
-    done.append({"what": "master key", "path": key, "done": _key(call, key, dry_run=dry_run)})
-    call.out.rows(done, ("what", "path", "done"))
+    rows.append({"what": "master key", "path": key, "done": _key(call, key, dry_run=dry_run)})
+    call.out.rows(rows, ("what", "path", "done"))
     call.out.say("next: put your apps into the settings file, then `fairlead doctor`")
     call.out.say(f"keep a copy of {key} in a safe place: without it the stored credentials cannot be opened")
     return None
 
 
 def _settings(file: Path, *, force: bool, dry_run: bool) -> str:
-    there = file.exists()
-    if there and not force:
+    exists = file.exists()
+    if exists and not force:
         return "kept"
     if not dry_run:
-        with _reasons(file):
+        with _FileErrors(file):
             file.parent.mkdir(parents=True, exist_ok=True)
-            # People write secrets into it. Who opened an existing one to a group meant it.
+            # It may hold secrets. The mode of an existing file is kept: its owner chose it.
             descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             with os.fdopen(descriptor, "w", encoding="utf-8") as written:
                 written.write(settings_text())
-    return ("would be " if dry_run else "") + ("replaced" if there else "created")
+    return ("would be " if dry_run else "") + ("replaced" if exists else "created")
 
 
 def _home(call: Invocation, file: Path) -> Path:
-    """Where the settings say that the key belongs; a file that was only announced counts as empty."""
+    """Return the folder of the key by the settings; a settings file that is not written yet counts as empty."""
     from fairlead.assembly.config import load
 
     return load(os.environ, file if file.exists() else None, call.flags).settings.home
@@ -89,7 +90,7 @@ def _key(call: Invocation, key: Path, *, dry_run: bool) -> str:
         return "kept"
     if dry_run:
         return "would be created"
-    with _reasons(key):
+    with _FileErrors(key):
         key.parent.mkdir(parents=True, exist_ok=True)
         try:
             descriptor = os.open(key, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -102,8 +103,8 @@ def _key(call: Invocation, key: Path, *, dry_run: bool) -> str:
     return "created"
 
 
-class _reasons:  # noqa: N801 - read as a word: `with _reasons(file)`
-    """Turns a file system's refusal into an error with a way out."""
+class _FileErrors:
+    """A context that turns a file system error into one with a hint."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -122,7 +123,7 @@ class _reasons:  # noqa: N801 - read as a word: `with _reasons(file)`
 
 
 def settings_text() -> str:
-    """The whole settings file: every setting as a comment, with its meaning and default."""
+    """Return the settings file: every setting as a comment, with its meaning and default."""
     from fairlead.assembly.settings import Settings
 
     top = [line for name in Settings.model_fields for line in _setting(Settings, name, tables=False)]
@@ -130,7 +131,7 @@ def settings_text() -> str:
     for name, entry in Settings.model_fields.items():
         table = _table(entry.annotation)
         if table is not None:
-            lines = [line for each in table.model_fields for line in _setting(table, each, tables=True)]
+            lines = [line for field in table.model_fields for line in _setting(table, field, tables=True)]
             parts.append("\n".join([*_comment(_first(table)), f"[{name}]", *lines]))
     return "\n\n".join([*parts, EXAMPLE])
 
@@ -161,7 +162,7 @@ def _first(table: type[BaseModel]) -> str:
 
 
 def _example(annotation: Any, default: Any) -> str:
-    """The default as TOML, or an empty value of the right kind where there is none."""
+    """Return the default as TOML, or an empty value of the right type if there is none."""
     if default is None:
         inner = [part for part in get_args(annotation) if part is not type(None)]
         union = get_origin(annotation) in (Union, types.UnionType)
@@ -171,5 +172,5 @@ def _example(annotation: Any, default: Any) -> str:
     if isinstance(default, int | float):
         return str(int(default) if float(default).is_integer() else default)
     if isinstance(default, tuple):
-        return f"[{', '.join(_example(None, each) for each in default)}]"
+        return f"[{', '.join(_example(None, item) for item in default)}]"
     return f'"{default}"'

@@ -1,4 +1,4 @@
-"""``fairlead migrate``: bring the database to this version, or tell what that would take."""
+"""``fairlead migrate``: bring the database to this version, or show what is missing."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fairlead.cli.kit.changes import DryRun
 from fairlead.cli.kit.exits import Exit
-from fairlead.cli.kit.invocation import DryRun, Invocation, command, single
+from fairlead.cli.kit.invocation import Invocation, command, single
 from fairlead.errors import MigrationRequiredError
 
 if TYPE_CHECKING:
@@ -34,12 +35,12 @@ def migrate(
         bool, typer.Option("--sql", help="Print what is missing as a psql script, and change nothing.")
     ] = False,
     check: Annotated[
-        bool, typer.Option("--check", help="Only tell whether something is missing; ends with 78 then.")
+        bool, typer.Option("--check", help="Only check whether something is missing; ends with 78 if so.")
     ] = False,
     upto: Annotated[
         Phase,
         typer.Option(
-            "--upto", help="pre: stop before what an older version that still runs would not survive."
+            "--upto", help="pre: stop before migrations that a running older version would not survive."
         ),
     ] = Phase.POST,
     dry_run: DryRun = False,
@@ -49,7 +50,7 @@ def migrate(
         call.out.text(asyncio.run(_script(call)))
         return None
     changes = not (check or dry_run)
-    found, warning = asyncio.run(_apply(call, upto) if changes else _plan(call))
+    migrations, warning = asyncio.run(_apply(call, upto) if changes else _plan(call))
     call.out.rows(
         [
             {
@@ -57,15 +58,15 @@ def migrate(
                 "phase": migration.phase,
                 "state": "applied" if changes else "pending",
             }
-            for migration in found
+            for migration in migrations
         ],
         COLUMNS,
         none="the database is up to date",
     )
     if warning is not None:
         call.out.warn(warning)
-    if check and found:
-        raise MigrationRequiredError(f"the database lacks {len(found)} migration(s)")
+    if check and migrations:
+        raise MigrationRequiredError(f"the database lacks {len(migrations)} migration(s)")
     return None
 
 
@@ -83,9 +84,9 @@ async def _apply(call: Invocation, upto: Phase) -> tuple[list[Migration], str | 
 
     async with migrator(call.config().settings) as opened:
         with call.out.progress("migrating"):
-            done = await opened.apply("pre" if upto is Phase.PRE else "post")
+            applied = await opened.apply("pre" if upto is Phase.PRE else "post")
         check = row_security_check(await opened.wall())
-    return done, None if check.status == "ok" else f"{check.detail} (hint: {check.hint})"
+    return applied, None if check.status == "ok" else f"{check.detail} (hint: {check.hint})"
 
 
 async def _script(call: Invocation) -> str:

@@ -1,7 +1,7 @@
 """``fairlead run``: a process of the fleet, from start to the end of its drain.
 
-SIGTERM or SIGINT: claim no more, let jobs end, hand the rest back, exit 0. A second one: at once, exit 143 or
-130. SIGUSR1 tells on stderr where every task stands. Under systemd (Type=notify) it says when it is ready.
+SIGTERM or SIGINT: claim no more, let jobs end, release the rest, exit 0. A second one: stop at once, exit 143 or
+130. SIGUSR1 prints on stderr where every task is. Under systemd (Type=notify) it reports when it is ready.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ app = single()
 
 ROLES = ("worker", "scheduler")
 AT_ONCE_S = 5.0
-"""After a second signal: time to hand jobs back. What a killed process leaves is recovered by the others."""
+"""After a second signal: time to release jobs. Other processes recover the jobs of a killed one."""
 LEAVE_S = 0.5
-"""When all is closed: time for handlers that ignore their cancellation, and for threads that they left."""
+"""After everything is closed: time for handlers that ignore their cancellation, and for their threads."""
 STDERR = 2
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -56,7 +56,7 @@ def run(
     app_path: Annotated[
         str | None,
         typer.Option(
-            "--app", metavar="MODULE:OBJECT", help="A Fairlead of yours, with your jobs and events."
+            "--app", metavar="MODULE:OBJECT", help="Your Fairlead object, with your jobs and events."
         ),
     ] = None,
     concurrency: Annotated[
@@ -68,18 +68,19 @@ def run(
 
     Start as many as you like, on as many hosts as you like. SIGTERM ends one without a loss.
     """
+    from fairlead.app import Fairlead
     from fairlead.assembly.stores import disable_core_dumps
 
     disable_core_dumps()
     roles = _roles(role)
     if concurrency is not None:
         call = call.with_flags({("worker", "concurrency"): concurrency})
-    fairlead = _own(call, app_path) if app_path else _plain(call)
+    fairlead = _load_app(call, app_path) if app_path else Fairlead(call.config())
     process = _Process(call, fairlead, roles)
     try:
         return asyncio.run(process.work())
     finally:
-        process.has_left()
+        process.cancel_exit()
 
 
 def _roles(text: str) -> Roles:
@@ -92,49 +93,43 @@ def _roles(text: str) -> Roles:
     return Roles(worker="worker" in named, scheduler="scheduler" in named)
 
 
-def _plain(call: Invocation) -> Fairlead:
+def _load_app(call: Invocation, path: str) -> Fairlead:
+    """Return your Fairlead object. It reads its own settings, so options reach it by the environment."""
     from fairlead.app import Fairlead
 
-    return Fairlead(call.config())
-
-
-def _own(call: Invocation, path: str) -> Fairlead:
-    """The user's object. It reads its own settings, so what stands here reaches it by the environment."""
-    from fairlead.app import Fairlead
-
-    if call.manner.config_file is not None:
-        os.environ["FAIRLEAD_CONFIG"] = str(call.manner.config_file)
+    if call.options.config_file is not None:
+        os.environ["FAIRLEAD_CONFIG"] = str(call.options.config_file)
     for setting, value in call.flags.items():
         os.environ[f"FAIRLEAD_{'__'.join(setting).upper()}"] = str(value)
     sys.path.insert(0, os.getcwd())
     try:
-        found = pkgutil.resolve_name(path)
-    except FairleadError:  # its settings: they say themselves what is wrong
+        app_object = pkgutil.resolve_name(path)
+    except FairleadError:  # from its settings; the error explains itself
         raise
-    except Exception as error:  # a module of the user's may raise anything
+    except Exception as error:  # your module may raise anything
         raise InvalidConfigError(
-            f"--app {path} cannot be loaded ({type(error).__name__}: {safe_text(str(error))}{_place(error)})",
-            hint="give module:object; the module is looked for here first",
+            f"--app {path} cannot be loaded ({type(error).__name__}: {safe_text(str(error))}{_location(error)})",
+            hint="give module:object; the module is searched here first",
         ) from error
-    if not isinstance(found, Fairlead):
-        inside = getattr(found, "__dict__", {})
-        name = next((name for name, value in inside.items() if isinstance(value, Fairlead)), "fl")
+    if not isinstance(app_object, Fairlead):
+        members = getattr(app_object, "__dict__", {})
+        name = next((name for name, value in members.items() if isinstance(value, Fairlead)), "fl")
         hint = f"name your Fairlead object, as in {path.partition(':')[0]}:{name}"
-        raise InvalidConfigError(f"--app {path} is a {type(found).__name__}, no Fairlead", hint=hint)
-    return found
+        raise InvalidConfigError(f"--app {path} is a {type(app_object).__name__}, no Fairlead", hint=hint)
+    return app_object
 
 
-def _place(error: Exception) -> str:
-    """Where in the user's own files it was raised, if it was there."""
+def _location(error: Exception) -> str:
+    """Return where in your own files *error* was raised, or an empty text."""
     frames = traceback.extract_tb(error.__traceback__)
     loading = ("<", os.path.dirname(importlib.__file__), pkgutil.__file__, __file__)
-    own = [frame for frame in frames if not frame.filename.startswith(loading)]
-    last = own[-1] if own else None
+    yours = [frame for frame in frames if not frame.filename.startswith(loading)]
+    last = yours[-1] if yours else None
     return f", in {last.filename} line {last.lineno}" if last else ""
 
 
 class _Process:
-    """One life: signals, logs, and the drain."""
+    """One run of this process: signals, logs, and the drain."""
 
     def __init__(self, call: Invocation, fairlead: Fairlead, roles: Roles) -> None:
         self._call = call
@@ -143,41 +138,41 @@ class _Process:
         self._signals: list[int] = []
         self._is_open = False
         self._logs: Logs | None = None
-        self._leaving: threading.Timer | None = None
+        self._exit_timer: threading.Timer | None = None
 
     async def work(self) -> Exit:
-        """Until stopped; how it ended."""
+        """Work until stopped, and return the exit code."""
         from fairlead.assembly.stores import tune_collector
 
         loop = asyncio.get_running_loop()
         for number in SIGNALS:
-            loop.add_signal_handler(number, self._asked, number)
-        loop.add_signal_handler(signal.SIGUSR1, lambda: self._say(_tasks_told()))
+            loop.add_signal_handler(number, self._on_signal, number)
+        loop.add_signal_handler(signal.SIGUSR1, lambda: self._say(_task_stacks()))
         async with self._fairlead:
             logs = self._logs = self._open_logs()
             try:
                 self._is_open = True
-                if not self._signals:  # somebody may have thought better of it while we started
+                if not self._signals:  # a signal may have come during the start
                     tune_collector()
                     self._announce()
                     await self._fairlead.run(self._roles)
             finally:
                 self._is_open = False
-                if logs.close():  # else it takes no more words, and nobody cuts into its last line
+                if logs.close():  # else its last line may still be in progress
                     self._logs = None
-        self._leave()
+        self._force_exit_soon()
         return self._exit
 
-    def _leave(self) -> None:
-        """Nothing can be lost any more, so nobody waits long for what does not end (E05)."""
-        self._leaving = threading.Timer(LEAVE_S, os._exit, (int(self._exit),))
-        self._leaving.daemon = True
-        self._leaving.start()
+    def _force_exit_soon(self) -> None:
+        """End the process soon, even if a handler or thread does not end: all results are stored. Spec: E05."""
+        self._exit_timer = threading.Timer(LEAVE_S, os._exit, (int(self._exit),))
+        self._exit_timer.daemon = True
+        self._exit_timer.start()
 
-    def has_left(self) -> None:
-        """The loop has ended: whatever called us goes on."""
-        if self._leaving is not None:
-            self._leaving.cancel()
+    def cancel_exit(self) -> None:
+        """Cancel the forced exit once the loop has ended, for a caller in this process."""
+        if self._exit_timer is not None:
+            self._exit_timer.cancel()
 
     @property
     def _exit(self) -> Exit:
@@ -185,7 +180,7 @@ class _Process:
             return Exit.OK
         return Exit.TERMINATED if self._signals[1] == signal.SIGTERM else Exit.INTERRUPTED
 
-    def _asked(self, number: int) -> None:
+    def _on_signal(self, number: int) -> None:
         self._signals.append(number)
         if self._is_open:
             self._fairlead.stop()
@@ -196,11 +191,11 @@ class _Process:
         else:
             loop = asyncio.get_running_loop()
             loop.call_later(AT_ONCE_S, os._exit, int(self._exit))
-            for each in SIGNALS:  # a third one ends the process by the system's own hand
-                loop.remove_signal_handler(each)
+            for signal_number in SIGNALS:  # the system's default ends the process on a third one
+                loop.remove_signal_handler(signal_number)
 
     def _say(self, words: str) -> None:
-        """On stderr, in line with the logs: the loop waits for no reader, who may have stopped (E50)."""
+        """Print on stderr in order with the logs. The loop never waits for a stopped reader. Spec: E50."""
         if self._logs is not None:
             self._logs.say(words)
         else:
@@ -211,13 +206,13 @@ class _Process:
 
         runtime = self._fairlead.runtime
         runtime.bus.subscribe(log_event)
-        given = runtime.settings.log
-        manner = self._call.manner
-        level = "debug" if manner.verbose else "error" if manner.quiet else given.level
-        return configure(level, "json" if manner.as_json else given.format)
+        settings = runtime.settings.log
+        options = self._call.options
+        level = "debug" if options.verbose else "error" if options.quiet else settings.level
+        return configure(level, "json" if options.as_json else settings.format)
 
     def _announce(self) -> None:
-        """The one line that says that it works."""
+        """Print the one line that reports readiness."""
         runtime = self._fairlead.runtime
         settings = runtime.settings.worker
         roles = [name for name in ROLES if getattr(self._roles, name)]
@@ -233,40 +228,40 @@ class _Process:
                 }
             )
         elif not self._call.out.quiet:
-            told = f"{' and '.join(roles)}, {settings.concurrency} jobs at once, pid {os.getpid()}"
-            self._say(f"fairlead {__version__} is ready: {told}")
+            summary = f"{' and '.join(roles)}, {settings.concurrency} jobs at once, pid {os.getpid()}"
+            self._say(f"fairlead {__version__} is ready: {summary}")
         _notify_supervisor("READY=1")
 
 
 def _write_if_read(words: str) -> None:
-    """*words* on stderr, line by line, as far as that takes them at once; the rest is lost."""
+    """Write *words* to stderr line by line while it does not block; drop the rest."""
     for line in words.removesuffix("\n").split("\n"):
-        data = line.encode()[: select.PIPE_BUF - 1] + b"\n"  # few enough for an atomic write
+        data = line.encode()[: select.PIPE_BUF - 1] + b"\n"  # small enough for an atomic write
         try:
             if not select.select([], [STDERR], [], 0)[1]:
                 return
             os.write(STDERR, data)
-        except OSError:  # its reader is gone, or its disk is full
+        except OSError:  # the reader is gone, or the disk is full
             return
 
 
 def _notify_supervisor(state: str) -> None:
-    """Tell systemd (sd_notify(3)), if it asked to be told."""
-    place = os.environ.get("NOTIFY_SOCKET")
-    if not place:
+    """Report *state* to systemd (sd_notify(3)), if it started this process."""
+    path = os.environ.get("NOTIFY_SOCKET")
+    if not path:
         return
-    address = f"\0{place[1:]}" if place.startswith("@") else place
+    address = f"\0{path[1:]}" if path.startswith("@") else path
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
             sock.sendto(state.encode(), address)
     except OSError:
-        pass  # a supervisor that does not listen is no reason to stop
+        pass  # work does not depend on the supervisor
 
 
-def _tasks_told() -> str:
-    """Where every task stands, outermost call first: files and lines, no values."""
+def _task_stacks() -> str:
+    """Return the stack of every task, outermost call first: files and lines, no values."""
     lines = []
-    for task in sorted(asyncio.all_tasks(), key=lambda each: each.get_name()):
+    for task in sorted(asyncio.all_tasks(), key=lambda task: task.get_name()):
         lines.append(f"task {task.get_name()}:")
         lines += [
             f"  {frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}" for frame in _frames(task)
@@ -275,9 +270,9 @@ def _tasks_told() -> str:
 
 
 def _frames(task: asyncio.Task[Any]) -> Iterator[FrameType]:
-    waiting: Any = task.get_coro()
-    while waiting is not None:
-        frame = getattr(waiting, "cr_frame", None) or getattr(waiting, "gi_frame", None)
+    awaited: Any = task.get_coro()
+    while awaited is not None:
+        frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None)
         if frame is not None:
             yield frame
-        waiting = getattr(waiting, "cr_await", None) or getattr(waiting, "gi_yieldfrom", None)
+        awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)

@@ -1,32 +1,36 @@
-"""``fairlead schedules``: what comes by itself, when, and whether it is stopped (Q8)."""
+"""``fairlead schedules``: which jobs are enqueued by the clock, and when. Spec: Q8."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from datetime import timedelta
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fairlead.cli.kit.bulk_actions import Tally, on_each, record_act
+from fairlead.cli.kit.changes import (
+    AuditEntry,
+    Change,
+    ChangeOptions,
+    ConfirmOptions,
+    Done,
+    Plan,
+    Unchanged,
+    change_each,
+)
 from fairlead.cli.kit.exits import Exit
-from fairlead.cli.kit.invocation import DryRun, Invocation, Yes, command, group
-from fairlead.cli.kit.output import Record
+from fairlead.cli.kit.invocation import Invocation, command, group
+from fairlead.cli.kit.output import Record, fields_of
 
 if TYPE_CHECKING:
-    from fairlead.app import Fairlead
     from fairlead.assembly.runtime import Runtime
-    from fairlead.engine.jobs.schedules import Schedules, ScheduleView
+    from fairlead.engine.jobs.schedules import ScheduleView
     from fairlead.engine.ports import ScheduleRun
 
-app = group("Schedules: what comes by itself, and when.")
+app = group("Schedules: which jobs are enqueued by the clock, and when.")
 
 COLUMNS = ("schedule", "state", "expression", "timezone", "kind", "last_run_at", "next_run_at", "overdue_s")
-NONE = "no schedules: the first `fairlead run` brings them"
+NONE = "no schedules: the first `fairlead run` stores them"
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of a schedule.")]
 Names = Annotated[
     list[str], typer.Argument(metavar="NAME...", help="Names of schedules.", show_default=False)
 ]
@@ -36,145 +40,137 @@ Names = Annotated[
 def list_schedules(call: Invocation) -> Exit | None:
     """List schedules with their last and next runs.
 
-    Programs declare them, each `fairlead run` brings its own. The state is active, paused, or broken where
-    the runs cannot be computed.
+    Programs declare schedules, and each `fairlead run` stores its own. The state is active, paused, or broken
+    where the runs cannot be computed.
     """
-    found = call.with_fairlead(lambda fairlead: fairlead.runtime.schedules.views())
-    call.out.rows(map(as_record, found), COLUMNS, none=NONE)
+    views = call.with_runtime(lambda runtime: runtime.schedules.views())
+    call.out.rows(map(schedule_record, views), COLUMNS, none=NONE)
     return None
 
 
 @command(app, "show")
 def show(
     call: Invocation,
-    name: Name,
-    count: Annotated[int, typer.Option("--count", min=0, max=1000, help="So many runs to come.")] = 5,
-    taken: Annotated[int, typer.Option("--taken", min=0, max=1000, help="So many of the past.")] = 5,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of a schedule.")],
+    count: Annotated[int, typer.Option("--count", min=0, max=1000, help="How many future runs.")] = 5,
+    past: Annotated[int, typer.Option("--taken", min=0, max=1000, help="How many past runs.")] = 5,
 ) -> Exit | None:
-    """Show one schedule: what it makes, who paused it and why, its runs to come and those taken."""
+    """Show one schedule: the job that it enqueues, its pause, its next runs and its last ones."""
 
-    async def work(fairlead: Fairlead) -> tuple[ScheduleView, list[ScheduleRun]]:
-        schedules = fairlead.runtime.schedules
-        return await schedules.get(name), await schedules.runs(name, taken)
+    async def work(runtime: Runtime) -> tuple[ScheduleView, list[ScheduleRun]]:
+        return await runtime.schedules.get(name), await runtime.schedules.runs(name, past)
 
-    view, past = call.with_fairlead(work)
-    record = {**as_record(view), "upcoming": _upcoming(view, count), "taken": [_taken(each) for each in past]}
-    call.out.record(record)
+    view, runs = call.with_runtime(work)
+    records = [fields_of(run, "run_at taken_at coalesced job_id session_id") for run in runs]
+    call.out.record({**schedule_record(view), "upcoming": _upcoming(view, count), "taken": records})
     return None
 
 
 @command(app, "pause")
 def pause(
     call: Invocation,
+    *,
     names: Names,
-    why: Annotated[str, typer.Option("--reason", help="Why; kept with the schedule.")] = "paused by hand",
-    dry_run: DryRun = False,
+    reason: Annotated[str, typer.Option("--reason", help="Why; kept with the schedule.")] = "paused by hand",
+    options: ConfirmOptions,
 ) -> Exit | None:
-    """Take no more runs of these, through any restart, until they are resumed.
+    """Enqueue no more jobs of these schedules until they are resumed; a restart does not resume them.
 
-    Jobs that they have made run all the same.
+    Jobs that they have enqueued before run as usual.
     """
 
-    async def act(desk: _Desk, view: ScheduleView) -> str:
+    async def find(runtime: Runtime, name: str) -> Plan:
+        view = await runtime.schedules.get(name)
         if view.state.pause is not None:
-            return "paused already"
-        if dry_run:
-            return "would be paused"
-        await desk.schedules.pause(_name(view), by=call.actor, why=why)
-        await desk.record("schedule.paused", view, why=why)
-        return "paused"
+            return Unchanged("paused already")
 
-    return _on_each(call, names, act)
+        async def act() -> None:
+            await runtime.schedules.pause(name, by=call.actor, why=reason)
+
+        return Change("paused", act, audit=_audit("schedule.paused", view, why=reason))
+
+    return _change_each(call, names, find, options)
 
 
 @command(app, "resume")
 def resume(
     call: Invocation,
+    *,
     names: Names,
     make_up: Annotated[
-        bool, typer.Option("--make-up", help="Runs that fell into the pause count as missed.")
+        bool, typer.Option("--make-up", help="Runs during the pause count as missed, and are made up.")
     ] = False,
-    dry_run: DryRun = False,
+    options: ChangeOptions,
 ) -> Exit | None:
-    """Lift the pause of these; runs that fell into it are let go, unless they shall be made up.
+    """End the pause of these schedules. Runs during the pause are skipped, unless --make-up is given.
 
-    One that its program declares as paused stays so.
+    A schedule that its program declares as paused stays paused.
     """
 
-    async def act(desk: _Desk, view: ScheduleView) -> str:
+    async def find(runtime: Runtime, name: str) -> Plan:
+        view = await runtime.schedules.get(name)
         if view.state.pause is None:
-            return "paused by its program" if view.state.paused else "not paused"
-        if dry_run:
-            return "would be resumed"
-        await desk.schedules.resume(_name(view), make_up=make_up)
-        await desk.record("schedule.resumed", view, make_up=make_up)
-        return "resumed"
+            return Unchanged("paused by its program" if view.state.paused else "not paused")
 
-    return _on_each(call, names, act)
+        async def act() -> None:
+            await runtime.schedules.resume(name, make_up=make_up)
+
+        return Change("resumed", act, audit=_audit("schedule.resumed", view, make_up=make_up))
+
+    return _change_each(call, names, find, options)
 
 
 @command(app, "run")
-def run(call: Invocation, names: Names, dry_run: DryRun = False) -> Exit | None:
-    """Make the jobs of these now, apart from their runs, paused or not.
+def run(call: Invocation, *, names: Names, options: ChangeOptions) -> Exit | None:
+    """Enqueue the jobs of these schedules now, outside of their timetable, paused or not.
 
-    Where a schedule coalesces and its last job has not ended, that one stands for this run too.
+    If a schedule coalesces and its last job has not ended, no second job is enqueued.
     """
-    made: dict[str, Record] = {}
 
-    async def act(desk: _Desk, view: ScheduleView) -> str:
-        if dry_run:
-            return "would be run"
-        stored = await desk.schedules.run(_name(view))
-        made[_name(view)] = {"job_id": str(stored.job_id)}
-        if not stored.inserted:
-            return "its last job has not ended"
-        await desk.record("schedule.run", view, **made[_name(view)])
-        return "enqueued"
+    async def find(runtime: Runtime, name: str) -> Plan:
+        view = await runtime.schedules.get(name)
 
-    return _on_each(call, names, act, made)
+        async def act() -> object:
+            stored = await runtime.schedules.run(name)
+            job = {"job_id": str(stored.job_id)}
+            if not stored.inserted:
+                return Unchanged("its last job has not ended", job)
+            return Done(fields=job, details=job)
+
+        return Change("enqueued", act, audit=_audit("schedule.run", view), planned="would be run")
+
+    return _change_each(call, names, find, options, columns=() if options.dry_run else ("job_id",))
 
 
 @command(app, "remove")
-def remove(call: Invocation, names: Names, dry_run: DryRun = False, yes: Yes = False) -> Exit | None:
-    """Forget schedules that no program declares any more; one that is still declared comes back.
+def remove(call: Invocation, *, names: Names, options: ChangeOptions) -> Exit | None:
+    """Delete schedules that no program declares any more. A schedule that is still declared comes back.
 
-    The record of their runs stays until the clean-up takes it.
+    The record of their runs stays until the clean-up deletes it.
     """
-    if not dry_run:
-        call.confirm(f"Remove {len(names)} schedule(s)?", yes=yes)
 
-    async def act(desk: _Desk, view: ScheduleView) -> str:
-        if dry_run:
-            return "would be removed"
-        await desk.schedules.remove(_name(view))
-        await desk.record("schedule.removed", view)
-        return "removed"
+    async def find(runtime: Runtime, name: str) -> Plan:
+        view = await runtime.schedules.get(name)
 
-    return _on_each(call, names, act)
+        async def act() -> None:
+            await runtime.schedules.remove(name)
 
+        return Change("removed", act, audit=_audit("schedule.removed", view))
 
-# ---- as JSON has them ----------------------------------------------------------------------------
+    return _change_each(call, names, find, options, question="Remove {count} schedule(s)?")
 
 
-def as_record(view: ScheduleView) -> Record:
-    """A schedule as JSON has it."""
+def schedule_record(view: ScheduleView) -> Record:
+    """Return a schedule as a JSON record."""
     schedule, pause = view.state.schedule, view.state.pause
     return {
         "schedule": schedule.name,
         "state": "broken" if view.problem else "paused" if view.state.paused else "active",
-        "expression": schedule.expression,
-        "timezone": schedule.timezone,
-        "missed": schedule.missed,
-        "jitter_s": schedule.jitter_s,
-        "kind": schedule.kind,
-        "queue": schedule.queue,
-        "tenant": schedule.tenant_id,
-        "priority": schedule.priority,
-        "args": schedule.args,
+        **fields_of(
+            schedule, "expression timezone missed jitter_s kind queue tenant=tenant_id priority args"
+        ),
         "last_run_at": view.state.last_run_at,
-        "next_run_at": view.next_run_at,
-        "overdue_s": view.overdue_s,
-        "problem": view.problem,
+        **fields_of(view, "next_run_at overdue_s problem"),
         "paused_by_program": schedule.paused,
         "paused_at": pause.at if pause else None,
         "paused_by": pause.by if pause else None,
@@ -183,7 +179,7 @@ def as_record(view: ScheduleView) -> Record:
 
 
 def _upcoming(view: ScheduleView, count: int) -> list[Record]:
-    """Return the next runs, with when the job of each is due."""
+    """Return the next *count* runs, with when the job of each is due."""
     from fairlead.engine.jobs.schedules import upcoming
     from fairlead.policy.jobs.schedule import run_delay_s
 
@@ -194,57 +190,13 @@ def _upcoming(view: ScheduleView, count: int) -> list[Record]:
     ]
 
 
-def _taken(taken: ScheduleRun) -> Record:
-    return {
-        "run_at": taken.run_at,
-        "taken_at": taken.taken_at,
-        "coalesced": taken.coalesced,
-        "job_id": taken.job_id,
-        "session_id": taken.session_id,
-    }
+def _change_each(call: Invocation, names: list[str], find: Any, options: ConfirmOptions, **more: Any) -> Exit:
+    async def choose(_: Runtime) -> list[str]:
+        return names
+
+    return change_each(call, choose, find, options, noun="schedule", **more)
 
 
-# ---- what is done to each ------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Desk:
-    """Where acts are done and written to the audit."""
-
-    call: Invocation
-    runtime: Runtime
-
-    @property
-    def schedules(self) -> Schedules:
-        return self.runtime.schedules
-
-    async def record(self, act: str, view: ScheduleView, **details: Any) -> None:
-        told = {"schedule": _name(view), **details}
-        tenant = view.state.schedule.tenant_id
-        await record_act(self.runtime, act, self.call.actor, told, tenant=tenant)
-
-
-Act = Callable[[_Desk, "ScheduleView"], Awaitable[str]]
-
-
-def _on_each(
-    call: Invocation, names: list[str], act: Act, made: Mapping[str, Record] = MappingProxyType({})
-) -> Exit:
-    """Do *act* to each; *made* holds, at the end, what is told of each besides its result."""
-
-    async def work(fairlead: Fairlead) -> Tally:
-        desk = _Desk(call, fairlead.runtime)
-
-        async def one(name: str) -> str:
-            return await act(desk, await desk.schedules.get(name))
-
-        return await on_each(names, lambda name: {"schedule": name}, one)
-
-    tally = call.with_fairlead(work)
-    rows = [{**row, **made.get(str(row["schedule"]), {})} for row in tally.rows]
-    call.out.rows(rows, ("schedule", "result", *(["job_id"] if made else []), "error"))
-    return tally.exit
-
-
-def _name(view: ScheduleView) -> str:
-    return view.state.schedule.name
+def _audit(action: str, view: ScheduleView, **details: Any) -> AuditEntry:
+    schedule = view.state.schedule
+    return AuditEntry(action, {"schedule": schedule.name, **details}, tenant=schedule.tenant_id)

@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from fairlead.cli.gate.breakers import ALL_COLUMNS, open_breakers, problem_of
 from fairlead.cli.jobs.pauses import COLUMNS as PAUSES
-from fairlead.cli.jobs.pauses import as_record as pause_record
+from fairlead.cli.jobs.pauses import pause_record
 from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import Invocation, command, single
-from fairlead.cli.kit.output import Output, Record
+from fairlead.cli.kit.output import Output, Record, fields_of, record_of
+from fairlead.cli.processes import processes, with_trouble
 from fairlead.cli.tenants.fairness import WAITING, turn_record
 from fairlead.errors import LimiterUnavailableError
+from fairlead.policy.failures.category import Category
+from fairlead.policy.jobs.states import CredentialState, JobState
 
 if TYPE_CHECKING:
-    from fairlead.app import Fairlead
     from fairlead.assembly.runtime import Runtime
     from fairlead.engine.jobs.schedules import ScheduleView
 
@@ -24,7 +26,7 @@ app = single()
 
 MOST_SHOWN = 20
 OVERDUE_S = 60.0
-"""A run that nobody took for this long means that no scheduler runs."""
+"""A run that is overdue for this long means that no scheduler works."""
 WITHOUT_REDIS = "no Redis is set, so each process has breakers of its own"
 """Why breakers are not shown, where that is no fault."""
 
@@ -34,12 +36,13 @@ def status(call: Invocation) -> Exit | None:
     """Show connections, jobs, dead letters, processes, breakers, schedules, pauses and waiting tenants.
 
     Ends with 4 if something is unhealthy: no process runs, a process cannot connect to anything because of a
-    fault of its own, the breaker or a pause of a token endpoint stops refreshes, the breaker of a host stops
-    calls of a connection, a schedule is overdue, or no worker takes the kind of a due job (no_handler). An
-    outage of a provider is enough for that, so do not use this command as a probe that restarts processes.
+    fault of its own, the journal of this host is full or not writable, its clock is wrong, a breaker or a
+    pause of a token endpoint stops refreshes, the breaker of a host stops calls, a schedule is overdue, or no
+    worker takes the kind of a due job (no_handler). An outage of a provider is enough for that, so do not use
+    this command as a probe that restarts processes.
     """
-    overview = call.with_fairlead(_gather)
-    problems = list(_problems(overview))
+    overview = call.with_runtime(_overview)
+    problems = list(list_problems(overview))
     if call.out.as_json:
         call.out.record({"healthy": not problems, "problems": problems, **overview})
     else:
@@ -49,17 +52,18 @@ def status(call: Invocation) -> Exit | None:
     return Exit.UNHEALTHY if problems else Exit.OK
 
 
-async def _gather(fairlead: Fairlead) -> dict[str, Any]:
+async def _overview(runtime: Runtime) -> dict[str, Any]:
+    from fairlead.assembly.doctor.host_checks import inspect_host
     from fairlead.engine.jobs.schedules import view
-    from fairlead.policy.failures.category import Category
-    from fairlead.policy.jobs.states import CredentialState, JobState
 
-    runtime = fairlead.runtime
     return {
         "connections": _all_of(CredentialState, await runtime.credentials.counts()),
         "jobs": _all_of([*JobState, "scheduled", "retryable"], await runtime.jobs.counts()),
         "dead_letters": _all_of(Category, await runtime.dead_letters.counts()),
         "processes": await processes(runtime),
+        "host_checks": [
+            record_of(check) for check in await inspect_host(runtime.settings, runtime.database_url)
+        ],
         "endpoints": [dict(endpoint) for endpoint in await runtime.endpoints.search()],
         **await _breakers(runtime),
         "schedules": [_schedule(view(state)) for state in await runtime.schedule_store.schedules()],
@@ -84,29 +88,8 @@ async def _breakers(runtime: Runtime) -> dict[str, Any]:
         return {"breakers": [], "breakers_unseen": error.message}
 
 
-async def processes(runtime: Runtime) -> list[Record]:
-    """Return the processes that are alive or late, without this one."""
-    own_id = runtime.heartbeat.session_id
-    return [
-        {
-            "session_id": session.session_id,
-            "host": session.identity.host,
-            "pid": session.identity.pid,
-            "state": session.state,
-            "running_jobs": session.running_jobs,
-            "heartbeat_age_s": round(session.heartbeat_age_s, 1),
-            "started_at": session.started_at,
-            "version": session.version,
-            "app_version": session.app_version,
-            "trouble": session.trouble,
-        }
-        for session in await runtime.sessions.search()
-        if session.session_id != own_id and session.state in {"alive", "late"}
-    ]
-
-
 def _all_of(words: Iterable[str], counts: Mapping[str, int]) -> dict[str, int]:
-    """*counts* with a 0 for each of *words* that is not among them: a script finds every key."""
+    """Return *counts* with a 0 for each word that has none, so that a script finds every key."""
     return {**{str(word): 0 for word in words}, **counts}
 
 
@@ -114,20 +97,11 @@ def _schedule(view: ScheduleView) -> Record:
     from fairlead.engine.jobs.schedules import stopped_because
 
     return {
-        "schedule": view.state.schedule.name,
-        "expression": view.state.schedule.expression,
-        "last_run_at": view.state.last_run_at,
-        "next_run_at": view.next_run_at,
-        "overdue_s": view.overdue_s,
-        "paused": view.state.paused,
+        **fields_of(view.state.schedule, "schedule=name expression"),
+        **fields_of(view.state, "last_run_at paused"),
+        **fields_of(view, "next_run_at overdue_s problem"),
         "stopped": stopped_because(view.state),
-        "problem": view.problem,
     }
-
-
-def with_trouble(processes: Sequence[Record]) -> list[Record]:
-    """Return *processes* for a table: one that claims no jobs has the state ``unhealthy``."""
-    return [{**process, "state": "unhealthy"} if process["trouble"] else process for process in processes]
 
 
 def _process_problems(processes: Sequence[Record]) -> Iterator[str]:
@@ -139,8 +113,12 @@ def _process_problems(processes: Sequence[Record]) -> Iterator[str]:
             yield f"process {named} claims no jobs: it cannot connect to anything ({process['trouble']})"
 
 
-def _problems(overview: Mapping[str, Any]) -> Iterator[str]:
+def list_problems(overview: Mapping[str, Any]) -> Iterator[str]:
+    """Yield one line for each problem of the installation."""
     yield from _process_problems(overview["processes"])
+    for check in overview["host_checks"]:
+        if check["status"] == "fail":
+            yield f"{check['name']} of this host: {check['detail']} (hint: {check['hint']})"
     for unhandled in overview["unhandled"]:
         yield (
             f"no_handler: no worker takes {unhandled['jobs']} due jobs of kind {unhandled['kind']} in queue"
@@ -168,10 +146,10 @@ def _problems(overview: Mapping[str, Any]) -> Iterator[str]:
 def _schedule_problems(overview: Mapping[str, Any]) -> Iterator[str]:
     for schedule in overview["schedules"]:
         if schedule["overdue_s"] > OVERDUE_S:
-            yield f"schedule {schedule['schedule']} was not kept (hint: `fairlead run --role scheduler`)"
+            yield f"schedule {schedule['schedule']} is overdue (hint: `fairlead run --role scheduler`)"
         if schedule["stopped"]:
             problem = f"schedule {schedule['schedule']} is paused: {schedule['stopped']}"
-            yield f"{problem} (hint: it resumes once one does, or `fairlead schedules remove` it)"
+            yield f"{problem} (hint: it resumes once a worker takes it, or `fairlead schedules remove` it)"
         if schedule["problem"]:
             yield f"schedule {schedule['schedule']} takes no runs: {schedule['problem']}"
 

@@ -1,4 +1,4 @@
-"""``fairlead top``: what the fleet does now, looked at once a second. Reads only; bounded at each look."""
+"""``fairlead top``: a live view of all processes, updated once a second. It only reads, and reads bounded pages."""
 
 from __future__ import annotations
 
@@ -15,64 +15,62 @@ from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import Invocation, command, single
 from fairlead.cli.kit.live_view import figures_table
 from fairlead.cli.kit.output import Output, Record, printable, rich_table
-from fairlead.cli.status import processes, with_trouble
+from fairlead.cli.processes import processes, with_trouble
 from fairlead.cli.tenants.fairness import WAITING, turn_record
 from fairlead.errors import DependencyUnavailableError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from fairlead.app import Fairlead
     from fairlead.assembly.runtime import Runtime
 
 app = single()
 
 EVERY_S = 1.0
 MOST_DUE = 1000
-MOST_ACTS = 2000
+MOST_AUDIT_RECORDS = 2000
 MOST_TENANTS = 10
 RATE_OVER_S = 10.0
 PRIORITIES = ("critical", "urgent", "normal")
 
-Found = Mapping[str, Any]
+Snapshot = Mapping[str, Any]
 
 
 @command(app, "top")
 def top(
     call: Invocation,
-    once: Annotated[bool, typer.Option("--once", help="Look once and end, as in a pipe.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print one snapshot and end, as in a pipe.")] = False,
 ) -> Exit | None:
     """Watch connections, refreshes, jobs, dead letters, processes, tenants and token endpoints, live.
 
-    Ends with Ctrl-C. In a pipe, with --once or with --json it looks once.
+    Ends with Ctrl-C. In a pipe, with --once or with --json it prints one snapshot.
     """
     if once or call.out.as_json or not sys.stdout.isatty():
-        found = call.with_fairlead(look)
+        snapshot = call.with_runtime(read_snapshot)
         if call.out.as_json:
-            call.out.record(found)
+            call.out.record(snapshot)
         else:
-            _show(call.out, found)
+            _show(call.out, snapshot)
         return None
     try:
-        call.with_fairlead(_watch)
+        call.with_runtime(_watch)
     except KeyboardInterrupt:  # the way to end it
         return None
     return None
 
 
-# ---- one look ------------------------------------------------------------------------------------
+# ---- one snapshot ------------------------------------------------------------------------------------
 
 
-async def look(fairlead: Fairlead) -> dict[str, Any]:
-    """How it stands now. Counts stop at a bound, and say so where they did (``due_more``)."""
-    runtime = fairlead.runtime
+async def read_snapshot(runtime: Runtime) -> dict[str, Any]:
+    """Return the present state. ``due_more`` is true if the count of due connections reached its bound."""
     due = await runtime.credentials.due(
         urgent_only=False,
         cool_down_s=runtime.settings.refresh.retry_dead_after_s,
         cursor=None,
         limit=MOST_DUE,
     )
-    waiting = Counter(min(one.priority, len(PRIORITIES) - 1) for one in due.connections)
+    waiting = Counter(min(connection.priority, len(PRIORITIES) - 1) for connection in due.connections)
     endpoints = [dict(endpoint) for endpoint in await runtime.endpoints.search()]
     return {
         "connections": dict(await runtime.credentials.counts()),
@@ -84,27 +82,27 @@ async def look(fairlead: Fairlead) -> dict[str, Any]:
         "processes": await processes(runtime),
         "tenants": await _tenants(runtime),
         "endpoints": len(endpoints),
-        "endpoints_closed_off": [one for one in endpoints if one["state"] != "closed"],
+        "endpoints_closed_off": [row for row in endpoints if row["state"] != "closed"],
     }
 
 
 async def _refreshes_per_s(runtime: Runtime) -> float:
-    """Over the last 10 s, or as far back as the newest records of the audit trail reach."""
-    acts = await runtime.audit.search(tenant=None, limit=MOST_ACTS)
+    """Return the rate over the last 10 s, or over the time that the newest audit records cover."""
+    records = await runtime.audit.search(tenant=None, limit=MOST_AUDIT_RECORDS)
     schedules = await runtime.schedule_store.schedules()
-    if not acts:
+    if not records:
         return 0.0
-    now = max([acts[0][0], *(state.now for state in schedules)])  # the database's, where anything tells
+    now = max([records[0][0], *(state.now for state in schedules)])  # the database's clock
     since = now - timedelta(seconds=RATE_OVER_S)
-    if len(acts) == MOST_ACTS:
-        since = max(since, acts[-1][0])
-    refreshed = sum(at > since and record.act == "token.refreshed" for at, record in acts)
+    if len(records) == MOST_AUDIT_RECORDS:
+        since = max(since, records[-1][0])
+    refreshed = sum(at > since and record.act == "token.refreshed" for at, record in records)
     over_s = max((now - since) / timedelta(seconds=1), 0.1)
     return round(refreshed / over_s, 1)
 
 
 async def _tenants(runtime: Runtime) -> list[Record]:
-    """Those that have work, who waits longest for a turn first."""
+    """Return the tenants that have work; the one that waits longest for a turn comes first."""
     turns = await runtime.lanes.turns(queue=None, tenant_id=None, limit=MOST_TENANTS)
     return [turn_record(turn) for turn in turns if turn.waiting or turn.running]
 
@@ -115,11 +113,11 @@ _PROCESS = ("host", "pid", "state", "running_jobs", "heartbeat_age_s", "version"
 _ENDPOINT = ("provider", "client_id", "state", "failures", "open_for_s", "reason")
 
 
-def _show(out: Output, found: Found) -> None:
-    """One look as text."""
-    out.record({name: _in_words(found[name]) for name in ("connections", "due", "jobs", "dead_letters")})
-    out.record({"refreshes per second": found["refreshes_per_s"]})
-    shown = {**found, "processes": with_trouble(found["processes"])}
+def _show(out: Output, snapshot: Snapshot) -> None:
+    """Print a snapshot as text."""
+    out.record({name: _in_words(snapshot[name]) for name in ("connections", "due", "jobs", "dead_letters")})
+    out.record({"refreshes per second": snapshot["refreshes_per_s"]})
+    shown = {**snapshot, "processes": with_trouble(snapshot["processes"])}
     for title, columns in (
         ("processes", _PROCESS),
         ("tenants", WAITING),
@@ -134,43 +132,43 @@ def _in_words(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items() if count) or "none"
 
 
-async def _watch(fairlead: Fairlead) -> None:
+async def _watch(runtime: Runtime) -> None:
     from rich.console import Group
     from rich.live import Live
     from rich.text import Text
 
-    seen: RenderableType = Text("looking")
+    picture: RenderableType = Text("loading")
     words = Text("Ctrl-C ends", style="dim")
     with Live(auto_refresh=False, screen=True) as live:
         while True:
             try:
-                seen = _picture(await look(fairlead))
+                picture = _picture(await read_snapshot(runtime))
                 words = Text("Ctrl-C ends", style="dim")
-            except DependencyUnavailableError as away:  # what was seen last stays, and says so
-                words = Text(printable(f"as it was before: {away.message}"), style="red")
-            live.update(Group(seen, words), refresh=True)
+            except DependencyUnavailableError as error:  # the last picture stays, marked as old
+                words = Text(printable(f"not updated: {error.message}"), style="red")
+            live.update(Group(picture, words), refresh=True)
             await asyncio.sleep(EVERY_S)
 
 
-def _picture(found: Found) -> RenderableType:
+def _picture(snapshot: Snapshot) -> RenderableType:
     from rich.console import Group
     from rich.table import Table
 
     figures = Table.grid(padding=(0, 4))
-    more = "+" if found["due_more"] else ""
+    more = "+" if snapshot["due_more"] else ""
     figures.add_row(
-        figures_table("connections", found["connections"].items()),
-        figures_table("due", [(name, f"{count}{more}") for name, count in found["due"].items()]),
-        figures_table("jobs", found["jobs"].items()),
-        figures_table("dead letters", found["dead_letters"].items()),
-        figures_table("refreshes", [("per second", found["refreshes_per_s"])]),
+        figures_table("connections", snapshot["connections"].items()),
+        figures_table("due", [(name, f"{count}{more}") for name, count in snapshot["due"].items()]),
+        figures_table("jobs", snapshot["jobs"].items()),
+        figures_table("dead letters", snapshot["dead_letters"].items()),
+        figures_table("refreshes", [("per second", snapshot["refreshes_per_s"])]),
     )
     parts: list[RenderableType] = [
         figures,
-        rich_table(with_trouble(found["processes"]), _PROCESS, "processes"),
+        rich_table(with_trouble(snapshot["processes"]), _PROCESS, "processes"),
     ]
-    if found["tenants"]:
-        parts.append(rich_table(found["tenants"], WAITING, "tenants that have work"))
-    if found["endpoints_closed_off"]:
-        parts.append(rich_table(found["endpoints_closed_off"], _ENDPOINT, "token endpoints closed off"))
+    if snapshot["tenants"]:
+        parts.append(rich_table(snapshot["tenants"], WAITING, "tenants that have work"))
+    if snapshot["endpoints_closed_off"]:
+        parts.append(rich_table(snapshot["endpoints_closed_off"], _ENDPOINT, "token endpoints closed off"))
     return Group(*parts)

@@ -6,19 +6,19 @@ import os
 import stat
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fairlead._checked_file import read_checked
-from fairlead.cli.kit.bulk_actions import record_act
+from fairlead.cli.kit.changes import AuditEntry, DryRun, record_audit
 from fairlead.cli.kit.exits import Exit
-from fairlead.cli.kit.invocation import DryRun, Invocation, command, group
-from fairlead.cli.kit.output import duration
+from fairlead.cli.kit.invocation import Invocation, command, group
+from fairlead.cli.kit.output import Record, fields_of, format_duration
 from fairlead.errors import InvalidConfigError, InvalidInputError
 
 if TYPE_CHECKING:
-    from fairlead.app import Fairlead
+    from fairlead.assembly.runtime import Runtime
     from fairlead.assembly.settings import Settings
     from fairlead.engine.ports import KeyHolder
     from fairlead.engine.tokens.reencrypt import RotationProgress, RotationReport, VerifyReport
@@ -37,8 +37,7 @@ def status(call: Invocation) -> Exit | None:
     New data is sealed under the newest key that every live process holds.
     """
 
-    async def work(fairlead: Fairlead) -> dict[str, Any]:
-        runtime = fairlead.runtime
+    async def work(runtime: Runtime) -> Record:
         newest = runtime.vault.master_id
         used = sorted({key.master_id for key in await runtime.key_store.samples()})
         holders = await runtime.sessions.key_holders()
@@ -46,25 +45,25 @@ def status(call: Invocation) -> Exit | None:
             "master_key": newest,
             "seals": await runtime.vault.sealing_master_id(),
             "in_use": used,
-            "data_keys_to_rotate": await _keys_to_rotate(fairlead),
+            "data_keys_to_rotate": await _keys_to_rotate(runtime),
             "processes_without_a_key": [
-                lack for holder in holders if (lack := _lacking({newest, *used}, holder))
+                lack for holder in holders if (lack := _missing_keys({newest, *used}, holder))
             ],
         }
 
-    found = call.with_fairlead(work)
-    call.out.record(found)
-    if found["processes_without_a_key"]:
+    record = call.with_runtime(work)
+    call.out.record(record)
+    if record["processes_without_a_key"]:
         call.out.say("restart those processes with all keys, the newest first, before you rotate")
-    elif found["data_keys_to_rotate"]:
+    elif record["data_keys_to_rotate"]:
         call.out.say("older master keys are in use: `fairlead vault rotate-key` ends that")
     return None
 
 
-def _lacking(needed: set[str], holder: KeyHolder) -> str | None:
+def _missing_keys(needed: set[str], holder: KeyHolder) -> str | None:
     """Name the process and the *needed* keys that it lacks; return None if it has all of them."""
-    lacks = [] if holder.master_ids is None else sorted(needed - set(holder.master_ids))
-    return f"pid {holder.pid} on {holder.host} lacks {', '.join(lacks)}" if lacks else None
+    missing = [] if holder.master_ids is None else sorted(needed - set(holder.master_ids))
+    return f"pid {holder.pid} on {holder.host} lacks {', '.join(missing)}" if missing else None
 
 
 @command(app, "add-key")
@@ -88,9 +87,9 @@ def add_key(
         call.out.record({"master_key": key})
         return None
     file = _key_file(call.config().settings)
-    before = read_checked(file, most_bytes=MOST_BYTES, is_secret=True)
+    old = read_checked(file, most_bytes=MOST_BYTES, is_secret=True)
     if not dry_run:
-        _replaced(file, f"{key}\n".encode() + before.data, before.about)
+        _replace(file, f"{key}\n".encode() + old.data, old.about)
     call.out.record({"master_key": key.partition(":")[0], "file": file, "added": not dry_run})
     call.out.say("next: restart every process, then `fairlead vault rotate-key`; keep a copy of the file")
     return None
@@ -106,13 +105,13 @@ def _key_file(settings: Settings) -> Path:
     file = vault.master_key_file or settings.home / "master.key"
     elsewhere = vault.kms or vault.master_key
     if elsewhere or not file.exists():
-        what = "the master key comes from the settings" if elsewhere else f"there is no key file {file}"
+        problem = "the master key comes from the settings" if elsewhere else f"there is no key file {file}"
         hint = "use --print and put the key in front of the others" if elsewhere else "run `fairlead init`"
-        raise InvalidInputError(what, hint=hint)
+        raise InvalidInputError(problem, hint=hint)
     return file.resolve()  # so that a symbolic link is not replaced
 
 
-def _replaced(file: Path, data: bytes, about: os.stat_result) -> None:
+def _replace(file: Path, data: bytes, about: os.stat_result) -> None:
     """Replace *file* atomically, with its owner, group and mode as *about* has them.
 
     Where this user may not set the owner, only this user can read the file.
@@ -141,21 +140,14 @@ def _replaced(file: Path, data: bytes, about: os.stat_result) -> None:
 def verify(call: Invocation) -> Exit | None:
     """Open every sealed record and count; nothing is changed. Ends with 4 if one does not open."""
 
-    async def work(fairlead: Fairlead) -> VerifyReport:
+    async def work(runtime: Runtime) -> VerifyReport:
         from fairlead.assembly.stores import resealer
 
-        with call.out.progress("opening sealed records") as tell:
-            return await resealer(fairlead.runtime).verify(lambda done: tell(f"{done} records opened"))
+        with call.out.progress("opening sealed records") as show_progress:
+            return await resealer(runtime).verify(lambda done: show_progress(f"{done} records opened"))
 
-    report = call.with_fairlead(work)
-    call.out.record(
-        {
-            "checked": report.checked,
-            "readable": report.readable,
-            "problems": dict(report.problems),
-            "examples": report.examples,
-        }
-    )
+    report = call.with_runtime(work)
+    call.out.record({**fields_of(report, "checked readable examples"), "problems": dict(report.problems)})
     return Exit.UNHEALTHY if report.problems else Exit.OK
 
 
@@ -176,50 +168,42 @@ def rotate_key(
     interrupted one resumes where it stopped. Ends with 3 if records are left that cannot be opened.
     """
     if dry_run:
-        keys = call.with_fairlead(_keys_to_rotate)
+        keys = call.with_runtime(_keys_to_rotate)
         call.out.record({"data_keys_to_rotate": keys})
         return None
-    report = call.with_fairlead(lambda fairlead: _rotate(call, fairlead, rewrap_only))
+    report = call.with_runtime(lambda runtime: _rotate(call, runtime, rewrap_only))
     call.out.record(_counts(report))
     return Exit.PARTIAL if report.remaining else Exit.OK
 
 
-async def _rotate(call: Invocation, fairlead: Fairlead, rewrap_only: bool) -> RotationReport:
+async def _rotate(call: Invocation, runtime: Runtime, rewrap_only: bool) -> RotationReport:
     from fairlead.assembly.stores import resealer
 
-    runtime = fairlead.runtime
     if not rewrap_only:
-        most = duration(runtime.vault.retired_writes_s)
-        call.out.say(f"this takes seconds; at most {most} beside processes of an older version")
+        longest = format_duration(runtime.vault.retired_writes_s)
+        call.out.say(f"this takes seconds; at most {longest} beside processes of an older version")
     words = {"renew": "data keys made", "reseal": "records sealed anew", "rewrap": "data keys wrapped"}
-    with call.out.progress("rotating") as tell:
+    with call.out.progress("rotating") as show_progress:
 
-        def progress(now: RotationProgress) -> None:
-            tell(f"{now.done} {words[now.phase]}")
+        def progress(state: RotationProgress) -> None:
+            show_progress(f"{state.done} {words[state.phase]}")
 
         report = await resealer(runtime).rotate(rewrap_only=rewrap_only, progress=progress)
-    await record_act(
-        runtime, "vault.rotated", call.actor, {"master_key": runtime.vault.master_id, **_counts(report)}
-    )
+    details = {"master_key": runtime.vault.master_id, **_counts(report)}
+    await record_audit(runtime, call.actor, AuditEntry("vault.rotated", details))
     return report
 
 
-def _counts(report: RotationReport) -> dict[str, int]:
-    return {
-        "renewed": report.renewed,
-        "resealed": report.resealed,
-        "rewrapped": report.rewrapped,
-        "left": report.remaining,
-    }
+def _counts(report: RotationReport) -> Record:
+    return fields_of(report, "renewed resealed rewrapped left=remaining")
 
 
-async def _keys_to_rotate(fairlead: Fairlead) -> int:
-    """Data keys that another master than the first wrapped."""
-    runtime = fairlead.runtime
-    count, after = 0, None
+async def _keys_to_rotate(runtime: Runtime) -> int:
+    """Count the data keys that an older master key wraps."""
+    count, last = 0, None
     while page := await runtime.key_store.foreign(
-        runtime.vault.master_id, current_only=False, cursor=after, limit=PAGE
+        runtime.vault.master_id, current_only=False, cursor=last, limit=PAGE
     ):
         count += len(page)
-        after = page[-1].key_id
+        last = page[-1].key_id
     return count

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from fairlead import Fairlead, JobContext
 from fairlead.assembly.config import load
-from fairlead.assembly.doctor.server_checks import check_redis
+from fairlead.assembly.doctor.server_checks import inspect_redis
 from fairlead.assembly.providers import ProfileRegistry
 from fairlead.cli.kit.output import Output
 from fairlead.cli.providers import _admitted
@@ -197,5 +197,5 @@ def test_a_limit_of_5_in_1_s_says_that_it_lets_1_through_at_once_and_4_a_second(
 
 
 async def test_doctor_without_redis_url_warns() -> None:
-    found = await check_redis(None)
+    found = await inspect_redis(None)
     assert (found.status, "share" in found.detail, "REDIS_URL" in found.hint) == ("warn", True, True)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fairlead.cli.gate.breakers import breaker_record, problem_of, stops_calls
-from fairlead.cli.status import with_trouble
+from fairlead.cli.processes import with_trouble
 from fairlead.engine.ports import BreakerView, DestinationView, FailureView
 from fairlead.policy.limits.breaker import Destination
 

@@ -17,7 +17,7 @@ STATE = Secret("the-state")
 
 async def test_callback_accepts_one_answer_with_its_state() -> None:
     async with Callback("http://127.0.0.1:0/callback") as callback:
-        waiting = asyncio.create_task(callback.answer(STATE, 20.0))
+        waiting = asyncio.create_task(callback.wait(STATE, 20.0))
         await asyncio.sleep(0)
         good = f"{callback.redirect_uri}?state=the-state&code=c"
         for address, status in (
@@ -39,7 +39,7 @@ async def test_callback_accepts_one_answer_with_its_state() -> None:
 
 async def test_half_a_request_keeps_nobody_waiting() -> None:
     async with Callback("http://127.0.0.1:0/callback") as callback:
-        waiting = asyncio.create_task(callback.answer(STATE, 20.0))
+        waiting = asyncio.create_task(callback.wait(STATE, 20.0))
         host, port = "127.0.0.1", int(callback.redirect_uri.split(":")[2].split("/")[0])
         _, idle = await asyncio.open_connection(host, port)
         idle.write(b"GET /callback?state=the-")
@@ -53,8 +53,8 @@ async def test_half_a_request_keeps_nobody_waiting() -> None:
 
 async def test_callback_without_an_answer_or_a_free_port_is_an_error() -> None:
     async with Callback("http://127.0.0.1:0/callback") as callback:
-        with pytest.raises(RefusedError, match="nobody consented"):
-            await callback.answer(STATE, 0.01)
+        with pytest.raises(RefusedError, match="no consent was given"):
+            await callback.wait(STATE, 0.01)
         with pytest.raises(InvalidConfigError, match="cannot be listened on"):
             async with Callback(callback.redirect_uri):
                 raise AssertionError("two listen on one port")
@@ -85,7 +85,7 @@ def test_a_pasted_address() -> None:
 async def test_a_target_that_is_no_address_is_refused() -> None:
     async with Callback("http://127.0.0.1:0/callback") as callback:
         port = int(callback.redirect_uri.split(":")[2].split("/")[0])
-        waiting = asyncio.create_task(callback.answer(STATE, 20.0))
+        waiting = asyncio.create_task(callback.wait(STATE, 20.0))
         await asyncio.sleep(0)
         for target in ("//[", "http://[", "/callback?a=1&a=2"):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -16,7 +16,7 @@ TOKEN = "TG-5b9032b4e23464aed1f959f-1234567"
 
 
 def told(error: Exception, capsys: pytest.CaptureFixture[str], **manner: bool) -> tuple[int, str]:
-    code = entry._told(error, GlobalOptions(**manner).output())
+    code = entry._report(error, GlobalOptions(**manner).output())
     seen = capsys.readouterr()
     assert seen.out == ""
     return code, seen.err

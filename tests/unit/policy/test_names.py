@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.errors import InvalidInputError
+from fairlead.policy.jobs.job import check_new_job
 from fairlead.policy.text.names import SYSTEM_TENANT, check_customer, check_name, check_tenant, shown
+from tests.support.engine import new_job
 
 # name → (is it a provider/account/queue/kind name, is it a tenant id)
 V8 = {
@@ -113,3 +115,12 @@ def test_no_customer_is_called_as_we_are() -> None:
     assert check_tenant(SYSTEM_TENANT) == SYSTEM_TENANT
     with pytest.raises(InvalidInputError, match="fairlead's own"):
         check_customer(SYSTEM_TENANT)
+
+
+@pytest.mark.parametrize("tenant", ["acme ", " acme", "acme\u00a0", "\u3000acme"])
+def test_new_connection_or_job_of_a_tenant_with_white_space_around_its_id_is_refused(tenant: str) -> None:
+    assert check_tenant(tenant) == tenant, "rows that exist stay reachable"
+    with pytest.raises(InvalidInputError, match=r"begins or ends with white space.*hint: remove it"):
+        check_customer(tenant)
+    with pytest.raises(InvalidInputError, match="begins or ends with white space"):
+        check_new_job(new_job(tenant_id=tenant))

@@ -13,7 +13,7 @@ from fairlead.adapters.postgres.database import Database
 from fairlead.adapters.postgres.migrate import Migrator
 from fairlead.adapters.postgres.postgres_info import server_facts
 from fairlead.assembly.doctor.check import Check
-from fairlead.assembly.doctor.data_checks import check_handlers, check_issuer_clocks, check_sealed_data
+from fairlead.assembly.doctor.data_checks import inspect_handlers, inspect_issuer_clocks, inspect_sealed_data
 from fairlead.assembly.doctor.database_checks import (
     clock_check,
     durability_check,
@@ -24,7 +24,7 @@ from fairlead.assembly.doctor.database_checks import (
     version_check,
 )
 from fairlead.assembly.doctor.host_checks import journal_check, master_key_check, profiles_check
-from fairlead.assembly.doctor.server_checks import check_redis, embedded_check
+from fairlead.assembly.doctor.server_checks import embedded_check, inspect_redis
 from fairlead.assembly.settings import Settings
 from fairlead.assembly.stores import StoreUrls, database_settings, resolve_stores
 from fairlead.errors import DependencyUnavailableError, FairleadError
@@ -39,7 +39,7 @@ async def checkup(settings: Settings) -> AsyncIterator[Check]:
         async with resolve_stores(settings) as stores:
             async for check in _database(settings, stores):
                 yield check
-            yield await _result_of("redis", check_redis(stores.redis_url))
+            yield await _result_of("redis", inspect_redis(stores.redis_url))
             if stores.embedded_postgres is not None:
                 yield embedded_check(stores.embedded_postgres, stores.embedded_valkey)
     except FairleadError as error:
@@ -77,9 +77,9 @@ async def _stored_data(settings: Settings, reach: DatabaseSettings) -> AsyncIter
         yield _failed("sealed data", error)
         return
     try:
-        yield await _result_of("sealed data", check_sealed_data(settings, database))
-        yield await _result_of("issuer clocks", check_issuer_clocks(database))
-        yield await _result_of("handlers", check_handlers(database))
+        yield await _result_of("sealed data", inspect_sealed_data(settings, database))
+        yield await _result_of("issuer clocks", inspect_issuer_clocks(database))
+        yield await _result_of("handlers", inspect_handlers(database))
     finally:
         await database.close()
 

@@ -21,7 +21,7 @@ UNHANDLED_SHOWN = 5
 """How many kinds without a worker a message names."""
 
 
-async def check_handlers(database: Database) -> Check:
+async def inspect_handlers(database: Database) -> Check:
     """Look for due jobs of a kind that no worker takes."""
     return handlers_check(await PostgresLaneStore(database).unhandled_kinds(UNHANDLED_SHOWN + 1))
 
@@ -37,7 +37,7 @@ def handlers_check(unhandled: Sequence[UnhandledKind]) -> Check:
     return Check("handlers", "warn", detail, hint)
 
 
-async def check_sealed_data(settings: Settings, database: Database) -> Check:
+async def inspect_sealed_data(settings: Settings, database: Database) -> Check:
     """Open one data key of each master key in use."""
     keys = PostgresKeyStore(database)
     samples = await keys.samples()
@@ -48,8 +48,8 @@ async def check_sealed_data(settings: Settings, database: Database) -> Check:
     return Check("sealed data", "ok", f"the master key opens what {', '.join(masters)} sealed")
 
 
-async def check_issuer_clocks(database: Database) -> Check:
-    """Look for refreshes whose signed assertion was refused because of a clock."""
+async def inspect_issuer_clocks(database: Database) -> Check:
+    """Look for refreshes with a signed assertion that was refused because of a clock."""
     refused = DeadLetterFilter(status="pending_review", code=IssuerClockError.code)
     return issuer_clocks_check(await PostgresDeadLetterStore(database).find(refused, limit=1_000))
 

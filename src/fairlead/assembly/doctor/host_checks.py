@@ -1,4 +1,4 @@
-"""Checks of this host: provider profiles, the journal's disk, the master keys."""
+"""Checks of this host: provider profiles, the journal's disk, the clock, the master keys."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ import stat
 import tempfile
 from pathlib import Path
 
+from fairlead._core.secret import Secret
+from fairlead.adapters.postgres.postgres_info import server_facts
 from fairlead.assembly.doctor.check import Check, Status
+from fairlead.assembly.doctor.database_checks import clock_check
 from fairlead.assembly.providers import AppRegistry, ProfileRegistry
 from fairlead.assembly.settings import Settings
-from fairlead.assembly.stores import master_keyring
+from fairlead.assembly.stores import database_settings, master_keyring
 from fairlead.policy.providers.profile import Profile
 from fairlead.policy.text.names import listed
 
@@ -86,6 +89,12 @@ def _in_memory(folder: Path) -> bool:
     mounts_by_point = [line.split()[1:3] for line in mounts if len(line.split()) > 2]
     holding = [(point, kind) for point, kind in mounts_by_point if real.is_relative_to(point)]
     return bool(holding) and max(holding, key=lambda mount: len(mount[0]))[1] in {"tmpfs", "ramfs"}
+
+
+async def inspect_host(settings: Settings, database_url: Secret) -> list[Check]:
+    """Check the journal and the clock of this host, for `fairlead status`."""
+    info = await server_facts(database_settings(settings, database_url))
+    return [journal_check(settings.home / "journal"), clock_check(info)]
 
 
 async def master_key_check(settings: Settings) -> Check:

@@ -12,7 +12,7 @@ MINORS_BEHIND = 1
 """How many minor releases the embedded server may be behind before a warning."""
 
 
-async def check_redis(url: Secret | None) -> Check:
+async def inspect_redis(url: Secret | None) -> Check:
     """Check the configured Redis; without one, limits are shares of each process."""
     if url is None:
         detail = "none is set: each process keeps to its share of every limit, as in an outage of Redis"

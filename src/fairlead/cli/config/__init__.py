@@ -1,4 +1,4 @@
-"""``fairlead config``: settings and where they come from (K1), and how answers are judged by them (C3)."""
+"""``fairlead config``: settings and their origin, and how responses are classified. Spec: K1, C3."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from fairlead.cli.config.test_response import try_response
 from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import Invocation, command, group
 
-app = group("Settings, and how answers are judged by them.")
+app = group("Settings, and how responses are classified.")
 command(app, "test-response")(try_response)
 
 
 @command(app, "show")
 def show(
     call: Invocation,
-    origin: Annotated[bool, typer.Option("--origin", help="Tell where each value came from.")] = False,
+    origin: Annotated[bool, typer.Option("--origin", help="Show where each value comes from.")] = False,
 ) -> Exit | None:
     """Show every setting. Secrets read ***."""
     rows = [

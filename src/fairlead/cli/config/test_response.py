@@ -1,4 +1,4 @@
-"""``fairlead config test-response``: how a recorded answer would be judged, and why, step by step (C3)."""
+"""``fairlead config test-response``: how a recorded response would be classified, and why. Spec: C3."""
 
 from __future__ import annotations
 
@@ -9,19 +9,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fairlead.assembly.providers import ProfileRegistry
 from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import Invocation
 from fairlead.cli.kit.names import Account, connection_key, provider_and_variant
+from fairlead.cli.kit.output import fields_of
 from fairlead.errors import InvalidInputError
+from fairlead.policy.calls.classify.classifier import classify
+from fairlead.policy.calls.classify.context import TraceStep
+from fairlead.policy.calls.classify.recording import LARGEST, read_recording
+from fairlead.policy.calls.classify.rules import Rules, rules_of
 
 if TYPE_CHECKING:
-    from fairlead.app import Fairlead
-    from fairlead.policy.calls.classify.rules import Rules
+    from fairlead.assembly.runtime import Runtime
     from fairlead.policy.calls.classify.verdict import Verdict
     from fairlead.policy.limits.feedback.raw_response import RawResponse
 
 GENERIC = "generic_oauth2"
-"""The profile whose rules are those that ship for every provider."""
+"""The profile with only the rules that ship for every provider."""
 _SHOWN_DELAYS = 10
 _LATEST = 0.999999
 
@@ -47,26 +52,23 @@ def try_response(
     ] = None,
     account: Account = "default",
 ) -> Exit | None:
-    """Show how a recorded response would be judged, and why. Nothing is sent, and nothing is changed."""
-    from fairlead.policy.calls.classify.classifier import classify
-    from fairlead.policy.calls.classify.context import TraceStep
-
+    """Show how a recorded response would be classified, and why. Nothing is sent, and nothing is changed."""
     if provider and connection:
         raise InvalidInputError(
             "both a provider and a connection are given", hint="a connection brings its provider"
         )
-    reply = _recorded(file)
+    response = _read_response(file)
     rules, factor = _of_connection(call, connection, account) if connection else _of_provider(call, provider)
     trace: list[TraceStep] = []
-    verdict = classify(rules, reply, now_epoch_s=time.time(), trace=trace)
-    told = as_record(verdict, reply, factor)
-    steps = [{"place": each.step, "seen": each.finding} for each in trace]
+    verdict = classify(rules, response, now_epoch_s=time.time(), trace=trace)
+    record = verdict_record(verdict, response, factor)
+    steps = [fields_of(step, "place=step seen=finding") for step in trace]
     if call.out.as_json:
-        call.out.record({**told, "steps": steps})
+        call.out.record({**record, "steps": steps})
         return None
-    items, waits = told.pop("failed_items"), told["delays"]
-    told["delays"] = [f"{wait['least_s']:.3g}-{wait['most_s']:.3g} s" for wait in waits]
-    call.out.record(told)
+    items, waits = record.pop("failed_items"), record["delays"]
+    record["delays"] = [f"{wait['least_s']:.3g}-{wait['most_s']:.3g} s" for wait in waits]
+    call.out.record(record)
     if items:
         call.out.heading("failed items")
         call.out.rows(items, ("index", "ref", "code", "category", "retried"))
@@ -75,10 +77,10 @@ def try_response(
     return None
 
 
-def as_record(verdict: Verdict, reply: RawResponse, factor: float) -> dict[str, Any]:
-    """A verdict as JSON has it. *factor*: the provider's scale of delays."""
+def verdict_record(verdict: Verdict, response: RawResponse, factor: float) -> dict[str, Any]:
+    """Return a verdict as a JSON record. *factor* scales the provider's delays."""
     return {
-        "status": reply.status,
+        "status": response.status,
         "result": verdict.result.value,
         "category": verdict.category and verdict.category.value,
         "code": verdict.code or None,
@@ -89,19 +91,14 @@ def as_record(verdict: Verdict, reply: RawResponse, factor: float) -> dict[str, 
         "next": verdict.next.value,
         "max_attempts": verdict.max_attempts,
         "delays": _delays(verdict, factor),
-        "takes_slot": verdict.takes_slot,
-        "hint_s": verdict.hint_s,
-        "daily": verdict.daily,
+        **fields_of(verdict, "takes_slot hint_s daily"),
         "scope": verdict.scope and verdict.scope.value,
         "limit": verdict.limit,
         "health": verdict.health.name.lower(),
-        "refused_before_acting": verdict.refused_before_acting,
-        "unclassified": verdict.unclassified,
+        **fields_of(verdict, "refused_before_acting unclassified"),
         "failed_items": [
             {
-                "index": item.index,
-                "ref": item.ref,
-                "code": item.code,
+                **fields_of(item, "index ref code"),
                 "category": item.category.value,
                 "retried": item.category.transient,
             }
@@ -111,22 +108,20 @@ def as_record(verdict: Verdict, reply: RawResponse, factor: float) -> dict[str, 
 
 
 def _delays(verdict: Verdict, factor: float) -> list[dict[str, float]]:
-    """The wait before each try, from the shortest to the longest that chance may give."""
+    """Return the shortest and longest possible wait before each retry."""
     strategy, hint_s, daily = verdict.strategy, verdict.hint_s, verdict.daily
     later = 1 if verdict.next == "later" else 0
-    told = []
+    delays = []
     for attempt in range(min(_SHOWN_DELAYS, max(verdict.max_attempts, later))):
         bounds = [
             strategy.delay_s(attempt, draw=draw, hint_s=hint_s, daily=daily, factor=factor)
             for draw in (0.0, _LATEST)
         ]
-        told.append({"least_s": round(bounds[0], 3), "most_s": round(bounds[1], 3)})
-    return told
+        delays.append({"least_s": round(bounds[0], 3), "most_s": round(bounds[1], 3)})
+    return delays
 
 
-def _recorded(file: Path) -> RawResponse:
-    from fairlead.policy.calls.classify.recording import LARGEST, read_recording
-
+def _read_response(file: Path) -> RawResponse:
     if str(file) == "-":
         return read_recording(sys.stdin.buffer.read(LARGEST + 1))
     try:
@@ -139,29 +134,22 @@ def _recorded(file: Path) -> RawResponse:
 
 
 def _of_provider(call: Invocation, name: str | None) -> tuple[Rules, float]:
-    from fairlead.assembly.providers import ProfileRegistry
-    from fairlead.policy.calls.classify.rules import rules_of
-
-    book = ProfileRegistry(call.config().settings)
-    profile = book.profile(*provider_and_variant(name or GENERIC))
+    profile = ProfileRegistry(call.config().settings).profile(*provider_and_variant(name or GENERIC))
     return rules_of(profile), profile.backoff_factor
 
 
 def _of_connection(call: Invocation, named: str, account: str) -> tuple[Rules, float]:
-    from fairlead.policy.calls.classify.rules import rules_of
-
     tenant, slash, provider = named.rpartition("/")
     if not slash:
         raise InvalidInputError("--connection is not TENANT/PROVIDER", hint="write --connection acme/stripe")
     key = connection_key(tenant, provider, account)
 
-    async def work(fairlead: Fairlead) -> tuple[Rules, float]:
-        runtime = fairlead.runtime
+    async def work(runtime: Runtime) -> tuple[Rules, float]:
         await runtime.tokens.connections.get(key)  # NotFoundError, with its hint
         credential = await runtime.credentials.read(key)
-        assert credential is not None  # it was there a moment ago
-        found = credential.connection
-        profile = runtime.profiles.profile(key.provider, found.variant)
-        return rules_of(profile, found.settings, tenant=tenant), profile.backoff_factor
+        assert credential is not None  # `get` found it
+        connection = credential.connection
+        profile = runtime.profiles.profile(key.provider, connection.variant)
+        return rules_of(profile, connection.settings, tenant=tenant), profile.backoff_factor
 
-    return call.with_fairlead(work)
+    return call.with_runtime(work)

@@ -1,28 +1,29 @@
-"""``fairlead connections add``: store a grant that somebody has in hand."""
+"""``fairlead connections add``: store a grant that you already have."""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fairlead.cli.connections.files import Entry
-from fairlead.cli.connections.rows import as_record
+from fairlead.cli.kit.changes import Change, ConfirmOptions, Done, Plan, change_one
 from fairlead.cli.kit.exits import Exit
-from fairlead.cli.kit.invocation import DryRun, Invocation
+from fairlead.cli.kit.invocation import Invocation
 from fairlead.cli.kit.names import Account, Endpoint, Provider, Tenant, Variant, connection_key, parse_pairs
+from fairlead.cli.kit.output import Record, record_of
 from fairlead.cli.kit.secret_input import SecretSources, read_secrets
 from fairlead.engine.tokens.connection_grant import Grant
-from fairlead.errors import InvalidInputError, NotFoundError
+from fairlead.errors import InvalidInputError
+from fairlead.policy.providers.setting_text import settings_of_text
 
 if TYPE_CHECKING:
-    from fairlead.app import Fairlead
     from fairlead.assembly.runtime import Runtime
-    from fairlead.engine.ports import ConnectionKey
 
 SETTING_HELP = "A setting of the connection: concurrency_limit=5, observe=true, calls='{...}' (JSON)."
 Replace = Annotated[
-    bool, typer.Option("--replace", help="Give a connection that is there a new grant; its id stays.")
+    bool, typer.Option("--replace", help="Give an existing connection a new grant; its id stays.")
 ]
 
 
@@ -50,17 +51,15 @@ def add(  # noqa: PLR0913 - one parameter an option
         list[str] | None, typer.Option("--setting", metavar="NAME=VALUE", help=SETTING_HELP)
     ] = None,
     replace: Replace = False,
-    dry_run: DryRun = False,
+    options: ConfirmOptions,
 ) -> Exit | None:
     """Connect an account with secrets that you have: tokens, an API key, a private key.
 
-    Secrets are never words of the command line: see --secret. Without it you are asked, or a script hands in
-    on standard input the one that the provider needs, or a JSON object of several.
+    Secrets are never words of the command line: see --secret. Without it you are asked for the secret that
+    the provider needs; a script passes it on standard input, or a JSON object of several.
     """
-    from fairlead.policy.providers.setting_text import settings_of_text
-
     key = connection_key(tenant, provider, account)
-    secrets: dict[str, Any] = read_secrets(secret, _needed(call, provider, variant))
+    secrets: dict[str, Any] = read_secrets(secret, _required_secret(call, provider, variant))
     grant = Grant(
         variant=variant,
         account_id=account_id,
@@ -74,46 +73,41 @@ def add(  # noqa: PLR0913 - one parameter an option
     )
     entry = Entry(tenant, provider, account, grant)
 
-    async def work(fairlead: Fairlead) -> dict[str, Any]:
-        result = await store(fairlead.runtime, entry, call.actor, replace=replace, dry_run=dry_run)
-        if dry_run:
-            return {"tenant": tenant, "provider": provider, "account": account, "result": result}
-        return {**as_record(await fairlead.runtime.tokens.connections.get(key)), "result": result}
+    async def find(runtime: Runtime) -> Plan:
+        change = await plan_store(runtime, entry, call.actor, replace=replace)
 
-    call.out.record(call.with_fairlead(work))
-    return None
+        async def view() -> Record:
+            return record_of(await runtime.tokens.connections.get(key))
+
+        return dataclasses.replace(change, fields=key._asdict(), afterwards=view)
+
+    return change_one(call, find, options)
 
 
-async def store(runtime: Runtime, entry: Entry, actor: str, *, replace: bool, dry_run: bool) -> str:
-    """Check and store *entry*; what was done, in a word. A connection that is there needs *replace*."""
+async def plan_store(runtime: Runtime, entry: Entry, actor: str, *, replace: bool) -> Change:
+    """Check *entry*, and return the change that stores it. An existing connection needs *replace*."""
     key, grant = connection_key(entry.tenant, entry.provider, entry.account), entry.grant
     runtime.tokens.connections.check(key, grant)
-    known = await _is_known(runtime, key)
-    if known and not replace:
+    exists = await runtime.credentials.read(key) is not None
+    if exists and not replace:
         raise InvalidInputError(
-            "this connection is there already",
+            "this connection exists already",
             tenant=key.tenant,
             provider=key.provider,
             hint="--replace gives it a new grant",
         )
-    if dry_run:
-        return "would be replaced" if known else "would be created"
-    await runtime.tokens.connections.upsert(key, grant, actor=actor)
-    runtime.reader.forget(key)
-    done = "replaced" if known else "created"
-    return done if grant.state == "active" else f"{done}, {grant.state}"
+    result = "replaced" if exists else "created"
+
+    async def act() -> Done:
+        await runtime.tokens.connections.upsert(key, grant, actor=actor)
+        runtime.reader.forget(key)
+        return Done(result if grant.state == "active" else f"{result}, {grant.state}")
+
+    return Change(result, act)
 
 
-async def _is_known(runtime: Runtime, key: ConnectionKey) -> bool:
-    try:
-        await runtime.tokens.connections.get(key)
-    except NotFoundError:
-        return False
-    return True
-
-
-def _needed(call: Invocation, provider: str, variant: str | None) -> str | None:
-    """The one secret that a connection of this provider cannot do without."""
+def _required_secret(call: Invocation, provider: str, variant: str | None) -> str | None:
+    """Return the name of the one secret that a connection of this provider needs."""
     from fairlead.assembly.providers import AppRegistry, ProfileRegistry
 
     settings = call.config().settings

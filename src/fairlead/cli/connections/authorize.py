@@ -1,24 +1,23 @@
-"""``fairlead connections authorize`` and ``reauthorize``: the customer's consent, from a terminal (T12)."""
+"""``fairlead connections authorize`` and ``reauthorize``: the customer's consent, from a terminal. Spec: T12."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
 
 import typer
 
 from fairlead.cli.connections.callback import Callback, callback_fields
-from fairlead.cli.connections.rows import as_record
 from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import Invocation
 from fairlead.cli.kit.names import Account, Endpoint, Provider, Tenant, Variant, connection_key, parse_pairs
+from fairlead.cli.kit.output import Record, record_of
 from fairlead.errors import InvalidConfigError, InvalidInputError, NotFoundError
 from fairlead.policy.tokens.consent import is_loopback
 
 if TYPE_CHECKING:
-    from fairlead.app import Fairlead
     from fairlead.assembly.runtime import Runtime
     from fairlead.engine.ports import ConnectionKey
     from fairlead.engine.tokens.consent import Consent
@@ -29,8 +28,8 @@ Redirect = Annotated[
     str,
     typer.Option(
         "--redirect-uri",
-        help="Exactly as registered at the provider. One that is not on this host has you paste the address "
-        "that the browser ends on. Port 0 takes a free one.",
+        help="Exactly as registered at the provider. If it is not on this host, you paste the address that the "
+        "browser ends on. Port 0 takes a free one.",
     ),
 ]
 Wait = Annotated[
@@ -58,20 +57,19 @@ def authorize(
     your app in the settings.
     """
     key = connection_key(tenant, provider, account)
-    given = parse_pairs(endpoint, "--endpoint")
+    values = parse_pairs(endpoint, "--endpoint")
 
-    async def work(fairlead: Fairlead) -> dict[str, Any]:
-        runtime = fairlead.runtime
+    async def work(runtime: Runtime) -> Record:
         if await runtime.credentials.read(key) is not None:
             raise InvalidInputError(
-                "this connection is there already",
+                "this connection exists already",
                 tenant=tenant,
                 provider=provider,
                 hint="`fairlead connections reauthorize` gives it a new grant and keeps its id",
             )
-        return await _consented(call, runtime, key, redirect_uri, timeout, variant, given, scope or ())
+        return await _consented(call, runtime, key, redirect_uri, timeout, variant, values, scope or ())
 
-    call.out.record(call.with_fairlead(work))
+    call.out.record(call.with_runtime(work))
     return None
 
 
@@ -90,8 +88,7 @@ def reauthorize(
     """Give a connection a new grant through its owner's consent; its id, variant, endpoint and app stay."""
     key = connection_key(tenant, provider, account)
 
-    async def work(fairlead: Fairlead) -> dict[str, Any]:
-        runtime = fairlead.runtime
+    async def work(runtime: Runtime) -> Record:
         credential = await runtime.credentials.read(key)
         if credential is None:
             raise NotFoundError(f"there is no connection {account!r}", tenant=tenant, provider=provider)
@@ -110,11 +107,11 @@ def reauthorize(
             connection.client_id,
         )
 
-    found = call.with_fairlead(work)
+    record = call.with_runtime(work)
     if link and not call.out.as_json:
-        call.out.text(found["link"])
+        call.out.text(record["link"])
     else:
-        call.out.record(found)
+        call.out.record(record)
     return None
 
 
@@ -128,7 +125,7 @@ async def _consented(
     endpoint: Mapping[str, str],
     scopes: Sequence[str],
     client_id: str = "",
-) -> dict[str, Any]:
+) -> Record:
     def begin(exact: str) -> tuple[str, Consent]:
         return runtime.tokens.consents.begin(
             key,
@@ -143,18 +140,18 @@ async def _consented(
         async with Callback(redirect_uri) as callback:
             url, consent = begin(callback.redirect_uri)
             _ask(call, url, f"waiting up to {timeout_s:g} s for the browser at {callback.redirect_uri}")
-            answer = await callback.answer(consent.state, timeout_s)
+            answer = await callback.wait(consent.state, timeout_s)
     else:
         url, consent = begin(redirect_uri)
         _ask(call, url, "then paste the address that the browser ended on")
         answer = callback_fields(_pasted())
     view = await runtime.tokens.consents.finish(consent, answer, actor=call.actor)
     runtime.reader.forget(key)
-    return as_record(view)
+    return record_of(view)
 
 
 def _ask(call: Invocation, url: str, then: str) -> None:
-    """Show the page: on a line of its own, as whoever starts a browser reads it."""
+    """Print the address of the page on a line of its own, so that a program can read it."""
     if call.out.as_json:
         call.out.record({"authorize_url": url})
     else:
@@ -170,9 +167,9 @@ def _pasted() -> str:
 
 
 def _link(runtime: Runtime, key: ConnectionKey, connection_id: UUID) -> str:
-    found = runtime.reauth_link(key, connection_id)
-    if found is None:
+    link = runtime.reauth_link(key, connection_id)
+    if link is None:
         raise InvalidConfigError(
             "no page for customers is set", hint="set [notifications] reauth_link, or run this without --link"
         )
-    return found
+    return link

@@ -1,7 +1,7 @@
-"""Waits on this host for the browser that comes back from a consent with a code (RFC 8252 §7.3).
+"""Waits on this host for the browser that returns from a consent with a code (RFC 8252 §7.3).
 
 It listens on the loopback address only and knows one path. A request with another state is refused and
-changes nothing, so nobody on this host can end or replace the consent; the first with the right one ends it.
+changes nothing, so no other program on this host can end or replace the consent; the first with the right one ends it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,11 @@ _HEADERS = (
 
 
 def callback_fields(address: str) -> dict[str, str]:
-    """The query of the address that the browser was sent to; InvalidInputError if it names a field twice."""
+    """Return the query of the address that the browser was redirected to.
+
+    Raises:
+        InvalidInputError: The address cannot be parsed, or names a field twice.
+    """
     try:
         fields = parse_qsl(urlsplit(address).query, keep_blank_values=True, max_num_fields=MAX_FIELDS)
     except ValueError:
@@ -45,7 +49,7 @@ def callback_fields(address: str) -> dict[str, str]:
 
 
 class Callback:
-    """Listens where *redirect_uri* leads; port 0 takes a free one. Use it with ``async with``."""
+    """A server at *redirect_uri*; port 0 takes a free one. Use it with ``async with``."""
 
     def __init__(self, redirect_uri: str) -> None:
         parts = urlsplit(redirect_uri)
@@ -78,31 +82,35 @@ class Callback:
             self._server.close()
             await self._server.wait_closed()
 
-    async def answer(self, state: Secret, timeout_s: float) -> dict[str, str]:
-        """The query of the request that carries *state*; Refused if none came within *timeout_s* seconds."""
+    async def wait(self, state: Secret, timeout_s: float) -> dict[str, str]:
+        """Wait for the request that carries *state*, and return its query.
+
+        Raises:
+            RefusedError: None came within *timeout_s*.
+        """
         self._state, self._answer = state, asyncio.get_running_loop().create_future()
         try:
             async with asyncio.timeout(timeout_s):
                 return await self._answer
         except TimeoutError:
-            raise RefusedError(f"nobody consented within {timeout_s:g} s", hint="run it again") from None
+            raise RefusedError(f"no consent was given within {timeout_s:g} s", hint="run it again") from None
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(READ_TIMEOUT_S):
                 head = await reader.readuntil(b"\r\n\r\n")
-                status = self._judge(head.split(b"\r\n", 1)[0].decode("ascii", "replace"))
+                status = self._check(head.split(b"\r\n", 1)[0].decode("ascii", "replace"))
                 page = _PAGES[status]
                 lines = [f"HTTP/1.1 {status} -", *_HEADERS, f"Content-Length: {len(page)}", "", page]
                 writer.write("\r\n".join(lines).encode())
                 await writer.drain()
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError):
-            pass  # whoever that was, it was no browser coming back
+            pass  # not a browser that returns from a consent
         finally:
             writer.close()
 
-    def _judge(self, request_line: str) -> int:
-        """The status for a request; the one that was waited for is taken."""
+    def _check(self, request_line: str) -> int:
+        """Return the status of a request, and accept the expected one."""
         method, _, rest = request_line.partition(" ")
         address = rest.partition(" ")[0]
         try:

@@ -1,7 +1,7 @@
-"""Connections as files hold them: our own JSON and CSV, and what Nango's API gives out.
+"""Connections in files: our own JSON and CSV, and responses of Nango's API.
 
-A file becomes rows; a row becomes a connection or an error of its own, so that one bad row stops no other.
-Secrets are wrapped as soon as they are read, and no error repeats a value.
+A file becomes rows. A row becomes a connection or an error of its own, so that one bad row stops no other.
+Secrets are wrapped as soon as they are read, and no error contains a value.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fairlead.errors import InvalidInputError
 
 FORMATS = ("auto", "json", "csv", "nango")
 NANGO_TENANT = ("end_user.organization.id", "end_user.id", "connection_id")
-"""Where the tenant of a Nango connection is looked for, in this order."""
+"""The paths that may hold the tenant of a Nango connection, in order of precedence."""
 
 Row = Mapping[str, Any]
 _JSON_LINE = re.compile(r'^\{"[^"]', re.MULTILINE)  # in a cell of CSV a quote is doubled
@@ -73,7 +73,7 @@ class UnfitRow(dict[str, Any]):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One connection of a file. *config* holds what a foreign file calls the parts of its addresses."""
+    """One connection of a file. *config* holds the endpoint parameters of a foreign file, with their names."""
 
     tenant: str
     provider: str
@@ -83,7 +83,11 @@ class Entry:
 
 
 def read_rows(text: str, form: str) -> tuple[str, list[Row]]:
-    """The rows of a file and the form they have; InvalidInputError where it cannot be read at all."""
+    """Return the format of a file, and its rows.
+
+    Raises:
+        InvalidInputError: The file cannot be read at all.
+    """
     if form not in FORMATS:
         raise InvalidInputError(f"{form!r} is no format", hint=f"one of: {', '.join(FORMATS)}")
     looks_like_json = text.lstrip()[:1] in {"[", "{"} or _JSON_LINE.search(text) is not None
@@ -95,14 +99,14 @@ def read_rows(text: str, form: str) -> tuple[str, list[Row]]:
 
 
 def _json_rows(text: str) -> list[Row]:
-    """An array, an object with ``connections``, one object, or one object per line."""
+    """Read an array, an object with ``connections``, one object, or one object per line."""
     try:
         document = _READER.decode(text)
     except (ValueError, RecursionError) as error:
         head = text.lstrip().partition("\n")[0].rstrip()
         if head[:1] == "[" or head[-1:] in {"[", "{", ","}:  # a single document on several lines
-            what = f"the file is not JSON at line {getattr(error, 'lineno', 1)}"
-            raise InvalidInputError(what, hint="correct that line") from None
+            problem = f"the file is not JSON at line {getattr(error, 'lineno', 1)}"
+            raise InvalidInputError(problem, hint="correct that line") from None
         document = [
             _json_line(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()
         ]
@@ -115,9 +119,9 @@ def _json_rows(text: str) -> list[Row]:
     return [row if isinstance(row, Mapping) else _unfit({}, *_NO_OBJECT) for row in document]
 
 
-def _unfit(members: Mapping[str, Any], what: str, hint: str) -> UnfitRow:
+def _unfit(members: Mapping[str, Any], problem: str, hint: str) -> UnfitRow:
     row = UnfitRow(members)
-    row.problem = InvalidInputError(what, hint=hint)
+    row.problem = InvalidInputError(problem, hint=hint)
     return row
 
 
@@ -143,7 +147,7 @@ def _json_line(number: int, line: str) -> Any:
 
 
 def _csv_rows(text: str) -> Iterator[Row]:
-    """Columns are named as the fields; ``endpoint.shop`` is a part of a table, an empty cell is absent."""
+    """Yield the rows of a CSV file. Column ``endpoint.shop`` sets a part of a table; empty cells are absent."""
     reader = csv.DictReader(io.StringIO(text), strict=True)
     try:
         names = [name.strip() for name in reader.fieldnames or ()]
@@ -173,7 +177,7 @@ def _nested(cells: Mapping[str, str]) -> Row:
     return row
 
 
-# ---- our own form --------------------------------------------------------------------------------
+# ---- our own format -----------------------------------------------------------------------------
 
 
 _NO_TEXT = ("not text", "write it in quotes")
@@ -202,9 +206,9 @@ def own_entry(row: Row, now: datetime) -> Entry:
         read = OwnRow.model_validate({name: value for name, value in row.items() if value is not None})
     except ValidationError as error:
         problem = error.errors(include_input=False, include_url=False, include_context=False)[0]
-        what, hint = _UNFIT.get(problem["type"], ("invalid", "compare it with an export"))
+        text, hint = _UNFIT.get(problem["type"], ("invalid", "compare it with an export"))
         of = "a value in the" if len(problem["loc"]) > 1 else "the"
-        raise InvalidInputError(f"{of} {problem['loc'][0]} is {what}", hint=hint) from None
+        raise InvalidInputError(f"{of} {problem['loc'][0]} is {text}", hint=hint) from None
     fields = read.model_dump(exclude={"tenant", "provider", "account", "expires_at"})
     fields["settings"] = fields["settings"] or None
     if read.expires_in_s is None:
@@ -216,12 +220,12 @@ def own_entry(row: Row, now: datetime) -> Entry:
 
 
 def _table(row: Row, name: str) -> dict[str, Any]:
-    found = row.get(name) or {}
-    if not isinstance(found, Mapping):
+    table = row.get(name) or {}
+    if not isinstance(table, Mapping):
         raise InvalidInputError(
             f"{name} is no table of names and values", hint=f'"{name}": {{"shop": "my-shop"}}'
         )
-    return {str(key): value for key, value in found.items()}
+    return {str(key): value for key, value in table.items()}
 
 
 def _left_s(written: object, now: datetime) -> float | None:
@@ -241,12 +245,21 @@ def _left_s(written: object, now: datetime) -> float | None:
 
 
 def nango_entry(
-    row: Row, now: datetime, providers: Mapping[str, str], known: Callable[[str], bool], tenant_at: str | None
+    row: Row,
+    now: datetime,
+    our_names: Mapping[str, str],
+    is_ours: Callable[[str], bool],
+    tenant_path: str | None,
 ) -> Entry:
-    """The connection of an object as Nango's ``GET /connections/{id}`` answers it; else InvalidInputError.
+    """Return the connection in a response of Nango's ``GET /connections/{id}``.
 
-    *providers* maps its names to ours; *known* tells whether a name is one of ours. *tenant_at* is a dotted
-    path to the tenant; by default organisation, end user or connection id.
+    Args:
+        our_names: Maps provider names of Nango to ours.
+        is_ours: Whether a provider name is one of ours.
+        tenant_path: A dotted path to the tenant. Default: organisation, end user or connection id.
+
+    Raises:
+        InvalidInputError: Credentials, tenant or provider are missing or not supported.
     """
     credentials = row.get("credentials")
     if not isinstance(credentials, Mapping):
@@ -260,36 +273,36 @@ def nango_entry(
         **_nango_secrets(credentials),
     )
     return Entry(
-        tenant=_nango_tenant(row, tenant_at),
-        provider=_nango_provider(row, providers, known),
+        tenant=_nango_tenant(row, tenant_path),
+        provider=_nango_provider(row, our_names, is_ours),
         account="default",
         grant=grant,
         config={name: str(value) for name, value in _table(row, "connection_config").items()},
     )
 
 
-def _nango_tenant(row: Row, tenant_at: str | None) -> str:
-    paths = (tenant_at,) if tenant_at else NANGO_TENANT
+def _nango_tenant(row: Row, tenant_path: str | None) -> str:
+    paths = (tenant_path,) if tenant_path else NANGO_TENANT
     for path in paths:
-        found = _at(row, path)
-        if found:
-            return found
+        tenant = _at(row, path)
+        if tenant:
+            return tenant
     raise InvalidInputError(
         "the connection names no tenant", hint=f"looked at {', '.join(paths)}: see --tenant-from"
     )
 
 
-def _nango_provider(row: Row, providers: Mapping[str, str], known: Callable[[str], bool]) -> str:
-    named = [str(row[name]) for name in ("provider_config_key", "provider") if row.get(name)]
-    for name in named:
-        if name in providers:
-            return providers[name]
-    for name in named:
+def _nango_provider(row: Row, our_names: Mapping[str, str], is_ours: Callable[[str], bool]) -> str:
+    names = [str(row[name]) for name in ("provider_config_key", "provider") if row.get(name)]
+    for name in names:
+        if name in our_names:
+            return our_names[name]
+    for name in names:
         for spelling in (name, name.replace("-", ""), name.replace("-", "_")):
-            if known(spelling):
+            if is_ours(spelling):
                 return spelling
     raise InvalidInputError(
-        f"there is no profile for {' or '.join(map(repr, named)) or 'a connection without provider'}",
+        f"there is no profile for {' or '.join(map(repr, names)) or 'a connection without provider'}",
         hint="--map-provider THEIRS=OURS",
     )
 
@@ -297,20 +310,19 @@ def _nango_provider(row: Row, providers: Mapping[str, str], known: Callable[[str
 def _nango_secrets(credentials: Row) -> dict[str, Any]:
     kind = str(credentials.get("type"))
     if kind == "OAUTH2":
-        found = {name: credentials.get(name) for name in ("access_token", "refresh_token")}
+        secrets = {name: credentials.get(name) for name in ("access_token", "refresh_token")}
     elif kind == "API_KEY":
-        found = {"api_key": credentials.get("apiKey") or credentials.get("api_key")}
+        secrets = {"api_key": credentials.get("apiKey") or credentials.get("api_key")}
     else:
         raise InvalidInputError(
             f"credentials of type {kind!r} are not understood", hint="OAUTH2 and API_KEY are"
         )
-    return secrets_of({name: value for name, value in found.items() if value})
+    return secrets_of({name: value for name, value in secrets.items() if value})
 
 
 def _at(row: Row, path: str) -> str | None:
-    found: Any = row
+    value: Any = row
     for part in path.split("."):
-        found = found.get(part) if isinstance(found, Mapping) else None
-    return (
-        str(found) if isinstance(found, str | int) and not isinstance(found, bool) and found != "" else None
-    )
+        value = value.get(part) if isinstance(value, Mapping) else None
+    is_text = isinstance(value, str | int) and not isinstance(value, bool) and value != ""
+    return str(value) if is_text else None

@@ -1,4 +1,4 @@
-"""``fairlead dlq export``: dead letters for other programs, page by page, without secrets (Q16)."""
+"""``fairlead dlq export``: dead letters for other programs, without secrets. Spec: Q16."""
 
 from __future__ import annotations
 
@@ -15,42 +15,25 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 
 from fairlead.cli.connections.transfer import new_file
-from fairlead.cli.dlq.options import OPEN, Fitting, Status, as_record
+from fairlead.cli.dlq.options import OPEN, DeadLetterFilterOptions, Status, entry_record
 from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import Invocation, Limit
 from fairlead.cli.kit.output import Record, json_text, plain
+from fairlead.policy.text.redact import redact_values
 
 if TYPE_CHECKING:
-    from fairlead.app import Fairlead
+    from fairlead.assembly.runtime import Runtime
 
 PAGE = 500
-COLUMNS = (
-    "dead_letter_id",
-    "job_id",
-    "tenant",
-    "provider",
-    "connection_id",
-    "kind",
-    "queue",
-    "category",
-    "code",
-    "reason",
-    "status",
-    "resolution",
-    "resolved_by",
-    "resolved_why",
-    "resolved_at",
-    "replays",
-    "first_at",
-    "last_at",
-    "args",
-    "details",
-    "history",
+_NAMES = (
+    "dead_letter_id job_id tenant provider connection_id kind queue category code reason status resolution"
+    " resolved_by resolved_why resolved_at replays first_at last_at args details history"
 )
+COLUMNS = _NAMES.split()
 
 
 class Form(StrEnum):
-    """How it is written."""
+    """The format of the export."""
 
     JSONL = "jsonl"
     CSV = "csv"
@@ -58,7 +41,7 @@ class Form(StrEnum):
 
 def export(
     call: Invocation,
-    fitting: Fitting,
+    filter_: DeadLetterFilterOptions,
     status: Status = OPEN,
     limit: Limit = 100_000,
     form: Annotated[
@@ -69,35 +52,35 @@ def export(
         typer.Option("--output", "-o", metavar="FILE", help="A new file (mode 0600). Default stdout."),
     ] = None,
 ) -> Exit | None:
-    """Write entries for other programs, the oldest first. What is or looks like a secret is masked.
+    """Write entries for other programs, the oldest first. Anything that is or looks like a secret is masked.
 
     In CSV args, details and history are JSON texts, and a cell that a spreadsheet would take for a formula
     begins with an apostrophe.
     """
-    chosen = fitting.filter(status)
+    filter_by = filter_.filter(status)
 
-    async def work(fairlead: Fairlead, writer: _Writer) -> int:
-        letters, count, last = fairlead.runtime.dead_letters, 0, None
+    async def work(runtime: Runtime, writer: _Writer) -> int:
+        count, last = 0, None
         while count < limit:
-            asked = min(PAGE, limit - count)
-            page = await letters.find(chosen, limit=asked, cursor=last, oldest_first=True)
+            size = min(PAGE, limit - count)
+            page = await runtime.dead_letters.find(filter_by, limit=size, cursor=last, oldest_first=True)
             for entry in page:
-                writer.write(_masked(as_record(entry)))
+                writer.write(_redacted(entry_record(entry)))
             count += len(page)
-            if len(page) < asked:
+            if len(page) < size:
                 break
             last = page[-1].dead_letter_id
         return count
 
     with _opened(output) as stream:
-        count = call.with_fairlead(lambda fairlead: work(fairlead, _Writer(form, stream)))
+        count = call.with_runtime(lambda runtime: work(runtime, _Writer(form, stream)))
     if output is not None:
         call.out.record({"file": output, "entries": count})
     return None
 
 
 class _Writer:
-    """Writes records one by one."""
+    """A writer of records in one format."""
 
     def __init__(self, form: Form, stream: IO[str]) -> None:
         self._form = form
@@ -106,7 +89,7 @@ class _Writer:
             self._row(COLUMNS)
 
     def write(self, record: Record) -> None:
-        """One entry."""
+        """Write one entry."""
         if self._form is Form.CSV:
             self._row([_cell(record[name]) for name in COLUMNS])
         else:
@@ -118,14 +101,12 @@ class _Writer:
         self._stream.write(line.getvalue())
 
 
-def _masked(record: Record) -> Record:
-    from fairlead.policy.text.redact import redact_values
-
+def _redacted(record: Record) -> Record:
     return {name: redact_values(value) for name, value in record.items()}
 
 
 def _cell(value: object) -> object:
-    """As a spreadsheet may have it: never a formula."""
+    """Return *value* as a cell that no spreadsheet takes for a formula."""
     if value is None:
         return ""
     if isinstance(value, dict | list | tuple):
@@ -136,7 +117,7 @@ def _cell(value: object) -> object:
 
 @contextmanager
 def _opened(output: Path | None) -> Iterator[IO[str]]:
-    """The new file, whole on disk at the end; or standard output."""
+    """Open a new file, which is synced to disk at the end; or use standard output."""
     if output is None:
         yield sys.stdout
         return

@@ -6,7 +6,8 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fairlead.cli.kit.output import Record
+from fairlead.cli.kit.output import Record, fields_of
+from fairlead.policy.jobs.lane import ScopeKind, connection_group
 
 if TYPE_CHECKING:
     from fairlead.assembly.runtime import Runtime
@@ -28,11 +29,11 @@ async def of_connection(runtime: Runtime, key: ConnectionKey, *, failures: int =
     return [view for view in views if view.destination[:3] == (key.provider, key.account, key.tenant)]
 
 
-async def of_reach(runtime: Runtime, reach: OverrideScope) -> list[DestinationView]:
-    """Return the breakers of all connections in *reach*."""
+async def of_scope(runtime: Runtime, scope: OverrideScope) -> list[DestinationView]:
+    """Return the breakers of all connections in *scope*."""
     if runtime.gate.viewer is None:
         return []
-    tenant, provider, account = reach.names
+    tenant, provider, account = scope.names
     return [
         view
         for view in await runtime.gate.viewer.breakers()
@@ -49,7 +50,7 @@ async def open_breakers(runtime: Runtime) -> list[Record]:
     pauses = await runtime.lanes.pauses(MOST_PAUSES) if views else []
     records = [
         {
-            **{name: getattr(view.destination, name) for name in ("tenant", "provider", "account")},
+            **fields_of(view.destination, "tenant provider account"),
             **breaker_record(view),
             "lanes_held": _lanes_held(view, pauses),
         }
@@ -61,14 +62,12 @@ async def open_breakers(runtime: Runtime) -> list[Record]:
 def stops_calls(breaker: Record) -> bool:
     """Return whether an open breaker refuses calls now, or holds jobs.
 
-    One whose time is over lets the next call through as its probe. Without calls it stays so for a day.
+    After its open time a breaker admits the next call as a probe. Without calls it stays open for a day.
     """
     return bool(breaker["left_s"] > 0 or breaker["lanes_held"] > 0)
 
 
 def _lanes_held(view: DestinationView, pauses: Sequence[PauseView]) -> int:
-    from fairlead.policy.jobs.lane import ScopeKind, connection_group
-
     provider, account, tenant, _ = view.destination
     waits = (ScopeKind.RATE, tenant, connection_group(provider, account))
     return sum(
@@ -83,10 +82,7 @@ def breaker_record(view: DestinationView) -> Record:
         "host": view.destination.host or None,
         "mode": view.breaker.mode,
         "left_s": round(view.breaker.left_s, 3),
-        "in_a_row": view.breaker.in_a_row,
-        "times_opened": view.breaker.times_opened,
-        "good": view.breaker.good,
-        "bad": view.breaker.bad,
+        **fields_of(view.breaker, "in_a_row times_opened good bad"),
         "last_failure": (last and last.cause) or None,
         "last_failure_ago_s": last and round(last.ago_s, 3),
         "opened_s": next((failure.opened_s for failure in view.failures if failure.opened_s), None),
@@ -116,8 +112,8 @@ def problem_of(breaker: Record) -> str:
     """Describe an open breaker for the operator."""
     where = f"{breaker['provider']} at {breaker['host']}" if breaker["host"] else str(breaker["provider"])
     cause = f" ({breaker['last_failure']})" if breaker["last_failure"] else ""
-    held = breaker["lanes_held"]
-    waits = f", jobs wait in {held} {'lane' if held == 1 else 'lanes'}" if held else ""
+    lanes = breaker["lanes_held"]
+    waits = f", jobs wait in {lanes} {'lane' if lanes == 1 else 'lanes'}" if lanes else ""
     named = ["-t", breaker["tenant"], "-p", breaker["provider"]]
     if breaker["account"] != "default":
         named += ["-a", breaker["account"]]

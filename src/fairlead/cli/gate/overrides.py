@@ -1,7 +1,9 @@
-"""``fairlead gate isolate|disable|enable|degrade|restore|overrides``: control by hand (G6, G8, G12).
+"""``fairlead gate isolate|disable|enable|degrade|restore|overrides``: manual changes of the gate.
 
-A switch stands in the database, with who made it and why, until it is taken back; every process heeds it
-within 2 s.
+An override is in the database, with its actor and reason, until it is taken back. Every process applies it within
+2 s.
+
+Spec: G6, G8, G12.
 """
 
 from __future__ import annotations
@@ -11,33 +13,50 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fairlead.cli.kit.bulk_actions import record_act
+from fairlead.cli.kit.changes import (
+    AuditEntry,
+    Change,
+    ChangeOptions,
+    ConfirmOptions,
+    Plan,
+    Unchanged,
+    change_one,
+)
 from fairlead.cli.kit.exits import Exit
-from fairlead.cli.kit.invocation import DryRun, Invocation, Yes
+from fairlead.cli.kit.invocation import Invocation
 from fairlead.cli.kit.names import connection_key
-from fairlead.cli.kit.output import Record
+from fairlead.cli.kit.output import Record, fields_of
 from fairlead.cli.kit.times import parse_duration
 from fairlead.errors import InvalidInputError
+from fairlead.policy.jobs.lane import ScopeKind, connection_group
+from fairlead.policy.limits.override import (
+    EVERYTHING,
+    OverrideKind,
+    OverrideScope,
+    check_reason,
+    rollout_share,
+)
 
 if TYPE_CHECKING:
-    from fairlead.app import Fairlead
     from fairlead.assembly.runtime import Runtime
     from fairlead.engine.ports import Override
-    from fairlead.policy.limits.override import OverrideKind, OverrideScope
 
 COLUMNS = ("act", "tenant", "provider", "account", "on_again", "actor", "since", "reason")
-HEEDED_S = 2.0
-"""By then every process heeds what was switched."""
-MOST_HOLDS = 100_000
+APPLIED_S = 2.0
+"""After this time every process applies a new override."""
+MOST_PAUSES = 100_000
 
-Reason = Annotated[str, typer.Option("--reason", help="Why; shown to whoever meets it.")]
+Reason = Annotated[str, typer.Option("--reason", help="Why; shown where calls meet the override.")]
+All = Annotated[bool, typer.Option("--all", help="Required: it always concerns all connections.")]
 
 
 @dataclass(frozen=True, slots=True)
-class What:
-    """The options that name what a switch reaches: exactly one thing."""
+class OverrideTarget:
+    """The options that name the scope of an override: exactly one."""
 
-    tenant: Annotated[str | None, typer.Option("--tenant", "-t", help="Whose; with --provider.")] = None
+    tenant: Annotated[
+        str | None, typer.Option("--tenant", "-t", help="One tenant's connection; with --provider.")
+    ] = None
     provider: Annotated[
         str | None, typer.Option("--provider", "-p", help="Without --tenant: all of its connections.")
     ] = None
@@ -46,13 +65,15 @@ class What:
     ] = None
     everything: Annotated[bool, typer.Option("--all", help="All connections of all tenants.")] = False
 
-    def reach(self) -> OverrideScope:
-        """What they name; InvalidInputError if that is nothing, or more than one thing."""
-        from fairlead.policy.limits.override import OverrideScope
+    def scope(self) -> OverrideScope:
+        """Return the scope.
 
-        named = (self.tenant, self.provider, self.account) != (None, None, None)
-        alone = self.tenant is None and self.account is not None
-        if named == self.everything or alone or (named and self.provider is None):
+        Raises:
+            InvalidInputError: No scope is named, or several.
+        """
+        is_named = (self.tenant, self.provider, self.account) != (None, None, None)
+        has_account_only = self.tenant is None and self.account is not None
+        if is_named == self.everything or has_account_only or (is_named and self.provider is None):
             raise InvalidInputError(
                 "name one thing", hint="--tenant with --provider, --provider alone, or --all"
             )
@@ -62,207 +83,171 @@ class What:
 
 
 def isolate(
-    call: Invocation, what: What, reason: Reason, dry_run: DryRun = False, yes: Yes = False
+    call: Invocation, *, target: OverrideTarget, reason: Reason, options: ConfirmOptions
 ) -> Exit | None:
-    """Stop calls: each is refused before anything else, until `fairlead gate breaker reset`.
+    """Refuse all calls, before any other check, until `fairlead gate breaker reset`.
 
-    Jobs that meet it keep their place and burn no attempt. What is under way goes on.
+    Jobs with refused calls wait, and use up no attempt. Calls in flight continue.
     """
-    from fairlead.policy.limits.override import OverrideKind
-
-    return _switch(call, OverrideKind.ISOLATED, what.reach(), reason, dry_run=dry_run, yes=yes)
+    return _put(call, OverrideKind.ISOLATED, target.scope(), reason, options)
 
 
 def disable(
-    call: Invocation, what: What, reason: Reason, dry_run: DryRun = False, yes: Yes = False
+    call: Invocation, *, target: OverrideTarget, reason: Reason, options: ConfirmOptions
 ) -> Exit | None:
-    """Let calls through without any limit, until `fairlead gate enable`. They are counted."""
-    from fairlead.policy.limits.override import OverrideKind
-
-    return _switch(call, OverrideKind.DISABLED, what.reach(), reason, dry_run=dry_run, yes=yes)
+    """Admit calls without any limit, until `fairlead gate enable`. They are still counted."""
+    return _put(call, OverrideKind.DISABLED, target.scope(), reason, options)
 
 
 def degrade(
-    call: Invocation,
-    reason: Reason,
-    everything: Annotated[
-        bool, typer.Option("--all", help="All of it: a process counts one way or the other.")
-    ] = False,
-    dry_run: DryRun = False,
-    yes: Yes = False,
+    call: Invocation, *, reason: Reason, everything: All = False, options: ConfirmOptions
 ) -> Exit | None:
-    """Have each process keep to its share of the limits, also while Redis answers, until `gate restore`.
+    """Have each process use only its share of the limits, although Redis answers, until `gate restore`.
 
-    Connections do as their degraded_mode says, as if Redis were away.
+    Connections follow their degraded_mode, as if Redis were unavailable.
     """
-    from fairlead.policy.limits.override import EVERYTHING, OverrideKind
-
     _check_all(everything)
-    return _switch(call, OverrideKind.DEGRADED, EVERYTHING, reason, dry_run=dry_run, yes=yes)
+    return _put(call, OverrideKind.DEGRADED, EVERYTHING, reason, options)
 
 
 def enable(
     call: Invocation,
-    what: What,
+    *,
+    target: OverrideTarget,
     gradual: Annotated[
         bool, typer.Option("--gradual", help="For 10 %, 25 %, 50 %, then all of the connections.")
     ] = False,
     step: Annotated[
         str, typer.Option("--step", metavar="TIME", help="With --gradual: how long each step lasts.")
     ] = "5m",
-    dry_run: DryRun = False,
+    options: ChangeOptions,
 ) -> Exit | None:
-    """Apply limits again: the end of `fairlead gate disable`, named as it was made."""
-    from fairlead.policy.limits.override import OverrideKind
-
-    reach, step_s = what.reach(), parse_duration(step, "--step")
+    """Apply limits again: end `fairlead gate disable`. Name the same connections."""
+    scope, step_s = target.scope(), parse_duration(step, "--step")
     if not gradual:
-        return _end(call, OverrideKind.DISABLED, reach, dry_run=dry_run)
+        return _end(call, OverrideKind.DISABLED, scope, "enabled", options)
 
-    async def work(fairlead: Fairlead) -> Record:
-        runtime = fairlead.runtime
-        found = await find(runtime, OverrideKind.DISABLED, reach)
-        told = {**named(reach), "act": "enabled", "step_s": step_s}
-        if found is None or found.rollout is not None:
-            return {**told, "result": "not disabled" if found is None else "on its way already"}
-        if dry_run:
-            return {**told, "result": "would be enabled step by step"}
-        await runtime.gate.override_store.start_rollout(reach, step_s)
-        await record_switch(call, runtime, "gate.enabled", reach, step_s=step_s)
-        return {**told, "result": "enabled step by step"}
+    async def find(runtime: Runtime) -> Plan:
+        override = await find_override(runtime, OverrideKind.DISABLED, scope)
+        fields = {**scope_record(scope), "act": "enabled", "step_s": step_s}
+        if override is None or override.rollout is not None:
+            return Unchanged("not disabled" if override is None else "on its way already", fields)
+        return Change(
+            "enabled step by step",
+            lambda: runtime.gate.override_store.start_rollout(scope, step_s),
+            fields,
+            audit=override_audit("gate.enabled", scope, step_s=step_s),
+        )
 
-    call.out.record(call.with_fairlead(work))
-    return None
+    return change_one(call, find, options)
 
 
-def restore(
-    call: Invocation,
-    everything: Annotated[bool, typer.Option("--all", help="As it was degraded.")] = False,
-    dry_run: DryRun = False,
-) -> Exit | None:
-    """Count by Redis again, which is first told what was spent and held meanwhile: the end of degrade."""
-    from fairlead.policy.limits.override import EVERYTHING, OverrideKind
-
+def restore(call: Invocation, *, everything: All = False, options: ChangeOptions) -> Exit | None:
+    """Count limits in Redis again: end `gate degrade`. What was spent and held meanwhile is reported first."""
     _check_all(everything)
-    return _end(call, OverrideKind.DEGRADED, EVERYTHING, dry_run=dry_run)
+    return _end(call, OverrideKind.DEGRADED, EVERYTHING, "restored", options)
 
 
-def listed(call: Invocation) -> Exit | None:
-    """List what is switched by hand: by whom, since when and why."""
-    found = call.with_fairlead(lambda fairlead: fairlead.runtime.gate.override_store.search())
-    call.out.rows(map(switch_record, found), COLUMNS, none="nothing is switched by hand")
+def list_overrides(call: Invocation) -> Exit | None:
+    """List the overrides in force, with actor, start and reason."""
+    overrides = call.with_runtime(lambda runtime: runtime.gate.override_store.search())
+    call.out.rows(map(override_record, overrides), COLUMNS, none="no override is in force")
     return None
 
 
-# ---- what they share -----------------------------------------------------------------------------
+# ---- shared --------------------------------------------------------------------------------------
 
 
-def switch_record(switch: Override) -> Record:
-    """A switch as JSON has it. *on_again*: the share of connections whose limits are back."""
-    from fairlead.policy.limits.override import rollout_share
-
-    rollout = switch.rollout
+def override_record(override: Override) -> Record:
+    """Return an override as a JSON record. *on_again*: the share of connections with limits again."""
+    rollout = override.rollout
     return {
-        "act": switch.kind.value,
-        **named(switch.scope),
+        "act": override.kind.value,
+        **scope_record(override.scope),
         "on_again": None if rollout is None else rollout_share(rollout.age_s, rollout.step_s),
-        "actor": switch.actor,
-        "since": switch.since,
-        "reason": switch.reason,
+        **fields_of(override, "actor since reason"),
     }
 
 
-def _switch(
-    call: Invocation, act: OverrideKind, reach: OverrideScope, reason: str, *, dry_run: bool, yes: bool
-) -> Exit | None:
-    from fairlead.policy.limits.override import check_reason
-
+def _put(
+    call: Invocation, kind: OverrideKind, scope: OverrideScope, reason: str, options: ConfirmOptions
+) -> Exit:
     check_reason(reason)
 
-    async def work(fairlead: Fairlead) -> Record:
-        runtime = fairlead.runtime
-        await _check_known(runtime, reach)
-        told = {**named(reach), "act": act.value, "reason": reason}
-        if dry_run:
-            return {**told, "result": f"would be {act}"}
-        if not reach.is_connection:
-            call.confirm(f"{reach}: to be {act}?", yes=yes)
-        await runtime.gate.override_store.put(act, reach, reason=reason, actor=call.actor)
-        await record_switch(call, runtime, f"gate.{act}", reach, reason=reason)
-        if act.value == "disabled":
-            told["groups_due"] = await let_go(runtime, reach)
-        return {**told, "result": act.value}
+    async def find(runtime: Runtime) -> Plan:
+        await _check_exists(runtime, scope)
 
-    call.out.record(call.with_fairlead(work))
-    return None
-
-
-def _end(call: Invocation, act: OverrideKind, reach: OverrideScope, *, dry_run: bool) -> Exit | None:
-    word = {"disabled": "enabled", "degraded": "restored"}[act.value]
-
-    async def work(fairlead: Fairlead) -> Record:
-        runtime = fairlead.runtime
-        told = {**named(reach), "act": word}
-        if dry_run:
-            found = await find(runtime, act, reach) is not None
-            return {**told, "result": f"would be {word}" if found else f"not {act}"}
-        if not await runtime.gate.override_store.end(act, reach):
-            return {**told, "result": f"not {act}"}
-        await record_switch(call, runtime, f"gate.{word}", reach)
-        return {**told, "result": word}
-
-    call.out.record(call.with_fairlead(work))
-    return None
-
-
-async def find(runtime: Runtime, act: OverrideKind, reach: OverrideScope) -> Override | None:
-    """The switch of this name, if it is in force."""
-    found = await runtime.gate.override_store.search()
-    return next((each for each in found if each.kind is act and each.scope == reach), None)
-
-
-async def _check_known(runtime: Runtime, reach: OverrideScope) -> None:
-    """NotFoundError where nothing is of that name: a switch that reaches nothing would go unnoticed."""
-    if reach.is_connection:
-        await runtime.gate.call_admitter.plan(connection_key(*reach.names))
-    elif reach.provider is not None:
-        runtime.profiles.profile(reach.provider, None)
-
-
-async def let_go(runtime: Runtime, reach: OverrideScope) -> int:
-    """Once everybody heeds the switch, groups that wait for a turn are due: it is none any more."""
-    from fairlead.policy.jobs.lane import ScopeKind, connection_group
-
-    await runtime.clock.sleep(HEEDED_S)
-    tenant, provider, account = reach.names
-    held = [
-        pause.scope
-        for pause in await runtime.lanes.pauses(MOST_HOLDS)
-        if pause.scope.kind is ScopeKind.RATE
-        and (not provider or pause.scope.key.partition("/")[0] == provider)
-        and (
-            not tenant
-            or (pause.scope.tenant, pause.scope.key) == (tenant, connection_group(provider, account))
+        return Change(
+            kind.value,
+            lambda: runtime.gate.override_store.put(kind, scope, reason=reason, actor=call.actor),
+            {**scope_record(scope), "act": kind.value, "reason": reason},
+            question=None if scope.is_connection else f"{scope}: to be {kind}?",
+            audit=override_audit(f"gate.{kind}", scope, reason=reason),
+            afterwards=(lambda: resume_groups(runtime, scope)) if kind is OverrideKind.DISABLED else None,
         )
+
+    return change_one(call, find, options)
+
+
+def _end(
+    call: Invocation, kind: OverrideKind, scope: OverrideScope, result: str, options: ChangeOptions
+) -> Exit:
+    fields = {**scope_record(scope), "act": result}
+
+    async def find(runtime: Runtime) -> Plan:
+        if await find_override(runtime, kind, scope) is None:
+            return Unchanged(f"not {kind}", fields)
+
+        async def act() -> object:
+            return None if await runtime.gate.override_store.end(kind, scope) else Unchanged(f"not {kind}")
+
+        return Change(result, act, fields, audit=override_audit(f"gate.{result}", scope))
+
+    return change_one(call, find, options)
+
+
+async def find_override(runtime: Runtime, kind: OverrideKind, scope: OverrideScope) -> Override | None:
+    """Return the override of exactly this kind and scope, if it is in force."""
+    overrides = await runtime.gate.override_store.search()
+    return next((row for row in overrides if (row.kind, row.scope) == (kind, scope)), None)
+
+
+async def _check_exists(runtime: Runtime, scope: OverrideScope) -> None:
+    """Raise NotFoundError if the scope names nothing: the override would have no effect."""
+    if scope.is_connection:
+        await runtime.gate.call_admitter.plan(connection_key(*scope.names))
+    elif scope.provider is not None:
+        runtime.profiles.profile(scope.provider, None)
+
+
+async def resume_groups(runtime: Runtime, scope: OverrideScope) -> Record:
+    """Make job groups due that wait for the limits of *scope*, once every process applies the override."""
+    await runtime.clock.sleep(APPLIED_S)
+    tenant, provider, account = scope.names
+    group = (tenant, connection_group(provider, account))
+    waiting = [
+        pause.scope
+        for pause in await runtime.lanes.pauses(MOST_PAUSES)
+        if pause.scope.kind is ScopeKind.RATE
+        and provider in ("", pause.scope.key.partition("/")[0])
+        and (not tenant or (pause.scope.tenant, pause.scope.key) == group)
     ]
-    for scope in held:
-        await runtime.lanes.resume(scope)
-    return len(held)
+    for pause_scope in waiting:
+        await runtime.lanes.resume(pause_scope)
+    return {"groups_due": len(waiting)}
 
 
 def _check_all(everything: bool) -> None:
     if not everything:
-        raise InvalidInputError("only all of it counts one way or the other", hint="give --all")
+        raise InvalidInputError("it concerns all connections at once", hint="give --all")
 
 
-def named(reach: OverrideScope) -> Record:
-    """What is reached, as JSON has it."""
-    return {"tenant": reach.tenant, "provider": reach.provider, "account": reach.account}
+def scope_record(scope: OverrideScope) -> Record:
+    """Return a scope as a JSON record."""
+    return fields_of(scope, "tenant provider account")
 
 
-async def record_switch(
-    call: Invocation, runtime: Runtime, act: str, reach: OverrideScope, **details: Any
-) -> None:
-    """One line in the audit."""
-    told = {"reach": str(reach), "account": reach.account, **details}
-    await record_act(runtime, act, call.actor, told, tenant=reach.tenant, provider=reach.provider)
+def override_audit(action: str, scope: OverrideScope, **details: Any) -> AuditEntry:
+    """Return the audit entry of a change to *scope*."""
+    details = {"reach": str(scope), "account": scope.account, **details}
+    return AuditEntry(action, details, tenant=scope.tenant, provider=scope.provider)

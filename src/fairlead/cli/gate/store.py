@@ -1,4 +1,4 @@
-"""``fairlead gate memory``, ``orphans`` and ``doctor``: its store, and what is left in it (G9, G12)."""
+"""``fairlead gate memory``, ``orphans`` and ``doctor``: the gate's store in Redis. Spec: G9, G12."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fairlead.cli.kit.bulk_actions import record_act
+from fairlead.cli.kit.changes import AuditEntry, ChangeOptions, record_audit
 from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.findings import show
-from fairlead.cli.kit.invocation import DryRun, Invocation, Yes
-from fairlead.cli.kit.output import Record
+from fairlead.cli.kit.invocation import Invocation
+from fairlead.cli.kit.output import Record, fields_of
 from fairlead.cli.kit.times import parse_duration
 from fairlead.errors import DependencyUnavailableError
 
 if TYPE_CHECKING:
-    from fairlead.app import Fairlead
+    from collections.abc import Sequence
+
     from fairlead.assembly.doctor.check import Check
-    from fairlead.engine.limits.orphaned_leases import Orphan, OrphanReport, OrphanSearch
+    from fairlead.assembly.runtime import Runtime
+    from fairlead.engine.limits.orphaned_leases import Orphan, OrphanReport
     from fairlead.engine.ports import KeySurvey
 
 KINDS = ("kind", "keys", "size_bytes", "share", "no_ttl")
@@ -26,49 +28,43 @@ ORPHANS = ("tenant", "why", "process", "host", "job", "ends_in_s", "result")
 
 
 def no_redis() -> DependencyUnavailableError:
-    """There is no Redis to look at."""
+    """Return the error of commands that need Redis."""
     return DependencyUnavailableError(
-        "no Redis is set, so each process counts by itself", hint="set REDIS_URL to see one count"
+        "no Redis is set, so each process counts on its own", hint="set REDIS_URL to see one count"
     )
 
 
 def memory(
     call: Invocation,
     most: Annotated[
-        int, typer.Option("--most", min=100, max=100_000_000, help="Keys of the server to pass at most.")
+        int, typer.Option("--most", min=100, max=100_000_000, help="How many keys of the server to scan.")
     ] = 100_000,
     sample: Annotated[
-        int, typer.Option("--sample", min=1, max=100_000, help="Keys of each kind that are weighed.")
+        int, typer.Option("--sample", min=1, max=100_000, help="How many keys of each kind to measure.")
     ] = 200,
 ) -> Exit | None:
-    """Show what the gate keeps in Redis, by kind: keys, memory, and keys that would stay for ever.
+    """Show what the gate keeps in Redis, by kind: keys, memory, and keys that never expire.
 
-    The server is passed page by page; of keys of others only the name is seen. Sizes are computed from a
-    sample. Keys of no kind of ours under our prefix are shown as unknown.
+    The server is scanned page by page; of foreign keys only the name is read. Sizes are estimated from a
+    sample. Unknown keys under our prefix are shown as unknown.
     """
 
-    async def work(fairlead: Fairlead) -> KeySurvey:
-        keys = fairlead.runtime.gate.keys
+    async def work(runtime: Runtime) -> KeySurvey:
+        keys = runtime.gate.keys
         if keys is None:
             raise no_redis()
         return await keys.survey(max_keys=most, sample=sample)
 
-    survey = call.with_fairlead(work)
-    kinds = _kinds(survey)
+    survey = call.with_runtime(work)
     totals = {
-        "keys": survey.keys,
-        "size_bytes": survey.size_bytes,
-        "server_keys": survey.server_keys,
-        "looked_at": survey.keys_scanned,
-        "complete": survey.complete,
-        "used_bytes": survey.used_bytes,
+        **fields_of(survey, "keys size_bytes server_keys looked_at=keys_scanned complete used_bytes"),
         "max_bytes": survey.max_bytes or None,
         "used_share": round(survey.used_bytes / survey.max_bytes, 4) if survey.max_bytes else None,
     }
-    if call.manner.as_json:
-        call.out.record({**totals, "kinds": kinds, "no_ttl": list(survey.no_ttl)})
+    if call.out.as_json:
+        call.out.record({**totals, "kinds": _kinds(survey), "no_ttl": list(survey.no_ttl)})
         return None
-    call.out.rows(kinds, KINDS, none="the gate keeps nothing yet")
+    call.out.rows(_kinds(survey), KINDS, none="the gate keeps nothing yet")
     call.out.heading("redis")
     call.out.record(totals)
     if not survey.complete:
@@ -77,14 +73,11 @@ def memory(
 
 
 def _kinds(survey: KeySurvey) -> list[Record]:
-    whole = survey.size_bytes
+    total = survey.size_bytes
     return [
         {
-            "kind": use.kind,
-            "keys": use.keys,
-            "size_bytes": use.size_bytes,
-            "share": None if not whole or use.size_bytes is None else f"{use.size_bytes / whole:.0%}",
-            "no_ttl": use.no_ttl,
+            **fields_of(use, "kind keys size_bytes no_ttl"),
+            "share": None if not total or use.size_bytes is None else f"{use.size_bytes / total:.0%}",
         }
         for use in survey.kinds
     ]
@@ -92,73 +85,72 @@ def _kinds(survey: KeySurvey) -> list[Record]:
 
 def orphans(
     call: Invocation,
-    recover: Annotated[bool, typer.Option("--recover", help="Give their slots back.")] = False,
+    *,
+    recover: Annotated[bool, typer.Option("--recover", help="Release their slots.")] = False,
     watch: Annotated[
         str,
         typer.Option(
-            "--watch", metavar="TIME", help="With --recover: spare what is renewed within this time."
+            "--watch", metavar="TIME", help="With --recover: spare leases renewed within this time."
         ),
     ] = "14s",
-    dry_run: DryRun = False,
-    yes: Yes = False,
+    options: ChangeOptions,
 ) -> Exit | None:
-    """List slots whose holder is gone, or whose lease is over while nobody asked for them since.
+    """List slots of ended processes, and slots with an ended lease that no call has asked for since.
 
-    They come back by themselves when their lease ends; --recover gives them back now. A holder that lives
-    renews a lease of 30 s within 14 s. Slots with longer leases (locks of bulk work) are renewed less often:
-    watch those for a third of their lease, and be sure that their process is gone.
+    Such slots are released when their lease ends; --recover releases them now. A live process renews a lease
+    of 30 s within 14 s. Slots with longer leases (locks of bulk work) are renewed less often: watch those for
+    a third of their lease, and make sure that their process is gone.
     """
     watch_s = parse_duration(watch, "--watch")
 
-    async def work(fairlead: Fairlead) -> tuple[OrphanReport, dict[str, str]]:
-        search = fairlead.runtime.gate.orphans
+    async def work(runtime: Runtime) -> tuple[OrphanReport, dict[str, str]]:
+        search = runtime.gate.orphans
         if search is None:
             raise no_redis()
         if not recover:
             return await search.find(), {}
-        with call.out.progress("looking twice, so that nobody who lives loses a slot"):
-            found = await search.confirm(watch_s)
-        if dry_run or not found.orphans:
-            return found, {_name(orphan): "would be given back" for orphan in found.orphans}
-        call.confirm(f"Give back {len(found.orphans)} slot(s)?", yes=yes)
-        return found, await _given_back(call, fairlead, search, found)
+        with call.out.progress("looking twice, so that no live process loses a slot"):
+            search_result = await search.confirm(watch_s)
+        leases = search_result.orphans
+        if options.dry_run or not leases:
+            return search_result, {_name(orphan): "would be given back" for orphan in leases}
+        call.confirm(f"Release {len(leases)} slot(s)?", yes=options.yes)
+        return search_result, await _release(call, runtime, leases, options)
 
-    found, results = call.with_fairlead(work)
-    rows = [{**as_record(orphan), "result": results.get(_name(orphan))} for orphan in found.orphans]
+    search_result, results = call.with_runtime(work)
+    rows = [
+        {**orphan_record(orphan), "result": results.get(_name(orphan))} for orphan in search_result.orphans
+    ]
     columns = ORPHANS if recover else ORPHANS[:-1]
     call.out.rows(rows, columns, none="no orphans")
-    if not found.complete:
+    if not search_result.complete:
         call.out.warn("not every key of the server was looked at: there may be more")
     return None
 
 
-async def _given_back(
-    call: Invocation, fairlead: Fairlead, search: OrphanSearch, found: OrphanReport
+async def _release(
+    call: Invocation, runtime: Runtime, orphans: Sequence[Orphan], options: ChangeOptions
 ) -> dict[str, str]:
-    given = {_name(orphan) for orphan in await search.release(found.orphans)}
-    for orphan in found.orphans:
-        if _name(orphan) in given:
-            lease = orphan.lease
-            told = {"lease": f"{lease.lease_id:016x}", "process": lease.process, "why": orphan.why}
-            await record_act(
-                fairlead.runtime,
-                "gate.orphan_recovered",
-                call.actor,
-                told,
-                tenant=lease.tenant or None,
-            )
-    return {
-        _name(orphan): "given back" if _name(orphan) in given else "renewed or gone meanwhile"
-        for orphan in found.orphans
-    }
+    """Release the slots of *orphans* and return the result of each by its name."""
+    assert runtime.gate.orphans is not None
+    released = {_name(orphan) for orphan in await runtime.gate.orphans.release(orphans)}
+    results = {}
+    for orphan in orphans:
+        name, lease = _name(orphan), orphan.lease
+        results[name] = "given back" if name in released else "renewed or gone meanwhile"
+        if name in released:
+            details = {"lease": f"{lease.lease_id:016x}", "process": lease.process, "why": orphan.why}
+            entry = AuditEntry("gate.orphan_recovered", details, tenant=lease.tenant or None)
+            await record_audit(runtime, call.actor, entry, options)
+    return results
 
 
 def _name(orphan: Orphan) -> str:
     return f"{orphan.lease.key} {orphan.lease.holder}"
 
 
-def as_record(orphan: Orphan) -> Record:
-    """An orphan as JSON has it."""
+def orphan_record(orphan: Orphan) -> Record:
+    """Return an orphan as a JSON record."""
     lease, session = orphan.lease, orphan.session
     return {
         "tenant": lease.tenant,
@@ -173,7 +165,7 @@ def as_record(orphan: Orphan) -> Record:
 
 
 def doctor(call: Invocation) -> Exit | None:
-    """Check the Redis of the gate as the gate uses it, and leave nothing changed.
+    """Check the gate's Redis with the commands that the gate uses, and leave nothing changed.
 
     Ends with 4 where the gate cannot use it; a warning alone does not.
     """

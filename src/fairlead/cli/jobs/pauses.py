@@ -1,4 +1,4 @@
-"""``fairlead jobs pause``, ``resume`` and ``pauses``: hold work back, and let it go again (Q7, Q16)."""
+"""``fairlead jobs pause``, ``resume`` and ``pauses``: stop work of one scope, and start it again. Spec: Q7, Q16."""
 
 from __future__ import annotations
 
@@ -7,32 +7,40 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fairlead.cli.kit.bulk_actions import record_act
+from fairlead.cli.kit.changes import (
+    AuditEntry,
+    Change,
+    ChangeOptions,
+    ConfirmOptions,
+    Done,
+    Plan,
+    Unchanged,
+    change_one,
+)
 from fairlead.cli.kit.exits import Exit
-from fairlead.cli.kit.invocation import DryRun, Invocation, Limit, Yes
-from fairlead.cli.kit.output import Record
+from fairlead.cli.kit.invocation import Invocation, Limit
+from fairlead.cli.kit.output import Record, fields_of
 from fairlead.cli.kit.times import parse_duration
 from fairlead.errors import InvalidInputError
+from fairlead.policy.jobs.lane import Scope, ScopeKind
 
 if TYPE_CHECKING:
-    from fairlead.app import Fairlead
     from fairlead.assembly.runtime import Runtime
     from fairlead.engine.ports import PauseView
-    from fairlead.policy.jobs.lane import Scope
 
 COLUMNS = ("scope", "key", "tenant", "until", "lanes", "paused_by", "since", "reason")
 MOST_PAUSES = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class What:
-    """The options that name what is paused as one: exactly one thing, and for a group perhaps whose."""
+class PauseTarget:
+    """The options that name what is paused: exactly one scope."""
 
     queue: Annotated[str | None, typer.Option("--queue", help="All work of this queue.")] = None
     kind: Annotated[str | None, typer.Option("--kind", help="All work of this kind.")] = None
     tenant: Annotated[
         str | None,
-        typer.Option("--tenant", "-t", help="All work of this tenant; with --group, whose group."),
+        typer.Option("--tenant", "-t", help="All work of this tenant; with --group, its group."),
     ] = None
     provider: Annotated[str | None, typer.Option("--provider", "-p", help="All work for this provider.")] = (
         None
@@ -47,17 +55,19 @@ class What:
     ] = None
 
     def scope(self) -> Scope:
-        """What they name; InvalidInputError if that is nothing, or more than one thing."""
-        from fairlead.policy.jobs.lane import Scope, ScopeKind
+        """Return the scope.
 
-        given = {
+        Raises:
+            InvalidInputError: No scope is named, or several.
+        """
+        keys = {
             ScopeKind.QUEUE: self.queue,
             ScopeKind.KIND: self.kind,
             ScopeKind.PROVIDER: self.provider,
             ScopeKind.GROUP: self.group,
             ScopeKind.TENANT: None if self.group is not None else self.tenant,
         }
-        named = [(kind, key) for kind, key in given.items() if key is not None]
+        named = [(kind, key) for kind, key in keys.items() if key is not None]
         if len(named) != 1:
             raise InvalidInputError(
                 "name one thing to pause or resume",
@@ -69,94 +79,79 @@ class What:
 
 def pause(
     call: Invocation,
-    what: What,
+    *,
+    target: PauseTarget,
     for_: Annotated[
         str | None,
         typer.Option("--for", metavar="TIME", help="90s, 10m, 1h30m, 7d. Default until it is resumed."),
     ] = None,
     reason: Annotated[
-        str, typer.Option("--reason", help="Why; shown to whoever asks why a job waits.")
+        str, typer.Option("--reason", help="Why; shown where a job waits because of it.")
     ] = "paused by hand",
-    dry_run: DryRun = False,
-    yes: Yes = False,
+    options: ConfirmOptions,
 ) -> Exit | None:
-    """Begin no more work of one queue, kind, tenant, provider or group. What runs goes on.
+    """Start no more jobs of one queue, kind, tenant, provider or group. Running jobs continue.
 
-    Paused again, the later end counts. A pause ends by itself after --for, or with `fairlead jobs resume`.
+    If it is paused already, the later end counts. A pause ends after --for, or with `fairlead jobs resume`.
     """
-    scope = what.scope()
+    scope = target.scope()
     for_s = None if for_ is None else parse_duration(for_, "--for")
 
-    async def work(fairlead: Fairlead) -> Record:
-        runtime = fairlead.runtime
-        if what.provider is not None:
-            runtime.profiles.refuse_misspelt(what.provider)
+    async def find(runtime: Runtime) -> Plan:
+        if target.provider is not None:
+            runtime.profiles.refuse_misspelt(target.provider)
         lanes = await runtime.lanes.due_lanes(scope)
-        if dry_run:
-            return {**_named(scope), "result": "would be paused", "for_s": for_s, "lanes": lanes}
-        if _is_wide(scope):
-            call.confirm(f"Pause {scope}, of which {lanes} lane(s) have work now?", yes=yes)
-        lanes = await runtime.lanes.pause(scope, for_s, reason=reason, by=call.actor)
-        await _record(call, runtime, "jobs.paused", scope, for_s=for_s, reason=reason)
-        return {**_named(scope), "result": "paused", "for_s": for_s, "lanes": lanes}
 
-    call.out.record(call.with_fairlead(work))
-    return None
+        async def act() -> Done:
+            paused = await runtime.lanes.pause(scope, for_s, reason=reason, by=call.actor)
+            return Done(fields={"lanes": paused})
+
+        concerns_many = scope.owner is None
+        return Change(
+            "paused",
+            act,
+            {**_names(scope), "for_s": for_s, "lanes": lanes},
+            question=f"Pause {scope}, of which {lanes} lane(s) have work now?" if concerns_many else None,
+            audit=_audit("jobs.paused", scope, for_s=for_s, reason=reason),
+        )
+
+    return change_one(call, find, options)
 
 
-def resume(
-    call: Invocation,
-    what: What,
-    dry_run: DryRun = False,
-) -> Exit | None:
-    """End one pause, named as it was made. What other pauses hold stays held."""
-    scope = what.scope()
+def resume(call: Invocation, *, target: PauseTarget, options: ChangeOptions) -> Exit | None:
+    """End one pause; name it as it was made. Work that other pauses stop stays paused."""
+    scope = target.scope()
 
-    async def work(fairlead: Fairlead) -> Record:
-        runtime = fairlead.runtime
-        if dry_run:
-            paused = any(one.scope == scope for one in await runtime.lanes.pauses(MOST_PAUSES))
-            return {**_named(scope), "result": "would be resumed" if paused else "not paused"}
-        resumed = await runtime.lanes.resume(scope)
-        if resumed:
-            await _record(call, runtime, "jobs.resumed", scope)
-        return {**_named(scope), "result": "resumed" if resumed else "not paused"}
+    async def find(runtime: Runtime) -> Plan:
+        names = _names(scope)
+        if all(pause.scope != scope for pause in await runtime.lanes.pauses(MOST_PAUSES)):
+            return Unchanged("not paused", names)
 
-    call.out.record(call.with_fairlead(work))
-    return None
+        async def act() -> object:
+            return None if await runtime.lanes.resume(scope) else Unchanged("not paused")
+
+        return Change("resumed", act, names, audit=_audit("jobs.resumed", scope))
+
+    return change_one(call, find, options)
 
 
 def pauses(call: Invocation, limit: Limit = 100) -> Exit | None:
-    """List the pauses in force, the newest first: how many lanes with due work each holds, and until when."""
-    found = call.with_fairlead(lambda fairlead: fairlead.runtime.lanes.pauses(limit))
-    call.out.rows(map(as_record, found), COLUMNS, none="nothing is paused")
+    """List the pauses in force, newest first, with the lanes of due work that each stops, and its end."""
+    views = call.with_runtime(lambda runtime: runtime.lanes.pauses(limit))
+    call.out.rows(map(pause_record, views), COLUMNS, none="nothing is paused")
     return None
 
 
-def as_record(pause: PauseView) -> Record:
-    """A pause as JSON has it."""
-    return {
-        **_named(pause.scope),
-        "until": pause.until,
-        "lanes": pause.lanes,
-        "paused_by": pause.by,
-        "since": pause.since,
-        "reason": pause.reason,
-    }
+def pause_record(pause: PauseView) -> Record:
+    """Return a pause as a JSON record."""
+    return {**_names(pause.scope), **fields_of(pause, "until lanes paused_by=by since reason")}
 
 
-def _is_wide(scope: Scope) -> bool:
-    """True for what concerns more than one tenant."""
-    return scope.owner is None
-
-
-def _named(scope: Scope) -> Record:
+def _names(scope: Scope) -> Record:
     return {"scope": scope.kind, "key": scope.key, "tenant": scope.tenant}
 
 
-async def _record(call: Invocation, runtime: Runtime, act: str, scope: Scope, **details: Any) -> None:
-    from fairlead.policy.jobs.lane import ScopeKind
-
+def _audit(action: str, scope: Scope, **details: Any) -> AuditEntry:
     provider = scope.key if scope.kind is ScopeKind.PROVIDER else None
-    told = {"scope": scope.kind.value, "key": scope.key, **details}
-    await record_act(runtime, act, call.actor, told, tenant=scope.owner, provider=provider)
+    details = {"scope": scope.kind.value, "key": scope.key, **details}
+    return AuditEntry(action, details, tenant=scope.owner, provider=provider)

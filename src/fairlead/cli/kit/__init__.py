@@ -1,1 +1,1 @@
-"""What the groups of commands share: options, output, names, exit codes."""
+"""Shared by all commands: options, changes, output, names, exit codes."""

@@ -1,4 +1,4 @@
-"""The numbers a command ends with, and which error leads to which (docs/reference/exit-codes.md).
+"""Exit codes, and which error leads to which (docs/reference/exit-codes.md).
 
 They follow sysexits(3) where it has a number, so that supervisors and scripts can act on them.
 """
@@ -18,7 +18,7 @@ from fairlead.policy.failures.category import Category
 
 
 class Exit(IntEnum):
-    """How a command ended."""
+    """The exit code of a command."""
 
     OK = 0
     FAILED = 1
@@ -35,22 +35,22 @@ class Exit(IntEnum):
 
 MEANINGS: dict[Exit, str] = {
     Exit.OK: "done; for `run`: drained and stopped as asked, by whichever signal",
-    Exit.FAILED: "it failed, and trying again as it is will not help; or a person declined",
+    Exit.FAILED: "it failed, and the same command will fail again; or you answered no",
     Exit.USAGE: "the command line or a value given with it cannot be used; nothing was changed",
-    Exit.PARTIAL: "some of several were done, others not; each is told apart in the output",
+    Exit.PARTIAL: "some of several were done, others not; the output shows the result of each",
     Exit.UNHEALTHY: "`status`, `doctor` or `vault verify` found something unhealthy",
-    Exit.UNAVAILABLE: "the database, Redis or an optional package is not there",
+    Exit.UNAVAILABLE: "the database, Redis or an optional package is unavailable",
     Exit.LATER: "refused or failed for now; the same command may work later (`retry_after_s`)",
     Exit.FORBIDDEN: "a right is missing: of this user to a file, or of the connection at the provider",
     Exit.CONFIG: "settings, master key, migrations or provider profiles are wrong",
     Exit.INTERRUPTED: "ended by SIGINT (for `run`: by a second signal, before the drain was over)",
     Exit.TERMINATED: "ended by SIGTERM (for `run`: by a second signal, before the drain was over)",
 }
-"""What each means, for docs/reference/exit-codes.md."""
+"""The meaning of each, for docs/reference/exit-codes.md."""
 
 
 def exit_code(error: FairleadError) -> Exit:
-    """The exit code of *error*: the first rule that fits."""
+    """Return the exit code of *error*, by the first rule that matches."""
     if isinstance(error, DependencyUnavailableError):
         return Exit.UNAVAILABLE
     if isinstance(error, SetupError | EndpointPausedError):

@@ -1,4 +1,4 @@
-"""The findings of a check-up as a table, each failure with its hint."""
+"""The results of checks as a table, each failure with its hint."""
 
 from __future__ import annotations
 
@@ -7,20 +7,16 @@ from typing import TYPE_CHECKING
 
 from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import Invocation
+from fairlead.cli.kit.output import fields_of
 
 if TYPE_CHECKING:
     from fairlead.assembly.doctor.check import Check
 
 
 def show(call: Invocation, checks: Sequence[Check]) -> Exit:
-    """Findings with the way out of each; 4 where one is a failure."""
-    call.out.rows(
-        [
-            {"check": check.name, "status": check.status, "detail": check.detail, "hint": check.hint}
-            for check in checks
-        ],
-        ("check", "status", "detail"),
-    )
+    """Print the results, each problem with its hint. Return 4 if one failed."""
+    rows = [fields_of(check, "check=name status detail hint") for check in checks]
+    call.out.rows(rows, ("check", "status", "detail"))
     if not call.out.as_json:
         for check in checks:
             if check.hint is not None and check.status != "ok":

@@ -1,8 +1,9 @@
-"""What every command shares: the options of all, its output, and the way to a running fairlead.
+"""What every command shares: the global options, its output, and access to an open runtime.
 
 A command is a function ``(call: Invocation, ...) -> Exit | None`` under ``@command(app, "name")``. Its other
-parameters become options and arguments as typer reads them; ``--json``, ``--config`` and their like are added
-here, so that they mean the same everywhere and may stand before or after the command's name.
+parameters become options and arguments as typer reads them; a parameter that is a dataclass becomes one option
+for each of its fields. ``--json``, ``--config`` and the other global options are added here. They mean the same
+in all commands, and may stand before or after the command's name.
 """
 
 from __future__ import annotations
@@ -22,23 +23,23 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 import typer
 
 from fairlead.cli.kit.exits import Exit
-from fairlead.cli.kit.output import Output
+from fairlead.cli.kit.output import Output, printable
 
 if TYPE_CHECKING:
-    from fairlead.app import Fairlead
     from fairlead.assembly.config import Config
+    from fairlead.assembly.runtime import Runtime
 
 T = TypeVar("T")
 Command = Callable[..., "Exit | None"]
 C = TypeVar("C", bound=Command)
 
 _PANEL = "Options of every command"
-_NONE = inspect.Parameter.empty
+_NO_DEFAULT = inspect.Parameter.empty
 
 
 @dataclass(frozen=True, slots=True)
 class GlobalOptions:
-    """How a command is to behave, whatever it does."""
+    """The options of every command."""
 
     as_json: bool = False
     quiet: bool = False
@@ -47,51 +48,51 @@ class GlobalOptions:
     config_file: Path | None = None
 
     def over(self, other: GlobalOptions) -> GlobalOptions:
-        """These options where they were given, else those of *other*."""
+        """Return these options where they are set, else those of *other*."""
         return GlobalOptions(
-            as_json=self.as_json or other.as_json,
-            quiet=self.quiet or other.quiet,
-            verbose=self.verbose or other.verbose,
-            no_color=self.no_color or other.no_color,
-            config_file=self.config_file or other.config_file,
+            *(getattr(self, option.name) or getattr(other, option.name) for option in fields(self))
         )
 
     def output(self) -> Output:
-        """Where such a command prints."""
+        """Return the output of a command with these options."""
         return Output(as_json=self.as_json, quiet=self.quiet, verbose=self.verbose, color=not self.no_color)
 
 
 class Aborted(Exception):
-    """A person said no."""
+    """The operator answered no."""
 
 
 class OutputClosed(Exception):
-    """Nobody reads our output any more; a name of our own, since typer makes a failure of a broken pipe."""
+    """The reader of our output has gone. Not a BrokenPipeError, which typer reports as a failure."""
 
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
     """One run of one command."""
 
-    manner: GlobalOptions
+    options: GlobalOptions
     out: Output
     flags: Mapping[tuple[str, ...], Any] = field(default_factory=dict)
 
     def config(self) -> Config:
-        """The settings; InvalidConfigError names all problems."""
+        """Return the settings.
+
+        Raises:
+            InvalidConfigError: Names all problems.
+        """
         from fairlead.assembly.config import load
 
-        config = load(os.environ, self.manner.config_file, self.flags)
+        config = load(os.environ, self.options.config_file, self.flags)
         if config.warning:
             self.out.say(f"warning: {config.warning}")
         return config
 
     def with_flags(self, flags: Mapping[tuple[str, ...], Any]) -> Invocation:
-        """The same with settings from the command line, which rule over all others."""
+        """Return a copy with settings from the command line, which take precedence over all others."""
         return replace(self, flags={**self.flags, **flags})
 
-    def with_fairlead(self, work: Callable[[Fairlead], Awaitable[T]]) -> T:
-        """Open fairlead by the settings, do *work*, and let go again."""
+    def with_runtime(self, work: Callable[[Runtime], Awaitable[T]]) -> T:
+        """Open a runtime by the settings, do *work*, and close it."""
         from fairlead.app import Fairlead
         from fairlead.assembly.stores import disable_core_dumps
 
@@ -99,22 +100,24 @@ class Invocation:
 
         async def opened() -> T:
             async with Fairlead(self.config()) as fairlead:
-                return await work(fairlead)
+                return await work(fairlead.runtime)
 
         return asyncio.run(opened())
 
     def confirm(self, question: str, *, yes: bool) -> None:
-        """Ask a person at a terminal before something is destroyed, or raise Declined; scripts go on."""
+        """Ask at a terminal before something is changed; scripts are not asked.
+
+        Raises:
+            Aborted: The answer was no.
+        """
         if yes or not sys.stdin.isatty():
             return
-        from fairlead.cli.kit.output import printable
-
         if not typer.confirm(printable(question), err=True):
             raise Aborted
 
     @property
     def actor(self) -> str:
-        """Who acts, for the audit: ``cli:`` and the account of this process."""
+        """The actor of audit records: ``cli:`` and the account of this process."""
         try:
             return f"cli:{getpass.getuser()}"
         except (KeyError, OSError):  # an account without a name, as containers have them
@@ -122,7 +125,7 @@ class Invocation:
 
 
 async def until_terminated(work: Coroutine[Any, Any, T]) -> T:
-    """Do *work*; SIGTERM cancels it, so that it can put everything away, as Ctrl-C does anyway."""
+    """Do *work*. SIGTERM cancels it, as Ctrl-C does, so that it can clean up."""
     task = asyncio.ensure_future(work)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     return await task
@@ -134,7 +137,7 @@ Json = Annotated[
     bool, typer.Option("--json", help="One JSON object, or one per line.", rich_help_panel=_PANEL)
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Errors only.", rich_help_panel=_PANEL)]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Tell more.", rich_help_panel=_PANEL)]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="More details.", rich_help_panel=_PANEL)]
 NoColor = Annotated[bool, typer.Option("--no-color", help="No colour.", rich_help_panel=_PANEL)]
 ConfigFile = Annotated[
     Path | None,
@@ -153,18 +156,16 @@ _SHARED: dict[str, tuple[Any, Any]] = {
     "config_file": (ConfigFile, None),
 }
 
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Tell what would be done, and change nothing.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="At most so many.")]
+Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="The maximum number.")]
 
 
 def markup() -> Any:
-    """typer's manner of printing help: boxes for people, plain text for pipes."""
+    """Return typer's markup mode for help: boxes at a terminal, plain text in a pipe."""
     return "rich" if sys.stdout.isatty() else None
 
 
 def group(text: str) -> typer.Typer:
-    """A group of commands, described by *text*; with one command in it, it still is a group."""
+    """Return a group of commands, described by *text*; with one command in it, it still is a group."""
     app = typer.Typer(
         help=text,
         add_completion=False,
@@ -177,7 +178,7 @@ def group(text: str) -> typer.Typer:
 
 
 def single() -> typer.Typer:
-    """What holds one command that stands by itself."""
+    """Return an app for one command without a group."""
     return typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=markup())
 
 
@@ -192,15 +193,15 @@ def command(app: typer.Typer, name: str) -> Callable[[C], C]:
 
 
 def listing(app: typer.Typer, name: str) -> Callable[[C], typer.Typer]:
-    """Make the decorated function what the group *name* of *app* does by itself: tell what there is.
+    """Make the decorated function what the group *name* of *app* does without a subcommand.
 
-    Gives the group, for the commands that stand below it.
+    Returns the group, for its subcommands.
     """
 
     def register(function: C) -> typer.Typer:
         below = single()
-        told = inspect.cleandoc(function.__doc__ or "")
-        below.callback(invoke_without_command=True, help=told)(_runner(function))
+        text = inspect.cleandoc(function.__doc__ or "")
+        below.callback(invoke_without_command=True, help=text)(_runner(function))
         app.add_typer(below, name=name)
         return below
 
@@ -208,40 +209,36 @@ def listing(app: typer.Typer, name: str) -> Callable[[C], typer.Typer]:
 
 
 def _runner(function: Command) -> Command:
-    """*function* as typer calls it: with the options of every command, and a call made of them.
-
-    A parameter that is a dataclass stands for an option for each of its fields.
-    """
+    """Wrap *function* for typer: add the global options, and build its `Invocation` and dataclasses."""
     hints = get_type_hints(function, include_extras=True)
-    own = list(inspect.signature(function).parameters.values())[1:]  # without `call`
-    tables = {each.name: hints[each.name] for each in own if _is_table(hints[each.name])}
+    parameters = list(inspect.signature(function).parameters.values())[1:]  # without `call`
+    tables = {p.name: hints[p.name] for p in parameters if _is_table(hints[p.name])}
 
     @functools.wraps(function)
-    def run(context: typer.Context, **given: Any) -> Exit | None:
-        manner = GlobalOptions(**{shared: given.pop(shared) for shared in _SHARED})
+    def run(context: typer.Context, **values: Any) -> Exit | None:
+        options = GlobalOptions(**{shared: values.pop(shared) for shared in _SHARED})
         if isinstance(context.obj, GlobalOptions):
-            manner = manner.over(context.obj)
+            options = options.over(context.obj)
         if context.invoked_subcommand is not None:  # a group on the way to one of its commands
-            context.obj = manner
+            context.obj = options
             return None
-        made = {
-            name: table(**{each.name: given.pop(each.name) for each in fields(table)})
-            for name, table in tables.items()
-        }
+        for name, table in tables.items():
+            values[name] = table(**{option.name: values.pop(option.name) for option in fields(table)})
         try:
-            return function(Invocation(manner, manner.output()), **given, **made)
+            return function(Invocation(options, options.output()), **values)
         except BrokenPipeError:
             raise OutputClosed from None
 
-    parameters = [_parameter("context", typer.Context)]
-    for each in own:
-        if each.name in tables:
-            parameters += _options_of(tables[each.name])
+    signature = [_parameter("context", typer.Context)]
+    for parameter in parameters:
+        name = parameter.name
+        if name in tables:
+            signature += _options_of(tables[name])
         else:
-            parameters.append(_parameter(each.name, hints[each.name], each.default))
-    parameters += [_parameter(name, annotation, default) for name, (annotation, default) in _SHARED.items()]
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {each.name: each.annotation for each in parameters}
+            signature.append(_parameter(name, hints[name], parameter.default))
+    signature += [_parameter(name, annotation, default) for name, (annotation, default) in _SHARED.items()]
+    run.__signature__ = inspect.Signature(signature)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in signature}
     return run
 
 
@@ -252,10 +249,12 @@ def _is_table(hint: object) -> bool:
 def _options_of(table: Any) -> list[inspect.Parameter]:
     hints = get_type_hints(table, include_extras=True)
     return [
-        _parameter(each.name, hints[each.name], _NONE if each.default is MISSING else each.default)
-        for each in fields(table)
+        _parameter(
+            option.name, hints[option.name], _NO_DEFAULT if option.default is MISSING else option.default
+        )
+        for option in fields(table)
     ]
 
 
-def _parameter(name: str, annotation: Any, default: Any = _NONE) -> inspect.Parameter:
+def _parameter(name: str, annotation: Any, default: Any = _NO_DEFAULT) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)

@@ -51,13 +51,13 @@ class LiveView:
 
         self._live.console.print(Text(self.clock, style="dim").append(Text(words, style="default not dim")))
 
-    def show(self, at_s: float) -> None:
-        """Show the state of the run *at_s* seconds after its start."""
+    def show(self, elapsed_s: float) -> None:
+        """Show the state of the run *elapsed_s* seconds after its start."""
         if self._live is not None:
             self._live.update(self._picture(), refresh=True)
-        elif at_s >= self._next_s:
-            self._next_s = at_s + self.line_every_s
-            self._out.say(f"{at_s:5.1f} s  {self._line()}")
+        elif elapsed_s >= self._next_s:
+            self._next_s = elapsed_s + self.line_every_s
+            self._out.say(f"{elapsed_s:5.1f} s  {self._line()}")
 
     def _picture(self) -> RenderableType:
         raise NotImplementedError

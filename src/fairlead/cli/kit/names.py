@@ -1,19 +1,18 @@
-"""How a command line names things: a connection, a provider with its variant, pairs of ``name=value``."""
+"""Names on the command line: connections, providers with variants, pairs of ``name=value``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from fairlead.engine.ports import ConnectionKey
 from fairlead.errors import InvalidInputError
+from fairlead.policy.text.names import check_name, check_tenant
 
-if TYPE_CHECKING:
-    from fairlead.engine.ports import ConnectionKey
-
-Tenant = Annotated[str, typer.Option("--tenant", "-t", help="Whose connection.")]
-Provider = Annotated[str, typer.Option("--provider", "-p", help="At which provider.")]
+Tenant = Annotated[str, typer.Option("--tenant", "-t", help="The tenant of the connection.")]
+Provider = Annotated[str, typer.Option("--provider", "-p", help="The provider of the connection.")]
 Account = Annotated[str, typer.Option("--account", "-a", help="Which of the tenant's accounts there.")]
 Variant = Annotated[str | None, typer.Option("--variant", help="Variant of the provider's profile.")]
 ProviderName = Annotated[
@@ -28,10 +27,7 @@ Endpoint = Annotated[
 
 
 def connection_key(tenant: str, provider: str, account: str = "default") -> ConnectionKey:
-    """The connection's name, checked before anything is opened."""
-    from fairlead.engine.ports import ConnectionKey
-    from fairlead.policy.text.names import check_name, check_tenant
-
+    """Return a connection's key, after checking its parts."""
     return ConnectionKey(
         check_tenant(tenant),
         check_name("provider", provider, tenant=tenant),
@@ -39,22 +35,22 @@ def connection_key(tenant: str, provider: str, account: str = "default") -> Conn
     )
 
 
-def parse_pairs(given: Iterable[str] | None, option: str) -> dict[str, str]:
-    """``NAME=VALUE`` options as a mapping. An error never repeats a value: it may be a secret by mistake."""
-    found: dict[str, str] = {}
-    for item in given or ():
+def parse_pairs(items: Iterable[str] | None, option: str) -> dict[str, str]:
+    """Return ``NAME=VALUE`` options as a mapping. Errors repeat no value, which may be a secret by mistake."""
+    pairs: dict[str, str] = {}
+    for item in items or ():
         name, equals, value = item.partition("=")
         if not equals or not name:
             raise InvalidInputError(
                 f"a value of {option} is not NAME=VALUE", hint=f"write {option} name=value"
             )
-        if name in found:
+        if name in pairs:
             raise InvalidInputError(f"{option} names {name!r} twice", hint="give it once")
-        found[name] = value
-    return found
+        pairs[name] = value
+    return pairs
 
 
 def provider_and_variant(text: str) -> tuple[str, str | None]:
-    """``shopify:online`` is the variant ``online`` of ``shopify``."""
+    """Split ``shopify:online`` into the provider ``shopify`` and its variant ``online``."""
     name, _, variant = text.partition(":")
     return name, variant or None

@@ -1,10 +1,10 @@
-"""The one place where the command line prints (STYLE D "Words to people").
+"""All printing of the command line.
 
-Data goes to stdout: a table or lines for people, one JSON object, or one object per line for lists. Words and
-errors go to stderr and end with the way out. Colour, tables of lines and progress appear on a terminal only.
+Data goes to stdout: a table or lines for people, one JSON object, or one object per line for lists. Messages and
+errors go to stderr, and errors end with a hint. Colour, boxes and progress appear on a terminal only.
 
-Names come from customers and providers, so nothing is printed as it came: control characters, escape codes
-and the marks that reverse the direction of writing are shown as ``\\x1b`` and the like (S14).
+Names come from customers and providers, so no text is printed unescaped: control characters, escape codes and
+marks that reverse the direction of writing are shown as ``\\x1b`` and the like. Spec: S14.
 """
 
 from __future__ import annotations
@@ -50,9 +50,13 @@ _STYLES = {
 
 
 class Output:
-    """Prints for one command. *as_json*: for machines; *quiet*: no words but errors; *verbose*: more of them.
+    """The output of one command.
 
-    *color* False: never; else on a terminal, unless NO_COLOR is set, or always with FORCE_COLOR.
+    Args:
+        as_json: Print JSON for programs.
+        quiet: Print no messages but warnings and errors.
+        verbose: Print details too.
+        color: False: never. True: on a terminal unless NO_COLOR is set, or always with FORCE_COLOR.
     """
 
     def __init__(
@@ -75,7 +79,7 @@ class Output:
     # ---- data ----------------------------------------------------------------------------------
 
     def record(self, record: Record) -> None:
-        """One thing: a JSON object, or a line per field under its JSON name, those of its parts dotted."""
+        """Print one thing: a JSON object, or a line for each field; nested fields have dotted names."""
         if self.as_json:
             self._json(record, self._stdout)
             return
@@ -85,66 +89,67 @@ class Output:
             label = self._styled(name.ljust(width), "bold", self._stdout)
             self._line(f"{label}  {self._cell(name, value, self._stdout)}", self._stdout)
 
-    def rows(self, records: Iterable[Record], columns: Sequence[str], *, none: str = "nothing found") -> int:
-        """A list: one JSON object per line with all fields, or a table of *columns*; how many there were."""
+    def rows(self, records: Iterable[Record], columns: Sequence[str], *, none: str = "nothing found") -> None:
+        """Print a list: one JSON object per line with all fields, or a table of *columns*."""
         if self.as_json:
-            return sum(self._json(record, self._stdout) for record in records)
-        found = list(records)
-        if not found:
+            for record in records:
+                self._json(record, self._stdout)
+            return
+        table = list(records)
+        if not table:
             self.say(none)
-        elif self._is_terminal(self._stdout):
-            self._console(self._stdout).print(rich_table(found, columns))
+        elif self._stdout.isatty():
+            self._console(self._stdout).print(rich_table(table, columns))
         else:
-            self._plain_table(found, columns)
-        return len(found)
+            self._plain_table(table, columns)
 
     def heading(self, title: str) -> None:
-        """Stands above a part of a longer answer to a person."""
+        """Print a heading above a part of a longer output for people."""
         if not self.as_json:
             self._line(self._styled(_heading(title), "bold", self._stdout), self._stdout)
 
     def text(self, text: str) -> None:
-        """A text of our own making as it is (SQL, a script, a page)."""
+        """Print a text of our own unescaped (SQL, a script, a page)."""
         self._line(text.removesuffix("\n"), self._stdout)
 
-    # ---- words ---------------------------------------------------------------------------------
+    # ---- messages -----------------------------------------------------------------------------
 
     def say(self, words: str) -> None:
-        """Tell a person; silent with --quiet."""
+        """Print a message, unless --quiet is given."""
         if not self.quiet:
             self._line(printable(words), self._stderr)
 
     def detail(self, words: str) -> None:
-        """Tell a person who asked for more (--verbose)."""
+        """Print a message only with --verbose."""
         if self.verbose:
             self._line(printable(words), self._stderr)
 
     def detail_lines(self, text: str) -> None:
-        """The same, over several lines."""
+        """Print several lines only with --verbose."""
         if self.verbose:
             self._line(printable(text.rstrip(), lines=True), self._stderr)
 
     def warn(self, words: str) -> None:
-        """Tell of a danger, also with --quiet."""
+        """Print a warning, also with --quiet."""
         self._line(f"{self._styled('warning:', _DOUBTFUL, self._stderr)} {printable(words)}", self._stderr)
 
-    def error(self, what: str, *, hint: str, code: str = "failed", **more: object) -> None:
-        """What went wrong and the way out; with --json one object on stderr."""
+    def error(self, message: str, *, hint: str, code: str = "failed", **more: object) -> None:
+        """Print an error with its hint; with --json as one object on stderr."""
         if self.as_json:
-            known = {name: value for name, value in more.items() if value is not None}
-            self._json({"error": {"code": code, "message": what, "hint": hint, **known}}, self._stderr)
+            fields = {name: value for name, value in more.items() if value is not None}
+            self._json({"error": {"code": code, "message": message, "hint": hint, **fields}}, self._stderr)
             return
-        shown = printable(what, lines=True)
-        self._line(f"{self._styled('error:', _BAD, self._stderr)} {shown}", self._stderr)
+        text = printable(message, lines=True)
+        self._line(f"{self._styled('error:', _BAD, self._stderr)} {text}", self._stderr)
         self._line(f"{self._styled('hint:', 'cyan', self._stderr)} {printable(hint)}", self._stderr)
 
     def problem(self, error: FairleadError) -> None:
-        """One of our errors, with all it carries."""
+        """Print one of our errors with all of its attributes."""
         named = {"tenant": error.tenant, "provider": error.provider}
         where = ", ".join(f"{noun} {value!r}" for noun, value in named.items() if value)
-        what = error.message.strip()
+        message = error.message.strip()
         self.error(
-            what if self.as_json or not where else f"{what} ({where})",
+            message if self.as_json or not where else f"{message} ({where})",
             hint=error.hint,
             code=error.code,
             **named,
@@ -154,22 +159,21 @@ class Output:
         )
 
     @contextmanager
-    def progress(self, words: str) -> Iterator[Callable[[str], None]]:
-        """A line that changes while work goes on; nothing at all outside of a terminal."""
-        if self.quiet or self.as_json or not self._is_terminal(self._stderr):
+    def progress(self, text: str) -> Iterator[Callable[[str], None]]:
+        """Show a changing line during the block, on a terminal only; yields its setter."""
+        if self.quiet or self.as_json or not self._stderr.isatty():
             yield lambda _: None
             return
         from rich.text import Text
 
-        with self._console(self._stderr).status(Text(printable(words))) as status:
-            yield lambda now: status.update(Text(printable(now)))
+        with self._console(self._stderr).status(Text(printable(text))) as status:
+            yield lambda text: status.update(Text(printable(text)))
 
-    # ---- how -----------------------------------------------------------------------------------
+    # ---- streams ------------------------------------------------------------------------------
 
-    def _json(self, value: object, stream: IO[str]) -> int:
+    def _json(self, value: object, stream: IO[str]) -> None:
         # ASCII only: a name can neither forge a line nor reach the terminal as an escape code
         self._line(json_text(value), stream)
-        return 1
 
     def _plain_table(self, records: Sequence[Record], columns: Sequence[str]) -> None:
         grid = [[_heading(name) for name in columns]]
@@ -199,17 +203,13 @@ class Output:
             return False
         if os.environ.get("FORCE_COLOR"):
             return True
-        return self._is_terminal(stream) and os.environ.get("TERM") != "dumb"
-
-    @staticmethod
-    def _is_terminal(stream: IO[str]) -> bool:
-        return stream.isatty()
+        return stream.isatty() and os.environ.get("TERM") != "dumb"
 
     @staticmethod
     def _line(text: str, stream: IO[str]) -> None:
         try:
             stream.write(f"{text}\n")
-        except UnicodeEncodeError:  # the terminal's encoding lacks a character of a name
+        except UnicodeEncodeError:  # the terminal's encoding lacks a character
             stream.write(text.encode("ascii", "backslashreplace").decode() + "\n")
         stream.flush()
 
@@ -231,15 +231,30 @@ def rich_table(records: Sequence[Record], columns: Sequence[str], title: str | N
 # ---- values --------------------------------------------------------------------------------------
 
 
+def fields_of(value: object, names: str) -> dict[str, Any]:
+    """Return the named attributes of *value*; ``new=old`` renames one.
+
+    >>> fields_of(UTC, "zone=__class__")
+    {'zone': <class 'datetime.timezone'>}
+    """
+    pairs = (name.partition("=") for name in names.split())
+    return {new: getattr(value, old or new) for new, _, old in pairs}
+
+
+def record_of(value: Any) -> dict[str, Any]:
+    """Return all fields of a dataclass."""
+    return {field.name: getattr(value, field.name) for field in fields(value)}
+
+
 def printable(value: object, *, lines: bool = False) -> str:
-    """*value* as text that a terminal shows and never obeys; *lines* True leaves line breaks as they are.
+    """Return *value* as text with control characters escaped; *lines* keeps line breaks and tabs.
 
     >>> printable("acme\\x1b[31m")
     'acme\\\\x1b[31m'
     """
     text = str(value)
     return _UNSAFE.sub(
-        lambda found: found[0] if lines and _LINES.match(found[0]) else _escaped(found[0]), text
+        lambda match: match[0] if lines and _LINES.match(match[0]) else _escaped(match[0]), text
     )
 
 
@@ -248,7 +263,7 @@ def _escaped(character: str) -> str:
 
 
 def plain(value: object) -> Any:
-    """*value* for JSON: times in UTC, ids and paths as text, secrets as ***; our values as objects."""
+    """Return *value* for JSON: times in UTC, ids and paths as text, secrets as ***, dataclasses as objects."""
     if isinstance(value, Secret):
         return str(value)
     if isinstance(value, datetime):
@@ -260,25 +275,25 @@ def plain(value: object) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: getattr(value, field.name) for field in fields(value)}
+        return record_of(value)
     if isinstance(value, Iterable):
         return list(value)
     return str(value)
 
 
-def duration(length_s: float) -> str:
-    """A length of time in its two largest units.
+def format_duration(length_s: float) -> str:
+    """Return a duration in its two largest units.
 
-    >>> [duration(length) for length in (0.25, 59, 90, 3720, 90_000, -30)]
+    >>> [format_duration(length) for length in (0.25, 59, 90, 3720, 90_000, -30)]
     ['0.2s', '59s', '1m 30s', '1h 2m', '1d 1h', '-30s']
     """
     if length_s < 0:
-        return f"-{duration(-length_s)}"
+        return f"-{format_duration(-length_s)}"
     if length_s < 1:
         return f"{length_s:.1f}s" if length_s else "0s"
-    left, parts = int(length_s), []
+    rest_s, parts = int(length_s), []
     for unit_s, unit in ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")):
-        count, left = divmod(left, unit_s)
+        count, rest_s = divmod(rest_s, unit_s)
         if count:
             parts.append(f"{count}{unit}")
     return " ".join(parts[:2])
@@ -293,7 +308,7 @@ def _flat(record: Record, above: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _heading(name: str) -> str:
-    """The name of a field for people: its value tells the unit."""
+    """Return the name of a field for people, without its unit, which the value shows."""
     return printable(name.removesuffix("_s")).replace("_", " ")
 
 
@@ -325,11 +340,11 @@ def _readable(name: str, value: object) -> str:
     if isinstance(value, int | float) and name.endswith("per_s"):
         return f"{value:g}/s"
     if isinstance(value, int | float) and name.endswith("_s"):
-        return duration(value)
+        return format_duration(value)
     if isinstance(value, datetime):
         return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
-    if isinstance(value, list | tuple) and all(isinstance(each, str | int) for each in value):
-        return ", ".join(printable(each) for each in value) or "-"
+    if isinstance(value, list | tuple) and all(isinstance(item, str | int) for item in value):
+        return ", ".join(printable(item) for item in value) or "-"
     if isinstance(value, Mapping | list | tuple):
         return json_text(value) if value else "-"
     return printable(plain(value) if not isinstance(value, str | int | float) else value)

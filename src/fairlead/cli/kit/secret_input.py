@@ -1,8 +1,8 @@
-"""How secrets come in: never as a word of the command line, where history and `ps` keep them.
+"""Input of secrets: never as words of the command line, which the shell's history and `ps` show.
 
-``--secret NAME=SOURCE`` tells where one is: ``env:VARIABLE``, ``file:PATH``, ``-`` for standard input, or
-``prompt``. Without any, a person is asked for the one that the provider needs, and a script hands it in on
-standard input: the bare secret, or one JSON object of several.
+``--secret NAME=SOURCE`` names the source: ``env:VARIABLE``, ``file:PATH``, ``-`` for standard input, or
+``prompt``. Without it, the command asks at a terminal for the secret that the provider needs. A script passes it
+on standard input, or one JSON object of several secrets.
 """
 
 from __future__ import annotations
@@ -32,44 +32,44 @@ SecretSources = Annotated[
     typer.Option(
         "--secret",
         metavar="NAME=SOURCE",
-        help="Where a secret is: env:VARIABLE, file:PATH, - (standard input) or prompt. "
+        help="The source of a secret: env:VARIABLE, file:PATH, - (standard input) or prompt. "
         f"Names: {', '.join(NAMES)}.",
     ),
 ]
 
 
-def read_secrets(given: Sequence[str] | None, needed: str | None) -> dict[str, Secret]:
-    """The secrets by name; *needed* is asked for where none was given (None: nothing is needed)."""
-    sources = parse_pairs(given, "--secret")
-    if set(sources) - set(NAMES):  # not repeated: it may be the beginning of a secret
+def read_secrets(options: Sequence[str] | None, required: str | None) -> dict[str, Secret]:
+    """Return the secrets by name. Without --secret *options*, read the *required* one, if any."""
+    sources = parse_pairs(options, "--secret")
+    if set(sources) - set(NAMES):  # the message omits the name: it may be part of a secret
         raise InvalidInputError("--secret gives no name of a secret", hint=f"one of: {', '.join(NAMES)}")
     if list(sources.values()).count("-") > 1:
         raise InvalidInputError(
-            "standard input holds one secret", hint="hand in a JSON object, without --secret"
+            "standard input holds one secret", hint="pass a JSON object, without --secret"
         )
     if sources:
         return {name: _from(name, source) for name, source in sources.items()}
-    if needed is None:
+    if required is None:
         return {}
     if sys.stdin.isatty():
-        return {needed: _prompted(needed)}
-    return _from_stdin(needed)
+        return {required: _prompt(required)}
+    return _from_stdin(required)
 
 
 def _from(name: str, source: str) -> Secret:
-    kind, _, place = source.partition(":")
+    kind, _, location = source.partition(":")
     if source == "-":
         return _checked(name, _stdin())
     if source == "prompt":
-        return _prompted(name)
-    if kind == "env" and place:
-        if place not in os.environ:
+        return _prompt(name)
+    if kind == "env" and location:
+        if location not in os.environ:
             raise InvalidInputError(
-                f"{place} is not set in the environment", hint=f"it should hold the {name}"
+                f"{location} is not set in the environment", hint=f"it should hold the {name}"
             )
-        return _checked(name, os.environ[place])
-    if kind == "file" and place:
-        return _checked(name, _file(Path(place)))
+        return _checked(name, os.environ[location])
+    if kind == "file" and location:
+        return _checked(name, _file(Path(location)))
     raise InvalidInputError(
         f"--secret {name}=... names no source",
         hint="a secret itself is no source: env:VARIABLE, file:PATH, -, prompt",
@@ -87,7 +87,7 @@ def _file(path: Path) -> str:
         ) from None
 
 
-def _prompted(name: str) -> Secret:
+def _prompt(name: str) -> Secret:
     return _checked(name, typer.prompt(name.replace("_", " "), hide_input=True, err=True))
 
 
@@ -95,46 +95,52 @@ def _stdin() -> str:
     return sys.stdin.read(MAX_BYTES)
 
 
-def _from_stdin(needed: str) -> dict[str, Secret]:
+def _from_stdin(required: str) -> dict[str, Secret]:
     text = _stdin()
     if not text.lstrip().startswith("{"):
-        return {needed: _checked(needed, text)}
+        return {required: _checked(required, text)}
     try:
-        found = json.loads(text)
+        values = json.loads(text)
     except ValueError:
         raise InvalidInputError(
             "standard input begins like JSON and is none", hint="one object, name to secret"
         ) from None
-    return secrets_of(found)
+    return secrets_of(values)
 
 
-def secrets_of(found: Mapping[str, object]) -> dict[str, Secret]:
-    """The secrets of a JSON object; InvalidInputError for other names and for what is no text."""
-    check_known(found, NAMES, "name of a secret")
-    wrong = sorted(name for name, value in found.items() if not isinstance(value, str))
+def secrets_of(values: Mapping[str, object]) -> dict[str, Secret]:
+    """Return the secrets of a JSON object.
+
+    Raises:
+        InvalidInputError: A name is unknown, or a value is not text.
+    """
+    check_known(values, NAMES, "name of a secret")
+    wrong = sorted(name for name, value in values.items() if not isinstance(value, str))
     if wrong:
         raise InvalidInputError(f"the {wrong[0]} is no text", hint="write it in quotes")
-    return {name: _checked(name, str(value)) for name, value in found.items()}
+    return {name: _checked(name, str(value)) for name, value in values.items()}
 
 
-def check_known(found: Iterable[str], known: Sequence[str], noun: str) -> None:
-    """InvalidInputError if a name in *found* is not *known*.
+def check_known(names: Iterable[str], valid: Sequence[str], noun: str) -> None:
+    """Check that all *names* are *valid*.
 
-    It is repeated only where it is one of those, misspelt: where a head line is missing it is a secret.
+    Raises:
+        InvalidInputError: One is not. The message shows the name only if it is a misspelt valid one: in a file
+            without a header, the name may be a secret.
     """
-    for number, name in enumerate(found, 1):
-        if name not in known:
-            is_meant = _PLAIN.fullmatch(name) and get_close_matches(name, known, 1)
-            told = f"{name!r} is" if is_meant else f"what stands in place {number} is"
-            hint = f"one of: {', '.join(known)}"
+    for number, name in enumerate(names, 1):
+        if name not in valid:
+            is_misspelt = _PLAIN.fullmatch(name) and get_close_matches(name, valid, 1)
+            subject = repr(name) if is_misspelt else f"item {number}"
+            hint = f"one of: {', '.join(valid)}"
             raise InvalidInputError(
-                f"{told} no {noun}", hint=hint if is_meant else f"are names missing? {hint}"
+                f"{subject} is no {noun}", hint=hint if is_misspelt else f"are names missing? {hint}"
             )
 
 
 def _checked(name: str, text: str) -> Secret:
-    """A key in PEM keeps its lines; of all others the line break at the end goes."""
+    """Return *text* as a secret without surrounding white space; a private key keeps its lines."""
     text = text if name == "private_key" else text.strip()
     if not text.strip():
-        raise InvalidInputError(f"the {name} is empty", hint="look at where it should come from")
+        raise InvalidInputError(f"the {name} is empty", hint="check its source")
     return Secret(text)

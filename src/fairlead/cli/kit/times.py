@@ -1,4 +1,4 @@
-"""Lengths of time as people type them: ``90s``, ``10m``, ``1h30m``, ``7d``."""
+"""Durations on the command line: ``90s``, ``10m``, ``1h30m``, ``7d``."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ _BARE = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,6})?")
 
 
 def parse_duration(text: str, option: str) -> float:
-    """The seconds of *text*, above 0 and at most 366 days; InvalidInputError names the *option*.
+    """Return the seconds of *text*, above 0 and at most 366 days.
 
-    >>> [seconds_of(text, "--for") for text in ("90", "10m", "1h30m", "1.5h", "7d")]
+    >>> [parse_duration(text, "--for") for text in ("90", "10m", "1h30m", "1.5h", "7d")]
     [90.0, 600.0, 5400.0, 5400.0, 604800.0]
+
+    Raises:
+        InvalidInputError: It is no duration, or out of range. The message names *option*.
     """
     from fairlead.policy.jobs.job import LONGEST_DELAY_S
 

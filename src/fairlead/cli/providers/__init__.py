@@ -1,4 +1,4 @@
-"""``fairlead providers``: profiles as they count here, checks of your own, their token endpoints."""
+"""``fairlead providers``: effective profiles, checks of your own, and their token endpoints."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fairlead.assembly.config import masked
-from fairlead.cli.kit.bulk_actions import on_each, record_act
+from fairlead.assembly.providers import ProfileRegistry
+from fairlead.cli.kit.changes import AuditEntry, Change, ChangeOptions, Plan, Unchanged, change_each
 from fairlead.cli.kit.exits import Exit
-from fairlead.cli.kit.invocation import DryRun, Invocation, command, group
+from fairlead.cli.kit.invocation import Invocation, command, group
 from fairlead.cli.kit.names import ProviderName, provider_and_variant
-from fairlead.cli.kit.output import Record
+from fairlead.cli.kit.output import Record, fields_of
 from fairlead.cli.providers.try_request import try_out
+from fairlead.engine.ports import EndpointKey
 from fairlead.errors import NotFoundError, SetupError
+from fairlead.policy.providers.profile_load import inspect_profiles, read_profile
+from fairlead.policy.tokens.window import windows
 
 if TYPE_CHECKING:
-    from fairlead.app import Fairlead
-    from fairlead.assembly.providers import ProfileRegistry
+    from fairlead.assembly.runtime import Runtime
     from fairlead.policy.limits.limit import BucketLimit
     from fairlead.policy.providers.profile import Profile
 
@@ -29,11 +32,10 @@ command(app, "try")(try_out)
 
 @command(app, "list")
 def list_profiles(call: Invocation) -> Exit | None:
-    """List every profile with its variants, your own among them."""
-    book = _book(call)
+    """List all profiles with their variants, including your own."""
     rows = [
-        _line(profile)
-        for base in book.all().values()
+        _row(profile)
+        for base in _profiles(call).all().values()
         for profile in (base, *(base.variant(name) for name in base.variants))
     ]
     call.out.rows(rows, ("provider", "title", "strategy", "ttl_s", "rotates", "replay"))
@@ -42,7 +44,7 @@ def list_profiles(call: Invocation) -> Exit | None:
 
 @command(app, "show")
 def show(call: Invocation, name: ProviderName) -> Exit | None:
-    """Show a profile as it counts here, your app, and whether its token endpoint is closed off."""
+    """Show the effective profile, your app, and whether its token endpoint is closed off."""
     profile = _profile(call, name)
     record = _facts(call, profile)
     record["endpoints_state"] = _endpoints(call, profile.name)
@@ -62,91 +64,80 @@ def validate(
     call: Invocation,
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[FILE]...", help="Profile files or folders. Default: all that count here."),
+        typer.Argument(
+            metavar="[FILE]...", help="Profile files or folders. Default: all that are in effect."
+        ),
     ] = None,
 ) -> Exit | None:
-    """Check profiles and tell everything wrong at once, with file, place and the way out; then 78."""
-    from fairlead.policy.providers.profile_load import inspect_profiles, read_profile
-
+    """Check profiles and list all problems, with file, place and hint. Ends with 78 if there are any."""
     if files:
-        found = [read_profile(file) for file in _profile_files(files)]
-        problems = [problem for each in found if isinstance(each, list) for problem in each]
-        sound = [each.name for each in found if not isinstance(each, list)]
+        results = [read_profile(file) for file in _profile_files(files)]
+        problems = [problem for result in results if isinstance(result, list) for problem in result]
+        valid = sum(not isinstance(result, list) for result in results)
     else:
-        own = call.config().settings.providers_dir
-        profiles, problems = inspect_profiles([own] if own else [])
-        sound = list(profiles)
+        folder = call.config().settings.providers_dir
+        profiles, problems = inspect_profiles([folder] if folder else [])
+        valid = len(profiles)
     rows = [
         {"file": problem.file, "path": problem.path, "problem": problem.what, "hint": problem.hint}
         for problem in problems
     ]
-    call.out.rows(rows, ("file", "path", "problem", "hint"), none=f"{len(sound)} profile(s), nothing wrong")
+    call.out.rows(rows, ("file", "path", "problem", "hint"), none=f"{valid} profile(s), nothing wrong")
     return Exit.CONFIG if problems else Exit.OK
 
 
 @command(app, "resume")
 def resume(
     call: Invocation,
-    provider: Annotated[str, typer.Argument(metavar="PROVIDER", help="Whose token endpoint.")],
+    *,
+    provider: Annotated[str, typer.Argument(metavar="PROVIDER", help="The provider of the token endpoint.")],
     client_id: Annotated[str | None, typer.Option("--client-id", help="Only of this app.")] = None,
-    dry_run: DryRun = False,
+    options: ChangeOptions,
 ) -> Exit | None:
-    """End a pause, a breaker and back-offs once the cause is repaired: refreshes resume at once.
+    """End the pause, breaker and back-offs of a token endpoint once you have repaired the cause.
 
-    A pause after invalid_client also ends by itself when the client secret in the settings changes.
+    Refreshes resume at once. A pause after invalid_client also ends when the client secret in the settings
+    changes.
     """
 
-    async def work(fairlead: Fairlead) -> Sequence[Record]:
-        from fairlead.engine.ports import EndpointKey
-
-        runtime = fairlead.runtime
-        found = [
+    async def choose(runtime: Runtime) -> list[str]:
+        names = [
             str(row["client_id"])
             for row in await runtime.endpoints.search()
             if row["provider"] == provider
-            and (
-                row["state"] != "closed" or " " not in str(row["client_id"])
-            )  # the app, for back-offs of its connections
-            and (client_id is None or str(row["client_id"]).partition(" ")[0] == client_id)  # with its hosts
+            # back-offs of single connections are closed endpoints of the app
+            and (row["state"] != "closed" or " " not in str(row["client_id"]))
+            # after a blank follow the hosts of the app
+            and (client_id is None or str(row["client_id"]).partition(" ")[0] == client_id)
         ]
-        if not found:
-            raise NotFoundError(
-                "no refresh has asked for this token endpoint",
-                provider=provider,
-                hint="see `fairlead status`",
-            )
+        if not names:
+            hint = "see `fairlead status`"
+            raise NotFoundError("no refresh has used this token endpoint", provider=provider, hint=hint)
+        return names
 
-        async def one(closed: str) -> str:
-            if dry_run:
-                return "would be resumed"
-            if not await runtime.endpoints.resume(EndpointKey(provider, closed)):
-                return "nothing to lift"
-            await record_act(
-                runtime, "endpoint.resumed", call.actor, {"client_id": closed}, provider=provider
-            )
-            return "resumed"
+    async def find(runtime: Runtime, name: str) -> Plan:
+        async def act() -> object:
+            is_resumed = await runtime.endpoints.resume(EndpointKey(provider, name))
+            return None if is_resumed else Unchanged("nothing to lift")
 
-        tally = await on_each(found, lambda closed: {"provider": provider, "client_id": closed}, one)
-        return tally.rows
+        audit = AuditEntry("endpoint.resumed", {"client_id": name}, provider=provider)
+        return Change("resumed", act, {"provider": provider}, audit=audit)
 
-    call.out.rows(call.with_fairlead(work), ("provider", "client_id", "result", "error"))
-    return None
+    return change_each(call, choose, find, options, noun="client_id", columns=("provider",))
 
 
 # ---- facts ---------------------------------------------------------------------------------------
 
 
-def _book(call: Invocation) -> ProfileRegistry:
-    from fairlead.assembly.providers import ProfileRegistry
-
+def _profiles(call: Invocation) -> ProfileRegistry:
     return ProfileRegistry(call.config().settings)
 
 
 def _profile(call: Invocation, name: str) -> Profile:
-    return _book(call).profile(*provider_and_variant(name))
+    return _profiles(call).profile(*provider_and_variant(name))
 
 
-def _line(profile: Profile) -> Record:
+def _row(profile: Profile) -> Record:
     return {
         "provider": profile.label,
         "title": profile.title,
@@ -163,7 +154,7 @@ def _line(profile: Profile) -> Record:
 def _facts(call: Invocation, profile: Profile) -> dict[str, Any]:
     app_of = call.config().settings.providers.get(profile.name)
     tables = profile.model_dump(mode="json", exclude_none=True, exclude={"variants", "name", "title"})
-    if not call.manner.as_json and "rate" in tables:  # a column named per_s shows a rate, this is a duration
+    if not call.out.as_json and "rate" in tables:  # a column named per_s shows a rate, this is a duration
         tables["rate"]["window_s"] = tables["rate"].pop("per_s")
     return {
         "name": profile.label,
@@ -188,35 +179,31 @@ def _admitted(bucket: BucketLimit) -> str:
 
 
 def _windows(profile: Profile) -> Record | None:
-    from fairlead.policy.tokens.window import windows
-
     if profile.ttl_default_s is None:
         return None
-    at = windows(profile, profile.ttl_default_s, 0.0)
+    times = windows(profile, profile.ttl_default_s, 0.0)
     return {
-        "expires_in_s": at.expires_in_s,
-        "lead_s": at.lead_s,
-        "buffer_s": at.buffer_s,
-        "critical_s": at.expires_in_s - at.critical_in_s,
+        **fields_of(times, "expires_in_s lead_s buffer_s"),
+        "critical_s": times.expires_in_s - times.critical_in_s,
     }
 
 
 def _endpoints(call: Invocation, provider: str) -> list[Record] | None:
-    """What the fleet knows of the provider's token endpoints; None where the database cannot be asked."""
+    """Return the state of the provider's token endpoints, or None without a database."""
 
-    async def work(fairlead: Fairlead) -> list[Record]:
-        rows = await fairlead.runtime.endpoints.search()
+    async def work(runtime: Runtime) -> list[Record]:
+        rows = await runtime.endpoints.search()
         return [dict(row) for row in rows if row["provider"] == provider]
 
     try:
-        return call.with_fairlead(work)
+        return call.with_runtime(work)
     except SetupError as error:
         call.out.warn(f"whether it is closed off is not known: {error.message}")
         return None
 
 
-def _profile_files(given: Sequence[Path]) -> list[Path]:
-    found: list[Path] = []
-    for path in given:
-        found += sorted(path.glob("*.toml")) if path.is_dir() else [path]
-    return found
+def _profile_files(paths: Sequence[Path]) -> list[Path]:
+    files: list[Path] = []
+    for path in paths:
+        files += sorted(path.glob("*.toml")) if path.is_dir() else [path]
+    return files

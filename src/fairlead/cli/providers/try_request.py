@@ -1,4 +1,4 @@
-"""``fairlead providers try``: the token request that would be made, secrets as ***; sent only if asked."""
+"""``fairlead providers try``: the token request that a refresh would send, with masked secrets."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fairlead._core.secret import Secret
+from fairlead.assembly.providers import ProfileRegistry
 from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import Invocation
 from fairlead.cli.kit.names import (
@@ -19,10 +20,12 @@ from fairlead.cli.kit.names import (
     parse_pairs,
     provider_and_variant,
 )
+from fairlead.cli.kit.output import fields_of
 from fairlead.errors import InvalidInputError
+from fairlead.policy.tokens.request import Client, assertion_claims, token_request
 
 if TYPE_CHECKING:
-    from fairlead.app import Fairlead
+    from fairlead.assembly.runtime import Runtime
     from fairlead.engine.ports import ConnectionKey
     from fairlead.policy.providers.profile import Profile
 
@@ -59,8 +62,8 @@ def try_out(
     if connection is None:
         if send:
             raise InvalidInputError("--send needs a connection to refresh", hint="add --connection TENANT")
-        known = _of_settings(call, provider, variant, parse_pairs(endpoint, "--endpoint"), client_id)
-        call.out.record(_shown(*known, scope or ()))
+        source = _of_settings(call, provider, variant, parse_pairs(endpoint, "--endpoint"), client_id)
+        call.out.record(_request_record(*source, scope or ()))
         return None
     if endpoint or client_id or scope or variant:
         raise InvalidInputError(
@@ -68,61 +71,47 @@ def try_out(
         )
     key = connection_key(connection, provider, account)
 
-    async def work(fairlead: Fairlead) -> dict[str, Any]:
-        return {
-            **await _of_connection(fairlead, key),
-            **(await _sent(fairlead, key, call.actor) if send else {}),
-        }
+    async def work(runtime: Runtime) -> dict[str, Any]:
+        request = await _of_connection(runtime, key)
+        return {**request, **(await _send(runtime, key, call.actor) if send else {})}
 
-    call.out.record(call.with_fairlead(work))
+    call.out.record(call.with_runtime(work))
     return None
 
 
 def _of_settings(
     call: Invocation, provider: str, variant: str | None, endpoint: Mapping[str, str], client_id: str | None
 ) -> tuple[Profile, Mapping[str, str], str]:
-    from fairlead.assembly.providers import ProfileRegistry
-
     settings = call.config().settings
     profile = ProfileRegistry(settings).profile(provider, variant)
     app_of = settings.providers.get(provider)
-    known = client_id or (app_of.client_id if app_of else "") or "CLIENT_ID"
-    return profile, profile.endpoint_values(endpoint), known
+    shown_id = client_id or (app_of.client_id if app_of else "") or "CLIENT_ID"
+    return profile, profile.endpoint_values(endpoint), shown_id
 
 
-async def _of_connection(fairlead: Fairlead, key: ConnectionKey) -> dict[str, Any]:
-    runtime = fairlead.runtime
+async def _of_connection(runtime: Runtime, key: ConnectionKey) -> dict[str, Any]:
     await runtime.tokens.connections.get(key)  # NotFoundError, with its hint
     credential = await runtime.credentials.read(key)
-    assert credential is not None  # it was there a moment ago
+    assert credential is not None  # `get` found it
     connection = credential.connection
     profile = runtime.profiles.profile(key.provider, connection.variant)
     app_of = runtime.apps.app(key.provider, connection.client_id)
     scopes = tuple(connection.settings.get("scopes", ()))
-    return _shown(profile, connection.endpoint, app_of.client_id or connection.client_id, scopes)
+    return _request_record(profile, connection.endpoint, app_of.client_id or connection.client_id, scopes)
 
 
-async def _sent(fairlead: Fairlead, key: ConnectionKey, actor: str) -> dict[str, Any]:
-    """What came of it, without the token."""
-    before = await fairlead.connections.get(key.tenant, key.provider, key.account)
-    await fairlead.runtime.reader.refreshed_after(key, before.generation, actor=actor)
-    after = await fairlead.connections.get(key.tenant, key.provider, key.account)
-    return {
-        "sent": {
-            "state": after.state,
-            "generation_before": before.generation,
-            "generation": after.generation,
-            "expires_in_s": after.expires_in_s,
-        }
-    }
+async def _send(runtime: Runtime, key: ConnectionKey, actor: str) -> dict[str, Any]:
+    """Refresh the connection, and return the result without the token."""
+    generation = (await runtime.tokens.connections.get(key)).generation
+    await runtime.reader.refreshed_after(key, generation, actor=actor)
+    view = await runtime.tokens.connections.get(key)
+    return {"sent": {**fields_of(view, "state generation expires_in_s"), "generation_before": generation}}
 
 
-def _shown(
+def _request_record(
     profile: Profile, endpoint: Mapping[str, str], client_id: str, scopes: Sequence[str]
 ) -> dict[str, Any]:
-    """The request of a refresh, built by the code that builds the real one, from placeholders."""
-    from fairlead.policy.tokens.request import Client, assertion_claims, token_request
-
+    """Build the request of a refresh from placeholders, with the code that builds the real one."""
     placeholder = Secret("placeholder", remember=False)
     request = token_request(
         profile,

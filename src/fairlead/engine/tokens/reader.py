@@ -22,12 +22,15 @@ from fairlead.engine.tokens.deps import FreshToken, RefreshDeps, error_of, profi
 from fairlead.engine.tokens.settle import Settler
 from fairlead.errors import DependencyUnavailableError, NotFoundError, ReauthRequiredError
 from fairlead.events import ServedStale
+from fairlead.policy.text.names import nearest, shown
 from fairlead.policy.tokens.token import PublicToken, sanitise
 from fairlead.policy.tokens.window import buffer_s
 
 SERVE_MARGIN_S = 1.0
 """A token counts as expired this long before its expiry, so that it does not expire in transit."""
 CACHE_SIZE = 100_000
+MAX_NAMES = 100
+"""How many connections of a tenant are compared with the name of a missing one."""
 AHEAD_SHARE = 0.2
 """The last share of the time in memory, in which a token in use is read again in the background."""
 
@@ -70,7 +73,7 @@ class TokenReader:
             return token
         if credential is None:
             self._cache.pop(key, None)
-            raise _not_found(key)
+            raise await self._not_found(key)
         if credential.state == "revoked":
             self._cache.pop(key, None)
             raise error_of(ReauthRequiredError, credential, "the grant was revoked")
@@ -98,7 +101,7 @@ class TokenReader:
         """Return a token newer than generation *than*; None: any that lasts over a minute. Spec: T6."""
         credential = await self._deps.store.read(key)
         if credential is None:
-            raise _not_found(key)
+            raise await self._not_found(key)
         fresh = await self._coordinator.refresh(credential.connection.connection_id, than, actor=actor)
         self.forget(key)
         return sanitise(fresh.tokens, fresh.generation)
@@ -162,18 +165,26 @@ class TokenReader:
         ahead_mono = now_mono + valid_s * (1 - AHEAD_SHARE)
         self._cache[fresh.key] = _Cached(token, ahead_mono, now_mono + valid_s, now_mono, now_mono + left_s)
 
+    async def _not_found(self, key: ConnectionKey) -> NotFoundError:
+        """Return the error for a missing connection. Its hint names the tenant's connection of a similar name."""
+        credentials = await self._deps.store.search(
+            tenant=key.tenant, provider=None, state=None, limit=MAX_NAMES
+        )
+        keys = [credential.connection.key for credential in credentials]
+        provider = nearest(key.provider, {other.provider for other in keys})
+        account = nearest(key.account, [other.account for other in keys if other.provider == key.provider])
+        hint = "connect the account with `fairlead connections add`"
+        if account is not None:
+            hint = f"did you mean the account {shown(account)}? If not, {hint}"
+        elif provider is not None and provider != key.provider:
+            hint = f"did you mean the provider {shown(provider)}? If not, {hint}"
+        return NotFoundError(
+            f"there is no connection {key.account!r}", tenant=key.tenant, provider=key.provider, hint=hint
+        )
+
 
 def _lead_s(credential: Credential) -> float | None:
     """Return the lead of this token by its own lifetime; None if it never expires. Spec: T2."""
     if credential.expires_in_s is None or credential.urgent_in_s is None:
         return None
     return max(0.0, credential.expires_in_s - credential.urgent_in_s)
-
-
-def _not_found(key: ConnectionKey) -> NotFoundError:
-    return NotFoundError(
-        f"there is no connection {key.account!r}",
-        tenant=key.tenant,
-        provider=key.provider,
-        hint="connect the account with `fairlead connections add`",
-    )

@@ -30,7 +30,7 @@ from fairlead.policy.failures.process_health import is_own_fault, lacks_descript
 from fairlead.policy.failures.retry import DEFAULT_RULES
 from fairlead.policy.jobs.payload import encode_args
 from fairlead.policy.jobs.states import JobState
-from fairlead.policy.text.names import check_label, check_name, check_tenant, shown
+from fairlead.policy.text.names import check_label, check_name, shown, trimmed_tenant
 from fairlead.policy.text.number import number_of
 from fairlead.policy.text.safe import safe_text
 
@@ -320,7 +320,7 @@ def check_job_fields(job: JobFields) -> None:
     Raises:
         InvalidInputError: A field is not valid.
     """
-    tenant = check_tenant(job.tenant_id)
+    tenant = trimmed_tenant(job.tenant_id)
     check_name("kind", job.kind, tenant=tenant)
     check_name("queue", job.queue, tenant=tenant)
     if job.provider is not None:

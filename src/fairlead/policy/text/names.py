@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from functools import lru_cache
 
 from fairlead.errors import InvalidInputError
@@ -44,9 +45,30 @@ def check_tenant(value: object) -> str:
     return check_label("tenant id", value, MAX_TENANT_BYTES)
 
 
+def trimmed_tenant(value: object) -> str:
+    """Return *value* if it can be the tenant id of something new: a tenant id without white space around it.
+
+    Rows that exist may have white space there; every command still reaches them.
+
+    >>> trimmed_tenant("acme corp")
+    'acme corp'
+
+    Raises:
+        InvalidInputError: It is no tenant id, or has white space around it.
+    """
+    tenant = check_tenant(value)
+    if tenant != tenant.strip():
+        raise InvalidInputError(
+            f"the tenant id {shown(tenant)} begins or ends with white space",
+            tenant=tenant,
+            hint="remove it: with and without it they are two tenants",
+        )
+    return tenant
+
+
 def check_customer(value: object) -> str:
     """Return *value* if it can be the tenant id of a customer, and so is not fairlead's own."""
-    tenant = check_tenant(value)
+    tenant = trimmed_tenant(value)
     if tenant == SYSTEM_TENANT:
         raise InvalidInputError(
             f"the tenant id {tenant!r} is fairlead's own",
@@ -89,6 +111,15 @@ def shown(value: object) -> str:
         return f"a {type(value).__name__}"
     text = ascii(value[:_SHOWN])
     return text if len(value) <= _SHOWN else f"{text}… ({len(value)} characters)"
+
+
+def nearest(name: str, names: Iterable[str]) -> str | None:
+    """Return the one of *names* that *name* is probably a misspelling of.
+
+    >>> nearest("shopfy", ["shopify", "stripe"]), nearest("bike", ["shopify", "stripe"])
+    ('shopify', None)
+    """
+    return next(iter(get_close_matches(name, [*names], n=1)), None)
 
 
 # The same few names come again and again with the jobs of a batch; both caches are bounded.
