@@ -119,7 +119,7 @@ async def _close_breakers(
         return closed
     for destination in await _open_destinations(runtime, scope, host):
         key = connection_key(destination.tenant, destination.provider, destination.account)
-        if await runtime.tokens.connections.described(key) is None:  # a breaker may outlive its connection
+        if await runtime.tokens.connections.find(key) is None:  # a breaker may outlive its connection
             continue
         planned = await runtime.gate.call_admitter.plan(key, host=destination.host)
         was = await runtime.gate.operator.reset_breaker(planned.plan, dry_run=dry_run)
