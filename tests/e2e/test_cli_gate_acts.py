@@ -95,9 +95,9 @@ async def test_isolated_tenant_is_refused_in_a_running_app(with_redis: Shell, da
         assert (await done(with_redis, "isolate", *ACME, *WHY))["result"] == "isolated"
         await heeded(lambda: _is(refusal(fl), "isolated"))
         assert await refusal(fl, "beta") is None
-        (shown,) = (await done(with_redis, "status", *ACME))["switches"]
+        (shown,) = (await done(with_redis, "status", *ACME))["overrides"]
         assert (shown["act"], shown["reason"], shown["actor"][:4]) == ("isolated", WHY[1], "cli:")
-        assert (await done(with_redis, "status", "-t", "beta", "-p", "stripe"))["switches"] == []
+        assert (await done(with_redis, "status", "-t", "beta", "-p", "stripe"))["overrides"] == []
         assert WHY[1] in (await with_redis("gate", "status", *ACME)).out
         assert WHY[1] in (await with_redis("gate", "breaker")).out
         lifted = await done(with_redis, "breaker", "reset", *ACME)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
@@ -30,6 +31,13 @@ from fairlead.errors import (
     FairleadError,
     InvalidInputError,
 )
+
+
+class Terminal(io.StringIO):
+    """A terminal at which someone types."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 class World:
@@ -74,7 +82,7 @@ async def test_change_acts_then_records_then_continues(world: World) -> None:
 async def test_dry_run_neither_acts_nor_records_nor_asks(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr("sys.stdin", Terminal("n\n"))
     change = Change("paused", world.act, question="Pause it?", audit=AuditEntry("jobs.paused", {}))
     assert await world.carry_out(change, ChangeOptions(dry_run=True)) == {"result": "would be paused"}
     assert world.log == []
@@ -83,8 +91,7 @@ async def test_dry_run_neither_acts_nor_records_nor_asks(
 async def test_terminal_is_asked_before_the_act_unless_yes(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
-    monkeypatch.setattr("typer.confirm", lambda *_args, **_options: False)
+    monkeypatch.setattr("sys.stdin", Terminal("n\n"))
     change = Change("removed", world.act, question="Remove it?")
     with pytest.raises(Aborted):
         await world.carry_out(change, ChangeOptions())

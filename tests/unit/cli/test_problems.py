@@ -8,9 +8,6 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-import pytest
-
-from fairlead.assembly.doctor import host_checks
 from fairlead.assembly.doctor.check import Check
 from fairlead.assembly.doctor.host_checks import journal_check
 from fairlead.cli.jobs.explain import explanation_record
@@ -34,11 +31,9 @@ def problems_of(check: Check) -> list[str]:
     return list(list_problems({**WELL, "host_checks": [record_of(check)]}))
 
 
-def test_status_names_a_full_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_status_names_a_full_journal(tmp_path: Path) -> None:
     assert problems_of(journal_check(tmp_path)) == []
-    monkeypatch.setattr(host_checks, "SPACE_WARN_BYTES", 1 << 62)
-    monkeypatch.setattr(host_checks, "SPACE_FAIL_BYTES", 1 << 62)
-    (problem,) = problems_of(journal_check(tmp_path))
+    (problem,) = problems_of(journal_check(tmp_path, warn_bytes=1 << 62, fail_bytes=1 << 62))
     assert problem.startswith("journal of this host: ")
     assert "MiB free" in problem
     assert "hint: make room" in problem

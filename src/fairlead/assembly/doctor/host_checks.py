@@ -43,7 +43,9 @@ def _needs_app(profile: Profile) -> bool:
     return profile.strategy != "static_key"
 
 
-def journal_check(folder: Path) -> Check:
+def journal_check(
+    folder: Path, *, warn_bytes: int = SPACE_WARN_BYTES, fail_bytes: int = SPACE_FAIL_BYTES
+) -> Check:
     """Check that the journal's folder is private, writable, on a disk, and has room."""
     target = _nearest(folder)
     if folder.exists() and stat.S_IMODE(folder.stat().st_mode) & 0o077:
@@ -60,8 +62,8 @@ def journal_check(folder: Path) -> Check:
         )
     free = status.f_bavail * status.f_frsize
     detail = f"{folder}, {free >> 20} MiB free"
-    if free < SPACE_WARN_BYTES:
-        level: Status = "fail" if free < SPACE_FAIL_BYTES else "warn"
+    if free < warn_bytes:
+        level: Status = "fail" if free < fail_bytes else "warn"
         return Check(
             "journal",
             level,
