@@ -20,6 +20,7 @@ from fairlead.cli.kit.changes import (
     Plan,
     Unchanged,
     change_each,
+    parse_id,
 )
 from fairlead.cli.kit.exits import Exit
 from fairlead.cli.kit.invocation import Invocation, Limit, command, group
@@ -83,6 +84,7 @@ def list_jobs(
 @command(app, "show")
 def show(call: Invocation, job_id: JobId) -> Exit | None:
     """Show one job: its arguments, its state, and what happened to it, attempt by attempt."""
+    parse_id(job_id, "job")  # before the database is opened
     call.out.record(job_record(call.with_runtime(lambda runtime: read_job(runtime, job_id))))
     return None
 
