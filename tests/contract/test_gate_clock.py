@@ -259,7 +259,7 @@ async def test_ends_and_asks_of_a_batch_that_was_held_up_are_done_when_it_is_sen
         finished, again, spent = await asyncio.gather(
             gate.release(Release(held)), gate.admit(ask()), gate.admit(AdmitRequest(BUCKET, (6.0,)))
         )
-    assert finished.kept
+    assert finished.was_held
     assert isinstance(again, Admitted)
     assert isinstance(spent, Admitted)
     assert spent.sent == (10 * MICRO,), "it was done twice"

@@ -24,7 +24,7 @@ from tests.support.standstill import ran_s
 pytestmark = pytest.mark.slow
 
 PROCESSES, SLOTS, TENANTS = 3, 8, 5
-JOBS = sized(700, 20_000)
+JOBS = sized(1500, 20_000)
 WORK_S = sized((0.01, 0.06), (0.01, 0.1))
 KILL_EVERY_S, RESTART_S = sized((0.5, 0.2), (2.0, 1.0))
 LEASE_S = sized(1.5, 5.0)
@@ -76,7 +76,8 @@ class _Storm:
         await until(at_work, "every process works")
 
     async def rage(self) -> None:
-        """Kill and restart until cancelled."""
+        """Kill and restart until cancelled. The first kill waits until each process has work to lose."""
+        await self.all_at_work()
         while True:
             await asyncio.sleep(KILL_EVERY_S)
             await self.kill_one()

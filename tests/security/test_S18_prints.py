@@ -62,6 +62,7 @@ SHOWN: Mapping[str, str] = {
     "adapters.postgres.statements.Statement.text": "a statement of ours",
     "adapters.redis.scripts.Script.text": "a script of ours",
     "engine.ports.sending.TokenCall.url": "an address of the profile: secrets never stand in it (S29)",
+    "policy.reasons.reason.Reason.text": "a sentence of ours about the code",
     "policy.tokens.request.TokenRequest.url": "an address of the profile: secrets never stand in it (S29)",
 }
 

@@ -335,13 +335,13 @@ async def test_due_pages_cover_everything_once_and_in_order(store, database) -> 
     seen: list[str] = []
     after = None
     while True:
-        page = await store.due(urgent_only=False, cool_down_s=60, after=after, limit=10)
+        page = await store.due(urgent_only=False, cool_down_s=60, cursor=after, limit=10)
         seen += [due.key.account for due in page.connections]
         after = page.next_after
         if after is None:
             break
     assert sorted(seen) == sorted(f"b{number}" for number in range(25))
-    urgent = await store.due(urgent_only=True, cool_down_s=60, after=None, limit=100)
+    urgent = await store.due(urgent_only=True, cool_down_s=60, cursor=None, limit=100)
     assert {due.priority for due in urgent.connections} == {0}
 
 

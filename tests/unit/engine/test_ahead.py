@@ -126,7 +126,7 @@ class Tokens(Slow):
         await self._answered()
         return None if self.gone else read
 
-    async def open(self, credential: Any) -> Any:
+    async def open_token(self, credential: Any) -> Any:
         return self._fresh(credential.generation)
 
     async def refresh(self, connection_id: object, newer_than: int, actor: str) -> Any:

@@ -182,7 +182,7 @@ class Vault:
         lasts: Any = {"expires_in_s": self._lasts_s, "urgent_in_s": None}
         return SimpleNamespace(state=self.state, refreshable=False, **lasts)
 
-    async def open(self, credential: Any) -> Any:
+    async def open_token(self, credential: Any) -> Any:
         tokens = TokenSet(Secret("t1"))
         return SimpleNamespace(key=KEY, tokens=tokens, generation=1, expires_in_s=self._lasts_s)
 
