@@ -30,7 +30,7 @@ FROM (SELECT connection_id, tenant_id, provider, account,
              now() + CASE WHEN row_number() OVER (ORDER BY md5(connection_id::text)) <= $1
                           THEN -random() ELSE 1 + random() * 6 END * interval '1 hour' AS at
       FROM connection) c
-ORDER BY md5(bucket)
+ORDER BY md5(account)
 """
 
 
