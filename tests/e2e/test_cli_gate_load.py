@@ -97,7 +97,7 @@ async def test_a_redis_that_dies_meanwhile_spoils_no_report(bare: Shell) -> None
     summary = done.record["summary"]
     assert summary["admitted_without_redis"] > 0
     assert summary["events"]["gate_degraded"] == 2
-    assert "Redis is away" in done.err
+    assert "Redis is unavailable" in done.err
 
 
 async def test_a_load_that_cannot_be_judged_is_refused(bare: Shell) -> None:
