@@ -22,10 +22,7 @@ from tests.security.vectors import ATTACKED_NAMES, EXPRESSIONS
 _EVALUATES = {"eval", "exec", "compile", "__import__"}
 _LOADERS = {"pickle", "marshal", "shelve", "yaml", "jinja2", "mako"}
 SERVERS = {f"{PACKAGE}/adapters/redis/admin.py", f"{PACKAGE}/adapters/redis/keys.py"}  # EVAL of Redis
-OURS = {
-    f"{PACKAGE}/policy/providers/setting_text.py",
-    f"{PACKAGE}/cli/jobs/__init__.py",
-}  # texts of ours, one name each
+OURS = {f"{PACKAGE}/policy/providers/setting_text.py"}  # texts of ours, one name each
 
 
 def evaluated(source: Source) -> Iterator[str]:

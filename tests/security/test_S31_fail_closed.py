@@ -88,7 +88,7 @@ async def test_S31_a_callback_that_cannot_judge_ends_no_consent(monkeypatch: pyt
     seen: list[object] = []
     loop.set_exception_handler(lambda _loop, context: seen.append(context.get("exception")))
     async with Callback("http://127.0.0.1:0/callback") as callback:
-        waiting = asyncio.create_task(callback.answer(Secret("state"), 20.0))
+        waiting = asyncio.create_task(callback.wait(Secret("state"), 20.0))
         await asyncio.sleep(0)
         monkeypatch.setattr("fairlead.cli.connections.callback.hmac.compare_digest", broken)
         assert (await fetch(f"{callback.redirect_uri}?state=state&code=c")).raw == b""

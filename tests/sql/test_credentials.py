@@ -333,12 +333,12 @@ async def test_due_pages_cover_everything_once_and_in_order(store, database) -> 
         await store.create(new(ConnectionKey("acme", "mercadolibre", f"b{number}"), PAST))
     await store.create(new(ConnectionKey("acme", "mercadolibre", "later"), HOUR))
     seen: list[str] = []
-    after = None
+    cursor = None
     while True:
-        page = await store.due(urgent_only=False, cool_down_s=60, cursor=after, limit=10)
+        page = await store.due(urgent_only=False, cool_down_s=60, cursor=cursor, limit=10)
         seen += [due.key.account for due in page.connections]
-        after = page.next_after
-        if after is None:
+        cursor = page.next_cursor
+        if cursor is None:
             break
     assert sorted(seen) == sorted(f"b{number}" for number in range(25))
     urgent = await store.due(urgent_only=True, cool_down_s=60, cursor=None, limit=100)

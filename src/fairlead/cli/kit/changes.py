@@ -221,7 +221,7 @@ def change_each(
     async def work(runtime: Runtime) -> BulkResult:
         names = await choose(runtime)
         if question is not None and names and not options.dry_run:
-            call.confirm(question.format(count=len(names)), yes=options.yes)
+            call.confirm(question.replace("{count}", str(len(names))), yes=options.yes)
 
         async def change(name: str) -> Record:
             return await carry_out(call, runtime, await find(runtime, name), options)
