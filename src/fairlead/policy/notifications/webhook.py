@@ -1,4 +1,4 @@
-"""Signed webhooks by Standard Webhooks 1.0: the key, message is signed, and message a receiver's answer means.
+"""Signed webhooks by Standard Webhooks 1.0: the key, what is signed, and what a receiver's response means.
 
     webhook-id: the event's id    webhook-timestamp: Unix seconds    webhook-signature: v1,<base64>
 
@@ -78,7 +78,7 @@ def refusal(
             category=_NOT_PROCESSED.get(status, category),
             retry_after_s=retry_after_s,
         )
-    hint = "see message the receiver's log says about this event; then `fairlead dlq redrive`"
+    hint = "see what the receiver's log says about this event; then `fairlead dlq redrive`"
     if status == _HTTP_GONE:
         hint = "the receiver wants no more events: change or remove notifications.webhook_url"
     elif status < 400:
