@@ -40,7 +40,7 @@ class Bucket:
 
 
 def born(limit: BucketLimit, birth_us: int, *, full: bool = False) -> Bucket:
-    """Return a bucket without a record: empty at its domain's birth, or *full* where nobody was there before."""
+    """Return a bucket without a record: empty at its domain's birth, or *full* for a new domain."""
     capacity = limit.capacity_micro
     level = capacity if full else 0
     return Bucket(level, 0, birth_us, 0, 0, 0, capacity, limit.rate_micro, limit.version)

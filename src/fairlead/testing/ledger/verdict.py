@@ -67,7 +67,7 @@ class Verdict:
 
     @property
     def burnt(self) -> int:
-        """The number of burnt generations."""
+        """Return the number of burnt generations."""
         return len(self.burns)
 
     @property
