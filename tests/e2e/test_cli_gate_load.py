@@ -86,8 +86,9 @@ async def test_a_load_that_is_ended_leaves_nothing(bare: Shell, servers: Endpoin
 async def test_a_redis_that_dies_meanwhile_spoils_no_report(bare: Shell) -> None:
     with own_valkey() as server:
         bare.environ["REDIS_URL"] = server.url
-        # long enough for shares, which begin empty, to let somebody in on a busy machine, too
-        child = bare.start("gate", "simulate-load", *SMALL, "--seconds", "8", "--json")
+        # Without Redis a process may use only the slots that it held when Redis died, so the calls are long
+        # enough to hold one at that moment.
+        child = bare.start("gate", "simulate-load", *SMALL, "--hold-ms", "1000", "--seconds", "8", "--json")
         async with Redis.from_url(server.url, decode_responses=True) as client:
             while not [key async for key in client.scan_iter("*:c")]:
                 await asyncio.sleep(0.02)
