@@ -78,7 +78,9 @@ def test_root_moves_the_data_where_its_servers_can_reach_it(root: Path, stopped:
         assert query(again.database_url, "select n from kept") == [(7,)]
     EmbeddedServers(home / ".fairlead").stop()
     shutil.rmtree(moved)
-    with pytest.raises(DependencyUnavailableError, match=r"which is gone.*hint: bring that folder back"):
+    with pytest.raises(
+        DependencyUnavailableError, match=r"which does not exist any more.*hint: restore that folder"
+    ):
         EmbeddedServers(home / ".fairlead").start()
 
 
@@ -213,7 +215,9 @@ def test_a_folder_that_others_may_enter_is_refused(root: Path, name: str) -> Non
     home.folder("valkey")
     for mode in (0o701, 0o710, 0o702, 0o740):
         folder.chmod(mode)
-        with pytest.raises(DependencyUnavailableError, match=rf"{name} is open to others.*hint: .*chmod 700"):
+        with pytest.raises(
+            DependencyUnavailableError, match=rf"{name} is open to other users.*hint: .*chmod 700"
+        ):
             PRIVATE[name](home)
     folder.chmod(0o700)
     PRIVATE[name](home)

@@ -35,7 +35,7 @@ class Cluster(EmbeddedPostgres):
         """Begin with the data of *other*."""
         shutil.copytree(other._data, self._data, symlinks=True)
         for path in (self._data, *self._data.rglob("*")):
-            self.home.account.own(path)
+            self.home.account.take_ownership(path)
 
     def keep_wal_in(self, folder: Path) -> None:
         """Keep what is written ahead in *folder*, on a disk of its own perhaps."""
@@ -43,13 +43,13 @@ class Cluster(EmbeddedPostgres):
         shutil.rmtree(self._data / "pg_wal")
         (self._data / "pg_wal").symlink_to(folder)
         for path in (folder, *folder.rglob("*"), self._data / "pg_wal"):
-            self.home.account.own(path)
+            self.home.account.take_ownership(path)
 
     def follow(self) -> None:
         """Be a stand-by from the next start on."""
         sign = self._data / "standby.signal"
         sign.touch()
-        self.home.account.own(sign)
+        self.home.account.take_ownership(sign)
 
 
 @contextmanager

@@ -1,12 +1,13 @@
-"""Real PostgreSQL 18 and Valkey 9 out of pip wheels, shared by any number of processes of one folder.
+"""PostgreSQL 18 and Valkey 9 from pip wheels, shared by all processes that use one root folder.
 
     with EmbeddedServers(Path(".fairlead")) as endpoints:
         ...  # endpoints.database_url, endpoints.redis_url
 
-Every user of the folder holds a shared `flock`; the kernel drops it however the user dies. A small
-detached supervisor owns both servers and stops them once it gets the same lock for itself. No list of
-pids is kept anywhere, so kill -9, a reboot or a container that shares the folder cannot spoil one.
-Only the programs of the wheels are used. For development and a single node.
+Each process that uses the servers holds a shared `flock`, which the kernel releases however the process
+ends. A small detached supervisor starts both servers. It stops them once it gets the same lock exclusively,
+which means that no user is left. No list of pids is stored, so none can be wrong after kill -9, after a
+reboot, or when containers share the folder. Of the wheels only the programs are used. The servers are meant
+for development and for a single node.
 """
 
 from __future__ import annotations

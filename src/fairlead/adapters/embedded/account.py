@@ -1,8 +1,9 @@
-"""Which account the servers run under.
+"""Selects the operating system account that the servers run under.
 
-PostgreSQL refuses to run as root, so root hands its servers to an existing unprivileged account; any
-other user runs them as itself. No account is created and no foreign folder is opened up: where the
-account cannot reach a folder, the servers go elsewhere (home.py) or their programs are copied (wheels.py).
+PostgreSQL refuses to run as root, so root starts the servers under an existing unprivileged account. Any
+other user starts them under its own account. No account is created, and the mode of an existing folder is
+never widened. If the account cannot reach a folder, the servers use another one (home.py), or their programs
+are copied (wheels.py).
 """
 
 from __future__ import annotations
@@ -25,26 +26,34 @@ UNPRIVILEGED = ("nobody", "daemon")
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """An account to start programs under. ``switch`` tells whether it differs from this process's own."""
+    """An account to start programs under.
+
+    Attributes:
+        switch: Whether the account differs from that of this process.
+    """
 
     uid: int
     gid: int
     switch: bool
 
     def popen_options(self) -> dict[str, Any]:
-        """What `subprocess` needs to start a program under this account."""
+        """Return the keyword arguments with which `subprocess` starts a program under this account."""
         if not self.switch:
             return {}
         return {"user": self.uid, "group": self.gid, "extra_groups": []}
 
-    def own(self, path: Path) -> None:
-        """Make *path* belong to this account."""
+    def take_ownership(self, path: Path) -> None:
+        """Make this account the owner of *path*."""
         if self.switch:
             os.chown(path, self.uid, self.gid, follow_symlinks=False)
 
 
 def server_account() -> Account:
-    """The account for the servers of this process. Raises DependencyUnavailableError if root finds none."""
+    """Return the account for the servers that this process starts.
+
+    Raises:
+        DependencyUnavailableError: This process is root, and the system has no unprivileged account.
+    """
     if os.geteuid() != 0:
         return Account(os.geteuid(), os.getegid(), switch=False)
     for name in UNPRIVILEGED:
@@ -60,15 +69,21 @@ def server_account() -> Account:
 
 
 def can_enter(account: Account, folder: Path) -> bool:
-    """Whether *account* may pass *folder* and all its parents. Our own account: the kernel will tell."""
+    """Return whether *account* may pass through *folder* and all its parents.
+
+    For the account of this process it is always True: a later access fails with the kernel's error.
+    """
     if not account.switch:
         return True
     real = folder.resolve()
-    return all(_allows(account, one, 0o1) for one in (real, *real.parents))
+    return all(_allows(account, ancestor, 0o1) for ancestor in (real, *real.parents))
 
 
 def can_use_tree(account: Account, top: Path) -> bool:
-    """Whether *account* may read and enter *top*, all its parents and all that lies in it."""
+    """Return whether *account* may pass the parents of *top*, and read *top* and everything below it.
+
+    For the account of this process it is always True: a later access fails with the kernel's error.
+    """
     if not account.switch:
         return True
     return can_enter(account, top) and all(
@@ -77,7 +92,7 @@ def can_use_tree(account: Account, top: Path) -> bool:
 
 
 def _allows(account: Account, path: Path, need: int) -> bool:
-    # The kernel looks at one class only: an owner without the bit is refused though others have it.
+    # The kernel checks one class only: it refuses an owner without the bit even if others have it.
     status = path.stat()
     if status.st_uid == account.uid:
         granted = status.st_mode >> 6
@@ -89,12 +104,12 @@ def _allows(account: Account, path: Path, need: int) -> bool:
 
 
 @contextmanager
-def explain_os_errors(what: str) -> Iterator[None]:
-    """Turn a file system's refusal into an error with a way out."""
+def explain_os_errors(problem: str) -> Iterator[None]:
+    """Turn an OSError of the block into a DependencyUnavailableError that begins with *problem*."""
     try:
         yield
     except OSError as error:
         raise DependencyUnavailableError(
-            f"{what}: {error}",
+            f"{problem}: {error}",
             hint="use a folder that this user may write to, or set DATABASE_URL and REDIS_URL",
         ) from error

@@ -1,9 +1,9 @@
-"""Whole-file locks that the kernel drops when their last holder is gone.
+"""Whole-file locks that the kernel releases when the last holder ends.
 
 `flock` belongs to the open file, not to the process: a child that inherits the descriptor holds the lock
-with its parent. That is used on purpose: a server inherits its guard, so "the lock is free" proves that
-it and all its children are dead, without pids. (The filelock package has neither shared nor inherited
-locks.)
+together with its parent. The servers rely on this. Each one inherits a locked file, its guard, so a free
+guard proves without pids that the server and all its children have ended. The filelock package has neither
+shared nor inherited locks.
 """
 
 from __future__ import annotations
@@ -19,12 +19,15 @@ POLL_S = 0.01
 
 
 def open_lock(path: Path) -> int:
-    """A descriptor of the lock file *path*, made if absent; closing it drops what was locked by it."""
+    """Open the lock file *path*, which is created if absent, and return its descriptor.
+
+    Closing the descriptor releases its lock.
+    """
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 def try_flock(descriptor: int, *, shared: bool = False) -> bool:
-    """Lock the open file now, or tell that somebody else has it."""
+    """Lock the open file without waiting. Return False if another open file holds a conflicting lock."""
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -33,16 +36,20 @@ def try_flock(descriptor: int, *, shared: bool = False) -> bool:
 
 
 def unlock(descriptor: int) -> None:
-    """Drop the lock, keep the file open."""
+    """Release the lock; the file stays open."""
     fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 def lock_file(path: Path, *, shared: bool = False, timeout_s: float = 0.0) -> int | None:
-    """A descriptor that holds the lock, or None if it could not be had within *timeout_s*."""
-    deadline = time.monotonic() + timeout_s
+    """Lock the file *path*, waiting up to *timeout_s*.
+
+    Returns:
+        A descriptor that holds the lock, or None after the timeout.
+    """
+    deadline_mono = time.monotonic() + timeout_s
     descriptor = open_lock(path)
     while not try_flock(descriptor, shared=shared):
-        if time.monotonic() >= deadline:
+        if time.monotonic() >= deadline_mono:
             os.close(descriptor)
             return None
         time.sleep(POLL_S)
@@ -50,12 +57,12 @@ def lock_file(path: Path, *, shared: bool = False, timeout_s: float = 0.0) -> in
 
 
 def is_locked(path: Path) -> bool:
-    """Whether somebody holds *path* exclusively. An absent file is held by nobody."""
+    """Return whether an exclusive lock on *path* is held. An absent file is not locked."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     try:
-        return not try_flock(descriptor, shared=True)  # shared: two who ask do not see each other
+        return not try_flock(descriptor, shared=True)  # shared, so that two concurrent checks do not conflict
     finally:
         os.close(descriptor)

@@ -1,13 +1,13 @@
-"""The files of one root folder, and what is told to its users.
+"""The files of one root folder.
 
-users.lock       shared by every user, exclusive for the supervisor when none is left
-supervisor.lock  exclusive for the one supervisor's life
-postgres.lock    inherited by the server: free once it and its children are dead (valkey.lock too)
-endpoints.json   where the servers answer; there only while they run
-failure.json     why the last supervisor could not go on
-stop             somebody asks the supervisor to stop now
-servers/         data and sockets (home.py), perhaps a link to a place the servers can reach
-*.log            supervisor, postgres, valkey
+users.lock       held shared by each process that uses the servers; exclusively by the supervisor that stops them
+supervisor.lock  held exclusively by the supervisor while it runs
+postgres.lock    inherited by the server, so free once it and its children have ended; likewise valkey.lock
+endpoints.json   the URLs of the servers; exists only while they run
+failure.json     the error that ended the last supervisor
+stop             asks the supervisor to stop the servers now
+servers/         data and sockets (home.py); sometimes a link to a folder that the servers' account can reach
+*.log            of supervisor, postgres and valkey
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LOG_LIMIT_BYTES = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """Where the embedded servers answer, and which versions they are."""
+    """The URLs of the embedded servers, and their versions."""
 
     database_url: str
     redis_url: str
@@ -71,16 +71,17 @@ class Layout:
         return self.root / "endpoints.json"
 
     def guard(self, server: str) -> Path:
-        """The lock that *server* inherits."""
+        """Return the path of the lock file that *server* inherits."""
         return self.root / f"{server}.lock"
 
     def log(self, name: str) -> Path:
-        """The log of a server or of the supervisor."""
+        """Return the path of the log of a server or of the supervisor."""
         return self.root / f"{name}.log"
 
     def make(self) -> None:
-        """Make the root folder if it is absent; one that exists keeps its mode."""
-        # Made by root it lets the servers' account pass (not list), else every root would need the detour.
+        """Create the root folder if it is absent. A folder that exists keeps its mode."""
+        # If root creates it, the servers' account may pass through it, but not list it. Without this, all
+        # data would have to stand in another folder.
         mode = 0o711 if os.geteuid() == 0 else 0o700
         with explain_os_errors(f"cannot use the folder {self.root}"):
             self.root.parent.mkdir(parents=True, exist_ok=True)
@@ -88,23 +89,23 @@ class Layout:
                 self.root.mkdir()
             except FileExistsError:
                 return
-            self.root.chmod(mode)  # whatever the umask
+            self.root.chmod(mode)  # mkdir's mode would be reduced by the umask
 
     def open_log(self, name: str) -> int:
-        """A descriptor that appends to a log; the caller closes it."""
+        """Return a descriptor that appends to the log *name*. The caller closes it."""
         return os.open(self.log(name), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
     def trim_log(self, name: str, limit_bytes: int = LOG_LIMIT_BYTES) -> None:
-        """Move a log that has grown past *limit_bytes* (default 16 MiB) to ``*.log.1``, and go on."""
+        """Copy a log longer than *limit_bytes* (default 16 MiB) to ``*.log.1`` and empty it."""
         path = self.log(name)
         if not path.exists() or path.stat().st_size <= limit_bytes:
             return
         older = path.with_name(path.name + ".1")
         older.write_bytes(path.read_bytes())
-        os.truncate(path, 0)  # the writer appends, so it goes on at the new end
+        os.truncate(path, 0)  # the writer has the file open for appending, and continues at the new end
 
     def log_tail(self, *names: str) -> str:
-        """The last lines of the named logs, for an error message."""
+        """Return the last lines of the named logs, for an error message."""
         parts = []
         for name in names:
             if (path := self.log(name)).exists():
@@ -113,32 +114,32 @@ class Layout:
         return "\n".join(parts)
 
     def write_endpoints(self, endpoints: Endpoints, **more: str | int) -> None:
-        """Publish where the servers answer, all at once."""
-        _write_whole(self.endpoints, asdict(endpoints) | more)
+        """Publish *endpoints*, and *more* for a human reader of the file, in one atomic step."""
+        _write_atomically(self.endpoints, asdict(endpoints) | more)
 
     def read_endpoints(self) -> Endpoints | None:
-        """What was published, or None."""
+        """Return the published endpoints, or None if there are none."""
         try:
-            found = json.loads(read_checked(self.endpoints, error=DependencyUnavailableError).data)
+            content = json.loads(read_checked(self.endpoints, error=DependencyUnavailableError).data)
         except FileNotFoundError:
             return None
-        return Endpoints(**{field.name: found[field.name] for field in fields(Endpoints)})
+        return Endpoints(**{field.name: content[field.name] for field in fields(Endpoints)})
 
-    def write_failure(self, what: str, hint: str) -> None:
-        """Leave word why the supervisor ended, unless the folder is gone."""
+    def write_failure(self, message: str, hint: str) -> None:
+        """Store the error that ended the supervisor. Do nothing if the root folder was deleted."""
         with contextlib.suppress(FileNotFoundError):
-            _write_whole(self.failure, {"what": what, "hint": hint})
+            _write_atomically(self.failure, {"message": message, "hint": hint})
 
     def read_failure(self) -> DependencyUnavailableError | None:
-        """Why the last supervisor ended, or None if it ended well."""
+        """Return the error that ended the last supervisor, or None if it ended without one."""
         try:
-            found = json.loads(self.failure.read_text())
+            content = json.loads(self.failure.read_text())
         except FileNotFoundError:
             return None
-        return DependencyUnavailableError(found["what"], hint=found["hint"])
+        return DependencyUnavailableError(content["message"], hint=content["hint"])
 
 
-def _write_whole(path: Path, content: Mapping[str, str | int]) -> None:
+def _write_atomically(path: Path, content: Mapping[str, str | int]) -> None:
     unfinished = path.with_suffix(".new")
     unfinished.write_text(json.dumps(content, indent=2) + "\n")
     unfinished.replace(path)

@@ -1,4 +1,4 @@
-"""Extra server settings: PostgreSQL names as they are, Valkey names behind ``valkey.``.
+"""Additional settings of both embedded servers in one mapping; names of Valkey's begin with ``valkey.``.
 
 {"max_connections": "200", "valkey.enable-debug-command": "local"}
 """
@@ -17,7 +17,14 @@ _NAME = re.compile(r"valkey\.[a-z][a-z0-9-]*|(?!valkey\.)[a-z][a-z0-9_.]*")
 
 
 def checked_settings(settings: Mapping[str, str] | None) -> tuple[dict[str, str], dict[str, str]]:
-    """The settings of PostgreSQL and of Valkey. Raises InvalidInputError for what can be no setting."""
+    """Split *settings* into those of PostgreSQL and those of Valkey.
+
+    Returns:
+        The settings of PostgreSQL, and those of Valkey without the prefix.
+
+    Raises:
+        InvalidInputError: A name or value cannot be that of a server setting.
+    """
     postgres: dict[str, str] = {}
     valkey: dict[str, str] = {}
     for name, value in (settings or {}).items():

@@ -1,9 +1,9 @@
-"""The process that owns the servers of one root: starts them, mends them, stops them with the last user.
+"""The process that starts the servers of one root folder, restarts them, and stops them after their last user.
 
-Started by the first user (servers.py), one per root by `supervisor.lock`. It ends when it can take
-`users.lock` for itself: then no user lives, however they ended. It keeps that lock until the servers are
-down, so a user who comes meanwhile waits and finds a clean folder. If the supervisor itself is killed, the
-servers go on and the next one adopts them.
+The first process that uses the servers starts it (servers.py); `supervisor.lock` allows one for each root.
+It stops the servers once it gets `users.lock` exclusively, because then no user is left. It holds that lock
+until they have ended, so a new user waits and then finds a clean folder. If the supervisor itself is killed,
+the servers continue, and the next supervisor adopts them.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from fairlead.errors import DependencyUnavailableError, FairleadError
 __all__ = ["main"]
 
 TICK_S = 0.1
-LINGER_S = 0.3  # commands that follow each other find the servers still up
-MOST_RESTARTS = 5
+LINGER_S = 0.3  # so that commands that follow each other find the servers still running
+MAX_RESTARTS = 5
 RESTART_WINDOW_S = 60.0
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -38,18 +38,18 @@ log = logging.getLogger("fairlead.embedded")
 
 
 class Supervisor:
-    """Both servers of one root, and the rule when they run."""
+    """The owner of both servers of one root folder."""
 
     def __init__(self, root: Path, settings: Mapping[str, str]) -> None:
         self.layout = Layout(root)
         self.postgres = EmbeddedPostgres(root, settings=settings)
         self.valkey = EmbeddedValkey(root, settings=settings)
         self.servers: tuple[ManagedServer, ...] = (self.postgres, self.valkey)
-        self._users = open_lock(self.layout.users_lock)  # kept open: works though the folder is deleted
-        self._restarts: deque[float] = deque()
+        self._users = open_lock(self.layout.users_lock)  # open: works if the folder is deleted
+        self._restarts_mono: deque[float] = deque()
 
     def run(self) -> None:
-        """Serve until no user is left or somebody asks to stop; then stop both servers."""
+        """Run both servers until no user is left or a stop is requested, then stop them."""
         try:
             if not self.layout.stop_request.exists():
                 self._start_and_publish()
@@ -77,49 +77,50 @@ class Supervisor:
         )
 
     def _watch(self) -> None:
-        idle_since: float | None = None
+        idle_since_mono: float | None = None
         while not self.layout.stop_request.exists():
             if not try_flock(self._users):
-                idle_since = None
+                idle_since_mono = None
             else:
-                idle_since = idle_since or time.monotonic()
-                if time.monotonic() - idle_since >= LINGER_S:
-                    return  # with the lock: nobody comes in before the servers are down
+                idle_since_mono = idle_since_mono or time.monotonic()
+                if time.monotonic() - idle_since_mono >= LINGER_S:
+                    return  # with the lock held: a new user waits until the servers have ended
                 unlock(self._users)
-            self._mend()
+            self._restart_dead_servers()
             time.sleep(TICK_S)
 
-    def _mend(self) -> None:
+    def _restart_dead_servers(self) -> None:
         for server in self.servers:
             self.layout.trim_log(server.name)
             if not server.alive():
                 self._restart(server)
 
     def _restart(self, server: ManagedServer) -> None:
-        log.warning("%s is dead, starting it again", server.name)
+        log.warning("%s has died, starting it again", server.name)
         self._count_restart(server.name)
         try:
             server.start()
         except DependencyUnavailableError:
             if server.alive():
                 raise
-            log.exception("%s died again", server.name)  # perhaps killed anew: the count decides
+            log.exception("%s died again", server.name)  # perhaps killed again: the next round counts it
 
     def _count_restart(self, name: str) -> None:
-        now = time.monotonic()
-        self._restarts.append(now)
-        while now - self._restarts[0] > RESTART_WINDOW_S:
-            self._restarts.popleft()
-        if len(self._restarts) > MOST_RESTARTS:
+        """Record a restart of *name* and raise DependencyUnavailableError if there were too many of late."""
+        now_mono = time.monotonic()
+        self._restarts_mono.append(now_mono)
+        while now_mono - self._restarts_mono[0] > RESTART_WINDOW_S:
+            self._restarts_mono.popleft()
+        if len(self._restarts_mono) > MAX_RESTARTS:
             raise DependencyUnavailableError(
-                f"the embedded servers died {len(self._restarts)} times in {RESTART_WINDOW_S:g} s, "
-                f"{name} the last\n{self.layout.log_tail(name)}\n",
-                hint="the log above says why",
+                f"the embedded servers died {len(self._restarts_mono)} times in {RESTART_WINDOW_S:g} s, "
+                f"{name} last\n{self.layout.log_tail(name)}\n",
+                hint="see the log above",
             )
 
     def _stop(self) -> None:
         for signum in STOP_SIGNALS:
-            signal.signal(signum, signal.SIG_IGN)  # a second one may not cut the stopping short
+            signal.signal(signum, signal.SIG_IGN)  # a second signal must not interrupt the stop
         self.layout.endpoints.unlink(missing_ok=True)
         for server in self.servers:
             try:
@@ -131,21 +132,25 @@ class Supervisor:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Become the supervisor of a root in the background, or leave it to the one there is.
+    """Become the supervisor of a root folder in the background, unless there is one already.
 
-    Arguments: the root, and the settings as JSON. Gives 0 at once when there is a supervisor.
+    Args:
+        arguments: The root folder, and the settings as JSON.
+
+    Returns:
+        The exit code: 0 in the parent process, and if another supervisor runs.
     """
     root, settings = Path(arguments[0]), json.loads(arguments[1])
     layout = Layout(root)
     if lock_file(layout.supervisor_lock, timeout_s=TICK_S) is None:
         return 0
     layout.failure.unlink(missing_ok=True)
-    layout.endpoints.unlink(missing_ok=True)  # of a supervisor that was killed
-    if os.fork():  # the child inherits the lock, and is nobody's zombie when it ends
+    layout.endpoints.unlink(missing_ok=True)  # left by a supervisor that was killed
+    if os.fork():  # the child inherits the lock; init reaps it when it ends, so it leaves no zombie
         return 0
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     for signum in STOP_SIGNALS:
-        signal.signal(signum, _leave)
+        signal.signal(signum, _exit)
     return _supervise(layout, settings)
 
 
@@ -154,7 +159,7 @@ def _supervise(layout: Layout, settings: Mapping[str, str]) -> int:
     try:
         Supervisor(layout.root, settings).run()
     except FairleadError as error:
-        log.exception("the embedded servers cannot go on")
+        log.exception("the embedded servers have failed")
         layout.write_failure(error.message, error.hint)
         return 1
     except Exception as error:
@@ -163,7 +168,7 @@ def _supervise(layout: Layout, settings: Mapping[str, str]) -> int:
     return 0
 
 
-def _leave(_signum: int, _frame: FrameType | None) -> None:
+def _exit(_signum: int, _frame: FrameType | None) -> None:
     raise SystemExit(0)
 
 

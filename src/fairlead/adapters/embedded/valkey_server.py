@@ -1,4 +1,4 @@
-"""The embedded Valkey: append-only file, no eviction, a Unix socket, no TCP (DEFAULTS 7)."""
+"""The embedded Valkey: append-only file, no eviction, a Unix socket, no TCP. Spec: DEFAULTS 7."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from fairlead.adapters.embedded.readiness import valkey_answers
 from fairlead.adapters.embedded.server_process import ManagedServer
 from fairlead.adapters.embedded.server_settings import checked_settings
 from fairlead.adapters.embedded.wheels import Wheel, valkey_wheel
-from fairlead.adapters.embedded.wire import valkey_answers
 
 __all__ = ["EmbeddedValkey"]
 
@@ -30,28 +30,37 @@ SETTINGS = {
 
 
 class EmbeddedValkey(ManagedServer):
-    """Valkey of one root folder. *settings* (names begin with ``valkey.``) win over the defaults."""
+    """The Valkey server of one root folder."""
 
     name = "valkey"
     stop_signals = ((signal.SIGTERM, 20.0), (signal.SIGKILL, 10.0))
 
     def __init__(self, root: Path, *, settings: Mapping[str, str] | None = None) -> None:
-        """Raises DependencyUnavailableError without the wheel, InvalidInputError for an impossible setting."""
+        """Create the server's folder; `start` starts it.
+
+        Args:
+            settings: Valkey settings that override `SETTINGS`, with names that begin with ``valkey.``. They
+                apply only if this instance starts the server, not if it adopts a running one.
+
+        Raises:
+            DependencyUnavailableError: The wheel is not installed, or the folder cannot be used.
+            InvalidInputError: *settings* hold what cannot be a setting.
+        """
         super().__init__(root, valkey_wheel())
         self._settings = SETTINGS | checked_settings(settings)[1]
         self._data = self.home.folder(self.name)
 
     @property
     def url(self) -> str:
-        """For redis-py and its like."""
+        """The URL, as redis-py and similar clients take it."""
         return f"unix://{self._socket}"
 
     def version(self) -> str:
-        """Like '9.1.2'."""
+        """Return the version of the program, such as '9.1.2'."""
         return self._wheel.version(PROGRAM)
 
     def answers(self) -> bool:
-        """Whether Valkey answers a ping, so its file is loaded."""
+        """Return whether Valkey answers a ping. It does so once its append-only file is loaded."""
         return valkey_answers(self.url)
 
     @property
@@ -63,6 +72,6 @@ class EmbeddedValkey(ManagedServer):
         return self._data / "valkey.pid"
 
     def _prepare(self, wheel: Wheel, guard: int) -> Sequence[str | Path]:
-        places = {"unixsocket": str(self._socket), "dir": str(self._data), "pidfile": str(self._pid_file)}
-        options = [part for name, value in (self._settings | places).items() for part in (f"--{name}", value)]
+        paths = {"unixsocket": str(self._socket), "dir": str(self._data), "pidfile": str(self._pid_file)}
+        options = [part for name, value in (self._settings | paths).items() for part in (f"--{name}", value)]
         return [wheel.program(PROGRAM), *options]

