@@ -43,7 +43,7 @@ async def test_the_schema_is_the_one_that_was_agreed_upon(database: Database) ->
         "CREATE OR REPLACE FUNCTION is_own(of_kind text) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE"
         " RETURN of_kind = 'clean_up'",
         "GRANT EXECUTE ON FUNCTION lane_touch_for_tenant TO PUBLIC",
-        "GRANT UPDATE (kind) ON job TO fairlead_door",
+        "GRANT UPDATE (kind) ON job TO fairlead_reader",
         "GRANT SELECT ON job TO PUBLIC",
         "CREATE VIEW v AS SELECT 1",
     ],

@@ -206,8 +206,8 @@ async def test_the_owners_of_a_schema_may_create_there(
     assert await Migrator(database_settings).apply() == []
 
 
-async def test_a_door_reads_no_sealed_secret(database: Database, maker: Any) -> None:
-    await run(database, f"GRANT fairlead_door TO {ROLE}")
+async def test_reader_reads_no_sealed_secret(database: Database, maker: Any) -> None:
+    await run(database, f"GRANT fairlead_reader TO {ROLE}")
     assert await maker.fetch("SELECT connection_id, state FROM credential") == []
     for columns in ("sealed", "*"):
         with pytest.raises(asyncpg.InsufficientPrivilegeError):

@@ -25,7 +25,7 @@ from tests.support.plans import touched
 from tests.support.rows import rows, run
 
 ENQUEUE = f'"{SCHEMA}".fairlead_enqueue'
-ROLES = ("app_of_tests", "door_of_tests", "stranger_of_tests")
+ROLES = ("app_of_tests", "reader_of_tests", "stranger_of_tests")
 
 
 @pytest.fixture
@@ -243,9 +243,9 @@ async def test_values_that_python_accepts_are_accepted(admin: Any) -> None:
 
 @pytest.fixture
 async def roles(database: Database, database_settings: DatabaseSettings) -> AsyncIterator[None]:
-    """An application that was granted the function, a door that was, and somebody who was not."""
+    """An application that was granted the function, a reader that was, and a role that was not."""
     grants = [f"CREATE ROLE {role} LOGIN" for role in ROLES]
-    grants.append("GRANT fairlead_door TO door_of_tests")
+    grants.append("GRANT fairlead_reader TO reader_of_tests")
     for role in ROLES[:2]:
         grants += [
             f'GRANT USAGE ON SCHEMA "{SCHEMA}" TO {role}',
@@ -290,18 +290,18 @@ async def test_an_application_needs_the_one_right(
 
 
 @pytest.mark.usefixtures("roles")
-async def test_a_door_enqueues_for_its_own_tenant_alone(
+async def test_a_reader_enqueues_for_its_own_tenant_alone(
     database: Database, database_settings: DatabaseSettings
 ) -> None:
-    async with logged_in(database_settings, "door_of_tests") as door:
+    async with logged_in(database_settings, "reader_of_tests") as reader:
         for tenant in ("acme", ""):
             with pytest.raises(asyncpg.PostgresError, match=r"may not enqueue|refuses tenant"):
-                await enqueue(door, "'k', $1", tenant)
-        await door.execute("SET fairlead.tenant_id = 'acme'")
-        assert await enqueue(door, "'k', 'acme'")
+                await enqueue(reader, "'k', $1", tenant)
+        await reader.execute("SET fairlead.tenant_id = 'acme'")
+        assert await enqueue(reader, "'k', 'acme'")
         for tenant in ("globex", "acme ", "ACME"):
             with pytest.raises(asyncpg.InsufficientPrivilegeError, match="may not enqueue"):
-                await enqueue(door, "'k', $1", tenant)
+                await enqueue(reader, "'k', $1", tenant)
 
 
 @pytest.mark.usefixtures("roles")
@@ -311,7 +311,7 @@ async def test_a_role_that_was_taken_on_counts_as_the_login_does(
     """A pool logs in as the engine and lowers itself: SET LOCAL ROLE is then who calls."""
     admin = await asyncpg.connect(database_settings.dsn)
     async with admin.transaction():
-        await admin.execute("SET LOCAL ROLE door_of_tests")
+        await admin.execute("SET LOCAL ROLE reader_of_tests")
         with pytest.raises(asyncpg.InsufficientPrivilegeError, match="may not enqueue"):
             await enqueue(admin, "'k', 'acme'")
     async with admin.transaction():

@@ -196,16 +196,16 @@ async def test_of_a_removed_connection_nothing_is_kept(notes: PostgresGateNotes,
     assert await rows(database, "SELECT 1 FROM observed_limit") == []
 
 
-async def test_a_door_sees_what_was_learnt_of_its_tenant_alone(
+async def test_reader_sees_observed_limits_of_its_tenant_only(
     notes: PostgresGateNotes, database: Database
 ) -> None:
     await connected(database)
     await learn(notes)
-    await run(database, "GRANT SELECT ON observed_limit TO fairlead_door")
+    await run(database, "GRANT SELECT ON observed_limit TO fairlead_reader")
     async with raw_connection(database) as connection:
         for tenant, seen in (("acme", 1), ("beta", 0)):
             await connection.fetch("BEGIN")
-            await connection.fetch("SET LOCAL ROLE fairlead_door")
+            await connection.fetch("SET LOCAL ROLE fairlead_reader")
             await connection.fetch("SELECT set_config('fairlead.tenant_id', $1, true)", tenant)
             assert len(await connection.fetch("SELECT 1 FROM observed_limit")) == seen
             await connection.fetch("ROLLBACK")

@@ -46,7 +46,7 @@ from tests.support.two_tenants import TABLES
 IDS = SystemIds()
 ANY = ClaimFilter()
 FAILURE = FailureRecord("transient_server", "boom", "it failed", 0.5, 1)
-SEEN_BY_A_DOOR = ["audit", "connection", "credential", "dead_letter", "job", "refresh_attempt"]
+READER_TABLES = ["audit", "connection", "credential", "dead_letter", "job", "refresh_attempt"]
 
 
 TENANT_ROWS = """
@@ -65,15 +65,15 @@ INSERT INTO data_key (key_id, tenant_id, master_id, wrapped) VALUES (gen_random_
 """
 
 
-async def as_door(database: Database, tenant: str | None, sql: str) -> list[dict[str, object]]:
-    """The rows of *sql* as a door of *tenant* sees them."""
+async def as_reader(database: Database, tenant: str | None, sql: str) -> list[dict[str, object]]:
+    """The rows of *sql* as fairlead_reader sees them for *tenant*."""
     async with (
         raw_connection(database) as connection,
         connection.transaction(isolation="read_committed"),
     ):
         if tenant is not None:
             await connection.fetch("SELECT set_config('fairlead.tenant_id', $1, true)", tenant)
-        await connection.execute("SET LOCAL ROLE fairlead_door")
+        await connection.execute("SET LOCAL ROLE fairlead_reader")
         return [dict(row.items()) for row in await connection.fetch(sql)]
 
 
@@ -104,31 +104,31 @@ async def test_every_table_of_tenants_is_guarded(database: Database) -> None:
     assert all(row["guarded"] for row in found)
 
 
-@pytest.mark.parametrize("table", SEEN_BY_A_DOOR)
-async def test_a_door_sees_the_rows_of_its_tenant_only(database: Database, table: str) -> None:
+@pytest.mark.parametrize("table", READER_TABLES)
+async def test_reader_sees_the_rows_of_its_tenant_only(database: Database, table: str) -> None:
     await two_tenants(database)
     tenants = f"SELECT DISTINCT tenant_id FROM {table} ORDER BY 1"
     assert [row["tenant_id"] for row in await rows(database, tenants)] == ["acme", "globex"]
-    assert [row["tenant_id"] for row in await as_door(database, "acme", tenants)] == ["acme"]
-    assert await as_door(database, "nobody", tenants) == []
-    assert await as_door(database, "", tenants) == []
-    assert await as_door(database, None, tenants) == []
+    assert [row["tenant_id"] for row in await as_reader(database, "acme", tenants)] == ["acme"]
+    assert await as_reader(database, "nobody", tenants) == []
+    assert await as_reader(database, "", tenants) == []
+    assert await as_reader(database, None, tenants) == []
 
 
-@pytest.mark.parametrize("table", sorted(set(TABLES) - set(SEEN_BY_A_DOOR)))
-async def test_keys_are_nothing_for_a_door(database: Database, table: str) -> None:
+@pytest.mark.parametrize("table", sorted(set(TABLES) - set(READER_TABLES)))
+async def test_reader_may_not_read_keys(database: Database, table: str) -> None:
     with pytest.raises(asyncpg.InsufficientPrivilegeError):
-        await as_door(database, "acme", f"SELECT FROM {table}")
+        await as_reader(database, "acme", f"SELECT FROM {table}")
 
 
-async def test_a_view_shows_a_door_no_more_than_its_tables(database: Database) -> None:
+async def test_a_view_shows_the_reader_no_more_than_its_tables(database: Database) -> None:
     await two_tenants(database)
     seen = "SELECT DISTINCT tenant_id FROM credential_detail"
     assert [row["tenant_id"] for row in await rows(database, seen + " ORDER BY 1")] == ["acme", "globex"]
     with pytest.raises(
         asyncpg.InsufficientPrivilegeError
     ):  # it also reads who is alive, which is no tenant's
-        await as_door(database, "acme", seen)
+        await as_reader(database, "acme", seen)
 
 
 @pytest.mark.parametrize(
@@ -142,9 +142,9 @@ async def test_a_view_shows_a_door_no_more_than_its_tables(database: Database) -
         "TRUNCATE job",
     ],
 )
-async def test_a_door_changes_nothing(database: Database, sql: str) -> None:
+async def test_reader_changes_nothing(database: Database, sql: str) -> None:
     with pytest.raises(asyncpg.InsufficientPrivilegeError):
-        await as_door(database, "acme", sql)
+        await as_reader(database, "acme", sql)
 
 
 @pytest.mark.parametrize("sql", ["UPDATE audit SET act = 'x'", "DELETE FROM audit", "TRUNCATE audit"])
@@ -193,7 +193,7 @@ async def owner(
     await without_public(url)
     try:
         await admin.execute(f"CREATE ROLE shopkeeper LOGIN NOSUPERUSER {request.param}")
-        await admin.execute("GRANT fairlead_engine, fairlead_door TO shopkeeper")
+        await admin.execute("GRANT fairlead_engine, fairlead_reader TO shopkeeper")
         await admin.execute(f"ALTER DATABASE {urlsplit(url).path[1:]} OWNER TO shopkeeper")
         settings = settings_of(login(url, "shopkeeper"))
         await Migrator(settings).apply()
@@ -266,7 +266,7 @@ async def test_an_owner_may_make_the_roles_itself(new_cluster: Endpoints) -> Non
     await Migrator(settings).apply()
     database = await Database.open(settings)
     await a_day_of_work(database)
-    assert await as_door(database, "acme", "SELECT DISTINCT tenant_id FROM job") == [{"tenant_id": "acme"}]
+    assert await as_reader(database, "acme", "SELECT DISTINCT tenant_id FROM job") == [{"tenant_id": "acme"}]
     await database.close()
 
 
@@ -275,8 +275,8 @@ async def test_where_the_role_of_the_wall_cannot_be_made_it_is_told(new_cluster:
     """All goes on with the first wall alone; once a DBA has made the role, the owner raises the second."""
     admin = await asyncpg.connect(new_cluster.database_url)
     await admin.execute("CREATE ROLE fairlead_engine NOLOGIN")
-    await admin.execute("CREATE ROLE fairlead_door NOLOGIN")
-    await admin.execute("CREATE ROLE shopkeeper LOGIN CREATEDB IN ROLE fairlead_engine, fairlead_door")
+    await admin.execute("CREATE ROLE fairlead_reader NOLOGIN")
+    await admin.execute("CREATE ROLE shopkeeper LOGIN CREATEDB IN ROLE fairlead_engine, fairlead_reader")
     settings = settings_of(await fresh_database(login(new_cluster.database_url, "shopkeeper")))
     await Migrator(settings).apply()
     told = row_security_check((await server_facts(settings)).wall)

@@ -150,7 +150,7 @@ async def _apply_within(connection: Connection, migration: Migration, schema: st
 
 
 async def _restore_owner(connection: Connection, schema: str, roles: Roles) -> None:
-    """Restore the rights that migrations revoke from the role for doors, if the owner takes its place."""
+    """Restore the rights that migrations revoke from `fairlead_reader`, if the owner takes its place."""
     if not roles.are_common:
         (texts,) = await run(connection, statement("owner_rights").text, schema)
         await connection.execute(texts["text"])

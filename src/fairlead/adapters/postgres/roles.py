@@ -1,6 +1,6 @@
 """The roles of an installation: the common ones of the server, or its owner alone.
 
-The migrations name `fairlead_engine`, which sees all tenants, `fairlead_door`, which sees one, and
+The migrations name `fairlead_engine`, which sees all tenants, `fairlead_reader`, which reads the rows of one, and
 `fairlead_tenant`, which row security binds. Roles belong to the whole server. If this user may neither create
 them nor grant those of another installation, the owner of the tables takes the place of the first two. The
 third then has a name that is unique to this installation, so that it has no rights in another one.
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fairlead.adapters.postgres.driver import Connection
 from fairlead.adapters.postgres.statements import statement
 
-_NAMED = re.compile(r"'fairlead_(engine|door|tenant)'|\bfairlead_(engine|door|tenant)\b")
+_NAMED = re.compile(r"'fairlead_(engine|reader|tenant)'|\bfairlead_(engine|reader|tenant)\b")
 _PLAIN = re.compile(r"[\w@.$-]{1,63}")  # needs no quoting in SQL strings and formats
 
 
@@ -23,7 +23,7 @@ class Roles:
     """The names of an installation's roles."""
 
     engine: str = "fairlead_engine"
-    door: str = "fairlead_door"
+    reader: str = "fairlead_reader"
     tenant: str = "fairlead_tenant"
 
     @property

@@ -62,7 +62,7 @@ BEGIN
     IF NOT may_act_for(fairlead_enqueue.tenant) THEN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
             MESSAGE = 'fairlead_enqueue: this role may not enqueue for this tenant',
-            HINT = 'SET LOCAL fairlead.tenant_id to the tenant whose door this is';
+            HINT = 'SET LOCAL fairlead.tenant_id to the tenant that this role acts for';
     END IF;
     IF EXISTS (SELECT FROM dead_letter d WHERE d.queue = fairlead_enqueue.queue AND d.kind = fairlead_enqueue.kind
                    AND d.status = 'pending_review') THEN

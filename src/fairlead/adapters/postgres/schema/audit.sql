@@ -14,9 +14,9 @@ CREATE INDEX audit_tenant_idx ON audit (tenant_id, at);
 ALTER TABLE audit ENABLE ROW LEVEL SECURITY;
 ALTER TABLE audit FORCE ROW LEVEL SECURITY;
 CREATE POLICY engine_sees_all ON audit TO fairlead_engine USING (true) WITH CHECK (true);
-CREATE POLICY door_sees_its_tenant ON audit TO fairlead_door
+CREATE POLICY reader_sees_its_tenant ON audit TO fairlead_reader
     USING (tenant_id = current_setting('fairlead.tenant_id', true))
     WITH CHECK (tenant_id = current_setting('fairlead.tenant_id', true));
 -- no role sets `at`, the moment of the record
 GRANT SELECT, INSERT (audit_id, tenant_id, actor, act, provider, connection_id, details) ON audit TO fairlead_engine;
-GRANT SELECT ON audit TO fairlead_door;
+GRANT SELECT ON audit TO fairlead_reader;

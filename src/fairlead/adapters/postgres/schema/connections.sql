@@ -17,11 +17,11 @@ CREATE TABLE connection (
 ALTER TABLE connection ENABLE ROW LEVEL SECURITY;
 ALTER TABLE connection FORCE ROW LEVEL SECURITY;
 CREATE POLICY engine_sees_all ON connection TO fairlead_engine USING (true) WITH CHECK (true);
-CREATE POLICY door_sees_its_tenant ON connection TO fairlead_door
+CREATE POLICY reader_sees_its_tenant ON connection TO fairlead_reader
     USING (tenant_id = current_setting('fairlead.tenant_id', true))
     WITH CHECK (tenant_id = current_setting('fairlead.tenant_id', true));
 GRANT SELECT, INSERT, UPDATE, DELETE ON connection TO fairlead_engine;
-GRANT SELECT ON connection TO fairlead_door;
+GRANT SELECT ON connection TO fairlead_reader;
 
 -- Everything secret is in `sealed`: AES-256-GCM; the associated data are tenant, connection, provider, field and
 -- generation. `settled_epoch` is the send of the stored response; 0 for a grant by a person.
@@ -59,14 +59,14 @@ CREATE INDEX credential_key_idx ON credential (key_id);
 ALTER TABLE credential ENABLE ROW LEVEL SECURITY;
 ALTER TABLE credential FORCE ROW LEVEL SECURITY;
 CREATE POLICY engine_sees_all ON credential TO fairlead_engine USING (true) WITH CHECK (true);
-CREATE POLICY door_sees_its_tenant ON credential TO fairlead_door
+CREATE POLICY reader_sees_its_tenant ON credential TO fairlead_reader
     USING (tenant_id = current_setting('fairlead.tenant_id', true))
     WITH CHECK (tenant_id = current_setting('fairlead.tenant_id', true));
 GRANT SELECT, INSERT, UPDATE, DELETE ON credential TO fairlead_engine;
--- a door reads no sealed secret, and not the id of its key
+-- fairlead_reader must not read the sealed secrets or the ids of their keys
 GRANT SELECT (connection_id, tenant_id, provider, account, state, state_reason, generation, settled_epoch, refreshable,
               expires_at, urgent_at, critical_at, due_at, refreshed_at, state_at, granted_at, last_sent_at)
-    ON credential TO fairlead_door;
+    ON credential TO fairlead_reader;
 
 -- The numbers of sends; send_epoch_of_time raises them to the time. No CACHE: a later send must have the
 -- greater number on any backend. UPDATE is for send_epoch_raise.
@@ -94,11 +94,11 @@ CREATE TABLE refresh_attempt (
 ALTER TABLE refresh_attempt ENABLE ROW LEVEL SECURITY;
 ALTER TABLE refresh_attempt FORCE ROW LEVEL SECURITY;
 CREATE POLICY engine_sees_all ON refresh_attempt TO fairlead_engine USING (true) WITH CHECK (true);
-CREATE POLICY door_sees_its_tenant ON refresh_attempt TO fairlead_door
+CREATE POLICY reader_sees_its_tenant ON refresh_attempt TO fairlead_reader
     USING (tenant_id = current_setting('fairlead.tenant_id', true))
     WITH CHECK (tenant_id = current_setting('fairlead.tenant_id', true));
 GRANT SELECT, INSERT, UPDATE, DELETE ON refresh_attempt TO fairlead_engine;
-GRANT SELECT ON refresh_attempt TO fairlead_door;
+GRANT SELECT ON refresh_attempt TO fairlead_reader;
 
 -- The back-off of one connection after failed refreshes.
 CREATE TABLE refresh_backoff (
@@ -135,4 +135,4 @@ FROM connection c
 JOIN credential cr USING (connection_id)
 LEFT JOIN refresh_attempt r USING (connection_id)
 LEFT JOIN worker_session s ON s.session_id = r.session_id;
-GRANT SELECT ON credential_detail TO fairlead_engine, fairlead_door;
+GRANT SELECT ON credential_detail TO fairlead_engine, fairlead_reader;

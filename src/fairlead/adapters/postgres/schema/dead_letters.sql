@@ -55,8 +55,8 @@ CREATE INDEX dead_letter_closed_idx ON dead_letter (queue, resolved_at) WHERE re
 ALTER TABLE dead_letter ENABLE ROW LEVEL SECURITY;
 ALTER TABLE dead_letter FORCE ROW LEVEL SECURITY;
 CREATE POLICY engine_sees_all ON dead_letter TO fairlead_engine USING (true) WITH CHECK (true);
-CREATE POLICY door_sees_its_tenant ON dead_letter TO fairlead_door
+CREATE POLICY reader_sees_its_tenant ON dead_letter TO fairlead_reader
     USING (tenant_id = current_setting('fairlead.tenant_id', true))
     WITH CHECK (tenant_id = current_setting('fairlead.tenant_id', true));
 GRANT SELECT, INSERT, UPDATE, DELETE ON dead_letter TO fairlead_engine;
-GRANT SELECT ON dead_letter TO fairlead_door;
+GRANT SELECT ON dead_letter TO fairlead_reader;

@@ -22,7 +22,7 @@ CREATE TABLE gate_override (
 ALTER TABLE gate_override ENABLE ROW LEVEL SECURITY;
 ALTER TABLE gate_override FORCE ROW LEVEL SECURITY;
 CREATE POLICY engine_sees_all ON gate_override TO fairlead_engine USING (true) WITH CHECK (true);
-CREATE POLICY door_sees_its_tenant ON gate_override TO fairlead_door
+CREATE POLICY reader_sees_its_tenant ON gate_override TO fairlead_reader
     USING (tenant_id = current_setting('fairlead.tenant_id', true))
     WITH CHECK (tenant_id = current_setting('fairlead.tenant_id', true));
 GRANT SELECT, INSERT, UPDATE, DELETE ON gate_override TO fairlead_engine;
@@ -43,7 +43,7 @@ CREATE TABLE observed_limit (
 ALTER TABLE observed_limit ENABLE ROW LEVEL SECURITY;
 ALTER TABLE observed_limit FORCE ROW LEVEL SECURITY;
 CREATE POLICY engine_sees_all ON observed_limit TO fairlead_engine USING (true) WITH CHECK (true);
-CREATE POLICY door_sees_its_tenant ON observed_limit TO fairlead_door
+CREATE POLICY reader_sees_its_tenant ON observed_limit TO fairlead_reader
     USING (tenant_id = current_setting('fairlead.tenant_id', true))
     WITH CHECK (tenant_id = current_setting('fairlead.tenant_id', true));
 GRANT SELECT, INSERT, UPDATE, DELETE ON observed_limit TO fairlead_engine;

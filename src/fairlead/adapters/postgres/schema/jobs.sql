@@ -75,11 +75,11 @@ CREATE INDEX job_key_runs_idx ON job (kind, tenant_id, unique_key)
 ALTER TABLE job ENABLE ROW LEVEL SECURITY;
 ALTER TABLE job FORCE ROW LEVEL SECURITY;
 CREATE POLICY engine_sees_all ON job TO fairlead_engine USING (true) WITH CHECK (true);
-CREATE POLICY door_sees_its_tenant ON job TO fairlead_door
+CREATE POLICY reader_sees_its_tenant ON job TO fairlead_reader
     USING (tenant_id = current_setting('fairlead.tenant_id', true))
     WITH CHECK (tenant_id = current_setting('fairlead.tenant_id', true));
 GRANT SELECT, INSERT, UPDATE, DELETE ON job TO fairlead_engine;
-GRANT SELECT ON job TO fairlead_door;
+GRANT SELECT ON job TO fairlead_reader;
 
 -- What fairlead_enqueue leaves to the commit of its transaction, and what it need not ask twice in one. A row
 -- lives as long as its transaction, so no other transaction ever sees it, and no role needs a right to it.

@@ -19,7 +19,7 @@ CREATE INDEX lane_name_group_idx ON lane_name (group_key) WHERE group_key <> '';
 ALTER TABLE lane_name ENABLE ROW LEVEL SECURITY;
 ALTER TABLE lane_name FORCE ROW LEVEL SECURITY;
 CREATE POLICY engine_sees_all ON lane_name TO fairlead_engine USING (true) WITH CHECK (true);
-CREATE POLICY door_sees_its_tenant ON lane_name TO fairlead_door
+CREATE POLICY reader_sees_its_tenant ON lane_name TO fairlead_reader
     USING (tenant_id = current_setting('fairlead.tenant_id', true))
     WITH CHECK (tenant_id = current_setting('fairlead.tenant_id', true));
 GRANT SELECT, INSERT, UPDATE, DELETE ON lane_name TO fairlead_engine;
@@ -65,7 +65,7 @@ CREATE INDEX lane_group_cap_wait_idx ON lane (group_key, lane_cap_span(wake_at),
 ALTER TABLE lane ENABLE ROW LEVEL SECURITY;
 ALTER TABLE lane FORCE ROW LEVEL SECURITY;
 CREATE POLICY engine_sees_all ON lane TO fairlead_engine USING (true) WITH CHECK (true);
-CREATE POLICY door_sees_its_tenant ON lane TO fairlead_door
+CREATE POLICY reader_sees_its_tenant ON lane TO fairlead_reader
     USING (tenant_id = current_setting('fairlead.tenant_id', true))
     WITH CHECK (tenant_id = current_setting('fairlead.tenant_id', true));
 GRANT SELECT, INSERT, UPDATE, DELETE ON lane TO fairlead_engine;

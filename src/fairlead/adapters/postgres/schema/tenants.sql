@@ -17,7 +17,7 @@ CREATE INDEX tenant_setting_tier_idx ON tenant_setting (tier) WHERE tier IS NOT 
 ALTER TABLE tenant_setting ENABLE ROW LEVEL SECURITY;
 ALTER TABLE tenant_setting FORCE ROW LEVEL SECURITY;
 CREATE POLICY engine_sees_all ON tenant_setting TO fairlead_engine USING (true) WITH CHECK (true);
-CREATE POLICY door_sees_its_tenant ON tenant_setting TO fairlead_door
+CREATE POLICY reader_sees_its_tenant ON tenant_setting TO fairlead_reader
     USING (tenant_id = current_setting('fairlead.tenant_id', true))
     WITH CHECK (tenant_id = current_setting('fairlead.tenant_id', true));
 GRANT SELECT, INSERT, UPDATE, DELETE ON tenant_setting TO fairlead_engine;
@@ -41,7 +41,7 @@ CREATE INDEX concurrency_cap_new_idx ON concurrency_cap (tenant_id) WHERE known_
 ALTER TABLE concurrency_cap ENABLE ROW LEVEL SECURITY;
 ALTER TABLE concurrency_cap FORCE ROW LEVEL SECURITY;
 CREATE POLICY engine_sees_all ON concurrency_cap TO fairlead_engine USING (true) WITH CHECK (true);
-CREATE POLICY door_sees_its_tenant ON concurrency_cap TO fairlead_door
+CREATE POLICY reader_sees_its_tenant ON concurrency_cap TO fairlead_reader
     USING (tenant_id = current_setting('fairlead.tenant_id', true))
     WITH CHECK (tenant_id = current_setting('fairlead.tenant_id', true));
 GRANT SELECT, INSERT, UPDATE, DELETE ON concurrency_cap TO fairlead_engine;
@@ -63,7 +63,7 @@ CREATE INDEX pause_until_idx ON pause (until);
 ALTER TABLE pause ENABLE ROW LEVEL SECURITY;
 ALTER TABLE pause FORCE ROW LEVEL SECURITY;
 CREATE POLICY engine_sees_all ON pause TO fairlead_engine USING (true) WITH CHECK (true);
-CREATE POLICY door_sees_its_tenant ON pause TO fairlead_door
+CREATE POLICY reader_sees_its_tenant ON pause TO fairlead_reader
     USING (tenant_id = current_setting('fairlead.tenant_id', true))
     WITH CHECK (tenant_id = current_setting('fairlead.tenant_id', true));
 GRANT SELECT, INSERT, UPDATE, DELETE ON pause TO fairlead_engine;

@@ -1,6 +1,7 @@
--- owner_rights: the statement that gives the owner of an installation without common roles its rights back.
+-- owner_rights: build the GRANT that restores the owner's rights in an installation without common roles.
 -- Takes   schema
--- Returns text, to be run as it is
+-- Returns text: the statement to run
 -- Locks   nothing
--- Needs   to be run by the owner of the tables. Migrations take rights from a role for doors, which is the owner there
+-- Needs   the owner of the tables, in whose name the statement runs. Migrations revoke rights from fairlead_reader,
+--         and in such an installation the owner stands for that role
 SELECT format('GRANT SELECT ON ALL TABLES IN SCHEMA %I TO CURRENT_USER', :schema::text) AS text
