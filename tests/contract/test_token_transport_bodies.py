@@ -17,8 +17,8 @@ from tests.contract.raw_server import BODY, OK, RawConnection, RawServer, send_o
 from tests.contract.token_calls import call_of, let_it_go
 from tests.support.standstill import ran_s
 
-TOO_LARGE = NoResponse(sent=True, kind="too_large", why="answer too large")
-CUT = NoResponse(sent=True, kind="reset", why="answer cut off")
+TOO_LARGE = NoResponse(sent=True, kind="too_large", why="response too large")
+CUT = NoResponse(sent=True, kind="reset", why="response cut off")
 MIB = 1 << 20
 
 
@@ -136,7 +136,7 @@ async def test_response_that_is_no_http_is_unknown(transport: AiohttpTokenTransp
 async def test_lengths_that_lie(transport: AiohttpTokenTransport) -> None:
     assert await asked(transport, b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nshort") == CUT
     more_than_told = await asked(transport, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nlong")
-    assert more_than_told == NoResponse(sent=True, kind="malformed", why="answer is not HTTP")
+    assert more_than_told == NoResponse(sent=True, kind="malformed", why="response is not HTTP")
     for data in (OK + b"\r\n", OK):  # a line end too many is an old habit of servers
         answer = await asked(transport, data)
         assert isinstance(answer, HttpResponse)

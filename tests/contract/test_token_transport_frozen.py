@@ -141,5 +141,5 @@ async def test_process_that_stood_still_waits_for_a_bounded_time() -> None:
     async with RawServer(say_nothing) as server, AiohttpTokenTransport(policy=PRIVATE) as transport:
         began_s = time.monotonic()
         answer = await transport.send(call_of(server.url, deadline_s=DEADLINE_S), let_it_go)
-        assert answer == NoResponse(sent=True, kind="timeout", why="no complete answer before the deadline")
+        assert answer == NoResponse(sent=True, kind="timeout", why="no complete response before the deadline")
         assert ran_s(began_s) < STANDSTILL_S + DEADLINE_S + 3.0

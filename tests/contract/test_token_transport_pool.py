@@ -123,7 +123,7 @@ async def test_a_slow_answer_ends_at_the_deadline(transport: AiohttpTokenTranspo
     async with RawServer(script) as server:
         started = asyncio.get_running_loop().time()
         answer = await transport.send(call_of(server.url, deadline_s=0.2), let_it_go)
-        assert answer == NoResponse(sent=True, kind="timeout", why="no complete answer before the deadline")
+        assert answer == NoResponse(sent=True, kind="timeout", why="no complete response before the deadline")
         assert asyncio.get_running_loop().time() - started < 0.7
 
 

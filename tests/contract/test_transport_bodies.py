@@ -125,7 +125,7 @@ async def test_the_bound_is_exact(transport: AiohttpTransport, way: Way, encodin
         answer = await asked(transport, way, answer_of(body, f"Content-Encoding: {encoding}"))
         assert isinstance(answer, HttpResponse) == fits
         if isinstance(answer, NoResponse):
-            assert answer == NoResponse(sent=True, kind="too_large", why="answer too large", status=200)
+            assert answer == NoResponse(sent=True, kind="too_large", why="response too large", status=200)
     small = await asked(transport, way, answer_of(BODY))
     assert isinstance(small, HttpResponse)
 
@@ -331,11 +331,11 @@ async def test_a_protocol_nobody_asked_for_is_malformed(transport: AiohttpTransp
 
 async def test_lengths_that_lie(transport: AiohttpTransport, way: Way) -> None:
     short = await asked(transport, way, b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nshort")
-    assert short == NoResponse(sent=True, kind="reset", why="answer cut off", status=200)
+    assert short == NoResponse(sent=True, kind="reset", why="response cut off", status=200)
     unended = await asked(
         transport, way, b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nshort\r\n"
     )
-    assert unended == NoResponse(sent=True, kind="reset", why="answer cut off", status=200)
+    assert unended == NoResponse(sent=True, kind="reset", why="response cut off", status=200)
     for data in (OK + b"\r\n", OK):  # a line end too many is an old habit of servers
         answer = await asked(transport, way, data)
         assert isinstance(answer, HttpResponse)
@@ -394,7 +394,7 @@ async def test_a_slow_answer_ends_at_the_deadline(transport: AiohttpTransport, w
         answer = await way(transport, request_of(server.url, deadline_s=0.2))
         assert isinstance(answer, NoResponse)
         assert (answer.sent, answer.kind) == (True, "timeout")
-        assert answer.why == "no complete answer before the deadline"
+        assert answer.why == "no complete response before the deadline"
         assert answer.status == (200 if part in ("body", "chunks") else None)
         assert loop.time() - began_s + 0.01 >= 0.2
         assert ran_s(began_s) < 0.7

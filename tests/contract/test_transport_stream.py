@@ -129,7 +129,7 @@ async def test_a_stream_that_breaks_says_so_once_its_good_part_was_given(transpo
         with pytest.raises(StreamBroken) as broken:
             await read(transport, server, each=hang_up)
         assert got == [b"good"]
-        cut = NoResponse(sent=True, kind="reset", why="answer cut off", status=200)
+        cut = NoResponse(sent=True, kind="reset", why="response cut off", status=200)
         assert broken.value.no_response == cut
 
 

@@ -357,7 +357,7 @@ async def test_the_credential_goes_to_the_provider_and_where_it_is_allowed() -> 
 
 async def test_a_timeout_in_a_hurry_says_nothing_of_the_destination() -> None:
     """After a ramp calls wait for their turn, and have little time left: they must not open it again."""
-    timeout = NoResponse(True, "timeout", "no complete answer before the deadline")
+    timeout = NoResponse(True, "timeout", "no complete response before the deadline")
     for waited_s, health in ((0.0, DestinationHealth.UNHEALTHY), (57.0, DestinationHealth.NEUTRAL)):
         world = World([timeout], settings={"max_retries": 0})
 

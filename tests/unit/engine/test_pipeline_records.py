@@ -230,7 +230,7 @@ async def test_a_call_that_is_cancelled_after_a_fair_trial_counts_against_its_de
 @pytest.mark.parametrize(("deadline_s", "kept"), [(60.0, True), (0.2, False)])
 async def test_a_call_that_was_not_answered_in_time_keeps_its_slot(deadline_s: float, kept: bool) -> None:
     """R30. The vendor may be at work on it still; one that was hurried says nothing of that."""
-    world = World([NoResponse(True, "timeout", "no complete answer before the deadline")])
+    world = World([NoResponse(True, "timeout", "no complete response before the deadline")])
     with pytest.raises(CallFailedError):
         await world.call(replace(POST, deadline_s=deadline_s))
     assert [admission.keeps_slot for admission in world.admissions] == [kept]

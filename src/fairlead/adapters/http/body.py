@@ -14,7 +14,7 @@ PIECE_BYTES = 256 << 10  # about 1 ms of work
 
 _GZIP, _ZLIB, _BARE = 31, 15, -15  # zlib's window bits
 _WINDOWS = {"gzip": _GZIP, "x-gzip": _GZIP, "deflate": _ZLIB}
-_UNASKED = frozenset({"br", "zstd", "compress", "x-compress", "dcb", "dcz"})
+_NOT_ACCEPTED = frozenset({"br", "zstd", "compress", "x-compress", "dcb", "dcz"})
 
 
 class BodyTooLarge(Exception):
@@ -36,9 +36,9 @@ class Decoder:
 
     def __init__(self, encoding: str, max_bytes: int) -> None:
         codings = [word.strip().lower() for word in encoding.split(",")] if encoding else []
-        encodings = [word for word in codings if word in _WINDOWS or word in _UNASKED]
-        if len(encodings) > 1 or (encodings and encodings[0] in _UNASKED):
-            raise BodyMalformed("the answer is encoded as nobody asked for")
+        encodings = [word for word in codings if word in _WINDOWS or word in _NOT_ACCEPTED]
+        if len(encodings) > 1 or (encodings and encodings[0] in _NOT_ACCEPTED):
+            raise BodyMalformed("the response has a content encoding that the request did not accept")
         self._max_bytes = max_bytes
         self._received = self._decoded = self._members = 0
         self._window = _WINDOWS[encodings[0]] if encodings else 0
@@ -58,12 +58,12 @@ class Decoder:
         try:
             yield from self._inflated(data)
         except zlib.error:
-            raise BodyMalformed("the answer's body does not decode") from None
+            raise BodyMalformed("the response's body does not decode") from None
 
     def end(self) -> None:
         """Raise BodyMalformed if the body has ended before its encoding."""
         if self._inflater is not None and self._received and not self._inflater.eof:
-            raise BodyMalformed("the answer's body ends before its encoding does")
+            raise BodyMalformed("the response's body ends before its encoding does")
 
     def _unframed(self, data: bytes) -> bytes:
         """Detect by the first two bytes whether deflate has zlib's frame, as it should, or none."""
@@ -95,7 +95,7 @@ class Decoder:
     def _next_member(self) -> None:
         self._members += 1
         if self._window != _GZIP or self._members >= MAX_MEMBERS:
-            raise BodyMalformed("the answer's body goes on behind its end")
+            raise BodyMalformed("the response's body goes on behind its end")
         self._inflater = zlib.decompressobj(_GZIP)
 
 

@@ -19,94 +19,98 @@ class ConnectionShares:
     """The connections of one process.
 
     Args:
-        most: The bound on all connections.
-        most_per_host: The bound on connections to one host.
+        max_connections: The bound on all connections.
+        max_per_host: The bound on connections to one host.
     """
 
-    def __init__(self, most: int, most_per_host: int) -> None:
-        self._most = most
-        self._most_per_host = most_per_host
+    def __init__(self, max_connections: int, max_per_host: int) -> None:
+        self._max_connections = max_connections
+        self._max_per_host = max_per_host
         self._used = 0
-        self._of_host: defaultdict[object, int] = defaultdict(int)
-        self._counts: defaultdict[TenantAtHost, int] = defaultdict(int)
-        self._waiting: dict[TenantAtHost, deque[asyncio.Future[None]]] = {}
-        self._lines: dict[
-            object, dict[int, dict[TenantAtHost, None]]
-        ] = {}  # by host and number of connections in use
+        self._used_by_host: defaultdict[object, int] = defaultdict(int)
+        self._used_by_tenant: defaultdict[TenantAtHost, int] = defaultdict(int)
+        self._waiters: dict[TenantAtHost, deque[asyncio.Future[None]]] = {}
+        self._queues: dict[object, dict[int, dict[TenantAtHost, None]]] = {}
+        """The waiting tenants of each host, by the number of connections that they use, in order of arrival."""
 
-    def take_at_once(self, key: TenantAtHost) -> bool:
-        """Return whether *key* was free and is now taken by the caller, which must give it back."""
-        if key in self._waiting or not self._is_free(key):
+    def try_acquire(self, key: TenantAtHost) -> bool:
+        """Acquire a connection for *key* without waiting; return whether it was granted."""
+        if key in self._waiters or not self._is_eligible(key):
             return False
-        self._count(key, 1)
+        self._add(key, 1)
         return True
 
-    async def take(self, key: TenantAtHost, at_most_s: float) -> bool:
-        """Wait up to *at_most_s* seconds for *key*; return whether the caller has taken it."""
-        if self.take_at_once(key):
+    async def acquire(self, key: TenantAtHost, timeout_s: float) -> bool:
+        """Acquire a connection for *key* within *timeout_s* seconds; return whether it was granted."""
+        if self.try_acquire(key):
             return True
-        turn = asyncio.get_running_loop().create_future()
-        if key not in self._waiting:
-            self._waiting[key] = deque()
-            self._line_up(key)
-        self._waiting[key].append(turn)
+        waiter = asyncio.get_running_loop().create_future()
+        if key not in self._waiters:
+            self._waiters[key] = deque()
+            self._enqueue(key)
+        self._waiters[key].append(waiter)
         try:
-            await asyncio.wait((turn,), timeout=max(0.0, at_most_s))
+            await asyncio.wait((waiter,), timeout=max(0.0, timeout_s))
         except asyncio.CancelledError:
-            if turn.done():
-                self.give_back(key)
+            if waiter.done():
+                self.release(key)
             raise
         finally:
-            if not turn.done():
-                self._forget(key, turn)
-        return turn.done()
+            if not waiter.done():
+                self._remove_waiter(key, waiter)
+        return waiter.done()
 
-    def give_back(self, key: TenantAtHost) -> None:
-        """Release *key* to the eligible waiting tenant that uses the fewest connections."""
-        self._count(key, -1)
-        while self._waiting and (served := self._next()) is not None:
-            self._count(served, 1)
-            turn = self._waiting[served][0]
-            turn.set_result(None)
-            self._forget(served, turn)
+    def release(self, key: TenantAtHost) -> None:
+        """Release a connection of *key* to the eligible waiting tenant that uses the fewest."""
+        self._add(key, -1)
+        while self._waiters and (tenant := self._next_tenant()) is not None:
+            self._add(tenant, 1)
+            waiter = self._waiters[tenant][0]
+            waiter.set_result(None)
+            self._remove_waiter(tenant, waiter)
 
-    def _next(self) -> TenantAtHost | None:
-        firsts = (next(iter(line[min(line)])) for line in self._lines.values())
-        return min(filter(self._is_free, firsts), key=lambda key: self._counts.get(key, 0), default=None)
+    def _next_tenant(self) -> TenantAtHost | None:
+        """Return the eligible waiting tenant that uses the fewest connections."""
+        firsts = (next(iter(queue[min(queue)])) for queue in self._queues.values())
+        return min(
+            filter(self._is_eligible, firsts), key=lambda key: self._used_by_tenant.get(key, 0), default=None
+        )
 
-    def _is_free(self, key: TenantAtHost) -> bool:
-        free_at_host = self._most_per_host - self._of_host.get(key[0], 0)
-        count = self._counts.get(key, 0)
-        return count < SHARE * free_at_host and count < SHARE * (self._most - self._used)
+    def _is_eligible(self, key: TenantAtHost) -> bool:
+        """Return whether *key* may use one more connection."""
+        free_at_host = self._max_per_host - self._used_by_host.get(key[0], 0)
+        used = self._used_by_tenant.get(key, 0)
+        return used < SHARE * free_at_host and used < SHARE * (self._max_connections - self._used)
 
-    def _line_up(self, key: TenantAtHost) -> None:
-        self._lines.setdefault(key[0], {}).setdefault(self._counts.get(key, 0), {})[key] = None
+    def _enqueue(self, key: TenantAtHost) -> None:
+        self._queues.setdefault(key[0], {}).setdefault(self._used_by_tenant.get(key, 0), {})[key] = None
 
-    def _step_out(self, key: TenantAtHost) -> None:
-        line, count = self._lines[key[0]], self._counts.get(key, 0)
-        del line[count][key]
-        if not line[count]:
-            del line[count]
-        if not line:
-            del self._lines[key[0]]
+    def _dequeue(self, key: TenantAtHost) -> None:
+        queue, used = self._queues[key[0]], self._used_by_tenant.get(key, 0)
+        del queue[used][key]
+        if not queue[used]:
+            del queue[used]
+        if not queue:
+            del self._queues[key[0]]
 
-    def _count(self, key: TenantAtHost, change: int) -> None:
-        waits = key in self._waiting
-        if waits:
-            self._step_out(key)
+    def _add(self, key: TenantAtHost, change: int) -> None:
+        """Add *change* connections to those in use by *key*, which may move it in its queue."""
+        is_waiting = key in self._waiters
+        if is_waiting:
+            self._dequeue(key)
         self._used += change
-        self._counts[key] = count = self._counts[key] + change
-        if waits:
-            self._line_up(key)
-        if not count:
-            del self._counts[key]
-        self._of_host[key[0]] = used = self._of_host[key[0]] + change
+        self._used_by_tenant[key] = used = self._used_by_tenant[key] + change
+        if is_waiting:
+            self._enqueue(key)
         if not used:
-            del self._of_host[key[0]]
+            del self._used_by_tenant[key]
+        self._used_by_host[key[0]] = used_at_host = self._used_by_host[key[0]] + change
+        if not used_at_host:
+            del self._used_by_host[key[0]]
 
-    def _forget(self, key: TenantAtHost, turn: asyncio.Future[None]) -> None:
-        turns = self._waiting[key]
-        turns.remove(turn)
-        if not turns:
-            self._step_out(key)
-            del self._waiting[key]
+    def _remove_waiter(self, key: TenantAtHost, waiter: asyncio.Future[None]) -> None:
+        waiters = self._waiters[key]
+        waiters.remove(waiter)
+        if not waiters:
+            self._dequeue(key)
+            del self._waiters[key]

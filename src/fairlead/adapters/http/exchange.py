@@ -26,7 +26,7 @@ from fairlead.adapters.http.connector import (
     current_request,
 )
 
-_IN_ONE_PIECE = 256 << 10  # a larger body is written in parts, so that the loop runs on
+_MAX_SINGLE_WRITE_BYTES = 256 << 10  # a larger body is written in parts, so that the loop runs on
 _PART_BYTES = 64 << 10
 _WITHOUT_LENGTH = frozenset({"GET", "HEAD", "OPTIONS"})  # where they have no body
 
@@ -62,14 +62,14 @@ class OriginTemplate(ClientRequest):
     ) -> None:
         super().__init__("GET", url.origin(), loop=loop, proxy=URL(proxy) if proxy else None)
         self.refusal = refusal
-        self._known_key = super().connection_key
+        self._cached_key = super().connection_key
         self._prefix = str(url.origin()) if proxy is not None and not self.is_ssl() else ""
         self._host_line = f" HTTP/1.1\r\nHost: {url.host_port_subcomponent}\r\n"
 
     @property
     def connection_key(self) -> ConnectionKey:
         """The cached key; aiohttp would compute it each time."""
-        return self._known_key
+        return self._cached_key
 
     def head(self, request: RawRequest) -> bytes:
         """Return the head of *request*. Call it once connected, when the proxy's login is known."""
@@ -126,7 +126,7 @@ class PendingResponse:
         After a 101 the real response may follow, and would be taken for that of the next request.
         """
         self._due.cancel()
-        if self._upload.is_over() and self.status >= 200:
+        if self._upload.stop() and self.status >= 200:
             self._connection.release()
         else:
             self._connection.close()
@@ -145,7 +145,7 @@ async def send_raw(
     upload = _Upload()
     try:
         with timer:
-            connection = await _connected(context, origin, in_flight)
+            connection = await _connect(context, origin, in_flight)
             protocol = connection.protocol
             assert protocol is not None
             protocol.set_response_params(
@@ -164,15 +164,13 @@ async def send_raw(
                     return PendingResponse(connection, due, upload, message, content)
     except BaseException:
         due.cancel()
-        upload.is_over()
+        upload.stop()
         if connection is not None:
             connection.close()
         raise
 
 
-async def _connected(
-    context: ConnectionContext, origin: OriginTemplate, in_flight: InFlightCall
-) -> Connection:
+async def _connect(context: ConnectionContext, origin: OriginTemplate, in_flight: InFlightCall) -> Connection:
     token = current_request.set(in_flight)
     try:
         return await context.connector.connect(origin, [], context.timeout)
@@ -197,14 +195,14 @@ class _Upload:
             protocol.transport.write(head)
             return
         self._transport = protocol.transport
-        if len(body) <= _IN_ONE_PIECE:
+        if len(body) <= _MAX_SINGLE_WRITE_BYTES:
             protocol.transport.write(head + body)
             return
         protocol.transport.write(head)
-        self._rest = loop.create_task(_in_parts(StreamWriter(protocol, loop), body))
+        self._rest = loop.create_task(_write_in_parts(StreamWriter(protocol, loop), body))
 
-    def is_over(self) -> bool:
-        """Return whether all of it is written; the rest is abandoned."""
+    def stop(self) -> bool:
+        """Abandon what is not written yet; return whether everything was written."""
         if self._transport is None:
             return True
         if self._rest is not None and not self._rest.done():
@@ -213,7 +211,7 @@ class _Upload:
         return self._transport.get_write_buffer_size() == 0
 
 
-async def _in_parts(writer: StreamWriter, body: bytes) -> None:
+async def _write_in_parts(writer: StreamWriter, body: bytes) -> None:
     try:
         for start in range(0, len(body), _PART_BYTES):
             await writer.write(body[start : start + _PART_BYTES])

@@ -28,13 +28,13 @@ _KINDS: tuple[tuple[type[Exception], NoResponseKind, str], ...] = (  # the first
     (aiohttp.ConnectionTimeoutError, "connect", "connect timed out"),
     (aiohttp.ClientConnectorError, "connect", "connect failed"),
     (aiohttp.InvalidURL, "refused_address", "address refused"),
-    (BodyTooLarge, "too_large", "answer too large"),
-    (BodyMalformed, "malformed", "answer does not decode"),
-    (aiohttp.ClientPayloadError, "reset", "answer cut off"),
-    (aiohttp.ServerDisconnectedError, "reset", "connection closed before the answer"),
+    (BodyTooLarge, "too_large", "response too large"),
+    (BodyMalformed, "malformed", "response does not decode"),
+    (aiohttp.ClientPayloadError, "reset", "response cut off"),
+    (aiohttp.ServerDisconnectedError, "reset", "connection closed before the response"),
     (LineTooLong, "too_large", "a header of the response is longer than http.max_header_bytes"),
-    (aiohttp.ClientResponseError, "malformed", "answer is not HTTP"),
-    (HttpProcessingError, "malformed", "answer is not HTTP"),
+    (aiohttp.ClientResponseError, "malformed", "response is not HTTP"),
+    (HttpProcessingError, "malformed", "response is not HTTP"),
     (aiohttp.ClientOSError, "reset", "connection lost"),
     (aiohttp.ClientConnectionError, "reset", "connection lost"),
     (OSError, "reset", "connection lost"),
@@ -72,7 +72,7 @@ def _kind(failure: Exception, sent: bool, is_queued: bool) -> tuple[NoResponseKi
         if not sent and is_queued:
             return "pool", "no free connection in time"
         if not isinstance(failure, aiohttp.ClientError):
-            when = "no complete answer" if sent else "not connected"
+            when = "no complete response" if sent else "not connected"
             return "timeout", f"{when} before the deadline"
     for error, kind, words in _KINDS:
         if isinstance(failure, error):

@@ -87,14 +87,14 @@ class AiohttpTransport(HttpTransport):
 
     async def reaches(self, origin_url: str) -> bool:
         """Return whether a new connection to *origin_url* succeeds."""
-        loop, at_most_s = asyncio.get_running_loop(), self._settings.connect_timeout_s
+        loop, timeout_s = asyncio.get_running_loop(), self._settings.connect_timeout_s
         origin, _ = self._origin_and_target(origin_url, loop)
         if origin.refusal is not None:
             return False
         context = self._open_context()
-        token = current_request.set(InFlightCall(deadline_mono=loop.time() + at_most_s, loop=loop))
+        token = current_request.set(InFlightCall(deadline_mono=loop.time() + timeout_s, loop=loop))
         try:
-            async with asyncio.timeout(at_most_s):
+            async with asyncio.timeout(timeout_s):
                 await context.connector.dial(origin, context.timeout)
         except (aiohttp.ClientError, OSError):  # a TimeoutError is an OSError
             return False
@@ -116,7 +116,7 @@ class AiohttpTransport(HttpTransport):
                 response.close()
         finally:
             if in_flight.held_connection is not None:
-                self._shares.give_back(in_flight.held_connection)
+                self._shares.release(in_flight.held_connection)
         assert in_flight.sent_mono is not None
         return HttpResponse(
             response.status,
@@ -139,7 +139,7 @@ class AiohttpTransport(HttpTransport):
                 response.close()
         finally:
             if in_flight.held_connection is not None:
-                self._shares.give_back(in_flight.held_connection)
+                self._shares.release(in_flight.held_connection)
 
     async def _begin(self, request: HttpRequest, in_flight: InFlightCall) -> PendingResponse | NoResponse:
         """Send *request* and return once the response headers have arrived."""
@@ -150,9 +150,9 @@ class AiohttpTransport(HttpTransport):
         if request.deadline_s <= 0:
             return no_response(DeadlinePassedError(), in_flight)
         key = origin, request.holder
-        if not self._shares.take_at_once(key):
-            at_most_s = min(request.deadline_s, self._settings.connect_timeout_s)
-            if not await self._shares.take(key, at_most_s):
+        if not self._shares.try_acquire(key):
+            timeout_s = min(request.deadline_s, self._settings.connect_timeout_s)
+            if not await self._shares.acquire(key, timeout_s):
                 return no_response(TimeoutError(), in_flight)
         in_flight.held_connection = key
         try:
@@ -262,7 +262,7 @@ def _in_flight_of(request: HttpRequest) -> InFlightCall:
     """Return the state of *request*; its deadline counts from now."""
     if not (math.isfinite(request.deadline_s) and request.max_body_bytes >= 0):
         raise InvalidInputError(
-            "a call needs a finite deadline, and a bound on its answer of 0 or more bytes"
+            "a call needs a finite deadline, and a bound on its response of 0 or more bytes"
         )
     loop = asyncio.get_running_loop()
     return InFlightCall(deadline_mono=loop.time() + request.deadline_s, loop=loop)

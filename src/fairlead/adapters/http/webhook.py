@@ -87,7 +87,7 @@ class AiohttpWebhookSender:
             async with asyncio.timeout(self._deadline_s):
                 status, hint_s = await self._post(webhook, in_flight)
         except (aiohttp.ClientError, OSError) as error:  # a TimeoutError is an OSError
-            raise self._unanswered(no_response(error, in_flight), webhook) from None
+            raise self._delivery_error(no_response(error, in_flight), webhook) from None
         finally:
             current_request.reset(token)
         refused = refusal(status, retry_after_s=hint_s, tenant=webhook.tenant, provider=webhook.provider)
@@ -121,18 +121,18 @@ class AiohttpWebhookSender:
             SIGNATURE: sign(self._key, webhook.event_id, timestamp_s, webhook.body),
         }
 
-    def _unanswered(self, answer: NoResponse, webhook: Webhook) -> FairleadError:
+    def _delivery_error(self, failure: NoResponse, webhook: Webhook) -> FairleadError:
         """Return the error for a delivery that has no response."""
         tenant, provider = webhook.tenant, webhook.provider
-        if answer.kind == "refused_address":
-            message = f"the webhook's receiver may not be called: {answer.why}"
+        if failure.kind == "refused_address":
+            message = f"the webhook's receiver may not be called: {failure.why}"
             return InvalidConfigError(message, tenant=tenant, provider=provider, hint=_PRIVATE_HINT)
-        if not answer.sent:
-            hint = HINTS.get(answer.kind, "check notifications.webhook_url, and that this host reaches it")
-            message = f"the webhook's receiver was not reached: {answer.why}"
-            return NotSentError(message, tenant=tenant, provider=provider, hint=hint, reason=answer.kind)
-        late = answer.kind == "timeout"
-        why = f"did not answer in {self._deadline_s:g} s" if late else f"gave no answer: {answer.why}"
+        if not failure.sent:
+            hint = HINTS.get(failure.kind, "check notifications.webhook_url, and that this host reaches it")
+            message = f"the webhook's receiver was not reached: {failure.why}"
+            return NotSentError(message, tenant=tenant, provider=provider, hint=hint, reason=failure.kind)
+        late = failure.kind == "timeout"
+        why = f"did not respond within {self._deadline_s:g} s" if late else f"gave no response: {failure.why}"
         category = Category.TRANSIENT_NETWORK.value
         message = f"the webhook's receiver {why}"
         return TransientFailureError(message, tenant=tenant, provider=provider, category=category)
