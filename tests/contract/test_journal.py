@@ -248,7 +248,7 @@ def names(folder: Path) -> list[Path]:
 
 async def test_settled_files_are_dropped_after_their_time(folder: Path) -> None:
     ahead_s = 0.0
-    settings = replace(SMALL, keep_s=100.0)
+    settings = replace(SMALL, retention_s=100.0)
     async with FileJournal(folder, uuid4(), settings, now=lambda: time.time() + ahead_s) as journal:
         old, open_one = entry_number(1, bytes(2000)), entry_number(2, bytes(3000))
         for entry in (old, open_one, entry_number(3, bytes(3000))):
@@ -274,7 +274,7 @@ async def test_inherited_file_is_deleted_with_its_lock(folder: Path, just_now: b
     async with FileJournal(folder, dead_id, SMALL) as dead:
         await dead.append(entry_number(1))
         await dead.append(entry_number(2))
-    settings = replace(SMALL, keep_s=100.0)
+    settings = replace(SMALL, retention_s=100.0)
     os.utime(next(folder.glob(f"{dead_id}*.journal")), (0, 0))
     async with FileJournal(folder, uuid4(), settings, now=lambda: time.time() + ahead_s) as heir:
         assert len(await inherited(heir)) == 2
@@ -293,7 +293,7 @@ async def test_inherited_file_is_deleted_with_its_lock(folder: Path, just_now: b
 
 async def test_an_entry_after_the_one_that_was_settled_is_not(folder: Path) -> None:
     ahead_s = 0.0
-    settings = replace(SMALL, keep_s=100.0)
+    settings = replace(SMALL, retention_s=100.0)
     async with FileJournal(folder, uuid4(), settings, now=lambda: time.time() + ahead_s) as journal:
         first, later = entry_number(1), replace(entry_number(1, bytes(3000)), epoch=9)
         for entry in (first, later, entry_number(3, bytes(3000))):
@@ -351,7 +351,7 @@ async def test_a_journal_whose_disk_does_not_answer_refuses(folder: Path) -> Non
     async with FileJournal(folder, uuid4(), replace(SMALL, sync_timeout_s=0.05)) as journal:
         reading = asyncio.create_task(journal._read(answers.wait))  # one thread reads, and it hangs
         await asyncio.sleep(0)
-        with pytest.raises(RefusedError, match="does not answer"):
+        with pytest.raises(RefusedError, match="does not respond"):
             await journal.find(entry_number(1).connection_id, 1)
         answers.set()
         await reading

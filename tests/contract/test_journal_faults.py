@@ -158,7 +158,7 @@ async def test_a_disk_that_hangs_tells_appenders_and_refuses(tmp_path: Path, dis
         disk.hold.clear()
         with pytest.raises(TimeoutError):
             await journal.append(entry_number(1))
-        assert "not answered" in str(await refusal(journal))
+        assert "not responded" in str(await refusal(journal))
         journal.settled(entry_number(1).connection_id, 1)  # by another way than this disk
         disk.hold.set()
         await ready(journal)

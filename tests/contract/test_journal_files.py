@@ -129,7 +129,7 @@ async def test_start_beside_300_journal_files_is_ready_once_they_are_read_and_lo
 ) -> None:
     entries = await left_behind_full(folder, 300, 4 << 20)
     monkeypatch.setattr("fairlead.adapters.journal.journal._SLICE_S", 0.0)
-    monkeypatch.setattr("fairlead.adapters.journal.journal._TELL_EVERY_S", 0.0)
+    monkeypatch.setattr("fairlead.adapters.journal.journal._REPORT_EVERY_S", 0.0)
     async with FileJournal(folder, uuid4(), SMALL) as journal:
         told = [record.getMessage() for record in caplog.records if record.name == "fairlead.journal"]
         assert [line.partition(": ")[2] for line in told[:300]] == [
@@ -262,7 +262,7 @@ async def test_unsettled_entry_keeps_its_file_and_no_other(folder: Path) -> None
     ahead_s = 0.0
     await left_behind(folder, [entry_number(1)])
     await left_behind(folder, [entry_number(2)])
-    settings = replace(SMALL, keep_s=100.0)
+    settings = replace(SMALL, retention_s=100.0)
     async with FileJournal(folder, uuid4(), settings, now=lambda: time.time() + ahead_s) as heir:
         await inherited(heir)
         heir.settled(UUID(int=1), 1, just_now=False)
@@ -280,7 +280,7 @@ async def test_unsettled_entry_keeps_its_file_and_no_other(folder: Path) -> None
 
 async def test_a_file_that_was_not_compared_yet_is_kept(folder: Path) -> None:
     await left_behind(folder, [entry_number(1)])
-    settings = replace(SMALL, keep_s=100.0)
+    settings = replace(SMALL, retention_s=100.0)
     async with FileJournal(folder, uuid4(), settings, now=lambda: time.time() + 1_000.0) as heir:
         await heir.orphans()
         await heir.orphans()

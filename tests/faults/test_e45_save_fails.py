@@ -191,7 +191,7 @@ async def test_E45_save_fails_nowhere_to_keep_it(stage: Stage, how: str) -> None
     (connection,) = await stage.connect(child, FAMILY, ["acme"])
     if "removed" in how:
         shutil.rmtree(stage.folder / "home" / "journal")
-    with pytest.raises(Asked, match="no answer could be kept, so none is asked for"):
+    with pytest.raises(Asked, match="the refresh was not sent, because its response could not be stored"):
         await child.ask("refresh", connection=connection, newer_than=1)
     figures.note(what=how, n=1)
     figures.zero(posts=stage.verdict().provider_posts)

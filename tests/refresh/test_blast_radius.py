@@ -290,7 +290,7 @@ async def _mark_in_doubt(fleet: Fleet) -> None:
 
 async def _no_journal(fleet: Fleet) -> None:
     def full() -> None:
-        raise DependencyUnavailableError("no answer could be kept")
+        raise DependencyUnavailableError("could not be stored")
 
     alter(fleet.one.deps.journal, preflight=full)
 

@@ -268,7 +268,7 @@ async def test_unsent_requests_are_tried_again_and_burn_nothing(database, issuer
 async def test_a_full_disk_refuses_before_the_token_is_spent(fl, issuer, tmp_path) -> None:
     connection_id = await fl.connect(issuer, STRICT)
     (tmp_path / "journal").rename(tmp_path / "gone")
-    with pytest.raises(Exception, match="no answer could be kept"):
+    with pytest.raises(Exception, match="could not be stored"):
         await fl.coordinator.refresh(connection_id, 1)
     assert judge(issuer.ledger()).provider_posts == 0
     (tmp_path / "gone").rename(tmp_path / "journal")

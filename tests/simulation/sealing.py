@@ -84,7 +84,9 @@ class SimJournal:
     def preflight(self) -> None:
         """As the port says."""
         if self._disk.refuses():
-            raise RefusedError("no answer could be kept, so none is asked for", retry_after_s=1.0)
+            raise RefusedError(
+                "the refresh was not sent, because its response could not be stored", retry_after_s=1.0
+            )
 
     async def append(self, entry: JournalEntry) -> None:
         """On disk a moment later: what was written stays, also where its process is killed meanwhile."""

@@ -23,9 +23,9 @@ from typing import NamedTuple
 
 from fairlead.adapters.journal.newest import NONE, NewestEpochs
 from fairlead.adapters.journal.owners import JOURNAL, owner_of
-from fairlead.adapters.journal.reads import ends_at, entries_in, read_frame, written
+from fairlead.adapters.journal.reads import ends_at, entries_in, read_frame, read_written
 from fairlead.adapters.journal.record import decode_entry
-from fairlead.adapters.journal.trailer import MAGIC_INDEX, MOST, Entries, entries_of, read_trailer, seal
+from fairlead.adapters.journal.trailer import MAGIC_INDEX, MAX_EPOCH, Entries, entries_of, read_trailer, seal
 from fairlead.engine.ports import JournalEntry, JournalHead
 
 _TICKS_NS = 30_000_000
@@ -33,7 +33,7 @@ _TICKS_NS = 30_000_000
 time unchanged."""
 _SECOND_NS = 1_000_000_000
 """Some file systems store times in whole seconds, or in steps of two."""
-PAGE = 256
+PAGE_ENTRIES = 256
 
 
 @dataclass(slots=True, eq=False)
@@ -189,7 +189,7 @@ class EntryIndex:
                 self._unread.append(file)
         self.progress.total = self.progress.files + len(self._unread)
         for file in [file for file in list(self._open.values()) if self._is_own(file)]:
-            self._see_closed(file)
+            self._free_if_closed(file)
         self._newest.set_floor(self._lowest)
         self._listed = None if is_young else stamp
 
@@ -227,7 +227,7 @@ class EntryIndex:
                 self._open[file.name] = file
                 self._follow(file)
             else:
-                self._take(file, entries)
+                self._add_entries(file, entries)
                 file.is_indexed = True
                 file.close()
         except OSError:  # the next call reads it from its beginning
@@ -236,7 +236,7 @@ class EntryIndex:
             file.read_to = 0
             raise
 
-    def _take(self, file: _File, entries: Entries) -> None:
+    def _add_entries(self, file: _File, entries: Entries) -> None:
         if len(entries):
             file.lowest = entries.lowest if file.highest == NONE else min(file.lowest, entries.lowest)
             file.highest = max(file.highest, entries.highest)
@@ -247,18 +247,18 @@ class EntryIndex:
         assert file.descriptor is not None
         assert file.entries is not None
         self.progress.steps += 1
-        data = written(file.descriptor, file.read_to)
+        data = read_written(file.descriptor, file.read_to)
         if data:
             added, file.read_to = entries_of(data, file.read_to)
             file.entries.extend(added)
-            self._take(file, added)
+            self._add_entries(file, added)
         end = os.pread(file.descriptor, len(MAGIC_INDEX), file.read_to)
         # an empty file is still being created: its name comes first
         if end == MAGIC_INDEX or (not end and file.read_to):
             self._open.pop(file.name, None)
             file.close()
 
-    def _see_closed(self, file: _File) -> None:
+    def _free_if_closed(self, file: _File) -> None:
         """Free the entries of one of our own files once its index is on disk."""
         try:
             descriptor = os.open(self._path(file), os.O_RDONLY | os.O_CLOEXEC)
@@ -288,7 +288,7 @@ class EntryIndex:
         self._search(pending, list(self._files.values()))
 
     def _search(self, searches: Collection[Search], files: Iterable[_File]) -> None:
-        above = min((search.above for search in searches), default=MOST)
+        above = min((search.above for search in searches), default=MAX_EPOCH)
         files = [file for file in files if file.highest > above]
         newest = {search.key: self._newest.newest(search.key) for search in searches}
         for file in sorted(files, key=lambda file: file.highest, reverse=True):
@@ -365,16 +365,16 @@ class EntryIndex:
         heads: list[JournalHead] = []
         for file in sorted(files, key=lambda file: file.highest, reverse=True):
             keys = by_file[file.number]
-            for at in range(0, len(keys), PAGE):
-                searches = self._newest_in([file], keys[at : at + PAGE])
+            for at in range(0, len(keys), PAGE_ENTRIES):
+                searches = self._newest_in([file], keys[at : at + PAGE_ENTRIES])
                 damaged += [search.key for search in searches if search.result is None]
                 heads += _heads_of(searches)
-                if len(heads) >= PAGE:
+                if len(heads) >= PAGE_ENTRIES:
                     yield heads
                     heads = []
         ours = [file for name, file in list(self._files.items()) if name in names]
-        for at in range(0, len(damaged), PAGE):
-            heads += _heads_of(self._newest_in(ours, damaged[at : at + PAGE]))
+        for at in range(0, len(damaged), PAGE_ENTRIES):
+            heads += _heads_of(self._newest_in(ours, damaged[at : at + PAGE_ENTRIES]))
         yield heads
 
     def _newest_in(self, files: Iterable[_File], keys: Iterable[int]) -> list[Search]:

@@ -36,7 +36,7 @@ _PROGRESS = "reading the journals of this host before the start: %d of %d files"
 MAX_FILE_BYTES = 1 << 24
 _SLICE_S = 0.25
 """Seconds of reading at the start between two reports of progress."""
-_TELL_EVERY_S = 2.0
+_REPORT_EVERY_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +45,10 @@ class JournalSettings:
 
     segment_bytes: int = 4 << 20
     """One file, written out beforehand; default 4 MiB, at most 16 MiB."""
-    keep_s: float = 86_400.0
+    retention_s: float = 86_400.0
     """How long a file is kept after its last entry was settled; default 24 h (R11)."""
     sync_timeout_s: float = 5.0
-    """An append fails, and new refreshes are refused, if the disk does not answer for so long; default 5."""
+    """An append fails, and new refreshes are refused, if the disk does not respond for so long; default 5."""
     max_waiting: int = 4096
     """Appends not on disk yet; new refreshes are refused at half of it. Default 4096."""
 
@@ -88,7 +88,7 @@ class FileJournal:
         self._disk = disk or Disk()
         self._owners = Owners(folder, self._name)
         self._index = EntryIndex(folder, self._name)
-        self._retention = Retention(settings.keep_s, now)
+        self._retention = Retention(settings.retention_s, now)
         self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="fairlead-journal-reader")
         self._searches: Batcher[Search, JournalEntry | None] = Batcher(self._look_up, name="journal")
         self._waiting = 0
@@ -114,18 +114,18 @@ class FileJournal:
 
     async def _read_all(self) -> None:
         loop, progress = asyncio.get_running_loop(), self._index.progress
-        told_at = started_at = loop.time()
+        reported_at = started_at = loop.time()
         while not await self._read(partial(self._index.catch_up, _SLICE_S)):
-            if loop.time() >= told_at + _TELL_EVERY_S:
-                told_at = loop.time()
+            if loop.time() >= reported_at + _REPORT_EVERY_S:
+                reported_at = loop.time()
                 _log.warning(_PROGRESS, progress.files, progress.total)
-        if told_at > started_at:
+        if reported_at > started_at:
             _log.warning(_PROGRESS, progress.files, progress.total)
 
     async def close(self) -> None:
         """Write all waiting entries and release all files; the next process settles the rest.
 
-        A disk that hangs is not waited for longer than *sync_timeout_s*; what it holds is let go by our end.
+        A disk that hangs is not waited for longer than *sync_timeout_s*; the exit of the process releases its files.
         """
         if self._open:
             self._open = False
@@ -150,25 +150,26 @@ class FileJournal:
 
     def preflight(self) -> None:
         """Raise RefusedError unless an entry could be written now."""
-        trouble = self._trouble()
-        if trouble is not None:
-            raise _refused(*trouble)
+        refusal = self._write_refusal()
+        if refusal is not None:
+            raise _refused(*refusal)
 
-    def _trouble(self) -> tuple[str, str] | None:
+    def _write_refusal(self) -> tuple[str, str] | None:
+        """Return why no entry could be written now, and a hint; None if one could."""
         if not self._open:
-            return "the journal is closed", "this process is stopping; ask another one"
+            return "the journal is closed", "this process is stopping; use another one"
         if not self._owners.in_place() or not self._segments.in_place():
             return f"the journal folder {self._folder} was removed", "restart this process"
         busy_s = self._writer.busy_s()
         if busy_s > self._settings.sync_timeout_s:
-            return f"the journal's disk has not answered for {busy_s:.0f} s", "look at the disk of this host"
+            return f"the journal's disk has not responded for {busy_s:.0f} s", "check the disk of this host"
         if self._waiting * 2 >= self._settings.max_waiting:
-            return "too many answers wait for the journal's disk", "ask again in a moment"
+            return "too many responses wait for the journal's disk", "try again in a moment"
         if not self._segments.ready():
             self._segments.repair()
-            error = self._segments.trouble
+            error = self._segments.last_error
             if error is None:
-                return "the journal's next file is not ready yet", "ask again in a moment"
+                return "the journal's next file is not ready yet", "try again in a moment"
             return f"the journal cannot grow: {error.strerror}", f"check the disk of {self._folder}"
         return None
 
@@ -199,18 +200,18 @@ class FileJournal:
     def _written(self, connection_id: UUID, pending_entry: HeldEntry, segment: Segment | None) -> None:
         self._waiting -= 1
         if segment is None:
-            self._retention.failed(connection_id, pending_entry)
+            self._retention.drop(connection_id, pending_entry)
             return
         name = segment.path.name
         self._index.add(name, segment.entries, key_of(connection_id), pending_entry.epoch)
-        if self._retention.written(pending_entry, name):
+        if self._retention.record_file(pending_entry, name):
             self._prune_later()
         if self._index.is_crowded:
             self._later(self._index.grow)
 
     def settled(self, connection_id: UUID, epoch: int, *, just_now: bool = True) -> None:
-        """Record that the responses up to *epoch* are stored; if *just_now*, keep their files for *keep_s*."""
-        names = self._retention.settled(connection_id, epoch, just_now=just_now)
+        """Record that the responses up to *epoch* are stored; if *just_now*, keep their files for *retention_s*."""
+        names = self._retention.settle(connection_id, epoch, just_now=just_now)
         if names:
             self._later(partial(self._touch, names))
 
@@ -248,9 +249,9 @@ class FileJournal:
         try:
             return await self._searches(Search(key, newer_than, accepts))
         except OSError as error:  # a time-out is one, too
-            why = f"the journal cannot be read: {error.strerror or 'its disk does not answer'}"
-            mine = isinstance(error, PermissionError)
-            hint = f"{f'chown -R {os.geteuid()}' if mine else 'check the disk of'} {self._folder}"
+            why = f"the journal cannot be read: {error.strerror or 'its disk does not respond'}"
+            is_denied = isinstance(error, PermissionError)
+            hint = f"{f'chown -R {os.geteuid()}' if is_denied else 'check the disk of'} {self._folder}"
             raise _refused(why, hint) from error
 
     async def _look_up(self, searches: Sequence[Search]) -> list[JournalEntry | None]:
@@ -298,18 +299,18 @@ class FileJournal:
         finally:
             future.cancel()
 
-    # ---- dropping what was kept for long enough
+    # ---- retention
 
     def _prune_later(self) -> None:
-        """Delete, on the reader's thread, settled files older than *keep_s*."""
+        """Delete, on the reader's thread, settled files older than *retention_s*."""
         active = self._segments.active if self._open else None
         names = self._retention.due(None if active is None else active.path.name)
         if self._open and names:
             with suppress(RuntimeError):  # executors accept no work while the interpreter exits
-                dropped = asyncio.get_running_loop().run_in_executor(
+                deletion = asyncio.get_running_loop().run_in_executor(
                     self._reader, self._prune, names, self._retention.owed_keys
                 )
-                dropped.add_done_callback(self._forget)
+                deletion.add_done_callback(self._forget_deleted)
 
     def _prune(self, names: Sequence[str], owed: set[int]) -> list[str]:
         old = [name for name in names if not self._index.holds_any(name, owed)]
@@ -318,8 +319,8 @@ class FileJournal:
         self._owners.release_empty()
         return old
 
-    def _forget(self, dropped: asyncio.Future[list[str]]) -> None:
-        self._retention.forget(dropped.result())
+    def _forget_deleted(self, deletion: asyncio.Future[list[str]]) -> None:
+        self._retention.forget(deletion.result())
 
 
 def _expire(done: asyncio.Future[None]) -> None:
@@ -329,7 +330,7 @@ def _expire(done: asyncio.Future[None]) -> None:
 
 def _refused(why: str, hint: str) -> RefusedError:
     return RefusedError(
-        f"no answer could be kept, so none is asked for: {why}",
+        f"the refresh was not sent, because its response could not be stored: {why}",
         hint=hint,
         retry_after_s=1.0,
         category="transient_network",

@@ -34,7 +34,7 @@ def entries_in(descriptor: int) -> Entries:
     return entries_of(os.pread(descriptor, os.fstat(descriptor).st_size, 0))[0]
 
 
-def written(descriptor: int, offset: int) -> bytes:
+def read_written(descriptor: int, offset: int) -> bytes:
     """Return the bytes from *offset* to the next long run of zeros, which is unused space."""
     parts = []
     stretch = _PEEK_BYTES

@@ -92,7 +92,7 @@ def decode_entry(frame: Frame) -> JournalEntry:
     )
 
 
-def place_of(frame: Frame) -> tuple[int, int]:
+def key_and_epoch(frame: Frame) -> tuple[int, int]:
     """Return the connection's key (see `newest.key_of`) and the epoch of an entry; decode no other field."""
     fields = _ENTRY.unpack_from(frame.payload)
     return key_of_half(fields[1][8:]), fields[3]

@@ -53,12 +53,12 @@ class Retention:
     """The files that this process may delete.
 
     Args:
-        keep_s: How long a file is kept once all its entries are settled.
+        retention_s: How long a file is kept once all its entries are settled.
         now: The wall clock.
     """
 
-    def __init__(self, keep_s: float, now: Callable[[], float]) -> None:
-        self._keep_s = keep_s
+    def __init__(self, retention_s: float, now: Callable[[], float]) -> None:
+        self._retention_s = retention_s
         self._now = now
         self._files: dict[str, KeptFile] = {}
         self._entries: dict[UUID, list[HeldEntry]] = {}
@@ -85,12 +85,12 @@ class Retention:
         self._entries.setdefault(connection_id, []).append(entry)
         return entry
 
-    def failed(self, connection_id: UUID, entry: HeldEntry) -> None:
+    def drop(self, connection_id: UUID, entry: HeldEntry) -> None:
         """Stop tracking an entry that could not be written."""
         if not entry.settled:
             self._entries[connection_id].remove(entry)
 
-    def written(self, entry: HeldEntry, name: str) -> bool:
+    def record_file(self, entry: HeldEntry, name: str) -> bool:
         """Record the file of an entry; return whether the file is new."""
         file, now = self._files.get(name), self._now()
         is_new = file is None
@@ -101,7 +101,7 @@ class Retention:
         entry.file = file
         return is_new
 
-    def settled(self, connection_id: UUID, epoch: int, *, just_now: bool) -> list[str]:
+    def settle(self, connection_id: UUID, epoch: int, *, just_now: bool) -> list[str]:
         """Record that no entry of the connection up to *epoch* is needed any more.
 
         Returns:
@@ -127,7 +127,7 @@ class Retention:
     def _is_stale(self, file: KeptFile) -> bool:
         """Restart the retention time of *file*; return whether its time on disk must be updated."""
         file.since = self._now()
-        stale = file.since - file.touched > self._keep_s * _SLACK
+        stale = file.since - file.touched > self._retention_s * _SLACK
         if stale:
             file.touched = file.since
         return stale
@@ -153,7 +153,7 @@ class Retention:
 
     def due(self, active: str | None) -> list[str]:
         """Return the files past their retention. An adopted one may still hold tracked entries."""
-        until = self._now() - self._keep_s * (1 + _SLACK)
+        until = self._now() - self._retention_s * (1 + _SLACK)
         return [
             file.name
             for file in self._files.values()

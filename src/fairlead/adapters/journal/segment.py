@@ -26,8 +26,8 @@ class Segment:
     entries: Entries = field(default_factory=Entries)
 
     @property
-    def room(self) -> int:
-        """Bytes left."""
+    def free_bytes(self) -> int:
+        """The bytes that are not used yet."""
         return self.size - self.used
 
     def close(self, disk: Disk) -> None:
@@ -42,7 +42,7 @@ class Segment:
 
 
 class Segments:
-    """The active segment and its spare. `advance` is the writer's; the rest may be asked by any thread."""
+    """The active segment and its spare. Only the writer's thread calls `advance`; any thread may call the rest."""
 
     def __init__(self, folder: Path, owner: str, size: int, disk: Disk) -> None:
         self._folder = folder
@@ -52,12 +52,12 @@ class Segments:
         self._number = 0
         self._maker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="fairlead-journal-spare")
         self._spare: Future[Segment] = self._maker.submit(self._make)
-        self._swapping = threading.Lock()  # a preflight may mend what the writer is taking
+        self._swapping = threading.Lock()  # a preflight may repair the spare while the writer takes it
         self.active: Segment | None = None
-        self.trouble: OSError | None = None  # why the last file could not be made, until one could
+        self.last_error: OSError | None = None  # why no file could be made, until one is made again
 
     def advance(self) -> Segment:
-        """Close the active segment and go on in the spare; OSError if there is none and none can be made."""
+        """Close the active segment and continue in the spare; raise OSError if no spare can be made."""
         if self.active is not None:
             self._maker.submit(self.active.close, self._disk)  # frees space before the next spare
             self.active = None
@@ -77,7 +77,7 @@ class Segments:
     def ready(self) -> bool:
         """Return whether all responses in flight fit: into half a segment, or a whole spare."""
         active = self.active
-        if active is not None and not active.bad and active.room * 2 >= active.size:
+        if active is not None and not active.bad and active.free_bytes * 2 >= active.size:
             return True
         return self._spare.done() and self._spare.exception() is None
 
@@ -110,7 +110,7 @@ class Segments:
         try:
             descriptor = self._disk.create(path, self._size)
         except OSError as error:
-            self.trouble = error
+            self.last_error = error
             raise
-        self.trouble = None
+        self.last_error = None
         return Segment(path, descriptor, os.fstat(descriptor).st_ino, self._size)

@@ -24,13 +24,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fairlead.adapters.journal.newest import NONE
-from fairlead.adapters.journal.record import frames, place_of
+from fairlead.adapters.journal.record import frames, key_and_epoch
 
 MAGIC_INDEX = b"\xf1FJ\x02"
 _MAGIC_FOOTER = b"\xf1FJ\x03"
 _FOOTER = struct.Struct(">4sIQQI")
 _ENTRY_BYTES = 20
-MOST = (1 << 64) - 1
+MAX_EPOCH = (1 << 64) - 1
 """Above every epoch."""
 
 
@@ -46,7 +46,7 @@ class Entries:
     keys: array[int] = field(default_factory=lambda: array("Q"))
     epochs: array[int] = field(default_factory=lambda: array("Q"))
     offsets: array[int] = field(default_factory=lambda: array("I"))
-    lowest: int = MOST
+    lowest: int = MAX_EPOCH
     highest: int = NONE
     is_sorted: bool = False
 
@@ -96,7 +96,7 @@ def entries_of(data: bytes, start: int = 0) -> tuple[Entries, int]:
     """
     entries, end = Entries(), start
     for frame in frames(data):
-        entries.add(*place_of(frame), start + frame.start)
+        entries.add(*key_and_epoch(frame), start + frame.start)
         end = start + frame.end
     return entries, end
 
@@ -143,12 +143,12 @@ def seal(path: Path) -> None:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
             if read_trailer(descriptor) is None:
-                _close_behind(path, descriptor)
+                _truncate_and_index(path, descriptor)
         finally:
             os.close(descriptor)
 
 
-def _close_behind(path: Path, descriptor: int) -> None:
+def _truncate_and_index(path: Path, descriptor: int) -> None:
     status = os.fstat(descriptor)
     data = os.pread(descriptor, status.st_size, 0)
     entries, end = entries_of(data)

@@ -43,7 +43,7 @@ class Stop:
     """A request to write all earlier entries, and end."""
 
 
-_Job = Append | Stop
+_Command = Append | Stop
 
 
 class Writer(threading.Thread):
@@ -53,12 +53,12 @@ class Writer(threading.Thread):
         super().__init__(name="fairlead-journal", daemon=True)
         self._segments = segments
         self._disk = disk
-        self._jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
+        self._commands: queue.SimpleQueue[_Command] = queue.SimpleQueue()
         self._busy_since_mono: float | None = None
 
-    def put(self, job: _Job) -> None:
-        """Hand over *job*; never waits."""
-        self._jobs.put(job)
+    def put(self, command: _Command) -> None:
+        """Hand over *command* without waiting."""
+        self._commands.put(command)
 
     def busy_s(self) -> float:
         """Return how long the present batch has taken so far."""
@@ -69,24 +69,20 @@ class Writer(threading.Thread):
         """Write until a Stop arrives."""
         stopping = False
         while not stopping:
-            jobs = self._take()
-            stopping = any(isinstance(job, Stop) for job in jobs)
+            commands = self._take()
+            stopping = any(isinstance(command, Stop) for command in commands)
             self._busy_since_mono = time.monotonic()
-            self._commit([job for job in jobs if isinstance(job, Append)])
+            self._commit([command for command in commands if isinstance(command, Append)])
             self._busy_since_mono = None
 
-    # ---- what goes together
-
-    def _take(self) -> list[_Job]:
-        """Return all waiting jobs; wait for the first."""
-        jobs = [self._jobs.get()]
+    def _take(self) -> list[_Command]:
+        """Return all waiting commands; wait for the first."""
+        commands = [self._commands.get()]
         while True:
             try:
-                jobs.append(self._jobs.get_nowait())
+                commands.append(self._commands.get_nowait())
             except queue.Empty:
-                return jobs
-
-    # ---- to the disk
+                return commands
 
     def _commit(self, appends: Sequence[Append]) -> None:
         while appends:
@@ -99,12 +95,12 @@ class Writer(threading.Thread):
         error: OSError | None = None
         for _ in range(2):
             try:
-                segment = self._room_for(len(appends[0].frame))
+                segment = self._segment_for(len(appends[0].frame))
             except OSError as failed:  # no spare can be made
                 return len(appends), error or failed
-            fitting = _fitting(appends, segment.room)
+            fitting = _count_fitting(appends, segment.free_bytes)
             try:
-                self._put_down(segment, appends[:fitting])
+                self._write_and_sync(segment, appends[:fitting])
             except OSError as failed:
                 segment.bad = True
                 error = failed
@@ -112,25 +108,26 @@ class Writer(threading.Thread):
                 return fitting, None
         return len(appends), error
 
-    def _room_for(self, needed: int) -> Segment:
+    def _segment_for(self, frame_bytes: int) -> Segment:
         active = self._segments.active
-        if active is None or active.bad or active.room < needed:
+        if active is None or active.bad or active.free_bytes < frame_bytes:
             active = self._segments.advance()
         return active
 
-    def _put_down(self, segment: Segment, appends: Sequence[Append]) -> None:
-        self._disk.write(segment.descriptor, b"".join(job.frame for job in appends), segment.used)
+    def _write_and_sync(self, segment: Segment, appends: Sequence[Append]) -> None:
+        self._disk.write(segment.descriptor, b"".join(append.frame for append in appends), segment.used)
         self._disk.sync(segment.descriptor)
-        for job in appends:
-            segment.entries.add(job.key, job.epoch, segment.used)
-            segment.used += len(job.frame)
+        for append in appends:
+            segment.entries.add(append.key, append.epoch, segment.used)
+            segment.used += len(append.frame)
 
 
-def _fitting(appends: Sequence[Append], room: int) -> int:
+def _count_fitting(appends: Sequence[Append], free_bytes: int) -> int:
+    """Return how many of *appends*, from the first, fit into *free_bytes*."""
     count = 0
-    for job in appends:
-        room -= len(job.frame)
-        if room < 0:
+    for append in appends:
+        free_bytes -= len(append.frame)
+        if free_bytes < 0:
             break
         count += 1
     return count
@@ -139,13 +136,13 @@ def _fitting(appends: Sequence[Append], room: int) -> int:
 def _notify(appends: Sequence[Append], segment: Segment | None, error: OSError | None) -> None:
     """Wake each waiting loop once."""
     by_loop: dict[asyncio.AbstractEventLoop, list[Append]] = {}
-    for job in appends:
-        by_loop.setdefault(job.loop, []).append(job)
-    for loop, jobs in by_loop.items():
+    for append in appends:
+        by_loop.setdefault(append.loop, []).append(append)
+    for loop, loop_appends in by_loop.items():
         with suppress(RuntimeError):  # the loop was closed, so that no task waits
-            loop.call_soon_threadsafe(_notify_here, jobs, segment, error)
+            loop.call_soon_threadsafe(_notify_here, loop_appends, segment, error)
 
 
-def _notify_here(jobs: Sequence[Append], segment: Segment | None, error: OSError | None) -> None:
-    for job in jobs:
-        job.on_done(segment, error)
+def _notify_here(appends: Sequence[Append], segment: Segment | None, error: OSError | None) -> None:
+    for append in appends:
+        append.on_done(segment, error)
