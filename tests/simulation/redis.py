@@ -223,7 +223,7 @@ class RedisRoad:
         def judge(state: SharedGate) -> AdmitResult:
             nonlocal judged_at
             judged_at = now()
-            return state.judge(ask)
+            return state.decide(ask)
 
         answer = await self._asked(judge, partial(self._undo, ask))
         note(ask, answer, judged_at, alone=False)

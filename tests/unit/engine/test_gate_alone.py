@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.adapters.local.local_gate import MANY, LocalGate
+from fairlead.adapters.local.local_gate import MAX_LIMITS, LocalGate
 from fairlead.engine.limits.degraded_gate import DegradedGate
 from fairlead.engine.ports import AdmitRequest, Admitted, Release
 from fairlead.policy.limits.breaker import DestinationHealth
@@ -48,7 +48,7 @@ async def test_limits_that_nobody_uses_any_more_are_forgotten() -> None:
     clock = ManualClock()
     gate = LocalGate(lambda: round(clock.monotonic() * MICRO))
     alone = DegradedGate(gate, lambda: Share(1, 0), clock.monotonic, [])
-    for number in range(MANY + 10):
+    for number in range(MAX_LIMITS + 10):
         domain = Domain(("tenant", str(number)))
         plan = Plan(domain, breaker=BreakerRule("k"), buckets=(BucketLimit("b", 10, 10),))
         answer = await alone.admit(AdmitRequest(plan))
@@ -56,5 +56,5 @@ async def test_limits_that_nobody_uses_any_more_are_forgotten() -> None:
             await alone.release(Release(answer, DestinationHealth.HEALTHY))
         if number % 1000 == 0:
             await clock.advance(60)
-    assert len(list(gate.buckets())) < MANY
-    assert len(alone._limits) <= MANY + 1
+    assert len(list(gate.buckets())) < MAX_LIMITS
+    assert len(alone._limits) <= MAX_LIMITS + 1
