@@ -207,7 +207,7 @@ async def test_a_process_that_starts_heeds_what_is_switched_from_its_first_call_
             await fl.runtime.gate.override_store.put(act, reach, reason="stop", actor="test")
     async with app(with_redis) as fl:
         assert await refusal(fl) == "isolated"
-        assert fl.runtime.gate.house.gate.is_degraded
+        assert fl.runtime.gate.core.gate.is_degraded
 
 
 async def test_disabled_nothing_is_limited_and_enabled_again_it_is(with_redis: Shell) -> None:
@@ -235,7 +235,7 @@ async def test_degraded_each_process_keeps_to_its_share_until_it_is_restored(wit
     async with app(with_redis) as fl:
         await connect(fl)
         assert await refusal(fl) is None
-        guarded = fl.runtime.gate.house.gate
+        guarded = fl.runtime.gate.core.gate
         assert (await done(with_redis, "degrade", "--all", *WHY))["result"] == "degraded"
         await heeded(lambda: _is_now(guarded.is_degraded))
         assert (await done(with_redis, "restore", "--all"))["result"] == "restored"

@@ -18,7 +18,7 @@ from uuid import UUID
 import pytest
 
 from fairlead._core.secret import Secret
-from fairlead.assembly.logs import MAX_TRACE_BYTES, QUIETED, Logs, _console, configure, log_event
+from fairlead.assembly.logs import LIBRARY_LEVELS, MAX_TRACE_BYTES, Logs, _console, configure, log_event
 from fairlead.events import (
     DeadLettersProcessed,
     Event,
@@ -242,7 +242,7 @@ def test_reports_of_python_itself_are_lines(out: Output) -> None:
 
 def test_closing_gives_everything_back(out: Output) -> None:
     root = logging.getLogger()
-    levels = lambda: [logging.getLogger(name).level for name in QUIETED]  # noqa: E731
+    levels = lambda: [logging.getLogger(name).level for name in LIBRARY_LEVELS]  # noqa: E731
     before = (
         list(root.handlers),
         root.level,
@@ -252,7 +252,7 @@ def test_closing_gives_everything_back(out: Output) -> None:
         sys.unraisablehook,
     )
     out.open("error")
-    assert levels() == list(QUIETED.values())
+    assert levels() == list(LIBRARY_LEVELS.values())
     out.text()
     assert before == (
         list(root.handlers), root.level, levels(), sys.excepthook, threading.excepthook, sys.unraisablehook

@@ -5,8 +5,16 @@ from __future__ import annotations
 import pytest
 
 from fairlead.assembly.config import load
-from fairlead.assembly.settings_mapping import call_transport, dead_letter_rules, retention, token_transport
+from fairlead.assembly.settings import DeadLettersTable, RefreshTable, Settings
+from fairlead.assembly.settings_mapping import (
+    call_transport,
+    dead_letter_rules,
+    refresh_settings,
+    retention,
+    token_transport,
+)
 from fairlead.engine.jobs.pruner import DEFAULT_RETENTION
+from fairlead.engine.tokens.deps import RefreshSettings
 from fairlead.errors import InvalidConfigError
 from fairlead.policy.jobs.dead_letter import DEFAULT_DEAD_LETTER_RULES, DeadLetterRules
 
@@ -53,3 +61,27 @@ def test_the_bound_of_a_header_holds_for_calls_and_token_endpoints() -> None:
     settings = load({"FAIRLEAD_HTTP__MAX_HEADER_BYTES": "65536"}).settings
     assert call_transport(settings).max_header_bytes == 65_536
     assert token_transport(settings).max_header_bytes == 65_536
+
+
+NOT_OF_THE_COORDINATOR = {"cache_s"}  # the reader takes it from the table itself
+
+
+def test_each_setting_of_refreshes_reaches_the_field_of_its_name() -> None:
+    names = RefreshTable.model_fields.keys() - NOT_OF_THE_COORDINATOR
+    table = RefreshTable.model_construct(**{name: object() for name in names})
+    mapped = refresh_settings(Settings().model_copy(update={"refresh": table}))
+    assert {name: getattr(mapped, name) for name in names} == {name: getattr(table, name) for name in names}
+    assert refresh_settings(Settings()) == RefreshSettings()
+
+
+def test_each_setting_of_dead_letters_reaches_the_field_of_its_name() -> None:
+    table = DeadLettersTable(
+        max_replays=2,
+        replay_window_s=1,
+        cool_down_s=2,
+        redrive_after_s=3,
+        abandon_after_s=5,
+        notice_before_s=4,
+    )
+    rules = dead_letter_rules(Settings().model_copy(update={"dead_letters": table}))
+    assert {name: getattr(rules, name) for name in DeadLettersTable.model_fields} == table.model_dump()

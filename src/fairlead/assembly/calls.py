@@ -35,7 +35,7 @@ _Value = TypeVar("_Value")
 
 
 class HttpClients:
-    """Everything that leaves a process by HTTP. Opened first and closed last, because late responses need it."""
+    """The HTTP clients of one process. Open them first and close them last, because late responses need them."""
 
     def __init__(
         self, settings: Settings, heartbeat: Heartbeat | None, *, clock: Clock, draw: Draw, emit: Emit
@@ -75,7 +75,7 @@ class HttpClients:
 
 
 class CallComponents:
-    """The calls of one process."""
+    """The pipeline of the calls of one process, and its bulk operations."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class CallComponents:
         self.bulks = BulkRuns(gate.bulks, transport, clock=clock, draw=draw)
 
     def config_for(self, connection: Connection) -> CallConfig:
-        """Return how calls of *connection* are made and classified.
+        """Return the configuration with which calls of *connection* are made and classified.
 
         Raises:
             InvalidConfigError: The connection's settings are not valid.

@@ -1,9 +1,10 @@
-"""Reads settings: flag over environment over file over default, and records the origin of each. Spec: K1.
+"""Reads the settings and records where each value came from.
 
-``FAIRLEAD_WORKER__LEASE_S=10`` sets ``[worker] lease_s``; a trailing ``_FILE`` reads a secret from a file;
+A flag overrides the environment, which overrides the file, which overrides the default.
+``FAIRLEAD_WORKER__LEASE_S=10`` sets ``[worker] lease_s``. A trailing ``_FILE`` reads a secret from a file.
 ``DATABASE_URL``, ``REDIS_URL``, ``LOG_LEVEL`` and ``LOG_FORMAT`` have their usual meaning. Unknown keys are
-refused, all problems are reported together, and the value of a secret is never repeated. A variable that only
-shares the prefix causes a warning: see `env_names`.
+refused, all problems are reported together, and the value of a secret is never repeated. A variable that has
+the prefix but not the form of a setting causes a warning (see `env_names`). Spec: K1.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from fairlead.policy.text.names import listed
 from fairlead.policy.text.redact import redact_values
 
 STRICT = "FAIRLEAD_STRICT_ENV"
+"""The variable that turns unknown variables with the prefix from a warning into an error."""
 NOT_SETTINGS = frozenset({"FAIRLEAD_CONFIG", "FAIRLEAD_FAULT", STRICT})
 STANDARD = {
     "DATABASE_URL": ("database", "url"),
@@ -43,34 +45,36 @@ SECRETS_FROM_FILES = frozenset(
     }
 )
 
-Path_ = tuple[str, ...]
+SettingPath = tuple[str, ...]
+"""The names of the tables that lead to a setting, and its own name, such as ("worker", "lease_s")."""
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Settings with the origin of each value that is not a default.
+    """The settings of this process.
 
     Attributes:
+        origins: The source of each value that is not a default: a file, a variable or a flag.
         unknown_variables: Variables of the environment with the prefix that are not settings.
     """
 
     settings: Settings
-    origins: Mapping[Path_, str]
+    origins: Mapping[SettingPath, str]
     unknown_variables: tuple[str, ...] = ()
 
     @property
     def warning(self) -> str | None:
-        """One line for the operator about unknown variables; None without any."""
+        """A line for the operator about unknown variables; None if there are none."""
         if not self.unknown_variables:
             return None
         return f"{listed(self.unknown_variables, 10)} in the environment: not a setting of fairlead, ignored"
 
     def rows(self) -> Iterator[tuple[str, str, str]]:
-        """(dotted name, value with secrets masked, origin), in the order of the settings."""
+        """Yield each setting as (dotted name, value with secrets masked, origin)."""
         for path, value in _flatten(self.settings):
             yield ".".join(path), _shown(value), self._origin(path)
 
-    def _origin(self, path: Path_) -> str:
+    def _origin(self, path: SettingPath) -> str:
         for length in range(len(path), 0, -1):
             if path[:length] in self.origins:
                 return self.origins[path[:length]]
@@ -78,24 +82,29 @@ class Config:
 
 
 def load(
-    environ: Mapping[str, str], file: Path | str | None = None, flags: Mapping[Path_, Any] | None = None
+    environ: Mapping[str, str], file: Path | str | None = None, flags: Mapping[SettingPath, Any] | None = None
 ) -> Config:
-    """Settings from *flags*, *environ* and *file* (default ``FAIRLEAD_CONFIG``, else ./fairlead.toml).
+    """Read the settings.
 
-    Raises InvalidConfigError, naming every problem and where it stands.
+    Args:
+        file: The settings file. Default ``FAIRLEAD_CONFIG``, else ./fairlead.toml if it exists.
+        flags: Values of the command line.
+
+    Raises:
+        InvalidConfigError: The settings are not valid. The message names every problem and its origin.
     """
-    values: dict[Path_, Any] = {}
-    origins: dict[Path_, str] = {}
+    values: dict[SettingPath, Any] = {}
+    origins: dict[SettingPath, str] = {}
     unknown, problems = _unknown_variables(environ)
-    chosen = _chosen_file(environ, file)
-    checked = _read(chosen) if chosen else None
+    settings_file = _settings_file(environ, file)
+    checked = _read(settings_file) if settings_file else None
     sources = [
         _from_file(checked) if checked else {},
         _from_environment(environ),
         {path: (value, "flag") for path, value in (flags or {}).items()},
     ]
-    for found in sources:
-        for path, (value, origin) in found.items():
+    for source in sources:
+        for path, (value, origin) in source.items():
             values[path] = value
             origins[path] = origin
     settings = _validated(values, origins, problems)
@@ -105,12 +114,12 @@ def load(
     return Config(settings, origins, tuple(unknown))
 
 
-def _chosen_file(environ: Mapping[str, str], file: Path | str | None) -> Path | None:
-    named = file or environ.get("FAIRLEAD_CONFIG")
-    chosen = Path(named or "fairlead.toml")
-    if named and not chosen.exists():
-        raise InvalidConfigError(f"there is no settings file {named}", hint="`fairlead init` makes one")
-    return chosen if named or chosen.is_file() else None
+def _settings_file(environ: Mapping[str, str], file: Path | str | None) -> Path | None:
+    explicit = file or environ.get("FAIRLEAD_CONFIG")
+    path = Path(explicit or "fairlead.toml")
+    if explicit and not path.exists():
+        raise InvalidConfigError(f"there is no settings file {explicit}", hint="`fairlead init` makes one")
+    return path if explicit or path.is_file() else None
 
 
 def _read(file: Path) -> CheckedFile:
@@ -120,26 +129,25 @@ def _read(file: Path) -> CheckedFile:
         raise InvalidConfigError(f"{file} cannot be read: {error.strerror}", hint="check its owner") from None
 
 
-def _from_file(checked: CheckedFile) -> dict[Path_, tuple[Any, str]]:
+def _from_file(checked: CheckedFile) -> dict[SettingPath, tuple[Any, str]]:
     try:
         tree = tomllib.loads(checked.data.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        what = f"{checked.file} is not TOML: {error}"
-        raise InvalidConfigError(what, hint="correct the line named above") from None
+        message = f"{checked.file} is not TOML: {error}"
+        raise InvalidConfigError(message, hint="correct the line named above") from None
     return {path: (value, str(checked.file)) for path, value in _leaves(tree)}
 
 
-def _leaves(tree: Mapping[str, Any], path: Path_ = ()) -> Iterator[tuple[Path_, Any]]:
+def _leaves(tree: Mapping[str, Any], path: SettingPath = ()) -> Iterator[tuple[SettingPath, Any]]:
     for key, value in tree.items():
-        here = (*path, key)
-        if isinstance(value, dict) and here[-1] != "overlay":
-            yield from _leaves(value, here)
+        if isinstance(value, dict) and key != "overlay":
+            yield from _leaves(value, (*path, key))
         else:
-            yield here, value
+            yield (*path, key), value
 
 
-def _from_environment(environ: Mapping[str, str]) -> dict[Path_, tuple[Any, str]]:
-    found: dict[Path_, tuple[Any, str]] = {}
+def _from_environment(environ: Mapping[str, str]) -> dict[SettingPath, tuple[Any, str]]:
+    values: dict[SettingPath, tuple[Any, str]] = {}
     for name, text in environ.items():
         if _is_foreign(name):
             continue
@@ -148,27 +156,30 @@ def _from_environment(environ: Mapping[str, str]) -> dict[Path_, tuple[Any, str]
             _check_may_be_empty(name, path)
         if text and path is not None:
             path, value = _file_secret(path, text, name)
-            found[path] = (value, f"environment {name}")
-    return found
+            values[path] = (value, f"environment {name}")
+    return values
 
 
-def _check_may_be_empty(name: str, path: Path_ | None) -> None:
+def _check_may_be_empty(name: str, path: SettingPath | None) -> None:
     """Raise InvalidConfigError if an empty variable would silently select other servers or another key.
 
     Any other empty variable counts as unset.
     """
-    places = {("database", "url"), ("redis", "url"), ("vault", "master_key"), ("vault", "kms")}
-    if path and (*path[:-1], path[-1].removesuffix("_file")) in places:
+    required = {("database", "url"), ("redis", "url"), ("vault", "master_key"), ("vault", "kms")}
+    if path and (*path[:-1], path[-1].removesuffix("_file")) in required:
         raise InvalidConfigError(f"{name} is set and empty", hint=f"give {name} a value, or unset it")
 
 
 def _unknown_variables(environ: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """Return the variables with the prefix that are not settings, and the problems among them."""
+    """Return the variables with the prefix that are not settings, and the problems that they cause.
+
+    A misspelt setting is a problem always, any other name if `STRICT` is set.
+    """
     foreign = {name for name, text in environ.items() if text and _is_foreign(name)} - NOT_SETTINGS
     unknown = sorted(name for name in foreign if not is_kubernetes(name, environ[name]))
-    meant = {name: nearest_variable(name, variables()) for name in unknown}
-    problems = [f"{name} is not a known setting, {near} is" for name, near in meant.items() if near]
-    others = [name for name, near in meant.items() if near is None]
+    suggestions = {name: nearest_variable(name, variables()) for name in unknown}
+    problems = [f"{name} is not a known setting, {near} is" for name, near in suggestions.items() if near]
+    others = [name for name, near in suggestions.items() if near is None]
     if others and _is_strict(environ.get(STRICT, "")):
         problems.append(f"{listed(others, 10)}: not a setting, and {STRICT} refuses these")
     return others, problems
@@ -204,7 +215,7 @@ def variables() -> tuple[str, ...]:
     )
 
 
-def _paths(table: type[BaseModel], path: Path_ = ()) -> Iterator[Path_]:
+def _paths(table: type[BaseModel], path: SettingPath = ()) -> Iterator[SettingPath]:
     for name, field in table.model_fields.items():
         kind = field.annotation
         if isinstance(kind, type) and issubclass(kind, BaseModel):
@@ -213,7 +224,7 @@ def _paths(table: type[BaseModel], path: Path_ = ()) -> Iterator[Path_]:
             yield (*path, name)
 
 
-def _path_of(name: str) -> Path_ | None:
+def _path_of(name: str) -> SettingPath | None:
     if name.endswith("_FILE") and name.removesuffix("_FILE") in STANDARD:
         path = STANDARD[name.removesuffix("_FILE")]
         return (*path[:-1], path[-1] + "_file")
@@ -222,7 +233,7 @@ def _path_of(name: str) -> Path_ | None:
     return tuple(part.lower() for part in name.removeprefix(PREFIX).split("__"))
 
 
-def _file_secret(path: Path_, text: str, name: str) -> tuple[Path_, Any]:
+def _file_secret(path: SettingPath, text: str, name: str) -> tuple[SettingPath, Any]:
     plain = (*path[:-1], path[-1].removesuffix("_file"))
     if path[-1].endswith("_file") and plain in SECRETS_FROM_FILES:
         try:
@@ -234,7 +245,7 @@ def _file_secret(path: Path_, text: str, name: str) -> tuple[Path_, Any]:
     return path, _listed(text) if _is_list(path) else text
 
 
-def _is_list(path: Path_) -> bool:
+def _is_list(path: SettingPath) -> bool:
     model: Any = Settings
     for part in path[:-1]:
         if get_origin(model) is dict:  # a table for each name
@@ -251,16 +262,16 @@ def _listed(text: str) -> list[str]:
 
 
 def _validated(
-    values: Mapping[Path_, Any], origins: Mapping[Path_, str], problems: Sequence[str]
+    values: Mapping[SettingPath, Any], origins: Mapping[SettingPath, str], problems: Sequence[str]
 ) -> Settings:
     tree: dict[str, Any] = {}
     for path, value in values.items():
-        place = tree
+        table = tree
         for part in path[:-1]:
-            place = place.setdefault(part, {})
-            if not isinstance(place, dict):
+            table = table.setdefault(part, {})
+            if not isinstance(table, dict):
                 raise InvalidConfigError(f"{'.'.join(path)} is set both as a value and as a table")
-        place[path[-1]] = value
+        table[path[-1]] = value
     try:
         settings = Settings.model_validate(tree)
     except ValidationError as error:
@@ -271,29 +282,29 @@ def _validated(
     return settings
 
 
-def _problem(item: Any, origins: Mapping[Path_, str]) -> str:
+def _problem(item: Any, origins: Mapping[SettingPath, str]) -> str:
     path = tuple(str(part) for part in item["loc"])
     origin = next((origins[path[:n]] for n in range(len(path), 0, -1) if path[:n] in origins), "")
-    msg = item["msg"].removeprefix("Value error, ")
-    said = msg[:1].lower() + msg[1:]
+    message = item["msg"].removeprefix("Value error, ")
+    message = message[:1].lower() + message[1:]
     if item["type"] == "extra_forbidden":
-        said = f"is not a known setting{_near(path, in_file=not origin.startswith('environment '))}"
-    return f"{'.'.join(path)} {said}" + (f" [{origin}]" if origin else "")
+        message = f"is not a known setting{_suggestion(path, in_file=not origin.startswith('environment '))}"
+    return f"{'.'.join(path)} {message}" + (f" [{origin}]" if origin else "")
 
 
-def _near(path: Path_, *, in_file: bool) -> str:
+def _suggestion(path: SettingPath, *, in_file: bool) -> str:
     near = nearest_variable(PREFIX + "__".join(path), variables())
     if near and in_file:
         near = near.removeprefix(PREFIX).replace("__", ".").lower()
     return f", {near} is" if near else ""
 
 
-def _flatten(table: BaseModel, path: Path_ = ()) -> Iterator[tuple[Path_, Any]]:
+def _flatten(table: BaseModel, path: SettingPath = ()) -> Iterator[tuple[SettingPath, Any]]:
     for name in type(table).model_fields:
         yield from _flatten_value(getattr(table, name), (*path, name))
 
 
-def _flatten_value(value: Any, path: Path_) -> Iterator[tuple[Path_, Any]]:
+def _flatten_value(value: Any, path: SettingPath) -> Iterator[tuple[SettingPath, Any]]:
     if isinstance(value, BaseModel):
         yield from _flatten(value, path)
     elif isinstance(value, dict) and value and path[-1] != "overlay":
@@ -304,7 +315,7 @@ def _flatten_value(value: Any, path: Path_) -> Iterator[tuple[Path_, Any]]:
 
 
 def masked(value: Any, name: str = "") -> Any:
-    """Return *value* with secrets masked, also those that only an overlay's names or forms show as such."""
+    """Return *value* with its secrets masked. In an overlay they are recognised by their names and forms."""
     if isinstance(value, dict):
         return {key: masked(inner, key) for key, inner in value.items()}
     if name and "://" not in str(value):

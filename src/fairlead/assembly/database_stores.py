@@ -19,7 +19,7 @@ from fairlead.assembly.settings import Settings
 
 
 class DatabaseStores:
-    """The stores of one process. Close them before *database*."""
+    """The PostgreSQL stores of one process. Close them before *database*."""
 
     def __init__(self, database: Database, ids: Ids, settings: Settings) -> None:
         notify = not settings.database.pooler
@@ -35,7 +35,7 @@ class DatabaseStores:
         self.endpoints = PostgresEndpointGate(database)
 
     async def close(self) -> None:
-        """Write what is pending, and close."""
+        """Write what the stores still hold in memory, and close them."""
         async with AsyncExitStack() as stack:
             for store in (self.jobs, self.credentials, self.endpoints):
                 stack.push_async_callback(store.close)

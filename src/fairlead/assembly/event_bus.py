@@ -1,7 +1,7 @@
-"""Hands each event to whoever subscribed: logs, metrics, live views (D12).
+"""Passes each event to its subscribers: logs, metrics, live views. Spec: D12.
 
-Emitting costs the calls of the subscribers and nothing else: it never raises and never waits. A subscriber
-that fails is counted and told once; the others, and the engine, go on.
+Emitting calls the subscribers and does nothing else. It never raises and never waits. If a subscriber raises,
+the failure is counted, its first one is logged, and the other subscribers are still called.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ _log = logging.getLogger("fairlead.assembly.event_bus")
 
 
 class EventBus:
-    """One process's events. All of it is for the event loop's thread."""
+    """The event bus of one process. Use it only in the event loop's thread."""
 
     def __init__(self) -> None:
         self._subscribers: tuple[Emit, ...] = ()
         self._counts: Counter[str] = Counter()
-        self._told: set[Emit] = set()
+        self._logged: set[Emit] = set()
+        """The subscribers with a failure that was logged."""
         self.failures = 0
-        """Calls of subscribers that raised."""
+        """The number of calls of subscribers that raised."""
 
     def emit(self, event: Event) -> None:
-        """Count *event* and hand it to all subscribers, in the order they came."""
+        """Count *event* and call all subscribers with it, in the order in which they subscribed."""
         self._counts[event.name] += 1
         for subscriber in self._subscribers:
             try:
@@ -35,24 +36,27 @@ class EventBus:
                 self._failed(subscriber, event)
 
     def subscribe(self, callback: Emit) -> Callable[[], None]:
-        """Call *callback* with each event from now on; the function given back ends that.
+        """Call *callback* with each event from now on.
 
-        It must return at once: hand work on to a queue or a task.
+        It must return at once, so longer work belongs into a queue or a task.
+
+        Returns:
+            A function that ends the subscription.
         """
         self._subscribers = (*self._subscribers, callback)
 
         def unsubscribe() -> None:
-            self._subscribers = tuple(kept for kept in self._subscribers if kept is not callback)
+            self._subscribers = tuple(other for other in self._subscribers if other is not callback)
 
         return unsubscribe
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Events so far by name."""
+        """The number of events so far, by name."""
         return dict(self._counts)
 
     def _failed(self, subscriber: Emit, event: Event) -> None:
         self.failures += 1
-        if subscriber not in self._told:
-            self._told.add(subscriber)
+        if subscriber not in self._logged:
+            self._logged.add(subscriber)
             _log.exception("a subscriber failed at %s; only its first failure is logged", event.name)

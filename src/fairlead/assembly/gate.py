@@ -1,4 +1,4 @@
-"""The gate's rooms, wired: one place for the runtime, the benchmarks and the experiments."""
+"""Wires the gate, for the runtime, the benchmarks and the experiments alike."""
 
 from __future__ import annotations
 
@@ -50,16 +50,21 @@ from fairlead.policy.limits.limit import MICRO, Domain
 from fairlead.policy.limits.share import Share
 from fairlead.policy.providers.profile import Profile
 
-ALONE = Share(1, 0)
+WHOLE_SHARE = Share(1, 0)
+"""All of each limit: the share of the only process."""
 
 
 @dataclass(frozen=True, slots=True)
 class GateSettings:
     """How one process uses the gate.
 
-    *prefix* begins all keys. *new*: this installation never granted a slot; asked when a server is met.
-    *lease_s*: the longest lease of a slot. *events*: how many events of a pool are kept (default: only rare
-    ones are); *spends*: of a bucket.
+    Attributes:
+        prefix: The beginning of all Redis keys.
+        new: Whether this installation never granted a slot. Evaluated when a Redis server is first used.
+        lease_s: The longest lease of a slot, in seconds.
+        beat_s: The seconds between two renewals of the leases.
+        events: How many events of each pool Redis stores. Default: only rare ones.
+        spends: How many events of each bucket Redis stores. Default none.
     """
 
     prefix: str = "fairlead"
@@ -71,7 +76,12 @@ class GateSettings:
 
 
 class GateCore:
-    """The gate of one process: its services must run while it is used."""
+    """The gate of one process, without any use of PostgreSQL. Its services must run while it is used.
+
+    Attributes:
+        admitter: Admits calls, with leases that end with this process.
+        untied: Admits bulk operations, with leases that may outlive this process.
+    """
 
     def __init__(
         self,
@@ -82,10 +92,19 @@ class GateCore:
         draw: Draw,
         ids: Ids,
         emit: Emit,
-        share: Callable[[], Share] = lambda: ALONE,
+        share: Callable[[], Share] = lambda: WHOLE_SHARE,
         settings: GateSettings = GateSettings(),
     ) -> None:
-        """Connects nothing yet. InvalidConfigError where *url* is no URL; None: there is no Redis."""
+        """Create the objects without connecting.
+
+        Args:
+            url: The URL of Redis. None: there is no Redis, and the limits are enforced in this process only.
+            process: The name of this process in its leases.
+            share: Returns the share of each limit that this process has while Redis is unavailable.
+
+        Raises:
+            InvalidConfigError: *url* is not a URL.
+        """
 
         def now_us() -> int:
             return round(clock.monotonic() * MICRO)
@@ -116,25 +135,31 @@ class GateCore:
 
         self.admitter = admitter(process)
         self.untied = admitter(f"{UNTIED}{process}")
-        """For leases that outlive this process."""
 
     async def open(self) -> None:
-        """Begin to listen for grants."""
+        """Subscribe to grants."""
         await self.renewer.listen()
 
     def services(self) -> list[Service]:
-        """What must run beside: the renewals, and the look at whether Redis is there."""
+        """Return the services that must run: the renewal of leases, and the probe of Redis."""
         return [self.renewer.service(), self.gate.service()]
 
     async def close(self) -> None:
-        """Once nothing is admitted any more: let the last endings through, and let go."""
+        """Send the last releases and close. Nothing may be admitted any more."""
         await self.renewer.drained()
         await self._store.close()
         await self.gate.drained()
 
 
 class GateComponents:
-    """The gate as a runtime uses it: the way in by connection, and the services beside."""
+    """The gate as a runtime uses it: admission by connection, and the services that it needs.
+
+    Attributes:
+        viewer: Reads the state of the gate. None without Redis, as are `operator`, `keys` and `orphans`.
+        operator: Changes the state of the gate for the operator.
+        keys: Lists, checks and deletes Redis keys.
+        orphans: Finds leases of processes that have ended.
+    """
 
     def __init__(
         self,
@@ -161,7 +186,7 @@ class GateComponents:
         self._notes = PostgresGateNotes(database)
         self._first_use = FirstUse(self._notes, settings.prefix, clock=clock, lease_s=settings.lease_s)
         self._learned_limits = LearnedLimitsWriter(self._notes, clock=clock)
-        self.house = GateCore(
+        self.core = GateCore(
             url,
             process=str(session_id()),
             clock=clock,
@@ -172,13 +197,11 @@ class GateComponents:
             settings=replace(settings, new=self._first_use.is_new),
         )
         self.override_store = PostgresOverrideStore(database)
-        self.overrides = Overrides(
-            self.override_store, self.house.gate.force_degraded, clock=clock, emit=emit
-        )
-        self._make_ways_in(Plans(profile, round(epoch_s() * 1e6)), settings.prefix, clock, draw, emit)
-        # Without a Redis there is none to look for.
+        self.overrides = Overrides(self.override_store, self.core.gate.force_degraded, clock=clock, emit=emit)
+        self._build_admitters(Plans(profile, round(epoch_s() * 1e6)), settings.prefix, clock, draw, emit)
+        # Without Redis the second service, its probe, is not needed.
         self._services = [
-            *self.house.services()[: None if url else 1],
+            *self.core.services()[: None if url else 1],
             self.fleet.service(draw=draw, emit=emit),
             self.overrides.service(draw=draw),
             self._learned_limits.service(draw=draw, emit=emit),
@@ -186,12 +209,12 @@ class GateComponents:
         self._running: list[asyncio.Task[None]] = []
         self._opening: asyncio.Task[None] | None = None
 
-    def _make_ways_in(self, plans: Plans, prefix: str, clock: Clock, draw: Draw, emit: Emit) -> None:
-        house, notes, url = self.house, self._notes, self._url
+    def _build_admitters(self, plans: Plans, prefix: str, clock: Clock, draw: Draw, emit: Emit) -> None:
+        core, notes, url = self.core, self._notes, self._url
         self.call_admitter = CallAdmitter(
             notes.connection,
             plans,
-            house.admitter,
+            core.admitter,
             self.overrides,
             self._learned_limits,
             ready=self.ready,
@@ -203,9 +226,9 @@ class GateComponents:
             self.call_admitter.connection,
             plans,
             self.overrides,
-            house.untied,
-            house.gate,
-            house.renewer,
+            core.untied,
+            core.gate,
+            core.renewer,
             granting_s=_never_lost if url is None else RedisDataLoss(url, Keyspace(prefix)).granting_s,
             ready=self.ready,
             emit=emit,
@@ -213,7 +236,13 @@ class GateComponents:
         )
 
     async def check(self) -> None:
-        """InvalidConfigError where the server may drop keys (G9); a server that is away is no matter here."""
+        """Check that Redis keeps its keys; do nothing if it is unavailable.
+
+        Emits GateNotPersistent if the server does not write an append-only file.
+
+        Raises:
+            InvalidConfigError: Redis may evict keys. Spec: G9.
+        """
         if self._url is None:
             return
         with suppress(DependencyUnavailableError):
@@ -226,15 +255,19 @@ class GateComponents:
             if not facts.appends:
                 self._emit(GateNotPersistent(f"{facts.product} {facts.version}", APPEND_ADVICE))
 
-    def others(self) -> Mapping[str, Callable[[], Awaitable[int]]]:
-        """What the hourly clean-up does here, once in the fleet."""
+    def maintenance(self) -> Mapping[str, Callable[[], Awaitable[int]]]:
+        """Return the gate's part of the hourly clean-up, by name. One process of the fleet runs it."""
         return {} if self.keys is None else {"gate": GateMaintenance(self.keys, emit=self._emit).run}
 
     async def ready(self) -> None:
-        """From the first call on what is admitted is kept: a process that makes none has no part in it.
+        """Open the gate and start its services; return once they run.
 
-        DependencyUnavailableError where the database cannot be told that the gate is used from now on; then it is
-        not, and the next call tries again.
+        Each call awaits this, and the first one starts them, so that a process without calls does not take
+        part in the gate.
+
+        Raises:
+            DependencyUnavailableError: The first use of the gate could not be recorded in PostgreSQL. The next
+                call tries again.
         """
         if self._running:
             return
@@ -246,7 +279,7 @@ class GateComponents:
         await self._first_use.begin()
         with suppress(DependencyUnavailableError):  # counted again as soon as the database answers
             await self.fleet.look()
-        await self.house.open()
+        await self.core.open()
         with suppress(DependencyUnavailableError):
             await self.overrides.look()
         self._running = [
@@ -254,14 +287,14 @@ class GateComponents:
         ]
 
     async def close(self) -> None:
-        """Give back what is left, write down what was learnt, and end."""
+        """Stop the services, release the leases, store the learned limits, and close."""
         if self._opening is not None:
             with suppress(DependencyUnavailableError):
                 await self._opening
         for service in self._services:
             service.stop()
         await asyncio.gather(*self._running)
-        await self.house.close()
+        await self.core.close()
         with suppress(DependencyUnavailableError, TimeoutError):
             async with TimeLimit(self._clock, LEAVE_S):
                 await self._learned_limits.write(all_of_it=True)
@@ -277,12 +310,12 @@ def _failed(opening: asyncio.Task[None]) -> bool:
 
 
 def gate_viewer(url: Secret, prefix: str) -> GateInspector:
-    """What people see of the gate whose keys begin with *prefix*."""
+    """Return the reader of the gate's state under the keys that begin with *prefix*."""
     return RedisInspector(url, Keyspace(prefix))
 
 
 def gate_keys(url: Secret, prefix: str) -> GateKeys:
-    """The keys themselves, for who looks after them."""
+    """Return the access to the Redis keys that begin with *prefix*, for maintenance."""
     return RedisKeys(url, Keyspace(prefix))
 
 

@@ -36,7 +36,7 @@ Subscribers = Mapping[str, Sequence[Callable[[Mapping[str, Any]], object]]]
 
 
 class JobComponents:
-    """The handlers of one process, and what runs their jobs."""
+    """The handlers of one process and the executor of their jobs."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class JobComponents:
             stores.schedule_store,
             stores.sessions,
             retention=settings_mapping.retention(settings),
-            others={**gate.others(), "endpoints": partial(stores.endpoints.prune, ENDPOINTS_KEPT_S)},
+            others={**gate.maintenance(), "endpoints": partial(stores.endpoints.prune, ENDPOINTS_KEPT_S)},
         )
         self.executor = Executor(
             [

@@ -1,10 +1,11 @@
-"""Structured logs: one line per event, on stderr, redacted, never waited for (O3, S13, S14, E50).
+"""Structured logs: one redacted line for each event, on stderr, without waiting for the reader.
 
     event > log_event > stdlib logging > LogHandler: render, redact > LineWriter's thread > stderr
 
-``log_event`` alone goes to the logger ``fairlead``, so a program that embeds fairlead sees the events in its
-own logs. ``configure`` is for programs of ours: it takes over the root logger, so that what libraries and
-crashes say passes the same filter. Lines are JSON, or on a terminal columns for people.
+``log_event`` logs to the logger ``fairlead`` only, so a program that embeds fairlead gets the events in its
+own logs. ``configure`` is for fairlead's commands. It replaces the handlers of the root logger, so that the
+lines of libraries and the tracebacks of crashes are redacted too. Lines are JSON, or columns on a terminal.
+Spec: O3, S13, S14, E50.
 """
 
 from __future__ import annotations
@@ -33,25 +34,25 @@ MAX_TEXT_BYTES = 8 << 10
 MAX_TRACE_BYTES = 16 << 10
 MAX_NAME = 400
 TRACES = frozenset({"exception", "traceback"})
-"""Fields of several lines; a person gets them below the line."""
+"""Fields of several lines. On a terminal they follow below the line."""
 
 NAMES = frozenset(
     {"tenant", "provider", "account", "kind", "kinds", "client_id", "queue", "schedule", "service", "store"}
     | {"host", "rule", "limit", "gate", "outcome", "category", "state", "then", "stage"}
 )
-"""Fields that hold names. Not searched for known secrets, as a tenant's key may be one, nor for what
-looks like chance, as an id of yours may: a line without it helps nobody. All other nets are cast."""
+"""Fields that hold names. Known secrets are not masked in them, because a tenant's key may equal one. Nor are
+strings that look random, because an id may look so, and a line is useless without it. All other rules apply."""
 CODES = frozenset({"code", "reason"})
-"""Fields that hold a code of ours or a sentence. What a provider told was searched as it was read."""
-QUIETED = {
+"""Fields that hold one of our codes or a sentence. Text of a provider was redacted when it was read."""
+LIBRARY_LEVELS = {
     "aiohttp.access": logging.WARNING,
     "httpx": logging.WARNING,
     "httpcore": logging.WARNING,
     "urllib3": logging.WARNING,
     "asyncpg.pool": logging.ERROR,
 }
-"""From which level on libraries are heard. Most log addresses, with whatever is in their queries. The pool
-writes a traceback for each try to reach a database that is away; ``store_unreachable`` has told that once."""
+"""The lowest level that is logged, by logger. Most of these log URLs with their query strings. asyncpg's pool
+logs a traceback for each failed attempt to reach the database, which ``store_unreachable`` reports once."""
 
 _LOGGER = logging.getLogger("fairlead")
 _LEVEL_OF = {"completed": "debug", "retried": "warning", "discarded": "error"}
@@ -66,25 +67,25 @@ Render = Callable[[Line], str]
 
 
 def log_event(event: Event) -> None:
-    """Log *event*: subscribe it to a bus. Returns at once and does not raise."""
+    """Log *event*. Subscribe this function to an event bus: it returns at once and does not raise."""
     level = logging.getLevelNamesMapping()[level_of(event).upper()]
     if _LOGGER.isEnabledFor(level):
-        _LOGGER.log(level, _Told(event))
+        _LOGGER.log(level, _EventMessage(event))
 
 
 def level_of(event: Event) -> str:
-    """The level of its class; runs that failed are told louder than those that did not."""
+    """Return the level of the event's class; that of a finished job depends on its outcome."""
     return _LEVEL_OF.get(event.outcome, event.level) if isinstance(event, JobFinished) else event.level
 
 
 def fields_of(event: Event) -> Line:
-    """The fields of *event* as JSON has them, without secrets and without those that are None."""
-    found = ((field.name, getattr(event, field.name)) for field in fields(event))
-    return {name: _plain(name, value) for name, value in found if value is not None}
+    """Return the fields of *event* as JSON values, redacted, without those that are None."""
+    values = ((field.name, getattr(event, field.name)) for field in fields(event))
+    return {name: _plain(name, value) for name, value in values if value is not None}
 
 
-class _Told:
-    """An event as the message of a log record: fields for us, a line of words for the logs of others."""
+class _EventMessage:
+    """An event as the message of a log record. `LogHandler` reads its fields; other handlers get its text."""
 
     __slots__ = ("event",)
 
@@ -107,9 +108,10 @@ def _plain(name: str, value: object) -> Any:
         return {str(key): _plain(name, item) for key, item in value.items()}
     if isinstance(value, tuple | list):
         return [_plain(name, item) for item in value]
-    known = not (name in NAMES or (name in CODES and isinstance(value, str) and _CODE.fullmatch(value)))
-    text = value if _is_plain(value) else safe_text(value, MAX_TEXT_BYTES, mask_known=known)
-    return redact(text, shapes=name not in NAMES, mask_known=known)
+    is_code = name in CODES and isinstance(value, str) and _CODE.fullmatch(value)
+    mask_known = not (name in NAMES or is_code)
+    text = value if _is_plain(value) else safe_text(value, MAX_TEXT_BYTES, mask_known=mask_known)
+    return redact(text, shapes=name not in NAMES, mask_known=mask_known)
 
 
 def _is_plain(value: object) -> TypeGuard[str]:
@@ -120,10 +122,10 @@ def _is_plain(value: object) -> TypeGuard[str]:
 
 
 def line_of(record: logging.LogRecord) -> Line:
-    """The fields of one line: when, how grave, what, and the rest."""
-    when = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-    line: Line = {"timestamp": when, "level": record.levelname.lower()}
-    if isinstance(record.msg, _Told):
+    """Return the fields of one line: timestamp, level, event, and those of the event or the logger."""
+    timestamp = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+    line: Line = {"timestamp": timestamp, "level": record.levelname.lower()}
+    if isinstance(record.msg, _EventMessage):
         return line | {"event": record.msg.event.name} | fields_of(record.msg.event)
     line |= {"event": redact(safe_text(_message(record), MAX_TEXT_BYTES)), "logger": record.name}
     if record.exc_info and record.exc_info[1] is not None:
@@ -134,31 +136,31 @@ def line_of(record: logging.LogRecord) -> Line:
 def _message(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
-    except Exception as error:  # noqa: BLE001 (the logging module would print the arguments, bare, to stderr)
+    except Exception as error:  # noqa: BLE001 (the logging module would print the arguments without redaction)
         return f"a message that cannot be formatted ({type(error).__name__})"
 
 
 def _trace(error: BaseException) -> str:
-    """The traceback without values of variables; of a long one its end, where the error is."""
+    """Return the redacted traceback without values of variables; only its end, with the error, if it is long."""
     try:
         text = "".join(traceback.format_exception(error)).strip()
-    except Exception as second:  # noqa: BLE001 (an error may be hostile in any of its methods)
+    except Exception as second:  # noqa: BLE001 (any method of an exception may raise)
         return f"{type(error).__name__}, and its text failed with {type(second).__name__}"
-    kept = redact(text[-MAX_TRACE_BYTES - BEYOND :])
+    end = redact(text[-MAX_TRACE_BYTES - BEYOND :])
     if len(text) > MAX_TRACE_BYTES:
-        kept = f"...\n{kept[min(BEYOND, len(text) - MAX_TRACE_BYTES) :][-MAX_TRACE_BYTES:]}"
-    return clipped(kept, 4 * MAX_TRACE_BYTES)
+        end = f"...\n{end[min(BEYOND, len(text) - MAX_TRACE_BYTES) :][-MAX_TRACE_BYTES:]}"
+    return clipped(end, 4 * MAX_TRACE_BYTES)
 
 
 def _visible(text: str) -> str:
-    """*text* with escapes for all that moves a cursor, ends a line or turns the direction (S14)."""
-    return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    """Escape characters that move the cursor, end a line or change the direction of text. Spec: S14."""
+    return _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def _json() -> Render:
     from structlog.processors import JSONRenderer
 
-    render = JSONRenderer(serializer=json.dumps)  # ASCII: no line separator of any alphabet gets through
+    render = JSONRenderer(serializer=json.dumps)  # ASCII, so no Unicode line separator is written
     return lambda line: str(render(None, "", line))
 
 
@@ -169,15 +171,15 @@ def _console(colors: bool) -> Render:
 
     def rendered(line: Line) -> str:
         trace = str(line.get("exception", line.get("traceback", "")))
-        seen = {name: _visible(str(value)) for name, value in line.items() if name not in TRACES}
+        columns = {name: _visible(str(value)) for name, value in line.items() if name not in TRACES}
         indented = "".join(f"\n    {_visible(part)}" for part in trace.splitlines())
-        return str(render(None, "", seen)) + indented
+        return str(render(None, "", columns)) + indented
 
     return rendered
 
 
 class LogHandler(logging.Handler):
-    """Renders records and puts them into a writer. Emitting neither waits nor raises nor prints."""
+    """A handler that renders records and queues them for a writer. It never waits, raises or prints."""
 
     def __init__(self, render: Render, put: Callable[[bytes], object]) -> None:
         super().__init__()
@@ -187,14 +189,14 @@ class LogHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             text = self.text_of(line_of(record))
-        except Exception as error:  # noqa: BLE001 (Handler.handleError would print the record, bare, to stderr)
+        except Exception as error:  # noqa: BLE001 (Handler.handleError would print the record without redaction)
             text = self.text_of(
                 {"event": "log_line_failed", "level": "error", "reason": type(error).__name__}
             )
         self._put(text.encode())
 
     def text_of(self, line: Line) -> str:
-        """Return the line to write, rendered and ended. Its fields were searched for secrets one by one."""
+        """Return the rendered line with its newline. The fields of *line* are redacted already."""
         return f"{self._render(line)}\n"
 
 
@@ -202,17 +204,17 @@ class LogHandler(logging.Handler):
 
 
 class Logs:
-    """The logs of this process, from ``configure`` to ``close``."""
+    """The logging of this process from ``configure`` to ``close``."""
 
     def __init__(self, level: str, render: Render, fd: int) -> None:
-        self._writer = LineWriter(fd, self._told)
+        self._writer = LineWriter(fd, self._loss_line)
         self._handler = LogHandler(render, self._writer.put)
-        self._before = _Before()
+        self._earlier = _LoggingState()
         root = logging.getLogger()
         root.handlers[:] = [self._handler]
         root.setLevel(level.upper())
-        for name, least in QUIETED.items():
-            logging.getLogger(name).setLevel(least)
+        for name, lowest in LIBRARY_LEVELS.items():
+            logging.getLogger(name).setLevel(lowest)
         logging.captureWarnings(True)
         sys.excepthook = self._crashed
         threading.excepthook = self._thread_crashed
@@ -221,34 +223,42 @@ class Logs:
 
     @property
     def dropped(self) -> int:
-        """Lines lost because nobody read, or the disk was full."""
+        """The number of lines that were lost because stderr was not read or the disk was full."""
         return self._writer.dropped
 
-    def say(self, words: str) -> None:
-        """Words for people, in their turn among the lines. Waits for nobody."""
-        self._writer.put(f"{words}\n".encode())
+    def say(self, text: str) -> None:
+        """Write *text*, which is meant for a person, after the lines that are queued. Does not wait."""
+        self._writer.put(f"{text}\n".encode())
 
     def flush(self, timeout_s: float = 1.0) -> bool:
-        """Wait until all is written; not for the event loop's thread while it has work."""
+        """Block until all is written, *timeout_s* at most (default 1 s).
+
+        It blocks the thread, so do not call it in an event loop that has work.
+
+        Returns:
+            Whether all was written.
+        """
         return self._writer.flush(timeout_s)
 
     def close(self) -> bool:
-        """Write what is queued, for a second at most, and give logging back; whether all was written.
+        """Write what is queued, for a second at most, and restore the logging of before.
 
-        If it was not, the last line may be written by half: nobody else should write where it ends.
+        Returns:
+            Whether all was written. If not, half of the last line may be written, so write nothing more to
+            the same stream.
         """
         atexit.unregister(self.close)
-        self._before.restore()
+        self._earlier.restore()
         return self._writer.close()
 
-    def _told(self, count: int) -> bytes:
-        when = logging.LogRecord("fairlead", logging.WARNING, "", 0, "log_dropped", None, None)
-        line = line_of(when) | {"count": count}
+    def _loss_line(self, count: int) -> bytes:
+        record = logging.LogRecord("fairlead", logging.WARNING, "", 0, "log_dropped", None, None)
+        line = line_of(record) | {"count": count}
         return self._handler.text_of(line).encode()
 
     def _crashed(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if issubclass(kind, KeyboardInterrupt):
-            self._before.excepthook(kind, error, trace)
+            self._earlier.excepthook(kind, error, trace)
             return
         _LOGGER.critical("crashed", exc_info=(kind, error, trace))
         self.flush()
@@ -265,13 +275,13 @@ class Logs:
         _LOGGER.error("an error where none can be raised", exc_info=trace)
 
 
-class _Before:
-    """What logging was like, to be restored."""
+class _LoggingState:
+    """The state of logging at one moment, which can be restored."""
 
     def __init__(self) -> None:
         root = logging.getLogger()
         self._handlers, self._level = list(root.handlers), root.level
-        self._quieted = {name: logging.getLogger(name).level for name in QUIETED}
+        self._library_levels = {name: logging.getLogger(name).level for name in LIBRARY_LEVELS}
         self._hooks = (threading.excepthook, sys.unraisablehook)
         self.excepthook = sys.excepthook
 
@@ -279,7 +289,7 @@ class _Before:
         root = logging.getLogger()
         root.handlers[:] = self._handlers
         root.setLevel(self._level)
-        for name, level in self._quieted.items():
+        for name, level in self._library_levels.items():
             logging.getLogger(name).setLevel(level)
         logging.captureWarnings(False)
         threading.excepthook, sys.unraisablehook = self._hooks
@@ -287,10 +297,13 @@ class _Before:
 
 
 def configure(level: str = "info", format: str = "auto", *, fd: int = 2) -> Logs:
-    """Take over this process's logging; ``close`` what is given back at its end.
+    """Take over the logging of this process until the result is closed.
 
-    *level* and *format* as in the settings ([log]); *fd* is written to, default stderr. On a terminal
-    ``auto`` is for people, with colours unless NO_COLOR is set; else it is JSON.
+    Args:
+        level: The lowest level that is logged, as in the settings ([log]).
+        format: ``json``, ``console``, or ``auto``, which is ``console`` on a terminal and ``json`` elsewhere.
+            ``console`` uses colours on a terminal unless NO_COLOR is set.
+        fd: The descriptor to write to. Default stderr.
     """
     terminal = os.isatty(fd)
     if format == "console" or (format == "auto" and terminal):

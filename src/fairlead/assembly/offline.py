@@ -1,4 +1,4 @@
-"""What works without a Runtime: ids, and jobs stored through connections that their callers bring."""
+"""Services that need no open Runtime: ids, and jobs stored through database connections of their callers."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from fairlead.engine.ports import CallerJobs
 
 @dataclass(frozen=True, slots=True)
 class OfflineServices:
-    """Needs no connection of its own."""
+    """The services that open no connection."""
 
     ids: Ids
     callers: CallerJobs
 
 
 def offline_services(settings: Settings) -> OfflineServices:
-    """Made of the settings alone; nothing is connected."""
+    """Return the services; nothing is connected."""
     return OfflineServices(SystemIds(), caller_jobs(settings))
 
 

@@ -1,4 +1,4 @@
-"""Profiles and apps as the engine asks for them, with the user's settings laid over (T1)."""
+"""The provider profiles and the apps that the engine uses, with the user's settings applied. Spec: T1."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ALIKE = 0.75
 
 
 class ProfileRegistry:
-    """Built-in profiles, the user's own files over them, and overlays from the settings over both."""
+    """The profiles by name: built-in ones, then the user's files, then overlays of the settings."""
 
     def __init__(self, settings: Settings) -> None:
         folders = [settings.providers_dir] if settings.providers_dir else []
@@ -29,7 +29,7 @@ class ProfileRegistry:
             if name not in self._profiles:
                 raise InvalidConfigError(
                     f"settings name provider {name!r}, for which there is no profile",
-                    hint=self._meant(name)
+                    hint=self._suggestion(name)
                     or "see `fairlead providers list`, or set providers_dir to your own profiles",
                 )
             if app.overlay:
@@ -37,36 +37,41 @@ class ProfileRegistry:
         self._variants: dict[tuple[str, str | None], Profile] = {}
 
     def profile(self, provider: str, variant: str | None) -> Profile:
-        """The profile; ProviderNotFoundError, or InvalidInputError for an unknown variant."""
-        known = self._variants.get((provider, variant))
-        if known is None:
+        """Return the profile of *provider* with the changes of *variant*.
+
+        Raises:
+            ProviderNotFoundError: No profile has this name.
+            InvalidInputError: The profile has no such variant.
+        """
+        profile = self._variants.get((provider, variant))
+        if profile is None:
             if provider not in self._profiles:
-                hint = self._meant(provider)
+                hint = self._suggestion(provider)
                 raise ProviderNotFoundError("no profile has this name", provider=provider, hint=hint)
-            known = self._profiles[provider].variant(variant)
-            self._variants[provider, variant] = known
-        return known
+            profile = self._profiles[provider].variant(variant)
+            self._variants[provider, variant] = profile
+        return profile
 
     def refuse_misspelt(self, provider: str, *, tenant: str | None = None) -> None:
-        """Raise InvalidInputError if *provider* has no profile and is nearly the name of one.
+        """Raise InvalidInputError if *provider* has no profile but resembles the name of one.
 
-        Any other name without a profile is a label of the caller.
+        Any other name without a profile is accepted as a label of the caller.
         """
-        if provider not in self._profiles and (hint := self._meant(provider)):
+        if provider not in self._profiles and (hint := self._suggestion(provider)):
             raise InvalidInputError(f"there is no provider {shown(provider)}", tenant=tenant, hint=hint)
 
-    def _meant(self, provider: str) -> str | None:
+    def _suggestion(self, provider: str) -> str | None:
         near = get_close_matches(provider, self._profiles, n=1, cutoff=_ALIKE)
         return f"did you mean {near[0]}?" if near else None
 
     def all(self) -> Mapping[str, Profile]:
-        """Every profile by name."""
+        """Return every profile by name."""
         return self._profiles
 
     def backoff_factor(self, provider: str | None) -> float:
-        """The provider's scale of retry waits."""
-        known = self._profiles.get(provider or "")
-        return known.backoff_factor if known else 1.0
+        """Return the factor by which the provider's retry delays are scaled; 1 without a profile."""
+        profile = self._profiles.get(provider or "")
+        return profile.backoff_factor if profile else 1.0
 
 
 class AppRegistry:
@@ -76,10 +81,13 @@ class AppRegistry:
         self._apps = {name: _credential(name, app) for name, app in settings.providers.items()}
 
     def app(self, provider: str, client_id: str) -> AppCredential:
-        """The configured app; one with only a name for a client id that the settings do not know."""
-        known = self._apps.get(provider)
-        if known is not None and client_id in ("", known.client_id):
-            return known
+        """Return the app *client_id*; for an empty id, the provider's app of the settings.
+
+        An app that the settings do not have is returned without secrets.
+        """
+        configured = self._apps.get(provider)
+        if configured is not None and client_id in ("", configured.client_id):
+            return configured
         return AppCredential(client_id=client_id, fingerprint=UNKNOWN_APP)
 
 
@@ -88,14 +96,14 @@ def _credential(provider: str, app: ProviderAppTable) -> AppCredential:
     if app.client_secret_file is not None:
         secret = Secret(_text(provider, app.client_secret_file).strip(), pinned=True)
     key = Secret(_text(provider, app.private_key_file), pinned=True) if app.private_key_file else None
-    told = f"{app.client_id}\0{secret.reveal() if secret else ''}\0{key.reveal() if key else ''}"
+    identity = f"{app.client_id}\0{secret.reveal() if secret else ''}\0{key.reveal() if key else ''}"
     return AppCredential(
         client_id=app.client_id,
         client_secret=secret,
         private_key=key,
         key_id=app.key_id,
         hosts=frozenset(app.hosts),
-        fingerprint=hashlib.sha256(told.encode()).hexdigest()[:16],
+        fingerprint=hashlib.sha256(identity.encode()).hexdigest()[:16],
     )
 
 

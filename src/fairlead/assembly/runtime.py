@@ -1,4 +1,6 @@
-"""A working fairlead, made of settings: connected, checked, and wired by the builders of this package.
+"""The runtime: a fairlead that is connected, checked, and wired from its settings.
+
+Each arrow leads from an object to those that are built with it.
 
 database_stores ─► tokens ─┬─► gate ─► calls
                            └─► jobs
@@ -50,14 +52,19 @@ SESSION_WITHIN_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """What a process does beside tokens and calls: run jobs, fire schedules. Every process rescues jobs."""
+    """What a process does besides tokens and calls. Every process also rescues jobs of lost processes.
+
+    Attributes:
+        worker: Whether it runs jobs.
+        scheduler: Whether it fires schedules.
+    """
 
     worker: bool = True
     scheduler: bool = True
 
 
 class Runtime:
-    """The open fairlead of one process, returned by ``open``."""
+    """The connected and wired objects of one process, returned by ``open``."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -80,10 +87,12 @@ class Runtime:
         subscribers: Subscribers | None = None,
         schedules: Sequence[Schedule] = (),
     ) -> Runtime:
-        """Connect, check and wire. Nothing is left open after an error.
+        """Connect to the stores, check them, and build all objects. After an error nothing is left open.
 
         Args:
-            schedules: Stored beside fairlead's own when `run` begins.
+            handlers: The job handlers of the user, besides fairlead's own.
+            subscribers: The functions declared with ``@fl.on``.
+            schedules: The schedules of the user. They are stored with fairlead's own when `run` begins.
 
         Raises:
             SetupError: Something is not set up; the hint says what to do.
@@ -260,7 +269,7 @@ class Runtime:
     # ---- work ----------------------------------------------------------------------------------
 
     async def run(self, roles: Roles) -> None:
-        """Work until `stop`, then drain within the grace."""
+        """Run jobs and services until `stop`, then drain for at most ``worker.shutdown_grace_s``."""
         async with self._running_lock:
             await self._run(roles)
 
@@ -304,7 +313,7 @@ class Runtime:
         )
 
     def stop(self) -> None:
-        """End `run`. A second call ends it at once."""
+        """End `run` after its jobs have drained. A second call does not wait for them."""
         self._stopping.set()
         if self._worker is not None:
             self._worker.stop()

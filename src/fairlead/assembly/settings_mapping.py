@@ -1,9 +1,9 @@
-"""Maps the user's settings to those of the engine and the adapters; nothing is decided or opened here."""
+"""Maps the user's settings to those of the engine and the adapters. It decides and opens nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 from uuid import UUID
@@ -24,14 +24,20 @@ from fairlead.policy.text.names import SYSTEM_TENANT
 
 def refresh_settings(settings: Settings) -> RefreshSettings:
     """Return the settings of refreshes."""
-    return RefreshSettings(**_same_named(RefreshSettings, settings.refresh))
-
-
-def _same_named(target: type, source: object) -> dict[str, Any]:
-    """Return the values of *source* for the fields of the dataclass *target* that it has, too."""
-    return {
-        field.name: getattr(source, field.name) for field in fields(target) if hasattr(source, field.name)
-    }
+    table = settings.refresh
+    return RefreshSettings(
+        request_deadline_s=table.request_deadline_s,
+        total_deadline_s=table.total_deadline_s,
+        lease_s=table.lease_s,
+        not_sent_delays_s=table.not_sent_delays_s,
+        cooldown_s=table.cooldown_s,
+        min_remaining_s=table.min_remaining_s,
+        wait_s=table.wait_s,
+        retry_dead_after_s=table.retry_dead_after_s,
+        breaker_failures=table.breaker_failures,
+        breaker_open_s=table.breaker_open_s,
+        breaker_open_max_s=table.breaker_open_max_s,
+    )
 
 
 def worker_queues(settings: Settings, handlers: Iterable[Handler]) -> tuple[str, ...]:
@@ -70,9 +76,14 @@ def retention(settings: Settings) -> Retention:
 
 def dead_letter_rules(settings: Settings) -> DeadLetterRules:
     """Return when dead letters are replayed and given up automatically."""
-    bound = settings.retention.dead_letter_bound
+    table, bound = settings.dead_letters, settings.retention.dead_letter_bound
     return DeadLetterRules(
-        **_same_named(DeadLetterRules, settings.dead_letters),
+        replay_window_s=table.replay_window_s,
+        max_replays=table.max_replays,
+        cool_down_s=table.cool_down_s,
+        redrive_after_s=table.redrive_after_s,
+        abandon_after_s=table.abandon_after_s,
+        notice_before_s=table.notice_before_s,
         bound=bound,
         batch=min(DEFAULT_DEAD_LETTER_RULES.batch, bound),
     )
@@ -140,7 +151,7 @@ def webhook(settings: Settings) -> tuple[str, Secret] | None:
 
 
 def reauth_link(settings: Settings, key: ConnectionKey, connection_id: UUID) -> str | None:
-    """Return the URL of your page where a customer reconnects this connection; None if none is set."""
+    """Return the URL of the page where the customer reconnects this connection; None if none is set."""
     link = settings.notifications.reauth_link
     if link is None:
         return None

@@ -1,7 +1,7 @@
-"""What a runtime stands on, for those who tend it: servers, migrations, master keys.
+"""The servers, the database schema and the master keys that a runtime needs, for the commands that set them up.
 
-Runtime.open refuses to work on unsound ground; whoever makes it sound reaches it before (`fairlead init`,
-`migrate`, `doctor`) or below (`vault`).
+Runtime.open raises an error if one of them is missing or wrong. The commands that create or repair them
+(`fairlead init`, `migrate`, `doctor`, `vault`) therefore reach them without a Runtime.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = [
     "new_master_key",
     "read_texts",
     "redis_server",
-    "resealer",
+    "reencryptor",
     "resolve_stores",
     "stop_servers",
     "tune_collector",
@@ -51,7 +51,12 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class StoreUrls:
-    """Where the stores answer. The versions are known of embedded servers only."""
+    """The URLs of the stores; None: there is no such store.
+
+    Attributes:
+        embedded_postgres: The version of the embedded server. None: it is not used.
+        embedded_valkey: Likewise.
+    """
 
     database_url: Secret | None
     redis_url: Secret | None
@@ -60,9 +65,10 @@ class StoreUrls:
 
 
 def read_texts() -> None:
-    """Read the files of this package that work is done with, once for the process.
+    """Read the SQL, Lua and rule files of this package into memory, once for the process.
 
-    A process without file descriptors could neither write what its jobs came to nor say why calls fail.
+    If they were read on first use, a process that has run out of file descriptors could neither store the
+    outcomes of its jobs nor classify failed calls.
     """
     read_statements()
     read_scripts()
@@ -71,24 +77,27 @@ def read_texts() -> None:
 
 @asynccontextmanager
 async def resolve_stores(settings: Settings) -> AsyncIterator[StoreUrls]:
-    """The stores of *settings*; without a database URL the embedded servers run while the block lasts.
+    """Yield the URLs of the stores; without a database URL the embedded servers run during the block.
 
-    A store of your own beside embedded ones is taken as it is given. Raises DependencyUnavailableError.
+    With a database URL and no Redis URL there is no Redis. A Redis URL without a database URL replaces the
+    embedded Valkey.
+
+    Raises:
+        DependencyUnavailableError: The embedded servers cannot run.
     """
     database, redis = settings.database.url, settings.redis.url
-    given_database = Secret(database.get_secret_value()) if database else None
-    given_redis = Secret(redis.get_secret_value()) if redis else None
-    if given_database is not None:
-        yield StoreUrls(given_database, given_redis)
+    redis_url = Secret(redis.get_secret_value()) if redis else None
+    if database is not None:
+        yield StoreUrls(Secret(database.get_secret_value()), redis_url)
         return
     servers = EmbeddedServers(settings.home / "servers")
-    found = await asyncio.to_thread(servers.start)
+    endpoints = await asyncio.to_thread(servers.start)
     try:
         yield StoreUrls(
-            Secret(found.database_url),
-            given_redis or Secret(found.redis_url),
-            embedded_postgres=found.postgres_version,
-            embedded_valkey=found.valkey_version,
+            Secret(endpoints.database_url),
+            redis_url or Secret(endpoints.redis_url),
+            embedded_postgres=endpoints.postgres_version,
+            embedded_valkey=endpoints.valkey_version,
         )
     finally:
         servers.release()
@@ -96,7 +105,11 @@ async def resolve_stores(settings: Settings) -> AsyncIterator[StoreUrls]:
 
 @dataclass(frozen=True, slots=True)
 class RedisServer:
-    """Where a Redis answers, and what it is."""
+    """A Redis or Valkey server.
+
+    Attributes:
+        server: Its product and version, such as "Valkey 9.1.2".
+    """
 
     url: Secret
     server: str
@@ -104,16 +117,17 @@ class RedisServer:
 
 @asynccontextmanager
 async def redis_server(settings: Settings) -> AsyncIterator[RedisServer]:
-    """The Redis of *settings*, else the embedded Valkey, which runs while the block lasts.
+    """Yield the Redis of *settings*; without a URL the embedded Valkey runs during the block.
 
-    Raises DependencyUnavailableError where it does not answer.
+    Raises:
+        DependencyUnavailableError: The server does not answer.
     """
-    given = settings.redis.url
-    servers = None if given else EmbeddedServers(settings.home / "servers")
+    configured = settings.redis.url
+    servers = None if configured else EmbeddedServers(settings.home / "servers")
     try:
         if servers is None:
-            assert given is not None
-            url = Secret(given.get_secret_value())
+            assert configured is not None
+            url = Secret(configured.get_secret_value())
         else:
             url = Secret((await asyncio.to_thread(servers.start)).redis_url)
         facts = await redis_info(url)
@@ -124,12 +138,12 @@ async def redis_server(settings: Settings) -> AsyncIterator[RedisServer]:
 
 
 def stop_servers(settings: Settings) -> None:
-    """Stop the embedded servers of *settings*, whoever uses them; waits 90 s at most."""
+    """Stop the embedded servers of *settings*, even if other processes use them; wait 90 s at most."""
     EmbeddedServers(settings.home / "servers").stop()
 
 
 def database_settings(settings: Settings, url: Secret) -> DatabaseSettings:
-    """How to reach the database at *url*."""
+    """Return the settings of the connections to the database at *url*."""
     return DatabaseSettings(
         dsn=url.reveal(),
         schema=settings.database.schema_name,
@@ -141,16 +155,19 @@ def database_settings(settings: Settings, url: Secret) -> DatabaseSettings:
 
 @asynccontextmanager
 async def migrator(settings: Settings) -> AsyncIterator[Migrator]:
-    """The migrations of the database of *settings*, whatever state it is in."""
-    async with resolve_stores(settings) as found:
-        assert found.database_url is not None  # places() gives one or raises
-        yield Migrator(database_settings(settings, found.database_url))
+    """Yield the migrator of the database of *settings*, without a check of its schema."""
+    async with resolve_stores(settings) as urls:
+        assert urls.database_url is not None  # resolve_stores() yields one or raises
+        yield Migrator(database_settings(settings, urls.database_url))
 
 
 async def check_schema(migrator: Migrator, *, apply: bool) -> None:
-    """MigrationRequiredError where this version cannot work on the database yet, or with *apply* migrate it.
+    """Check that this version can work on the database, or with *apply* migrate it.
 
-    In a rolling upgrade its ``post`` migrations are still to come, and it works without them (R38).
+    The ``post`` migrations, which end a rolling upgrade, may still be missing. Spec: R38.
+
+    Raises:
+        MigrationRequiredError: Migrations that this version needs are missing, and *apply* is not set.
     """
     if not apply:
         await migrator.check()
@@ -159,21 +176,25 @@ async def check_schema(migrator: Migrator, *, apply: bool) -> None:
 
 
 def master_keyring(settings: Settings) -> MasterKeyring:
-    """The master keys of *settings*: KMS hook, setting, file; the usual file where no key is set."""
-    given = settings.vault
-    usual = settings.home / "master.key"
-    file = given.master_key_file or (usual if given.master_key is None and usual.exists() else None)
-    key = Secret(given.master_key.get_secret_value()) if given.master_key else None
-    return load_keyring(key, file, given.kms)
+    """Return the master keys of *settings*: of the KMS hook, the setting or the file.
+
+    If no key is set, the file ``master.key`` in the home folder is used if it exists.
+    """
+    vault = settings.vault
+    default_file = settings.home / "master.key"
+    use_default = vault.master_key is None and default_file.exists()
+    file = vault.master_key_file or (default_file if use_default else None)
+    key = Secret(vault.master_key.get_secret_value()) if vault.master_key else None
+    return load_keyring(key, file, vault.kms)
 
 
 def new_master_key() -> Secret:
-    """A new master key as ``id:key``."""
+    """Generate a master key, as ``id:key``."""
     return Secret(generate())
 
 
-def resealer(runtime: Runtime) -> Reencryptor:
-    """Key rotation and verification over everything that is sealed."""
+def reencryptor(runtime: Runtime) -> Reencryptor:
+    """Return the rotation and verification of keys for all encrypted records."""
     return Reencryptor(
         vault=runtime.vault,
         rotator=runtime.vault,

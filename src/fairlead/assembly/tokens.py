@@ -22,7 +22,7 @@ from fairlead.engine.tokens.unknown_outcomes import UnknownOutcomes
 
 
 class TokenComponents:
-    """Tokens and connections of one process.
+    """The refreshes and the connections of one process.
 
     Args:
         cache_s: How long a valid token is served from memory, in seconds.
@@ -41,7 +41,7 @@ class TokenComponents:
         self.accounts = Accounts(deps, grants, settler, self.reader, self.connections)
 
     async def start(self, stack: AsyncExitStack) -> None:
-        """Read the timeline of the database and watch it. *stack* ends what is in flight."""
+        """Read the timeline of the database and watch it. *stack* will wait for refreshes in flight."""
         stack.push_async_callback(self.coordinator.drain, self._settings.total_deadline_s)
         stack.push_async_callback(self.consents.drain)
         timeline_watch = TimelineWatch(self.deps, self._unknown)

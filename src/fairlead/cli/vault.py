@@ -141,10 +141,10 @@ def verify(call: Invocation) -> Exit | None:
     """Open every sealed record and count; nothing is changed. Ends with 4 if one does not open."""
 
     async def work(runtime: Runtime) -> VerifyReport:
-        from fairlead.assembly.stores import resealer
+        from fairlead.assembly.stores import reencryptor
 
         with call.out.progress("opening sealed records") as show_progress:
-            return await resealer(runtime).verify(lambda done: show_progress(f"{done} records opened"))
+            return await reencryptor(runtime).verify(lambda done: show_progress(f"{done} records opened"))
 
     report = call.with_runtime(work)
     call.out.record({**fields_of(report, "checked readable examples"), "problems": dict(report.problems)})
@@ -177,7 +177,7 @@ def rotate_key(
 
 
 async def _rotate(call: Invocation, runtime: Runtime, rewrap_only: bool) -> RotationReport:
-    from fairlead.assembly.stores import resealer
+    from fairlead.assembly.stores import reencryptor
 
     if not rewrap_only:
         longest = format_duration(runtime.vault.retired_writes_s)
@@ -188,7 +188,7 @@ async def _rotate(call: Invocation, runtime: Runtime, rewrap_only: bool) -> Rota
         def progress(state: RotationProgress) -> None:
             show_progress(f"{state.done} {words[state.phase]}")
 
-        report = await resealer(runtime).rotate(rewrap_only=rewrap_only, progress=progress)
+        report = await reencryptor(runtime).rotate(rewrap_only=rewrap_only, progress=progress)
     details = {"master_key": runtime.vault.master_id, **_counts(report)}
     await record_audit(runtime, call.actor, AuditEntry("vault.rotated", details))
     return report

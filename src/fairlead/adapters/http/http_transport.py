@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import TypeVar
 
@@ -14,7 +15,7 @@ PUBLIC_ONLY = AddressPolicy()
 _Self = TypeVar("_Self", bound="HttpTransport")
 
 
-class HttpTransport:
+class HttpTransport(ABC):
     """A transport that opens its connections at the first request. Create and use it in one event loop.
 
     Args:
@@ -57,8 +58,9 @@ class HttpTransport:
         if resolver is not None:
             await resolver.close()
 
+    @abstractmethod
     async def _close_connections(self) -> None:
-        raise NotImplementedError
+        """Close the client session, if one was opened."""
 
     def _open_resolver(self) -> CheckedResolver:
         if self._resolver is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -60,7 +60,7 @@ def try_response(
     response = _read_response(file)
     rules, factor = _of_connection(call, connection, account) if connection else _of_provider(call, provider)
     trace: list[TraceStep] = []
-    verdict = classify(rules, response, now_epoch_s=time.time(), trace=trace)
+    verdict = classify(rules, response, now_epoch_s=datetime.now(UTC).timestamp(), trace=trace)
     record = verdict_record(verdict, response, factor)
     steps = [fields_of(step, "place=step seen=finding") for step in trace]
     if call.out.as_json:
