@@ -202,7 +202,7 @@ class _Upload:
         self._rest = loop.create_task(_write_in_parts(StreamWriter(protocol, loop), body))
 
     def stop(self) -> bool:
-        """Abandon what is not written yet; return whether everything was written."""
+        """Stop writing the body; return whether everything was written."""
         if self._transport is None:
             return True
         if self._rest is not None and not self._rest.done():

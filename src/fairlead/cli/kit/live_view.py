@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-class LiveView:
+class LiveView(ABC):
     """A view of one run, shown for the length of a ``with`` block. Subclasses define its contents."""
 
     line_every_s: float
@@ -59,11 +60,13 @@ class LiveView:
             self._next_s = elapsed_s + self.line_every_s
             self._out.say(f"{elapsed_s:5.1f} s  {self._line()}")
 
+    @abstractmethod
     def _picture(self) -> RenderableType:
-        raise NotImplementedError
+        """Return the picture of the current state, for a terminal."""
 
+    @abstractmethod
     def _line(self) -> str:
-        raise NotImplementedError
+        """Return one line on the current state, for a pipe."""
 
 
 def _live() -> Live | None:
