@@ -23,7 +23,7 @@ from fairlead._core.known_secrets import KNOWN_SECRETS, MOST, KnownSecrets
 from fairlead._core.secret import Secret
 from fairlead.adapters.postgres.job_rows import failure_text
 from fairlead.adapters.vault.master import load_keyring
-from fairlead.assembly.logs import LogHandler, _Told, line_of
+from fairlead.assembly.logs import LogHandler, _EventMessage, line_of
 from fairlead.assembly.settings import DatabaseTable, ProviderAppTable
 from fairlead.engine.ports import FailureRecord
 from fairlead.errors import CallFailedError
@@ -184,7 +184,7 @@ def test_a_key_that_is_a_word_of_ours_hides_no_code_and_changes_no_decision() ->
     event = TokenRefreshFailed(
         "globex-corp", "xero", "b", UUID(int=1), "may_have_acted", words[-1], "backed_off"
     )
-    record = logging.LogRecord("fairlead", logging.WARNING, "", 0, _Told(event), (), None)
+    record = logging.LogRecord("fairlead", logging.WARNING, "", 0, _EventMessage(event), (), None)
     before = LogHandler(json.dumps, lambda line: None).text_of(line_of(record))
     for word in words:
         Secret(word)
