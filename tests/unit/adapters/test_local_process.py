@@ -38,7 +38,7 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def identity_of(processes: LocalProcesses, pid: int) -> ProcessIdentity:
-    started = processes._host.started(pid)
+    started = processes._host.start_time(pid)
     assert started
     return replace(processes.identity(), pid=pid, process_started=started)
 
@@ -90,7 +90,7 @@ def test_a_hidden_process_is_not_dead(tmp_path: Path, child: subprocess.Popen[by
     """/proc may hide other people's processes: a missing entry is no proof while the kernel knows the pid."""
     seen = LocalProcesses(LinuxHost())
     hiding = LocalProcesses(LinuxHost(tmp_path))
-    hiding._own = seen.identity()
+    hiding._identity = seen.identity()
     assert not hiding.is_dead(identity_of(seen, child.pid))
 
 
@@ -100,11 +100,11 @@ def test_a_name_may_hold_anything(tmp_path: Path) -> None:
     (tmp_path / "7").mkdir()
     (tmp_path / "7/stat").write_text(f"7 (a) b) R 1 2) {' '.join(fields)}\n")
     host = LinuxHost(tmp_path)
-    assert host.started(7) == "4711"
+    assert host.start_time(7) == "4711"
     assert not host.is_zombie(7)
     (tmp_path / "7/stat").write_text(f"7 (x) {' '.join(['Z', *fields[1:17], '2', *fields[18:]])}\n")
     assert not host.is_zombie(7)  # its leader ended, a thread of it lives
-    assert host.started(8) is None
+    assert host.start_time(8) is None
 
 
 def test_a_host_that_tells_nothing_proves_nothing(child: subprocess.Popen[bytes]) -> None:

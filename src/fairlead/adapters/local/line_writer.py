@@ -35,12 +35,12 @@ class LineWriter:
         self._loss_line = loss_line
         self._max_bytes = max_bytes
         self._lines: deque[bytes] = deque()
-        self._bytes = 0
+        self._queued_bytes = 0
         self._unreported = 0
         self._dropped = 0
-        self._busy = False
-        self._failing = False
-        self._broken_line = False
+        self._is_writing = False
+        self._last_write_failed = False
+        self._ends_mid_line = False
         self._closing = False
         self._is_inherited = False
         self._changed = threading.Condition()
@@ -48,11 +48,11 @@ class LineWriter:
         self._thread.start()
         _in_this_process.add(self)
 
-    def forked(self) -> None:
+    def reset_after_fork(self) -> None:
         """Write at once from now on: a forked child has no thread, and its lock may never be released."""
         self._is_inherited, self._changed = True, threading.Condition()
         self._lines.clear()
-        self._bytes = 0
+        self._queued_bytes = 0
 
     @property
     def dropped(self) -> int:
@@ -65,13 +65,13 @@ class LineWriter:
         Never waits for the descriptor.
         """
         if self._is_inherited:
-            return self._written(line)
+            return self._write(line)
         with self._changed:
-            if self._closing or self._bytes + len(line) > self._max_bytes:
+            if self._closing or self._queued_bytes + len(line) > self._max_bytes:
                 self._drop(1)
                 return False
             self._lines.append(line)
-            self._bytes += len(line)
+            self._queued_bytes += len(line)
             if len(self._lines) == 1:
                 self._changed.notify_all()
             return True
@@ -79,7 +79,7 @@ class LineWriter:
     def flush(self, timeout_s: float) -> bool:
         """Wait until all is written, at most *timeout_s* seconds; return whether it is."""
         with self._changed:
-            return self._changed.wait_for(lambda: not self._lines and not self._busy, timeout_s)
+            return self._changed.wait_for(lambda: not self._lines and not self._is_writing, timeout_s)
 
     def close(self, timeout_s: float = 1.0) -> bool:
         """Accept no more and write the rest, at most *timeout_s* seconds; return whether it was written."""
@@ -96,27 +96,27 @@ class LineWriter:
     def _run(self) -> None:
         while True:
             with self._changed:
-                self._busy = False
+                self._is_writing = False
                 self._changed.notify_all()
                 self._changed.wait_for(lambda: self._has_work() or self._closing)
                 if not self._has_work():
                     return
                 self._changed.wait_for(lambda: self._closing, GATHER_S)
-                self._busy = True
-                batch, count, reported = self._batch()
-            failed = not self._written(batch)
+                self._is_writing = True
+                batch, count, reported = self._take_batch()
+            failed = not self._write(batch)
             with self._changed:
-                self._failing = failed
+                self._last_write_failed = failed
                 if failed:
                     self._drop(count)
                     self._unreported += reported
 
     def _has_work(self) -> bool:
         """Return whether there are lines, or a loss to report unless the last report has just failed."""
-        return bool(self._lines) or (self._unreported > 0 and not self._failing)
+        return bool(self._lines) or (self._unreported > 0 and not self._last_write_failed)
 
-    def _batch(self) -> tuple[bytes, int, int]:
-        """Return the next lines to write, how many are of the queue, and how many lost ones they report."""
+    def _take_batch(self) -> tuple[bytes, int, int]:
+        """Return the next lines to write, how many of them were queued, and how many lost lines they report."""
         reported, self._unreported = self._unreported, 0
         lines = [self._loss_line(reported)] if reported else []
         size, count = 0, 0
@@ -124,11 +124,12 @@ class LineWriter:
             lines.append(self._lines.popleft())
             size += len(lines[-1])
             count += 1
-        self._bytes -= size
+        self._queued_bytes -= size
         return b"".join(lines), count, reported
 
-    def _written(self, batch: bytes) -> bool:
-        if self._broken_line:  # what follows starts on a line of its own
+    def _write(self, batch: bytes) -> bool:
+        """Write all of *batch*; return whether that succeeded."""
+        if self._ends_mid_line:  # the next line must start on a line of its own
             batch = b"\n" + batch
         while batch:
             try:
@@ -138,7 +139,7 @@ class LineWriter:
                 continue
             except OSError:  # the disk is full, the reader is gone
                 return False
-            self._broken_line = not batch[:written].endswith(b"\n")
+            self._ends_mid_line = not batch[:written].endswith(b"\n")
             batch = batch[written:]
         return True
 
@@ -151,9 +152,9 @@ class LineWriter:
 _in_this_process: WeakSet[LineWriter] = WeakSet()
 
 
-def _forked() -> None:
+def _reset_after_fork() -> None:
     for writer in _in_this_process:
-        writer.forked()
+        writer.reset_after_fork()
 
 
-os.register_at_fork(after_in_child=_forked)
+os.register_at_fork(after_in_child=_reset_after_fork)

@@ -26,6 +26,7 @@ class SystemMemory:
         self._limit_bytes = limit_bytes or _smallest_limit(root)
 
     def usage(self) -> MemoryUsage:
+        """Return the memory in use, the limit, and the used share of the fullest control group."""
         try:
             resident_pages = int((self._root / "proc/self/statm").read_text().split()[1])
             used = resident_pages * os.sysconf("SC_PAGE_SIZE")
@@ -47,6 +48,7 @@ def resident_by_ps(pid: int) -> int:
 
 
 def _smallest_limit(root: Path) -> int | None:
+    """Return the smallest limit in bytes of the control groups and the machine; None if none is known."""
     limits = [limit for path in _limit_files(root) if (limit := _number(path)) is not None]
     with contextlib.suppress(OSError, ValueError):
         limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))

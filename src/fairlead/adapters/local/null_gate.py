@@ -20,7 +20,7 @@ from fairlead.errors import LimiterUnavailableError
 class NullFleetGate:
     """A FleetGate that is never available."""
 
-    async def admit(self, ask: AdmitRequest) -> AdmitResult:
+    async def admit(self, request: AdmitRequest) -> AdmitResult:
         """Raise LimiterUnavailableError."""
         raise _absent()
 
@@ -32,7 +32,7 @@ class NullFleetGate:
         """Report that no store took the release."""
         on_released(_absent())
 
-    async def cancel(self, ask: AdmitRequest) -> None:
+    async def cancel(self, request: AdmitRequest) -> None:
         """Raise LimiterUnavailableError."""
         raise _absent()
 

@@ -1,8 +1,8 @@
 """Proof that a process of this host is dead (R7): same boot, same pid namespace, and pid or start time gone.
 
 A pid alone proves nothing: it is used again. A missing /proc entry proves nothing either: it may be hidden.
-So the kernel is asked by signal 0 whether the pid exists, and the start time whether it is still the same
-process. Whatever cannot be found out counts as alive: a wrong "dead" would give a living owner's work away.
+Signal 0 shows whether the pid exists, and the start time whether it is still the same process. A process
+whose state is unknown counts as alive: a wrong "dead" would give the work of a living process away.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class _Host(Protocol):
 
     def boot_id(self) -> str: ...
     def pid_namespace(self) -> str: ...
-    def started(self, pid: int) -> str | None: ...
+    def start_time(self, pid: int) -> str | None: ...
     def is_zombie(self, pid: int) -> bool: ...
 
 
@@ -39,14 +39,16 @@ class LocalProcesses:
             boot_id=self._host.boot_id(),
             pid_namespace=self._host.pid_namespace(),
             pid=pid,
-            process_started=self._host.started(pid) or "",
+            process_started=self._host.start_time(pid) or "",
         )
 
     def identity(self) -> ProcessIdentity:
+        """Return the identity of this process."""
         return self._identity
 
     def is_dead(self, identity: ProcessIdentity) -> bool:
-        if not self._is_neighbour(identity):
+        """Return whether the process has certainly ended; False for one of another host."""
+        if not self._is_same_host(identity):
             return False
         try:
             os.kill(identity.pid, 0)
@@ -54,15 +56,15 @@ class LocalProcesses:
             return True
         except OSError:  # a process of another user: it exists
             pass
-        started = self._host.started(identity.pid)
+        started = self._host.start_time(identity.pid)
         if started is None:
             return False
         return started != identity.process_started or self._host.is_zombie(identity.pid)
 
-    def _is_neighbour(self, identity: ProcessIdentity) -> bool:
-        ours = self._identity
-        is_known = ours.boot_id and ours.pid_namespace and identity.process_started and identity.pid > 0
-        is_same = (ours.boot_id, ours.pid_namespace) == (identity.boot_id, identity.pid_namespace)
+    def _is_same_host(self, identity: ProcessIdentity) -> bool:
+        own = self._identity
+        is_known = own.boot_id and own.pid_namespace and identity.process_started and identity.pid > 0
+        is_same = (own.boot_id, own.pid_namespace) == (identity.boot_id, identity.pid_namespace)
         return bool(is_known and is_same)
 
 
@@ -81,7 +83,7 @@ class LinuxHost:
         except OSError:
             return ""
 
-    def started(self, pid: int) -> str | None:
+    def start_time(self, pid: int) -> str | None:
         """Return the clock ticks from boot to the start of *pid*."""
         fields = self._stat(pid)
         return fields[19] if fields else None
@@ -106,7 +108,7 @@ class PsHost:
     def pid_namespace(self) -> str:
         return "host"
 
-    def started(self, pid: int) -> str | None:
+    def start_time(self, pid: int) -> str | None:
         text = _output("ps", "-o", "lstart=", "-p", str(pid))
         return re.sub(r"\s+", " ", text) or None
 

@@ -1,4 +1,4 @@
-"""Time, chance and ids from the operating system: the real ends of the ports that tests replace (D9)."""
+"""Time, chance and ids from the operating system: the implementations of the ports that tests replace. Spec: D9."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ class SystemClock:
         self._batch: _Batch | None = None
 
     monotonic = staticmethod(time.monotonic)
-    """Seconds since an arbitrary start; never goes back. The function itself: a call asks a dozen times."""
+    """Seconds since an arbitrary start; never goes back. The function itself: each call reads it a dozen times."""
 
     async def sleep(self, delay_s: float) -> None:
         """Return after *delay_s* seconds."""
         await asyncio.sleep(delay_s)
 
     def call_later(self, delay_s: float, act: Callable[[], None]) -> Callable[[], None]:
-        """Call *act* in the running loop after *delay_s* seconds; what is given back prevents it.
+        """Call *act* in the running loop after *delay_s* seconds; return a function that cancels it.
 
-        The loop's timer is set in its next turn, for all calls of this one that are not prevented by then: of
-        jobs that end at once there is none.
+        The timer is set in the next iteration of the loop, and only for calls that are not cancelled by then: a
+        job that ends at once sets none.
         """
         loop = asyncio.get_running_loop()
         batch = self._batch
@@ -50,25 +50,27 @@ class SystemClock:
             loop.call_soon(batch.arm)
         call = _Call(loop.time() + delay_s, act)
         batch.calls.append(call)
-        return call.prevent
+        return call.cancel
 
 
 class _Call:
-    __slots__ = ("act", "due", "timer")
+    """A scheduled call, with its timer once the timer is set."""
 
-    def __init__(self, due: float, act: Callable[[], None]) -> None:
-        self.due = due
+    __slots__ = ("act", "due_mono", "timer")
+
+    def __init__(self, due_mono: float, act: Callable[[], None]) -> None:
+        self.due_mono = due_mono
         self.act: Callable[[], None] | None = act
         self.timer: asyncio.TimerHandle | None = None
 
-    def prevent(self) -> None:
+    def cancel(self) -> None:
         self.act = None
         if self.timer is not None:
             self.timer.cancel()
 
 
 class _Batch:
-    """What one turn of a loop asked for. Other threads have loops, and so batches, of their own."""
+    """The calls that one iteration of a loop has scheduled. Each thread has its own loop, and so its own batches."""
 
     __slots__ = ("armed", "calls", "loop")
 
@@ -81,7 +83,7 @@ class _Batch:
         self.armed = True
         for call in self.calls:
             if call.act is not None:
-                call.timer = self.loop.call_at(call.due, call.act)
+                call.timer = self.loop.call_at(call.due_mono, call.act)
 
 
 class SystemIds:
