@@ -62,9 +62,9 @@ class LocalProcesses:
         return started != identity.process_started or self._host.is_zombie(identity.pid)
 
     def _is_same_host(self, identity: ProcessIdentity) -> bool:
-        own = self._identity
-        is_known = own.boot_id and own.pid_namespace and identity.process_started and identity.pid > 0
-        is_same = (own.boot_id, own.pid_namespace) == (identity.boot_id, identity.pid_namespace)
+        this = self._identity
+        is_known = this.boot_id and this.pid_namespace and identity.process_started and identity.pid > 0
+        is_same = (this.boot_id, this.pid_namespace) == (identity.boot_id, identity.pid_namespace)
         return bool(is_known and is_same)
 
 

@@ -86,8 +86,8 @@ class PostgresCredentialStore:
         rows = await self._database.fetch(statement("credential_read_id"), connection_ids=list(ids))
         return _in_order(rows, len(ids))
 
-    async def claim(self, intent: Intent, ask: PermitRequest) -> Claim | EndpointRefusal | None:
-        grant = await self._permits.take(ask, intent)
+    async def claim(self, intent: Intent, request: PermitRequest) -> Claim | EndpointRefusal | None:
+        grant = await self._permits.take(request, intent)
         if isinstance(grant, EndpointRefusal):
             return grant
         return None if grant.epoch is None else Claim(grant.epoch, grant.permit)
@@ -105,55 +105,58 @@ class PostgresCredentialStore:
         return [sent.get(attempt_id) for _, attempt_id in marks]
 
     async def release(self, connection_id: UUID, attempt_id: UUID) -> bool:
-        return await _once_free(lambda: self._releases((connection_id, attempt_id)))
+        return await _retry_locked(lambda: self._releases((connection_id, attempt_id)))
 
-    async def _release_many(self, given_up: Sequence[tuple[UUID, UUID]]) -> list[bool | Exception]:
+    async def _release_many(self, attempts: Sequence[tuple[UUID, UUID]]) -> list[bool | Exception]:
         rows = await self._database.resolve_doubt(
             lambda: self._database.fetch(
                 statement("refresh_attempt_release"),
-                connection_ids=[connection_id for connection_id, _ in given_up],
-                attempt_ids=[attempt_id for _, attempt_id in given_up],
+                connection_ids=[connection_id for connection_id, _ in attempts],
+                attempt_ids=[attempt_id for _, attempt_id in attempts],
             ),
             within_s=IN_DOUBT_S,
         )
-        ours, busy = ({row["id"] for row in rows if row["busy"] is is_busy} for is_busy in (False, True))
+        released, busy = ({row["id"] for row in rows if row["busy"] is is_busy} for is_busy in (False, True))
         return [
-            _locked(connection_id) if connection_id in busy else attempt_id in ours
-            for connection_id, attempt_id in given_up
+            _locked(connection_id) if connection_id in busy else attempt_id in released
+            for connection_id, attempt_id in attempts
         ]
 
     async def settle(self, settlement: Settlement) -> SettleVerdict:
-        return await _once_free(lambda: self._settles(settlement))
+        return await _retry_locked(lambda: self._settles(settlement))
 
-    async def _settle_many(self, answers: Sequence[Settlement]) -> list[SettleVerdict | Exception]:
+    async def _settle_many(self, settlements: Sequence[Settlement]) -> list[SettleVerdict | Exception]:
         rows = await self._database.fetch(
             statement("credential_settle"),
-            connection_ids=[answer.connection_id for answer in answers],
-            generations=[answer.from_generation for answer in answers],
-            epochs=[answer.epoch for answer in answers],
-            seens=[answer.expected_sealed.blob if answer.expected_sealed else None for answer in answers],
-            sealeds=[answer.sealed.blob for answer in answers],
-            key_ids=[answer.sealed.key_id for answer in answers],
-            refreshables=[answer.refreshable for answer in answers],
-            sent_ats=[answer.sent_at for answer in answers],
-            expires_in_s=[answer.lifetime.expires_in_s for answer in answers],
-            urgent_in_s=[answer.lifetime.urgent_in_s for answer in answers],
-            critical_in_s=[answer.lifetime.critical_in_s for answer in answers],
-            due_in_s=[answer.lifetime.due_in_s for answer in answers],
-            account_ids=[answer.account_id for answer in answers],
-            actors=[answer.actor for answer in answers],
-            audit_ids=[answer.audit_id for answer in answers],
-            yields_s=[answer.defer_s for answer in answers],
+            connection_ids=[settlement.connection_id for settlement in settlements],
+            generations=[settlement.from_generation for settlement in settlements],
+            epochs=[settlement.epoch for settlement in settlements],
+            seens=[
+                settlement.expected_sealed.blob if settlement.expected_sealed else None
+                for settlement in settlements
+            ],
+            sealeds=[settlement.sealed.blob for settlement in settlements],
+            key_ids=[settlement.sealed.key_id for settlement in settlements],
+            refreshables=[settlement.refreshable for settlement in settlements],
+            sent_ats=[settlement.sent_at for settlement in settlements],
+            expires_in_s=[settlement.lifetime.expires_in_s for settlement in settlements],
+            urgent_in_s=[settlement.lifetime.urgent_in_s for settlement in settlements],
+            critical_in_s=[settlement.lifetime.critical_in_s for settlement in settlements],
+            due_in_s=[settlement.lifetime.due_in_s for settlement in settlements],
+            account_ids=[settlement.account_id for settlement in settlements],
+            actors=[settlement.actor for settlement in settlements],
+            audit_ids=[settlement.audit_id for settlement in settlements],
+            yields_s=[settlement.defer_s for settlement in settlements],
         )
         settled = {(row["connection_id"], row["epoch"]) for row in rows}
         busy = {row["connection_id"] for row in rows if row["busy"]}
         return [
-            _locked(answer.connection_id)
-            if answer.connection_id in busy
+            _locked(settlement.connection_id)
+            if settlement.connection_id in busy
             else "settled"
-            if (answer.connection_id, answer.epoch) in settled
+            if (settlement.connection_id, settlement.epoch) in settled
             else "superseded"
-            for answer in answers
+            for settlement in settlements
         ]
 
     # ---- one at a time -------------------------------------------------------------------------
@@ -305,13 +308,14 @@ class PostgresCredentialStore:
         await self._database.fetch(statement("send_epoch_raise"), floor=floor)
 
 
-async def _once_free(ask: Callable[[], Awaitable[T]]) -> T:
+async def _retry_locked(attempt: Callable[[], Awaitable[T]]) -> T:
+    """Run *attempt* again, after a pause, while its row is locked by another transaction."""
     for pause_s in _LOCKED_PAUSES_S:
         try:
-            return await ask()
+            return await attempt()
         except RowLockedError:
             await asyncio.sleep(pause_s)
-    return await ask()
+    return await attempt()
 
 
 def _locked(connection_id: UUID) -> RowLockedError:

@@ -35,22 +35,22 @@ class PostgresEndpointGate:
         """Answer pending requests, then accept no more."""
         await self._permits.close()
 
-    async def admit(self, ask: PermitRequest) -> EndpointPermit | EndpointRefusal:
-        granted = await self._permits.take(ask)
+    async def admit(self, request: PermitRequest) -> EndpointPermit | EndpointRefusal:
+        granted = await self._permits.take(request)
         return granted if isinstance(granted, EndpointRefusal) else granted.permit
 
     async def record(
-        self, ask: PermitRequest, permit: EndpointPermit, reach: Reach, reason: str, hint_s: float = 0.0
+        self, request: PermitRequest, permit: EndpointPermit, reach: Reach, reason: str, hint_s: float = 0.0
     ) -> EndpointChange | None:
         if reach == GRANTED and not (permit.dirty or permit.probe):
             return None  # a success changes nothing if nothing was closed
-        return await self._write(ask, permit, reach, reason, hint_s)
+        return await self._write(request, permit, reach, reason, hint_s)
 
     async def _write(
-        self, ask: PermitRequest, permit: EndpointPermit, reach: Reach, reason: str, hint_s: float
+        self, request: PermitRequest, permit: EndpointPermit, reach: Reach, reason: str, hint_s: float
     ) -> EndpointChange | None:
-        run = partial(self._run, {**_facts(ask, permit, reach), "reason": reason, "hint_s": hint_s})
-        key, limits = ask.key, ask.limits
+        run = partial(self._run, {**_parameters(request, permit, reach), "reason": reason, "hint_s": hint_s})
+        key, limits = request.key, request.limits
         change: EndpointChange | None = None
         if reach.backs_off:
             await run(statement("refresh_back_off"))
@@ -68,7 +68,7 @@ class PostgresEndpointGate:
                     return EndpointChange(key.health_key, "open", row["opened_s"], said_by=said_by)
             case Shared.RATE:
                 await run(statement("endpoint_penalise"))
-            case Shared.APP if ask.secret_fingerprint is not None:
+            case Shared.APP if request.secret_fingerprint is not None:
                 await insert_endpoints(self._database, key, limits, key.client_id, key.health_key)
                 if (row := await run(statement("endpoint_pause"))) is not None:
                     said_by = tuple(reporter.partition(" ")[2] for reporter in row["said_by"])
@@ -77,8 +77,8 @@ class PostgresEndpointGate:
                 await run(statement("endpoint_give_back"))
         return change
 
-    async def _run(self, facts: Mapping[str, object], change: Statement) -> Row | None:
-        return await self._database.first(change, **{name: facts[name] for name in change.params})
+    async def _run(self, parameters: Mapping[str, object], change: Statement) -> Row | None:
+        return await self._database.first(change, **{name: parameters[name] for name in change.params})
 
     async def resume(self, key: EndpointKey) -> bool:
         row = await self._database.first(
@@ -100,16 +100,16 @@ class PostgresEndpointGate:
         return int(row["deleted"])
 
 
-def _facts(ask: PermitRequest, permit: EndpointPermit, reach: Reach) -> dict[str, object]:
+def _parameters(request: PermitRequest, permit: EndpointPermit, reach: Reach) -> dict[str, object]:
     """Return the parameters, by name, of the statements about one permitted request."""
-    limits = ask.limits
+    limits = request.limits
     return {
-        **endpoint_names(ask.key),
-        "host": ask.key.host,
-        "connection_id": ask.connection_id,
-        "generation": ask.generation,
-        "session_id": ask.session_id if reach.by_process else None,
-        "secret_fingerprint": ask.secret_fingerprint,
+        **endpoint_names(request.key),
+        "host": request.key.host,
+        "connection_id": request.connection_id,
+        "generation": request.generation,
+        "session_id": request.session_id if reach.by_process else None,
+        "secret_fingerprint": request.secret_fingerprint,
         "probe": permit.probe,
         "granted": Shared.APP in reach.lifts,
         "threshold": limits.breaker_failures,
