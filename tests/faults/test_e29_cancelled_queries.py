@@ -236,15 +236,15 @@ async def test_E29_ablation_the_cancelled_keep_their_connections(
     database: Database, database_settings: DatabaseSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody takes them back."""
-    given = ConnectionCheckout._take_back
+    given = ConnectionCheckout._release
 
     async def take_back(lender: ConnectionCheckout, connection: Connection, urgent: bool) -> None:
         task = asyncio.current_task()
-        if task is None or task.get_name() != "fairlead-take-back":
+        if task is None or task.get_name() != "fairlead-release-connection":
             await given(lender, connection, urgent)
 
     parts = Parts("not_taken_back", connections="connections missing")
-    monkeypatch.setattr(ConnectionCheckout, "_take_back", take_back)
+    monkeypatch.setattr(ConnectionCheckout, "_release", take_back)
     await _experiment(parts, database_settings, database, ASKS_IN_VAIN, acquire_timeout_s=0.2)
     parts.conclude()
 

@@ -16,9 +16,9 @@ from collections.abc import Callable
 from typing import Any
 
 from fairlead.adapters.postgres import job_rows
-from fairlead.adapters.postgres import jobs as jobs_module
 from fairlead.engine.jobs import executor as executor_module
-from fairlead.engine.jobs import stored_results as written_module
+from fairlead.engine.jobs import outcome_decider as decider_module
+from fairlead.engine.jobs import stored_results as results_module
 from fairlead.engine.jobs.handler import Handler, JobContext
 from fairlead.engine.ports import NewJob
 from fairlead.errors import InvalidInputError
@@ -36,17 +36,17 @@ def main(channel: socket.socket, order: dict[str, Any]) -> None:
     """As support/worker.py."""
     unsafe = order.get("unsafe", ())
     if "plain_texts" in unsafe:
-        for module in (executor_module, written_module, category_module, job_rows):
+        for module in (executor_module, decider_module, results_module, category_module, job_rows):
             module.safe_text = _plain_text  # type: ignore[attr-defined]
     if "plain_results" in unsafe:
-        executor_module.storable = lambda result: result  # type: ignore[attr-defined]
+        decider_module.storable = lambda result: result  # type: ignore[attr-defined]
     if unsafe:
-        job_rows.tamed = jobs_module.tamed = lambda value, _most=0: json.dumps(value)
+        job_rows.tamed = lambda value, _most=0: json.dumps(value)
     worker._Worker = _Worker  # type: ignore[misc]
     worker.main(channel, order)
 
 
-def _plain_text(value: object, _most: int = 0, *, known: bool = True) -> str:
+def _plain_text(value: object, _most: int = 0, *, mask_known: bool = True) -> str:
     return str(value)
 
 
